@@ -1,0 +1,1 @@
+"""fomkit: how many training runs a day will that machine do, and how sure are we?"""

@@ -1,0 +1,46 @@
+"""Number formats: how many bytes an element takes and which framework spellings mean it."""
+
+from __future__ import annotations
+
+from fomkit.errors import FomkitError, nearest_names
+
+ITEM_BYTE: dict[str, float] = {
+    "complex128": 16.0,
+    "complex64": 8.0,
+    "fp64": 8.0,
+    "fp32": 4.0,
+    "tf32": 4.0,
+    "fp16": 2.0,
+    "bf16": 2.0,
+    "fp8": 1.0,
+    "int64": 8.0,
+    "int32": 4.0,
+    "int16": 2.0,
+    "int8": 1.0,
+    "uint8": 1.0,
+    "bool": 1.0,
+}
+"""Storage of one element [byte]; tf32 is stored as fp32 and only multiplied in fewer bits."""
+
+ENGINES = ("vector", "matrix")
+"""The two kinds of arithmetic unit: general (SIMT, SIMD) and matrix (tensor core, AMX, systolic array)."""
+
+
+def item_byte(dtype: str) -> float:
+    """Give the storage of one element [byte].
+
+    Raises
+    ------
+    FomkitError
+        When the dtype is not known.
+
+    Examples
+    --------
+    >>> item_byte("bf16")
+    2.0
+    """
+    if dtype not in ITEM_BYTE:
+        raise FomkitError(
+            "dtype", f"{dtype!r} is not a known number format. {nearest_names(dtype, ITEM_BYTE)}"
+        )
+    return ITEM_BYTE[dtype]

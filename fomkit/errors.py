@@ -1,0 +1,60 @@
+"""The one family of errors that fomkit shows to people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class FomkitError(Exception):
+    """A mistake in the input, told as *where: what. what was expected. what to do.*
+
+    Parameters
+    ----------
+    where : str
+        The file and line, the command or the stage in which the mistake shows.
+    what : str
+        What is wrong, and what was expected or what to do about it, as full sentences.
+
+    Examples
+    --------
+    >>> str(FomkitError("x.yaml:7", "memory.bandwidth is '3.35', which has no unit. Write '3.35 TB/s'."))
+    "x.yaml:7: memory.bandwidth is '3.35', which has no unit. Write '3.35 TB/s'."
+    """
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(where, what)
+        self.where = where
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+class FomkitErrors(FomkitError):
+    """Every mistake found in one input, reported together, one a line."""
+
+    def __init__(self, errors: Iterable[FomkitError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__(self.errors[0].where, self.errors[0].what)
+
+    def __str__(self) -> str:
+        return "\n".join(str(error) for error in self.errors)
+
+
+def nearest_names(name: str, known: Iterable[str]) -> str:
+    """Name the known words that look like ``name``, as the end of an error message.
+
+    Examples
+    --------
+    >>> nearest_names("v10", ["v100", "p100", "titan"])
+    "The nearest names are 'v100', 'p100'."
+    >>> nearest_names("zebra", ["v100"])
+    "Known names: 'v100'."
+    """
+    names = sorted(known)
+    if not names:
+        return "None is known here."
+    close = get_close_matches(name, names, n=3, cutoff=0.5)
+    listed = ", ".join(repr(word) for word in (close or names[:20]))
+    return f"The nearest names are {listed}." if close else f"Known names: {listed}."

@@ -1,0 +1,123 @@
+"""The machine noun: what is known of a device, its node and the whole system, each fact with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Basis = Literal["measured", "simulated", "modelled", "estimated", "committed", "published", "assumed"]
+Party = Literal["lab", "vendor", "published"]
+Scope = Literal["device", "node", "system"]
+SCOPES: tuple[Scope, ...] = ("device", "node", "system")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A value in SI units with its interval, its basis and where it comes from.
+
+    ``low`` and ``high`` equal ``value`` where the source gives no spread.
+    """
+
+    value: float
+    low: float
+    high: float
+    basis: Basis
+    source: str
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Dense arithmetic rate [flop/s] of one engine for one number format."""
+
+    dtype: str
+    engine: str
+    rate: Fact
+    accumulate_dtype: str = ""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One accelerator or processor; a fact that nobody stated is None."""
+
+    peaks: tuple[Peak, ...] = ()
+    capacity_byte: Fact | None = None
+    byte_per_s: Fact | None = None
+    launch_s: Fact | None = None
+
+    def peak(self, dtype: str, engine: str) -> Peak | None:
+        """Find the stated peak of one number format on one engine; None when nobody stated it."""
+        return next((peak for peak in self.peaks if (peak.dtype, peak.engine) == (dtype, engine)), None)
+
+
+@dataclass(frozen=True)
+class Link:
+    """A connection of one tier: start-up time alpha [s] and rate [byte/s], per direction or for both."""
+
+    tier: str
+    alpha_s: float
+    byte_per_s: float
+    direction: Literal["each", "both"]
+    source: str
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Time that the op table does not contain: seconds per run, epoch or step, or a share of the device time."""
+
+    name: str
+    per: Literal["run", "epoch", "step"]
+    time_s: Fact | None
+    share: float | None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine profile: facts (from YAML) and measured op timings (from CSV).
+
+    Attributes
+    ----------
+    node_devices, system_nodes : int or None
+        None means unknown, which is why a scope may be refused.
+    timings : DataFrame
+        A TIMINGS table, empty for a machine known by facts only.
+    fits : mapping
+        Estimator parameters shipped beside the timings, keyed by family; valid only for ``timings_key``.
+    timings_key : str
+        Hash of the timings' content; "" without timings.
+    """
+
+    name: str
+    title: str
+    party: Party
+    device: Device
+    timings: pd.DataFrame
+    node_devices: int | None = None
+    system_nodes: int | None = None
+    availability: float = 1.0
+    links: tuple[Link, ...] = ()
+    overheads: tuple[Overhead, ...] = ()
+    fits: Mapping[str, object] = field(default_factory=dict)
+    timings_key: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """The scopes this profile states, narrowest first.
+
+        A system needs the devices of a node as well as the number of nodes.
+        """
+        stated: list[Scope] = ["device"]
+        if self.node_devices is not None:
+            stated.append("node")
+            if self.system_nodes is not None:
+                stated.append("system")
+        return tuple(stated)
+
+    def devices(self, scope: Scope) -> int:
+        """Count the devices at a scope that `scopes` contains."""
+        per_node = self.node_devices or 1
+        return {"device": 1, "node": per_node, "system": per_node * (self.system_nodes or 1)}[scope]

@@ -1,0 +1,147 @@
+"""Text with units at the edges, SI floats inside: the only place where prefixes and ``2**30`` live."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+from fomkit.errors import FomkitError
+
+DECIMAL: Mapping[str, float] = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "m": 1e-3, "": 1.0,
+                                "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}  # fmt: skip
+BINARY: Mapping[str, float] = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+DAY_S = 86_400.0
+
+
+def _scaled(units: Mapping[str, float], prefixes: Mapping[str, float]) -> dict[str, float]:
+    return {prefix + unit: scale * size for unit, size in units.items() for prefix, scale in prefixes.items()}
+
+
+_LARGE = {prefix: scale for prefix, scale in DECIMAL.items() if scale >= 1}
+_BYTES = _scaled({"B": 1.0}, {**_LARGE, **BINARY})
+_BITS = _scaled({"b": 1 / 8, "bit": 1 / 8}, _LARGE)
+UNITS: Mapping[str, Mapping[str, float]] = {
+    "byte": _BYTES,
+    "byte_per_s": {f"{unit}/s": size for unit, size in {**_BYTES, **_BITS}.items()},
+    "flop": _scaled({"FLOP": 1.0}, _LARGE),
+    "flop_per_s": _scaled({"FLOP/s": 1.0, "OP/s": 1.0}, _LARGE),
+    "time_s": {
+        **_scaled({"s": 1.0}, {prefix: scale for prefix, scale in DECIMAL.items() if scale <= 1}),
+        "min": 60.0, "h": 3600.0, "d": DAY_S,
+    },
+    "share": {"%": 0.01, "": 1.0},
+    "power_w": _scaled({"W": 1.0}, _LARGE),
+    "frequency_hz": _scaled({"Hz": 1.0}, _LARGE),
+}  # fmt: skip
+"""Every unit a file may use, by dimension, as its size in SI units. Giga is 1e9; gibi is 2**30; b is a bit."""
+
+EXAMPLES: Mapping[str, str] = {
+    "byte": "16 GiB", "byte_per_s": "900 GB/s", "flop": "12 GFLOP", "flop_per_s": "15.7 TFLOP/s",
+    "time_s": "5 us", "share": "2 %", "power_w": "300 W", "frequency_hz": "1.38 GHz",
+}  # fmt: skip
+
+_NUMBER_AND_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
+
+
+def parse_quantity(text: object, dimension: str, where: str, name: str) -> float:
+    """Read a quantity with its unit, for example ``900 GB/s``, into SI units.
+
+    Parameters
+    ----------
+    text : object
+        What the file says; anything but text with a number and a unit is refused.
+    dimension : str
+        A key of `UNITS`.
+    where, name : str
+        The file and line, and the field, for the error message.
+
+    Returns
+    -------
+    float
+        The value in SI units, finite and not negative.
+
+    Raises
+    ------
+    FomkitError
+        When the number, the unit or the sign is wrong.
+
+    Examples
+    --------
+    >>> parse_quantity("16 GiB", "byte", "x.yaml:1", "capacity")
+    17179869184.0
+    >>> parse_quantity("100 Gb/s", "byte_per_s", "x.yaml:1", "bandwidth")
+    12500000000.0
+    """
+    units = UNITS[dimension]
+    example = f"Write, for example, '{EXAMPLES[dimension]}'."
+    match = _NUMBER_AND_UNIT.fullmatch(text) if isinstance(text, str) else None
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        raise FomkitError(where, f"{name} is '{text}', which has no unit. {example}")
+    if match is None:
+        raise FomkitError(where, f"{name} is {text!r}, which is not a number with a unit. {example}")
+    number, unit = float(match[1]), match[2]
+    if unit not in units:
+        reason = "which has no unit" if not unit else f"and '{unit}' is not a unit of {dimension}"
+        raise FomkitError(where, f"{name} is '{text}', {reason}. {example}")
+    if not math.isfinite(number) or number < 0:
+        raise FomkitError(where, f"{name} is '{text}'. A finite value of 0 or more was expected.")
+    return number * units[unit]
+
+
+def _format_scaled(value: float, steps: list[tuple[float, str]], digits: int) -> str:
+    for size, unit in steps:
+        if abs(value) >= size * (1 - 5 * 10.0 ** (-digits - 1)):
+            return f"{format_number(value / size, digits)} {unit}"
+    size, unit = steps[-1]
+    return f"{format_number(value / size, digits)} {unit}"
+
+
+_STEPS: Mapping[str, list[tuple[float, str]]] = {
+    "time_s": [
+        (DAY_S, "d"),
+        (3600.0, "h"),
+        (60.0, "min"),
+        (1.0, "s"),
+        (1e-3, "ms"),
+        (1e-6, "µs"),
+        (1e-9, "ns"),
+    ],
+    "byte": [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")],
+    "byte_per_s": [(1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")],
+    "flop": [(1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1.0, "FLOP")],
+    "flop_per_s": [(1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s")],
+}
+
+
+def format_number(value: float, digits: int = 4) -> str:
+    """Write a plain number with ``digits`` significant digits and no exponent below a million.
+
+    Examples
+    --------
+    >>> format_number(82.597332, 4), format_number(7475.2, 5), format_number(0.0012345, 3)
+    ('82.60', '7475.2', '0.00123')
+    >>> format_number(float("nan"))
+    'unknown'
+    """
+    if math.isnan(value):
+        return "unknown"
+    if value == 0:
+        return "0"
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    if decimals < -3:
+        return f"{value:.{digits - 1}e}"
+    return f"{value:,.{max(decimals, 0)}f}" if abs(value) >= 10_000 else f"{value:.{max(decimals, 0)}f}"
+
+
+def format_quantity(value: float, dimension: str, digits: int = 4) -> str:
+    """Write an SI value with the prefix that reads best; NaN is ``unknown``.
+
+    Examples
+    --------
+    >>> format_quantity(0.2872917, "time_s"), format_quantity(9e11, "byte_per_s"), format_quantity(45972.4, "time_s")
+    ('287.3 ms', '900.0 GB/s', '12.77 h')
+    """
+    if math.isnan(value):
+        return "unknown"
+    return _format_scaled(value, _STEPS[dimension], digits)

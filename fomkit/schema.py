@@ -1,0 +1,224 @@
+"""The tables that flow through fomkit: their columns, units and meaning, and the check at each entrance.
+
+The same names stand in CSV files, formulas, YAML and reports. A dimension that a kind of op does not have is
+empty (NaN); unknown is empty too, never 0, -1 or "?".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from fomkit.errors import FomkitError, FomkitErrors, nearest_names
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ColumnType = Literal["number", "text"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table: its name, unit ("" for a plain count or text), type and meaning."""
+
+    name: str
+    unit: str
+    dtype: ColumnType
+    doc: str
+
+
+def _numbers(unit: str, names: str, doc: str) -> tuple[Column, ...]:
+    return tuple(Column(name, unit, "number", doc) for name in names.split())
+
+
+PASSES = ("forward", "backward", "backward_input", "backward_weight", "update")
+TIME_SOURCES = (
+    "measured", "interpolated", "extrapolated", "transferred", "roofline", "alpha_beta", "assumed",
+)  # fmt: skip
+BOUNDS = ("compute", "memory", "launch", "network", "input", "measured")
+TRAFFIC = ("numel", "row", "inputs", "read_byte", "write_byte")
+_CONV = """batch in_channels out_channels depth height width kernel_d kernel_h kernel_w
+    stride_d stride_h stride_w pad_d pad_h pad_w dilation_d dilation_h dilation_w groups"""
+
+KIND_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
+    "gemm": ("b", "m", "n", "k"),
+    "sparse_gemm": ("b", "m", "n", "k", "density"),
+    "conv": tuple(_CONV.split()),
+    "rnn": ("cell", "batch", "steps", "input_size", "hidden_size", "layers", "directions"),
+    "attention": ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal"),
+    "pointwise": ("numel", "read_byte", "write_byte"),
+    "reduction": ("numel", "read_byte", "write_byte"),
+    "norm": ("numel", "row", "read_byte", "write_byte"),
+    "softmax": ("numel", "row", "read_byte", "write_byte"),
+    "pool": ("numel", "read_byte", "write_byte"),
+    "embedding": ("numel", "read_byte", "write_byte"),
+    "copy": ("numel", "read_byte", "write_byte"),
+    "optimizer": ("rule", "impl", "numel", "tensors"),
+    "collective": ("collective", "message_byte", "ranks", "link"),
+    "input": ("read_byte", "write_byte"),
+    "other": ("numel", "read_byte", "write_byte"),
+}
+"""The dimensions that a row of each kind must have; the optional ones are in `OPTIONAL_DIMENSIONS`."""
+
+OPTIONAL_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
+    "gemm": ("trans_a", "trans_b"),
+    "sparse_gemm": ("trans_a", "trans_b"),
+    "conv": ("layout", "transposed"),
+    **dict.fromkeys(("pointwise", "reduction", "pool", "embedding", "copy", "other"), ("row", "inputs")),
+    **dict.fromkeys(("norm", "softmax"), ("inputs",)),
+}
+
+DIMENSIONS: tuple[Column, ...] = (
+    Column("b", "", "number", "independent products of a batched matrix product"),
+    Column("m", "", "number", "rows of the product (m×k)·(k×n)"),
+    Column("n", "", "number", "columns of the product (m×k)·(k×n)"),
+    Column("k", "", "number", "reduction length of the product (m×k)·(k×n)"),
+    Column("trans_a", "", "number", "1 where the left factor is stored transposed, else 0"),
+    Column("trans_b", "", "number", "1 where the right factor is stored transposed, else 0"),
+    Column("density", "", "number", "share of non-zeros of the left factor"),
+    *_numbers("", _CONV, "size of a convolution; 1-D has height 1, 2-D has depth 1"),
+    Column("layout", "", "text", "memory order of a convolution's input, for example nchw"),
+    Column("transposed", "", "number", "1 for a transposed convolution, else 0"),
+    Column("cell", "", "text", "recurrent cell: vanilla, lstm or gru"),
+    *_numbers("", "steps input_size hidden_size layers directions", "size of a recurrent layer"),
+    *_numbers("", "heads kv_heads q_len kv_len head_dim", "size of a scaled-dot-product attention"),
+    Column("causal", "", "number", "1 where each query sees only earlier keys, else 0"),
+    Column("numel", "", "number", "elements the op works on"),
+    Column("row", "", "number", "length of the reduced or normalised axis"),
+    Column("inputs", "", "number", "tensors read"),
+    Column("read_byte", "byte", "number", "bytes read from device memory, each tensor once"),
+    Column("write_byte", "byte", "number", "bytes written to device memory, each tensor once"),
+    Column("rule", "", "text", "optimizer rule: sgd, momentum, adam, …"),
+    Column("impl", "", "text", "optimizer implementation: per_tensor, foreach or fused"),
+    Column("tensors", "", "number", "parameter tensors that the optimizer updates"),
+    Column("collective", "", "text", "collective operation: all_reduce, all_gather, …"),
+    Column("message_byte", "byte", "number", "bytes of the collective's message on each rank"),
+    Column("ranks", "", "number", "processes that take part in the collective"),
+    Column("link", "", "text", "tier of the link the collective runs on"),
+)
+
+_IDENTITY = (
+    Column("kind", "", "text", "kind of work, a key of KIND_DIMENSIONS"),
+    Column("dtype", "", "text", "number format of the factors"),
+    Column("engine", "", "text", "arithmetic unit: vector or matrix"),
+    Column("pass_name", "", "text", "forward, backward, backward_input, backward_weight or update"),
+)
+
+OPS: tuple[Column, ...] = (
+    Column("op", "", "text", "the framework's name of the op"),
+    *_IDENTITY,
+    Column("count", "", "number", "executions per training step"),
+    Column("module", "", "text", "path of the module that ran the op"),
+    Column("code_line", "", "text", "file and line of the user's code"),
+    Column("traced_time_s", "s", "number", "time of one execution as the trace gives it"),
+    *DIMENSIONS,
+)
+COSTS: tuple[Column, ...] = (
+    Column("flop", "flop", "number", "arithmetic of one execution; one fused multiply-add is 2"),
+    Column("byte", "byte", "number", "compulsory device-memory traffic of one execution"),
+    Column("launches", "", "number", "kernels the host starts for one execution"),
+)
+TIMES: tuple[Column, ...] = (
+    Column("time_s", "s", "number", "predicted time of one execution; empty = unpriced"),
+    Column("low_s", "s", "number", "lower end of the interval"),
+    Column("high_s", "s", "number", "upper end of the interval"),
+    Column("time_source", "", "text", f"how the time was made: {', '.join(TIME_SOURCES)}"),
+    Column("bound", "", "text", f"what limits the op: {', '.join(BOUNDS)}"),
+    Column("evidence", "", "text", "nearest measured row and its distance, or the rates used"),
+)
+TIMINGS: tuple[Column, ...] = (
+    *_IDENTITY,
+    Column("op", "", "text", "the only framework op this timing stands for; empty = any op of the kind"),
+    Column("accumulate_dtype", "", "text", "number format of the sums"),
+    Column("time_s", "s", "number", "median time of one execution"),
+    Column("p25_s", "s", "number", "first quartile of the repeats"),
+    Column("p75_s", "s", "number", "third quartile of the repeats"),
+    Column("repeats", "", "number", "timed executions"),
+    Column("harness", "", "text", "program that timed it"),
+    Column("harness_s", "s", "number", "fixed cost that the harness adds to every timing"),
+    Column("padded", "", "number", "1 where sizes were padded before timing, else 0"),
+    Column("library", "", "text", "library that ran the kernel"),
+    Column("library_version", "", "text", "its version"),
+    Column("source_file", "", "text", "file the figure was read from"),
+    Column("source_sheet", "", "text", "sheet of that file"),
+    Column("source_row", "", "number", "row of that sheet"),
+    Column("note", "", "text", "correction made to the figure as printed, with the raw value"),
+    *DIMENSIONS,
+)
+TABLES: Mapping[str, tuple[Column, ...]] = {
+    "OPS": OPS, "COSTED": OPS + COSTS, "TIMED": OPS + COSTS + TIMES, "TIMINGS": TIMINGS,
+}  # fmt: skip
+_REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "OPS": ("op", "kind", "dtype", "engine", "pass_name", "count"),
+    "COSTED": ("op", "kind", "dtype", "engine", "pass_name", "count", "flop", "byte", "launches"),
+    "TIMED": ("op", "kind", "count", "pass_name", "flop", "byte", "time_s", "low_s", "high_s", "time_source"),
+    "TIMINGS": ("kind", "dtype", "engine", "time_s"),
+}
+
+
+def column_names(table: str, dtype: ColumnType | None = None) -> list[str]:
+    """Name the columns of a table in file order, all or only those of one type."""
+    return [column.name for column in TABLES[table] if dtype in (None, column.dtype)]
+
+
+def _needed_dimensions(data: pd.DataFrame) -> dict[str, set[str]]:
+    needed: dict[str, set[str]] = {}
+    for kind in data["kind"].unique():
+        for dimension in KIND_DIMENSIONS.get(str(kind), ()):
+            needed.setdefault(dimension, set()).add(str(kind))
+    return needed
+
+
+def _kind_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
+    for kind in sorted(set(data["kind"].astype(str)) - set(KIND_DIMENSIONS)):
+        yield FomkitError(where, f"{kind!r} is not a kind of op. {nearest_names(kind, KIND_DIMENSIONS)}")
+    for dimension, kinds in sorted(_needed_dimensions(data).items()):
+        rows = data["kind"].isin(kinds)
+        if dimension not in data.columns:
+            yield FomkitError(
+                where,
+                f"the column {dimension!r} is missing, which kind {', '.join(sorted(kinds))} needs. Add it.",
+            )
+        elif data.loc[rows, dimension].isna().any():
+            first = data.index[rows & data[dimension].isna()][0]
+            yield FomkitError(
+                where, f"row {first}: {dimension!r} is empty, which kind {data.at[first, 'kind']!r} needs."
+            )
+
+
+def _column_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[FomkitError]:
+    known = {column.name: column for column in TABLES[table]}
+    for name in _REQUIRED[table]:
+        if name not in data.columns:
+            yield FomkitError(where, f"the column {name!r} is missing ({known[name].doc}). Add it.")
+    for name in data.columns:
+        if name not in known:
+            yield FomkitError(
+                where, f"{name!r} is not a column of this table. {nearest_names(str(name), known)}"
+            )
+        elif known[name].dtype == "number" and data[name].dtype.kind != "f":
+            yield FomkitError(where, f"the column {name!r} must be float64, it is {data[name].dtype}.")
+
+
+def check_table(data: pd.DataFrame, table: str, where: str) -> None:
+    """Raise unless ``data`` has the columns, types and dimensions that its stage needs.
+
+    Parameters
+    ----------
+    data : DataFrame, one row per op or timing
+    table : str
+        A key of `TABLES`.
+    where : str
+        File or stage, for the error message.
+
+    Raises
+    ------
+    FomkitErrors
+        With every mistake found.
+    """
+    errors = list(_column_errors(data, table, where))
+    if "kind" in data.columns:
+        errors += _kind_errors(data, where)
+    if errors:
+        raise FomkitErrors(errors)

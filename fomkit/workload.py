@@ -1,0 +1,99 @@
+"""The model noun: a traced network with its sizes, its data and what one run of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a user's file gives to be profiled: one training step and the run around it.
+
+    Parameters
+    ----------
+    model : module of the framework
+    inputs : tensor, tuple, dict, or function of the batch size that gives one
+    loss : function of (output, inputs), optional
+        Default: the output's ``.loss``, else the sum of its first tensor (the profile says so).
+    optimizer : optimizer of the framework, or function of the parameters that gives one, optional
+    batch_size : int, optional
+        Default: the first dimension of the first input tensor.
+    train_samples, epochs : int, optional
+        What makes a run; without them fomkit stops at the step.
+    """
+
+    model: Any
+    inputs: Any
+    loss: Callable[[Any, Any], Any] | None = None
+    optimizer: Any = None
+    batch_size: int | None = None
+    train_samples: int | None = None
+    epochs: int | None = None
+
+
+@dataclass(frozen=True)
+class Data:
+    """The samples of one epoch; None where the profile does not say."""
+
+    train_samples: int | None = None
+    validation_samples: int | None = None
+    last_batch: Literal["drop", "keep"] = "drop"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One complete training: epochs and the devices it occupies."""
+
+    epochs: int | None = None
+    devices_per_run: int = 1
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The unit of work that units/day counts, as a number of runs."""
+
+    name: str = "trained model"
+    runs: float = 1.0
+
+
+@dataclass(frozen=True)
+class ModelProfile:
+    """A model profile: the op table of one step and everything needed to roll it up.
+
+    Attributes
+    ----------
+    sizes : mapping
+        Named sizes (``batch``, ``seq``) that the dimensions of ``ops`` may use in expressions.
+    ops : DataFrame
+        An OPS table; dimension cells are numbers or expressions in ``sizes``.
+    parts : DataFrame
+        Decomposition of rnn and attention rows into gemm and pointwise rows; its column ``of`` names the row's
+        position in ``ops``. Empty where there is none.
+    unsupported : tuple of str
+        Ops that the tracer saw and has no rule for, with their counts; they are missing from ``ops``.
+    """
+
+    name: str
+    title: str
+    ops: pd.DataFrame
+    parts: pd.DataFrame
+    sizes: Mapping[str, int]
+    traced_with: Mapping[str, str]
+    parameters_total: int | None = None
+    parameters_trainable: int | None = None
+    data: Data = field(default_factory=Data)
+    run: Run = field(default_factory=Run)
+    unit: Unit = field(default_factory=Unit)
+    optimizer: Mapping[str, str] = field(default_factory=dict)
+    unsupported: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def batch(self) -> int | None:
+        """Samples in one step."""
+        return self.sizes.get("batch")

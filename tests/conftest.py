@@ -1,0 +1,25 @@
+"""Fixtures that every room's tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout, with machine_profiles/ and model_profiles/."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real data beside the checkout; tests that need it are skipped by name without it."""
+    folder = Path(os.environ.get("FOMKIT_SHARED", ROOT.parent / "shared"))
+    if not (folder / "data").is_dir():
+        pytest.skip(f"the real data is not here: {folder.name}/data beside the checkout, or FOMKIT_SHARED")
+    return folder
