@@ -1,1 +1,1 @@
-"""fomkit: how many training runs a day will that machine do, and how sure are we?"""
+"""fomkit answers how many of your training runs a day a machine will do, and how sure that is."""

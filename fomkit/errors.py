@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 class FomkitError(Exception):
-    """A mistake in the input, told as *where: what. what was expected. what to do.*
+    """A mistake in the input: where it is, what is wrong, what was expected and what to do.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class FomkitError(Exception):
         return f"{self.where}: {self.what}"
 
 
-class FomkitErrors(FomkitError):
+class ManyFomkitError(FomkitError):
     """Every mistake found in one input, reported together, one a line."""
 
     def __init__(self, errors: Iterable[FomkitError]) -> None:

@@ -66,7 +66,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Overhead:
-    """Time that the op table does not contain: seconds per run, epoch or step, or a share of the device time."""
+    """Time outside the op table: seconds per run, epoch or step, or a share of the device time."""
 
     name: str
     per: Literal["run", "epoch", "step"]

@@ -34,7 +34,7 @@ UNITS: Mapping[str, Mapping[str, float]] = {
     "power_w": _scaled({"W": 1.0}, _LARGE),
     "frequency_hz": _scaled({"Hz": 1.0}, _LARGE),
 }  # fmt: skip
-"""Every unit a file may use, by dimension, as its size in SI units. Giga is 1e9; gibi is 2**30; b is a bit."""
+"""Every unit a file may use, by dimension, as its size in SI units; giga is 1e9, gibi 2**30, b a bit."""
 
 EXAMPLES: Mapping[str, str] = {
     "byte": "16 GiB", "byte_per_s": "900 GB/s", "flop": "12 GFLOP", "flop_per_s": "15.7 TFLOP/s",
@@ -139,9 +139,27 @@ def format_quantity(value: float, dimension: str, digits: int = 4) -> str:
 
     Examples
     --------
-    >>> format_quantity(0.2872917, "time_s"), format_quantity(9e11, "byte_per_s"), format_quantity(45972.4, "time_s")
-    ('287.3 ms', '900.0 GB/s', '12.77 h')
+    >>> format_quantity(0.2872917, "time_s"), format_quantity(9e11, "byte_per_s")
+    ('287.3 ms', '900.0 GB/s')
     """
     if math.isnan(value):
         return "unknown"
     return _format_scaled(value, _STEPS[dimension], digits)
+
+
+def exact_quantity(value: float, dimension: str) -> str:
+    """Write an SI value as text that `parse_quantity` reads back to the same float.
+
+    Examples
+    --------
+    >>> exact_quantity(1.57e13, "flop_per_s"), exact_quantity(2.0**34, "byte")
+    ('15.7 TFLOP/s', '16 GiB')
+    """
+    best = f"{value!r} {_STEPS[dimension][-1][1]}" if dimension in _STEPS else repr(value)
+    for unit, size in UNITS[dimension].items():
+        scaled = float(f"{value / size:.12g}")
+        text = f"{scaled:g} {unit}" if f"{scaled:g}" == f"{scaled:.12g}" else f"{scaled!r} {unit}"
+        exact = unit != "" and scaled * size == value and 0.1 <= scaled < 10_000
+        if exact and len(text) < len(best):
+            best = text
+    return best

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from fomkit.errors import FomkitError, FomkitErrors, nearest_names
+from fomkit.errors import FomkitError, ManyFomkitError, nearest_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -194,9 +194,7 @@ def _column_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[Fomki
             yield FomkitError(where, f"the column {name!r} is missing ({known[name].doc}). Add it.")
     for name in data.columns:
         if name not in known:
-            yield FomkitError(
-                where, f"{name!r} is not a column of this table. {nearest_names(str(name), known)}"
-            )
+            yield FomkitError(where, f"{name!r} is not a column of this table. {nearest_names(str(name), known)}")
         elif known[name].dtype == "number" and data[name].dtype.kind != "f":
             yield FomkitError(where, f"the column {name!r} must be float64, it is {data[name].dtype}.")
 
@@ -214,11 +212,11 @@ def check_table(data: pd.DataFrame, table: str, where: str) -> None:
 
     Raises
     ------
-    FomkitErrors
+    ManyFomkitError
         With every mistake found.
     """
     errors = list(_column_errors(data, table, where))
     if "kind" in data.columns:
         errors += _kind_errors(data, where)
     if errors:
-        raise FomkitErrors(errors)
+        raise ManyFomkitError(errors)

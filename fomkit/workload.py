@@ -72,8 +72,8 @@ class ModelProfile:
     ops : DataFrame
         An OPS table; dimension cells are numbers or expressions in ``sizes``.
     parts : DataFrame
-        Decomposition of rnn and attention rows into gemm and pointwise rows; its column ``of`` names the row's
-        position in ``ops``. Empty where there is none.
+        Decomposition of rnn and attention rows into gemm and pointwise rows; its column ``of`` is the position
+        in ``ops`` of the row it decomposes, its ``count`` is per execution of that row. Empty where none.
     unsupported : tuple of str
         Ops that the tracer saw and has no rule for, with their counts; they are missing from ``ops``.
     """

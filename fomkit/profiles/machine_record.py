@@ -1,0 +1,104 @@
+"""What a machine file may say, field by field; see docs/profiles.md for the meaning of each."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from fomkit.machine import Basis, Party
+from fomkit.profiles.records import Byte, ByteRate, FlopRate, Record, Share, Time
+
+
+class PeakRecord(Record):
+    """``device.peak[…]``: a dense rate; without dtype and engine it means nothing, so both are needed."""
+
+    dtype: str
+    engine: Literal["vector", "matrix"]
+    rate: FlopRate
+    source: str
+    accumulate_dtype: str = ""
+    basis: Basis = "published"
+    low: FlopRate | None = None
+    high: FlopRate | None = None
+
+
+class MemoryRecord(Record):
+    """``device.memory``: capacity and bandwidth; low and high belong to the bandwidth."""
+
+    source: str
+    capacity: Byte | None = None
+    bandwidth: ByteRate | None = None
+    basis: Basis = "published"
+    low: ByteRate | None = None
+    high: ByteRate | None = None
+
+
+class LaunchRecord(Record):
+    """``device.launch``: what it costs the host to start one kernel."""
+
+    per_op: Time
+    low: Time | None = None
+    high: Time | None = None
+    basis: Basis = "assumed"
+    source: str = ""
+
+
+class DeviceRecord(Record):
+    """``device``: one accelerator or processor."""
+
+    peak: list[PeakRecord] = []
+    memory: MemoryRecord | None = None
+    launch: LaunchRecord | None = None
+
+
+class NodeRecord(Record):
+    """``node``: devices in one node."""
+
+    devices: int = Field(ge=1)
+
+
+class SystemRecord(Record):
+    """``system``: nodes of the whole machine and the share of the time that it is up."""
+
+    nodes: int = Field(ge=1)
+    availability: float = Field(default=1.0, gt=0, le=1)
+
+
+class LinkRecord(Record):
+    """``links[…]``: one tier of the interconnect."""
+
+    tier: str
+    alpha: Time
+    bandwidth: ByteRate
+    direction: Literal["each", "both"]
+    source: str
+
+
+class OverheadRecord(Record):
+    """``overheads[…]``: time outside the op table, as a time or as a share."""
+
+    name: str
+    per: Literal["run", "epoch", "step"]
+    source: str
+    time: Time | None = None
+    share: Share | None = None
+    basis: Basis = "estimated"
+    low: Time | None = None
+    high: Time | None = None
+
+
+class MachineRecord(Record):
+    """A machine file."""
+
+    schema_: str = Field(alias="schema")
+    name: str
+    title: str = ""
+    party: Party = "published"
+    device: DeviceRecord = DeviceRecord()
+    node: NodeRecord | None = None
+    system: SystemRecord | None = None
+    links: list[LinkRecord] = []
+    overheads: list[OverheadRecord] = []
+    timings: list[str] = []
+    notes: list[str] = []

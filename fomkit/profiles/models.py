@@ -1,0 +1,157 @@
+"""Model profiles on disk: sizes, data and run in YAML, the op table and its decomposition in CSV."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import yaml
+from pydantic import Field
+
+from fomkit.errors import FomkitError
+from fomkit.profiles.locate import locate
+from fomkit.profiles.records import Record, check_record, check_schema
+from fomkit.profiles.strict_yaml import load_document
+from fomkit.profiles.tables import empty_table, read_table, write_table
+from fomkit.profiles.write import write_whole
+from fomkit.workload import Data, ModelProfile, Run, Unit
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = "fomkit/model/1"
+
+
+class ParametersRecord(Record):
+    """``parameters``: how many numbers the network learns."""
+
+    total: int = Field(ge=0)
+    trainable: int | None = Field(default=None, ge=0)
+
+
+class DataRecord(Record):
+    """``data``: the samples of one epoch."""
+
+    train_samples: int | None = Field(default=None, ge=1)
+    validation_samples: int | None = Field(default=None, ge=0)
+    last_batch: Literal["drop", "keep"] = "drop"
+
+
+class RunRecord(Record):
+    """``run``: one complete training."""
+
+    epochs: int | None = Field(default=None, ge=1)
+    devices_per_run: int = Field(default=1, ge=1)
+
+
+class UnitRecord(Record):
+    """``unit``: the unit of work that units/day counts."""
+
+    name: str = "trained model"
+    runs: float = Field(default=1.0, gt=0, strict=False)
+
+
+class ModelRecord(Record):
+    """A model file."""
+
+    schema_: str = Field(alias="schema")
+    name: str
+    title: str = ""
+    traced_with: dict[str, str] = {}
+    parameters: ParametersRecord | None = None
+    sizes: dict[str, int] = {}
+    data: DataRecord = DataRecord()
+    run: RunRecord = RunRecord()
+    unit: UnitRecord = UnitRecord()
+    optimizer: dict[str, str] = {}
+    ops: str
+    parts: str | None = None
+    unsupported: list[str] = []
+    notes: list[str] = []
+
+
+def _table(path: Path, name: str | None, extra: tuple[str, ...]) -> pd.DataFrame:
+    if name is None:
+        return empty_table("OPS")
+    if Path(name).name != name:
+        raise FomkitError(
+            str(path), f"the table {name!r} must lie in the folder of this file. Give its name only."
+        )
+    return read_table(path.parent / name, "OPS", extra)
+
+
+def load_model(name: str | Path) -> ModelProfile:
+    """Load a model profile by path or name.
+
+    Raises
+    ------
+    FomkitError
+        With file and line for every mistake in the YAML, the first one in a table.
+    """
+    path = locate(str(name), "model_profiles")
+    document = load_document(path)
+    check_schema(document, SCHEMA)
+    record = check_record(document, ModelRecord)
+    for size, value in record.sizes.items():
+        if value < 1:
+            raise FomkitError(document.where(("sizes", size)), f"sizes.{size} is {value}. Expected 1 or more.")
+    return ModelProfile(
+        name=record.name,
+        title=record.title or record.name,
+        ops=_table(path, record.ops, ()),
+        parts=_table(path, record.parts, ("of",)),
+        sizes=record.sizes,
+        traced_with=record.traced_with,
+        parameters_total=record.parameters.total if record.parameters else None,
+        parameters_trainable=record.parameters.trainable if record.parameters else None,
+        data=Data(**record.data.model_dump()),
+        run=Run(**record.run.model_dump()),
+        unit=Unit(**record.unit.model_dump()),
+        optimizer=record.optimizer,
+        unsupported=tuple(record.unsupported),
+        notes=tuple(record.notes),
+    )
+
+
+def is_model(path: Path) -> bool:
+    """Tell whether a file says that it is a model profile, without reading its tables."""
+    return load_document(path).content.get("schema") == SCHEMA
+
+
+def model_content(model: ModelProfile, stem: str) -> dict[str, Any]:
+    """Put a model in the form of its YAML file; what is unknown stays absent."""
+    totals = {"total": model.parameters_total, "trainable": model.parameters_trainable}
+    content: dict[str, Any] = {
+        "schema": SCHEMA,
+        "name": model.name,
+        "title": model.title,
+        "traced_with": dict(model.traced_with),
+        "parameters": {key: value for key, value in totals.items() if value is not None},
+        "sizes": dict(model.sizes),
+        "data": {key: value for key, value in vars(model.data).items() if value is not None},
+        "run": {key: value for key, value in vars(model.run).items() if value is not None},
+        "unit": vars(model.unit),
+        "optimizer": dict(model.optimizer),
+        "ops": f"{stem}.ops.csv",
+        "parts": f"{stem}.parts.csv" if len(model.parts) else None,
+        "unsupported": list(model.unsupported),
+        "notes": list(model.notes),
+    }
+    return {key: value for key, value in content.items() if value not in (None, {}, [])}
+
+
+def save_model(model: ModelProfile, path: Path) -> list[Path]:
+    """Write NAME.yaml, NAME.ops.csv and, where there is one, NAME.parts.csv; each whole or not at all.
+
+    Returns
+    -------
+    list of Path
+        The files written.
+    """
+    ops, parts = path.with_name(f"{path.stem}.ops.csv"), path.with_name(f"{path.stem}.parts.csv")
+    write_table(model.ops, ops, "OPS")
+    if len(model.parts):
+        write_table(model.parts, parts, "OPS", ("of",))
+    text = yaml.safe_dump(model_content(model, path.stem), sort_keys=False, allow_unicode=True, width=110)
+    write_whole(path, text)
+    return [path, ops, *([parts] if len(model.parts) else [])]

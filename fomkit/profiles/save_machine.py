@@ -1,0 +1,112 @@
+"""A machine back to its files, so that loading them again gives the same machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fomkit.machine import Fact, Machine, Overhead, Peak
+from fomkit.profiles.machines import SCHEMA
+from fomkit.profiles.tables import write_table
+from fomkit.profiles.write import write_whole
+from fomkit.quantities import exact_quantity
+
+
+def _spread(fact: Fact, dimension: str) -> dict[str, str]:
+    if fact.low == fact.high:
+        return {}
+    return {"low": exact_quantity(fact.low, dimension), "high": exact_quantity(fact.high, dimension)}
+
+
+def _peak(peak: Peak) -> dict[str, str]:
+    accumulate = {"accumulate_dtype": peak.accumulate_dtype} if peak.accumulate_dtype else {}
+    return {
+        "dtype": peak.dtype,
+        "engine": peak.engine,
+        **accumulate,
+        "rate": exact_quantity(peak.rate.value, "flop_per_s"),
+        **_spread(peak.rate, "flop_per_s"),
+        "basis": peak.rate.basis,
+        "source": peak.rate.source,
+    }
+
+
+def _device(machine: Machine) -> dict[str, Any]:
+    device, content = machine.device, dict[str, Any]()
+    if device.peaks:
+        content["peak"] = [_peak(peak) for peak in device.peaks]
+    memory: dict[str, str] = {}
+    if device.capacity_byte:
+        memory["capacity"] = exact_quantity(device.capacity_byte.value, "byte")
+    if device.byte_per_s:
+        memory["bandwidth"] = exact_quantity(device.byte_per_s.value, "byte_per_s")
+        memory |= _spread(device.byte_per_s, "byte_per_s")
+    if fact := device.byte_per_s or device.capacity_byte:
+        content["memory"] = {**memory, "basis": fact.basis, "source": fact.source}
+    if launch := device.launch_s:
+        content["launch"] = {
+            "per_op": exact_quantity(launch.value, "time_s"),
+            **_spread(launch, "time_s"),
+            "basis": launch.basis,
+            "source": launch.source,
+        }
+    return content
+
+
+def _overhead(overhead: Overhead) -> dict[str, str]:
+    content = {"name": overhead.name, "per": overhead.per}
+    if overhead.time_s is None:
+        return {**content, "share": f"{100 * (overhead.share or 0.0):.12g} %", "source": ""}
+    fact = overhead.time_s
+    time = {"time": exact_quantity(fact.value, "time_s"), **_spread(fact, "time_s")}
+    return {**content, **time, "basis": fact.basis, "source": fact.source}
+
+
+def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
+    """Put a machine's facts in the form of its YAML file; what is unknown stays absent."""
+    content: dict[str, Any] = {
+        "schema": SCHEMA,
+        "name": machine.name,
+        "title": machine.title,
+        "party": machine.party,
+        "device": _device(machine),
+    }
+    if machine.node_devices is not None:
+        content["node"] = {"devices": machine.node_devices}
+    if machine.system_nodes is not None:
+        content["system"] = {"nodes": machine.system_nodes, "availability": float(machine.availability)}
+    if machine.links:
+        content["links"] = [
+            {
+                "tier": link.tier,
+                "alpha": exact_quantity(link.alpha_s, "time_s"),
+                "bandwidth": exact_quantity(link.byte_per_s, "byte_per_s"),
+                "direction": link.direction,
+                "source": link.source,
+            }
+            for link in machine.links
+        ]
+    if machine.overheads:
+        content["overheads"] = [_overhead(one) for one in machine.overheads]
+    return content | {"timings": timings, **({"notes": list(machine.notes)} if machine.notes else {})}
+
+
+def save_machine(machine: Machine, path: Path) -> list[Path]:
+    """Write NAME.yaml and, where there are timings, NAME.timings.csv; each whole or not at all.
+
+    Returns
+    -------
+    list of Path
+        The files written.
+    """
+    written: list[Path] = []
+    timings = path.with_name(f"{path.stem}.timings.csv")
+    if len(machine.timings):
+        write_table(machine.timings, timings, "TIMINGS")
+        written.append(timings)
+    content = machine_content(machine, [one.name for one in written])
+    write_whole(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110))
+    return [path, *written]

@@ -1,0 +1,139 @@
+"""YAML read the strict way: what looks like a number is one, nothing is guessed, every mistake has a line."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from fomkit.errors import FomkitError
+
+MAX_BYTE = 1_000_000
+MAX_DEPTH = 20
+_INTEGER = re.compile(r"-?(0|[1-9]\d*)")
+_FLOAT = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+_ODD_NUMBER = re.compile(r"[-+]?\d[\d_]*(:\d+)+|[-+]?0[0-7xob_][\da-fA-F_]*|[-+]?\.(inf|nan)|nan|[-+]?inf", re.I)
+_WORDS: Mapping[str, bool | None] = {"true": True, "false": False, "null": None, "~": None, "": None}
+
+Path_ = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Document:
+    """The content of a file and the line (from 1) of every key and item in it."""
+
+    path: Path
+    content: dict[str, object]
+    lines: Mapping[Path_, int]
+
+    def where(self, keys: Path_) -> str:
+        """Give ``file:line`` of the innermost key on the way to ``keys`` that the file has."""
+        known = next(keys[:end] for end in range(len(keys), -1, -1) if keys[:end] in self.lines)
+        return f"{self.path}:{self.lines[known]}"
+
+
+def _scalar(node: yaml.ScalarNode, where: str) -> object:
+    text = node.value
+    if node.style is not None:
+        return text
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text) and len(text) <= 18:
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        value = float(text)
+        if not math.isfinite(value):
+            raise FomkitError(where, f"{text} is too large a number. Write a finite one.")
+        return value
+    if _ODD_NUMBER.fullmatch(text):
+        raise FomkitError(
+            where,
+            f"{text} could be read in several ways. Write a plain decimal number, or put text in quotes.",
+        )
+    return text
+
+
+def _check_events(text: str, path: Path) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        where = f"{path}:{event.start_mark.line + 1}" if event.start_mark else str(path)
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise FomkitError(where, "anchors and aliases are not allowed here. Write the value out.")
+        if (tag := getattr(event, "tag", None)) is not None:
+            raise FomkitError(where, f"the tag {tag} is not allowed here. Write a plain value.")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise FomkitError(where, f"nested more than {MAX_DEPTH} deep. A profile needs no more than 6.")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _build(node: yaml.Node, path: Path, keys: Path_, lines: dict[Path_, int]) -> object:
+    lines.setdefault(keys, node.start_mark.line + 1)
+    where = f"{path}:{node.start_mark.line + 1}"
+    if isinstance(node, yaml.ScalarNode):
+        return _scalar(node, where)
+    if isinstance(node, yaml.SequenceNode):
+        return [_build(item, path, (*keys, index), lines) for index, item in enumerate(node.value)]
+    mapping: dict[str, object] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise FomkitError(f"{path}:{line}", "a key must be a word, not a list or a mapping.")
+        key = key_node.value
+        if key in mapping:
+            raise FomkitError(f"{path}:{line}", f"the key {key!r} stands here a second time. Keep one of them.")
+        lines[(*keys, key)] = line
+        mapping[key] = _build(value_node, path, (*keys, key), lines)
+    return mapping
+
+
+def read_text(path: Path) -> str:
+    """Read a small UTF-8 file.
+
+    Raises
+    ------
+    FomkitError
+        When it is absent, a folder, too large, or not text.
+    """
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTE:
+            raise FomkitError(str(path), f"has {size:,} bytes. A profile has at most {MAX_BYTE:,}.")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FomkitError(str(path), f"cannot be read ({error.strerror}). Check the path.") from error
+    except UnicodeDecodeError as error:
+        raise FomkitError(str(path), "is not UTF-8 text. Give a YAML file.") from error
+
+
+def load_document(path: Path) -> Document:
+    """Read one YAML mapping.
+
+    Numbers are JSON numbers; ``no``, ``1:30`` and ``010`` are not guessed at; duplicate keys, anchors, aliases,
+    tags, NaN, infinities, files over 1 MB and nesting over 20 are refused.
+
+    Raises
+    ------
+    FomkitError
+        With the file and line of the first mistake.
+    """
+    text = read_text(path)
+    try:
+        _check_events(text, path)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise FomkitError(f"{path}{line}", f"is not valid YAML: {error.problem}.") from error
+    except yaml.YAMLError as error:
+        raise FomkitError(str(path), "is not YAML text; it holds control characters.") from error
+    if not isinstance(node, yaml.MappingNode):
+        raise FomkitError(str(path), "holds no mapping. A profile begins with 'schema: fomkit/…'.")
+    lines: dict[Path_, int] = {}
+    content = _build(node, path, (), lines)
+    return Document(path, content if isinstance(content, dict) else {}, lines)

@@ -1,0 +1,50 @@
+"""Files are written whole or not at all: to a temporary name beside the target, then renamed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from fomkit.errors import FomkitError
+
+
+def write_whole(path: Path, content: str) -> None:
+    """Replace the file at ``path`` by ``content`` in one step, so that a failure leaves the old file as it was.
+
+    Raises
+    ------
+    FomkitError
+        When the folder cannot be written.
+    """
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise FomkitError(str(path), f"cannot be written ({error.strerror}). Choose another folder.") from error
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(content)
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def check_absent(paths: list[Path], force: bool) -> None:
+    """Raise when a file that would be written is already there, unless ``force``.
+
+    Raises
+    ------
+    FomkitError
+        Naming the files.
+    """
+    present = [str(path) for path in paths if path.exists()]
+    if present and not force:
+        raise FomkitError(", ".join(present), "exists already. Choose another name, or pass --force to replace.")
