@@ -1,0 +1,10 @@
+"""What an op costs on any machine: arithmetic, compulsory memory traffic and kernel launches.
+
+The formulas live as sympy expressions in one module per family (`gemm`, `conv`, `rnn`, `attention`,
+`elementwise`, `optimizer`), with symbols named like the columns. Running needs no sympy:
+``python -m fomkit.costs`` writes them as plain numpy into `compiled`, and a test compares the two.
+"""
+
+from fomkit.costs.pricing import add_costs
+
+__all__ = ["add_costs"]

@@ -1,0 +1,70 @@
+"""Write the sympy formulas as plain numpy: the text of `compiled`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fomkit.costs import attention, conv, elementwise, gemm, optimizer, rnn
+from fomkit.costs.formula import Cost, Variant
+
+FORMULAS: Mapping[str, Callable[[], dict[Variant, Cost]]] = {
+    "gemm": gemm.formulas,
+    "conv": conv.formulas,
+    "rnn": rnn.formulas,
+    "attention": attention.formulas,
+    "pointwise": elementwise.per_element,
+    "reduction": elementwise.per_element,
+    "norm": elementwise.norm,
+    "softmax": elementwise.softmax,
+    "pool": elementwise.per_element,
+    "embedding": elementwise.moved,
+    "copy": elementwise.moved,
+    "optimizer": optimizer.formulas,
+    "other": elementwise.per_element,
+}
+"""The priced kinds. A kind that is not here stays unpriced: NaN, never 0."""
+
+_HEAD = '''"""Generated from the sympy formulas by ``python -m fomkit.costs``; do not edit, run that instead."""
+# ruff: noqa: ARG001, D103, E501
+# fmt: off
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from fomkit.costs.formula import CompiledCost, Row, Variant
+'''
+
+
+def _text(expression: Any) -> str:
+    """Write an expression of the columns as one of the attributes of ``op``."""
+    import sympy
+    from sympy.printing.numpy import NumPyPrinter
+
+    expression = sympy.sympify(expression)
+    attributes = {symbol: sympy.Symbol(f"op.{symbol.name}") for symbol in expression.free_symbols}
+    return str(NumPyPrinter().doprint(expression.xreplace(attributes)))
+
+
+def generate() -> str:
+    """Give the source text of `fomkit.costs.compiled`, from the formulas as they are now.
+
+    Equal expressions become one function, named after the first op that has it.
+    """
+    names: dict[str, str] = {}
+    table = []
+    for kind, formulas in FORMULAS.items():
+        table.append(f'    "{kind}": {{\n')
+        for variant, cost in formulas().items():
+            chosen = []
+            for quantity, expression in cost._asdict().items():
+                chosen.append(names.setdefault(_text(expression), "_".join((kind, *variant, quantity))))
+            key = repr(variant).replace("'", '"')
+            table.append(f"        {key}: CompiledCost({', '.join(chosen)}),\n")
+        table.append("    },\n")
+    functions = [f"\n\ndef {name}(op: Row) -> Any:\n    return {text}\n" for text, name in names.items()]
+    head = "\n\nCOMPILED: dict[str, dict[Variant, CompiledCost]] = {\n"
+    return "".join([_HEAD, *functions, head, *table, "}\n"])

@@ -1,0 +1,87 @@
+"""The costs stage: from OPS to COSTED."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fomkit.costs.formula import VARIANT_COLUMNS, CompiledCost
+from fomkit.dtypes import ITEM_BYTE
+from fomkit.schema import COSTS, TIMES, check_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+_WHERE = "add_costs"
+_DEFAULTS: Mapping[str, float] = {"transposed": 0.0}
+
+
+def _groups(ops: pd.DataFrame) -> Iterator[tuple[CompiledCost, NDArray[np.intp]]]:
+    from fomkit.costs.compiled import COMPILED
+
+    for kind, variants in COMPILED.items():
+        rows = np.flatnonzero((ops["kind"] == kind).to_numpy(bool))
+        if not rows.size:
+            continue
+        chosen = ops.iloc[rows]
+        for variant, cost in variants.items():
+            match = np.ones(len(rows), bool)
+            for column, value in zip(VARIANT_COLUMNS.get(kind, ()), variant, strict=True):
+                match &= (chosen[column] == value).to_numpy(bool)
+            if match.any():
+                yield cost, rows[match]
+
+
+class _Columns:
+    """The columns of one group of rows by name, read when a formula asks for them."""
+
+    def __init__(self, ops: pd.DataFrame, rows: NDArray[np.intp]) -> None:
+        self._ops = ops.iloc[rows]
+
+    def __getattr__(self, column: str) -> NDArray[np.float64]:
+        if column == "item_byte":
+            return np.asarray(self._ops["dtype"].map(ITEM_BYTE), np.float64)
+        default = _DEFAULTS.get(column, np.nan)
+        if column not in self._ops.columns:
+            return np.asarray(default, np.float64)
+        values: NDArray[np.float64] = self._ops[column].to_numpy(np.float64)
+        return np.where(np.isnan(values), np.float64(default), values)
+
+
+def add_costs(ops: pd.DataFrame) -> pd.DataFrame:
+    """Add what one execution of each op costs.
+
+    Parameters
+    ----------
+    ops : DataFrame
+        An OPS table; every dimension is a number (float64).
+
+    Returns
+    -------
+    DataFrame
+        The same rows and index with the columns flop [flop], byte [byte] and launches; NaN where the kind, the
+        pass, the optimizer rule or the dtype has no formula, which means unpriced.
+
+    Raises
+    ------
+    ManyFomkitError
+        When a column or a dimension is missing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> op = {"op": "mm", "kind": "gemm", "dtype": "fp32", "engine": "vector", "pass_name": "forward"}
+    >>> ops = pd.DataFrame([{**op, "count": 1.0, "b": 1.0, "m": 2.0, "n": 3.0, "k": 5.0}])
+    >>> add_costs(ops)[["flop", "byte", "launches"]].iloc[0].tolist()
+    [60.0, 124.0, 1.0]
+    """
+    later = [column.name for column in (*COSTS, *TIMES)]
+    check_table(ops.drop(columns=later, errors="ignore"), "OPS", _WHERE)
+    columns = {column.name: np.full(len(ops), np.nan) for column in COSTS}
+    for cost, rows in _groups(ops):
+        for name, values in columns.items():
+            values[rows] = getattr(cost, name)(_Columns(ops, rows))
+    return ops.assign(**columns)

@@ -1,0 +1,183 @@
+"""The costs stage: its laws, golden numbers, limits of its formulas and the compiled file."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import sympy
+from costs.op_tables import attention, conv, gemm, optimizer, rnn, rows, table, tables, traffic
+from hypothesis import given, settings
+
+from fomkit.costs import add_costs, compiled, generate
+from fomkit.costs import gemm as gemm_formulas
+from fomkit.costs.formula import VARIANT_COLUMNS
+from fomkit.costs.generate import FORMULAS
+from fomkit.errors import ManyFomkitError
+from fomkit.schema import COSTS, PASSES, check_table
+
+NAMES = [column.name for column in COSTS]
+P1B3_PARAMETERS = 30_088_701.0
+
+
+@given(tables)
+@settings(max_examples=40, deadline=None)
+def test_the_stage_obeys_the_laws(ops: pd.DataFrame) -> None:
+    ops.index = pd.Index(range(100, 100 + len(ops)))
+    before = ops.copy(deep=True)
+    costed = add_costs(ops)
+    pd.testing.assert_frame_equal(ops, before)
+    assert costed.index.equals(ops.index)
+    assert list(costed.columns) == [*ops.columns, *NAMES]
+    pd.testing.assert_frame_equal(costed[ops.columns], ops)
+    pd.testing.assert_frame_equal(add_costs(costed), costed)
+    assert all(costed[name].dtype == np.float64 for name in NAMES)
+    check_table(costed, "COSTED", "test")
+
+
+@given(rows)
+@settings(max_examples=60, deadline=None)
+def test_a_cost_is_unpriced_or_finite_and_not_negative(row: dict[str, object]) -> None:
+    costed = add_costs(table(row)).iloc[0]
+    values = [costed[name] for name in NAMES]
+    unpriced = row["kind"] == "input" or row.get("cell") == "mgu" or row.get("rule") == "lion"
+    assert all(np.isnan(value) for value in values) if unpriced else all(value >= 0 for value in values)
+
+
+def test_the_compiled_file_is_what_the_formulas_give() -> None:
+    with open(compiled.__file__, encoding="utf-8") as file:
+        assert file.read() == generate.generate()
+
+
+def test_every_variant_of_a_kind_names_its_variant_columns() -> None:
+    for kind, formulas in FORMULAS.items():
+        for variant in formulas():
+            assert len(variant) == len(VARIANT_COLUMNS.get(kind, ()))
+            if "pass_name" in VARIANT_COLUMNS.get(kind, ()):
+                assert variant[-1] in PASSES
+
+
+def test_running_needs_no_sympy() -> None:
+    code = "import sys, fomkit.costs; sys.exit('sympy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_counts_do_not_overflow() -> None:
+    flop = add_costs(table(gemm(8_400_000, 131_072, 131_072, b=96))).at[0, "flop"]
+    assert flop == pytest.approx(2 * 96 * 8_400_000 * 131_072**2)
+
+
+def test_p1b3_step_at_batch_100() -> None:
+    widths = [29_532, 1_000, 500, 100, 50, 1]
+    layers = list(itertools.pairwise(widths))
+    forward = [gemm(100, wide, deep) for deep, wide in layers]
+    weight = [gemm(deep, wide, 100) for deep, wide in layers]
+    data = [gemm(100, deep, wide) for deep, wide in layers[1:]]
+    assert add_costs(table(*forward))["flop"].sum() == 6_017_410_000
+    assert add_costs(table(*forward, *weight, *data))["flop"].sum() == 12_145_830_000
+
+
+@pytest.mark.parametrize(
+    ("row", "mac"),
+    [
+        (conv(1, (256, 512), 28, 3, pad_h=1.0, pad_w=1.0), 256 * 512 * 9 * 28 * 28),
+        (conv(1, (512, 512), 28, 3, pad_h=1.0, pad_w=1.0), 1_849_688_064),
+        (conv(1, (96, 256), 27, 5, pad_h=2.0, pad_w=2.0, groups=2.0), 223_948_800),
+        (conv(1, (3, 96), 227, 11, stride_h=4.0, stride_w=4.0), 105_415_200),
+        (conv(8, (512, 512), 14, 3, pad_h=1.0, pad_w=1.0, groups=512.0), 8 * 512 * 9 * 14 * 14),
+    ],
+    ids=["vgg conv4_1", "vgg conv4_2", "alexnet conv2", "alexnet conv1", "depthwise"],
+)
+def test_convolution_work_is_the_same_in_each_pass(row: dict[str, object], mac: float) -> None:
+    passes = [{**row, "pass_name": name} for name in ("forward", "backward_input", "backward_weight", "backward")]
+    assert add_costs(table(*passes))["flop"].tolist() == [2 * mac, 2 * mac, 2 * mac, 4 * mac]
+
+
+def test_a_transposed_convolution_mirrors_the_direct_one() -> None:
+    direct = conv(4, (3, 8), 33, 3, stride_h=2.0, stride_w=2.0, pad_h=1.0, pad_w=1.0)
+    mirrored = conv(4, (8, 3), 17, 3, stride_h=2.0, stride_w=2.0, pad_h=1.0, pad_w=1.0, transposed=1.0)
+    first, second = add_costs(table(direct, mirrored))[NAMES].to_numpy()
+    assert first.tolist() == second.tolist()
+
+
+def test_a_one_dimensional_convolution_has_height_one() -> None:
+    row = conv(20, (1, 128), 1, 1, width=60_483.0, kernel_w=20.0)
+    costed = add_costs(table(row)).iloc[0]
+    assert costed["flop"] == 2 * 20 * 128 * 20 * 60_464
+    assert costed["byte"] == 4 * (20 * 60_483 + 128 * 20 + 20 * 128 * 60_464)
+
+
+@pytest.mark.parametrize(
+    ("row", "time_ms", "teraflops"),
+    [
+        (rnn("lstm", 16, 25, 512), 1.095, 0.7660829223744292),
+        (rnn("vanilla", 16, 50, 1760), 4.201, 1.180092358962152),
+        (rnn("gru", 32, 1500, 2816), 223.343, 10.22552096103303),
+    ],
+    ids=["lstm", "vanilla", "gru"],
+)
+def test_recurrent_work_is_what_deepbench_prints(row: dict[str, object], time_ms: float, teraflops: float) -> None:
+    # DeepBench adds one operation per state of the vanilla cell, 0.03 % here.
+    assert add_costs(table(row)).at[0, "flop"] == pytest.approx(time_ms * 1e-3 * teraflops * 1e12, rel=3e-4)
+
+
+def test_a_recurrent_layer_multiplies_input_and_state_and_stacks() -> None:
+    one = rnn("lstm", 32, 35, 650, input_size=200.0)
+    two = rnn("lstm", 32, 35, 650, input_size=200.0, layers=2.0, directions=2.0)
+    flop = add_costs(table(one, two))["flop"].tolist()
+    assert flop == [2 * 32 * 35 * 4 * 650 * 850, 2 * 2 * 32 * 35 * 4 * 650 * (850 + 1300 + 650)]
+
+
+def test_attention_works_as_much_as_its_two_products() -> None:
+    products = table(gemm(1024, 1024, 64, b=48), gemm(1024, 64, 1024, b=48))
+    both = table(attention(4, 12, 1024, 64), attention(4, 12, 1024, 64, pass_name="backward"))
+    forward, backward = add_costs(both)["flop"]
+    assert forward == add_costs(products)["flop"].sum()
+    assert backward == 2 * forward
+    assert add_costs(both).at[0, "byte"] == 4 * 4 * (4 * 12 * 1024 * 64)
+
+
+def test_optimizer_traffic_on_p1b3() -> None:
+    costed = add_costs(
+        table(
+            optimizer("adam", "fused", P1B3_PARAMETERS, 10),
+            optimizer("adam", "per_tensor", P1B3_PARAMETERS, 10),
+            optimizer("adam", "foreach", P1B3_PARAMETERS, 10),
+            optimizer("sgd", "per_tensor", P1B3_PARAMETERS, 10),
+        )
+    )
+    assert costed["byte"].tolist() == [factor * 4 * P1B3_PARAMETERS for factor in (7, 18, 18, 3)]
+    assert costed.at[0, "byte"] == 842_483_628
+    assert costed["launches"].tolist() == [2, 70, 14, 10]
+    # What a trace of the first step adds: the squared gradient named twice, and two states made from nothing.
+    traced = (18 + 1 + 4) * 4 * P1B3_PARAMETERS
+    assert traced == pytest.approx(2.77e9, rel=2e-3)
+
+
+def test_what_moves_data_has_no_flop_but_traffic() -> None:
+    costed = add_costs(table(traffic("copy", 10.0), traffic("softmax", 10.0), traffic("norm", 10.0)))
+    assert costed["flop"].tolist() == [0, 50, 80]
+    assert costed["byte"].tolist() == [120, 120, 120]
+
+
+def test_half_precision_moves_half_the_bytes_and_unknown_formats_are_unpriced() -> None:
+    costed = add_costs(table(*(gemm(8, 8, 8, dtype=dtype) for dtype in ("fp32", "bf16", "tf32", "posit"))))
+    assert costed["byte"].tolist()[:3] == [768, 384, 768]
+    assert np.isnan(costed.at[3, "byte"])
+
+
+def test_intensity_of_a_deep_product_is_limited_by_its_faces() -> None:
+    cost = gemm_formulas.formulas()[()]
+    symbols = {symbol.name: symbol for symbol in cost.byte.free_symbols}
+    limit = sympy.limit(cost.flop / cost.byte, symbols["k"], sympy.oo)
+    m, n, item_byte = (symbols[name] for name in ("m", "n", "item_byte"))
+    assert sympy.simplify(limit - 2 * m * n / (item_byte * (m + n))) == 0
+
+
+def test_a_missing_dimension_is_named() -> None:
+    with pytest.raises(ManyFomkitError, match="'k' is missing"):
+        add_costs(table(gemm(2, 2, 2)).drop(columns="k"))
