@@ -1,0 +1,140 @@
+"""docs/profiles.md: its examples load, its errors are the real ones, its tables say what the loaders accept."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, BeforeValidator
+
+from fomkit.errors import FomkitError
+from fomkit.profiles import load_machine, load_model
+from fomkit.profiles.machine_record import MachineRecord
+from fomkit.profiles.models import ModelRecord
+from fomkit.quantities import UNITS, parse_quantity
+from fomkit.schema import DIMENSIONS, KIND_DIMENSIONS, OPS, OPTIONAL_DIMENSIONS, TIMINGS
+
+TEXT = (Path(__file__).resolve().parent.parent / "docs" / "profiles.md").read_text(encoding="utf-8")
+BLOCKS = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', TEXT, re.MULTILINE | re.DOTALL))
+
+
+def rows(heading: str, first: str) -> dict[str, list[str]]:
+    """Give the rows of the table under a heading whose first column is ``first``, by each name in that column."""
+    section = re.split(r"^#+ ", TEXT.split(f"# {heading}\n")[1], flags=re.MULTILINE)[0]
+    table = section.split(f"| {first} |")[1].split("\n\n")[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    return {name: row for row in cells for name in re.findall(r"`([^`]+)`", row[0])}
+
+
+def fields(record: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, bool, str]]:
+    """Give each field of a file: dotted name, whether it is needed, and its dimension where it has a unit."""
+    for name, info in record.model_fields.items():
+        path = f"{prefix}{info.alias or name}"
+        parts = (info.annotation, *getattr(info.annotation, "__args__", ()))
+        inner = next((one for one in parts if isinstance(one, type) and issubclass(one, BaseModel)), None)
+        if inner is None:
+            yield path, info.is_required(), dimension(info.metadata, parts)
+        else:
+            yield from fields(inner, f"{path}[]." if info.annotation == list[inner] else f"{path}.")
+
+
+def dimension(metadata: list[Any], parts: tuple[Any, ...]) -> str:
+    found = [*metadata, *(one for part in parts for one in getattr(part, "__metadata__", ()))]
+    calls = [one.func for one in found if isinstance(one, BeforeValidator) and isinstance(one.func, partial)]
+    return str(calls[0].keywords["dimension"]) if calls else ""
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch) -> Path:
+    """The page's files in an empty folder."""
+    for name, content in BLOCKS.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("heading", "record"), [("A machine", MachineRecord), ("A model", ModelRecord)])
+def test_every_field_is_explained_and_no_other(heading, record) -> None:
+    table = rows(heading, "field")
+    expected = {name: (needed, unit) for name, needed, unit in fields(record)}
+    assert set(table) == set(expected)
+    for name, (needed, unit) in expected.items():
+        assert table[name][1] == ("yes" if needed else "no"), name
+        assert table[name][3], name
+        if unit:
+            parse_quantity(table[name][2].strip("`"), unit, "docs/profiles.md", name)
+
+
+def test_walk_sees_the_fields_with_units() -> None:
+    """Without this, a change of the records could leave nothing for the test above to parse."""
+    found = {name: unit for name, _, unit in fields(MachineRecord) if unit}
+    assert found["device.peak[].rate"] == "flop_per_s"
+    assert found["device.memory.capacity"] == "byte"
+    assert found["overheads[].share"] == "share"
+    assert len(found) >= 16
+
+
+@pytest.mark.parametrize(("heading", "columns"), [("Its timings", TIMINGS), ("Its ops", OPS)])
+def test_every_column_is_explained_with_its_unit(heading, columns) -> None:
+    dimensions = {column.name for column in DIMENSIONS}
+    expected = {column.name: column.unit or "–" for column in columns if column.name not in dimensions}
+    assert {name: row[1] for name, row in rows(heading, "column").items()} == expected
+
+
+def test_every_dimension_is_explained_with_its_unit() -> None:
+    expected = {column.name: column.unit or "–" for column in DIMENSIONS}
+    assert {name: row[1] for name, row in rows("Kinds and dimensions", "dimension").items()} == expected
+
+
+def test_kinds_have_the_dimensions_of_the_schema() -> None:
+    table = rows("Kinds and dimensions", "kind")
+    assert {kind: tuple(re.findall(r"`(\w+)`", row[1])) for kind, row in table.items()} == dict(KIND_DIMENSIONS)
+    optional = {kind: tuple(re.findall(r"`(\w+)`", row[2])) for kind, row in table.items()}
+    assert optional == {kind: OPTIONAL_DIMENSIONS.get(kind, ()) for kind in KIND_DIMENSIONS}
+
+
+@pytest.mark.parametrize(
+    ("quantity", "name"),
+    [
+        ("arithmetic rate", "flop_per_s"),
+        ("capacity", "byte"),
+        ("transfer rate", "byte_per_s"),
+        ("time", "time_s"),
+        ("share", "share"),
+    ],
+)
+def test_units_are_those_that_files_may_use(quantity, name) -> None:
+    line = next(line for line in TEXT.splitlines() if line.startswith(f"| {quantity} |"))
+    words = set(re.findall(r"`([^`\"]+)`", line))
+    bases = {word for word in words if word in UNITS[name]}
+    assert bases
+    for prefix in words - bases:
+        assert any(prefix + base in UNITS[name] for base in bases), prefix
+
+
+def test_examples_load(files) -> None:
+    machine = load_machine("example-gpu.yaml")
+    assert machine.device.peak("fp16", "matrix").rate.low == 1e14
+    assert machine.overheads[0].time_s.value == 2e-3
+    model = load_model("digits.yaml")
+    assert model.parameters_total == 784 * 100 + 100 + 100 * 10 + 10
+    assert files.joinpath("example-gpu.timings.csv").is_file()
+
+
+@pytest.mark.usefixtures("files")
+def test_the_error_is_the_real_one() -> None:
+    with pytest.raises(FomkitError) as caught:
+        load_machine("broken.yaml")
+    assert str(caught.value) == BLOCKS["the error"].strip()
+
+
+@pytest.mark.usefixtures("files")
+def test_the_python_runs() -> None:
+    test = doctest.DocTestParser().get_doctest(TEXT, {}, "profiles.md", "docs/profiles.md", 0)
+    assert len(test.examples) >= 10
+    assert doctest.DocTestRunner().run(test).failed == 0
