@@ -1,1 +1,27 @@
 """fomkit answers how many of your training runs a day a machine will do, and how sure that is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+__all__ = ["FomkitError", "Workload", "__version__", "estimate", "machine", "model", "profile"]
+
+if TYPE_CHECKING:
+    from fomkit.api import estimate, machine, model, profile
+    from fomkit.errors import FomkitError
+    from fomkit.workload import Workload
+
+_ROOMS = {"FomkitError": "fomkit.errors", "Workload": "fomkit.workload"}
+
+
+def __getattr__(name: str) -> object:
+    """Load what is asked for when it is asked for, so that ``import fomkit`` costs nothing."""
+    import sys
+    from importlib import import_module
+
+    if name not in __all__:
+        raise AttributeError(f"fomkit has no {name!r}. It has: {', '.join(__all__)}.")
+    value: object = getattr(import_module(_ROOMS.get(name, "fomkit.api")), name)
+    setattr(sys.modules[__name__], name, value)
+    return value

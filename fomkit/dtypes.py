@@ -40,7 +40,5 @@ def item_byte(dtype: str) -> float:
     2.0
     """
     if dtype not in ITEM_BYTE:
-        raise FomkitError(
-            "dtype", f"{dtype!r} is not a known number format. {nearest_names(dtype, ITEM_BYTE)}"
-        )
+        raise FomkitError("dtype", f"{dtype!r} is not a known number format. {nearest_names(dtype, ITEM_BYTE)}")
     return ITEM_BYTE[dtype]

@@ -66,12 +66,15 @@ class Link:
 
 @dataclass(frozen=True)
 class Overhead:
-    """Time outside the op table: seconds per run, epoch or step, or a share of the device time."""
+    """Time outside the op table: seconds per run, epoch or step, or a share of the time it adds to.
+
+    Exactly one of ``time_s`` and ``share`` is stated.
+    """
 
     name: str
     per: Literal["run", "epoch", "step"]
     time_s: Fact | None
-    share: float | None
+    share: Fact | None
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class Machine:
     fits : mapping
         Estimator parameters shipped beside the timings, keyed by family; valid only for ``timings_key``.
     timings_key : str
-        Hash of the timings' content; "" without timings.
+        Hash of the timings and the facts that a fit of them rests on; "" without timings.
     """
 
     name: str

@@ -72,6 +72,8 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
     17179869184.0
     >>> parse_quantity("100 Gb/s", "byte_per_s", "x.yaml:1", "bandwidth")
     12500000000.0
+    >>> parse_quantity("10 us", "time_s", "x.yaml:1", "launch")
+    1e-05
     """
     units = UNITS[dimension]
     example = f"Write, for example, '{EXAMPLES[dimension]}'."
@@ -86,7 +88,9 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
         raise FomkitError(where, f"{name} is '{text}', {reason}. {example}")
     if not math.isfinite(number) or number < 0:
         raise FomkitError(where, f"{name} is '{text}'. A finite value of 0 or more was expected.")
-    return number * units[unit]
+    size = units[unit]
+    # Dividing by a whole number keeps "10 us" the float 1e-05; multiplying by 1e-6 would not.
+    return number * size if size >= 1 else number / round(1 / size)
 
 
 def _format_scaled(value: float, steps: list[tuple[float, str]], digits: int) -> str:
@@ -159,7 +163,8 @@ def exact_quantity(value: float, dimension: str) -> str:
     for unit, size in UNITS[dimension].items():
         scaled = float(f"{value / size:.12g}")
         text = f"{scaled:g} {unit}" if f"{scaled:g}" == f"{scaled:.12g}" else f"{scaled!r} {unit}"
-        exact = unit != "" and scaled * size == value and 0.1 <= scaled < 10_000
+        back = scaled * size if size >= 1 else scaled / round(1 / size)
+        exact = unit != "" and back == value and 0.1 <= scaled < 10_000
         if exact and len(text) < len(best):
             best = text
     return best

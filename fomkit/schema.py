@@ -57,7 +57,7 @@ KIND_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "optimizer": ("rule", "impl", "numel", "tensors"),
     "collective": ("collective", "message_byte", "ranks", "link"),
     "input": ("read_byte", "write_byte"),
-    "other": ("numel", "read_byte", "write_byte"),
+    "other": (),
 }
 """The dimensions that a row of each kind must have; the optional ones are in `OPTIONAL_DIMENSIONS`."""
 
@@ -65,8 +65,9 @@ OPTIONAL_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "gemm": ("trans_a", "trans_b"),
     "sparse_gemm": ("trans_a", "trans_b"),
     "conv": ("layout", "transposed"),
-    **dict.fromkeys(("pointwise", "reduction", "pool", "embedding", "copy", "other"), ("row", "inputs")),
+    **dict.fromkeys(("pointwise", "reduction", "pool", "embedding", "copy"), ("row", "inputs")),
     **dict.fromkeys(("norm", "softmax"), ("inputs",)),
+    "other": ("numel", "row", "inputs", "read_byte", "write_byte"),
 }
 
 DIMENSIONS: tuple[Column, ...] = (

@@ -1,7 +1,21 @@
 """Profiles on disk: found by path or name, read strictly, written whole."""
 
+from fomkit.profiles.fits import load_fits, save_fits
 from fomkit.profiles.machines import load_machine
-from fomkit.profiles.models import is_model, load_model, save_model
+from fomkit.profiles.models import load_model, model_names, save_model
 from fomkit.profiles.save_machine import save_machine
+from fomkit.profiles.suites import load_suite
+from fomkit.profiles.write import check_absent, write_whole
 
-__all__ = ["is_model", "load_machine", "load_model", "save_machine", "save_model"]
+__all__ = [
+    "check_absent",
+    "load_fits",
+    "load_machine",
+    "load_model",
+    "load_suite",
+    "model_names",
+    "save_fits",
+    "save_machine",
+    "save_model",
+    "write_whole",
+]

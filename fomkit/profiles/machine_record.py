@@ -76,7 +76,7 @@ class LinkRecord(Record):
 
 
 class OverheadRecord(Record):
-    """``overheads[…]``: time outside the op table, as a time or as a share."""
+    """``overheads[…]``: time outside the op table, as a time or as a share; low and high belong to the time."""
 
     name: str
     per: Literal["run", "epoch", "step"]

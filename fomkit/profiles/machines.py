@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fomkit.errors import FomkitError
 from fomkit.machine import Basis, Device, Fact, Link, Machine, Overhead, Peak
+from fomkit.profiles.fits import fit_key, load_fits
 from fomkit.profiles.locate import locate
-from fomkit.profiles.machine_record import DeviceRecord, MachineRecord
+from fomkit.profiles.machine_record import DeviceRecord, MachineRecord, OverheadRecord
 from fomkit.profiles.records import check_record, check_schema
-from fomkit.profiles.strict_yaml import Document, load_document, read_text
+from fomkit.profiles.strict_yaml import Document, load_document
 from fomkit.profiles.tables import empty_table, read_table
 from fomkit.schema import check_table
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = "fomkit/machine/1"
-FITS_SCHEMA = "fomkit/fits/1"
 
 
 def _fact(value: float | None, low: float | None, high: float | None, basis: Basis, source: str) -> Fact | None:
@@ -44,6 +42,15 @@ def _device(record: DeviceRecord) -> Device:
     return Device(peaks=peaks, **facts)
 
 
+def _overhead(document: Document, index: int, record: OverheadRecord) -> Overhead:
+    if (record.time is None) == (record.share is None):
+        where = document.where(("overheads", index))
+        raise FomkitError(where, f"the overhead {record.name!r} needs either 'time' or 'share'. Give one of them.")
+    time = _fact(record.time, record.low, record.high, record.basis, record.source)
+    share = _fact(record.share, None, None, record.basis, record.source)
+    return Overhead(record.name, record.per, time, share)
+
+
 def _check_order(document: Document, machine: Machine) -> None:
     device = machine.device
     facts = {("device", "peak", index, "low"): peak.rate for index, peak in enumerate(device.peaks)}
@@ -59,10 +66,10 @@ def _check_order(document: Document, machine: Machine) -> None:
             )
 
 
-def _read_timings(document: Document, names: list[str]) -> tuple[pd.DataFrame, str]:
+def _read_timings(document: Document, names: list[str]) -> pd.DataFrame:
     import pandas as pd
 
-    tables, digest = [], hashlib.sha256()
+    tables = []
     for index, name in enumerate(names):
         if Path(name).is_absolute() or ".." in Path(name).parts:
             where = document.where(("timings", index))
@@ -70,24 +77,8 @@ def _read_timings(document: Document, names: list[str]) -> tuple[pd.DataFrame, s
         path = document.path.parent / name
         table = read_table(path, "TIMINGS")
         check_table(table, "TIMINGS", str(path))
-        digest.update(path.read_bytes())
         tables.append(table)
-    if not tables:
-        return empty_table("TIMINGS"), ""
-    return pd.concat(tables, ignore_index=True), digest.hexdigest()
-
-
-def _read_fits(path: Path, timings_key: str) -> dict[str, object]:
-    """Read the fits shipped beside the timings; fits of other timings than these are no fits."""
-    if not timings_key or not path.is_file():
-        return {}
-    try:
-        content = json.loads(read_text(path))
-    except ValueError as error:
-        raise FomkitError(str(path), f"is not JSON ({error}). Delete it; it can be made again.") from error
-    if content.get("schema") != FITS_SCHEMA or content.get("timings_key") != timings_key:
-        return {}
-    return dict(content["fits"])
+    return pd.concat(tables, ignore_index=True) if tables else empty_table("TIMINGS")
 
 
 def load_machine(name: str | Path) -> Machine:
@@ -106,23 +97,21 @@ def load_machine(name: str | Path) -> Machine:
         raise FomkitError(
             document.where(("system",)), "states nodes, but node.devices is absent. Add 'node: {devices: …}'."
         )
-    timings, key = _read_timings(document, record.timings)
-    overheads = tuple(
-        Overhead(one.name, one.per, _fact(one.time, one.low, one.high, one.basis, one.source), one.share)
-        for one in record.overheads
-    )
+    timings, device = _read_timings(document, record.timings), _device(record.device)
+    key = fit_key(timings, device)
+    overheads = tuple(_overhead(document, index, one) for index, one in enumerate(record.overheads))
     machine = Machine(
         name=record.name,
         title=record.title or record.name,
         party=record.party,
-        device=_device(record.device),
+        device=device,
         timings=timings,
         node_devices=record.node.devices if record.node else None,
         system_nodes=record.system.nodes if record.system else None,
         availability=record.system.availability if record.system else 1.0,
         links=tuple(Link(one.tier, one.alpha, one.bandwidth, one.direction, one.source) for one in record.links),
         overheads=overheads,
-        fits=_read_fits(path.with_name(f"{path.stem}.fits.json"), key),
+        fits=load_fits(path.with_name(f"{path.stem}.fits.json"), key),
         timings_key=key,
         notes=tuple(record.notes),
     )

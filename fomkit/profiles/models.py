@@ -9,9 +9,9 @@ import yaml
 from pydantic import Field
 
 from fomkit.errors import FomkitError
-from fomkit.profiles.locate import locate
+from fomkit.profiles.locate import folders, locate
 from fomkit.profiles.records import Record, check_record, check_schema
-from fomkit.profiles.strict_yaml import load_document
+from fomkit.profiles.strict_yaml import load_document, read_text
 from fomkit.profiles.tables import empty_table, read_table, write_table
 from fomkit.profiles.write import write_whole
 from fomkit.workload import Data, ModelProfile, Run, Unit
@@ -113,9 +113,14 @@ def load_model(name: str | Path) -> ModelProfile:
     )
 
 
-def is_model(path: Path) -> bool:
-    """Tell whether a file says that it is a model profile, without reading its tables."""
-    return load_document(path).content.get("schema") == SCHEMA
+def model_names() -> list[str]:
+    """Name the model profiles of the nearest folder: ``./model_profiles``, else the packaged one.
+
+    A file counts when its first lines say ``schema: fomkit/model/1``, so that a broken one is still told of.
+    """
+    root = folders("model_profiles")[0]
+    found = [path for path in sorted(root.rglob("*.yaml")) if f"schema: {SCHEMA}" in read_text(path)]
+    return [str(path) for path in found]
 
 
 def model_content(model: ModelProfile, stem: str) -> dict[str, Any]:

@@ -58,8 +58,11 @@ def _device(machine: Machine) -> dict[str, Any]:
 
 def _overhead(overhead: Overhead) -> dict[str, str]:
     content = {"name": overhead.name, "per": overhead.per}
+    if overhead.share is not None:
+        percent = f"{100 * overhead.share.value:.12g} %"
+        return {**content, "share": percent, "basis": overhead.share.basis, "source": overhead.share.source}
     if overhead.time_s is None:
-        return {**content, "share": f"{100 * (overhead.share or 0.0):.12g} %", "source": ""}
+        return content
     fact = overhead.time_s
     time = {"time": exact_quantity(fact.value, "time_s"), **_spread(fact, "time_s")}
     return {**content, **time, "basis": fact.basis, "source": fact.source}

@@ -1,0 +1,64 @@
+"""The command line: one file per verb; parse, call, print. Mistakes end with one message and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from fomkit.cli.estimate_command import estimate
+from fomkit.cli.fom_command import fom
+from fomkit.cli.import_command import import_file
+from fomkit.cli.profile_command import profile
+from fomkit.errors import FomkitError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="How many of my training runs a day will that machine do, and how sure are we?",
+    epilog="Exit codes: 0 done, 1 a check failed, 2 a mistake in the input (one message on stderr).",
+)
+app.command("estimate")(estimate)
+app.command("fom")(fom)
+app.command("profile")(profile)
+app.command("import")(import_file)
+
+_debug = False
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from fomkit import __version__
+
+        print(f"fomkit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a mistake.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Take the options that stand before the verb."""
+    del version
+    global _debug  # noqa: PLW0603 (the one switch of the process, set before any verb runs)
+    _debug = debug
+
+
+def main() -> None:
+    """Run the command line; every mistake in the input is one message and exit code 2."""
+    try:
+        app()
+    except FomkitError as error:
+        if _debug:
+            raise
+        print(f"fomkit: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)

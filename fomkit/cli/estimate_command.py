@@ -1,0 +1,86 @@
+"""``fomkit estimate``: models on machines, with intervals and coverage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from fomkit.study import Comparison
+
+
+def estimate(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODEL]…", help="Model profiles by name or path; none = all in ./model_profiles."),
+    ] = None,
+    target: Annotated[
+        list[str] | None, typer.Option("--target", "-t", help="Machine profile by name or path; may be repeated.")
+    ] = None,
+    baseline: Annotated[str | None, typer.Option(help="Machine to compare with; gives ratios and a FOM.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples in one step; default: the profile's.")] = None,
+    scope: Annotated[
+        Literal["device", "node", "system"] | None,
+        typer.Option(help="What the rates count; default: the narrowest that all machines state."),
+    ] = None,
+    interval: Annotated[float, typer.Option(min=0.01, max=0.999, help="Level of the intervals.")] = 0.8,
+    last_batch: Annotated[
+        Literal["drop", "keep"] | None, typer.Option(help="Drop or keep a partial last batch.")
+    ] = None,
+    allow_uncovered: Annotated[
+        bool, typer.Option("--allow-uncovered", help="Leave work without a time out; times are then lower bounds.")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print the nine steps, each with its number.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/estimate/1 instead of a table.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write .json or .csv as well; replaces the file.")
+    ] = None,
+) -> None:
+    """Estimate steps, runs and units of work per day.
+
+    Examples:
+
+      fomkit estimate --target v100
+
+      fomkit estimate resnet50 gpt2 --target v100 --baseline p100
+
+      fomkit estimate p1b3-lecture --target x86-lecture --explain
+    """
+    from fomkit.errors import FomkitError
+    from fomkit.profiles import load_machine, load_model, model_names, write_whole
+    from fomkit.report.files import to_csv, to_json
+    from fomkit.report.terminal import format_estimates
+    from fomkit.study import Options, compare, estimates_content
+
+    if not target:
+        raise FomkitError("estimate", "no machine is named. Add, for example, '--target v100'.")
+    if output is not None and output.suffix not in (".json", ".csv"):
+        raise FomkitError(str(output), "has an ending that estimate cannot write. Use .json or .csv.")
+    result = compare(
+        [load_model(name) for name in models or model_names()],
+        [load_machine(name) for name in target],
+        load_machine(baseline) if baseline else None,
+        Options(batch, interval, scope, last_batch, allow_uncovered),
+        skip_failures=not models,
+    )
+    content = estimates_content(result)
+    if output is not None:
+        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["models"]))
+    print(to_json(content) if as_json else format_estimates(content), end="")
+    if explain and not as_json:
+        _print_explanations(result)
+
+
+def _print_explanations(result: Comparison) -> None:
+    from fomkit.report.terminal import format_explanation
+    from fomkit.study import explain
+
+    merits = {merit.target.machine: merit for merit in result.merits}
+    for one in result.estimates:
+        steps = explain(one, merits.get(one.machine.name))
+        title = f"\n{one.model.name} on {one.machine.name}, in nine steps"
+        print(format_explanation(title, [(step.title, step.number, step.detail) for step in steps]), end="")

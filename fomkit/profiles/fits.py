@@ -1,0 +1,55 @@
+"""Fits of timings on disk: JSON that names the timings and facts it was made from, and is ignored for others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fomkit.errors import FomkitError
+from fomkit.machine import Device
+from fomkit.profiles.strict_yaml import read_text
+from fomkit.profiles.tables import format_table
+from fomkit.profiles.write import write_whole
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = "fomkit/fits/1"
+
+
+def fit_key(timings: pd.DataFrame, device: Device) -> str:
+    """Hash what a fit rests on: the timings and the device's peaks and bandwidth; "" without timings."""
+    if not len(timings):
+        return ""
+    facts = [(peak.dtype, peak.engine, peak.rate.value) for peak in device.peaks]
+    bandwidth = device.byte_per_s.value if device.byte_per_s else None
+    text = f"{format_table(timings, 'TIMINGS')}{facts}{bandwidth}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_fits(path: Path, key: str) -> dict[str, object]:
+    """Read fits; none when the file is absent or was made from other timings or facts.
+
+    Raises
+    ------
+    FomkitError
+        When the file is not JSON.
+    """
+    if not key or not path.is_file():
+        return {}
+    try:
+        content = json.loads(read_text(path))
+    except ValueError as error:
+        raise FomkitError(str(path), f"is not JSON ({error}). Delete it; it is made again.") from error
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA or content.get("timings_key") != key:
+        return {}
+    return dict(content["fits"])
+
+
+def save_fits(fits: Mapping[str, object], path: Path, key: str) -> None:
+    """Write fits, whole or not at all."""
+    content = {"schema": SCHEMA, "timings_key": key, "fits": fits}
+    write_whole(path, json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n")

@@ -1,0 +1,39 @@
+"""A small table for notebooks, from the same content that ``--json`` prints; names stay text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from fomkit.report.terminal import format_coverage, format_interval
+from fomkit.quantities import format_number, format_quantity
+
+
+def estimates_html(content: Mapping[str, Any]) -> str:
+    """Write a study as an HTML table with its coverage and exclusions."""
+    head = (
+        "model",
+        "machine",
+        "batch",
+        "step",
+        "interval",
+        "units/day",
+        "interval",
+        "bound",
+        "coverage",
+        "excludes",
+    )
+    rows = []
+    for one in content["models"]:
+        per_day = one["unit_per_day"]
+        cells = (
+            one["model"], one["target"], one["batch"], format_quantity(one["step_s"]["value"], "time_s"),
+            format_interval(one["step_s"], "time_s"), "unknown" if per_day is None else format_number(per_day["value"]),
+            format_interval(per_day, None), one["bound"], format_coverage(one["coverage"]), ", ".join(one["excludes"]),
+        )  # fmt: skip
+        rows.append("".join(f"<td>{escape(str(cell))}</td>" for cell in cells))
+    header = "".join(f"<th>{name}</th>" for name in head)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    caption = f"{content['interval']:.0%} intervals, scope {escape(content['scope'])}"
+    return f"<table><caption>{caption}</caption><tr>{header}</tr>{body}</table>"

@@ -1,0 +1,62 @@
+"""How much of the predicted time rests on what kind of evidence, and what has no time at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fomkit.errors import FomkitError
+from fomkit.schema import TIME_SOURCES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+UNPRICED = "unpriced"
+
+
+def coverage(timed: pd.DataFrame) -> dict[str, float]:
+    """Share of the predicted time of a step by time source.
+
+    Work without a time has no share of a time; ``unpriced`` is its share of the op executions, and the other
+    shares are scaled so that all sum to 1.
+
+    Parameters
+    ----------
+    timed : DataFrame
+        A TIMED table.
+
+    Returns
+    -------
+    dict
+        One entry for each time source and ``unpriced``.
+    """
+    priced = timed["time_s"].notna()
+    unpriced = float(timed.loc[~priced, "count"].sum() / timed["count"].sum()) if len(timed) else 0.0
+    seconds = (timed["time_s"] * timed["count"])[priced].groupby(timed.loc[priced, "time_source"]).sum()
+    total = float(seconds.sum())
+    shares = {
+        source: (1 - unpriced) * float(seconds.get(source, 0.0)) / total if total else 0.0
+        for source in TIME_SOURCES
+    }
+    return {**shares, UNPRICED: unpriced if total else 1.0}
+
+
+def check_covered(timed: pd.DataFrame, unsupported: tuple[str, ...], where: str) -> None:
+    """Raise when an op of the step has no time, or the tracer met one that it has no rule for.
+
+    Raises
+    ------
+    FomkitError
+        With the number of executions and the kinds concerned.
+    """
+    missing = timed[timed["time_s"].isna()]
+    hint = "Add timings or facts to the machine profile, or pass --allow-uncovered for a lower bound of the time."
+    if len(missing):
+        kinds = missing.groupby("kind")["count"].sum().sort_values(ascending=False)
+        listed = ", ".join(f"{kind} ({count:,.0f})" for kind, count in kinds.items())
+        runs, total = missing["count"].sum(), timed["count"].sum()
+        raise FomkitError(
+            where, f"{runs:,.0f} of {total:,.0f} op executions have no time; kinds: {listed}. {hint}"
+        )
+    if unsupported:
+        listed = ", ".join(unsupported)
+        raise FomkitError(where, f"the profile lists ops without a rule, which have no time: {listed}. {hint}")

@@ -1,0 +1,22 @@
+"""A machine's overheads as times: those stated in seconds as they are, shares of the time they add to."""
+
+from __future__ import annotations
+
+from fomkit.machine import Machine, Overhead
+from fomkit.spans import Span
+
+INPUT = "input"
+"""Name of the overhead per step that is the input pipeline, which runs beside the device."""
+
+
+def overhead_span(overhead: Overhead, of: Span) -> Span:
+    """Give the time [s] of one overhead on top of ``of``."""
+    if overhead.time_s is not None:
+        fact = overhead.time_s
+        return Span(fact.value, fact.low, fact.high, of.level)
+    return of.scaled(overhead.share.value if overhead.share else 0.0)
+
+
+def overheads(machine: Machine, per: str, of: Span) -> dict[str, Span]:
+    """Give the machine's overheads per run, epoch or step, by name."""
+    return {one.name: overhead_span(one, of) for one in machine.overheads if one.per == per}

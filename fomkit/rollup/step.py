@@ -1,0 +1,108 @@
+"""One training step from its op times: device, host and input work at the same time, the longest decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fomkit.machine import Machine
+from fomkit.rollup.overheads import INPUT, overheads
+from fomkit.schema import PASSES
+from fomkit.spans import Span, add_common, add_independent, latest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The time of one step and what it is made of.
+
+    Attributes
+    ----------
+    passes : mapping
+        Device time [s] of forward, backward and update.
+    device_s : Span
+        Their sum: the device runs one op after the other.
+    host_launch_s : Span or None
+        What the host needs to start all kernels; None where the machine does not say.
+    input_s : Span or None
+        What the input pipeline needs for one step; None where the machine does not say.
+    extra_s : Span
+        The machine's other overheads per step.
+    wall_s : Span
+        The longest of device, host and input, plus the overheads.
+    bound : str
+        compute, memory, launch or input: what the step waits for.
+    excludes : tuple of str
+        Terms left out because nobody stated them; the wall time is then a lower bound.
+    """
+
+    passes: Mapping[str, Span]
+    device_s: Span
+    host_launch_s: Span | None
+    input_s: Span | None
+    extra_s: Span
+    wall_s: Span
+    bound: str
+    excludes: tuple[str, ...]
+
+
+def _family_spans(timed: pd.DataFrame, level: float) -> list[Span]:
+    """Add up the ops of each family, whose errors are taken as common: one estimator made them all."""
+    seconds = timed[["time_s", "low_s", "high_s"]].mul(timed["count"], axis=0)
+    grouped = seconds.groupby([timed["kind"], timed["time_source"]], sort=True).sum(min_count=1)
+    rows = grouped.dropna().itertuples(index=False, name=None)
+    return [Span(value, low, high, level) for value, low, high in rows if value > 0]
+
+
+def _device(timed: pd.DataFrame, level: float) -> Span:
+    return add_independent(_family_spans(timed[timed["time_s"].notna()], level))
+
+
+def _host_launch(timed: pd.DataFrame, machine: Machine, level: float) -> Span | None:
+    launch = machine.device.launch_s
+    if launch is None:
+        return None
+    starts = float((timed["launches"] * timed["count"]).sum())
+    return Span(launch.value, launch.low, launch.high, level).scaled(starts)
+
+
+def _device_bound(timed: pd.DataFrame) -> str:
+    seconds = (timed["time_s"] * timed["count"]).groupby(timed["bound"]).sum()
+    return str(seconds.idxmax()) if len(seconds) else "unknown"
+
+
+def roll_up_step(timed: pd.DataFrame, machine: Machine, level: float) -> StepTime:
+    """Add up one step.
+
+    Parameters
+    ----------
+    timed : DataFrame
+        A TIMED table; rows without a time are left out (see `check_covered`).
+    machine : Machine
+        For the launch cost and the overheads per step.
+    level : float
+        The level of the intervals in ``timed``.
+    """
+    words = timed["pass_name"].str.partition("_")[0]
+    names = [name for name in PASSES if "_" not in name and (words == name).any()]
+    device_s = _device(timed, level)
+    host = _host_launch(timed, machine, level)
+    stated = overheads(machine, "step", device_s)
+    input_s = stated.pop(INPUT, None)
+    extra_s = add_common([Span.exact(0.0, level), *stated.values()])
+    together = [(_device_bound(timed), device_s), ("launch", host), ("input", input_s)]
+    known = [(bound, span) for bound, span in together if span is not None]
+    excluded = [name for name, span in (("host_launch", host), ("input", input_s)) if span is None]
+    return StepTime(
+        passes={name: _device(timed[words == name], level) for name in names},
+        device_s=device_s,
+        host_launch_s=host,
+        input_s=input_s,
+        extra_s=extra_s,
+        wall_s=add_common([latest([span for _, span in known]), extra_s]),
+        bound=max(known, key=lambda term: term[1].value)[0],
+        excludes=tuple(excluded),
+    )

@@ -1,0 +1,121 @@
+"""A value with its interval, and how intervals of sums, products and ratios come from those of their parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+DEFAULT_LEVEL = 0.8
+
+
+@dataclass(frozen=True)
+class Span:
+    """A positive quantity: its value and the interval that should contain the truth at ``level``.
+
+    Attributes
+    ----------
+    value, low, high : float
+        In one unit, with ``low <= value <= high``.
+    level : float
+        Share of such intervals that should contain the truth.
+    """
+
+    value: float
+    low: float
+    high: float
+    level: float = DEFAULT_LEVEL
+
+    @classmethod
+    def exact(cls, value: float, level: float = DEFAULT_LEVEL) -> Span:
+        """Make the span of a value known without error."""
+        return cls(value, value, value, level)
+
+    def scaled(self, factor: float) -> Span:
+        """Multiply by a number known without error, 0 or above."""
+        return Span(self.value * factor, self.low * factor, self.high * factor, self.level)
+
+    def per(self, numerator: float) -> Span:
+        """Divide a number known without error by this span; the ends change places."""
+        return Span(numerator / self.value, numerator / self.high, numerator / self.low, self.level)
+
+
+def _deviations(span: Span) -> tuple[float, float]:
+    """Give the standard deviations of the logarithm below and above the value."""
+    z = NormalDist().inv_cdf(0.5 + span.level / 2)
+    return math.log(span.value / span.low) / z, math.log(span.high / span.value) / z
+
+
+def _spread(value: float, below: float, above: float, level: float) -> Span:
+    z = NormalDist().inv_cdf(0.5 + level / 2)
+    return Span(value, value * math.exp(-z * below), value * math.exp(z * above), level)
+
+
+def add_common(spans: Iterable[Span]) -> Span:
+    """Add quantities whose errors go up and down together: values and ends add.
+
+    Examples
+    --------
+    >>> add_common([Span(2.0, 1.0, 4.0), Span(3.0, 2.0, 5.0)])
+    Span(value=5.0, low=3.0, high=9.0, level=0.8)
+    """
+    parts = list(spans)
+    level = parts[0].level if parts else DEFAULT_LEVEL
+    return Span(
+        math.fsum(part.value for part in parts),
+        math.fsum(part.low for part in parts),
+        math.fsum(part.high for part in parts),
+        level,
+    )
+
+
+def add_independent(spans: Iterable[Span]) -> Span:
+    """Add quantities whose errors know nothing of each other.
+
+    The values add. Each side of the interval is that of the log-normal with the sum's mean and variance
+    (Fenton, 1960), so one dominant part passes its own interval on unchanged.
+
+    Examples
+    --------
+    >>> total = add_independent([Span(1.0, 0.5, 2.0), Span(1.0, 0.5, 2.0)])
+    >>> total.value, total.high < 4.0, total.low > 1.0
+    (2.0, True, True)
+    """
+    parts = [span for span in spans if span.value > 0]
+    if len(parts) <= 1:
+        return parts[0] if parts else Span.exact(0.0)
+    sides: list[float] = []
+    for side in (0, 1):
+        mean = variance = 0.0
+        for part in parts:
+            deviation = _deviations(part)[side]
+            part_mean = part.value * math.exp(deviation**2 / 2)
+            mean += part_mean
+            variance += part_mean**2 * math.expm1(deviation**2)
+        sides.append(math.sqrt(math.log1p(variance / mean**2)))
+    return _spread(math.fsum(part.value for part in parts), sides[0], sides[1], parts[0].level)
+
+
+def latest(spans: Sequence[Span]) -> Span:
+    """Take the longest of things that run at the same time."""
+    return Span(
+        max(span.value for span in spans),
+        max(span.low for span in spans),
+        max(span.high for span in spans),
+        spans[0].level,
+    )
+
+
+def divide_independent(numerator: Span, denominator: Span) -> Span:
+    """Divide two quantities whose errors know nothing of each other, as log-normals.
+
+    Examples
+    --------
+    >>> ratio = divide_independent(Span(6.0, 3.0, 12.0), Span(2.0, 2.0, 2.0))
+    >>> ratio.value, round(ratio.low, 9), round(ratio.high, 9)
+    (3.0, 1.5, 6.0)
+    """
+    up, down = _deviations(numerator), _deviations(denominator)
+    below, above = math.hypot(up[0], down[1]), math.hypot(up[1], down[0])
+    return _spread(numerator.value / denominator.value, below, above, numerator.level)

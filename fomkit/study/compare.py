@@ -1,0 +1,109 @@
+"""Several models on a target and a baseline: ratios, and one figure of merit over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fomkit.errors import FomkitError, ManyFomkitError
+from fomkit.fom import FigureOfMerit, Rates, figure_of_merit
+from fomkit.machine import Machine
+from fomkit.spans import Span
+from fomkit.study.estimate import Estimate, Options, choose_scope, estimate
+from fomkit.workload import ModelProfile
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Estimates of the same models on the targets and on a baseline.
+
+    Attributes
+    ----------
+    estimates : tuple of Estimate
+        Target by target, model by model.
+    baseline : tuple of Estimate
+        The same models on the baseline; empty without one.
+    merits : tuple of FigureOfMerit
+        One for each target; empty without a baseline or without runs.
+    failures : tuple of FomkitError
+        Why some models have no estimate; empty unless failures were to be skipped.
+    """
+
+    estimates: tuple[Estimate, ...]
+    baseline: tuple[Estimate, ...]
+    merits: tuple[FigureOfMerit, ...]
+    failures: tuple[FomkitError, ...] = ()
+
+
+def rates(estimates: Sequence[Estimate]) -> Rates:
+    """Collect the units per day of several models on one machine.
+
+    Raises
+    ------
+    FomkitError
+        When a model does not say what a run is.
+    """
+    units: dict[str, Span] = {}
+    for one in estimates:
+        if one.unit_per_day is None:
+            raise FomkitError(one.model.name, "has no units per day; its profile lacks train_samples or epochs.")
+        units[one.model.name] = one.unit_per_day
+    return Rates(estimates[0].machine.name, estimates[0].scope, units)
+
+
+def _estimates(
+    models: Sequence[ModelProfile], machines: Sequence[Machine], options: Options, skip_failures: bool
+) -> tuple[list[list[Estimate]], list[FomkitError]]:
+    """Estimate model by model; one that fails on any machine is left out on all, so that ratios stay fair."""
+    by_machine: list[list[Estimate]] = [[] for _ in machines]
+    failures: list[FomkitError] = []
+    for model in models:
+        try:
+            row = [estimate(model, machine, options) for machine in machines]
+        except FomkitError as error:
+            if not skip_failures:
+                raise
+            failures.append(error)
+            continue
+        for estimates, one in zip(by_machine, row, strict=True):
+            estimates.append(one)
+    return by_machine, failures
+
+
+def compare(
+    models: Sequence[ModelProfile],
+    targets: Sequence[Machine],
+    baseline: Machine | None,
+    options: Options,
+    *,
+    skip_failures: bool = False,
+) -> Comparison:
+    """Estimate every model on every machine at one scope, and compare where there is a baseline.
+
+    Parameters
+    ----------
+    skip_failures : bool
+        Leave a model that cannot be estimated out and keep its reason, instead of raising.
+
+    Raises
+    ------
+    FomkitError
+        As `estimate` does, when the machines share no scope, and when no model can be estimated.
+    """
+    machines = [*targets, *([baseline] if baseline else [])]
+    options = replace(options, scope=choose_scope(machines, options.scope))
+    by_machine, failures = _estimates(models, machines, options, skip_failures)
+    if not by_machine[0]:
+        raise ManyFomkitError(failures or [FomkitError("estimate", "no model profile was found. Name one.")])
+    on_target = by_machine[: len(targets)]
+    on_baseline = by_machine[-1] if baseline else []
+    whole = all(one.unit_per_day is not None for one in on_baseline)
+    merits = (
+        [figure_of_merit(rates(on_baseline), rates(one)) for one in on_target] if on_baseline and whole else []
+    )
+    return Comparison(
+        tuple(one for estimates in on_target for one in estimates),
+        tuple(on_baseline),
+        tuple(merits),
+        tuple(failures),
+    )

@@ -1,0 +1,217 @@
+"""The pipeline in a page: resize, cost, predict, roll up; every intermediate table is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from fomkit.costs import add_costs
+from fomkit.errors import FomkitError
+from fomkit.fom import unit_per_day
+from fomkit.machine import Machine, Scope
+from fomkit.predict import add_times
+from fomkit.resize import resize_ops, sizes_used
+from fomkit.rollup import RunTime, StepTime, check_covered, coverage, roll_up_run, roll_up_step
+from fomkit.schema import check_table
+from fomkit.spans import DEFAULT_LEVEL, Span
+from fomkit.study.fits import with_fits
+from fomkit.workload import ModelProfile
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LastBatch = Literal["drop", "keep"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user chose for a study, besides the model and the machine.
+
+    Attributes
+    ----------
+    batch : int or None
+        Samples in one step; None keeps the profile's.
+    interval : float
+        Level of all intervals.
+    scope : str or None
+        device, node or system; None takes the narrowest that all machines state.
+    last_batch : str or None
+        drop or keep the partial last batch; None keeps the profile's choice.
+    allow_uncovered : bool
+        Leave work without a time out instead of refusing; times are then lower bounds.
+    """
+
+    batch: int | None = None
+    interval: float = DEFAULT_LEVEL
+    scope: Scope | None = None
+    last_batch: LastBatch | None = None
+    allow_uncovered: bool = False
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One model on one machine: the answer and every table on the way to it.
+
+    Attributes
+    ----------
+    ops : DataFrame
+        The TIMED table: one row per distinct op with flop, byte, time, interval, source and evidence.
+    step_time, run_time : StepTime, RunTime
+        The roll-up, term by term.
+    unit_per_day : Span or None
+        None where the profile does not say what a run is.
+    coverage : mapping
+        Share of the predicted time by time source; sums to 1.
+    deviations : tuple of str
+        What was done differently from what was asked or is usual.
+    """
+
+    model: ModelProfile
+    machine: Machine
+    sizes: Mapping[str, int]
+    scope: Scope
+    runs_at_once: int
+    ops: pd.DataFrame
+    step_time: StepTime
+    run_time: RunTime
+    unit_per_day: Span | None
+    coverage: Mapping[str, float]
+    deviations: tuple[str, ...]
+
+    @property
+    def step(self) -> Span:
+        """Time of one step [s] with its interval."""
+        return self.step_time.wall_s
+
+    @property
+    def excludes(self) -> tuple[str, ...]:
+        """Terms that nobody stated; because of them units/day is an upper bound."""
+        return self.run_time.excludes
+
+    @property
+    def precision(self) -> str:
+        """Number format of most of the arithmetic."""
+        flop = (self.ops["flop"] * self.ops["count"]).groupby(self.ops["dtype"]).sum()
+        return str(flop.idxmax()) if len(flop) and flop.max() > 0 else str(self.ops["dtype"].iloc[0])
+
+    def _content(self) -> dict[str, Any]:
+        from fomkit.study.compare import Comparison
+        from fomkit.study.content import estimates_content
+
+        return estimates_content(Comparison((self,), (), ()))
+
+    def summary(self) -> str:
+        """Write the estimate as the text that the command line prints."""
+        from fomkit.report.terminal import format_estimates
+
+        return format_estimates(self._content())
+
+    def _repr_html_(self) -> str:
+        from fomkit.report.page import estimates_html
+
+        return estimates_html(self._content())
+
+
+def choose_sizes(model: ModelProfile, batch: int | None) -> dict[str, int]:
+    """Give the named sizes of a study, refusing a batch that the profile cannot be resized to.
+
+    Raises
+    ------
+    FomkitError
+        When the op table was traced at a fixed batch other than the one asked for.
+    """
+    sizes = dict(model.sizes)
+    if batch is None or batch == sizes.get("batch"):
+        return sizes
+    if batch < 1:
+        raise FomkitError(model.name, f"--batch {batch} makes no step. Give 1 or more.")
+    if "batch" not in sizes_used(model.ops):
+        raise FomkitError(
+            model.name,
+            f"its op table is fixed at batch {sizes.get('batch', 'unknown')}, so {batch} needs a new trace. "
+            f"Run 'fomkit profile FILE.py --batch {batch}'.",
+        )
+    return {**sizes, "batch": batch}
+
+
+def choose_scope(machines: list[Machine], wanted: Scope | None) -> Scope:
+    """Take the narrowest scope that all machines state, or check the one wanted.
+
+    Raises
+    ------
+    FomkitError
+        When a machine does not state the scope.
+    """
+    for machine in machines:
+        if wanted is not None and wanted not in machine.scopes:
+            needed = "node.devices" if machine.node_devices is None else "system.nodes"
+            raise FomkitError(
+                machine.name,
+                f"its profile does not state the scope {wanted!r}. Add {needed}, or choose another --scope.",
+            )
+    return wanted or machines[0].scopes[0]
+
+
+def _runs_at_once(model: ModelProfile, machine: Machine, scope: Scope) -> int:
+    devices, needed = machine.devices(scope), model.run.devices_per_run
+    if needed > devices:
+        raise FomkitError(
+            f"{model.name} on {machine.name}",
+            f"one run needs {needed} devices and the scope {scope!r} has {devices}. Choose a wider --scope.",
+        )
+    return devices // needed
+
+
+def _timed(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], interval: float) -> pd.DataFrame:
+    tables = []
+    for table in (model.ops, model.parts):
+        numeric = resize_ops(table, sizes, model.name)
+        check_table(numeric.drop(columns="of", errors="ignore"), "OPS", model.name)
+        tables.append(add_costs(numeric))
+    ops, parts = tables
+    return add_times(ops, machine, interval=interval, parts=parts if len(parts) else None)
+
+
+def _deviations(model: ModelProfile, machine: Machine, run: RunTime, options: Options) -> tuple[str, ...]:
+    said = []
+    if not machine.device.peaks and len(machine.timings):
+        said.append(f"{machine.name} states no peak; rates are fitted to its table")
+    if run.partial_step:
+        said.append("the partial last batch is priced as a full step")
+    if options.allow_uncovered and model.unsupported:
+        said.append(f"left out, no rule: {', '.join(model.unsupported)}")
+    return tuple(said)
+
+
+def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimate:
+    """Estimate one model on one machine.
+
+    Raises
+    ------
+    FomkitError
+        When work has no time, the batch cannot be had, or the scope is not stated.
+    """
+    sizes = choose_sizes(model, options.batch)
+    scope = choose_scope([machine], options.scope)
+    ops = _timed(model, with_fits(machine), sizes, options.interval)
+    if not options.allow_uncovered:
+        check_covered(ops, model.unsupported, f"{model.name} on {machine.name}")
+    step = roll_up_step(ops, machine, options.interval)
+    last_batch = options.last_batch or model.data.last_batch
+    run = roll_up_run(model, machine, step, sizes.get("batch"), last_batch)
+    at_once = _runs_at_once(model, machine, scope)
+    share = machine.availability if scope == "system" else 1.0
+    return Estimate(
+        model=model,
+        machine=machine,
+        sizes=sizes,
+        scope=scope,
+        runs_at_once=at_once,
+        ops=ops,
+        step_time=step,
+        run_time=run,
+        unit_per_day=run.run_s and unit_per_day(run.run_s.scaled(model.unit.runs), at_once * share),
+        coverage=coverage(ops),
+        deviations=_deviations(model, machine, run, options),
+    )
