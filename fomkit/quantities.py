@@ -132,7 +132,8 @@ def format_number(value: float, digits: int = 4) -> str:
         return "unknown"
     if value == 0:
         return "0"
-    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    decimals = digits - 1 - exponent
     if decimals < -3:
         return f"{value:.{digits - 1}e}"
     return f"{value:,.{max(decimals, 0)}f}" if abs(value) >= 10_000 else f"{value:.{max(decimals, 0)}f}"
@@ -159,12 +160,14 @@ def exact_quantity(value: float, dimension: str) -> str:
     >>> exact_quantity(1.57e13, "flop_per_s"), exact_quantity(2.0**34, "byte")
     ('15.7 TFLOP/s', '16 GiB')
     """
-    best = f"{value!r} {_STEPS[dimension][-1][1]}" if dimension in _STEPS else repr(value)
+    base = next(unit for unit, size in UNITS[dimension].items() if size == 1.0)
+    best = f"{value!r} {base}".rstrip()
+    readable = {unit for _, unit in _STEPS[dimension]} | {f"{prefix}B" for prefix in BINARY}
     for unit, size in UNITS[dimension].items():
         scaled = float(f"{value / size:.12g}")
         text = f"{scaled:g} {unit}" if f"{scaled:g}" == f"{scaled:.12g}" else f"{scaled!r} {unit}"
         back = scaled * size if size >= 1 else scaled / round(1 / size)
-        exact = unit != "" and back == value and 0.1 <= scaled < 10_000
+        exact = unit in readable and back == value and 0.1 <= scaled < 10_000
         if exact and len(text) < len(best):
             best = text
     return best

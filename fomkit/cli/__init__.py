@@ -46,7 +46,7 @@ def options(
 ) -> None:
     """Take the options that stand before the verb."""
     del version
-    global _debug  # noqa: PLW0603 (the one switch of the process, set before any verb runs)
+    global _debug
     _debug = debug
 
 

@@ -170,6 +170,8 @@ def format_suite(content: Mapping[str, Any]) -> str:
         rates = [f"{line['unit_per_day'][machine]:,.8g}" for machine in (old, new)]
         what = [line["name"], line["class"], line["basis"], line["party"], line["source"]]
         table.add_row(*what, *rates, format_number(line["ratio"], 7), f"{line['weight']:.1%}")
+    given = sum(line["source"] == "given" for line in content["lines"])
+    console.print(f"coverage: {given} of {len(content['lines'])} lines given, the others estimated from profiles")
     for text in format_merit(fom):
         console.print(text, soft_wrap=True)
     if content["threshold"] is not None:

@@ -19,7 +19,7 @@ def sizes_used(ops: pd.DataFrame) -> set[str]:
     """Give the named sizes that the dimensions of an op table depend on."""
     names: set[str] = set()
     for column in _SIZED:
-        if column in ops.columns and ops[column].dtype == object:
+        if column in ops.columns and ops[column].dtype.kind != "f":
             for text in {cell for cell in ops[column] if isinstance(cell, str)}:
                 names |= names_in(text)
     return names
@@ -51,7 +51,7 @@ def resize_ops(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.Da
 
     columns: dict[str, pd.Series] = {}
     for column in _SIZED:
-        if column not in ops.columns or ops[column].dtype != object:
+        if column not in ops.columns or ops[column].dtype.kind == "f":
             continue
         values = {}
         for row, text in ops[column][ops[column].map(lambda cell: isinstance(cell, str))].items():

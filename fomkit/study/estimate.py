@@ -173,9 +173,11 @@ def _timed(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], inte
     return add_times(ops, machine, interval=interval, parts=parts if len(parts) else None)
 
 
-def _deviations(model: ModelProfile, machine: Machine, run: RunTime, options: Options) -> tuple[str, ...]:
+def _deviations(
+    model: ModelProfile, machine: Machine, run: RunTime, options: Options, shares: Mapping[str, float]
+) -> tuple[str, ...]:
     said = []
-    if not machine.device.peaks and len(machine.timings):
+    if not machine.device.peaks and len(machine.timings) and shares["measured"] < 1:
         said.append(f"{machine.name} states no peak; rates are fitted to its table")
     if run.partial_step:
         said.append("the partial last batch is priced as a full step")
@@ -201,7 +203,8 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     last_batch = options.last_batch or model.data.last_batch
     run = roll_up_run(model, machine, step, sizes.get("batch"), last_batch)
     at_once = _runs_at_once(model, machine, scope)
-    share = machine.availability if scope == "system" else 1.0
+    up_share = machine.availability if scope == "system" else 1.0
+    shares = coverage(ops)
     return Estimate(
         model=model,
         machine=machine,
@@ -211,7 +214,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
         ops=ops,
         step_time=step,
         run_time=run,
-        unit_per_day=run.run_s and unit_per_day(run.run_s.scaled(model.unit.runs), at_once * share),
-        coverage=coverage(ops),
-        deviations=_deviations(model, machine, run, options),
+        unit_per_day=run.run_s and unit_per_day(run.run_s.scaled(model.unit.runs), at_once * up_share),
+        coverage=shares,
+        deviations=_deviations(model, machine, run, options, shares),
     )

@@ -44,7 +44,8 @@ def _products(ops: pd.DataFrame) -> str:
     if products.empty:
         return "no matrix product"
     seconds = (products["time_s"] * products["count"]).sort_values(ascending=False)
-    sizes = [" × ".join(f"{products.at[row, name]:g}" for name in "mnk") for row in seconds.index[:3]]
+    longest = products.loc[seconds.index[:3], ["m", "n", "k"]].to_numpy(float)
+    sizes = [" × ".join(f"{size:g}" for size in row) for row in longest]
     flop = (products["flop"] * products["count"]).sum()
     work = f"{format_quantity(flop, 'flop')} in {format_quantity(seconds.sum(), 'time_s')}"
     return f"{work}; longest (m × n × k): {'; '.join(sizes)}"

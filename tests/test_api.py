@@ -1,0 +1,51 @@
+"""The Python interface: its surface, and an estimate as a person writes it in a notebook."""
+
+from __future__ import annotations
+
+import pytest
+
+import fomkit
+
+
+def test_the_public_surface() -> None:
+    assert sorted(fomkit.__all__) == [
+        "FomkitError", "Workload", "__version__", "estimate", "machine", "model", "profile",
+    ]  # fmt: skip
+    for name in fomkit.__all__:
+        assert getattr(fomkit, name) is not None
+    with pytest.raises(AttributeError, match="It has: FomkitError"):
+        _ = fomkit.nothing
+
+
+def test_a_machine_is_a_function_before_and_after_other_calls() -> None:
+    assert fomkit.machine("titan").name == "titan"
+    fomkit.estimate("p1b3-lecture", "x86-lecture")
+    assert fomkit.machine("titan").name == "titan"
+
+
+def test_an_estimate_carries_every_table_and_tells_itself() -> None:
+    one = fomkit.estimate(fomkit.model("resnet50"), fomkit.machine("v100"), batch=64)
+    assert one.sizes["batch"] == 64
+    assert {"flop", "byte", "time_s", "low_s", "high_s", "time_source", "evidence"} <= set(one.ops.columns)
+    assert one.step.low < one.step.value < one.step.high
+    assert one.summary().startswith("coverage")
+    page = one._repr_html_()
+    assert page.startswith("<table>")
+    assert "resnet50" in page
+
+
+def test_a_larger_batch_takes_longer_a_step_and_less_a_sample() -> None:
+    small, large = (fomkit.estimate("resnet50", "v100", batch=batch).step.value for batch in (16, 64))
+    assert small < large < 4 * small
+
+
+def test_names_in_a_page_stay_text() -> None:
+    from dataclasses import replace
+
+    hostile = replace(fomkit.model("p1b3-lecture"), name="<script>alert(1)</script>")
+    assert "<script>" not in fomkit.estimate(hostile, "x86-lecture")._repr_html_()
+
+
+def test_a_wider_level_gives_a_wider_interval() -> None:
+    narrow, wide = (fomkit.estimate("alexnet", "v100", interval=level).step for level in (0.5, 0.95))
+    assert wide.low < narrow.low < narrow.high < wide.high

@@ -1,0 +1,168 @@
+"""The command line as a real process: what it prints, its exit codes, and what it imports."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def fomkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fomkit.cli", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+
+
+def succeed(*arguments: str, cwd: Path) -> str:
+    done = fomkit(*arguments, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def fail(*arguments: str, cwd: Path) -> str:
+    done = fomkit(*arguments, cwd=cwd)
+    assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_the_lecture_step_by_step(root: Path) -> None:
+    told = succeed("estimate", "p1b3-lecture", "--target", "x86-lecture", "--explain", cwd=root)
+    assert told.startswith("coverage, share of predicted time: x86-lecture (timing table only): measured 100%")
+    for number in (
+        "287.2917 ms",
+        "8001 steps",
+        "2298.62 s",
+        "12.770 h",
+        "1.87939 trained models per day",
+        "95.01%",
+    ):
+        assert number in told
+
+
+def test_the_partial_last_batch_is_a_switch(root: Path) -> None:
+    arguments = ("estimate", "p1b3-lecture", "--target", "x86-lecture", "--json", "--last-batch")
+    kept = json.loads(succeed(*arguments, "keep", cwd=root))["models"][0]
+    dropped = json.loads(succeed(*arguments, "drop", cwd=root))["models"][0]
+    assert (dropped["terms"]["steps_per_epoch"], kept["terms"]["steps_per_epoch"]) == (8001, 8002)
+    assert "partial last batch is priced as a full step" in kept["deviations"][0]
+
+
+def test_the_lecture_figure_of_merit(root: Path) -> None:
+    content = json.loads(succeed("fom", "model_profiles/lecture.suite.yaml", "--json", cwd=root))
+    assert content["schema"] == "fomkit/fom/1"
+    fom = content["fom"]
+    assert fom["value"] == pytest.approx(229_125 / 2_774, rel=1e-14)
+    assert fom["mean"] == "ratio_of_harmonic_means"
+    assert fom["scope"] == "system"
+    assert fom["other_means"] == pytest.approx(
+        {"harmonic": 88.331106, "geometric": 103.213445, "arithmetic": 125.749144}
+    )
+    assert fom["rates"] == pytest.approx({"baseline": 224_256 / 13, "target": 27_072_000 / 19})
+    assert fom["value_with_rates_cut_to_whole_units"] == pytest.approx(82.599032, abs=5e-7)
+    assert fom["worst_basis"] == "estimated"
+    assert [line["name"] for line in content["lines"]] == ["P1", "P2", "P3"]
+    swapped = json.loads(succeed("fom", "lecture", "--baseline", "a", "--target", "titan", "--json", cwd=root))
+    assert swapped["fom"]["value"] * fom["value"] == pytest.approx(1, rel=1e-12)
+
+
+def test_halving_the_third_unit(root: Path, tmp_path: Path) -> None:
+    text = (root / "model_profiles" / "lecture.suite.yaml").read_text()
+    halved = tmp_path / "halved.suite.yaml"
+    halved.write_text(text.replace("{titan: 12 h, a: 0.25 h}", "{titan: 6 h, a: 0.125 h}"))
+    content = json.loads(succeed("fom", str(halved), "--json", cwd=root))
+    assert content["fom"]["value"] == pytest.approx(78.304, abs=5e-4)
+
+
+def test_main_job_over_all_shipped_models(root: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.json"
+    machines = ("--target", "machine_profiles/v100.yaml", "--baseline", "machine_profiles/p100.yaml")
+    told = succeed("estimate", *machines, "-o", str(output), cwd=root)
+    assert told.startswith("coverage")
+    content = json.loads(output.read_text())
+    assert content["schema"] == "fomkit/estimate/1"
+    on_target = {one["model"]: one for one in content["models"] if one["target"] == "v100"}
+    assert set(on_target) == {"p1b3", "alexnet", "vgg16", "googlenet", "resnet50-caffe", "resnet50", "gpt2"}
+    for one in on_target.values():
+        for quantity in ("step_s", "epoch_s", "run_s", "unit_per_day", "ratio"):
+            assert 0 < one[quantity]["low"] < one[quantity]["value"] < one[quantity]["high"], (
+                one["model"],
+                quantity,
+            )
+        assert sum(one["coverage"].values()) == pytest.approx(1)
+        assert "input" in one["excludes"]
+        assert one["model"] in told
+    assert content["fom"]["baseline"] == "p100"
+    assert len(content["not_estimated"]) == 1
+    assert "p1b3-lecture" in content["not_estimated"][0]
+
+
+def test_results_as_csv(root: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.csv"
+    succeed("estimate", "p1b3-lecture", "-t", "x86-lecture", "-o", str(output), cwd=root)
+    row = next(csv.DictReader(output.open()))
+    assert float(row["step_s.value"]) == pytest.approx(0.2872917)
+    assert row["excludes"] == "host_launch; input; start_up"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["estimate", "p1b3"], "estimate: no machine is named. Add, for example, '--target v100'."),
+        (["estimate", "p1b3", "--target", "v10"], "The nearest names are 'v100'"),
+        (["estimate", "p1b33", "--target", "v100"], "The nearest names are 'p1b3'"),
+        (["estimate", "p1b3", "--target", "titan", "--scope", "node", "--baseline", "x86-lecture"], "no time"),
+        (["estimate", "p1b3", "--target", "a", "-o", "out.docx"], "Use .json or .csv"),
+        (["estimate", "p1b3-lecture", "--target", "x86-lecture", "--batch", "7"], "fixed at batch 100"),
+        (["estimate", "p1b3-lecture", "--target", "v100"], "have no time; kinds: other (13)"),
+        (["estimate", "p1b3-lecture", "--target", "x86-lecture", "--scope", "system"], "Add system.nodes"),
+        (["fom", "lecture", "--target", "v100"], "gives no time for 'v100'"),
+        (["fom", "nothing"], "no model profile of this name"),
+    ],
+)
+def test_mistakes_are_one_message_and_exit_code_2(arguments: list[str], words: str, root: Path) -> None:
+    assert words in fail(*arguments, cwd=root)
+
+
+def test_debug_shows_the_traceback(root: Path) -> None:
+    done = fomkit("--debug", "estimate", "p1b3", cwd=root)
+    assert "Traceback" in done.stderr
+
+
+@pytest.mark.parametrize("verb", [[], ["estimate"], ["fom"], ["profile"], ["import"]])
+def test_every_verb_has_help_with_an_example(verb: list[str], root: Path) -> None:
+    told = succeed(*verb, "--help", cwd=root)
+    assert "Usage" in told
+    assert not verb or f"fomkit {verb[0]} " in told
+
+
+def imported(code: str, cwd: Path) -> set[str]:
+    script = f"import sys\nsys.argv = ['fomkit']\n{code}\nprint(' '.join(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=cwd, capture_output=True, text=True, check=True)
+    return set(done.stdout.split("\n")[-2].split())
+
+
+HEAVY = {"torch", "tensorflow", "sympy", "scipy", "matplotlib", "plotly", "openpyxl"}
+
+
+def test_help_imports_almost_nothing(root: Path) -> None:
+    code = "sys.argv.append('--help')\nfrom fomkit.cli import app\ntry: app()\nexcept SystemExit: pass"
+    assert not imported(code, root) & (HEAVY | {"pandas", "numpy", "yaml", "pydantic", "rich.table"})
+
+
+def test_an_estimate_on_shipped_profiles_imports_no_heavy_library(root: Path) -> None:
+    code = (
+        "sys.argv += ['estimate', 'resnet50', '--target', 'v100', '--baseline', 'p100']\n"
+        "from fomkit.cli import app\ntry: app()\nexcept SystemExit: pass"
+    )
+    modules = imported(code, root)
+    assert {"pandas", "yaml", "pydantic"} <= modules
+    assert not modules & HEAVY
+
+
+def test_importing_fomkit_costs_nothing(root: Path) -> None:
+    assert not imported("import fomkit", root) & (HEAVY | {"pandas", "numpy", "yaml", "pydantic", "typer"})

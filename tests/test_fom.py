@@ -1,0 +1,74 @@
+"""The lecture's worked example, exact, and the properties of its mean."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fomkit.errors import FomkitError
+from fomkit.fom import Rates, figure_of_merit, unit_per_day
+from fomkit.spans import Span
+
+HOURS = {"titan": [60.0, 6.0, 12.0], "a": [4.0, 0.5, 0.25]}
+NODES = {"titan": 18_688, "a": 94_000}
+
+
+def rates(machine: str, hours: list[float] | None = None, scope: str = "system") -> Rates:
+    units = [unit_per_day(Span.exact(3600 * hour), NODES[machine]) for hour in hours or HOURS[machine]]
+    return Rates(machine, scope, dict(zip(["P1", "P2", "P3"], units, strict=True)))
+
+
+def test_lecture_example_is_exact() -> None:
+    merit = figure_of_merit(rates("titan"), rates("a"))
+    assert merit.value.value == pytest.approx(float(Fraction(229_125, 2_774)), rel=1e-14)
+    assert merit.mean_rates["baseline"] == pytest.approx(float(Fraction(224_256, 13)), rel=1e-14)
+    assert merit.mean_rates["target"] == pytest.approx(float(Fraction(27_072_000, 19)), rel=1e-14)
+    assert [rate.value for rate in merit.baseline.unit_per_day.values()] == pytest.approx([7475.2, 74_752, 37_376])
+    assert [rate.value for rate in merit.target.unit_per_day.values()] == pytest.approx([564e3, 4512e3, 9024e3])
+    assert list(merit.weights.values()) == pytest.approx([60 / 78, 6 / 78, 12 / 78])
+
+
+def test_lecture_other_means_and_rounding() -> None:
+    merit = figure_of_merit(rates("titan"), rates("a"))
+    assert merit.other_means["harmonic"] == pytest.approx(88.331106, abs=5e-7)
+    assert merit.other_means["geometric"] == pytest.approx(103.213445, abs=5e-7)
+    assert merit.other_means["arithmetic"] == pytest.approx(125.749144, abs=5e-7)
+    assert merit.with_whole_rates == pytest.approx(float(Fraction(68_509_785, 829_426)), rel=1e-14)
+
+
+def test_halving_the_third_unit() -> None:
+    merit = figure_of_merit(rates("titan", [60, 6, 6]), rates("a", [4, 0.5, 0.125]))
+    assert merit.value.value == pytest.approx(78.304, abs=5e-4)
+
+
+hours = st.lists(st.floats(0.01, 1e4), min_size=3, max_size=3)
+
+
+@given(hours, hours)
+def test_swapping_the_machines_inverts(old: list[float], new: list[float]) -> None:
+    there = figure_of_merit(rates("titan", old), rates("a", new)).value.value
+    back = figure_of_merit(rates("a", new), rates("titan", old)).value.value
+    assert there * back == pytest.approx(1, rel=1e-12)
+
+
+@given(hours, hours)
+def test_value_lies_between_the_ratios_and_is_their_weighted_harmonic_mean(
+    old: list[float], new: list[float]
+) -> None:
+    merit = figure_of_merit(rates("titan", old), rates("a", new))
+    ratios = [ratio.value for ratio in merit.ratios.values()]
+    assert min(ratios) * (1 - 1e-9) <= merit.value.value <= max(ratios) * (1 + 1e-9)
+    assert sum(merit.weights.values()) == pytest.approx(1)
+    weighted = 1 / sum(weight / ratio for weight, ratio in zip(merit.weights.values(), ratios, strict=True))
+    assert merit.value.value == pytest.approx(weighted, rel=1e-9)
+
+
+def test_scopes_and_lines_must_agree() -> None:
+    with pytest.raises(FomkitError, match="per device"):
+        figure_of_merit(rates("titan", scope="device"), rates("a"))
+    short = Rates("a", "system", {"P1": Span.exact(1.0)})
+    with pytest.raises(FomkitError, match=r"P2.*P3"):
+        figure_of_merit(rates("titan"), short)

@@ -1,0 +1,99 @@
+"""Habits of the house that no linter checks."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+
+from fomkit.schema import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS, TABLES, check_table, column_names
+
+
+def sources(root: Path) -> list[Path]:
+    return sorted((root / "fomkit").rglob("*.py"))
+
+
+def test_files_are_small(root: Path) -> None:
+    lines = {path: len(path.read_text().splitlines()) for path in sources(root)}
+    assert max(lines.values()) <= 400, max(lines, key=lambda path: lines[path])
+    assert statistics.median(lines.values()) <= 120
+
+
+def test_functions_are_short_and_nothing_asserts(root: Path) -> None:
+    for path in sources(root):
+        for node in ast.walk(ast.parse(path.read_text())):
+            assert not isinstance(node, ast.Assert), f"{path}:{node.lineno}"
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert (node.end_lineno or 0) - node.lineno < 60, f"{path}: {node.name}"
+
+
+def test_no_room_for_leftovers(root: Path) -> None:
+    for path in sources(root):
+        assert not {"utils", "helpers", "common", "misc"} & {*path.parts, path.stem}
+
+
+def test_flops_is_never_a_name(root: Path) -> None:
+    for path in sources(root):
+        names = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
+        assert "flops" not in {name.lower() for name in names}, path
+
+
+def test_gibi_lives_in_quantities_only(root: Path) -> None:
+    for path in sources(root):
+        if path.name != "quantities.py":
+            assert not re.search(r"2\s*\*\*\s*30|1024\s*\*\*|1 << 30", path.read_text()), path
+
+
+def test_machines_live_in_profiles_only(root: Path) -> None:
+    for path in sources(root):
+        code = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+        assert 15.7e12 not in code
+        assert 900e9 not in code
+
+
+def test_the_readme_names_what_ci_runs(root: Path) -> None:
+    readme = (root / "README.md").read_text()
+    assert "fomkit estimate --target machine_profiles/v100.yaml" in readme
+    block = readme.split("<!-- test command -->")[1].split("```")[1]
+    assert block.strip().startswith("sh\npython3 -m venv .venv-test")
+    assert "pytest" in block
+
+
+def test_every_documented_verb_of_the_readme_exists(root: Path) -> None:
+    from fomkit.cli import app
+
+    verbs = {command.name for command in app.registered_commands}
+    readme = (root / "README.md").read_text()
+    assert set(re.findall(r"`fomkit (\w+)", readme)) == verbs
+
+
+def test_columns_have_one_meaning() -> None:
+    for table, columns in TABLES.items():
+        names = [column.name for column in columns]
+        assert len(names) == len(set(names)), table
+        assert all(column.doc for column in columns)
+    dimensions = {name for names in (*KIND_DIMENSIONS.values(), *OPTIONAL_DIMENSIONS.values()) for name in names}
+    assert dimensions <= set(column_names("OPS"))
+
+
+def test_a_table_without_a_needed_column_is_refused() -> None:
+    import pandas as pd
+
+    from fomkit.errors import FomkitError
+
+    ops = pd.DataFrame(
+        {"op": ["mm"], "kind": ["gemm"], "dtype": ["fp32"], "engine": ["vector"], "pass_name": ["forward"],
+         "count": [1.0], "m": [4.0], "n": [4.0], "b": [1.0]}
+    )  # fmt: skip
+    with pytest.raises(FomkitError, match=r"the column 'k' is missing, which kind gemm needs"):
+        check_table(ops, "OPS", "ops.csv")
+    with pytest.raises(FomkitError, match=r"row 0: 'k' is empty"):
+        check_table(ops.assign(k=float("nan")), "OPS", "ops.csv")
+    with pytest.raises(FomkitError, match=r"'gem' is not a kind of op"):
+        check_table(ops.assign(k=4.0, kind="gem"), "OPS", "ops.csv")
+    with pytest.raises(FomkitError, match=r"must be float64"):
+        check_table(ops.assign(k=4), "OPS", "ops.csv")
+    check_table(ops.assign(k=4.0), "OPS", "ops.csv")

@@ -1,0 +1,226 @@
+"""Files at the door: what is read, what is refused with file and line, and that nothing is lost on failure."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fomkit.errors import FomkitError, ManyFomkitError
+from fomkit.profiles import load_machine, load_model, load_suite, save_machine, save_model, write_whole
+from fomkit.profiles.strict_yaml import load_document
+from fomkit.profiles.tables import format_table, read_table
+
+HEAD = "schema: fomkit/machine/1\nname: x\n"
+
+
+def written(folder: Path, text: str | bytes, name: str = "x.yaml") -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("15.7e12", 15.7e12), ("1e3", 1000.0), ("no", "no"), ("yes", "yes"), ("on", "on"), ("8", 8), ("-0.5", -0.5),
+     ("true", True), ("null", None), ("'010'", "010"), ("2017-01-01", "2017-01-01"), ("900 GB/s", "900 GB/s")],
+)  # fmt: skip
+def test_scalars_are_what_they_look_like(tmp_path: Path, text: str, value: object) -> None:
+    found = load_document(written(tmp_path, f"a: {text}\n")).content["a"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: 1\na: 2\n", r"x.yaml:2: the key 'a' stands here a second time"),
+        ("a: &x 1\nb: *x\n", r"x.yaml:1: anchors and aliases"),
+        ("a: 1:30\n", "could be read in several ways"),
+        ("a: 010\n", "could be read in several ways"),
+        ("a: 0x10\n", "could be read in several ways"),
+        ("a: .nan\n", "could be read in several ways"),
+        ("a: .inf\n", "could be read in several ways"),
+        ("a: NaN\n", "could be read in several ways"),
+        ("a: 1e999\n", "too large"),
+        ("a: !!python/object/apply:os.system [ls]\n", r"the tag .* is not allowed"),
+        ("a: " + "[" * 50 + "]" * 50, "nested more than 20 deep"),
+        ("a: " + "{a: " * 5000 + "}" * 5000, "nested more than 20 deep"),
+        ("- 1\n- 2\n", "holds no mapping"),
+        ("", "holds no mapping"),
+        ("a: [1, 2\n", "is not valid YAML"),
+        ("? [1, 2]\n: 3\n", "a key must be a word"),
+        (b"\xff\xfe\x00a", "not UTF-8"),
+        (b"a: \x00\x01", "control characters"),
+        ("x" * 1_000_001, "bytes. A profile has at most"),
+    ],
+)
+def test_doubtful_yaml_is_refused(tmp_path: Path, text: str | bytes, words: str) -> None:
+    with pytest.raises(FomkitError, match=words):
+        load_document(written(tmp_path, text))
+
+
+def test_a_billion_laughs_are_refused_at_once(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [lol]"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    with pytest.raises(FomkitError, match="anchors and aliases"):
+        load_document(written(tmp_path, "\n".join(lines)))
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_read_or_refused_never_a_crash(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = written(tmp_path_factory.getbasetemp(), text.encode("utf-8", "surrogatepass"), "any.yaml")
+    try:
+        assert isinstance(load_document(path).content, dict)
+    except FomkitError as error:
+        assert str(path) in str(error)
+
+
+def test_all_mistakes_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
+    text = HEAD + (
+        "device:\n"
+        "  peak:\n"
+        "    - {rate: 15.7 TFLOP/s, source: x}\n"
+        "  memory: {capacity: 16 GiB, bandwidth: 3.35, source: x}\n"
+        "  launch: {per_op: 5 us, lo: 3 us}\n"
+        "nodes: {devices: 8}\n"
+    )
+    with pytest.raises(ManyFomkitError) as caught:
+        load_machine(written(tmp_path, text))
+    told = str(caught.value)
+    assert "x.yaml:5: device.peak[0].dtype is missing" in told
+    assert "x.yaml:5: device.peak[0].engine is missing" in told
+    assert (
+        "x.yaml:6: device.memory.bandwidth is '3.35', which has no unit. Write, for example, '900 GB/s'." in told
+    )
+    assert "x.yaml:7: device.launch.lo is not a known key. The nearest names are 'low'." in told
+    assert "x.yaml:8: nodes is not a known key. The nearest names are 'node'" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name: x\n", "has no schema line. Expected: 'schema: fomkit/machine/1'"),
+        ("schema: fomkit/model/1\nname: x\n", r"x.yaml:1: schema is 'fomkit/model/1'"),
+        (HEAD + "system: {nodes: 4}\n", r"x.yaml:3: states nodes, but node.devices is absent"),
+        (HEAD + "timings: [../secret.csv]\n", r"x.yaml:3: timings '../secret.csv' must lie in the folder"),
+        (HEAD + "timings: [absent.csv]\n", "cannot be read"),
+        (HEAD + "overheads: [{name: io, per: run, source: x}]\n", "needs either 'time' or 'share'"),
+        (HEAD + "device: {memory: {bandwidth: 0 GB/s, source: x}}\n", "above 0"),
+        (HEAD + "device: {memory: {bandwidth: 9 GB/s, low: 10 GB/s, source: x}}\n", "low ≤ value ≤ high"),
+    ],
+)
+def test_wrong_machines_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(FomkitError, match=words):
+        load_machine(written(tmp_path, text))
+
+
+def test_unknown_names_get_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FomkitError, match=r"v10: no machine profile of this name. The nearest names are 'v100'"):
+        load_machine("v10")
+    with pytest.raises(FomkitError, match=r"resnet5: no model profile .*'resnet50'"):
+        load_model("resnet5")
+
+
+@pytest.mark.parametrize("name", ["titan", "titan.yaml", "machine_profiles/titan.yaml"])
+def test_a_machine_is_found_by_every_spelling(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+    assert load_machine(name).system_nodes == 18_688
+
+
+def test_the_folder_beside_the_user_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "machine_profiles").mkdir()
+    written(tmp_path / "machine_profiles", HEAD.replace("name: x", "name: mine"), "titan.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert load_machine("titan").name == "mine"
+    assert load_machine("a").name == "a"
+
+
+@pytest.mark.parametrize("name", ["v100", "p100", "titan", "a", "x86-lecture"])
+def test_saved_machines_load_the_same(name: str, tmp_path: Path) -> None:
+    machine = load_machine(name)
+    again = load_machine(save_machine(machine, tmp_path / f"{name}.yaml")[0])
+    pd.testing.assert_frame_equal(again.timings, machine.timings)
+    assert (again.device, again.node_devices, again.system_nodes) == (
+        machine.device,
+        machine.node_devices,
+        machine.system_nodes,
+    )
+    assert again.timings_key == machine.timings_key
+
+
+def test_saved_models_load_the_same(tmp_path: Path) -> None:
+    model = load_model("p1b3-lecture")
+    again = load_model(save_model(model, tmp_path / "again.yaml")[0])
+    pd.testing.assert_frame_equal(again.ops, model.ops)
+    assert (again.data, again.run, again.unit, again.sizes) == (model.data, model.run, model.unit, model.sizes)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is empty"),
+        ("op,speed\nmm,3\n", "'speed' is not a column of OPS"),
+        ("op,op\nmm,mm\n", "stands twice"),
+        ("op,m\nmm\n", ":2: has 1 cells where the header has 2"),
+        ("op,count\nmm,many\n", ":2: count is 'many'. Expected a number"),
+        ("op,m\nmm,nan\n", "Leave the cell empty"),
+        ("op,m\nmm,inf\n", "Leave the cell empty"),
+        ("op,m\nmm,import os; 1\n", "Expected a number or an expression"),
+        ('op,m\n"mm,3\n', "is not a CSV table"),
+        (b"op\n\xff\xfe\n", "is not a CSV table"),
+    ],
+)
+def test_wrong_tables_are_refused(tmp_path: Path, text: str | bytes, words: str) -> None:
+    with pytest.raises(FomkitError, match=words):
+        read_table(written(tmp_path, text, "x.csv"), "OPS")
+
+
+names = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0", exclude_categories=["Cs"]), max_size=20)
+cells = st.one_of(st.floats(allow_nan=False, allow_infinity=False, width=64), st.just(math.nan))
+
+
+@given(st.lists(st.tuples(names, cells), min_size=1, max_size=6))
+def test_tables_read_back_exactly(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, float]]) -> None:
+    data = pd.DataFrame(
+        {"op": pd.Series([name for name, _ in rows], dtype="object"), "kind": pd.Series(["gemm"] * len(rows), dtype="object"),
+         "m": pd.Series([cell for _, cell in rows], dtype="float64")}
+    )  # fmt: skip
+    path = tmp_path_factory.getbasetemp() / "round.csv"
+    path.write_bytes(format_table(data, "OPS").encode())
+    again = read_table(path, "OPS")
+    for column in again.columns:
+        pd.testing.assert_series_equal(again[column], data[column])
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "'=1", "\tx"])
+def test_live_text_is_disarmed_in_the_file(text: str) -> None:
+    data = pd.DataFrame({"op": [text], "kind": ["gemm"]})
+    cell = format_table(data, "OPS").splitlines()[1].split(",")[0].strip('"')
+    assert cell == f"'{text}"
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, "old")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(path, "new")
+    assert path.read_text() == "old"
+    assert [item.name for item in tmp_path.iterdir()] == ["x.yaml"]
+
+
+def test_suites_need_given_times_or_a_model(tmp_path: Path) -> None:
+    text = (
+        "schema: fomkit/suite/1\nname: s\nversion: 1\nbaseline: titan\nscope: system\n"
+        "mean: ratio_of_harmonic_means\nlines:\n  - {name: P1, basis: estimated, party: lab}\n"
+    )
+    with pytest.raises(FomkitError, match=r"x.yaml:8: line 'P1' needs either 'given' times or a 'model'"):
+        load_suite(written(tmp_path, text))

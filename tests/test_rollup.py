@@ -1,0 +1,128 @@
+"""Steps, epochs and runs: every term by its name, unknown ones left out aloud, missing work refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from fomkit.errors import FomkitError
+from fomkit.hardware import Device, Fact, Machine, Overhead
+from fomkit.profiles.tables import empty_table
+from fomkit.rollup import check_covered, coverage, roll_up_run, roll_up_step
+from fomkit.rollup.training import steps_per_epoch
+from fomkit.workload import Data, ModelProfile, Run
+
+NONE = empty_table("TIMINGS")
+LAUNCH = Fact(5e-6, 3e-6, 10e-6, "assumed", "")
+
+
+def timed(**changes: list[object]) -> pd.DataFrame:
+    columns: dict[str, list[object]] = {
+        "op": ["mm", "mm", "add", "sgd"],
+        "kind": ["gemm", "gemm", "pointwise", "optimizer"],
+        "pass_name": ["forward", "backward_weight", "forward", "update"],
+        "count": [2.0, 1.0, 10.0, 1.0],
+        "launches": [1.0, 1.0, 1.0, 4.0],
+        "time_s": [1e-3, 2e-3, 1e-4, 5e-4],
+        "low_s": [0.5e-3, 1e-3, 0.9e-4, 4e-4],
+        "high_s": [2e-3, 4e-3, 2e-4, 6e-4],
+        "time_source": ["interpolated", "interpolated", "roofline", "roofline"],
+        "bound": ["compute", "compute", "memory", "memory"],
+    }
+    return pd.DataFrame({**columns, **changes})
+
+
+def machine(*overheads: Overhead, launch: Fact | None = LAUNCH) -> Machine:
+    return Machine("m", "m", "lab", Device(launch_s=launch), NONE, overheads=overheads)
+
+
+def model(**changes: object) -> ModelProfile:
+    base = ModelProfile("net", "net", empty_table("OPS"), empty_table("OPS"), {"batch": 100}, {})
+    return replace(base, data=Data(800_121, 0), run=Run(20), **changes)
+
+
+def stated(name: str, per: str, seconds: float) -> Overhead:
+    return Overhead(name, per, Fact(seconds, seconds, seconds, "measured", ""), None)  # type: ignore[arg-type]
+
+
+def test_step_is_the_sum_of_its_passes() -> None:
+    step = roll_up_step(timed(), machine(), 0.8)
+    assert step.device_s.value == pytest.approx(2e-3 + 2e-3 + 1e-3 + 5e-4)
+    assert {name: span.value for name, span in step.passes.items()} == pytest.approx(
+        {"forward": 3e-3, "backward": 2e-3, "update": 5e-4}
+    )
+    assert step.wall_s == step.device_s
+    assert step.bound == "compute"
+    assert step.excludes == ("input",)
+
+
+def test_ops_of_one_family_err_together_and_families_do_not() -> None:
+    one_family = timed(kind=["gemm"] * 4, time_source=["roofline"] * 4)
+    assert roll_up_step(one_family, machine(), 0.8).device_s.high == pytest.approx(4e-3 + 4e-3 + 2e-3 + 6e-4)
+    assert roll_up_step(timed(), machine(), 0.8).device_s.high < 4e-3 + 4e-3 + 2e-3 + 6e-4
+
+
+def test_the_host_can_be_slower_than_the_device() -> None:
+    slow = Fact(1e-3, 1e-3, 1e-3, "measured", "")
+    step = roll_up_step(timed(), machine(launch=slow), 0.8)
+    assert step.host_launch_s is not None
+    assert step.wall_s.value == pytest.approx((2 + 1 + 10 + 4) * 1e-3)
+    assert step.bound == "launch"
+
+
+def test_the_input_pipeline_runs_beside_the_device_and_other_overheads_add() -> None:
+    step = roll_up_step(timed(), machine(stated("input", "step", 0.1), stated("log", "step", 0.02)), 0.8)
+    assert step.wall_s.value == pytest.approx(0.12)
+    assert step.bound == "input"
+    assert step.excludes == ()
+
+
+def test_unknown_launch_cost_is_said_to_be_excluded() -> None:
+    assert roll_up_step(timed(), machine(launch=None), 0.8).excludes == ("host_launch", "input")
+
+
+def test_coverage_is_shares_of_time_and_sums_to_one() -> None:
+    shares = coverage(timed())
+    assert shares["interpolated"] == pytest.approx(4 / 5.5)
+    assert sum(shares.values()) == pytest.approx(1)
+    partly = timed(time_s=[1e-3, 2e-3, math.nan, 5e-4])
+    assert coverage(partly)["unpriced"] == pytest.approx(10 / 14)
+    assert sum(coverage(partly).values()) == pytest.approx(1)
+
+
+def test_work_without_a_time_is_refused_by_kind() -> None:
+    with pytest.raises(FomkitError, match=r"10 of 14 op executions have no time; kinds: pointwise \(10\)"):
+        check_covered(timed(time_s=[1e-3, 2e-3, math.nan, 5e-4]), (), "net on m")
+    with pytest.raises(FomkitError, match=r"aten::fft ×3"):
+        check_covered(timed(), ("aten::fft ×3",), "net on m")
+    check_covered(timed(), (), "net on m")
+
+
+def test_partial_batches_are_an_explicit_switch() -> None:
+    assert steps_per_epoch(800_121, 100, "drop") == (8001, False)
+    assert steps_per_epoch(800_121, 100, "keep") == (8002, True)
+    assert steps_per_epoch(800, 100, "keep") == (8, False)
+
+
+def test_a_run_is_epochs_of_steps_with_validation_and_start_up_apart() -> None:
+    step = roll_up_step(timed(), machine(), 0.8)
+    run = roll_up_run(model(), machine(), step, 100, "drop")
+    assert run.run_s is not None
+    assert run.run_s.value == pytest.approx(20 * 8001 * step.wall_s.value)
+    assert run.excludes == ("input", "start_up")
+    validated = replace(model(), data=Data(800_121, 1000))
+    longer = roll_up_run(validated, machine(stated("start_up", "run", 60.0)), step, 100, "drop")
+    assert longer.run_s is not None
+    assert longer.run_s.value == pytest.approx(run.run_s.value + 20 * 10 * step.passes["forward"].value + 60)
+    assert longer.excludes == ("input",)
+
+
+def test_without_samples_or_epochs_the_roll_up_stops() -> None:
+    step = roll_up_step(timed(), machine(), 0.8)
+    assert roll_up_run(replace(model(), data=Data()), machine(), step, 100, "drop").epoch_s is None
+    no_epochs = roll_up_run(replace(model(), run=Run()), machine(), step, 100, "drop")
+    assert no_epochs.epoch_s is not None
+    assert no_epochs.run_s is None
