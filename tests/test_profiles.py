@@ -74,9 +74,10 @@ def test_a_billion_laughs_are_refused_at_once(tmp_path: Path) -> None:
 def test_any_text_is_read_or_refused_never_a_crash(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = written(tmp_path_factory.getbasetemp(), text.encode("utf-8", "surrogatepass"), "any.yaml")
     try:
-        assert isinstance(load_document(path).content, dict)
+        told = str(load_document(path).path)
     except FomkitError as error:
-        assert str(path) in str(error)
+        told = str(error)
+    assert str(path) in told
 
 
 def test_all_mistakes_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
@@ -187,7 +188,8 @@ cells = st.one_of(st.floats(allow_nan=False, allow_infinity=False, width=64), st
 @given(st.lists(st.tuples(names, cells), min_size=1, max_size=6))
 def test_tables_read_back_exactly(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, float]]) -> None:
     data = pd.DataFrame(
-        {"op": pd.Series([name for name, _ in rows], dtype="object"), "kind": pd.Series(["gemm"] * len(rows), dtype="object"),
+        {"op": pd.Series([name for name, _ in rows], dtype="object"),
+         "kind": pd.Series(["gemm"] * len(rows), dtype="object"),
          "m": pd.Series([cell for _, cell in rows], dtype="float64")}
     )  # fmt: skip
     path = tmp_path_factory.getbasetemp() / "round.csv"

@@ -7,38 +7,44 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from fomkit.errors import FomkitError
+
 if TYPE_CHECKING:
     from fomkit.study import Comparison
 
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[MODEL]…", help="Model profiles by name or path; none = all in ./model_profiles."),
+]
+Targets = Annotated[
+    list[str] | None, typer.Option("--target", "-t", help="Machine profile by name or path; may be repeated.")
+]
+Scopes = Annotated[
+    Literal["device", "node", "system"] | None,
+    typer.Option(help="What the rates count; default: the narrowest that all machines state."),
+]
+Uncovered = Annotated[
+    bool, typer.Option("--allow-uncovered", help="Leave work without a time out; times are then lower bounds.")
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Write .json or .csv as well; replaces the file.")
+]
+
 
 def estimate(
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[MODEL]…", help="Model profiles by name or path; none = all in ./model_profiles."),
-    ] = None,
-    target: Annotated[
-        list[str] | None, typer.Option("--target", "-t", help="Machine profile by name or path; may be repeated.")
-    ] = None,
+    models: Models = None,
+    target: Targets = None,
     baseline: Annotated[str | None, typer.Option(help="Machine to compare with; gives ratios and a FOM.")] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Samples in one step; default: the profile's.")] = None,
-    scope: Annotated[
-        Literal["device", "node", "system"] | None,
-        typer.Option(help="What the rates count; default: the narrowest that all machines state."),
-    ] = None,
+    scope: Scopes = None,
     interval: Annotated[float, typer.Option(min=0.01, max=0.999, help="Level of the intervals.")] = 0.8,
     last_batch: Annotated[
         Literal["drop", "keep"] | None, typer.Option(help="Drop or keep a partial last batch.")
     ] = None,
-    allow_uncovered: Annotated[
-        bool, typer.Option("--allow-uncovered", help="Leave work without a time out; times are then lower bounds.")
-    ] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Print the nine steps, each with its number.")
-    ] = False,
+    allow_uncovered: Uncovered = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Print the nine steps, each with its number.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/estimate/1 instead of a table.")] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write .json or .csv as well; replaces the file.")
-    ] = None,
+    output: Output = None,
 ) -> None:
     """Estimate steps, runs and units of work per day.
 
@@ -50,11 +56,8 @@ def estimate(
 
       fomkit estimate p1b3-lecture --target x86-lecture --explain
     """
-    from fomkit.errors import FomkitError
-    from fomkit.profiles import load_machine, load_model, model_names, write_whole
-    from fomkit.report.files import to_csv, to_json
-    from fomkit.report.terminal import format_estimates
-    from fomkit.study import Options, compare, estimates_content
+    from fomkit.profiles import load_machine, load_model, model_names
+    from fomkit.study import Options, compare
 
     if not target:
         raise FomkitError("estimate", "no machine is named. Add, for example, '--target v100'.")
@@ -67,15 +70,24 @@ def estimate(
         Options(batch, interval, scope, last_batch, allow_uncovered),
         skip_failures=not models,
     )
+    _show(result, output, as_json)
+    if explain and not as_json:
+        _show_steps(result)
+
+
+def _show(result: Comparison, output: Path | None, as_json: bool) -> None:
+    from fomkit.profiles import write_whole
+    from fomkit.report.files import to_csv, to_json
+    from fomkit.report.terminal import format_estimates
+    from fomkit.study import estimates_content
+
     content = estimates_content(result)
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["models"]))
     print(to_json(content) if as_json else format_estimates(content), end="")
-    if explain and not as_json:
-        _print_explanations(result)
 
 
-def _print_explanations(result: Comparison) -> None:
+def _show_steps(result: Comparison) -> None:
     from fomkit.report.terminal import format_explanation
     from fomkit.study import explain
 
