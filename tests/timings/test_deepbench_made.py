@@ -143,6 +143,28 @@ def test_padded_column(make_workbook):
     assert padded.isna().tolist() == [False, False, True]
 
 
+@pytest.mark.parametrize(("device", "n"), [("Nvidia TitanX", 7133), ("Nvidia TitanX Pascal", 6574), ("", 6574)])
+def test_a_correction_of_one_workbook_leaves_others_alone(make_workbook, device, n):
+    sheets = {"r": [*PREAMBLE, *GEMM, gemm_row(D=6574, E=1530)], "Specs": [["GPU Model", device]]}
+    row = read_deepbench(make_workbook(sheets)).timings.iloc[1]
+    assert (row.n, row.k) == (n, 1536)
+    assert row.note == "k printed 1530, run as 1536" + "; n printed 6574, run as 7133" * (n == 7133)
+
+
+@pytest.mark.parametrize(("channels", "padded"), [((4, 12), 1), ((8, 4), 1), ((8, 64), 0)])
+def test_channels_that_the_tensor_core_harness_pads(make_workbook, channels, padded):
+    row = [*CONV_ROW[:2], channels[0], 4, channels[1], *CONV_ROW[5:]]
+    half = ["Precision", "16 bit inputs, 16 bit multiplication, 32 bit addition"]
+    rows = [half, ["Convolution"], [None, None, *CONV_HEADER], [None, None, *row]]
+    first = read_deepbench(make_workbook({"r": rows})).timings.iloc[0]
+    assert (first.padded, first.in_channels, first.out_channels) == (padded, *channels)
+    assert first.note == "; ".join(
+        f"{name} {value} padded to {value + 4} by the harness"
+        for name, value in zip(("in_channels", "out_channels"), channels, strict=True)
+        if value % 8
+    )
+
+
 def test_precision_is_per_section(make_workbook):
     rnn = [RNN_HEADER, [None, None, 512, 16, 25, None, 2.3]]
     half = "GEMM, Conv: 16 bit inputs, 16 bit multiplication,  32 bit addition"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import time
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -139,8 +140,12 @@ def test_zip_bomb_that_lies_about_its_size(tmp_path):
     path.write_bytes(content)
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         assert archive.infolist()[0].file_size == 1000
+    tracemalloc.start()
     with pytest.raises(FomkitError, match="damaged or no workbook"):
         read_workbook(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5_000_000
 
 
 def test_too_many_parts(tmp_path):
