@@ -116,11 +116,11 @@ def _read_file(path: Path) -> bytes:
         raise FomkitError(
             str(path), "is no .xlsx workbook: a workbook is a zip archive. Save it as .xlsx without a password."
         )
-    with path.open("rb") as stream:
-        content = stream.read(MAX_BYTE + 1)
-    if len(content) > MAX_BYTE:
+    size = path.stat().st_size
+    if size > MAX_BYTE:
         raise FomkitError(str(path), f"is larger than {MAX_BYTE:,} bytes. Split it.")
-    return content
+    with path.open("rb") as stream:
+        return stream.read(size)
 
 
 def _check_directory(path: Path, parts: list[zipfile.ZipInfo], byte: int) -> None:
@@ -139,6 +139,9 @@ def _check_directory(path: Path, parts: list[zipfile.ZipInfo], byte: int) -> Non
         )
     if any(part.flag_bits & _ENCRYPTED for part in parts):
         raise FomkitError(str(path), "is encrypted. Save it without a password.")
+    # The other methods cannot be unpacked a little at a time, and no workbook has them.
+    if any(part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for part in parts):
+        raise FomkitError(str(path), "is packed in a way that workbooks are not. Save it again as .xlsx.")
 
 
 def _unpacked(path: Path, content: bytes) -> bytes:

@@ -160,6 +160,23 @@ def test_encrypted_part(make_workbook):
         read_workbook(path)
 
 
+def test_unusual_compression_is_refused(tmp_path):
+    path = tmp_path / "bz2.xlsx"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("[Content_Types].xml", b" " * 500)
+    with pytest.raises(FomkitError, match="packed in a way that workbooks are not"):
+        read_workbook(path)
+
+
+def test_file_larger_than_the_cap(tmp_path):
+    path = tmp_path / "large.xlsx"
+    with path.open("wb") as stream:
+        stream.write(b"PK\x03\x04")
+        stream.truncate(64_000_001)
+    with pytest.raises(FomkitError, match=r"is larger than 64,000,000 bytes"):
+        read_workbook(path)
+
+
 def test_document_type_is_refused(make_workbook, tmp_path):
     parts = parts_of(make_workbook({"a": [[1]]}))
     entity = b'<!DOCTYPE a [<!ENTITY b "bbbbbbbbbb"><!ENTITY c "&b;&b;&b;">]>'
