@@ -1,0 +1,47 @@
+"""``fomkit profile``: a model.py becomes a model profile."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fomkit.errors import FomkitError
+
+
+class Mode(StrEnum):
+    """What of a step is traced."""
+
+    train = "train"
+    infer = "infer"
+
+
+def profile(
+    source: Annotated[Path, typer.Argument(metavar="FILE.py", help="The file with the model. It is run.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The profile to write; default: ./NAME.yaml.")
+    ] = None,
+    mode: Annotated[Mode, typer.Option(help="A training step, or the forward pass only.")] = Mode.train,
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples in the step; default: the file's own.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the profile; default: that of the file.")] = None,
+    time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one attempt may take.")] = 300.0,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
+) -> None:
+    """Trace a PyTorch model by shapes alone: no data, no accelerator, no memory for weights.
+
+    This runs your file, so let it be one you trust. It gives workload() returning fomkit.Workload, or the names
+    model, inputs, loss_fn, optimizer, batch_size, train_samples and epochs.
+    """
+    from fomkit.profiles import save_model
+    from fomkit.profiles.write import check_absent
+    from fomkit.trace import profile_file
+
+    path = output or Path(f"{name or source.stem}.yaml")
+    if path.suffix not in (".yaml", ".yml"):
+        raise FomkitError(str(path), "a model profile is a YAML file. Write, for example, '-o model.yaml'.")
+    check_absent([path, path.with_name(f"{path.stem}.ops.csv"), path.with_name(f"{path.stem}.parts.csv")], force)
+    found = profile_file(source, mode=mode.value, batch=batch, time_limit_s=time_limit, name=name)
+    written = save_model(found, path)
+    print(f"Written: {', '.join(map(str, written))}")

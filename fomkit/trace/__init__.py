@@ -1,0 +1,114 @@
+"""Traces: a framework's model becomes a table of ops, by shapes alone."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from fomkit.errors import FomkitError, ManyFomkitError
+from fomkit.trace.child_process import run_child
+from fomkit.trace.draft import Draft
+from fomkit.trace.routes import Route, profile_by_routes
+from fomkit.workload import ModelProfile, Workload
+
+__all__ = ["profile_file", "profile_workload"]
+
+Mode = Literal["train", "infer"]
+TIME_LIMIT_S = 300.0
+MEMORY_LIMIT_BYTE = 8e9
+
+
+def _check_request(where: str, mode: str, batch: int | None) -> None:
+    if mode not in ("train", "infer"):
+        raise FomkitError(where, f"the mode is {mode!r}. Choose 'train' or 'infer'.")
+    if batch is not None and batch < 1:
+        raise FomkitError(where, f"the batch is {batch!r}. A whole number of 1 or more was expected.")
+    if find_spec("torch") is None:
+        raise FomkitError(where, "profiling needs PyTorch, which is not here. Run: pip install 'fomkit[torch]'")
+
+
+def profile_file(
+    path: Path,
+    *,
+    mode: Mode = "train",
+    batch: int | None = None,
+    time_limit_s: float = TIME_LIMIT_S,
+    memory_limit_byte: float = MEMORY_LIMIT_BYTE,
+    name: str | None = None,
+) -> ModelProfile:
+    """Profile a ``model.py`` in a child process.
+
+    The file is run, so it must be one you trust; the child only shields this process from its exits, crashes,
+    hangs, prints and settings. It gives ``workload()``, or the plain names ``model``, ``inputs``, ``loss_fn``,
+    ``optimizer``, ``batch_size``, ``train_samples`` and ``epochs``. Tensors that it makes have shapes and no data.
+
+    Parameters
+    ----------
+    path : Path
+    mode : str
+        ``train`` for forward, backward and update of one step, ``infer`` for the forward pass.
+    batch : int, optional
+        Samples in the step; default: the file's own.
+    time_limit_s, memory_limit_byte : float
+        Wall time [s] of each attempt and resident memory [byte].
+    name : str, optional
+        Of the profile; default: the file's name without ``.py``.
+
+    Raises
+    ------
+    FomkitError
+        When the file lacks something, raises, exits, crashes, hangs, or needs values that only data would give.
+    """
+    where = str(path)
+    if not path.is_file():
+        raise FomkitError(where, "is not a file. Give a Python file with a model, for example model.py.")
+    if path.suffix != ".py":
+        raise FomkitError(where, "is not a Python file. Its name must end in .py.")
+    _check_request(where, mode, batch)
+
+    def trace(route: Route) -> Draft | FomkitError:
+        request = {
+            "path": str(path.resolve()),
+            "where": where,
+            "name": name or path.stem,
+            "mode": mode,
+            "batch": batch,
+            "route": route,
+        }
+        result = run_child(request, where, time_limit_s, memory_limit_byte)
+        if "draft" in result:
+            return Draft(**result["draft"])
+        told = [FomkitError(*error) for error in result["errors"]]
+        error = told[0] if len(told) == 1 else ManyFomkitError(told)
+        if result["final"]:
+            raise error
+        return error
+
+    return profile_by_routes(trace, where)
+
+
+def profile_workload(
+    workload: Workload, *, mode: Mode = "train", batch: int | None = None, name: str | None = None
+) -> ModelProfile:
+    """Profile a workload made in this process, for notebooks.
+
+    Its model may have real weights: a copy without data is traced, and the given one stays as it is.
+
+    Parameters
+    ----------
+    workload : Workload
+    mode, batch
+        As in `profile_file`.
+    name : str, optional
+        Of the profile; default: the model's class in small letters.
+
+    Raises
+    ------
+    FomkitError
+        When the workload lacks something, or its code fails without data.
+    """
+    _check_request("profile", mode, batch)
+    from fomkit.trace.torch_notebook import profile_here
+
+    return profile_here(workload, name or type(workload.model).__name__.lower(), mode, batch)

@@ -1,0 +1,187 @@
+"""Rules of ops whose work is traffic: which tensors they really read and write, and how long a row is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+from fomkit.trace.calls import Array, Call, Dimensions, Rule, Work
+
+
+def _byte(arrays: Iterable[Array]) -> int:
+    return sum(array.byte for array in arrays)
+
+
+def _traffic(
+    numel: int, read: Iterable[Array], written: Iterable[Array], *, row: int = 0, extra_byte: int = 0
+) -> Dimensions:
+    """Give the dimensions of a traffic row; ``extra_byte`` is what is picked out of a larger tensor."""
+    tensors = list(read)
+    dimensions: Dimensions = {"numel": numel, "inputs": len(tensors)}
+    if row:
+        dimensions["row"] = row
+    return {**dimensions, "read_byte": _byte(tensors) + extra_byte, "write_byte": _byte(written)}
+
+
+def _numel(arrays: Iterable[Array]) -> int:
+    return max((array.numel for array in arrays), default=0)
+
+
+def pointwise(call: Call) -> list[Work]:
+    """Rule of one operation per element: reads every argument, writes every result."""
+    return [Work("pointwise", _traffic(_numel(call.written), call.read, call.written), call.dtype)]
+
+
+def upsample(call: Call) -> list[Work]:
+    """Rule of interpolation, forward and back: as many operations as elements on the larger side."""
+    numel = _numel((*call.read, *call.written))
+    return [Work("pointwise", _traffic(numel, call.read, call.written), call.dtype)]
+
+
+def generate(call: Call) -> list[Work]:
+    """Rule of fills and random numbers: nothing is read, the results are written."""
+    return [Work("copy", _traffic(_numel(call.written), (), call.written), call.dtype)]
+
+
+def copy(call: Call) -> list[Work]:
+    """Rule of data that moves unchanged into new memory."""
+    return [Work("copy", _traffic(_numel(call.written), call.read, call.written), call.dtype)]
+
+
+def copy_into(call: Call) -> list[Work]:
+    """Rule of ``copy_(self, src)``: what stood in self before is not read."""
+    source = call.arguments.get("src")
+    read = [source] if isinstance(source, Array) else []
+    return [Work("copy", _traffic(_numel(call.written), read, call.written), call.dtype)]
+
+
+def other(call: Call) -> list[Work]:
+    """Rule of work with no formula of its own (sorting, scans): its compulsory traffic only."""
+    return [Work("other", _traffic(_numel((*call.read, *call.written)), call.read, call.written), call.dtype)]
+
+
+def reduction(call: Call) -> list[Work]:
+    """Rule of sums, means, extrema and losses: all elements in, few out."""
+    numel, results = _numel(call.read), _numel(call.written)
+    traffic = _traffic(numel, call.read, call.written, row=numel // max(results, 1))
+    return [Work("reduction", traffic, call.dtype)]
+
+
+def softmax_along(name: str) -> Rule:
+    """Make the rule of a softmax over axis ``dim`` of the named argument, forward or back."""
+
+    def rule(call: Call) -> list[Work]:
+        values = call.array(name)
+        row = values.shape[int(call.arguments["dim"])] if values.shape else 1
+        traffic = _traffic(values.numel, call.read, call.written, row=row)
+        return [Work("softmax", traffic, values.dtype)]
+
+    return rule
+
+
+def batch_norm(call: Call) -> list[Work]:
+    """Rule of batch normalisation, forward or back: a row is all values of one channel."""
+    values = call.array("input")
+    channels = values.shape[1] if len(values.shape) > 1 else 1
+    traffic = _traffic(values.numel, call.read, call.written, row=values.numel // max(channels, 1))
+    return [Work("norm", traffic, values.dtype)]
+
+
+def layer_norm(call: Call) -> list[Work]:
+    """Rule of layer and root-mean-square normalisation, forward or back: a row is the normalised shape."""
+    values = call.array("input")
+    row = prod(call.arguments["normalized_shape"])
+    return [Work("norm", _traffic(values.numel, call.read, call.written, row=row), values.dtype)]
+
+
+def group_norm(call: Call) -> list[Work]:
+    """Rule of group normalisation, forward or back: a row is the values of one group of one sample."""
+    values = call.array("input")
+    row = values.numel // max(int(call.arguments["N"]) * int(call.arguments["group"]), 1)
+    return [Work("norm", _traffic(values.numel, call.read, call.written, row=row), values.dtype)]
+
+
+def _pool_reads(call: Call) -> list[Array]:
+    """Leave out the input that a backward call is handed for its shape only."""
+    backward = "grad_output" in call.arguments
+    return [array for array in call.read if not (backward and array == call.array("self"))]
+
+
+def window_pool(call: Call) -> list[Work]:
+    """Rule of pooling with a kernel: each result looks at one window, so numel = results × window."""
+    kernel = list(call.arguments["kernel_size"])
+    spatial = 3 if "3d" in call.op else 2
+    window = prod(kernel * spatial if len(kernel) == 1 else kernel)
+    results = call.array("grad_output").numel if "grad_output" in call.arguments else call.results[0].numel
+    traffic = _traffic(results * window, _pool_reads(call), call.written, row=window)
+    return [Work("pool", traffic, call.dtype)]
+
+
+def adaptive_pool(call: Call) -> list[Work]:
+    """Rule of pooling to a given size: the windows tile the larger side, which is numel."""
+    arrays = (
+        call.array("self"),
+        call.array("grad_output") if "grad_output" in call.arguments else call.results[0],
+    )
+    numel, pooled = _numel(arrays), min(array.numel for array in arrays)
+    traffic = _traffic(numel, _pool_reads(call), call.written, row=numel // max(pooled, 1))
+    return [Work("pool", traffic, call.dtype)]
+
+
+def gather_from(table: str, kind: str) -> Rule:
+    """Make the rule of a lookup in the named table: only the elements looked up are read, not the table."""
+
+    def rule(call: Call) -> list[Work]:
+        source, found = call.array(table), call.results[0]
+        read = [array for array in call.read if array != source]
+        row = found.shape[-1] if kind == "embedding" else 0
+        traffic = _traffic(found.numel, read, call.written, row=row, extra_byte=found.numel * source.item_byte)
+        return [Work(kind, {**traffic, "inputs": len(read) + 1}, source.dtype)]
+
+    return rule
+
+
+def embedding_bag(call: Call) -> list[Work]:
+    """Rule of a lookup that sums its rows: every row looked up is read, one row a bag is written."""
+    table, indices = call.array("weight"), call.array("indices")
+    read = [array for array in call.read if array != table]
+    width = table.shape[-1]
+    numel = indices.numel * width
+    traffic = _traffic(numel, read, call.results[:1], row=width, extra_byte=numel * table.item_byte)
+    return [Work("embedding", {**traffic, "inputs": len(read) + 1}, table.dtype)]
+
+
+def embedding_backward(call: Call) -> list[Work]:
+    """Rule of a lookup's gradient: reads what came back, writes the gradient of the whole table."""
+    gradient = call.array("grad_output" if "grad_output" in call.arguments else "grad")
+    row = gradient.shape[-1]
+    return [Work("embedding", _traffic(gradient.numel, call.read, call.written, row=row), gradient.dtype)]
+
+
+def scatter(call: Call) -> list[Work]:
+    """Rule of writing values to indexed places; in place only those places are touched, else all is copied."""
+    target = call.array("self")
+    read = [array for array in call.read if array != target]
+    in_place = any(array.storage == target.storage for array in call.results)
+    touched = max((array.numel for array in read), default=0)
+    if not in_place:
+        return [Work("copy", _traffic(touched, call.read, call.written), target.dtype)]
+    dimensions: Dimensions = {"numel": touched, "inputs": len(read), "read_byte": _byte(read)}
+    return [Work("copy", {**dimensions, "write_byte": touched * target.item_byte}, target.dtype)]
+
+
+def picked_loss(call: Call) -> list[Work]:
+    """Rule of the negative log-likelihood: one probability per target is read, whatever the classes."""
+    target = call.array("target")
+    probabilities = call.array("self")
+    read = [array for array in call.read if array != probabilities]
+    picked = target.numel * probabilities.item_byte
+    traffic = _traffic(target.numel, read, call.written, row=target.numel, extra_byte=picked)
+    return [Work("reduction", {**traffic, "inputs": len(read) + 1}, probabilities.dtype)]
+
+
+def picked_loss_backward(call: Call) -> list[Work]:
+    """Rule of its gradient: a whole tensor of zeros with one value per target."""
+    probabilities = call.array("self")
+    read = [array for array in call.read if array != probabilities]
+    return [Work("copy", _traffic(probabilities.numel, read, call.written), probabilities.dtype)]

@@ -1,0 +1,148 @@
+"""What the tracers see and what they make of it, without any framework: arrays, calls, works and traced ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+Dimensions = dict[str, int | float | str]
+FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
+INPUT_GRADIENT, WEIGHT_GRADIENT = "backward_input", "backward_weight"
+"""Names of the passes; the two gradients are told apart where that is certain."""
+
+MATRIX_DTYPES = ("fp16", "bf16", "fp8", "int8")
+MATRIX_KINDS = ("gemm", "conv", "attention", "rnn")
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A tensor without its data: shape, strides [elements], dtype, element size [byte] and its storage's id."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    item_byte: int
+    storage: int
+    offset: int = 0
+
+    @property
+    def numel(self) -> int:
+        """Elements, a repeated one counted each time."""
+        return prod(self.shape)
+
+    @property
+    def byte(self) -> int:
+        """Bytes that stand in memory; a broadcast or overlapping element counts once.
+
+        Examples
+        --------
+        >>> Array((5, 4), (0, 1), "fp32", 4, storage=1).byte
+        16
+        """
+        if not self.numel:
+            return 0
+        axes = list(zip(self.shape, self.stride, strict=True))
+        distinct = prod(size for size, step in axes if step)
+        span = 1 + sum((size - 1) * abs(step) for size, step in axes)
+        return min(distinct, span) * self.item_byte
+
+
+def arrays_in(values: Iterable[Any]) -> Iterator[Array]:
+    """Give the arrays among values, lists and tuples of them, in order."""
+    for value in values:
+        if isinstance(value, Array):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from arrays_in(value)
+
+
+def _distinct(arrays: Iterable[Array]) -> tuple[Array, ...]:
+    return tuple(dict.fromkeys(arrays))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a framework's op.
+
+    Attributes
+    ----------
+    op : str
+        The framework's name.
+    arguments : mapping
+        Each argument by the name of the op's schema; tensors as `Array`.
+    results : tuple of Array
+        Tensors returned, and arguments written in place.
+    """
+
+    op: str
+    arguments: Mapping[str, Any]
+    results: tuple[Array, ...]
+
+    def array(self, name: str) -> Array:
+        """Give one argument that must be a tensor."""
+        value = self.arguments[name]
+        if not isinstance(value, Array):
+            raise TypeError(f"{self.op}: {name} is no tensor")
+        return value
+
+    @property
+    def read(self) -> tuple[Array, ...]:
+        """The distinct tensors among the arguments."""
+        return _distinct(arrays_in(self.arguments.values()))
+
+    @property
+    def written(self) -> tuple[Array, ...]:
+        """The distinct tensors among the results."""
+        return _distinct(self.results)
+
+    @property
+    def dtype(self) -> str:
+        """Number format of the first floating-point tensor, results before arguments, else of the first tensor."""
+        arrays = [*self.results, *arrays_in(self.arguments.values())]
+        floating = (array.dtype for array in arrays if array.dtype[:2] in ("fp", "bf"))
+        return next(floating, arrays[0].dtype if arrays else "fp32")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a rule makes of a call: a row's kind, dimensions and number format.
+
+    ``pass_name`` is "" unless the rule knows it better than the moment of the call does.
+    """
+
+    kind: str
+    dimensions: Dimensions
+    dtype: str
+    pass_name: str = ""
+
+
+Rule = Callable[[Call], list[Work]]
+
+
+@dataclass(slots=True)
+class TracedOp:
+    """One executed op with its place: pass, module, and the ops inside it where it is a row found at the call."""
+
+    op: str
+    kind: str
+    dimensions: Dimensions
+    dtype: str
+    pass_name: str
+    module: str
+    parts: list[TracedOp] = field(default_factory=list)
+
+    @property
+    def engine(self) -> str:
+        """The arithmetic unit that the framework uses by default.
+
+        Half-width formats go to the matrix units; fp32 does not, because TF32 products must be asked for.
+        """
+        on_matrix = self.kind in MATRIX_KINDS and self.dtype in MATRIX_DTYPES
+        return "matrix" if on_matrix else "vector"
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What two executions must share, besides their dimensions, to be one row."""
+        return (self.op, self.kind, self.dtype, self.engine, self.pass_name, self.module)

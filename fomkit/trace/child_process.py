@@ -1,0 +1,154 @@
+"""Running a user's code in a child process: a time limit, a memory limit, and one proof of success."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import fomkit
+from fomkit.errors import FomkitError
+
+PRINTED_LIMIT_BYTE = 50_000_000
+_TAIL = 1500
+_POLL_S = 0.02
+
+# Loads this very package, wherever it lies, without putting its folder on the path: a folder on the path is a
+# folder whose grp.py or types.py would stand for the standard library's.
+_BOOT = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("fomkit", sys.argv[1])
+package = importlib.util.module_from_spec(spec)
+sys.modules["fomkit"] = package
+spec.loader.exec_module(package)
+from fomkit.trace.torch_child import main
+main()
+"""
+
+
+def _resident_byte(pid: int) -> int:
+    """Give the memory a process really takes [byte]; 0 where the system does not say.
+
+    An address-space limit would not do: importing torch alone reserves more than most models use.
+    """
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _watch(
+    child: subprocess.Popen[bytes], log: Path, where: str, time_limit_s: float, memory_limit_byte: float
+) -> None:
+    """Wait for the child's end; raise when it oversteps a limit."""
+    deadline = time.monotonic() + time_limit_s
+    while True:
+        try:
+            child.wait(_POLL_S)
+            return
+        except subprocess.TimeoutExpired:
+            pass
+        if time.monotonic() > deadline:
+            raise FomkitError(
+                where,
+                f"did not finish within {time_limit_s:g} s. Only the model, its inputs and its loss belong in the "
+                f"file; or raise --time-limit.{_tail(log)}",
+            )
+        if _resident_byte(child.pid) > memory_limit_byte:
+            raise FomkitError(
+                where,
+                f"takes more than {memory_limit_byte / 1e9:g} GB of memory. Tensors made by torch take none here; "
+                "do not load data or weights in the file.",
+            )
+        if log.stat().st_size > PRINTED_LIMIT_BYTE:
+            raise FomkitError(where, f"prints more than {PRINTED_LIMIT_BYTE / 1e6:g} MB. Let it print less.")
+
+
+def _tail(log: Path) -> str:
+    text = log.read_bytes()[-_TAIL:].decode("utf-8", "replace").strip()
+    return f"\nThe end of what it printed:\n{text}" if text else ""
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the child and what it started."""
+    if child.poll() is None and hasattr(os, "killpg"):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
+    child.wait()
+
+
+def _without_result(code: int, where: str, log: Path) -> FomkitError:
+    if code < 0:
+        ended = f"crashed by {signal.Signals(-code).name}"
+    else:
+        ended = f"ended the process with exit code {code} (os._exit, perhaps)"
+    return FomkitError(where, f"{ended} before the profile was done. Take that out of the file.{_tail(log)}")
+
+
+def run_child(
+    request: Mapping[str, Any], where: str, time_limit_s: float, memory_limit_byte: float
+) -> dict[str, Any]:
+    """Run a request in a child process.
+
+    Parameters
+    ----------
+    request : mapping
+        What ``torch_child`` is asked, in plain values.
+    where : str
+        The user's file, for error messages.
+    time_limit_s, memory_limit_byte : float
+        Wall time [s] and resident memory [byte] that the child may take.
+
+    Returns
+    -------
+    dict
+        The child's result.
+
+    Raises
+    ------
+    FomkitError
+        When the child hangs, crashes, exits, eats memory or floods its output; any exit without a result file that
+        carries this call's nonce is a failure, exit code 0 too.
+    """
+    with tempfile.TemporaryDirectory(prefix="fomkit-") as folder:
+        result_path, log = Path(folder, "result.json"), Path(folder, "log.txt")
+        nonce = secrets.token_hex(16)
+        message = {**request, "nonce": nonce, "result": str(result_path)}
+        command = [sys.executable, "-P", "-c", _BOOT, str(fomkit.__file__)]
+        with log.open("wb") as stream:
+            child = subprocess.Popen(  # noqa: S603 - the program is this interpreter
+                command, stdin=subprocess.PIPE, stdout=stream, stderr=stream, start_new_session=True
+            )
+        try:
+            _ask(child, message)
+            _watch(child, log, where, time_limit_s, memory_limit_byte)
+        finally:
+            _end(child)
+        result = _read_result(result_path, nonce)
+        if result is None:
+            raise _without_result(child.returncode, where, log)
+        return result
+
+
+def _ask(child: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
+    # A child that is gone already is found out by its missing result.
+    with contextlib.suppress(BrokenPipeError), child.stdin or contextlib.nullcontext() as stream:
+        if stream is not None:
+            stream.write(json.dumps(message).encode() + b"\n")
+
+
+def _read_result(path: Path, nonce: str) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return result if result.pop("nonce", None) == nonce else None

@@ -1,0 +1,45 @@
+"""The draft of a profile: plain values that can pass from the child process, and the profile made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fomkit.trace.op_table import Row, make_table
+from fomkit.workload import Data, ModelProfile, Run
+
+
+@dataclass(frozen=True)
+class Draft:
+    """All that a trace found, as numbers, text, lists and dicts only."""
+
+    name: str
+    title: str
+    rows: list[Row]
+    parts: list[Row]
+    batch: int
+    traced_with: dict[str, str]
+    parameters_total: int
+    parameters_trainable: int
+    train_samples: int | None
+    epochs: int | None
+    optimizer: dict[str, str]
+    unsupported: list[str]
+    notes: list[str]
+
+    def profile(self, *notes: str) -> ModelProfile:
+        """Make the profile, with further notes."""
+        return ModelProfile(
+            name=self.name,
+            title=self.title,
+            ops=make_table(self.rows),
+            parts=make_table(self.parts, {"of": True}),
+            sizes={"batch": self.batch},
+            traced_with=self.traced_with,
+            parameters_total=self.parameters_total,
+            parameters_trainable=self.parameters_trainable,
+            data=Data(train_samples=self.train_samples),
+            run=Run(epochs=self.epochs),
+            optimizer=self.optimizer,
+            unsupported=tuple(self.unsupported),
+            notes=(*self.notes, *notes),
+        )

@@ -1,0 +1,67 @@
+"""From traced ops to the OPS table and the table of parts: equal executions become one row with a count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fomkit.schema import OPS
+from fomkit.trace.calls import TracedOp
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = dict[str, Any]
+
+
+def count_rows(ops: Iterable[TracedOp]) -> tuple[list[Row], list[Row]]:
+    """Count equal executions.
+
+    Returns
+    -------
+    tuple of two lists of dict
+        Rows of the OPS table, one per distinct (op, dimensions, dtype, engine, pass, module), in order of first
+        execution; and the parts of one execution of the rows that have any, with ``of``, the row's position.
+    """
+    counted: dict[Any, int] = {}
+    rows: list[Row] = []
+    parts: list[Row] = []
+    for op in ops:
+        key = (op.identity, tuple(op.dimensions.items()))
+        if key in counted:
+            rows[counted[key]]["count"] += 1
+            continue
+        counted[key] = len(rows)
+        rows.append(_row(op))
+        inside, _ = count_rows(op.parts)
+        parts += [{**part, "of": counted[key]} for part in inside]
+    return rows, parts
+
+
+def _row(op: TracedOp) -> Row:
+    place = {"pass_name": op.pass_name, "module": op.module, "count": 1}
+    return {"op": op.op, "kind": op.kind, "dtype": op.dtype, "engine": op.engine, **place, **op.dimensions}
+
+
+def _column(values: list[Any], is_number: bool) -> pd.Series:
+    import pandas as pd
+
+    if not is_number:
+        return pd.Series(["" if value is None else value for value in values], dtype=object)
+    numbers = [value if isinstance(value, str) else float("nan" if value is None else value) for value in values]
+    symbolic = any(isinstance(value, str) for value in numbers)
+    return pd.Series(numbers, dtype=object if symbolic else "float64")
+
+
+def make_table(rows: list[Row], extra: Mapping[str, bool] | None = None) -> pd.DataFrame:
+    """Make a DataFrame with the columns of OPS, and of ``extra`` (name to whether it is a number) before them.
+
+    Number columns are float64 with NaN where a kind has no such dimension, or objects where an expression occurs;
+    text is "" there.
+    """
+    import pandas as pd
+
+    columns = {**(extra or {}), **{column.name: column.dtype == "number" for column in OPS}}
+    return pd.DataFrame(
+        {name: _column([row.get(name) for row in rows], number) for name, number in columns.items()}
+    )

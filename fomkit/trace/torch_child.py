@@ -1,0 +1,46 @@
+"""The child process that runs a user's file: reads a request, leaves a result file, and is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fomkit.errors import FomkitError, ManyFomkitError
+from fomkit.trace.torch_file import explain_exception, run_file, take_workload
+from fomkit.trace.torch_profile import Request, draft_profile
+from fomkit.trace.torch_shape_only import shape_only
+
+
+def _result(path: Path, request: Request) -> dict[str, Any]:
+    try:
+        with shape_only(request.route):
+            workload = take_workload(run_file(path), request.where)
+            return {"draft": asdict(draft_profile(workload, request, own=True))}
+    except ManyFomkitError as errors:
+        return {"errors": [[error.where, error.what] for error in errors.errors], "final": True}
+    except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
+        told = explain_exception(error, request.where, path)
+        final = isinstance(error, FomkitError | SystemExit | SyntaxError)
+        return {"errors": [[told.where, told.what]], "final": final}
+
+
+def main() -> None:
+    """Run one request from standard input.
+
+    Standard output and error belong to the user's file. The result file carries the parent's nonce, which the file
+    never sees; then the process ends at once, whatever threads and exit handlers the file left behind.
+    """
+    message = json.loads(sys.stdin.readline())
+    nonce, result_path = message.pop("nonce"), Path(message.pop("result"))
+    path = Path(message.pop("path"))
+    sys.dont_write_bytecode = True
+    sys.argv = [str(path)]
+    result = _result(path, Request(**message))
+    unfinished = result_path.with_suffix(".part")
+    unfinished.write_text(json.dumps({"nonce": nonce, **result}), encoding="utf-8")
+    unfinished.replace(result_path)
+    os._exit(0)

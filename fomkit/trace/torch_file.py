@@ -1,0 +1,132 @@
+"""A user's ``model.py``: run it and take what it gives, naming what it lacks."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from fomkit.errors import FomkitError, ManyFomkitError
+from fomkit.workload import Workload
+
+EXAMPLES: Mapping[str, str] = {
+    "model": "model = torch.nn.Linear(784, 10)",
+    "inputs": "inputs = lambda batch: torch.randn(batch, 784)",
+    "batch_size": "batch_size = 100",
+}
+"""What to write for each name that a workload cannot do without."""
+
+_MODULE = "profiled_file"
+_OPTIONAL = ("optimizer", "batch_size", "train_samples", "epochs")
+
+
+def run_file(path: Path) -> ModuleType:
+    """Execute a file as a module of its own; code under ``if __name__ == "__main__"`` does not run.
+
+    Raises
+    ------
+    BaseException
+        Whatever the file raises.
+    """
+    spec = importlib.util.spec_from_file_location(_MODULE, path)
+    if spec is None or spec.loader is None:
+        raise FomkitError(str(path), "is not a Python file. Its name must end in .py.")
+    module = importlib.util.module_from_spec(spec)
+    # Files beside it can be imported, but come last, so that one named grp.py does not stand for the standard one.
+    sys.path.append(str(path.parent))
+    sys.modules[_MODULE] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def take_workload(module: ModuleType, where: str) -> Workload:
+    """Take ``workload()`` or the plain names of a module.
+
+    Raises
+    ------
+    ManyFomkitError
+        With every name that is missing or is not what it should be.
+    """
+    make = getattr(module, "workload", None)
+    if make is None:
+        plain = {name: getattr(module, name, None) for name in ("model", "inputs", *_OPTIONAL)}
+        workload = Workload(loss=getattr(module, "loss_fn", None), **plain)
+    else:
+        workload = make() if callable(make) else make
+        if not isinstance(workload, Workload):
+            raise FomkitError(
+                where,
+                f"workload() gave a {type(workload).__name__}. Let it return "
+                "fomkit.Workload(model=…, inputs=…, loss=…, optimizer=…, train_samples=…, epochs=…).",
+            )
+    check_workload(workload, where)
+    return workload
+
+
+def _count_errors(workload: Workload, where: str) -> list[FomkitError]:
+    errors = []
+    for name in ("batch_size", "train_samples", "epochs"):
+        value = getattr(workload, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            errors.append(
+                FomkitError(where, f"{name} is {value!r:.80}. A whole number of 1 or more was expected.")
+            )
+    return errors
+
+
+def check_workload(workload: Workload, where: str) -> None:
+    """Raise unless a workload has a model, inputs and sensible counts.
+
+    Raises
+    ------
+    ManyFomkitError
+        With every mistake.
+    """
+    errors = _count_errors(workload, where)
+    if workload.model is None:
+        errors.append(FomkitError(where, f"'model' is missing. Give one, for example: {EXAMPLES['model']}"))
+    elif not isinstance(workload.model, torch.nn.Module):
+        made = "a class: call it" if isinstance(workload.model, type) else f"a {type(workload.model).__name__}"
+        errors.append(FomkitError(where, f"'model' is {made}. A torch.nn.Module was expected."))
+    if workload.inputs is None:
+        errors.append(
+            FomkitError(where, f"'inputs' is missing: a tensor, tuple or dict, or a function of the batch size "
+                               f"giving one. For example: {EXAMPLES['inputs']}")
+        )  # fmt: skip
+    if workload.loss is not None and not callable(workload.loss):
+        errors.append(
+            FomkitError(where, "the loss is not a function. Give one of (output, inputs), for example: "
+                               "loss_fn = lambda output, inputs: output.mean()")
+        )  # fmt: skip
+    if errors:
+        raise ManyFomkitError(errors)
+
+
+def explain_exception(error: BaseException, where: str, path: Path | None = None) -> FomkitError:
+    """Say what the user's code raised and at which of its lines.
+
+    Parameters
+    ----------
+    error : BaseException
+    where : str
+        The user's file as the user wrote it, or the stage.
+    path : Path, optional
+        The same file, absolute.
+    """
+    if isinstance(error, FomkitError):
+        return error
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    at = f"{where}:{lines[-1]}" if lines else where
+    if isinstance(error, SystemExit):
+        return FomkitError(
+            at, f"ends the program by sys.exit({error.code!r}). Take that out of the profiled code."
+        )
+    if isinstance(error, SyntaxError):
+        return FomkitError(f"{where}:{error.lineno}", f"is not valid Python ({error.msg}).")
+    first_line = str(error).strip().splitlines()[0][:400] if str(error).strip() else ""
+    return FomkitError(at, f"raises {type(error).__name__}{': ' if first_line else ''}{first_line}")

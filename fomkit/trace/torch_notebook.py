@@ -1,0 +1,35 @@
+"""Profiling a workload that was made in this process, such as a notebook's."""
+
+from __future__ import annotations
+
+from fomkit.errors import FomkitError
+from fomkit.trace.draft import Draft
+from fomkit.trace.routes import Route, profile_by_routes
+from fomkit.trace.torch_file import check_workload, explain_exception
+from fomkit.trace.torch_profile import Request, draft_profile
+from fomkit.trace.torch_shape_only import shape_only
+from fomkit.workload import ModelProfile, Workload
+
+_WHERE = "profile"
+
+
+def profile_here(workload: Workload, name: str, mode: str, batch: int | None) -> ModelProfile:
+    """Trace a workload here; the model given, and PyTorch's settings, stay as they are.
+
+    Raises
+    ------
+    FomkitError
+        When the workload lacks something, or its code fails.
+    """
+    check_workload(workload, _WHERE)
+
+    def trace(route: Route) -> Draft | FomkitError:
+        try:
+            with shape_only(route):
+                return draft_profile(workload, Request(name, _WHERE, mode, batch, route), own=False)
+        except FomkitError:
+            raise
+        except Exception as error:  # the user's model may raise anything
+            return explain_exception(error, _WHERE)
+
+    return profile_by_routes(trace, _WHERE)

@@ -1,0 +1,134 @@
+"""The update: one row per parameter group, from the optimizer's class and switches; its step is never run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fomkit.errors import FomkitError
+from fomkit.trace.calls import UPDATE, TracedOp
+from fomkit.trace.torch_calls import dtype_name
+
+Group = Mapping[str, Any]
+
+
+def _sgd(group: Group) -> str:
+    if not group.get("momentum"):
+        return "sgd"
+    return "nesterov" if group.get("nesterov") else "momentum"
+
+
+RULES: Mapping[type, Callable[[Group], str]] = {
+    torch.optim.SGD: _sgd,
+    torch.optim.Adam: lambda _: "adam",
+    torch.optim.AdamW: lambda _: "adamw",
+    torch.optim.RMSprop: lambda _: "rmsprop",
+    torch.optim.Adagrad: lambda _: "adagrad",
+}
+"""Optimizers with a cost formula, by exact class: a subclass may do anything in its step."""
+
+EXTRA_STATE = ("amsgrad", "centered")
+"""Switches that add a state tensor the formulas do not have."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """The update of one step.
+
+    Attributes
+    ----------
+    rows : list of TracedOp
+    unsupported : str
+        What could not be priced; "" for nothing.
+    notes : list of str
+    """
+
+    rows: list[TracedOp]
+    unsupported: str
+    notes: list[str]
+
+    @property
+    def optimizer(self) -> dict[str, str]:
+        """Rule and implementation, for the profile's head."""
+        return {name: str(self.rows[0].dimensions[name]) for name in ("rule", "impl")} if self.rows else {}
+
+
+def make_optimizer(given: Any, model: torch.nn.Module, where: str) -> torch.optim.Optimizer | None:
+    """Give the optimizer of the shape-only model: the one given, or what the given function makes.
+
+    Raises
+    ------
+    FomkitError
+        When it is, or gives, no optimizer.
+    """
+    if given is None:
+        return None
+    is_ready = isinstance(given, torch.optim.Optimizer) or not callable(given)
+    made = given if is_ready else given(list(model.parameters()))
+    if not isinstance(made, torch.optim.Optimizer):
+        raise FomkitError(
+            where,
+            f"the optimizer is a {type(made).__name__}. Give a torch.optim optimizer or a function of the "
+            "parameters, for example: optimizer = lambda parameters: torch.optim.SGD(parameters, lr=0.1)",
+        )
+    return made
+
+
+def _impl(group: Group) -> tuple[str, bool]:
+    """Name the implementation, and tell whether it is only the default."""
+    if group.get("fused"):
+        return "fused", False
+    foreach = group.get("foreach")
+    return ("per_tensor", False) if foreach is False else ("foreach", foreach is None)
+
+
+def _with_gradients(
+    optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]
+) -> Iterator[tuple[Group, dict[str, list[torch.Tensor]]]]:
+    for group in optimizer.param_groups:
+        by_dtype: dict[str, list[torch.Tensor]] = {}
+        for parameter in group["params"]:
+            traced = stand_ins.get(id(parameter), parameter)
+            if traced.grad is not None:
+                by_dtype.setdefault(dtype_name(traced.dtype), []).append(traced)
+        yield group, by_dtype
+
+
+def _groups_rows(groups: Iterable[tuple[Group, dict[str, list[torch.Tensor]]]], rule_of: Any, op: str) -> Update:
+    rows, notes = [], []
+    for group, by_dtype in groups:
+        impl, by_default = _impl(group)
+        if by_default:
+            notes.append(
+                "optimizer: no implementation was asked for; foreach, the default on accelerators, is taken"
+            )
+        notes += [f"optimizer: the extra state of {name} is not priced" for name in EXTRA_STATE if group.get(name)]
+        for dtype, parameters in by_dtype.items():
+            numel = sum(parameter.numel() for parameter in parameters)
+            dimensions = {"rule": rule_of(group), "impl": impl, "numel": numel, "tensors": len(parameters)}
+            rows.append(TracedOp(op, "optimizer", dimensions, dtype, UPDATE, ""))
+    return Update(rows, "", list(dict.fromkeys(notes)))
+
+
+def trace_update(optimizer: torch.optim.Optimizer | None, stand_ins: Mapping[int, torch.Tensor]) -> Update:
+    """Describe one update of the parameters that the backward pass gave a gradient.
+
+    Parameters
+    ----------
+    optimizer : Optimizer or None
+        Without one the update is left out, and a note says so.
+    stand_ins : mapping
+        For the ``id`` of each of the optimizer's parameters the traced one.
+    """
+    if optimizer is None:
+        return Update([], "", ["no optimizer is given: the update is not counted"])
+    name = type(optimizer).__name__
+    rule_of = RULES.get(type(optimizer))
+    if rule_of is None:
+        known = ", ".join(rule.__name__ for rule in RULES)
+        hint = f"optimizer {name} (its update is not counted; with a formula: torch.optim's {known})"
+        return Update([], hint, [])
+    return _groups_rows(_with_gradients(optimizer, stand_ins), rule_of, f"{name}.step")

@@ -1,0 +1,146 @@
+"""A workload's draft of a profile: traced at three batch sizes, its batch named, its ops counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fomkit.trace.calls import TracedOp
+from fomkit.trace.draft import Draft
+from fomkit.trace.op_table import count_rows
+from fomkit.trace.symbolic import NotAffine, name_batch
+from fomkit.trace.torch_inputs import inputs_and_batch
+from fomkit.trace.torch_optimizers import make_optimizer
+from fomkit.trace.torch_shape_only import Route, model_without_data
+from fomkit.trace.torch_step import Prepared, Step, trace_step
+from fomkit.workload import Workload
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a trace.
+
+    Attributes
+    ----------
+    name : str
+        Of the profile.
+    where : str
+        The user's file, "" in a notebook.
+    mode : str
+        train or infer.
+    batch : int or None
+        None for the workload's own.
+    route : str
+        How tensors are made without data, `Route`.
+    """
+
+    name: str
+    where: str
+    mode: str
+    batch: int | None
+    route: Route
+
+
+def _prepare(workload: Workload, request: Request, *, own: bool) -> tuple[Prepared, int, list[str]]:
+    notes = []
+    given = getattr(workload.model, "_orig_mod", workload.model)
+    if given is not workload.model:
+        notes.append("the model is compiled; its eager ops are traced")
+    model, stand_ins = model_without_data(given, always_copy=not own)
+    optimizer = None
+    if request.mode == "infer":
+        model.eval()
+    else:
+        if not model.training:
+            notes.append("the model was in eval mode; it is traced in train mode")
+            model.train()
+        optimizer = make_optimizer(workload.optimizer, model, request.where or "profile")
+    inputs, batch = inputs_and_batch(workload, request.batch, request.where or "profile")
+    prepared = Prepared(
+        model=model,
+        inputs=inputs,
+        loss=workload.loss,
+        optimizer=optimizer,
+        stand_ins=stand_ins,
+        mode=request.mode,
+        on_meta=request.route == "meta",
+        where=request.where or "profile",
+    )
+    return prepared, batch, notes
+
+
+def _named(prepared: Prepared, first: Step, batch: int) -> list[TracedOp]:
+    batches = [batch, 2 * batch, 3 * batch]
+    try:
+        others = [trace_step(prepared, size).ops for size in batches[1:]]
+    except Exception as error:  # whatever the user's code raises at a batch it was not written for
+        raise NotAffine(f"at another batch the step raises {type(error).__name__}: {error!s:.200}") from error
+    return name_batch([first.ops, *others], batches)
+
+
+def _trace(prepared: Prepared, batch: int) -> tuple[Step, list[TracedOp], list[str]]:
+    """Trace a step; give it, its ops with the batch as a name where possible, and why not where not."""
+    step = trace_step(prepared, batch)
+    try:
+        return step, _named(prepared, step, batch), []
+    except NotAffine:
+        # The first step may have filled caches or lazy layers, which no later step does again.
+        step = trace_step(prepared, batch)
+    try:
+        return step, _named(prepared, step, batch), []
+    except NotAffine as reason:
+        return step, step.ops, [f"the sizes hold for batch {batch} only: {reason}"]
+
+
+def _listed(unsupported: Counter[str]) -> list[str]:
+    return [f"{name} ×{count}" if count > 1 else name for name, count in sorted(unsupported.items())]
+
+
+def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
+    """Trace a workload, inside `shape_only`.
+
+    Parameters
+    ----------
+    workload : Workload
+    request : Request
+    own : bool
+        Whether the model may be changed (this process exists for it) or must be copied first.
+
+    Raises
+    ------
+    FomkitError
+        When the workload lacks something.
+    Exception
+        Whatever the user's code or the framework raises.
+    """
+    prepared, batch, notes = _prepare(workload, request, own=own)
+    step, ops, fixed = _trace(prepared, batch)
+    rows, parts = count_rows(ops)
+    parameters = list(prepared.model.parameters())
+    seen = sum(step.states.values())
+    shares = (
+        f"{seen:,} ops in the step: {step.states['priced']:,} priced, {step.states['zero_work']:,} without work"
+    )
+    return Draft(
+        name=request.name,
+        title=f"{type(prepared.model).__name__}, {'inference' if request.mode == 'infer' else 'training step'}",
+        rows=rows,
+        parts=parts,
+        batch=batch,
+        traced_with=_traced_with(request),
+        parameters_total=sum(parameter.numel() for parameter in parameters),
+        parameters_trainable=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+        train_samples=workload.train_samples,
+        epochs=workload.epochs,
+        optimizer=step.optimizer,
+        unsupported=_listed(step.unsupported),
+        notes=[f"{shares}, {step.states['unsupported']:,} unsupported", *notes, *step.notes, *fixed],
+    )
+
+
+def _traced_with(request: Request) -> dict[str, str]:
+    version: Any = torch.__version__
+    return {"framework": "torch", "version": str(version), "device": request.route, "mode": request.mode}

@@ -1,0 +1,175 @@
+"""The recorder: every op that PyTorch dispatches, in its pass, its module and the row it is part of, if any."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from fomkit.trace.aten_table import works_of
+from fomkit.trace.calls import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Call, Rule, TracedOp
+from fomkit.trace.torch_calls import describe_call, facts_of, storage_id
+from fomkit.trace.torch_scopes import Node, RowScope, Scope, ScopeStack
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records one step.
+
+    Parameters
+    ----------
+    parameters : iterable of Tensor
+        The trainable ones.
+    on_meta : bool
+        Whether every tensor must be on the meta device; one that is not (a constant in the user's code) is
+        replaced by its shape on the way into an op.
+
+    Attributes
+    ----------
+    ops : list of TracedOp
+        In order; a row found at the call stands where its first op ran.
+    states : Counter
+        Ops seen, by state: priced, zero_work, unsupported.
+    unsupported : Counter
+        Ops without a rule, by name.
+    recomputed : int
+        Forward ops that ran again in the backward pass (activation checkpointing).
+    autocast : bool
+        Whether the user's code switched on an autocast that has no effect here.
+    """
+
+    def __init__(self, parameters: Sequence[torch.Tensor], *, on_meta: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.ops: list[TracedOp] = []
+        self.states: Counter[str] = Counter()
+        self.unsupported: Counter[str] = Counter()
+        self.recomputed = 0
+        self.autocast = False
+        self.in_backward = False
+        self.stack = ScopeStack({id(parameter) for parameter in parameters}, self._note_gradients)
+        self._on_meta = on_meta
+        self._node: Node = None
+        self._node_ops: list[tuple[TracedOp, set[int]]] = []
+        self._gradients: set[int] = set()
+        self._last_backward = self.stack.top
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run an op and record it."""
+        kwargs = kwargs or {}
+        facts = facts_of(func)
+        if facts.state == "composite":
+            # Only inference_mode hands these over in one piece.
+            with self:
+                return func.decompose(*args, **kwargs)
+        if self._on_meta:
+            args, kwargs = _all_meta(args, kwargs)
+        results = func(*args, **kwargs)
+        self.states[facts.state] += 1
+        if facts.state == "unsupported":
+            self.unsupported[facts.name] += 1
+        elif facts.rule is not None:
+            self._record(describe_call(facts, args, kwargs, results), facts.rule)
+        return results
+
+    def _record(self, call: Call, rule: Rule) -> None:
+        scope, now = self._place()
+        self.autocast |= torch.is_autocast_enabled("cuda") or (self._on_meta and torch.is_autocast_enabled("cpu"))
+        for work in works_of(call, rule):
+            pass_name = work.pass_name or now
+            op = TracedOp(call.op, work.kind, work.dimensions, work.dtype, pass_name, scope.path)
+            by_gradient = op.kind == "gemm"
+            if scope.owner is None:
+                self.ops.append(op)
+            else:
+                row = self._row(scope.owner, now)
+                row.parts.append(op)
+                by_gradient |= row.kind == "rnn"
+                if row.pass_name == FORWARD:
+                    op.pass_name = FORWARD
+            if op.pass_name == BACKWARD:
+                self._follow(op if by_gradient else None, call)
+
+    def _row(self, owner: RowScope, pass_name: str) -> TracedOp:
+        """Give the row that an op inside ``owner`` belongs to; it joins the list with its first op."""
+        if pass_name == BACKWARD and len(self.stack.running) == 1:
+            if owner.backward is None:
+                owner.backward = replace(owner.row, pass_name=BACKWARD, parts=[])
+            row = owner.backward
+        else:
+            row = owner.row
+        if not row.parts:
+            self.ops.append(row)
+        return row
+
+    def _place(self) -> tuple[Scope, str]:
+        """Find out who runs the op and in which pass."""
+        node: Node = torch._C._current_autograd_node()
+        if node is not self._node:
+            self._node, self._node_ops = node, []
+        if len(self.stack.running) > 1:
+            # A call is running: forward, or the same again inside the backward pass.
+            self.recomputed += node is not None
+            return self.stack.top, BACKWARD if node is not None else FORWARD
+        if node is not None:
+            self._last_backward = self.stack.scopes.get(node, self._last_backward)
+            return self._last_backward, BACKWARD
+        return self.stack.top, BACKWARD if self.in_backward else FORWARD
+
+    def _follow(self, op: TracedOp | None, call: Call) -> None:
+        """Keep track of which storages hold gradients of parameters, and so which ops make them.
+
+        Sums of such gradients are gradients of parameters too. A storage that an op makes anew is not one,
+        whatever stood at its number before.
+        """
+        sources = {array.storage for array in call.read}
+        results = {array.storage for array in call.written}
+        inherits = bool(sources) and sources <= self._gradients
+        self._gradients = self._gradients | results if inherits else self._gradients - (results - sources)
+        if op is not None:
+            if inherits:
+                op.pass_name = WEIGHT_GRADIENT
+            self._node_ops.append((op, results))
+
+    def _note_gradients(self, gradients: list[torch.Tensor]) -> None:
+        made = {storage_id(gradient) for gradient in gradients}
+        self._gradients |= made
+        if torch._C._current_autograd_node() is not self._node:
+            return
+        for op, results in self._node_ops:
+            if results & made:
+                op.pass_name = WEIGHT_GRADIENT
+            elif op.kind == "gemm" and op.pass_name == BACKWARD:
+                op.pass_name = INPUT_GRADIENT
+
+    def finish(self) -> list[TracedOp]:
+        """Give the recorded ops, recurrent backward rows split into their two gradients."""
+        return [row for op in self.ops for row in _split(op)]
+
+
+def _all_meta(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    if all(leaf.is_meta for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)):
+        return args, kwargs
+    moved: tuple[Any, Any] = tree_map(
+        lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf, (args, kwargs)
+    )
+    return moved
+
+
+def _split(op: TracedOp) -> list[TracedOp]:
+    if op.kind != "rnn" or op.pass_name != BACKWARD:
+        return [op]
+    rows = []
+    for pass_name in (INPUT_GRADIENT, WEIGHT_GRADIENT):
+        wanted = pass_name == WEIGHT_GRADIENT
+        parts = [part for part in op.parts if (part.pass_name == WEIGHT_GRADIENT) == wanted]
+        for part in parts:
+            part.pass_name = pass_name
+        if parts:
+            rows.append(TracedOp(op.op, op.kind, op.dimensions, op.dtype, pass_name, op.module, parts))
+    return rows

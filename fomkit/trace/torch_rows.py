@@ -1,0 +1,142 @@
+"""Layers and functions that are one row each, found at the call: LSTM, GRU, RNN and scaled-dot-product attention.
+
+On the meta device PyTorch takes both apart, into products per time step and into two batched products, while
+machines run and time them as one. So the call makes the row, and what is dispatched inside becomes its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from fomkit.trace.calls import FORWARD, Dimensions, TracedOp
+from fomkit.trace.torch_calls import dtype_name
+from fomkit.trace.torch_recorder import Recorder
+
+_CELLS = {"LSTM": ("lstm", "aten::lstm"), "GRU": ("gru", "aten::gru"), "RNN_TANH": ("vanilla", "aten::rnn_tanh"),
+          "RNN_RELU": ("vanilla", "aten::rnn_relu")}  # fmt: skip
+
+
+def rnn_row(module: torch.nn.Module, path: str, values: Any) -> TracedOp | None:
+    """Describe one forward call of a recurrent layer.
+
+    Returns
+    -------
+    TracedOp or None
+        None for what the columns of the table cannot say: packed sequences and projections. Its ops are then
+        counted one by one.
+    """
+    if not isinstance(module, torch.nn.RNNBase) or module.mode not in _CELLS:
+        return None
+    if not isinstance(values, torch.Tensor) or module.proj_size:
+        return None
+    cell, op = _CELLS[module.mode]
+    # An unbatched sequence has no batch axis.
+    lengths = (values.shape[0], 1) if values.dim() == 2 else tuple(values.shape[:2])
+    steps, batch = reversed(lengths) if module.batch_first and values.dim() == 3 else lengths
+    dimensions: Dimensions = {"cell": cell, "batch": batch, "steps": steps}
+    dimensions |= {"input_size": module.input_size, "hidden_size": module.hidden_size}
+    dimensions |= {"layers": module.num_layers, "directions": 1 + module.bidirectional}
+    return TracedOp(op, "rnn", dimensions, dtype_name(values.dtype), FORWARD, path)
+
+
+def whole_rnn_inputs(module: torch.nn.RNNBase, values: torch.Tensor, states: Any) -> tuple[Any, ...]:
+    """Make a recurrent layer's backward pass whole, as a library's is.
+
+    Library calls give the gradients of the input and of the first state whether or not anybody wants them. Taken
+    apart, the layer would skip them, and the parts would fall short of the row.
+
+    Returns
+    -------
+    tuple
+        The arguments to call the layer with.
+    """
+    wanted = any(tensor.requires_grad for tensor in (values, *module.parameters()))
+    if not (wanted and torch.is_grad_enabled()):
+        return (values, states)
+    if states is None:
+        batched = values.dim() == 3
+        samples = [values.shape[0 if module.batch_first else 1]] if batched else []
+        shape = (module.num_layers * (1 + module.bidirectional), *samples, module.hidden_size)
+        first = values.new_zeros(shape)
+        states = (first, values.new_zeros(shape)) if module.mode == "LSTM" else first
+    if isinstance(states, tuple):
+        return (_with_gradient(values), tuple(_with_gradient(state) for state in states))
+    return (_with_gradient(values), _with_gradient(states))
+
+
+def _with_gradient(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.requires_grad else tensor.detach().requires_grad_()
+
+
+def attention_row(
+    path: str, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool
+) -> TracedOp:
+    """Describe one call of scaled-dot-product attention.
+
+    Flop of a row are 4·batch·heads·q_len·kv_len·head_dim forward and twice that backward, causal or not: PyTorch's
+    own products compute the whole square. Where values are wider or narrower than keys, head_dim is the mean of
+    both, which keeps the flop right.
+    """
+    heads = query.shape[-3] if query.dim() > 3 else 1
+    kv_heads = key.shape[-3] if key.dim() > 3 else 1
+    widths = query.shape[-1] + value.shape[-1]
+    dimensions: Dimensions = {"batch": prod(query.shape[:-3]) if query.dim() > 3 else query.shape[:-2].numel()}
+    dimensions |= {"heads": heads, "kv_heads": kv_heads, "q_len": query.shape[-2], "kv_len": key.shape[-2]}
+    dimensions |= {"head_dim": widths / 2 if widths % 2 else widths // 2, "causal": int(is_causal)}
+    op = "aten::scaled_dot_product_attention"
+    return TracedOp(op, "attention", dimensions, dtype_name(query.dtype), FORWARD, path)
+
+
+class CallWatcher(TorchFunctionMode):
+    """Finds attention at its call, and runs dropout as the one op that it is on an accelerator."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self._attention = functional.scaled_dot_product_attention
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a function of the user's code."""
+        kwargs = kwargs or {}
+        if func is self._attention:
+            return self.attention(*args, **kwargs)
+        if func is functional.dropout:
+            return self._dropout(*args, **kwargs)
+        if func is functional.multi_head_attention_forward:
+            # A function that was overridden runs with the override switched off, so its inner call is led here.
+            with _replaced(functional, "scaled_dot_product_attention", self.attention):
+                return func(*args, **kwargs)
+        return func(*args, **kwargs)
+
+    def attention(self, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run scaled-dot-product attention as a row."""
+        is_causal = bool(kwargs.get("is_causal", args[2] if len(args) > 2 else False))
+        stack = self._recorder.stack
+        row = attention_row(stack.top.path, query, key, value, is_causal)
+        stack.enter(row.module, (query, key, value, args, kwargs), row)
+        result = self._attention(query, key, value, *args, **kwargs)
+        stack.leave(result)
+        return result
+
+    @staticmethod
+    def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:  # noqa: A002
+        if not training or not 0 < p < 1:
+            return functional.dropout(input, p, training, inplace)
+        return torch.native_dropout(input, p, True)[0]
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)

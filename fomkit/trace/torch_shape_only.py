@@ -1,0 +1,120 @@
+"""Tensors with a shape and no data: on PyTorch's meta device, or fake ones where a model needs a real device."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+Route = Literal["meta", "fake"]
+"""``meta`` is neutral between devices; ``fake`` plays a CPU and answers a few questions that meta refuses."""
+
+_KEEP = {
+    getattr(torch.Tensor, name)
+    for name in ("cuda", "cpu", "xpu", "npu", "mps", "ipu", "hpu", "pin_memory")
+    if hasattr(torch.Tensor, name)
+}
+
+
+class StayShapeOnly(TorchFunctionMode):
+    """Keeps every tensor without data where it is: moves to a device do nothing, and copies copy no data."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a function of the user's code."""
+        kwargs = {name: value for name, value in (kwargs or {}).items() if name != "device"}
+        if func in _KEEP:
+            return args[0]
+        if func is torch.Tensor.to:
+            return _to_dtype(args[0], args[1:], kwargs)
+        if func is torch.from_numpy:
+            return without_data(func(*args, **kwargs))
+        if func is torch.Tensor.__deepcopy__:
+            return without_data(args[0], again=True)
+        return func(*args, **kwargs)
+
+
+def _to_dtype(tensor: torch.Tensor, moves: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor:
+    """Do of ``tensor.to(…)`` all but the change of device."""
+    changes = {name: value for name, value in kwargs.items() if name != "non_blocking" and value is not None}
+    for move in moves:
+        if isinstance(move, torch.dtype):
+            changes["dtype"] = move
+        elif isinstance(move, torch.Tensor):
+            changes["dtype"] = move.dtype
+    other = changes.pop("other", None)
+    if other is not None:
+        changes["dtype"] = other.dtype
+    return tensor.to(**changes) if changes else tensor
+
+
+def without_data(tensor: torch.Tensor, *, again: bool = False) -> torch.Tensor:
+    """Give a tensor of the same shape, strides and dtype without data, inside `shape_only`.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        One without data already is given back, unless ``again``.
+    """
+    if (tensor.is_meta or isinstance(tensor, FakeTensor)) and not again:
+        return tensor
+    empty = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(empty, tensor.requires_grad)
+    return empty.requires_grad_(tensor.requires_grad)
+
+
+def tree_without_data(values: Any) -> Any:
+    """Take the data out of every tensor in nested lists, tuples and mappings."""
+    nested = dict(values) if isinstance(values, Mapping) else values
+    return tree_map(lambda leaf: without_data(leaf) if isinstance(leaf, torch.Tensor) else leaf, nested)
+
+
+def model_without_data(
+    model: torch.nn.Module, *, always_copy: bool
+) -> tuple[torch.nn.Module, dict[int, torch.Tensor]]:
+    """Copy a model without its data; the given one stays as it is.
+
+    Parameters
+    ----------
+    model : Module
+    always_copy : bool
+        False gives a model that has no data anyway back itself.
+
+    Returns
+    -------
+    tuple of Module and dict
+        The copy, and for the ``id`` of each given parameter its stand-in.
+    """
+    tensors = [tensor for tensor in (*model.parameters(), *model.buffers()) if not is_lazy(tensor)]
+    stand_ins = {id(tensor): without_data(tensor, again=always_copy) for tensor in tensors}
+    if all(stand_ins[id(tensor)] is tensor for tensor in tensors):
+        return model, stand_ins
+    # Shared parameters stay shared, because deepcopy looks every tensor up here first.
+    memo: dict[int, Any] = dict(stand_ins)
+    return copy.deepcopy(model, memo), stand_ins
+
+
+@contextmanager
+def shape_only(route: Route) -> Iterator[None]:
+    """Create tensors without data inside the block, and leave PyTorch's global settings as they were."""
+    dtype, seed_state = torch.get_default_dtype(), torch.random.get_rng_state()
+    with ExitStack() as stack:
+        stack.enter_context(torch.device("meta") if route == "meta" else _fake())
+        stack.enter_context(StayShapeOnly())
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+            torch.random.set_rng_state(seed_state)
+
+
+def _fake() -> FakeTensorMode:
+    # Constants in the user's code are real tensors; they count like any other.
+    return FakeTensorMode(allow_non_fake_inputs=True)

@@ -1,0 +1,189 @@
+"""One training step or inference, run without data under the recorder."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves
+
+from fomkit.errors import FomkitError
+from fomkit.trace.calls import TracedOp
+from fomkit.trace.torch_optimizers import trace_update
+from fomkit.trace.torch_recorder import Recorder
+from fomkit.trace.torch_rows import CallWatcher, rnn_row, whole_rnn_inputs
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A workload ready to be traced, its tensors without data.
+
+    Attributes
+    ----------
+    inputs : function of the batch size
+    stand_ins : mapping
+        For the ``id`` of each parameter that the optimizer may hold the traced one.
+    """
+
+    model: torch.nn.Module
+    inputs: Callable[[int], Any]
+    loss: Callable[[Any, Any], Any] | None
+    optimizer: torch.optim.Optimizer | None
+    stand_ins: Mapping[int, torch.Tensor]
+    mode: str
+    on_meta: bool
+    where: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step was made of; ``states`` counts the framework's ops by priced, zero_work and unsupported."""
+
+    ops: list[TracedOp]
+    states: Counter[str]
+    unsupported: Counter[str]
+    optimizer: dict[str, str]
+    notes: list[str]
+
+
+def call_model(model: torch.nn.Module, inputs: Any, notes: list[str]) -> Any:
+    """Call a model with a tensor, a tuple or a dict; what its ``forward`` does not take is left for the loss."""
+    if not isinstance(inputs, tuple | list | Mapping):
+        return model(inputs)
+    parameters = inspect.signature(model.forward).parameters.values()
+    if isinstance(inputs, Mapping):
+        takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        names = {parameter.name for parameter in parameters}
+        given = {name: value for name, value in inputs.items() if takes_all or name in names}
+        if left := [repr(name) for name in inputs if name not in given]:
+            notes.append(f"inputs {', '.join(left)} are not taken by the model and go to the loss only")
+        return model(**given)
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    takes_all = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+    places = len(inputs) if takes_all else sum(parameter.kind in by_position for parameter in parameters)
+    if places < len(inputs):
+        notes.append(f"the model takes {places} of {len(inputs)} inputs; the rest go to the loss only")
+    return model(*inputs[:places])
+
+
+def _loss(prepared: Prepared, output: Any, inputs: Any, notes: list[str]) -> torch.Tensor:
+    if prepared.loss is not None:
+        loss = prepared.loss(output, inputs)
+    elif isinstance(getattr(output, "loss", None), torch.Tensor):
+        loss = output.loss
+        notes.append("no loss_fn is given: the output's own .loss is taken")
+    else:
+        tensors = (leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor))
+        first = next(tensors, None)
+        loss = None if first is None else first.sum()
+        notes.append("no loss_fn is given: the sum of the output's first tensor is taken as the loss")
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        shape = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else f"{loss!r:.80}"
+        raise FomkitError(
+            prepared.where, f"the loss is {shape}. One number was expected: let loss_fn take the mean."
+        )
+    if not loss.requires_grad:
+        raise FomkitError(
+            prepared.where,
+            "the loss depends on no trainable parameter, so there is no backward pass. Leave some parameter "
+            "trainable, or profile with --mode infer.",
+        )
+    return loss
+
+
+def _watch(model: torch.nn.Module, recorder: Recorder, handles: ExitStack) -> None:
+    for path, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            continue
+
+        def before(module: torch.nn.Module, args: Any, kwargs: Any, path: str = path) -> Any:
+            values = args[0] if args else kwargs.get("input")
+            row = rnn_row(module, path, values)
+            recorder.stack.enter(path, (args, kwargs), row)
+            if row is None or not isinstance(module, torch.nn.RNNBase):
+                return args, kwargs
+            states = args[1] if len(args) > 1 else kwargs.get("hx")
+            return whole_rnn_inputs(module, values, states), {}
+
+        def after(_module: torch.nn.Module, _args: Any, output: Any) -> None:
+            recorder.stack.leave(output)
+
+        for handle in (
+            module.register_forward_pre_hook(before, prepend=True, with_kwargs=True),
+            module.register_forward_hook(after, always_call=True),
+        ):
+            handles.callback(handle.remove)
+
+
+@contextmanager
+def _plain_kernels(mode: str) -> Iterator[None]:
+    """Have composite layers taken apart, whatever fused kernels a CPU has for them."""
+    fast_path, library = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH), torch.set_grad_enabled(mode == "train"):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+        torch._C._set_mkldnn_enabled(library)
+
+
+def _run(prepared: Prepared, inputs: Any, recorder: Recorder, notes: list[str]) -> None:
+    output = call_model(prepared.model, inputs, notes)
+    if prepared.mode == "infer":
+        return
+    loss = _loss(prepared, output, inputs, notes)
+    recorder.stack.tag(loss, recorder.stack.top)
+    del output
+    recorder.in_backward = True
+    loss.backward()  # type: ignore[no-untyped-call]
+
+
+def trace_step(prepared: Prepared, batch: int) -> Step:
+    """Trace one step.
+
+    Raises
+    ------
+    FomkitError
+        When the loss is no number or has nothing to train.
+    Exception
+        Whatever the user's code or the framework raises.
+    """
+    notes: list[str] = []
+    model = prepared.model
+    inputs = prepared.inputs(batch)
+    for parameter in model.parameters():
+        parameter.grad = None
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    recorder = Recorder(trainable, on_meta=prepared.on_meta)
+    with ExitStack() as stack:
+        _watch(model, recorder, stack)
+        stack.enter_context(_plain_kernels(prepared.mode))
+        stack.enter_context(recorder)
+        stack.enter_context(CallWatcher(recorder))
+        _run(prepared, inputs, recorder, notes)
+    ops, states, unsupported = recorder.finish(), recorder.states, recorder.unsupported
+    if recorder.recomputed:
+        notes.append(
+            f"{recorder.recomputed} ops of the forward pass run again in the backward pass (checkpointing)"
+        )
+    if recorder.autocast:
+        notes.append(
+            "autocast is on, which tensors without data do not follow: ops stand with their tensors' dtype"
+        )
+    optimizer: dict[str, str] = {}
+    if prepared.mode == "train":
+        update = trace_update(prepared.optimizer, prepared.stand_ins)
+        ops, optimizer, notes = ops + update.rows, update.optimizer, notes + update.notes
+        states["priced"] += len(update.rows)
+        if update.unsupported:
+            unsupported[update.unsupported] += 1
+            states["unsupported"] += 1
+    return Step(ops, states, unsupported, optimizer, notes)
