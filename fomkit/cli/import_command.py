@@ -50,7 +50,14 @@ def import_file(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
 ) -> None:
-    """Import measured timings as a machine profile."""
+    """Import measured timings as a machine profile.
+
+    Examples:
+
+      fomkit import DeepBench_NV_M40.xlsx -o machine_profiles/m40.yaml
+
+      fomkit import results.xlsx --facts datasheet.yaml -o machine_profiles/mine.yaml
+    """
     from fomkit.profiles import load_machine, save_machine
     from fomkit.profiles.write import check_absent
     from fomkit.timings import as_machine, read_timings
