@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fomkit.errors import FomkitError
+
+if TYPE_CHECKING:
+    from fomkit.workload import ModelProfile
 
 
 class Mode(StrEnum):
@@ -44,4 +47,24 @@ def profile(
     check_absent([path, path.with_name(f"{path.stem}.ops.csv"), path.with_name(f"{path.stem}.parts.csv")], force)
     found = profile_file(source, mode=mode.value, batch=batch, time_limit_s=time_limit, name=name)
     written = save_model(found, path)
+    print("\n".join(_summary(found)))
     print(f"Written: {', '.join(map(str, written))}")
+
+
+def _summary(model: ModelProfile) -> list[str]:
+    """Say what was found, for people."""
+    from fomkit.costs import add_costs
+    from fomkit.quantities import format_quantity
+    from fomkit.resize import resize_ops
+    from fomkit.rollup.work import work_per_pass
+
+    work = work_per_pass(add_costs(resize_ops(model.ops, model.sizes, model.name)))
+    device = "the meta device" if model.traced_with["device"] == "meta" else "fake tensors"
+    return [
+        f"{model.name}: {model.title}, batch {model.batch}, traced on {device}",
+        f"parameters: {model.parameters_total:,}, of them trainable {model.parameters_trainable:,}",
+        "work: " + ", ".join(f"{name} {format_quantity(flop, 'flop')}" for name, flop in work.items()),
+        f"table: {len(model.ops):,} rows, {len(model.parts):,} parts of rows found at the call",
+        *(f"unsupported: {name}" for name in model.unsupported),
+        *(f"note: {note}" for note in model.notes),
+    ]

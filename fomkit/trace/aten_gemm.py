@@ -76,3 +76,31 @@ def linear(call: Call) -> list[Work]:
     rows, features = prod(values.shape[:-1]), values.shape[-1]
     dimensions = {"b": 1, "m": rows, "n": weight.shape[0], "k": features, "trans_a": 0, "trans_b": 1}
     return [Work("gemm", dict(dimensions), values.dtype)]
+
+
+def _contraction(left: list[int], right: list[int], summed: set[int]) -> Dimensions:
+    """Give two factors with the same axes, of length 1 where one lacks it, as a batched matrix product."""
+    sizes = {"b": 1, "m": 1, "n": 1, "k": 1}
+    for axis, (first, second) in enumerate(zip(left, right, strict=True)):
+        letter = "k" if axis in summed else "b" if first > 1 and second > 1 else "m" if first > 1 else "n"
+        sizes[letter] *= max(first, second)
+    return {**sizes, "trans_a": 0, "trans_b": 0}
+
+
+def trilinear(call: Call) -> list[Work]:
+    """Rule of the product of three tensors behind a bilinear layer: the first two, then the third.
+
+    Axes that the third lacks are summed in the first product, the others in the second.
+    """
+    arrays = [call.array(name) for name in ("i1", "i2", "i3")]
+    expanded = [set(call.arguments[f"expand{number}"]) for number in (1, 2, 3)]
+    axes = len(arrays[0].shape) + len(expanded[0])
+    shapes = []
+    for array, added in zip(arrays, expanded, strict=True):
+        lengths = iter(array.shape)
+        shapes.append([1 if axis in added else next(lengths) for axis in range(axes)])
+    summed = set(call.arguments["sumdim"])
+    early = summed & expanded[2]
+    between = [1 if axis in early else max(shapes[0][axis], shapes[1][axis]) for axis in range(axes)]
+    products = (_contraction(shapes[0], shapes[1], early), _contraction(between, shapes[2], summed - early))
+    return [Work("gemm", dimensions, arrays[0].dtype) for dimensions in products]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fomkit.trace.aten_conv import convolution, convolution_backward
-from fomkit.trace.aten_gemm import dot, gemm_of, linear, matrix_vector_of
+from fomkit.trace.aten_gemm import dot, gemm_of, linear, matrix_vector_of, trilinear
 from fomkit.trace.aten_traffic import (
     adaptive_pool,
     batch_norm,
@@ -30,6 +30,7 @@ from fomkit.trace.aten_traffic import (
     scatter,
     softmax_along,
     upsample,
+    weight_norm,
     window_pool,
 )
 from fomkit.trace.calls import Call, Rule, Work
@@ -54,6 +55,7 @@ RULES: Mapping[str, Rule | None] = {
     "dot": dot,
     "vdot": dot,
     "linear": linear,
+    "_trilinear": trilinear,
     # convolutions
     "convolution": convolution,
     "convolution_backward": convolution_backward,
@@ -65,6 +67,8 @@ RULES: Mapping[str, Rule | None] = {
         _batch_norm_no_update cudnn_batch_norm""",
     ),
     **_each(layer_norm, "native_layer_norm native_layer_norm_backward _fused_rms_norm _fused_rms_norm_backward"),
+    "_weight_norm_interface": weight_norm,
+    "_weight_norm_interface_backward": weight_norm,
     "native_group_norm": group_norm,
     "native_group_norm_backward": group_norm,
     **_each(softmax_along("self"), "_softmax _log_softmax _safe_softmax"),
@@ -96,6 +100,7 @@ RULES: Mapping[str, Rule | None] = {
     "embedding_dense_backward": embedding_backward,
     "_embedding_bag": embedding_bag,
     "_embedding_bag_forward_only": embedding_bag,
+    "_embedding_bag_backward": embedding_backward,
     "_embedding_bag_dense_backward": embedding_backward,
     **_each(gather_from("self", "copy"), "index _unsafe_index index_select gather take"),
     **_each(

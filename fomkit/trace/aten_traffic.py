@@ -101,6 +101,14 @@ def group_norm(call: Call) -> list[Work]:
     return [Work("norm", _traffic(values.numel, call.read, call.written, row=row), values.dtype)]
 
 
+def weight_norm(call: Call) -> list[Work]:
+    """Rule of weight normalisation, forward or back: a row is the weights that share one length."""
+    weight = call.array("v" if "v" in call.arguments else "saved_v")
+    lengths = call.array("g" if "g" in call.arguments else "saved_g")
+    row = weight.numel // max(lengths.numel, 1)
+    return [Work("norm", _traffic(weight.numel, call.read, call.written, row=row), weight.dtype)]
+
+
 def _pool_reads(call: Call) -> list[Array]:
     """Leave out the input that a backward call is handed for its shape only."""
     backward = "grad_output" in call.arguments

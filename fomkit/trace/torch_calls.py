@@ -71,7 +71,7 @@ class OpFacts:
     name : str
         With its library: ``aten::mm``.
     state : str
-        priced, zero_work, composite (to be taken apart) or unsupported.
+        priced, zero_work, unsupported, composite (to be taken apart) or framework (its own questions, not work).
     rule : Rule or None
         Of a priced op.
     parameters : tuple of str
@@ -124,7 +124,7 @@ def facts_of(op: Any) -> OpFacts:
     if schema is None:
         return OpFacts(str(op), "unsupported", None, (), ())
     if schema.name.partition("::")[0] in ("prim", "profiler"):
-        return OpFacts(schema.name, "zero_work", None, (), ())
+        return OpFacts(schema.name, "framework", None, (), ())
     state, rule = _state(op, schema.name)
     written = [entry.name for entry in schema.arguments if entry.alias_info and entry.alias_info.is_write]
     return OpFacts(schema.name, state, rule, tuple(entry.name for entry in schema.arguments), tuple(written))

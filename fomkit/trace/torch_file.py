@@ -120,7 +120,8 @@ def explain_exception(error: BaseException, where: str, path: Path | None = None
     """
     if isinstance(error, FomkitError):
         return error
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
     at = f"{where}:{lines[-1]}" if lines else where
     if isinstance(error, SystemExit):
         return FomkitError(
@@ -129,4 +130,7 @@ def explain_exception(error: BaseException, where: str, path: Path | None = None
     if isinstance(error, SyntaxError):
         return FomkitError(f"{where}:{error.lineno}", f"is not valid Python ({error.msg}).")
     first_line = str(error).strip().splitlines()[0][:400] if str(error).strip() else ""
-    return FomkitError(at, f"raises {type(error).__name__}{': ' if first_line else ''}{first_line}")
+    raised = f"raises {type(error).__name__}{': ' if first_line else ''}{first_line}"
+    if frames and Path(frames[-1].filename).parent == Path(__file__).parent:
+        raised += f" (in fomkit itself, {Path(frames[-1].filename).name}:{frames[-1].lineno}; please report it)"
+    return FomkitError(at, raised)

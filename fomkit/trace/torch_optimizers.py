@@ -129,6 +129,6 @@ def trace_update(optimizer: torch.optim.Optimizer | None, stand_ins: Mapping[int
     rule_of = RULES.get(type(optimizer))
     if rule_of is None:
         known = ", ".join(rule.__name__ for rule in RULES)
-        hint = f"optimizer {name} (its update is not counted; with a formula: torch.optim's {known})"
-        return Update([], hint, [])
+        hint = f"the update of {name} is not counted: only torch.optim's own {known} have a formula"
+        return Update([], f"optimizer {name}", [hint])
     return _groups_rows(_with_gradients(optimizer, stand_ins), rule_of, f"{name}.step")

@@ -86,13 +86,15 @@ def _trace(prepared: Prepared, batch: int) -> tuple[Step, list[TracedOp], list[s
     step = trace_step(prepared, batch)
     try:
         return step, _named(prepared, step, batch), []
-    except NotAffine:
-        # The first step may have filled caches or lazy layers, which no later step does again.
-        step = trace_step(prepared, batch)
-    try:
-        return step, _named(prepared, step, batch), []
     except NotAffine as reason:
-        return step, step.ops, [f"the sizes hold for batch {batch} only: {reason}"]
+        # The first step may have filled caches or lazy layers, which no later step does again.
+        again, why = trace_step(prepared, batch), reason
+    if again.ops != step.ops:
+        try:
+            return again, _named(prepared, again, batch), []
+        except NotAffine as reason:
+            why = reason
+    return again, again.ops, [f"the sizes hold for batch {batch} only: {why}"]
 
 
 def _listed(unsupported: Counter[str]) -> list[str]:

@@ -38,8 +38,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         Ops without a rule, by name.
     recomputed : int
         Forward ops that ran again in the backward pass (activation checkpointing).
-    autocast : bool
-        Whether the user's code switched on an autocast that has no effect here.
+    notes : list of str
+        What the watchers of calls had to say, each once.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], *, on_meta: bool) -> None:
@@ -48,7 +48,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.states: Counter[str] = Counter()
         self.unsupported: Counter[str] = Counter()
         self.recomputed = 0
-        self.autocast = False
+        self.notes: list[str] = []
         self.in_backward = False
         self.stack = ScopeStack({id(parameter) for parameter in parameters}, self._note_gradients)
         self._on_meta = on_meta
@@ -57,19 +57,28 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._gradients: set[int] = set()
         self._last_backward = self.stack.top
 
+    def note(self, text: str) -> None:
+        """Keep a remark for the profile."""
+        if text not in self.notes:
+            self.notes.append(text)
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run an op and record it."""
         kwargs = kwargs or {}
         facts = facts_of(func)
+        if facts.state == "framework":
+            return func(*args, **kwargs)
         if facts.state == "composite":
             # Only inference_mode hands these over in one piece.
             with self:
                 return func.decompose(*args, **kwargs)
-        if self._on_meta:
-            args, kwargs = _all_meta(args, kwargs)
-        results = func(*args, **kwargs)
+        # The framework computes shapes in Python too; what watches the user's calls must not meddle with its own.
+        with torch._C.DisableTorchFunction():
+            if self._on_meta:
+                args, kwargs = _all_meta(args, kwargs)
+            results = func(*args, **kwargs)
         self.states[facts.state] += 1
         if facts.state == "unsupported":
             self.unsupported[facts.name] += 1
@@ -79,7 +88,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _record(self, call: Call, rule: Rule) -> None:
         scope, now = self._place()
-        self.autocast |= torch.is_autocast_enabled("cuda") or (self._on_meta and torch.is_autocast_enabled("cpu"))
         for work in works_of(call, rule):
             pass_name = work.pass_name or now
             op = TracedOp(call.op, work.kind, work.dimensions, work.dtype, pass_name, scope.path)

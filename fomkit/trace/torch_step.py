@@ -15,9 +15,10 @@ from torch.utils._pytree import tree_leaves
 
 from fomkit.errors import FomkitError
 from fomkit.trace.calls import TracedOp
+from fomkit.trace.torch_modules import watch_autocast, watch_modules
 from fomkit.trace.torch_optimizers import trace_update
 from fomkit.trace.torch_recorder import Recorder
-from fomkit.trace.torch_rows import CallWatcher, rnn_row, whole_rnn_inputs
+from fomkit.trace.torch_rows import CallWatcher
 
 
 @dataclass(frozen=True)
@@ -97,30 +98,6 @@ def _loss(prepared: Prepared, output: Any, inputs: Any, notes: list[str]) -> tor
     return loss
 
 
-def _watch(model: torch.nn.Module, recorder: Recorder, handles: ExitStack) -> None:
-    for path, module in model.named_modules():
-        if isinstance(module, torch.jit.ScriptModule):
-            continue
-
-        def before(module: torch.nn.Module, args: Any, kwargs: Any, path: str = path) -> Any:
-            values = args[0] if args else kwargs.get("input")
-            row = rnn_row(module, path, values)
-            recorder.stack.enter(path, (args, kwargs), row)
-            if row is None or not isinstance(module, torch.nn.RNNBase):
-                return args, kwargs
-            states = args[1] if len(args) > 1 else kwargs.get("hx")
-            return whole_rnn_inputs(module, values, states), {}
-
-        def after(_module: torch.nn.Module, _args: Any, output: Any) -> None:
-            recorder.stack.leave(output)
-
-        for handle in (
-            module.register_forward_pre_hook(before, prepend=True, with_kwargs=True),
-            module.register_forward_hook(after, always_call=True),
-        ):
-            handles.callback(handle.remove)
-
-
 @contextmanager
 def _plain_kernels(mode: str) -> Iterator[None]:
     """Have composite layers taken apart, whatever fused kernels a CPU has for them."""
@@ -143,7 +120,11 @@ def _run(prepared: Prepared, inputs: Any, recorder: Recorder, notes: list[str]) 
     recorder.stack.tag(loss, recorder.stack.top)
     del output
     recorder.in_backward = True
-    loss.backward()  # type: ignore[no-untyped-call]
+    # What loss.backward() does in the end. As a function that modes can override, that would run without them,
+    # and so without them everything that checkpointing runs again.
+    torch.autograd.Variable._execution_engine.run_backward(
+        (loss,), (torch.ones_like(loss),), False, False, (), allow_unreachable=True, accumulate_grad=True
+    )
 
 
 def trace_step(prepared: Prepared, batch: int) -> Step:
@@ -164,7 +145,8 @@ def trace_step(prepared: Prepared, batch: int) -> Step:
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     recorder = Recorder(trainable, on_meta=prepared.on_meta)
     with ExitStack() as stack:
-        _watch(model, recorder, stack)
+        stack.enter_context(watch_modules(model, recorder))
+        stack.enter_context(watch_autocast(recorder, works_on_cpu=not prepared.on_meta))
         stack.enter_context(_plain_kernels(prepared.mode))
         stack.enter_context(recorder)
         stack.enter_context(CallWatcher(recorder))
@@ -174,10 +156,7 @@ def trace_step(prepared: Prepared, batch: int) -> Step:
         notes.append(
             f"{recorder.recomputed} ops of the forward pass run again in the backward pass (checkpointing)"
         )
-    if recorder.autocast:
-        notes.append(
-            "autocast is on, which tensors without data do not follow: ops stand with their tensors' dtype"
-        )
+    notes += recorder.notes
     optimizer: dict[str, str] = {}
     if prepared.mode == "train":
         update = trace_update(prepared.optimizer, prepared.stand_ins)

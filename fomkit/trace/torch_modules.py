@@ -1,0 +1,68 @@
+"""Watching a model's modules: each call is a scope, recurrent layers are rows, and autocast is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from fomkit.trace.torch_recorder import Recorder
+from fomkit.trace.torch_rows import rnn_row, whole_rnn_inputs
+
+
+def _watch_module(module: torch.nn.Module, path: str, recorder: Recorder, handles: ExitStack) -> None:
+    def before(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+        values = args[0] if args else kwargs.get("input")
+        row = rnn_row(module, path, values)
+        recorder.stack.enter(path, (args, kwargs), row)
+        if row is None or not isinstance(module, torch.nn.RNNBase):
+            return args, kwargs
+        whole = whole_rnn_inputs(module, values, args[1] if len(args) > 1 else kwargs.get("hx"))
+        if whole[0] is not values:
+            recorder.note(
+                f"'{path}' reads data that needs no gradient; its row counts the input's gradient all the same, "
+                "as library kernels compute it"
+            )
+        return whole, {}
+
+    def after(_module: torch.nn.Module, _args: Any, output: Any) -> None:
+        recorder.stack.leave(output)
+
+    first = module.register_forward_pre_hook(before, prepend=True, with_kwargs=True)
+    handles.callback(first.remove)
+    handles.callback(module.register_forward_hook(after, always_call=True).remove)
+
+
+@contextmanager
+def watch_modules(model: torch.nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Follow every module call of a model inside the block."""
+    with ExitStack() as handles:
+        for path, module in model.named_modules():
+            if not isinstance(module, torch.jit.ScriptModule):
+                _watch_module(module, path, recorder, handles)
+        yield
+
+
+@contextmanager
+def watch_autocast(recorder: Recorder, *, works_on_cpu: bool) -> Iterator[None]:
+    """Notice an autocast that tensors without data do not follow."""
+    kind = torch.amp.autocast_mode.autocast
+    make = kind.__init__
+
+    def noticed(
+        self: Any, device_type: str, dtype: Any = None, enabled: bool = True, *rest: Any, **kwargs: Any
+    ) -> None:
+        if enabled and not (works_on_cpu and device_type == "cpu"):
+            recorder.note(
+                f"autocast for {device_type} has no effect on tensors without data: ops stand with their tensors' "
+                "own number format. Cast the model and its inputs to profile a narrower one"
+            )
+        make(self, device_type, dtype, enabled, *rest, **kwargs)
+
+    kind.__init__ = noticed  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        kind.__init__ = make  # type: ignore[method-assign]
