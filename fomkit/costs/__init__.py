@@ -5,6 +5,7 @@ The formulas live as sympy expressions in one module per family (`gemm`, `conv`,
 ``python -m fomkit.costs`` writes them as plain numpy into `compiled`, and a test compares the two.
 """
 
+from fomkit.costs.library_calls import split_recurrent
 from fomkit.costs.pricing import add_costs
 
-__all__ = ["add_costs"]
+__all__ = ["add_costs", "split_recurrent"]

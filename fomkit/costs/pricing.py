@@ -57,7 +57,7 @@ def add_costs(ops: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     ops : DataFrame
-        An OPS table; every dimension is a number (float64).
+        An OPS table, or a TIMINGS table, which has no ``count``; every dimension is a number (float64).
 
     Returns
     -------
@@ -78,8 +78,9 @@ def add_costs(ops: pd.DataFrame) -> pd.DataFrame:
     >>> add_costs(ops)[["flop", "byte", "launches"]].iloc[0].tolist()
     [60.0, 124.0, 1.0]
     """
-    later = [column.name for column in (*COSTS, *TIMES)]
-    check_table(ops.drop(columns=later, errors="ignore"), "OPS", _WHERE)
+    table = "OPS" if "count" in ops.columns else "TIMINGS"
+    later = (*COSTS, *TIMES) if table == "OPS" else COSTS
+    check_table(ops.drop(columns=[column.name for column in later], errors="ignore"), table, _WHERE)
     columns = {column.name: np.full(len(ops), np.nan) for column in COSTS}
     for cost, rows in _groups(ops):
         for name, values in columns.items():

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import fomkit
+from fomkit.costs import add_costs
 from fomkit.machine import Machine
 from fomkit.profiles import load_fits, save_fits
 
@@ -30,9 +31,9 @@ def with_fits(machine: Machine) -> Machine:
     path = cache_folder() / f"fits-{fomkit.__version__}-{machine.timings_key[:32]}.json"
     fits = load_fits(path, machine.timings_key)
     if not fits:
-        from fomkit.predict.fit import fit_machine
+        from fomkit.predict.fit import fit_timings
 
-        fits = dict(fit_machine(machine))
+        fits = fit_timings(add_costs(machine.timings))
         path.parent.mkdir(parents=True, exist_ok=True)
         save_fits(fits, path, machine.timings_key)
     return replace(machine, fits=fits)

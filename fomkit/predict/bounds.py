@@ -1,0 +1,62 @@
+"""What limits a timed op, and why it may be faster than the datasheet allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fomkit.predict.estimates import Record, Timed, records
+from fomkit.predict.rates import FITTED, binding, rates
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fomkit.machine import Machine
+
+REASONS: Mapping[tuple[str, str], str] = {
+    ("conv", "compute"): "Winograd or FFT need less arithmetic",
+    ("attention", "compute"): "a fused kernel skips the masked half",
+}
+"""Why a kind beats its binding rate; other kinds beat arithmetic by boost clocks and traffic by caches."""
+
+USUAL_REASONS: Mapping[str, str] = {"compute": "boost clocks", "memory": "caches hold part of the data"}
+
+_OF_A_TABLE = ("measured", "interpolated", "extrapolated")
+
+
+def _named(row: Record, timed: Timed, machine: Machine) -> Timed:
+    bound = binding(row, rates(machine, row["dtype"], row["engine"]))
+    if bound is None or bound.rate.source == FITTED:
+        return timed
+    if timed.time_source in _OF_A_TABLE:
+        launch = machine.device.launch_s
+        starts_s = launch.value * float(np.nan_to_num(row["launches"])) if launch is not None else 0.0
+        timed = timed._replace(bound="launch" if starts_s > bound.floor_s else bound.name)
+    if timed.time_s < bound.floor_s:
+        reason = REASONS.get((row["kind"], bound.name), USUAL_REASONS[bound.name])
+        said = f"{timed.evidence}; {timed.time_s / bound.floor_s:.0%} of the {bound.name} floor: {reason}"
+        timed = timed._replace(evidence=said)
+    return timed
+
+
+def name_bounds(rows: pd.DataFrame, times: Mapping[int, Timed], machine: Machine) -> dict[int, Timed]:
+    """Name the bound of times that come from the table, and the reason of every time below the stated floor.
+
+    Only stated rates count: fitted ones come from the same table and would prove nothing.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        COSTED rows.
+    times : mapping
+        What is known of them.
+    machine : Machine
+
+    Returns
+    -------
+    dict
+        ``times`` with bound compute, memory or launch where the rates are stated, and longer evidence.
+    """
+    return {index: _named(row, times[index], machine) for index, row in records(rows) if index in times}

@@ -1,0 +1,199 @@
+"""Families of timings that one fit serves: which rows belong together, and how a fit looks at an op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fomkit.dtypes import ITEM_BYTE
+from fomkit.predict.clock import clock_step, op_seconds
+from fomkit.predict.estimates import PASS_FREE, numbers, texts
+from fomkit.schema import KIND_DIMENSIONS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float64]
+
+CHANNEL_BYTE = 16.0
+"""Matrix engines pad the input channels of a convolution to this many bytes (cuDNN: 8 channels of fp16)."""
+
+
+class FamilyName(NamedTuple):
+    """What the rows of one fit share; ``pass_name`` is "" for kinds that have no pass."""
+
+    kind: str
+    dtype: str
+    engine: str
+    pass_name: str
+
+    def __str__(self) -> str:
+        return "/".join(part for part in self if part)
+
+
+class View(NamedTuple):
+    """How a fit looks at the ops of one kind.
+
+    Attributes
+    ----------
+    features : function
+        Rows to features (n × p), mostly log2 of sizes. It takes dimensions only, since timings carry no costs.
+    terms : function
+        COSTED rows to the terms (n × q) of the calibrated roofline; the first is the fixed cost per call.
+    groups : tuple of str
+        Columns that rows of one shape group share, which are left out together when the fit is judged.
+    """
+
+    features: Callable[[pd.DataFrame], Matrix]
+    terms: Callable[[pd.DataFrame], Matrix]
+    groups: tuple[str, ...]
+
+
+def _log(rows: pd.DataFrame, *columns: str) -> list[Matrix]:
+    return [np.log2(numbers(rows, column, 1.0)) for column in columns]
+
+
+def _log_product(rows: pd.DataFrame, *columns: str) -> Matrix:
+    return np.asarray(sum(_log(rows, *columns)), np.float64)
+
+
+def _flag(condition: Matrix | NDArray[np.bool_]) -> Matrix:
+    # A flag weighs as much as a factor of four in a size.
+    return 2.0 * np.asarray(condition, np.float64)
+
+
+def _gemm_features(rows: pd.DataFrame) -> Matrix:
+    b, m, n, k = _log(rows, "b", "m", "n", "k")
+    stored = [_flag(numbers(rows, name, 0.5)) for name in ("trans_a", "trans_b")]
+    return np.column_stack([b, m, n, k, *stored, m + n, m + n + k])
+
+
+def _conv_features(rows: pd.DataFrame) -> Matrix:
+    batch, inputs, outputs, groups = _log(rows, "batch", "in_channels", "out_channels", "groups")
+    kernel = _log_product(rows, "kernel_d", "kernel_h", "kernel_w")
+    stride = _log_product(rows, "stride_d", "stride_h", "stride_w")
+    positions = _log_product(rows, "depth", "height", "width") - stride
+    # The usual fast algorithms: Winograd for 3×3 at stride 1, a plain product for 1×1.
+    winograd = _flag((kernel == 2 * np.log2(3.0)) & (stride == 0))
+    plain = _flag(kernel == 0)
+    dilation = _log_product(rows, "dilation_d", "dilation_h", "dilation_w")
+    odd = [groups, dilation, _flag(numbers(rows, "transposed", 0.0))]
+    sizes = [batch, inputs, outputs, kernel, positions, stride, _log(rows, "height")[0]]
+    return np.column_stack([*sizes, batch + positions, inputs + kernel, winograd, plain, *odd])
+
+
+def _rnn_features(rows: pd.DataFrame) -> Matrix:
+    cells = [_flag((texts(rows, "cell") == cell).to_numpy()) for cell in ("lstm", "gru")]
+    return np.column_stack([*_log(rows, "hidden_size", "batch", "steps"), *cells])
+
+
+def _attention_features(rows: pd.DataFrame) -> Matrix:
+    batch, heads, kv_heads, q_len, kv_len, head_dim = _log(
+        rows, "batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"
+    )
+    causal = _flag(numbers(rows, "causal", 0.5))
+    return np.column_stack([batch + heads, heads - kv_heads, q_len, kv_len, head_dim, causal])
+
+
+def _traffic_features(rows: pd.DataFrame) -> Matrix:
+    read_byte, write_byte = numbers(rows, "read_byte", 0.0), numbers(rows, "write_byte", 0.0)
+    return np.column_stack([np.log2(read_byte + write_byte + 1.0), *_log(rows, "row")])
+
+
+def _roofline_terms(rows: pd.DataFrame) -> Matrix:
+    return np.column_stack([np.ones(len(rows)), rows["flop"], rows["byte"]])
+
+
+def _conv_terms(rows: pd.DataFrame) -> Matrix:
+    terms = _roofline_terms(rows)
+    multiple = CHANNEL_BYTE / texts(rows, "dtype").map(ITEM_BYTE).to_numpy(np.float64)
+    channels = numbers(rows, "in_channels", 1.0)
+    padded = np.ceil(channels / multiple) * multiple / channels
+    terms[:, 1] *= np.where((texts(rows, "engine") == "matrix").to_numpy(), padded, 1.0)
+    return terms
+
+
+def _rnn_terms(rows: pd.DataFrame) -> Matrix:
+    # Half the flop of one step of one sample is the number of weights; they are read again in every step.
+    steps = numbers(rows, "steps", 1.0)
+    weights = rows["flop"].to_numpy() / (2 * numbers(rows, "batch", 1.0) * steps)
+    item_byte = texts(rows, "dtype").map(ITEM_BYTE).to_numpy(np.float64)
+    return np.column_stack([np.ones(len(rows)), rows["flop"], steps * weights * item_byte, steps])
+
+
+_CONV_SHAPE = (
+    "in_channels", "out_channels", "kernel_d", "kernel_h", "kernel_w", "depth", "height", "width",
+    "stride_d", "stride_h", "stride_w", "groups",
+)  # fmt: skip
+_TRAFFIC = View(_traffic_features, _roofline_terms, ("numel",))
+VIEWS: Mapping[str, View] = {
+    "gemm": View(_gemm_features, _roofline_terms, ("k",)),
+    "conv": View(_conv_features, _conv_terms, _CONV_SHAPE),
+    "rnn": View(_rnn_features, _rnn_terms, ("hidden_size", "steps")),
+    "attention": View(_attention_features, _roofline_terms, ("heads", "head_dim")),
+    "pointwise": _TRAFFIC,
+    "reduction": _TRAFFIC,
+    "norm": _TRAFFIC,
+    "softmax": _TRAFFIC,
+    "pool": _TRAFFIC,
+    "embedding": _TRAFFIC,
+    "copy": _TRAFFIC,
+}
+"""The kinds that can be fitted."""
+
+
+def family_name(row: pd.Series | Mapping[str, object]) -> FamilyName:
+    """Name the family of an op or timing."""
+    kind = str(row["kind"])
+    pass_name = "" if kind in PASS_FREE else str(row["pass_name"])
+    return FamilyName(kind, str(row["dtype"]), str(row["engine"]), pass_name)
+
+
+def families(rows: pd.DataFrame) -> Iterator[tuple[FamilyName, NDArray[np.intp]]]:
+    """Find the families in a table: name and row positions, in order of first appearance."""
+    names = pd.DataFrame({name: texts(rows, name) for name in FamilyName._fields})
+    names.loc[names["kind"].isin(PASS_FREE), "pass_name"] = ""
+    codes, unique = pd.factorize(pd.MultiIndex.from_frame(names))
+    for code, name in enumerate(unique):
+        if name[0] in VIEWS:
+            yield FamilyName(*name), np.flatnonzero(codes == code)
+
+
+def servable(rows: pd.DataFrame, kind: str) -> NDArray[np.bool_]:
+    """Tell which rows a fit may serve or learn from.
+
+    A recurrent timing with an input projection, more layers or directions is another op: its parts are served.
+    """
+    good = np.ones(len(rows), bool)
+    if kind == "rnn":
+        plain = {"input_size": 0.0, "layers": 1.0, "directions": 1.0}
+        for name, value in plain.items():
+            good &= numbers(rows, name) == value
+    return good
+
+
+def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
+    """Collect what a family's fit learns from: one row per distinct op, in order of first appearance.
+
+    Timings that name an op speak for that op alone and stay out, as do those of machines' odd cases (`servable`).
+
+    Returns
+    -------
+    DataFrame
+        The timings with ``_time_s``, the median over duplicates less the harness [s], and ``_step_s``, the step of
+        the clock [s].
+    """
+    chosen = np.asarray(texts(timings, "op") == "")
+    for column, value in name._asdict().items():
+        if column != "pass_name" or value:
+            chosen = chosen & np.asarray(texts(timings, column) == value)
+    rows = timings.assign(_time_s=op_seconds(timings), _step_s=clock_step(timings))[chosen]
+    rows = rows[servable(rows, name.kind) & (rows["_time_s"] > 0).to_numpy()]
+    keys = [*KIND_DIMENSIONS[name.kind], *(("trans_a", "trans_b") if name.kind == "gemm" else ())]
+    ids = rows.groupby([key for key in keys if key in rows.columns], dropna=False, sort=False).ngroup()
+    first = rows.groupby(ids.to_numpy(), sort=True).head(1)
+    median = rows["_time_s"].groupby(ids.to_numpy()).median()
+    return first.assign(_time_s=median.to_numpy()[ids.loc[first.index]]).reset_index(drop=True)

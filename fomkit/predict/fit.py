@@ -1,0 +1,224 @@
+"""Fit a machine's timings: the parameters that `interpolate` and `rates` evaluate.
+
+Needs scipy and is imported on demand: predicting on a machine with shipped fits does without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.linalg import cho_solve
+from scipy.optimize import minimize
+
+from fomkit.errors import FomkitError
+from fomkit.predict.families import VIEWS, FamilyName, families, training_rows
+from fomkit.predict.gaussian import LIMIT, Hyper, correlation, distances
+from fomkit.predict.interpolate import LEVELS, Fit, believe, deviation, row_noise
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float64]
+
+FEWEST = 8
+"""Distinct ops from which a family is fitted; fewer cannot tell a fixed cost, two rates and a spread apart."""
+
+FOLDS = 10
+"""Shape groups are left out in at most so many rounds."""
+
+HUBER = 0.3
+"""Log error from which a row pulls the calibrated roofline with constant force."""
+
+
+def fit_mean(terms: Matrix, seconds: Matrix) -> Matrix:
+    """Fit non-negative coefficients of the terms to times, by their log errors and robust to outliers.
+
+    Each coefficient has a weak log-normal prior: the cost of a call at a tenth of the typical time, every other
+    term at the best rate seen in the table. It only decides coefficients that the table leaves open.
+
+    Parameters
+    ----------
+    terms : array (n, q)
+    seconds : array (n,)
+
+    Returns
+    -------
+    array (q,)
+        In seconds per unit of the term.
+    """
+    logs = np.log(seconds)
+    share = np.where(terms > 0, seconds[:, None] / np.where(terms > 0, terms, 1.0), np.inf)
+    start = np.log(np.minimum(share.min(0), 1e300))
+    start[0] = np.log(0.1 * np.median(seconds))
+
+    def loss(logged: Matrix) -> tuple[float, Matrix]:
+        parts = terms * np.exp(logged)
+        total = parts.sum(1)
+        error = np.log(total) - logs
+        size = np.abs(error)
+        value = np.where(size < HUBER, error**2 / 2, HUBER * (size - HUBER / 2)).sum()
+        slope = np.clip(error, -HUBER, HUBER)
+        prior = logged - start
+        return float(value + 0.001 * prior @ prior), (parts / total[:, None]).T @ slope + 0.002 * prior
+
+    found = minimize(loss, start, jac=True, method="L-BFGS-B")
+    return np.asarray(np.exp(found.x), np.float64)
+
+
+def _likelihood(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> tuple[float, Matrix]:
+    """Give −ln p(target) and its gradient by the logarithms of lengths, variance and noise."""
+    distance = distances(features, features, hyper.length)
+    smooth = hyper.variance * correlation(distance)
+    lower = np.linalg.cholesky(smooth + np.diag(hyper.noise + noise))
+    inverse = cho_solve((lower, True), np.eye(len(target)))
+    weights = inverse @ target
+    pull = inverse - np.outer(weights, weights)
+    # The derivative of the Matérn-3/2 kernel by ln(length) is 3·variance·exp(−√3·d)·(difference / length)².
+    slope = pull * 3 * hyper.variance * np.exp(-np.sqrt(3.0) * distance)
+    scaled = features / hyper.length
+    by_length = (scaled**2 * slope.sum(1)[:, None] - scaled * (slope @ scaled)).sum(0)
+    by_variance, by_noise = 0.5 * (pull * smooth).sum(), 0.5 * hyper.noise * np.trace(pull)
+    value = 0.5 * target @ weights + np.log(np.diag(lower)).sum()
+    return float(value), np.array([*by_length, by_variance, by_noise])
+
+
+def fit_hyper(features: Matrix, target: Matrix, noise: Matrix) -> Hyper:
+    """Find the most probable lengths, variance and noise of a Gaussian process.
+
+    Priors are log-normal: lengths around twice the root of the number of features that vary (factor e), variance
+    around that of the target (factor e^√2), noise around a hundredth of the target's variance (factor e²).
+    """
+    count = features.shape[1]
+    spread = float(target.std()) + 1e-3
+    varying = max(int((np.ptp(features, axis=0) > 0).sum()), 1)
+    start = np.array([np.log(2 * np.sqrt(varying))] * count + [2 * np.log(spread), 2 * np.log(0.1 * spread)])
+    width = np.array([1.0] * count + [np.sqrt(2.0), 2.0])
+    bounds = [(-2.5, 5.0)] * count + [(-8.0, 3.0), (np.log(1e-5), 1.0)]
+
+    def loss(logged: Matrix) -> tuple[float, Matrix]:
+        values = np.exp(logged)
+        value, slope = _likelihood(
+            features, target, noise, Hyper(values[:count], float(values[count]), float(values[-1]))
+        )
+        prior = (logged - start) / width
+        return value + 0.5 * prior @ prior, slope + prior / width
+
+    start_inside = np.clip(start, *np.array(bounds).T)
+    found = minimize(loss, start_inside, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60})
+    values = np.exp(found.x)
+    return Hyper(values[:count], float(values[count]), float(values[-1]))
+
+
+def _fit_rows(rows: pd.DataFrame, kind: str) -> Fit:
+    view = VIEWS[kind]
+    seconds = rows["_time_s"].to_numpy(np.float64)
+    terms = view.terms(rows)
+    mean = fit_mean(terms, seconds)
+    residual = np.log(seconds / (terms @ mean))
+    # Above the limit every so-manieth row: lengths need no more to be known well.
+    part = np.arange(0, len(rows), -(-len(rows) // LIMIT))
+    hyper = fit_hyper(view.features(rows)[part], residual[part], row_noise(rows)[part])
+    return Fit(mean, hyper, residual, np.zeros(len(LEVELS)))
+
+
+def shape_groups(rows: pd.DataFrame, kind: str) -> NDArray[np.int64]:
+    """Give each row of a family the number of its shape group; fewer than four groups fall apart into rows."""
+    columns = [name for name in VIEWS[kind].groups if name in rows.columns]
+    groups = np.asarray(rows.groupby(columns, dropna=False, sort=True).ngroup(), np.int64)
+    return groups if groups.max() >= 3 else np.arange(len(rows), dtype=np.int64)
+
+
+def left_out(rows: pd.DataFrame, kind: str, folds: int = FOLDS) -> tuple[Matrix, Matrix]:
+    """Predict each row from rows of other shape groups only, everything fitted anew without them.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Training rows with their costs.
+    kind : str
+    folds : int
+        At most so many rounds.
+
+    Returns
+    -------
+    log_s, spread : array (n,)
+        Predicted ln(time) and its standard deviation.
+    """
+    fold = shape_groups(rows, kind) % folds
+    log_s, spread = np.empty(len(rows)), np.empty(len(rows))
+    for number in np.unique(fold):
+        out = fold == number
+        known = rows[~out].reset_index(drop=True)
+        log_s[out], correction = believe(_fit_rows(known, kind), known, rows[out], kind)
+        spread[out] = deviation(correction)
+    return log_s, spread
+
+
+def _fit_family(rows: pd.DataFrame, kind: str) -> dict[str, Any]:
+    fit = _fit_rows(rows, kind)
+    # Judging needs a fit a round; a large table is judged by an even part of its rows.
+    judged = rows.iloc[:: -(-len(rows) // LIMIT)].reset_index(drop=True)
+    log_s, spread = left_out(judged, kind)
+    seconds = judged["_time_s"].to_numpy(np.float64)
+    errors = (np.log(seconds) - log_s) / spread
+    # A sample's quantiles are drawn in; n + 1 instead of n makes up for it.
+    outward = np.clip(0.5 + (np.array(LEVELS) - 0.5) * (len(errors) + 1) / len(errors), 0, 1)
+    wrong = np.abs(np.exp(log_s) / seconds - 1)
+    return {
+        "mean": fit.mean.tolist(),
+        "length": fit.hyper.length.tolist(),
+        "variance": fit.hyper.variance,
+        "noise": fit.hyper.noise,
+        "residual": fit.residual.tolist(),
+        "left_out_quantiles": np.quantile(errors, outward).tolist(),
+        "left_out_median_error": float(np.median(wrong)),
+        "left_out_mean_error": float(wrong.mean()),
+    }
+
+
+def _rates(tables: Mapping[FamilyName, tuple[pd.DataFrame, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Best sustained rate per number format and engine, and the bandwidth that the fits imply."""
+    flop_per_s: dict[str, float] = {}
+    byte_per_s = []
+    for kind in ("gemm", "conv"):
+        for name, (rows, fit) in tables.items():
+            if name.kind == kind:
+                best = float((rows["flop"] / rows["_time_s"]).max())
+                flop_per_s.setdefault(f"{name.dtype}/{name.engine}", best)
+                byte_per_s.append(1 / fit["mean"][2])
+        if flop_per_s:
+            break
+    return {"flop_per_s": flop_per_s, "byte_per_s": float(np.median(byte_per_s)) if byte_per_s else None}
+
+
+def fit_timings(timings: pd.DataFrame) -> dict[str, Any]:
+    """Fit every family of a table of timings that has enough rows.
+
+    Parameters
+    ----------
+    timings : DataFrame
+        A TIMINGS table with the columns flop and byte that the costs stage adds.
+
+    Returns
+    -------
+    dict
+        Family name to parameters, and ``rates``; plain lists and numbers, for JSON. The same timings always give
+        the same fits.
+
+    Raises
+    ------
+    FomkitError
+        When the table has no costs.
+    """
+    if not {"flop", "byte"} <= set(timings.columns):
+        raise FomkitError("fit_timings", "the timings have no columns flop and byte. Run add_costs on them first.")
+    tables: dict[FamilyName, tuple[pd.DataFrame, Mapping[str, Any]]] = {}
+    for name, _ in families(timings):
+        rows = training_rows(timings, name)
+        if len(rows) >= FEWEST and rows[["flop", "byte"]].notna().all(axis=None):
+            tables[name] = rows, _fit_family(rows, name.kind)
+    fits: dict[str, Any] = {str(name): fit for name, (_, fit) in tables.items()}
+    return {**fits, "rates": _rates(tables)} if tables else {}

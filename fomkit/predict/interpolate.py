@@ -1,0 +1,146 @@
+"""Estimator: a calibrated roofline, corrected by what similar ops of the machine's table did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fomkit.errors import FomkitError
+from fomkit.machine import Machine
+from fomkit.predict.estimates import Timed, describe_sizes, numbers, records
+from fomkit.predict.families import VIEWS, FamilyName, families, servable, training_rows
+from fomkit.predict.gaussian import Hyper, Posterior, correlation, posterior
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float64]
+
+LEVELS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99, 0.995)
+"""Probabilities at which a fit stores the quantiles of its left-out errors."""
+
+NEAR = 0.5
+"""Correlation with the nearest timed op from which a prediction counts as interpolated, not extrapolated."""
+
+
+class Fit(NamedTuple):
+    """The parameters of one family.
+
+    Attributes
+    ----------
+    mean : array (q,)
+        Coefficients of the terms, in seconds per unit of the term.
+    hyper : Hyper
+    residual : array (n,)
+        ln(time / mean) of the training rows, in their order.
+    quantiles : array
+        Of left-out errors in standard deviations, at `LEVELS`.
+    """
+
+    mean: Matrix
+    hyper: Hyper
+    residual: Matrix
+    quantiles: Matrix
+
+
+def as_fit(stored: Mapping[str, Any]) -> Fit:
+    """Read a fit from the lists and numbers in which it is stored."""
+    hyper = Hyper(np.array(stored["length"]), float(stored["variance"]), float(stored["noise"]))
+    return Fit(
+        np.array(stored["mean"]), hyper, np.array(stored["residual"]), np.array(stored["left_out_quantiles"])
+    )
+
+
+def row_noise(training: pd.DataFrame) -> Matrix:
+    """Variance of ln(time) from the step of the clock, uniform within one step."""
+    return np.asarray((training["_step_s"] / training["_time_s"]) ** 2 / 12, np.float64)
+
+
+def believe(fit: Fit, training: pd.DataFrame, rows: pd.DataFrame, kind: str) -> tuple[Matrix, Posterior]:
+    """Predict ln(time) of rows, and give the correction that is part of it with its variance."""
+    view = VIEWS[kind]
+    known = view.features(training)
+    correction = posterior(known, fit.residual, row_noise(training), view.features(rows), fit.hyper)
+    return np.log(view.terms(rows) @ fit.mean) + correction.mean, correction
+
+
+def deviation(correction: Posterior) -> Matrix:
+    """Give the standard deviation of ln(time).
+
+    Beyond one length from the nearest timed op it grows with the root of the distance, as a random walk does,
+    because nothing in the table says how the machine behaves out there.
+    """
+    return np.sqrt(correction.variance * np.maximum(correction.distance, 1.0))
+
+
+def _answers(rows: pd.DataFrame, fit: Fit, training: pd.DataFrame, interval: float) -> Iterator[tuple[int, Timed]]:
+    log_s, correction = believe(fit, training, rows, str(rows["kind"].iloc[0]))
+    spread = deviation(correction)
+    below, above = np.interp([0.5 - interval / 2, 0.5 + interval / 2], LEVELS, fit.quantiles).tolist()
+    nearest = dict(records(training))
+    for at, index in enumerate(rows.index.tolist()):
+        distance = float(correction.distance[at])
+        yield (
+            index,
+            Timed(
+                time_s=float(np.exp(log_s[at])),
+                low_s=float(np.exp(log_s[at] + min(below, 0.0) * spread[at])),
+                high_s=float(np.exp(log_s[at] + max(above, 0.0) * spread[at])),
+                time_source="interpolated" if correlation(distance) >= NEAR else "extrapolated",
+                bound="measured",
+                evidence=f"nearest of {len(training)}: {describe_sizes(nearest[int(correction.nearest[at])])}, "
+                f"distance {distance:.2g}",
+            ),
+        )
+
+
+def _training(machine: Machine, name: FamilyName, fit: Fit) -> pd.DataFrame:
+    training = training_rows(machine.timings, name)
+    if len(training) != len(fit.residual):
+        raise FomkitError(
+            machine.name,
+            f"its fit of {name} is of {len(fit.residual)} ops, the timings have {len(training)}. Fit them anew.",
+        )
+    return training
+
+
+def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int, Timed]:
+    """Predict rows from the machine's fits, which `fomkit.predict.fit.fit_timings` makes.
+
+    The time is t0 + a·flop + b·byte, fitted per family of kind, number format, engine and pass, times the
+    exponential of a Gaussian process in the log sizes. Far from every timed op the process falls back to the
+    calibrated roofline with its full spread.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        COSTED rows.
+    machine : Machine
+        Without fits, or with none for a row's family, the row stays unknown.
+    interval : float
+        Share of intervals that should contain the truth; the quantiles were taken over left-out shape groups.
+
+    Returns
+    -------
+    dict
+        The rows of fitted families; ``time_source`` is interpolated where the nearest timed op correlates by
+        `NEAR` or more, else extrapolated.
+
+    Raises
+    ------
+    FomkitError
+        When the fits do not belong to the timings.
+    """
+    times: dict[int, Timed] = {}
+    for name, at in families(rows):
+        stored = machine.fits.get(str(name))
+        chosen = rows.iloc[at]
+        priced = np.isfinite(numbers(chosen, "flop") + numbers(chosen, "byte"))
+        chosen = chosen[servable(chosen, name.kind) & priced]
+        if isinstance(stored, Mapping) and len(chosen):
+            fit = as_fit(stored)
+            times.update(_answers(chosen, fit, _training(machine, name, fit), interval))
+    return times

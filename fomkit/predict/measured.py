@@ -1,0 +1,132 @@
+"""Estimator: the very same op was timed on this machine."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from fomkit.machine import Machine
+from fomkit.predict.clock import clock_step, op_seconds
+from fomkit.predict.estimates import PASS_FREE, Timed, numbers, texts
+from fomkit.quantities import format_quantity
+from fomkit.schema import DIMENSIONS, KIND_DIMENSIONS, OPTIONAL_DIMENSIONS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_NUMBERS = frozenset(column.name for column in DIMENSIONS if column.dtype == "number")
+
+
+def _prepare(timings: pd.DataFrame) -> pd.DataFrame:
+    """Add what a hit needs: the op's own time and quartiles, and the clock's step."""
+    harness_s = numbers(timings, "harness_s", 0.0)
+    quartiles = {f"_{name}": numbers(timings, name) - harness_s for name in ("p25_s", "p75_s")}
+    return timings.assign(_time_s=op_seconds(timings), _step_s=clock_step(timings), **quartiles)
+
+
+def _agree(rows: pd.DataFrame, column: str, is_text: bool) -> NDArray[np.bool_]:
+    """Tell where both sides of a joined table are known and equal, or one of them is unknown."""
+    ours, theirs = (rows[name] if name in rows.columns else None for name in (column, f"{column}_timed"))
+    if ours is None or theirs is None:
+        return np.ones(len(rows), bool)
+    if is_text:
+        ours, theirs = ours.astype("str").fillna(""), theirs.astype("str").fillna("")
+        return np.asarray((ours == theirs) | (ours == "") | (theirs == ""))
+    return np.asarray((ours == theirs) | ours.isna() | theirs.isna())
+
+
+def _hits(rows: pd.DataFrame, timings: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """Join the rows of one kind with the timings of the same op, one line per pair."""
+    keys = ["dtype", "engine", *KIND_DIMENSIONS[kind]]
+    optional = [name for name in OPTIONAL_DIMENSIONS.get(kind, ()) if name in rows.columns]
+    free = [*optional, "op"] if kind in PASS_FREE else [*optional, "pass_name", "op"]
+    ours = rows.loc[rows["kind"] == kind, [*keys, *free]].rename_axis("row").reset_index()
+    theirs = timings.loc[timings["kind"] == kind].rename(columns={name: f"{name}_timed" for name in free})
+    pairs = ours.merge(theirs, on=keys, how="inner", suffixes=("", "_timed"))
+    agree = np.ones(len(pairs), bool)
+    for name in free:
+        agree &= _agree(pairs, name, name not in _NUMBERS)
+    pairs = pairs[agree]
+    # A timing that names the op says more than one for any op of the kind.
+    named = texts(pairs, "op_timed").ne("")
+    best = named.groupby(pairs["row"]).transform("any")
+    return pairs[named | ~best]
+
+
+def _repeatability(pairs: pd.DataFrame, timings: pd.DataFrame) -> float:
+    """Spread of ln(time) between timings of one and the same op, as the typical deviation from their median."""
+    kind = str(pairs["kind"].iloc[0])
+    same = timings[timings["kind"] == kind]
+    keys = [
+        name
+        for name in ("dtype", "engine", "pass_name", "op", "library_version", *KIND_DIMENSIONS[kind],
+                     *OPTIONAL_DIMENSIONS.get(kind, ()))
+        if name in same.columns
+    ]  # fmt: skip
+    grouped = np.log(same["_time_s"]).groupby([same[name] for name in keys], dropna=False)
+    deviation = (np.log(same["_time_s"]) - grouped.transform("median")).abs()
+    repeated = deviation[grouped.transform("size") > 1]
+    return 1.4826 * float(repeated.median()) if len(repeated) else 0.0
+
+
+def _source(hit: pd.DataFrame) -> str:
+    first = next(iter(hit.to_dict("records")))
+    place = [str(first[name]) for name in ("source_file", "source_sheet") if pd.notna(first.get(name))]
+    if pd.notna(first.get("source_row")):
+        place.append(f"row {first['source_row']:g}")
+    text = " ".join(place) or "in the table"
+    if len(hit) > 1:
+        text += f", median of {len(hit)}"
+    harness_s = float(numbers(hit, "harness_s", 0.0)[0])
+    return f"{text}, less {format_quantity(harness_s, 'time_s')} of the harness" if harness_s else text
+
+
+def _answer(hit: pd.DataFrame, spread: float, interval: float) -> Timed:
+    z = NormalDist().inv_cdf(0.5 + interval / 2)
+    time_s = float(hit["_time_s"].median())
+    below = above = math.exp(z * spread)
+    if hit["_p25_s"].notna().all() and hit["_p75_s"].notna().all():
+        quartiles = z / NormalDist().inv_cdf(0.75)
+        below = max(time_s / float(hit["_p25_s"].median()), 1.0) ** quartiles
+        above = max(float(hit["_p75_s"].median()) / time_s, 1.0) ** quartiles
+    high_s = time_s * above + float(hit["_step_s"].max())
+    return Timed(time_s, time_s / below, high_s, "measured", "measured", _source(hit))
+
+
+def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int, Timed]:
+    """Look each row up among the machine's timings.
+
+    A hit has the same kind, number format, engine and required dimensions. Optional dimensions (transposition,
+    layout), the pass and the op count against a hit only where both sides state them and differ; matrix products
+    have no pass. Among several hits the median is taken, verbatim.
+
+    The interval comes from the quartiles of the repeats where the table has them, else from how far duplicate
+    timings of the kind lie apart; the step of the clock is added above, because clocks cut.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        COSTED rows.
+    machine : Machine
+    interval : float
+        Share of intervals that should contain the truth.
+
+    Returns
+    -------
+    dict
+        The rows that were timed.
+    """
+    times: dict[int, Timed] = {}
+    kinds = set(rows["kind"]) & set(machine.timings["kind"])
+    timings = _prepare(machine.timings) if kinds else machine.timings
+    for kind in sorted(kinds):
+        pairs = _hits(rows, timings, kind)
+        if len(pairs):
+            spread = _repeatability(pairs, timings)
+            for row, at in pairs.groupby("row").indices.items():
+                times[int(str(row))] = _answer(pairs.iloc[at], spread, interval)
+    return times
