@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import fomkit
 from fomkit.errors import FomkitError
 
 PRINTED_LIMIT_BYTE = 50_000_000
 _TAIL = 1500
+_PACKAGE = Path(__file__).resolve().parents[1] / "__init__.py"
 _POLL_S = 0.02
 
 # Loads this very package, wherever it lies, without putting its folder on the path: a folder on the path is a
@@ -124,7 +124,7 @@ def run_child(
         result_path, log = Path(folder, "result.json"), Path(folder, "log.txt")
         nonce = secrets.token_hex(16)
         message = {**request, "nonce": nonce, "result": str(result_path)}
-        command = [sys.executable, "-P", "-c", _BOOT, str(fomkit.__file__)]
+        command = [sys.executable, "-P", "-c", _BOOT, str(_PACKAGE)]
         with log.open("wb") as stream:
             child = subprocess.Popen(  # noqa: S603 - the program is this interpreter
                 command, stdin=subprocess.PIPE, stdout=stream, stderr=stream, start_new_session=True

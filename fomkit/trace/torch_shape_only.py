@@ -64,6 +64,10 @@ def without_data(tensor: torch.Tensor, *, again: bool = False) -> torch.Tensor:
     """
     if (tensor.is_meta or isinstance(tensor, FakeTensor)) and not again:
         return tensor
+    if is_lazy(tensor):
+        kind: Any = type(tensor)
+        lazy: torch.Tensor = kind(requires_grad=tensor.requires_grad, dtype=tensor.dtype)
+        return lazy
     empty = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(empty, tensor.requires_grad)
@@ -92,7 +96,7 @@ def model_without_data(
     tuple of Module and dict
         The copy, and for the ``id`` of each given parameter its stand-in.
     """
-    tensors = [tensor for tensor in (*model.parameters(), *model.buffers()) if not is_lazy(tensor)]
+    tensors = [*model.parameters(), *model.buffers()]
     stand_ins = {id(tensor): without_data(tensor, again=always_copy) for tensor in tensors}
     if all(stand_ins[id(tensor)] is tensor for tensor in tensors):
         return model, stand_ins

@@ -1,0 +1,148 @@
+"""A user's file in a child process: every way it can misbehave is one clear error, and nothing stays behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fomkit.errors import FomkitError
+from fomkit.trace import profile_file
+
+pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install 'fomkit[torch]'")
+
+Write = Callable[..., Path]
+GOOD = """
+import torch
+model = torch.nn.Linear(8, 3)
+batch_size = 6
+train_samples, epochs = 60, 2
+inputs = lambda batch: torch.randn(batch, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
+
+def fail(path: Path, **limits: float) -> str:
+    with pytest.raises(FomkitError) as caught:
+        profile_file(path, **{"time_limit_s": 60.0, **limits})  # type: ignore[arg-type]
+    return str(caught.value)
+
+
+def test_plain_names(file_of: Write) -> None:
+    path = file_of(GOOD)
+    profile = profile_file(path)
+    assert (profile.name, profile.batch, profile.parameters_total) == ("model", 6, 27)
+    assert (profile.data.train_samples, profile.run.epochs) == (60, 2)
+    assert profile.optimizer == {"rule": "sgd", "impl": "foreach"}
+    assert not list(path.parent.glob("__pycache__"))
+
+
+def test_a_workload_function_a_batch_a_mode_and_a_name(file_of: Write) -> None:
+    path = file_of(
+        "import torch\nfrom fomkit import Workload\n"
+        "def workload():\n"
+        "    model = torch.nn.Linear(8, 3)\n"
+        "    return Workload(model, torch.randn(6, 8), optimizer=torch.optim.Adam, epochs=3)\n"
+    )
+    profile = profile_file(path, batch=11, mode="infer", name="other")
+    assert (profile.name, profile.batch, profile.run.epochs) == ("other", 11, 3)
+    assert set(profile.ops["pass_name"]) == {"forward"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import sys\nsys.exit(0)", r":2: ends the program by sys.exit\(0\)"),
+        ("import os\nos._exit(0)", "ended the process with exit code 0"),
+        ("raise SystemExit", r":1: ends the program by sys.exit\(None\)"),
+        ("print('so far')\nimport ctypes\nctypes.string_at(0)", "crashed by SIGSEGV.*so far"),
+        ("x = (", ":1: is not valid Python"),
+        ("\n\nx = 1 / 0", ":3: raises ZeroDivisionError: division by zero"),
+        ("model = 3", "(?s)'model' is a int.*'inputs' is missing.*inputs = lambda batch"),
+        ("def workload(): return 3", r"workload\(\) gave a int"),
+        ("while True: print('x' * 100_000)", "prints more than 50 MB"),
+    ],
+    ids=["sys.exit", "os._exit", "SystemExit", "crash", "syntax", "raises", "missing", "no workload", "floods"],
+)
+def test_one_clear_error(file_of: Write, text: str, told: str) -> None:
+    path = file_of(text)
+    message = fail(path)
+    import re
+
+    assert message.startswith(str(path))
+    assert re.search(told, message, re.DOTALL), message
+    assert "Traceback" not in message
+
+
+def test_a_hang_is_ended(file_of: Write) -> None:
+    start = time.monotonic()
+    assert "did not finish within 3 s" in fail(file_of("import time\ntime.sleep(600)"), time_limit_s=3.0)
+    assert time.monotonic() - start < 30
+
+
+def test_memory_is_watched(file_of: Write) -> None:
+    text = "hoard = []\nwhile True: hoard.append(bytearray(20_000_000))"
+    assert "takes more than 0.8 GB" in fail(file_of(text), memory_limit_byte=8e8)
+
+
+def test_only_the_parents_nonce_proves_success(file_of: Write) -> None:
+    forged = """
+import glob, json, os, tempfile
+for folder in glob.glob(tempfile.gettempdir() + "/fomkit-*"):
+    with open(folder + "/result.json", "w") as stream:
+        json.dump({"nonce": "guess", "draft": {}}, stream)
+os._exit(0)
+"""
+    assert "ended the process with exit code 0" in fail(file_of(forged))
+
+
+def test_what_stands_beside_and_what_is_left_running(file_of: Write) -> None:
+    file_of("raise RuntimeError('this is not the standard library')", "grp.py")
+    file_of("raise RuntimeError('this is not the standard library')", "types.py")
+    file_of("WIDTH = 8", "beside.py")
+    path = file_of(
+        GOOD
+        + """
+import atexit, grp, os, threading, time, types
+from beside import WIDTH
+os.write(2, b"noise on stderr")
+print("noise on stdout")
+torch.set_default_dtype(torch.float64)
+threading.Thread(target=time.sleep, args=(600,)).start()
+atexit.register(time.sleep, 600)
+model = torch.nn.Linear(WIDTH, 3).cuda()
+optimizer = None
+"""
+    )
+    start = time.monotonic()
+    profile = profile_file(path, time_limit_s=60)
+    assert time.monotonic() - start < 40
+    assert set(profile.ops["dtype"]) == {"fp64"}
+    import torch
+
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_files_that_are_none(tmp_path: Path, file_of: Write) -> None:
+    assert "is not a file" in fail(tmp_path / "nowhere.py")
+    assert "must end in .py" in fail(file_of("{}", "model.json"))
+
+
+def test_a_large_model_takes_neither_memory_nor_time(file_of: Write) -> None:
+    text = """
+import torch
+from torch import nn
+width, layers = 1600, 48
+layer = nn.TransformerEncoderLayer(width, 25, 4 * width, batch_first=True, norm_first=True, dropout=0.0)
+model = nn.Sequential(nn.Embedding(50257, width), nn.TransformerEncoder(layer, layers), nn.Linear(width, 50257))
+batch_size = 4
+inputs = lambda batch: torch.zeros(batch, 1024, dtype=torch.long)
+optimizer = torch.optim.AdamW
+"""
+    profile = profile_file(file_of(text), memory_limit_byte=2e9)
+    assert profile.parameters_total is not None
+    assert profile.parameters_total > 1.5e9
+    attention = profile.ops[(profile.ops.kind == "attention") & (profile.ops.pass_name == "forward")]
+    assert len(attention) == 48

@@ -1,0 +1,70 @@
+"""``fomkit profile`` as a real process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import fomkit
+from fomkit.profiles import load_model
+from fomkit.trace import profile_file
+
+pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install 'fomkit[torch]'")
+
+TEXT = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(8, 4, bias=False), torch.nn.Linear(4, 3, bias=False))
+batch_size = 6
+inputs = lambda batch: torch.randn(batch, 8)
+loss_fn = lambda output, inputs: torch.fft.fft(output).abs().sum()
+optimizer = lambda parameters: torch.optim.SGD(parameters, lr=0.1, foreach=False)
+"""
+
+
+def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "fomkit.cli", "profile", *arguments]
+    # From a folder of its own the checkout is found by its full path, where fomkit is not installed.
+    known = {**os.environ, "PYTHONPATH": str(Path(fomkit.__file__).parents[1])}
+    return subprocess.run(line, cwd=cwd, env=known, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_a_profile_is_written_and_reads_back(file_of: Callable[..., Path], tmp_path: Path) -> None:
+    path = file_of(TEXT)
+    done = command("model.py", "--batch", "5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for line in (
+        "model: Sequential, training step, batch 5, traced on the meta device",
+        "parameters: 44, of them trainable 44",
+        "unsupported: aten::_fft_c2c",
+        "Written: model.yaml, model.ops.csv",
+    ):
+        assert line in done.stdout
+    read, traced = load_model(tmp_path / "model.yaml"), profile_file(path, batch=5)
+    used = list(read.ops.columns)
+    assert read.ops.equals(traced.ops[used])
+    assert read.sizes == {"batch": 5}
+    assert (read.unsupported, read.notes, read.optimizer) == (traced.unsupported, traced.notes, traced.optimizer)
+
+
+def test_existing_files_are_kept_and_mistakes_are_one_message(
+    file_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    file_of(TEXT)
+    kept = file_of("mine", "model.yaml")
+    refused = command("model.py", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "exists already" in refused.stderr
+    assert kept.read_text() == "mine"
+    broken = file_of("1 / 0", "broken.py")
+    failed = command(broken.name, "-o", "model.yaml", "--force", cwd=tmp_path)
+    assert failed.returncode == 2
+    assert failed.stderr == "fomkit: broken.py:1: raises ZeroDivisionError: division by zero\n"
+    assert kept.read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.py", "model.py", "model.yaml"]
+    assert "YAML" in command("model.py", "-o", "model.csv", cwd=tmp_path).stderr

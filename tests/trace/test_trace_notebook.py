@@ -1,0 +1,140 @@
+"""Workloads made in this process: nothing of the user's changes, and values are never needed nor kept."""
+
+from __future__ import annotations
+
+import copy
+import resource
+from typing import Any
+
+import pytest
+
+from fomkit.errors import FomkitError
+from fomkit.trace import profile_workload
+from fomkit.workload import Workload
+
+
+def test_the_model_and_the_settings_stay_as_they_are(torch: Any) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5)).eval()
+    optimizer = torch.optim.AdamW(model.parameters())
+    inputs, before = torch.randn(6, 8), copy.deepcopy(model.state_dict())
+    seed = torch.get_rng_state()
+
+    def loss(output: Any, _: Any) -> Any:
+        torch.set_default_dtype(torch.float64)
+        torch.manual_seed(3)
+        return output.mean()
+
+    profile = profile_workload(Workload(model, inputs, loss, optimizer))
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.equal(torch.get_rng_state(), seed)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None and not parameter.is_meta for parameter in model.parameters())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert not model.training
+    assert "the model was in eval mode; it is traced in train mode" in profile.notes
+    assert profile.ops["op"].str.contains("dropout").any()
+    assert torch.is_grad_enabled()
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_a_model_without_data_is_copied_too(torch: Any) -> None:
+    with torch.device("meta"):
+        model = torch.nn.Linear(8, 8)
+    profile_workload(Workload(model, lambda batch: torch.randn(batch, 8), batch_size=6))
+    assert model.weight.grad is None
+    assert not model._forward_hooks
+
+
+def test_plain_tensors_and_constants_in_the_users_code_count_by_shape(torch: Any) -> None:
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.scale = torch.nn.Linear(8, 3), torch.ones(3)
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x) * self.scale
+
+    weight, target = torch.ones(3), torch.zeros(6, dtype=torch.long)
+    workload = Workload(
+        Scaled(),
+        torch.randn(6, 8),
+        lambda output, _: torch.nn.functional.cross_entropy(output, target[: len(output)], weight=weight),
+    )
+    assert profile_workload(workload).traced_with["device"] == "meta"
+
+
+def test_large_weights_are_not_copied(torch: Any) -> None:
+    model = torch.nn.Linear(8000, 8000)  # 256 MB
+    workload = Workload(model, lambda batch: torch.randn(batch, 8000), None, torch.optim.Adam, batch_size=6)
+    profile_workload(Workload(torch.nn.Linear(8, 8), torch.randn(6, 8)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    profile_workload(workload)
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 60e6
+
+
+def test_what_meta_refuses_may_pass_with_fake_tensors(torch: Any) -> None:
+    class Constant(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.LSTM(8, 8, batch_first=True)
+            self.attend = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            x = self.layer(x)[0] * torch.tensor(2.0).item()
+            return self.attend(x, x, x, need_weights=False)[0]
+
+    class Plain(Constant):
+        def forward(self, x: Any) -> Any:
+            x = self.layer(x)[0] * 2.0
+            return self.attend(x, x, x, need_weights=False)[0]
+
+    faked, meta = (
+        profile_workload(Workload(kind(), lambda batch: torch.randn(batch, 5, 8), batch_size=6))
+        for kind in (Constant, Plain)
+    )
+    assert (faked.traced_with["device"], meta.traced_with["device"]) == ("fake", "meta")
+    assert any("on the meta device the code raises RuntimeError" in note for note in faked.notes)
+    # Two routes, one table.
+    assert faked.ops.equals(meta.ops)
+
+
+def test_both_reasons_are_told(torch: Any) -> None:
+    model = torch.nn.Linear(8, 3)
+    workload = Workload(model, torch.randn(6, 8), lambda output, _: output.mean() if output.sum() > 0 else None)
+    with pytest.raises(FomkitError) as caught:
+        profile_workload(workload)
+    assert "meta: profile: raises RuntimeError" in str(caught.value)
+    assert "fake: profile: raises DataDependentOutputException" in str(caught.value)
+
+
+def test_what_is_missing_is_named_with_an_example(torch: Any) -> None:
+    with pytest.raises(FomkitError, match=r"'inputs' is missing.*inputs = lambda batch: torch.randn"):
+        profile_workload(Workload(torch.nn.Linear(3, 3), None))
+    with pytest.raises(FomkitError, match="'model' is a class: call it"):
+        profile_workload(Workload(torch.nn.Linear, torch.randn(2, 3)))
+    with pytest.raises(FomkitError, match=r"'batch_size' is missing.*batch_size = 100"):
+        profile_workload(Workload(torch.nn.Linear(3, 3), lambda batch: torch.randn(batch, 3)))
+    with pytest.raises(FomkitError, match=r"epochs is 2\.5\. A whole number"):
+        profile_workload(Workload(torch.nn.Linear(3, 3), torch.randn(2, 3), epochs=2.5))  # type: ignore[arg-type]
+    with pytest.raises(FomkitError, match=r"inputs\(4\) gave no tensor"):
+        profile_workload(Workload(torch.nn.Linear(3, 3), lambda _: [], batch_size=4))
+    with pytest.raises(FomkitError, match="no input tensor has the batch size 7"):
+        profile_workload(Workload(torch.nn.Linear(3, 3), torch.randn(2, 3), batch_size=7), batch=9)
+    with pytest.raises(FomkitError, match="the mode is 'learn'"):
+        profile_workload(Workload(torch.nn.Linear(3, 3), torch.randn(2, 3)), mode="learn")  # type: ignore[arg-type]
+    with pytest.raises(FomkitError, match="the batch is 0"):
+        profile_workload(Workload(torch.nn.Linear(3, 3), torch.randn(2, 3)), batch=0)
+
+
+def test_without_pytorch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fomkit.trace.find_spec", lambda _: None)
+    with pytest.raises(FomkitError, match=r"pip install 'fomkit\[torch\]'"):
+        profile_workload(Workload(None, None))
+
+
+def test_importing_the_room_does_not_import_pytorch() -> None:
+    import subprocess
+    import sys
+
+    check = "import sys, fomkit.trace; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

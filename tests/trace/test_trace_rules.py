@@ -1,0 +1,167 @@
+"""Rules on calls made by hand: what is read, what is written, how long a row is. No framework needed."""
+
+from __future__ import annotations
+
+from itertools import count
+from math import prod
+from typing import Any
+
+import pytest
+
+from fomkit.schema import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS
+from fomkit.trace.aten_gemm import stored_transposed
+from fomkit.trace.aten_table import RULES, find_rule, works_of
+from fomkit.trace.calls import Array, Call, TracedOp, Work
+
+_STORAGES = count(1000)
+
+
+def array(*shape: int, storage: int = 0, dtype: str = "fp32", stride: tuple[int, ...] | None = None) -> Array:
+    row_by_row = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    width = {"fp32": 4, "fp16": 2, "int64": 8, "bool": 1}[dtype]
+    return Array(shape, stride or row_by_row, dtype, width, storage or next(_STORAGES))
+
+
+def work(op: str, results: list[Array], **arguments: Any) -> Work:
+    rule = find_rule(f"aten::{op}")[1]
+    assert rule is not None
+    (only,) = works_of(Call(f"aten::{op}", arguments, tuple(results)), rule)
+    return only
+
+
+def traffic(one: Work) -> tuple[Any, ...]:
+    return tuple(one.dimensions.get(name) for name in ("numel", "row", "inputs", "read_byte", "write_byte"))
+
+
+def test_every_rule_gives_the_dimensions_of_its_kind() -> None:
+    grid = array(2, 8, 6, 6)
+    arguments: dict[str, dict[str, Any]] = {
+        "native_layer_norm": {"input": grid, "normalized_shape": [6]},
+        "native_group_norm": {"input": grid, "N": 2, "group": 4},
+        "native_batch_norm": {"input": grid},
+        "_softmax": {"self": grid, "dim": 1},
+        "max_pool2d_with_indices": {"self": grid, "kernel_size": [2]},
+        "sum": {"self": grid},
+        "clone": {"self": grid},
+        "sort": {"self": grid},
+        "glu": {"self": grid},
+        "embedding": {"weight": array(50, 6), "indices": array(2, 8, 6, dtype="int64")},
+        "mm": {"self": array(3, 4), "mat2": array(4, 5)},
+    }
+    for op, given in arguments.items():
+        one = work(op, [grid], **given)
+        names = set(one.dimensions)
+        assert names >= set(KIND_DIMENSIONS[one.kind]), op
+        assert names <= {*KIND_DIMENSIONS[one.kind], *OPTIONAL_DIMENSIONS[one.kind]}, op
+
+
+def test_the_table_names_ops_that_exist(torch: Any) -> None:
+    unknown = {name for name in RULES if not hasattr(torch.ops.aten, name)}
+    assert not unknown
+
+
+def test_unknown_ops_are_not_priced() -> None:
+    for op in ("aten::_fft_r2c", "aten::_cdist_forward", "aten::linalg_qr", "mine::matmul"):
+        assert find_rule(op) == (False, None)
+    assert find_rule("aten::view_as_nothing_") == (False, None)
+    assert find_rule("aten::cumsum_") == find_rule("aten::cumsum") != (False, None)
+
+
+def test_a_broadcast_tensor_is_read_once_and_the_same_tensor_once() -> None:
+    row, whole = array(6, storage=1), array(5, 6, storage=2)
+    spread = array(5, 6, storage=1, stride=(0, 1))
+    out = array(5, 6, storage=3)
+    assert traffic(work("glu", [out], self=spread, other=whole)) == (30, None, 2, 24 + 120, 120)
+    assert traffic(work("glu", [out], self=whole, other=whole)) == (30, None, 1, 120, 120)
+    assert traffic(work("glu", [whole], self=whole, other=row)) == (30, None, 2, 120 + 24, 120)
+
+
+def test_overlapping_windows_are_read_once() -> None:
+    # unfold: 4 windows of 3 over 6 elements
+    assert Array((4, 3), (1, 1), "fp32", 4, 1).byte == 24
+    assert Array((0, 3), (3, 1), "fp32", 4, 1).byte == 0
+
+
+def test_what_is_only_written_is_not_read() -> None:
+    one = array(100)
+    assert traffic(work("zero_", [one], self=one)) == (100, None, 0, 0, 400)
+    assert traffic(work("zeros_like", [array(100)], self=one)) == (100, None, 0, 0, 400)
+    half = array(100, dtype="fp16")
+    assert traffic(work("copy_", [half], self=half, src=one)) == (100, None, 1, 400, 200)
+    assert work("copy_", [half], self=half, src=one).dtype == "fp16"
+
+
+def test_a_lookup_reads_the_rows_it_finds() -> None:
+    table, indices, found = array(50_000, 64), array(2, 3, dtype="int64"), array(2, 3, 64)
+    assert traffic(work("embedding", [found], weight=table, indices=indices)) == (384, 64, 2, 48 + 1536, 1536)
+    back = work("embedding_dense_backward", [array(50_000, 64)], grad_output=found, indices=indices)
+    assert traffic(back) == (384, 64, 2, 1536 + 48, 4 * 50_000 * 64)
+    bags = work("_embedding_bag", [array(2, 64)], weight=table, indices=array(6, dtype="int64"))
+    assert traffic(bags) == (384, 64, 2, 48 + 1536, 512)
+    picked = work("nll_loss_forward", [array(1)], self=array(32, 1000), target=array(32, dtype="int64"))
+    assert traffic(picked) == (32, 32, 2, 256 + 128, 4)
+
+
+def test_scattering_in_place_touches_only_its_places() -> None:
+    target, source, places = array(1000, storage=7), array(10), array(10, dtype="int64")
+    inside = work("scatter_add_", [target], self=target, index=places, src=source)
+    assert traffic(inside) == (10, None, 2, 120, 40)
+    apart = work("scatter_add", [array(1000)], self=target, index=places, src=source)
+    assert traffic(apart) == (10, None, 3, 4120, 4000)
+
+
+def test_pooling_counts_windows_and_reads_no_input_on_the_way_back() -> None:
+    image, pooled, found = array(2, 3, 8, 8), array(2, 3, 4, 4), array(2, 3, 4, 4, dtype="int64")
+    forward = work("max_pool2d_with_indices", [pooled, found], self=image, kernel_size=[3, 3])
+    assert traffic(forward) == (96 * 9, 9, 1, 4 * 384, 96 * 12)
+    back = work(
+        "max_pool2d_with_indices_backward",
+        [array(2, 3, 8, 8)],
+        grad_output=pooled, self=image, kernel_size=[3, 3], indices=found,
+    )  # fmt: skip
+    assert traffic(back) == (96 * 9, 9, 2, 96 * 12, 4 * 384)
+    average = work("_adaptive_avg_pool2d", [array(2, 3, 2, 2)], self=image)
+    assert traffic(average) == (384, 16, 1, 4 * 384, 96)
+
+
+def test_a_row_is_what_is_normalised() -> None:
+    values = array(2, 8, 6, 6)
+    assert work("native_batch_norm", [values], input=values).dimensions["row"] == 2 * 36
+    assert work("native_layer_norm", [values], input=values, normalized_shape=[6, 6]).dimensions["row"] == 36
+    assert work("native_group_norm", [values], input=values, N=2, group=4).dimensions["row"] == 72
+    assert work("_log_softmax", [values], self=values, dim=1).dimensions["row"] == 8
+    assert work("mean", [array(2, 8)], self=values).dimensions["row"] == 36
+
+
+@pytest.mark.parametrize(
+    ("shape", "stride", "transposed"),
+    [
+        ((3, 2), (2, 1), 0),
+        ((3, 2), (1, 3), 1),
+        ((3, 1), (1, 1), 0),
+        ((1, 3), (3, 1), 0),
+        ((1, 3), (1, 1), 0),
+        ((3, 2), (4, 2), 0),  # neither order: copied first
+        ((5, 3, 2), (6, 1, 3), 1),
+    ],
+)
+def test_strides_tell_transposition(shape: Any, stride: Any, transposed: int) -> None:
+    assert stored_transposed(Array(shape, stride, "fp32", 4, 1)) == transposed
+
+
+def test_engines_follow_the_frameworks_defaults() -> None:
+    def engine(kind: str, dtype: str) -> str:
+        return TracedOp("aten::x", kind, {}, dtype, "forward", "").engine
+
+    assert [engine("gemm", dtype) for dtype in ("fp64", "fp32", "fp16", "bf16", "fp8")] == [
+        *("vector", "vector", "matrix", "matrix", "matrix")
+    ]
+    assert [engine(kind, "bf16") for kind in ("conv", "attention", "rnn", "pointwise")] == [
+        *("matrix", "matrix", "matrix", "vector")
+    ]
+
+
+def test_no_elements_no_work() -> None:
+    rule = RULES["clone"]
+    assert rule is not None
+    assert works_of(Call("aten::clone", {"self": array(0, 3)}, (array(0, 3),)), rule) == []

@@ -1,0 +1,119 @@
+"""The update: one row per parameter group, from what the optimizer is and not from running it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from traced_work import numbers
+
+from fomkit.costs import add_costs
+from fomkit.errors import FomkitError
+from fomkit.trace import profile_workload
+from fomkit.workload import ModelProfile, Workload
+
+
+def update(torch: Any, optimizer: Any, model: Any = None, mode: Any = "train") -> ModelProfile:
+    chosen = model or torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2))
+    workload = Workload(chosen, lambda batch: torch.randn(batch, 8), optimizer=optimizer, batch_size=6)
+    return profile_workload(workload, mode=mode)
+
+
+def row(profile: ModelProfile) -> tuple[Any, ...]:
+    (only,) = profile.ops[profile.ops.kind == "optimizer"].to_dict("records")
+    assert (only["pass_name"], only["count"]) == ("update", 1)
+    return tuple(only[name] for name in ("rule", "impl", "numel", "tensors", "dtype"))
+
+
+def cases(torch: Any) -> dict[str, Any]:
+    optim = torch.optim
+    return {
+        "sgd foreach": lambda given: optim.SGD(given, lr=0.1),
+        "momentum per_tensor": lambda given: optim.SGD(given, lr=0.1, momentum=0.9, foreach=False),
+        "nesterov foreach": lambda given: optim.SGD(given, lr=0.1, momentum=0.9, nesterov=True, foreach=True),
+        "adam fused": lambda given: optim.Adam(given, fused=True),
+        "adamw foreach": optim.AdamW,
+        "rmsprop foreach": optim.RMSprop,
+        "adagrad per_tensor": lambda given: optim.Adagrad(given, foreach=False),
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("sgd foreach", "momentum per_tensor", "nesterov foreach", "adam fused", "adamw foreach"),
+        *("rmsprop foreach", "adagrad per_tensor"),
+    ],
+)
+def test_rules_and_implementations(torch: Any, name: str) -> None:
+    profile = update(torch, cases(torch)[name])
+    rule, impl = name.split()
+    assert row(profile) == (rule, impl, 90, 4, "fp32")
+    assert profile.optimizer == {"rule": rule, "impl": impl}
+    asked = "per_tensor" in name or "fused" in name or "nesterov" in name
+    assert any("no implementation was asked for" in note for note in profile.notes) is not asked
+    priced = add_costs(numbers(profile).query("kind == 'optimizer'"))
+    assert priced[["flop", "byte", "launches"]].notna().to_numpy().all()
+
+
+def test_only_what_got_a_gradient_is_updated(torch: Any) -> None:
+    class Unused(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.frozen, self.idle = (torch.nn.Linear(8, 8) for _ in range(3))
+            self.frozen.requires_grad_(False)
+
+        def forward(self, x: Any) -> Any:
+            return self.used(self.frozen(x))
+
+    profile = update(torch, torch.optim.SGD, Unused())
+    assert row(profile)[2:4] == (72, 2)
+    assert (profile.parameters_total, profile.parameters_trainable) == (216, 144)
+
+
+def test_a_row_for_each_group_and_number_format(torch: Any) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2))
+    groups = [
+        {"params": list(model[0].parameters())},
+        {"params": list(model[1].parameters()), "momentum": 0.9, "fused": True},
+    ]
+    rows = update(torch, torch.optim.SGD(groups, lr=0.1), model).ops.query("kind == 'optimizer'")
+    assert rows[["rule", "impl", "numel"]].to_numpy().tolist() == [
+        ["sgd", "foreach", 72],
+        ["momentum", "fused", 18],
+    ]
+
+
+def test_an_instance_made_for_real_weights(torch: Any) -> None:
+    model = torch.nn.Linear(8, 2)
+    profile = update(torch, torch.optim.AdamW(model.parameters(), fused=True), model)
+    assert row(profile) == ("adamw", "fused", 18, 2, "fp32")
+
+
+def test_without_a_rule_it_is_listed(torch: Any) -> None:
+    class Own(torch.optim.SGD):
+        pass
+
+    for kind, name in ((Own, "Own"), (torch.optim.NAdam, "NAdam")):
+        profile = update(torch, kind)
+        assert f"optimizer {name}" in profile.unsupported
+        assert "update" not in set(profile.ops["pass_name"])
+        assert any("have a formula" in note for note in profile.notes)
+
+
+def test_none_is_said_and_inference_needs_none(torch: Any) -> None:
+    assert "no optimizer is given: the update is not counted" in update(torch, None).notes
+    inference = update(torch, torch.optim.SGD, mode="infer")
+    assert set(inference.ops["pass_name"]) == {"forward"}
+    assert not any("optimizer" in note for note in inference.notes)
+
+
+def test_extra_state_is_told(torch: Any) -> None:
+    profile = update(torch, lambda given: torch.optim.Adam(given, amsgrad=True))
+    assert "optimizer: the extra state of amsgrad is not priced" in profile.notes
+
+
+@pytest.mark.parametrize("wrong", ["adam", lambda _: None])
+def test_something_else_is_refused(torch: Any, wrong: Any) -> None:
+    with pytest.raises(FomkitError, match=r"the optimizer is a (str|NoneType)"):
+        update(torch, wrong)
