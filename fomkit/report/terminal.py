@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-WIDTH = 140
-SHORT = {"interpolated": "interp.", "extrapolated": "extrap.", "transferred": "transf."}
+WIDTH = 240
+MAX_COLUMN = 70
 
 
 def _console(stream: io.StringIO) -> Console:
@@ -28,7 +28,7 @@ def _table(headers: Sequence[tuple[str, str]]) -> Table:
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for header, justify in headers:
-        table.add_column(header, justify="right" if justify == "right" else "left", overflow="fold")
+        table.add_column(header, justify="right" if justify == "right" else "left", max_width=MAX_COLUMN)
     return table
 
 
@@ -38,7 +38,10 @@ def format_interval(span: Mapping[str, float] | None, dimension: str | None) -> 
         return ""
     if dimension is None:
         return f"{format_number(span['low'], 3)} … {format_number(span['high'], 3)}"
-    return f"{format_quantity(span['low'], dimension, 3)} … {format_quantity(span['high'], dimension, 3)}"
+    low, high = (format_quantity(span[end], dimension, 3) for end in ("low", "high"))
+    # "122 … 165 ms" says the unit once where both ends have the same.
+    same = low.rpartition(" ")[2] == high.rpartition(" ")[2]
+    return f"{low.rpartition(' ')[0] if same else low} … {high}"
 
 
 def _value(span: Mapping[str, float] | None, dimension: str | None) -> str:
@@ -50,10 +53,7 @@ def _value(span: Mapping[str, float] | None, dimension: str | None) -> str:
 def format_coverage(shares: Mapping[str, float]) -> str:
     """Write shares of predicted time by source, the largest first, leaving out empty ones."""
     present = sorted(((share, name) for name, share in shares.items() if share > 0), reverse=True)
-    return ", ".join(
-        f"{SHORT.get(name, name)} {share:.0%}" if share >= 0.01 else f"{SHORT.get(name, name)} <1%"
-        for share, name in present
-    )
+    return ", ".join(f"{name} {share:.0%}" if share >= 0.01 else f"{name} <1%" for share, name in present)
 
 
 def _mean_coverage(models: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -77,7 +77,8 @@ def _first_lines(content: Mapping[str, Any]) -> list[str]:
 
 
 def _model_row(one: Mapping[str, Any], with_ratio: bool) -> list[str]:
-    row = [
+    ratio = one.get("ratio")
+    return [
         one["model"],
         one["target"],
         str(one["batch"] or "unknown"),
@@ -87,39 +88,37 @@ def _model_row(one: Mapping[str, Any], with_ratio: bool) -> list[str]:
         _value(one["run_s"], "time_s"),
         _value(one["unit_per_day"], None),
         format_interval(one["unit_per_day"], None),
-        one["bound"],
-        format_coverage(one["coverage"]),
-    ]
-    ratio = one.get("ratio")
-    return [
-        *row,
         *(
             [f"{format_number(ratio['value'], 3)} ({format_interval(ratio, None)})" if ratio else ""]
             if with_ratio
             else []
         ),
+        one["bound"],
+        format_coverage(one["coverage"]),
     ]
 
 
 def format_merit(merit: Mapping[str, Any]) -> list[str]:
     """Write a figure of merit: the value, its four means, weights and both machines' rates."""
-    other = ", ".join(f"{name} {format_number(value, 8)}" for name, value in merit["other_means"].items())
+    exact = merit["low"] is None
+    digits = 8 if exact else 4
+    spread = "no interval: given times carry no spread" if exact else format_interval(merit, None)
+    other = ", ".join(f"{name} {format_number(value, digits)}" for name, value in merit["other_means"].items())
     weights = ", ".join(f"{line} {share:.1%}" for line, share in merit["weights"].items())
-    cut = merit["value_with_rates_cut_to_whole_units"]
-    spread = (
-        " (no interval: given times carry no spread)"
-        if merit["low"] is None
-        else f" ({format_interval(merit, None)})"
+    rates = ", ".join(
+        f"{merit[side]} {format_number(merit['rates'][side], digits + 2)}" for side in merit["rates"]
     )
-    return [
-        f"FOM {merit['target']} over {merit['baseline']} = {format_number(merit['value'], 8)}{spread}",
+    lines = [
+        f"FOM {merit['target']} over {merit['baseline']} = {format_number(merit['value'], digits)} ({spread})",
         f"  mean: {merit['mean']}; scope: {merit['scope']}; worst basis: {merit['worst_basis']}",
-        f"  harmonic mean rates per day: {merit['baseline']} {format_number(merit['rates']['baseline'], 9)}, "
-        f"{merit['target']} {format_number(merit['rates']['target'], 10)}",
+        f"  harmonic mean rates per day: {rates}",
         f"  implied weights: {weights}",
         f"  other means of the ratios: {other}",
-        f"  with every rate cut to whole units first, as the lecture rounds: {format_number(cut, 8)}",
     ]
+    if exact:
+        cut = format_number(merit["value_with_rates_cut_to_whole_units"], digits)
+        lines.append(f"  with every rate cut to whole units first, as the lecture rounds: {cut}")
+    return lines
 
 
 def format_estimates(content: Mapping[str, Any]) -> str:
@@ -129,11 +128,12 @@ def format_estimates(content: Mapping[str, Any]) -> str:
     with_ratio = any("ratio" in one for one in content["models"])
     headers = [
         ("model", ""), ("machine", ""), ("batch", "right"), ("dtype", ""), ("step", "right"), ("interval", ""),
-        ("run", "right"), ("units/day", "right"), ("interval", ""), ("bound", ""), ("coverage", ""),
-        *([("ratio", "")] if with_ratio else []),
+        ("run", "right"), ("units/day", "right"), ("interval", ""), *([("ratio", "")] if with_ratio else []),
+        ("bound", ""), ("coverage", ""),
     ]  # fmt: skip
     table = _table(headers)
-    for one in content["models"]:
+    order = list(dict.fromkeys(one["model"] for one in content["models"]))
+    for one in sorted(content["models"], key=lambda entry: order.index(entry["model"])):
         table.add_row(*_model_row(one, with_ratio))
     for line in _first_lines(content):
         console.print(line, soft_wrap=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from fomkit import __version__
@@ -100,7 +101,7 @@ def merit_content(merit: FigureOfMerit, worst_basis: str) -> dict[str, Any]:
             "baseline": {line: span_content(rate) for line, rate in merit.baseline.unit_per_day.items()},
             "target": {line: span_content(rate) for line, rate in merit.target.unit_per_day.items()},
         },
-        "value_with_rates_cut_to_whole_units": merit.with_whole_rates,
+        "value_with_rates_cut_to_whole_units": None if isnan(merit.with_whole_rates) else merit.with_whole_rates,
     }
 
 

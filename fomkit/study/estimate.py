@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from fomkit.costs import add_costs
+from fomkit.costs import add_costs, split_recurrent
 from fomkit.errors import FomkitError
 from fomkit.fom import unit_per_day
 from fomkit.machine import Machine, Scope
@@ -163,14 +163,19 @@ def _runs_at_once(model: ModelProfile, machine: Machine, scope: Scope) -> int:
     return devices // needed
 
 
+def _costed(table: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.DataFrame:
+    """Resize and cost a table; the column ``of`` of a decomposition passes through."""
+    numeric = resize_ops(table, sizes, where)
+    if "of" not in numeric.columns:
+        check_table(numeric, "OPS", where)
+        return add_costs(numeric)
+    return _costed(numeric.drop(columns="of"), sizes, where).assign(of=numeric["of"])
+
+
 def _timed(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], interval: float) -> pd.DataFrame:
-    tables = []
-    for table in (model.ops, model.parts):
-        numeric = resize_ops(table, sizes, model.name)
-        check_table(numeric.drop(columns="of", errors="ignore"), "OPS", model.name)
-        tables.append(add_costs(numeric))
-    ops, parts = tables
-    return add_times(ops, machine, interval=interval, parts=parts if len(parts) else None)
+    ops = _costed(model.ops, sizes, model.name)
+    parts = _costed(model.parts, sizes, f"{model.name}, parts") if len(model.parts) else None
+    return add_times(ops, machine, interval=interval, parts=parts, calls=split_recurrent(ops))
 
 
 def _deviations(
