@@ -89,7 +89,7 @@ def posterior(features: Matrix, target: Matrix, noise: Matrix, query: Matrix, hy
         mean, variance = _exact(distance, between, target, noise, hyper)
     else:
         mean, variance = np.empty(len(query)), np.empty(len(query))
-        for row, near in enumerate(np.argsort(distance, 1, kind="stable")[:, :NEIGHBOURS]):
+        for row, near in enumerate(np.argpartition(distance, NEIGHBOURS, 1)[:, :NEIGHBOURS]):
             between = distances(features[near], features[near], hyper.length)
             at = slice(row, row + 1)
             mean[at], variance[at] = _exact(distance[at][:, near], between, target[near], noise[near], hyper)

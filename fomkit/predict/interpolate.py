@@ -80,7 +80,7 @@ def _answers(rows: pd.DataFrame, fit: Fit, training: pd.DataFrame, interval: flo
     log_s, correction = believe(fit, training, rows, str(rows["kind"].iloc[0]))
     spread = deviation(correction)
     below, above = np.interp([0.5 - interval / 2, 0.5 + interval / 2], LEVELS, fit.quantiles).tolist()
-    nearest = dict(records(training))
+    nearest = dict(records(training.iloc[np.unique(correction.nearest)]))
     for at, index in enumerate(rows.index.tolist()):
         distance = float(correction.distance[at])
         yield (

@@ -44,7 +44,7 @@ def _hits(rows: pd.DataFrame, timings: pd.DataFrame, kind: str) -> pd.DataFrame:
     keys = ["dtype", "engine", *KIND_DIMENSIONS[kind]]
     optional = [name for name in OPTIONAL_DIMENSIONS.get(kind, ()) if name in rows.columns]
     free = [*optional, "op"] if kind in PASS_FREE else [*optional, "pass_name", "op"]
-    ours = rows.loc[rows["kind"] == kind, [*keys, *free]].rename_axis("row").reset_index()
+    ours = rows.loc[rows["kind"] == kind, [*keys, *free]].rename_axis("_at").reset_index()
     theirs = timings.loc[timings["kind"] == kind].rename(columns={name: f"{name}_timed" for name in free})
     pairs = ours.merge(theirs, on=keys, how="inner", suffixes=("", "_timed"))
     agree = np.ones(len(pairs), bool)
@@ -53,7 +53,7 @@ def _hits(rows: pd.DataFrame, timings: pd.DataFrame, kind: str) -> pd.DataFrame:
     pairs = pairs[agree]
     # A timing that names the op says more than one for any op of the kind.
     named = texts(pairs, "op_timed").ne("")
-    best = named.groupby(pairs["row"]).transform("any")
+    best = named.groupby(pairs["_at"]).transform("any")
     return pairs[named | ~best]
 
 
@@ -121,12 +121,12 @@ def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int,
         The rows that were timed.
     """
     times: dict[int, Timed] = {}
-    kinds = set(rows["kind"]) & set(machine.timings["kind"])
+    kinds = set(rows["kind"]) & set(texts(machine.timings, "kind"))
     timings = _prepare(machine.timings) if kinds else machine.timings
     for kind in sorted(kinds):
         pairs = _hits(rows, timings, kind)
         if len(pairs):
             spread = _repeatability(pairs, timings)
-            for row, at in pairs.groupby("row").indices.items():
-                times[int(str(row))] = _answer(pairs.iloc[at], spread, interval)
+            for index, hits in pairs.groupby("_at").indices.items():
+                times[int(str(index))] = _answer(pairs.iloc[hits], spread, interval)
     return times

@@ -1,0 +1,96 @@
+"""How far predictions are off for shapes that a machine's table does not have.
+
+``python benchmarks/left_out_errors.py v100 p100`` prints, for each family of a machine's timings: the median and
+mean absolute error, the error of the sum, and the share of 80 % intervals that hold the truth, beside the baseline
+"nearest, scaled" on the same rows. Whole shape groups are left out: products by their reduction length k,
+convolutions by everything but the batch, recurrent layers by hidden size and steps. Everything is fitted anew
+without them, intervals too, through the functions that the package itself uses.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from fomkit.costs import add_costs
+from fomkit.machine import Machine
+from fomkit.predict import interpolate
+from fomkit.predict.families import FamilyName, families, training_rows
+from fomkit.predict.fit import fit_timings, shape_groups
+from fomkit.predict.rates import rates
+from fomkit.profiles import load_machine
+from fomkit.schema import KIND_DIMENSIONS
+
+FOLDS = 10
+
+
+def tables(machine: Machine) -> Iterator[tuple[FamilyName, pd.DataFrame]]:
+    """Each fitted family's distinct timed ops with their costs."""
+    costed = add_costs(machine.timings)
+    for name, _ in families(costed):
+        yield name, training_rows(costed, name)
+
+
+def nearest_scaled(known: pd.DataFrame, asked: pd.DataFrame, kind: str, floor_s: pd.Series) -> np.ndarray:
+    """Time of the nearest known op in log sizes, scaled by the ratio of their floors."""
+    columns = [name for name in KIND_DIMENSIONS[kind] if pd.api.types.is_float_dtype(known[name])]
+    log = [np.log(table[columns].clip(lower=1)).to_numpy() for table in (asked, known)]
+    apart = ((log[0][:, None] - log[1][None]) ** 2).sum(2)
+    if kind == "rnn":
+        apart[asked["cell"].to_numpy()[:, None] != known["cell"].to_numpy()[None]] = np.inf
+    near = known.iloc[apart.argmin(1)]
+    return near["_time_s"].to_numpy() * floor_s[asked.index].to_numpy() / floor_s[near.index].to_numpy()
+
+
+def predicted(machine: Machine, name: FamilyName, rows: pd.DataFrame, folds: int = FOLDS) -> pd.DataFrame:
+    """Truth, prediction, interval and baseline of every row, each from rows of other shape groups."""
+    known_rates = rates(machine, name.dtype, name.engine)
+    peak, bandwidth = known_rates.flop_per_s.value, known_rates.byte_per_s.value
+    floor_s = np.maximum(rows["flop"] / peak, rows["byte"] / bandwidth)
+    fold = shape_groups(rows, name.kind) % folds
+    found = []
+    for number in np.unique(fold):
+        known, asked = rows[fold != number], rows[fold == number]
+        fits = fit_timings(known)
+        times = interpolate.estimate(asked, replace(machine, timings=known, fits=fits), 0.8)
+        found.append(
+            pd.DataFrame(
+                {
+                    "truth_s": asked["_time_s"],
+                    "time_s": [times[index].time_s for index in asked.index],
+                    "low_s": [times[index].low_s for index in asked.index],
+                    "high_s": [times[index].high_s for index in asked.index],
+                    "nearest_s": nearest_scaled(known, asked, name.kind, floor_s),
+                },
+                index=asked.index,
+            )
+        )
+    return pd.concat(found).sort_index()
+
+
+def errors(table: pd.DataFrame) -> dict[str, float]:
+    """Errors in percent and hit rate of one family."""
+    values: dict[str, float] = {"rows": len(table)}
+    for label, column in (("", "time_s"), ("nearest_", "nearest_s")):
+        error = 100 * (table[column] / table["truth_s"] - 1)
+        values[f"{label}median"] = error.abs().median()
+        values[f"{label}mean"] = error.abs().mean()
+        values[f"{label}sum"] = 100 * (table[column].sum() / table["truth_s"].sum() - 1)
+    values["hit_rate"] = ((table["low_s"] <= table["truth_s"]) & (table["truth_s"] <= table["high_s"])).mean()
+    return values
+
+
+def main(names: list[str]) -> None:
+    lines = {}
+    for machine in map(load_machine, names):
+        for name, rows in tables(machine):
+            lines[f"{machine.name} {name}"] = errors(predicted(machine, name, rows))
+    print(pd.DataFrame(lines).T.round(2).to_string())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,49 @@
+"""Real tables with their fits, made once."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+
+import pytest
+
+from fomkit.costs import add_costs
+from fomkit.predict.fit import fit_timings
+from fomkit.profiles import load_machine
+
+
+def fitted(path):
+    machine = load_machine(path)
+    return replace(machine, fits=fit_timings(add_costs(machine.timings)))
+
+
+@pytest.fixture(scope="session")
+def v100(root):
+    return fitted(root / "machine_profiles" / "v100.yaml")
+
+
+@pytest.fixture(scope="session")
+def p100(root):
+    return fitted(root / "machine_profiles" / "p100.yaml")
+
+
+@pytest.fixture(scope="session")
+def x86(root):
+    return fitted(root / "machine_profiles" / "x86-lecture.yaml")
+
+
+def script(root, name):
+    spec = importlib.util.spec_from_file_location(name, root / "benchmarks" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def left_out(root):
+    return script(root, "left_out_errors")
+
+
+@pytest.fixture(scope="session")
+def usual(root):
+    return script(root, "usual_utilisation")

@@ -1,0 +1,195 @@
+"""The predict stage: its laws, the order of the ladder, engines, reasons and what stays unpriced."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from costs.op_tables import attention, gemm, optimizer, table, tables, traffic
+from hypothesis import given, settings
+from predict.machines import device, fact, machine, timings
+
+from fomkit.costs import add_costs
+from fomkit.errors import FomkitError, ManyFomkitError
+from fomkit.predict import add_times
+from fomkit.schema import BOUNDS, TIME_SOURCES, TIMES, check_table
+
+NAMES = [column.name for column in TIMES]
+ROUND = device(fact(5e-6), fact(1e12), fp32_vector=1e13)
+
+
+def timed_gemm(m, n, k, time_s, **more):
+    return {
+        "kind": "gemm",
+        "dtype": "fp32",
+        "engine": "vector",
+        "b": 1,
+        "m": m,
+        "n": n,
+        "k": k,
+        "time_s": time_s,
+    } | more
+
+
+@given(tables)
+@settings(max_examples=25, deadline=None)
+def test_the_stage_obeys_the_laws(ops):
+    costed = add_costs(pd.concat([ops, ops]))
+    before = costed.copy(deep=True)
+    known = machine(ROUND, timings(timed_gemm(1, 1, 1, 1e-6)))
+    timed = add_times(costed, known)
+    pd.testing.assert_frame_equal(costed, before)
+    assert timed.index.equals(costed.index)
+    assert list(timed.columns) == [*costed.columns, *NAMES]
+    pd.testing.assert_frame_equal(timed[costed.columns], costed)
+    pd.testing.assert_frame_equal(add_times(timed, known), timed)
+    check_table(timed, "TIMED", "test")
+    half = len(ops)
+    pd.testing.assert_frame_equal(timed.iloc[:half][NAMES], timed.iloc[half:][NAMES])
+
+
+@given(tables)
+@settings(max_examples=25, deadline=None)
+def test_a_row_has_a_whole_answer_or_none(ops):
+    timed = add_times(add_costs(ops), machine(ROUND))
+    priced = timed["time_s"].notna()
+    assert (priced == timed["flop"].notna()).all()
+    answers = timed[priced]
+    assert (answers["low_s"] <= answers["time_s"]).all()
+    assert (answers["time_s"] <= answers["high_s"]).all()
+    assert (answers["low_s"] > 0).all()
+    assert answers["time_source"].isin(TIME_SOURCES).all()
+    assert answers["bound"].isin(BOUNDS).all()
+    assert (answers["evidence"] != "").all()
+    unpriced = timed[~priced]
+    assert unpriced[["low_s", "high_s"]].isna().all(axis=None)
+    assert (unpriced[["time_source", "bound", "evidence"]] == "").all(axis=None)
+
+
+def test_a_machine_of_which_nothing_is_known_prices_nothing():
+    timed = add_times(add_costs(table(gemm(8, 8, 8), traffic("copy", 8.0), attention(1, 1, 8, 8))), machine())
+    assert timed["time_s"].isna().all()
+    assert (timed["time_source"] == "").all()
+
+
+def test_the_better_evidence_wins(v100):
+    first = v100.timings.iloc[0]
+    sizes = (first["m"], first["n"], first["k"])
+    rows = [
+        gemm(*sizes, trans_a=first["trans_a"], trans_b=first["trans_b"]),
+        gemm(*sizes[:2], sizes[2] + 40),
+        gemm(3e5, 3e5, 4),
+        traffic("pointwise", 1e6),
+    ]
+    timed = add_times(add_costs(table(*rows)), v100)
+    assert timed["time_source"].tolist() == ["measured", "interpolated", "extrapolated", "roofline"]
+    assert timed.at[0, "time_s"] == first["time_s"]
+    assert timed.at[1, "evidence"].startswith("nearest of 160: b 1, m ")
+
+
+def test_without_fits_nothing_is_interpolated(v100):
+    from dataclasses import replace
+
+    timed = add_times(add_costs(table(gemm(1000, 100, 1000))), replace(v100, fits={}))
+    assert timed.at[0, "time_source"] == "roofline"
+
+
+def test_fits_of_other_timings_are_refused(v100):
+    from dataclasses import replace
+
+    shorter = replace(v100, timings=v100.timings.iloc[10:])
+    with pytest.raises(FomkitError, match="its fit of gemm/fp32/vector is of 160 ops, the timings have 15"):
+        add_times(add_costs(table(gemm(1001, 100, 1000))), shorter)
+
+
+def test_a_row_runs_on_the_engine_that_the_machine_has(p100):
+    rows = [
+        gemm(1024, 700, 512, dtype="fp16", engine="matrix"),
+        gemm(1024, 700, 512, dtype="tf32", engine="matrix"),
+    ]
+    timed = add_times(add_costs(table(*rows)), p100)
+    assert timed["time_s"].notna().all()
+    assert timed.at[0, "evidence"].startswith(
+        "fp16 on the matrix engine is unknown here, taken as fp16 on vector; "
+    )
+    assert timed.at[1, "evidence"].startswith(
+        "tf32 on the matrix engine is unknown here, taken as fp32 on vector; "
+    )
+    assert timed["engine"].tolist() == ["matrix", "matrix"]
+
+
+def test_a_time_below_the_floor_says_why():
+    known = machine(ROUND, timings(timed_gemm(1000, 1000, 1000, 1e-4)))
+    timed = add_times(add_costs(table(gemm(1000, 1000, 1000))), known)
+    assert timed.at[0, "bound"] == "compute"
+    assert timed.at[0, "evidence"].endswith("50% of the compute floor: boost clocks")
+
+
+def test_bounds_of_table_times_are_named_by_the_facts_and_else_not(x86):
+    known = machine(ROUND, timings(timed_gemm(8, 8, 8, 9e-6), timed_gemm(4096, 1, 4096, 1e-4)))
+    timed = add_times(add_costs(table(gemm(8, 8, 8), gemm(4096, 1, 4096))), known)
+    assert timed["bound"].tolist() == ["launch", "memory"]
+    row = table(gemm(100, 1000, 29532, trans_a=0.0, trans_b=0.0))
+    assert add_times(add_costs(row), x86).at[0, "bound"] == "measured"
+
+
+def test_a_row_is_the_sum_of_its_parts_where_nothing_times_it():
+    ops = add_costs(table(gemm(8, 8, 8), attention(2, 4, 64, 16), traffic("copy", 1e6)))
+    parts = add_costs(table(gemm(64, 64, 16, b=8, count=2.0), traffic("softmax", 3e4)))
+    timed = add_times(ops, machine(ROUND), parts=parts.assign(of=1))
+    alone = add_times(parts, machine(ROUND))
+    expected = alone[["time_s", "low_s", "high_s"]].mul(alone["count"], axis=0).sum()
+    assert timed.loc[1, ["time_s", "low_s", "high_s"]].tolist() == pytest.approx(expected.tolist())
+    assert timed.at[1, "time_source"] == "roofline"
+    assert timed.at[1, "evidence"].startswith("sum of 3 parts; the longest, op: ")
+
+
+def test_a_part_without_a_time_leaves_the_row_to_the_next_rung():
+    ops = add_costs(table(attention(2, 4, 64, 16)))
+    parts = add_costs(table(gemm(64, 64, 16, b=8), traffic("input", 3e4))).assign(of=0)
+    timed = add_times(ops, machine(ROUND), parts=parts)
+    assert not timed.at[0, "evidence"].startswith("sum of")
+    assert timed["time_s"].notna().all()
+
+
+def test_intervals_widen_with_their_level(v100):
+    costed = add_costs(table(gemm(1000, 100, 1000), traffic("norm", 1e6), optimizer("adam", "fused", 1e7, 10)))
+    narrow, wide = (add_times(costed, v100, interval=level) for level in (0.5, 0.95))
+    assert (narrow["time_s"] == wide["time_s"]).all()
+    assert (wide["low_s"] < narrow["low_s"]).all()
+    assert (wide["high_s"] > narrow["high_s"]).all()
+
+
+@pytest.mark.parametrize("interval", [0.0, 1.0, 80.0])
+def test_an_impossible_interval_is_refused(interval):
+    with pytest.raises(FomkitError, match="Give a share between 0 and 1"):
+        add_times(add_costs(table(gemm(8, 8, 8))), machine(), interval=interval)
+
+
+def test_a_table_without_costs_is_refused():
+    with pytest.raises(ManyFomkitError, match="'flop' is missing"):
+        add_times(table(gemm(8, 8, 8)), machine())
+
+
+def test_an_empty_table_passes():
+    empty = add_costs(table(gemm(8, 8, 8))).iloc[:0]
+    assert list(add_times(empty, machine(ROUND)).columns) == [*empty.columns, *NAMES]
+
+
+def test_predicting_needs_no_scipy():
+    code = "import sys, fomkit.predict; sys.exit(any(name in sys.modules for name in ('scipy', 'sympy')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_lecture_pass_is_measured_throughout(root, x86):
+    from fomkit.profiles import load_model
+    from fomkit.resize import resize_ops
+
+    model = load_model(root / "model_profiles" / "p1b3-lecture.yaml")
+    timed = add_times(add_costs(resize_ops(model.ops, model.sizes, "test")), x86)
+    assert set(timed["time_source"]) == {"measured"}
+    assert (timed["time_s"] * timed["count"]).sum() == pytest.approx(0.2872917, abs=1e-9)
+    assert np.isclose((timed["time_s"] * timed["count"])[timed["kind"] == "gemm"].sum(), 0.115528, rtol=1e-3)

@@ -1,0 +1,88 @@
+"""Estimator `measured`: what counts as the same op, and how sure its time is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from costs.op_tables import conv, gemm, table, traffic
+from predict.machines import machine, timings
+
+from fomkit.costs import add_costs
+from fomkit.predict import measured
+from fomkit.predict.clock import clock_step
+
+GEMM = {"kind": "gemm", "dtype": "fp32", "engine": "vector", "b": 1, "m": 4, "n": 5, "k": 6}
+
+
+def look_up(row, *timed, interval=0.8):
+    return measured.estimate(add_costs(table(row)), machine(table=timings(*timed)), interval).get(0)
+
+
+@pytest.mark.parametrize(
+    ("row", "timed", "found"),
+    [
+        ({}, {}, True),
+        ({"trans_a": 1.0}, {}, True),
+        ({}, {"trans_a": 1}, True),
+        ({"trans_a": 1.0}, {"trans_a": 1}, True),
+        ({"trans_a": 0.0}, {"trans_a": 1}, False),
+        ({"pass_name": "backward"}, {"pass_name": "forward"}, True),
+        ({"k": 7.0}, {}, False),
+        ({"b": 2.0}, {}, False),
+        ({"dtype": "fp16"}, {}, False),
+        ({"engine": "matrix"}, {}, False),
+        ({"op": "aten::mm"}, {"op": "aten::mm"}, True),
+        ({"op": "aten::mm"}, {"op": "aten::bmm"}, False),
+    ],
+)
+def test_a_product_is_the_same_when_sizes_formats_and_known_storage_agree(row, timed, found):
+    answer = look_up({**gemm(4, 5, 6), **row}, {**GEMM, "time_s": 1e-5, **timed})
+    assert (answer is not None) == found
+
+
+def test_the_pass_counts_for_convolutions_only_where_stated():
+    row = conv(2, (3, 4), 8, 3)
+    same = {**row, "time_s": 1e-5}
+    assert look_up(row, same) is not None
+    assert look_up(row, {**same, "pass_name": "backward_input"}) is None
+    assert look_up({**row, "transposed": 0.0, "layout": "nhwc"}, {**same, "layout": "nchw"}) is None
+
+
+def test_a_timing_that_names_the_op_goes_first():
+    row = traffic("pointwise", 100.0, op="aten::gelu")
+    general = {**row, "op": "", "time_s": 1e-5}
+    assert look_up(row, general, {**row, "time_s": 3e-5}, general).time_s == 3e-5
+
+
+def test_duplicates_give_their_median_verbatim():
+    timed = [{**GEMM, "time_s": time_s} for time_s in (3e-5, 1e-5, 2e-5)]
+    answer = look_up(gemm(4, 5, 6), *timed)
+    assert answer.time_s == 2e-5
+    assert answer.evidence == "in the table, median of 3"
+    assert answer.low_s < 2e-5 < answer.high_s
+
+
+def test_the_source_of_a_timing_is_told():
+    source = {"source_file": "x.xlsx", "source_sheet": "FP32", "source_row": 7, "harness_s": 4e-6}
+    answer = look_up(gemm(4, 5, 6), {**GEMM, "time_s": 1e-5, **source})
+    assert answer.time_s == pytest.approx(6e-6)
+    assert answer.evidence == "x.xlsx FP32 row 7, less 4.000 µs of the harness"
+
+
+def test_quartiles_make_the_interval():
+    timed = {**GEMM, "time_s": 1e-5, "p25_s": 0.9e-5, "p75_s": 1.2e-5}
+    answer = look_up(gemm(4, 5, 6), timed, interval=0.5)
+    assert (answer.low_s, answer.high_s) == pytest.approx((0.9e-5, 1.2e-5))
+
+
+def test_a_lone_timing_is_known_to_the_step_of_its_clock():
+    others = [{**GEMM, "m": 100 + at, "time_s": (17 + at) * 1e-6, "harness": "h"} for at in range(30)]
+    answer = look_up(gemm(100, 5, 6), *others)
+    assert (answer.low_s, answer.high_s) == pytest.approx((17e-6, 18e-6))
+
+
+def test_the_step_of_a_clock_shows_in_enough_timings(v100):
+    assert set(clock_step(v100.timings)) == {1e-6}
+    assert clock_step(timings({**GEMM, "time_s": 0.001})) == 0
+    fine = [{**GEMM, "time_s": value} for value in np.random.default_rng(0).random(40)]
+    assert (clock_step(timings(*fine)) == 0).all()

@@ -1,0 +1,61 @@
+"""Recurrent layers: as library calls where the machine timed them, else as their parts."""
+
+from __future__ import annotations
+
+import pytest
+from costs.op_tables import gemm, rnn, table
+from predict.machines import device, fact, machine
+
+from fomkit.costs import add_costs, split_recurrent
+from fomkit.predict import add_times
+
+LAYER = {"input_size": 200.0, "layers": 2.0, "directions": 2.0}
+
+
+@pytest.mark.parametrize("pass_name", ["forward", "backward", "backward_input", "backward_weight"])
+@pytest.mark.parametrize("cell", ["vanilla", "lstm", "gru"])
+def test_calls_do_the_work_of_the_layer(cell, pass_name):
+    ops = add_costs(table(gemm(2, 2, 2), rnn(cell, 32, 35, 650, pass_name=pass_name, **LAYER)))
+    calls = split_recurrent(ops)
+    assert set(calls["of"]) == {1}
+    assert (calls["flop"] * calls["count"]).sum() == pytest.approx(ops["flop"].iloc[1])
+    recurrent = calls[calls["kind"] == "rnn"]
+    assert (recurrent["count"] == 4).all()
+    assert set(recurrent["pass_name"]) == ({pass_name} if "_" in pass_name or pass_name == "forward" else {
+        "backward_input", "backward_weight",
+    })  # fmt: skip
+
+
+def test_a_table_without_recurrent_rows_has_no_calls():
+    assert split_recurrent(add_costs(table(gemm(2, 2, 2)))).empty
+    assert split_recurrent(add_costs(table(rnn("mgu", 2, 2, 2)))).empty
+
+
+def test_a_timed_recurrence_is_used_with_the_products_of_its_input(v100):
+    ops = add_costs(table(rnn("lstm", 16, 25, 512, input_size=512.0)))
+    calls = split_recurrent(ops)
+    timed = add_times(ops, v100, calls=calls)
+    alone = add_times(calls.drop(columns="of"), v100)
+    assert alone["time_source"].iloc[0] == "measured"
+    assert alone["time_source"].iloc[1] in ("interpolated", "extrapolated")
+    assert alone["time_s"].iloc[0] == 1.095e-3
+    assert timed.at[0, "time_s"] == pytest.approx(alone["time_s"].sum())
+    assert timed.at[0, "time_source"] == alone["time_source"].iloc[1]
+    assert timed.at[0, "evidence"].startswith("sum of 2 parts; the longest, op: DeepBench_NV_V100.xlsx")
+
+
+def test_the_backward_pass_is_both_gradients(v100):
+    ops = add_costs(table(rnn("lstm", 16, 25, 512, pass_name="backward")))
+    timed = add_times(ops, v100, calls=split_recurrent(ops))
+    assert timed.at[0, "time_s"] == pytest.approx(0.937e-3 + 0.165e-3)
+    assert timed.at[0, "time_source"] == "measured"
+
+
+def test_without_timings_of_recurrences_the_parts_are_added():
+    known = machine(device(fact(5e-6), fact(1e12), fp32_vector=1e13))
+    ops = add_costs(table(rnn("lstm", 16, 25, 512, input_size=512.0)))
+    parts = add_costs(table(gemm(16, 2048, 1024, count=25.0))).assign(of=0)
+    calls = split_recurrent(ops)
+    timed = add_times(ops, known, parts=parts, calls=calls)
+    assert timed.at[0, "evidence"].startswith("sum of 25 parts")
+    assert add_times(ops, known, calls=calls).at[0, "evidence"].endswith("1 launch of 5.0 µs")
