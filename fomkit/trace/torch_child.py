@@ -14,6 +14,9 @@ from fomkit.trace.torch_file import explain_exception, run_file, take_workload
 from fomkit.trace.torch_profile import Request, draft_profile
 from fomkit.trace.torch_shape_only import shape_only
 
+_NEVER_MENDED = (FomkitError, SystemExit, SyntaxError, NameError, ImportError, OSError, ArithmeticError)
+"""What no other way of making tensors would mend."""
+
 
 def _result(path: Path, request: Request) -> dict[str, Any]:
     try:
@@ -24,8 +27,7 @@ def _result(path: Path, request: Request) -> dict[str, Any]:
         return {"errors": [[error.where, error.what] for error in errors.errors], "final": True}
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
         told = explain_exception(error, request.where, path)
-        final = isinstance(error, FomkitError | SystemExit | SyntaxError)
-        return {"errors": [[told.where, told.what]], "final": final}
+        return {"errors": [[told.where, told.what]], "final": isinstance(error, _NEVER_MENDED)}
 
 
 def main() -> None:

@@ -129,7 +129,7 @@ def explain_exception(error: BaseException, where: str, path: Path | None = None
         )
     if isinstance(error, SyntaxError):
         return FomkitError(f"{where}:{error.lineno}", f"is not valid Python ({error.msg}).")
-    first_line = str(error).strip().splitlines()[0][:400] if str(error).strip() else ""
+    first_line = str(error).strip().splitlines()[0][:240] if str(error).strip() else ""
     raised = f"raises {type(error).__name__}{': ' if first_line else ''}{first_line}"
     if frames and Path(frames[-1].filename).parent == Path(__file__).parent:
         raised += f" (in fomkit itself, {Path(frames[-1].filename).name}:{frames[-1].lineno}; please report it)"

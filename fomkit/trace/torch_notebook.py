@@ -32,4 +32,10 @@ def profile_here(workload: Workload, name: str, mode: str, batch: int | None) ->
         except Exception as error:  # the user's model may raise anything
             return explain_exception(error, _WHERE)
 
-    return profile_by_routes(trace, _WHERE)
+    # A loss that reaches for the given model itself sends gradients there.
+    gradients = [(parameter, parameter.grad) for parameter in workload.model.parameters()]
+    try:
+        return profile_by_routes(trace, _WHERE)
+    finally:
+        for parameter, gradient in gradients:
+            parameter.grad = gradient

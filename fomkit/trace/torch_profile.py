@@ -11,10 +11,11 @@ import torch
 from fomkit.trace.calls import TracedOp
 from fomkit.trace.draft import Draft
 from fomkit.trace.op_table import count_rows
+from fomkit.trace.routes import Route
 from fomkit.trace.symbolic import NotAffine, name_batch
 from fomkit.trace.torch_inputs import inputs_and_batch
 from fomkit.trace.torch_optimizers import make_optimizer
-from fomkit.trace.torch_shape_only import Route, model_without_data
+from fomkit.trace.torch_shape_only import model_without_data
 from fomkit.trace.torch_step import Prepared, Step, trace_step
 from fomkit.workload import Workload
 
@@ -49,7 +50,7 @@ def _prepare(workload: Workload, request: Request, *, own: bool) -> tuple[Prepar
     given = getattr(workload.model, "_orig_mod", workload.model)
     if given is not workload.model:
         notes.append("the model is compiled; its eager ops are traced")
-    model, stand_ins = model_without_data(given, always_copy=not own)
+    model, stand_ins = model_without_data(given, own=own)
     optimizer = None
     if request.mode == "infer":
         model.eval()
@@ -66,7 +67,7 @@ def _prepare(workload: Workload, request: Request, *, own: bool) -> tuple[Prepar
         optimizer=optimizer,
         stand_ins=stand_ins,
         mode=request.mode,
-        on_meta=request.route == "meta",
+        on_meta=request.route != "fake",
         where=request.where or "profile",
     )
     return prepared, batch, notes
@@ -145,4 +146,5 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
 
 def _traced_with(request: Request) -> dict[str, str]:
     version: Any = torch.__version__
-    return {"framework": "torch", "version": str(version), "device": request.route, "mode": request.mode}
+    device = "fake" if request.route == "fake" else "meta"
+    return {"framework": "torch", "version": str(version), "device": device, "mode": request.mode}

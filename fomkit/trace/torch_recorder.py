@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from fomkit.trace.aten_table import works_of
 from fomkit.trace.calls import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Call, Rule, TracedOp
-from fomkit.trace.torch_calls import describe_call, facts_of, storage_id
+from fomkit.trace.torch_calls import OpFacts, describe_call, facts_of, storage_id
 from fomkit.trace.torch_scopes import Node, RowScope, Scope, ScopeStack
 
 
@@ -25,8 +25,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     parameters : iterable of Tensor
         The trainable ones.
     on_meta : bool
-        Whether every tensor must be on the meta device; one that is not (a constant in the user's code) is
-        replaced by its shape on the way into an op.
+        Whether tensors are on the meta device; one that is not (a constant in the user's code) is replaced by its
+        shape where it meets them.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # The framework computes shapes in Python too; what watches the user's calls must not meddle with its own.
         with torch._C.DisableTorchFunction():
             if self._on_meta:
-                args, kwargs = _all_meta(args, kwargs)
+                args, kwargs = _all_meta(facts, args, kwargs)
             results = func(*args, **kwargs)
         self.states[facts.state] += 1
         if facts.state == "unsupported":
@@ -160,9 +160,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return [row for op in self.ops for row in _split(op)]
 
 
-def _all_meta(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    if all(leaf.is_meta for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)):
+def _all_meta(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Take the data out of constants that meet tensors without; among themselves they keep it."""
+    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    if len({tensor.is_meta for tensor in tensors}) < 2:
         return args, kwargs
+    if any(isinstance(args[place], torch.Tensor) and not args[place].is_meta for place in facts.written_places):
+        raise RuntimeError("a constant is overwritten with values that have no data")
     moved: tuple[Any, Any] = tree_map(
         lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf, (args, kwargs)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -13,8 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-Route = Literal["meta", "fake"]
-"""``meta`` is neutral between devices; ``fake`` plays a CPU and answers a few questions that meta refuses."""
+from fomkit.trace.routes import Route
 
 _KEEP = {
     getattr(torch.Tensor, name)
@@ -23,8 +22,23 @@ _KEEP = {
 }
 
 
+_CONSTANTS = (torch.tensor, torch.as_tensor, torch.arange, torch.linspace, torch.logspace, torch.full)
+CONSTANT_NUMEL = 4096
+"""Elements up to which a constant may keep its values."""
+
+
 class StayShapeOnly(TorchFunctionMode):
-    """Keeps every tensor without data where it is: moves to a device do nothing, and copies copy no data."""
+    """Keeps every tensor without data where it is: moves to a device do nothing, and copies copy no data.
+
+    Parameters
+    ----------
+    keep_constants : bool
+        Whether small constants are made with their values, which models read back as plain numbers.
+    """
+
+    def __init__(self, *, keep_constants: bool) -> None:
+        super().__init__()
+        self._keep_constants = keep_constants
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run a function of the user's code."""
@@ -37,7 +51,10 @@ class StayShapeOnly(TorchFunctionMode):
             return without_data(func(*args, **kwargs))
         if func is torch.Tensor.__deepcopy__:
             return without_data(args[0], again=True)
-        return func(*args, **kwargs)
+        made = func(*args, **kwargs)
+        if self._keep_constants and func in _CONSTANTS and made is not args[0] and made.numel() <= CONSTANT_NUMEL:
+            return func(*args, **kwargs, device="cpu")
+        return made
 
 
 def _to_dtype(tensor: torch.Tensor, moves: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor:
@@ -80,29 +97,31 @@ def tree_without_data(values: Any) -> Any:
     return tree_map(lambda leaf: without_data(leaf) if isinstance(leaf, torch.Tensor) else leaf, nested)
 
 
-def model_without_data(
-    model: torch.nn.Module, *, always_copy: bool
-) -> tuple[torch.nn.Module, dict[int, torch.Tensor]]:
-    """Copy a model without its data; the given one stays as it is.
+def model_without_data(model: torch.nn.Module, *, own: bool) -> tuple[torch.nn.Module, dict[int, torch.Tensor]]:
+    """Take the data out of a model.
 
     Parameters
     ----------
     model : Module
-    always_copy : bool
-        False gives a model that has no data anyway back itself.
+    own : bool
+        Whether the model may be changed itself, or must be copied and stay as it is.
 
     Returns
     -------
     tuple of Module and dict
-        The copy, and for the ``id`` of each given parameter its stand-in.
+        The model without data, and for the ``id`` of each given parameter its stand-in.
     """
     tensors = [*model.parameters(), *model.buffers()]
-    stand_ins = {id(tensor): without_data(tensor, again=always_copy) for tensor in tensors}
-    if all(stand_ins[id(tensor)] is tensor for tensor in tensors):
-        return model, stand_ins
-    # Shared parameters stay shared, because deepcopy looks every tensor up here first.
-    memo: dict[int, Any] = dict(stand_ins)
-    return copy.deepcopy(model, memo), stand_ins
+    stand_ins = {id(tensor): without_data(tensor, again=not own) for tensor in tensors}
+    if not own:
+        # Shared parameters stay shared, because deepcopy looks every tensor up here first.
+        memo: dict[int, Any] = dict(stand_ins)
+        return copy.deepcopy(model, memo), stand_ins
+    for module in model.modules():
+        for held in (module._parameters, module._buffers):
+            tensors_held: dict[str, Any] = held
+            tensors_held.update({name: stand_ins[id(one)] for name, one in held.items() if one is not None})
+    return model, stand_ins
 
 
 @contextmanager
@@ -110,15 +129,12 @@ def shape_only(route: Route) -> Iterator[None]:
     """Create tensors without data inside the block, and leave PyTorch's global settings as they were."""
     dtype, seed_state = torch.get_default_dtype(), torch.random.get_rng_state()
     with ExitStack() as stack:
-        stack.enter_context(torch.device("meta") if route == "meta" else _fake())
-        stack.enter_context(StayShapeOnly())
+        # Real constants in the user's code are allowed; they count like any other tensor.
+        fake = FakeTensorMode(allow_non_fake_inputs=True)
+        stack.enter_context(fake if route == "fake" else torch.device("meta"))
+        stack.enter_context(StayShapeOnly(keep_constants=route == "constants"))
         try:
             yield
         finally:
             torch.set_default_dtype(dtype)
             torch.random.set_rng_state(seed_state)
-
-
-def _fake() -> FakeTensorMode:
-    # Constants in the user's code are real tensors; they count like any other.
-    return FakeTensorMode(allow_non_fake_inputs=True)

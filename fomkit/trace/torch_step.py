@@ -101,14 +101,12 @@ def _loss(prepared: Prepared, output: Any, inputs: Any, notes: list[str]) -> tor
 @contextmanager
 def _plain_kernels(mode: str) -> Iterator[None]:
     """Have composite layers taken apart, whatever fused kernels a CPU has for them."""
-    fast_path, library = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
+    library = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
         with sdpa_kernel(SDPBackend.MATH), torch.set_grad_enabled(mode == "train"):
             yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
         torch._C._set_mkldnn_enabled(library)
 
 

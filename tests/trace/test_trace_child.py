@@ -98,14 +98,19 @@ os._exit(0)
     assert "ended the process with exit code 0" in fail(file_of(forged))
 
 
-def test_what_stands_beside_and_what_is_left_running(file_of: Write) -> None:
-    file_of("raise RuntimeError('this is not the standard library')", "grp.py")
-    file_of("raise RuntimeError('this is not the standard library')", "types.py")
+def test_what_stands_beside_and_what_is_left_running(
+    file_of: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("grp.py", "types.py", "colorsys.py"):
+        file_of("raise RuntimeError('this is not the standard library')", name)
+    # The folder of the file is neither what Python starts in nor what comes first on its path.
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.chdir(tmp_path)
     file_of("WIDTH = 8", "beside.py")
     path = file_of(
         GOOD
         + """
-import atexit, grp, os, threading, time, types
+import atexit, colorsys, grp, os, threading, time, types
 from beside import WIDTH
 os.write(2, b"noise on stderr")
 print("noise on stdout")

@@ -34,7 +34,7 @@ def test_the_model_and_the_settings_stay_as_they_are(torch: Any) -> None:
     assert "the model was in eval mode; it is traced in train mode" in profile.notes
     assert profile.ops["op"].str.contains("dropout").any()
     assert torch.is_grad_enabled()
-    assert torch.backends.mha.get_fastpath_enabled()
+    assert torch._C._get_mkldnn_enabled()
 
 
 def test_a_model_without_data_is_copied_too(torch: Any) -> None:
@@ -72,30 +72,79 @@ def test_large_weights_are_not_copied(torch: Any) -> None:
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 60e6
 
 
-def test_what_meta_refuses_may_pass_with_fake_tensors(torch: Any) -> None:
-    class Constant(torch.nn.Module):
-        def __init__(self) -> None:
+def test_what_meta_refuses_may_pass_another_way(torch: Any) -> None:
+    class Scaled(torch.nn.Module):
+        def __init__(self, scale: Any) -> None:
             super().__init__()
             self.layer = torch.nn.LSTM(8, 8, batch_first=True)
             self.attend = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+            self.scale = scale
 
         def forward(self, x: Any) -> Any:
-            x = self.layer(x)[0] * torch.tensor(2.0).item()
+            x = self.layer(x)[0] * self.scale(x)
             return self.attend(x, x, x, need_weights=False)[0]
 
-    class Plain(Constant):
-        def forward(self, x: Any) -> Any:
-            x = self.layer(x)[0] * 2.0
-            return self.attend(x, x, x, need_weights=False)[0]
+    def on_a_device(x: Any) -> float:
+        if x.is_meta:
+            raise NotImplementedError("only for real devices")
+        return 2.0
 
-    faked, meta = (
-        profile_workload(Workload(kind(), lambda batch: torch.randn(batch, 5, 8), batch_size=6))
-        for kind in (Constant, Plain)
+    def trace(scale: Any) -> Any:
+        return profile_workload(Workload(Scaled(scale), lambda batch: torch.randn(batch, 5, 8), batch_size=6))
+
+    plain, constant, faked = (
+        trace(lambda _: 2.0),
+        trace(lambda _: 2 * torch.tensor(1.0).item()),
+        trace(on_a_device),
     )
-    assert (faked.traced_with["device"], meta.traced_with["device"]) == ("fake", "meta")
-    assert any("on the meta device the code raises RuntimeError" in note for note in faked.notes)
-    # Two routes, one table.
-    assert faked.ops.equals(meta.ops)
+    assert [one.traced_with["device"] for one in (plain, constant, faked)] == ["meta", "meta", "fake"]
+    assert any(note.startswith("small constants kept their values: on the meta") for note in constant.notes)
+    assert any(note.endswith("raises NotImplementedError: only for real devices") for note in faked.notes)
+    # Three ways, one table.
+    assert constant.ops.equals(plain.ops)
+    assert faked.ops.equals(plain.ops)
+
+
+def test_constants_that_are_parameters_or_are_written_to(torch: Any) -> None:
+    class Clip(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rates = [rate.item() for rate in torch.linspace(0, 0.1, 4)]
+            self.scale = torch.nn.Parameter(torch.tensor(2.0))
+            self.layer = torch.nn.Linear(8, 8)
+            self.register_buffer("places", torch.arange(8))
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x) * self.scale + self.places * self.rates[1]
+
+    profile = profile_workload(Workload(Clip(), torch.randn(6, 8), optimizer=torch.optim.SGD))
+    assert profile.parameters_total == 73
+    assert profile.ops.query("kind == 'optimizer'")["tensors"].tolist() == [3]
+
+    class Overwritten(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(8, 1)
+
+        def forward(self, x: Any) -> Any:
+            total = torch.tensor([0.0]) * torch.tensor(1.0).item()
+            total += self.layer(x).sum()
+            return total
+
+    # The sum would be lost, and its gradient with it; it must not pass for a small step.
+    profile = profile_workload(Workload(Overwritten(), torch.randn(6, 8)))
+    assert profile.traced_with["device"] == "fake"
+    assert "gemm" in set(profile.ops["kind"])
+
+
+def test_a_loss_that_reaches_for_the_model_leaves_no_gradients_there(torch: Any) -> None:
+    model = torch.nn.Linear(8, 8)
+
+    def decayed(output: Any, _: Any) -> Any:
+        return output.mean() + sum(parameter.square().sum() for parameter in model.parameters())
+
+    profile_workload(Workload(model, torch.randn(6, 8), decayed))
+    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_both_reasons_are_told(torch: Any) -> None:
@@ -103,7 +152,7 @@ def test_both_reasons_are_told(torch: Any) -> None:
     workload = Workload(model, torch.randn(6, 8), lambda output, _: output.mean() if output.sum() > 0 else None)
     with pytest.raises(FomkitError) as caught:
         profile_workload(workload)
-    assert "meta: profile: raises RuntimeError" in str(caught.value)
+    assert "meta, constants: profile: raises RuntimeError" in str(caught.value)
     assert "fake: profile: raises DataDependentOutputException" in str(caught.value)
 
 

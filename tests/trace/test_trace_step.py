@@ -67,6 +67,14 @@ def test_backward_ops_stand_with_the_module_that_made_them(torch: Any) -> None:
     assert relu.groupby("op")["module"].apply(sorted).tolist() == [[f"blocks.{place}" for place in range(3)]] * 2
 
 
+def test_what_the_users_hooks_do_belongs_to_their_module(torch: Any) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+    model[1].register_forward_pre_hook(lambda _module, inputs: (inputs[0].exp(),))
+    model[0].register_forward_hook(lambda _module, _inputs, output: output.tanh())
+    rows = numbers(trace(torch, model, 8)).set_index("op")
+    assert rows.loc[["aten::exp", "aten::tanh", "aten::tanh_backward"], "module"].tolist() == ["1", "0", "0"]
+
+
 def test_equal_layers_of_one_module_are_counted(torch: Any) -> None:
     class Again(torch.nn.Module):
         def __init__(self) -> None:
