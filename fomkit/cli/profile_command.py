@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,19 +13,14 @@ if TYPE_CHECKING:
     from fomkit.workload import ModelProfile
 
 
-class Mode(StrEnum):
-    """What of a step is traced."""
-
-    train = "train"
-    infer = "infer"
-
-
 def profile(
     source: Annotated[Path, typer.Argument(metavar="FILE.py", help="The file with the model. It is run.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The profile to write; default: ./NAME.yaml.")
     ] = None,
-    mode: Annotated[Mode, typer.Option(help="A training step, or the forward pass only.")] = Mode.train,
+    mode: Annotated[
+        Literal["train", "infer"], typer.Option(help="A training step, or the forward pass only.")
+    ] = "train",
     batch: Annotated[int | None, typer.Option(min=1, help="Samples in the step; default: the file's own.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the profile; default: that of the file.")] = None,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one attempt may take.")] = 300.0,
@@ -36,6 +30,12 @@ def profile(
 
     This runs your file, so let it be one you trust. It gives workload() returning fomkit.Workload, or the names
     model, inputs, loss_fn, optimizer, batch_size, train_samples and epochs.
+
+    Examples:
+
+      fomkit profile model.py
+
+      fomkit profile model.py --mode infer --batch 1 -o served.yaml
     """
     from fomkit.profiles import save_model
     from fomkit.profiles.write import check_absent
@@ -45,7 +45,7 @@ def profile(
     if path.suffix not in (".yaml", ".yml"):
         raise FomkitError(str(path), "a model profile is a YAML file. Write, for example, '-o model.yaml'.")
     check_absent([path, path.with_name(f"{path.stem}.ops.csv"), path.with_name(f"{path.stem}.parts.csv")], force)
-    found = profile_file(source, mode=mode.value, batch=batch, time_limit_s=time_limit, name=name)
+    found = profile_file(source, mode=mode, batch=batch, time_limit_s=time_limit, name=name)
     written = save_model(found, path)
     print("\n".join(_summary(found)))
     print(f"Written: {', '.join(map(str, written))}")
