@@ -17,11 +17,12 @@ import numpy as np
 import pandas as pd
 
 from fomkit.costs import add_costs
-from fomkit.machine import Machine
+from fomkit.hardware import Machine
 from fomkit.predict import interpolate
 from fomkit.predict.families import FamilyName, families, training_rows
 from fomkit.predict.fit import fit_timings, shape_groups
 from fomkit.predict.rates import rates
+from fomkit.predict.storage import row_major
 from fomkit.profiles import load_machine
 from fomkit.schema import KIND_DIMENSIONS
 
@@ -30,7 +31,7 @@ FOLDS = 10
 
 def tables(machine: Machine) -> Iterator[tuple[FamilyName, pd.DataFrame]]:
     """Each fitted family's distinct timed ops with their costs."""
-    costed = add_costs(machine.timings)
+    costed = add_costs(row_major(machine.timings))
     for name, _ in families(costed):
         yield name, training_rows(costed, name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from fomkit.machine import Machine, Scope
+from fomkit.hardware import Machine, Scope
 from fomkit.profiles import load_machine, load_model
 from fomkit.spans import DEFAULT_LEVEL
 from fomkit.study import Estimate, Options

@@ -62,8 +62,8 @@ KIND_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
 """The dimensions that a row of each kind must have; the optional ones are in `OPTIONAL_DIMENSIONS`."""
 
 OPTIONAL_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
-    "gemm": ("trans_a", "trans_b"),
-    "sparse_gemm": ("trans_a", "trans_b"),
+    "gemm": ("trans_a", "trans_b", "layout"),
+    "sparse_gemm": ("trans_a", "trans_b", "layout"),
     "conv": ("layout", "transposed"),
     **dict.fromkeys(("pointwise", "reduction", "pool", "embedding", "copy"), ("row", "inputs")),
     **dict.fromkeys(("norm", "softmax"), ("inputs",)),
@@ -79,7 +79,12 @@ DIMENSIONS: tuple[Column, ...] = (
     Column("trans_b", "", "number", "1 where the right factor is stored transposed, else 0"),
     Column("density", "", "number", "share of non-zeros of the left factor"),
     *_numbers("", _CONV, "size of a convolution; 1-D has height 1, 2-D has depth 1"),
-    Column("layout", "", "text", "memory order of a convolution's input, for example nchw"),
+    Column(
+        "layout",
+        "",
+        "text",
+        "memory order: nchw or nhwc of a convolution; column_major of a BLAS product, else empty",
+    ),
     Column("transposed", "", "number", "1 for a transposed convolution, else 0"),
     Column("cell", "", "text", "recurrent cell: vanilla, lstm or gru"),
     *_numbers("", "steps input_size hidden_size layers directions", "size of a recurrent layer"),

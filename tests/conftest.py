@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+# Doctests are collected everywhere; a conftest is loaded by pytest itself and would be imported twice.
+collect_ignore_glob = ["*/conftest.py"]
 ROOT = Path(__file__).resolve().parent.parent
 
 

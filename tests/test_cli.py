@@ -104,7 +104,7 @@ def test_main_job_over_all_shipped_models(root: Path, tmp_path: Path) -> None:
 def test_results_as_csv(root: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.csv"
     succeed("estimate", "p1b3-lecture", "-t", "x86-lecture", "-o", str(output), cwd=root)
-    row = next(csv.DictReader(output.open()))
+    row = next(csv.DictReader(output.read_text().splitlines()))
     assert float(row["step_s.value"]) == pytest.approx(0.2872917)
     assert row["excludes"] == "host_launch; input; start_up"
 

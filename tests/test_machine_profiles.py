@@ -91,3 +91,19 @@ def test_the_fastest_product_fits_the_stated_board(machines, name, dtype, engine
     assert set(rows.engine) == {engine}
     fastest = (2 * rows.b * rows.m * rows.n * rows.k / rows.time_s).max()
     assert fastest / machine.device.peak(dtype, engine).rate.value == pytest.approx(share, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", WORKBOOKS)
+def test_shipped_fits_are_what_the_table_gives(root, tmp_path, name):
+    from dataclasses import replace
+
+    import fomkit
+    from fomkit.study.fits import make_fits
+
+    shipped = load_machine(root / "machine_profiles" / f"{name}.yaml")
+    assert shipped.fits, "the fits beside the table are of another table; see CONTRIBUTING.md"
+    fresh = replace(shipped, fits=make_fits(shipped, tmp_path / "fits.json"))
+    assert set(fresh.fits) == set(shipped.fits)
+    steps = [fomkit.estimate("resnet50", machine).step for machine in (shipped, fresh)]
+    for end in ("value", "low", "high"):
+        assert getattr(steps[0], end) == pytest.approx(getattr(steps[1], end), rel=1e-3)

@@ -30,7 +30,7 @@ FORWARD_MAC = {
     "googlenet": 1_582_671_872,
     "resnet50-caffe": 3_857_973_248,
 }
-PRODUCTS = ("gemm", "conv")
+PRODUCTS = ("gemm", "conv", "rnn")
 
 
 def costed(model: ModelProfile, batch: int | None = None) -> pd.DataFrame:
@@ -67,6 +67,16 @@ def test_step_flop_by_pass_as_worked_out_from_the_layers(name: str, expected: di
     ops, truth = costed(load_model(name)), expected[name.replace("-", "_")]
     for pass_name in ("forward", "backward_input", "backward_weight"):
         assert product_flop(ops, [pass_name]) == pytest.approx(truth[pass_name], rel=1e-12), pass_name
+
+
+@pytest.mark.parametrize("name", ["lstm_tagger", "depthwise_cnn"])
+def test_other_models_match_work_counted_by_hand(name: str, root: Path, expected: dict[str, Any]) -> None:
+    pytest.importorskip("torch", reason="needs the extra [torch]")
+    from fomkit.trace import profile_file
+
+    ops, truth = costed(profile_file(root / "tests" / "data" / f"{name}.py")), expected[name]
+    for pass_name in ("forward", "backward_input", "backward_weight"):
+        assert product_flop(ops, [pass_name]) == pytest.approx(truth[pass_name], rel=1e-3), pass_name
 
 
 def test_p1b3_is_the_lectures_step() -> None:

@@ -42,7 +42,9 @@ def estimate(
         Literal["drop", "keep"] | None, typer.Option(help="Drop or keep a partial last batch.")
     ] = None,
     allow_uncovered: Uncovered = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Print the nine steps, each with its number.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print the nine steps, each with its number.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/estimate/1 instead of a table.")] = False,
     output: Output = None,
 ) -> None:

@@ -44,7 +44,7 @@ class FigureOfMerit:
     mean_rates : mapping
         Harmonic mean rate [1/day] of the baseline and of the target.
     with_whole_rates : float
-        The value when every rate is first cut to a whole number, as the lecture prints it.
+        The value when every rate is first cut to a whole number, as the lecture prints it; NaN below one a day.
     """
 
     baseline: Rates

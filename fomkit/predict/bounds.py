@@ -13,7 +13,7 @@ from fomkit.predict.rates import FITTED, binding, rates
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fomkit.machine import Machine
+    from fomkit.hardware import Machine
 
 REASONS: Mapping[tuple[str, str], str] = {
     ("conv", "compute"): "Winograd or FFT need less arithmetic",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fomkit.machine import Machine
+from fomkit.hardware import Machine
 from fomkit.predict.estimates import records, texts
 
 if TYPE_CHECKING:

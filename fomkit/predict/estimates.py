@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fomkit.machine import Machine
+from fomkit.hardware import Machine
 from fomkit.schema import KIND_DIMENSIONS
 
 if TYPE_CHECKING:

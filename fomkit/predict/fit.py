@@ -16,6 +16,7 @@ from fomkit.errors import FomkitError
 from fomkit.predict.families import VIEWS, FamilyName, families, training_rows
 from fomkit.predict.gaussian import LIMIT, Hyper, correlation, distances
 from fomkit.predict.interpolate import LEVELS, Fit, believe, deviation, row_noise
+from fomkit.predict.storage import row_major
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -179,19 +180,20 @@ def _fit_family(rows: pd.DataFrame, kind: str) -> dict[str, Any]:
     }
 
 
-def _rates(tables: Mapping[FamilyName, tuple[pd.DataFrame, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Best sustained rate per number format and engine, and the bandwidth that the fits imply."""
+def _rates(tables: Mapping[FamilyName, pd.DataFrame]) -> dict[str, Any]:
+    """Give the best rates that any op sustained: flop/s per number format and engine, and byte/s.
+
+    Products decide where there are any: convolutions beat their arithmetic by fast algorithms.
+    """
+    kinds = ("gemm",) if any(name.kind == "gemm" for name in tables) else ("conv",)
     flop_per_s: dict[str, float] = {}
-    byte_per_s = []
-    for kind in ("gemm", "conv"):
-        for name, (rows, fit) in tables.items():
-            if name.kind == kind:
-                best = float((rows["flop"] / rows["_time_s"]).max())
-                flop_per_s.setdefault(f"{name.dtype}/{name.engine}", best)
-                byte_per_s.append(1 / fit["mean"][2])
-        if flop_per_s:
-            break
-    return {"flop_per_s": flop_per_s, "byte_per_s": float(np.median(byte_per_s)) if byte_per_s else None}
+    byte_per_s: list[float] = []
+    for name, rows in tables.items():
+        if name.kind in kinds:
+            key = f"{name.dtype}/{name.engine}"
+            flop_per_s[key] = max(flop_per_s.get(key, 0.0), float((rows["flop"] / rows["_time_s"]).max()))
+            byte_per_s.append(float((rows["byte"] / rows["_time_s"]).max()))
+    return {"flop_per_s": flop_per_s, "byte_per_s": max(byte_per_s, default=None)}
 
 
 def fit_timings(timings: pd.DataFrame) -> dict[str, Any]:
@@ -215,10 +217,11 @@ def fit_timings(timings: pd.DataFrame) -> dict[str, Any]:
     """
     if not {"flop", "byte"} <= set(timings.columns):
         raise FomkitError("fit_timings", "the timings have no columns flop and byte. Run add_costs on them first.")
-    tables: dict[FamilyName, tuple[pd.DataFrame, Mapping[str, Any]]] = {}
+    timings = row_major(timings)
+    tables: dict[FamilyName, pd.DataFrame] = {}
     for name, _ in families(timings):
         rows = training_rows(timings, name)
         if len(rows) >= FEWEST and rows[["flop", "byte"]].notna().all(axis=None):
-            tables[name] = rows, _fit_family(rows, name.kind)
-    fits: dict[str, Any] = {str(name): fit for name, (_, fit) in tables.items()}
+            tables[name] = rows
+    fits: dict[str, Any] = {str(name): _fit_family(rows, name.kind) for name, rows in tables.items()}
     return {**fits, "rates": _rates(tables)} if tables else {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fomkit.errors import FomkitError
-from fomkit.machine import Machine
+from fomkit.hardware import Machine
 from fomkit.predict.estimates import Timed, describe_sizes, numbers, records
 from fomkit.predict.families import VIEWS, FamilyName, families, servable, training_rows
 from fomkit.predict.gaussian import Hyper, Posterior, correlation, posterior

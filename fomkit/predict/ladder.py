@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,12 @@ import numpy as np
 import pandas as pd
 
 from fomkit.errors import FomkitError
-from fomkit.machine import Machine
+from fomkit.hardware import Machine
 from fomkit.predict import interpolate, measured, roofline
 from fomkit.predict.bounds import name_bounds
 from fomkit.predict.engines import settle_engines
 from fomkit.predict.estimates import Estimator, Timed
+from fomkit.predict.storage import row_major
 from fomkit.predict.sums import add_up, fully_timed
 from fomkit.schema import COSTS, DIMENSIONS, TIMES, check_table
 
@@ -120,6 +122,7 @@ def add_times(
     if not 0 < interval < 1:
         raise FomkitError(_WHERE, f"the interval is {interval}. Give a share between 0 and 1, for example 0.8.")
     check_table(costed.drop(columns=_TIMES, errors="ignore"), "COSTED", _WHERE)
+    machine = replace(machine, timings=row_major(machine.timings))
     asked, first = _distinct(costed)
     rows, notes = settle_engines(asked, machine)
     timed_calls = _timed_parts(calls, machine, interval)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from fomkit.machine import Machine
+from fomkit.hardware import Machine
 from fomkit.predict.clock import clock_step, op_seconds
 from fomkit.predict.estimates import PASS_FREE, Timed, numbers, texts
 from fomkit.quantities import format_quantity

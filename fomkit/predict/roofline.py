@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fomkit.machine import Fact, Machine
+from fomkit.hardware import Fact, Machine
 from fomkit.predict.estimates import Record, Timed, records
 from fomkit.predict.rates import Bound, Rates, binding, rates
 from fomkit.predict.usual import Usual, usual_utilisation

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fomkit.errors import FomkitError
-from fomkit.machine import Device
+from fomkit.hardware import Device
 from fomkit.profiles.strict_yaml import read_text
 from fomkit.profiles.tables import format_table
 from fomkit.profiles.write import write_whole

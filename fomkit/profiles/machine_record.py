@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fomkit.machine import Basis, Party
+from fomkit.hardware import Basis, Party
 from fomkit.profiles.records import Byte, ByteRate, FlopRate, Record, Share, Time
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fomkit.errors import FomkitError
-from fomkit.machine import Basis, Device, Fact, Link, Machine, Overhead, Peak
+from fomkit.hardware import Basis, Device, Fact, Link, Machine, Overhead, Peak
 from fomkit.profiles.fits import fit_key, load_fits
 from fomkit.profiles.locate import locate
 from fomkit.profiles.machine_record import DeviceRecord, MachineRecord, OverheadRecord

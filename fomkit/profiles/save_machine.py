@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from fomkit.machine import Fact, Machine, Overhead, Peak
+from fomkit.hardware import Fact, Machine, Overhead, Peak
 from fomkit.profiles.machines import SCHEMA
 from fomkit.profiles.tables import write_table
 from fomkit.profiles.write import write_whole

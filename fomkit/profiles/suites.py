@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from fomkit.errors import FomkitError
-from fomkit.machine import Basis, Party, Scope
+from fomkit.hardware import Basis, Party, Scope
 from fomkit.profiles.locate import locate
 from fomkit.profiles.records import Record, Time, check_record, check_schema
 from fomkit.profiles.strict_yaml import load_document

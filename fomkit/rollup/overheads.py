@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fomkit.machine import Machine, Overhead
+from fomkit.hardware import Machine, Overhead
 from fomkit.spans import Span
 
 INPUT = "input"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fomkit.machine import Machine
+from fomkit.hardware import Machine
 from fomkit.rollup.overheads import INPUT, overheads
 from fomkit.schema import PASSES
 from fomkit.spans import Span, add_common, add_independent, latest

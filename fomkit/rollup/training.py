@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fomkit.machine import Machine
+from fomkit.hardware import Machine
 from fomkit.rollup.overheads import overheads
 from fomkit.rollup.step import StepTime
 from fomkit.spans import Span, add_common

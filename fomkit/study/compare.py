@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from fomkit.errors import FomkitError, ManyFomkitError
 from fomkit.fom import FigureOfMerit, Rates, figure_of_merit
-from fomkit.machine import Machine
+from fomkit.hardware import Machine
 from fomkit.spans import Span
 from fomkit.study.estimate import Estimate, Options, choose_scope, estimate
 from fomkit.workload import ModelProfile

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fomkit import __version__
 from fomkit.fom import FigureOfMerit
-from fomkit.machine import Machine
+from fomkit.hardware import Machine
 from fomkit.spans import Span, divide_independent
 
 if TYPE_CHECKING:

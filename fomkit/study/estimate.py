@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fomkit.costs import add_costs, split_recurrent
 from fomkit.errors import FomkitError
 from fomkit.fom import unit_per_day
-from fomkit.machine import Machine, Scope
+from fomkit.hardware import Machine, Scope
 from fomkit.predict import add_times
 from fomkit.resize import resize_ops, sizes_used
 from fomkit.rollup import RunTime, StepTime, check_covered, coverage, roll_up_run, roll_up_step

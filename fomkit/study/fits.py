@@ -1,4 +1,7 @@
-"""Fits of a machine's timings: the shipped ones, else the user's cache, else made once and kept there."""
+"""Fits of a machine's timings: the shipped ones, else the user's cache, else made once and kept there.
+
+``python -m fomkit.study machine_profiles/v100.yaml`` writes the fits that ship beside a table.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-import fomkit
+from fomkit import __version__
 from fomkit.costs import add_costs
-from fomkit.machine import Machine
+from fomkit.hardware import Machine
 from fomkit.profiles import load_fits, save_fits
 
 
@@ -20,6 +23,16 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fomkit"
 
 
+def make_fits(machine: Machine, path: Path) -> dict[str, object]:
+    """Fit a machine's timings and keep the fits at ``path``."""
+    from fomkit.predict.fit import fit_timings
+
+    fits = fit_timings(add_costs(machine.timings))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_fits(fits, path, machine.timings_key)
+    return fits
+
+
 def with_fits(machine: Machine) -> Machine:
     """Give the machine with fits of its timings, made now if nobody has made them yet.
 
@@ -28,12 +41,5 @@ def with_fits(machine: Machine) -> Machine:
     """
     if machine.fits or not len(machine.timings):
         return machine
-    path = cache_folder() / f"fits-{fomkit.__version__}-{machine.timings_key[:32]}.json"
-    fits = load_fits(path, machine.timings_key)
-    if not fits:
-        from fomkit.predict.fit import fit_timings
-
-        fits = fit_timings(add_costs(machine.timings))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_fits(fits, path, machine.timings_key)
-    return replace(machine, fits=fits)
+    path = cache_folder() / f"fits-{__version__}-{machine.timings_key[:32]}.json"
+    return replace(machine, fits=load_fits(path, machine.timings_key) or make_fits(machine, path))

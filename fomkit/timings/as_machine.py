@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fomkit.errors import FomkitError
-from fomkit.machine import Device, Machine
+from fomkit.hardware import Device, Machine
 from fomkit.timings.imported import ImportedTimings
 
 

@@ -72,7 +72,8 @@ _GEMM = Section(
         Dimension("trans_b", ("b transpose",), transpose),
     ),
     times={"": ("time (msec)",)},
-    constants={"b": 1.0},
+    # The benchmark calls BLAS, which counts m and n in column-major order.
+    constants={"b": 1.0, "layout": "column_major"},
 )
 # The columns P and Q are not read: half of the workbooks store them swapped and with fractions. The output size
 # follows from the input size. The column of the forward algorithm was copied from device to device.
@@ -206,6 +207,7 @@ HARNESS_PADDING: Mapping[tuple[str, str], tuple[tuple[str, ...], int]] = {
 NOTES = (
     "DeepBench times are means over repeats that the workbook does not count. The NVIDIA and AMD programs cut "
     "them to whole microseconds: a time may be up to 1 us longer than the table says.",
-    "Matrix products add to their result, which is read as well as written. Recurrent layers are timed without "
-    "biases and without the input projection: input_size is 0.",
+    "Matrix products are BLAS calls: m, n, k as printed, column-major. They add to their result, which is read "
+    "as well as written. Recurrent layers are timed without biases and without the input projection: input_size "
+    "is 0.",
 )

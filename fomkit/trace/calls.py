@@ -123,7 +123,10 @@ Rule = Callable[[Call], list[Work]]
 
 @dataclass(slots=True)
 class TracedOp:
-    """One executed op with its place: pass, module, and the ops inside it where it is a row found at the call."""
+    """One executed op with its place: pass, module, and the ops inside it where it is a row found at the call.
+
+    ``input_gradient`` is False where the op reads data, whose gradient nobody computes.
+    """
 
     op: str
     kind: str
@@ -132,6 +135,7 @@ class TracedOp:
     pass_name: str
     module: str
     parts: list[TracedOp] = field(default_factory=list)
+    input_gradient: bool = True
 
     @property
     def engine(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fomkit.trace.torch_recorder import Recorder
-from fomkit.trace.torch_rows import rnn_row, whole_rnn_inputs
+from fomkit.trace.torch_rows import rnn_row, whole_rnn_states
 
 
 def _watch_module(module: torch.nn.Module, path: str, recorder: Recorder, handles: ExitStack) -> None:
@@ -19,13 +19,8 @@ def _watch_module(module: torch.nn.Module, path: str, recorder: Recorder, handle
         recorder.stack.enter(path, (args, kwargs), row)
         if row is None or not isinstance(module, torch.nn.RNNBase):
             return args, kwargs
-        whole = whole_rnn_inputs(module, values, args[1] if len(args) > 1 else kwargs.get("hx"))
-        if whole[0] is not values:
-            recorder.note(
-                f"'{path}' reads data that needs no gradient; its row counts the input's gradient all the same, "
-                "as library kernels compute it"
-            )
-        return whole, {}
+        states = whole_rnn_states(module, values, args[1] if len(args) > 1 else kwargs.get("hx"))
+        return (values, states), {}
 
     def after(_module: torch.nn.Module, _args: Any, output: Any) -> None:
         recorder.stack.leave(output)

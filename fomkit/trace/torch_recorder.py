@@ -174,6 +174,7 @@ def _all_meta(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 
 def _split(op: TracedOp) -> list[TracedOp]:
+    """Split a recurrent backward row in two; data needs no gradient, so its product is not in the row's sizes."""
     if op.kind != "rnn" or op.pass_name != BACKWARD:
         return [op]
     rows = []
@@ -183,5 +184,6 @@ def _split(op: TracedOp) -> list[TracedOp]:
         for part in parts:
             part.pass_name = pass_name
         if parts:
-            rows.append(TracedOp(op.op, op.kind, op.dimensions, op.dtype, pass_name, op.module, parts))
+            sizes = op.dimensions if wanted or op.input_gradient else {**op.dimensions, "input_size": 0}
+            rows.append(TracedOp(op.op, op.kind, sizes, op.dtype, pass_name, op.module, parts))
     return rows

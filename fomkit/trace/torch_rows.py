@@ -43,23 +43,24 @@ def rnn_row(module: torch.nn.Module, path: str, values: Any) -> TracedOp | None:
     dimensions: Dimensions = {"cell": cell, "batch": batch, "steps": steps}
     dimensions |= {"input_size": module.input_size, "hidden_size": module.hidden_size}
     dimensions |= {"layers": module.num_layers, "directions": 1 + module.bidirectional}
-    return TracedOp(op, "rnn", dimensions, dtype_name(values.dtype), FORWARD, path)
+    dtype = dtype_name(values.dtype)
+    return TracedOp(op, "rnn", dimensions, dtype, FORWARD, path, input_gradient=values.requires_grad)
 
 
-def whole_rnn_inputs(module: torch.nn.RNNBase, values: torch.Tensor, states: Any) -> tuple[Any, ...]:
-    """Make a recurrent layer's backward pass whole, as a library's is.
+def whole_rnn_states(module: torch.nn.RNNBase, values: torch.Tensor, states: Any) -> Any:
+    """Make a recurrent layer's backward pass walk all steps, as a library's does.
 
-    Library calls give the gradients of the input and of the first state whether or not anybody wants them. Taken
-    apart, the layer would skip them, and the parts would fall short of the row.
+    Library calls give the gradient of the first state whether or not anybody wants it. Taken apart, the layer
+    would skip that product, and the parts would fall short of the row.
 
     Returns
     -------
-    tuple
-        The arguments to call the layer with.
+    tensor, tuple or None
+        The first states to call the layer with.
     """
     wanted = any(tensor.requires_grad for tensor in (values, *module.parameters()))
     if not (wanted and torch.is_grad_enabled()):
-        return (values, states)
+        return states
     if states is None:
         batched = values.dim() == 3
         samples = [values.shape[0 if module.batch_first else 1]] if batched else []
@@ -67,8 +68,8 @@ def whole_rnn_inputs(module: torch.nn.RNNBase, values: torch.Tensor, states: Any
         first = values.new_zeros(shape)
         states = (first, values.new_zeros(shape)) if module.mode == "LSTM" else first
     if isinstance(states, tuple):
-        return (_with_gradient(values), tuple(_with_gradient(state) for state in states))
-    return (_with_gradient(values), _with_gradient(states))
+        return tuple(_with_gradient(state) for state in states)
+    return _with_gradient(states)
 
 
 def _with_gradient(tensor: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from fomkit.machine import Device, Fact, Machine, Peak
+from fomkit.hardware import Device, Fact, Machine, Peak
 from fomkit.schema import column_names
 
 NUMBERS = column_names("TIMINGS", "number")

@@ -15,6 +15,7 @@ from predict.machines import device, fact, machine, timings
 from fomkit.costs import add_costs
 from fomkit.errors import FomkitError, ManyFomkitError
 from fomkit.predict import add_times
+from fomkit.predict.storage import row_major
 from fomkit.schema import BOUNDS, TIME_SOURCES, TIMES, check_table
 
 NAMES = [column.name for column in TIMES]
@@ -75,8 +76,18 @@ def test_a_machine_of_which_nothing_is_known_prices_nothing():
     assert (timed["time_source"] == "").all()
 
 
+def test_a_blas_timing_is_the_frameworks_product_turned_around(v100):
+    printed = v100.timings.iloc[0]
+    assert (printed["layout"], printed["m"], printed["n"]) == ("column_major", 1760, 16)
+    as_torch, as_printed = gemm(16, 1760, 1760, trans_a=0, trans_b=0), gemm(1760, 16, 1760, trans_a=0, trans_b=0)
+    timed = add_times(add_costs(table(as_torch, as_printed)), v100)
+    assert timed["time_source"].iloc[0] == "measured"
+    assert timed["time_s"].iloc[0] == printed["time_s"]
+    assert timed["time_source"].iloc[1] != "measured"
+
+
 def test_the_better_evidence_wins(v100):
-    first = v100.timings.iloc[0]
+    first = row_major(v100.timings).iloc[0]
     sizes = (first["m"], first["n"], first["k"])
     rows = [
         gemm(*sizes, trans_a=first["trans_a"], trans_b=first["trans_b"]),

@@ -74,9 +74,13 @@ def test_a_rate_that_the_kind_needs_is_not_invented(of, row):
 def test_without_facts_the_rates_are_those_of_the_table(x86):
     answer = estimate(gemm(3000, 3000, 3000), x86)
     assert "rates fitted to the table" in answer.evidence
-    rate = x86.fits["rates"]["flop_per_s"]["fp32/vector"]
-    best = add_costs(x86.timings).query("kind == 'gemm'")
-    assert rate == pytest.approx((best["flop"] / best["time_s"]).max())
+    fitted = x86.fits["rates"]
+    table_of = add_costs(x86.timings).query("kind == 'gemm'")
+    assert fitted["flop_per_s"]["fp32/vector"] == pytest.approx((table_of["flop"] / table_of["time_s"]).max())
+    assert fitted["byte_per_s"] == pytest.approx((table_of["byte"] / table_of["time_s"]).max())
+    moved = estimate(traffic("copy", 1e8), x86)
+    # The table's best rate is a lower bound, so the interval reaches to shorter times than it allows.
+    assert moved.low_s < 1.2e9 / fitted["byte_per_s"] < moved.time_s
 
 
 def test_utilisation_falls_where_ops_are_short_and_stays_beyond_the_table():
