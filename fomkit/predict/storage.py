@@ -36,9 +36,9 @@ def row_major(timings: pd.DataFrame) -> pd.DataFrame:
     --------
     >>> import pandas as pd
     >>> blas = {"kind": "gemm", "layout": "column_major", "trans_a": 1.0, "trans_b": 0.0}
-    >>> turned = row_major(pd.DataFrame([{**blas, "m": 1760.0, "n": 16.0}])).iloc[0]
-    >>> turned[["m", "n", "trans_a", "trans_b"]].tolist()
-    [16.0, 1760.0, 0.0, 1.0]
+    >>> turned = row_major(pd.DataFrame([{**blas, "m": 1760.0, "n": 16.0}]))
+    >>> turned[["m", "n", "trans_a", "trans_b"]].values.tolist()
+    [[16.0, 1760.0, 0.0, 1.0]]
     """
     turned = np.asarray(timings["kind"].isin(PASS_FREE) & (texts(timings, "layout") == COLUMN_MAJOR), bool)
     if not turned.any():
