@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -52,6 +53,9 @@ def options(
 
 def main() -> None:
     """Run the command line; every mistake in the input is one message and exit code 2."""
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        # The matrices here are small; on a busy machine threads only wait for each other.
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     try:
         app()
     except FomkitError as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.linalg import cho_solve
 from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
 
 from fomkit.errors import FomkitError
 from fomkit.predict.families import VIEWS, FamilyName, families, training_rows
@@ -223,5 +224,7 @@ def fit_timings(timings: pd.DataFrame) -> dict[str, Any]:
         rows = training_rows(timings, name)
         if len(rows) >= FEWEST and rows[["flop", "byte"]].notna().all(axis=None):
             tables[name] = rows
-    fits: dict[str, Any] = {str(name): _fit_family(rows, name.kind) for name, rows in tables.items()}
+    # Matrices of a few hundred rows: threads of the linear algebra would wait for each other, 15 times as long.
+    with threadpool_limits(limits=1):
+        fits: dict[str, Any] = {str(name): _fit_family(rows, name.kind) for name, rows in tables.items()}
     return {**fits, "rates": _rates(tables)} if tables else {}

@@ -148,7 +148,7 @@ def choose_scope(machines: list[Machine], wanted: Scope | None) -> Scope:
             needed = "node.devices" if machine.node_devices is None else "system.nodes"
             raise FomkitError(
                 machine.name,
-                f"its profile does not state the scope {wanted!r}. Add {needed}, or choose another --scope.",
+                f"its profile does not state the scope {wanted!r}. Add {needed}, or choose another scope.",
             )
     return wanted or machines[0].scopes[0]
 
