@@ -40,6 +40,9 @@ def nearest_scaled(known: pd.DataFrame, asked: pd.DataFrame, kind: str, floor_s:
     """Time of the nearest known op in log sizes, scaled by the ratio of their floors."""
     columns = [name for name in KIND_DIMENSIONS[kind] if pd.api.types.is_float_dtype(known[name])]
     log = [np.log(table[columns].clip(lower=1)).to_numpy() for table in (asked, known)]
+    if kind == "gemm":
+        stored = ["trans_a", "trans_b"]
+        log = [np.hstack([sizes, table[stored]]) for sizes, table in zip(log, (asked, known), strict=True)]
     apart = ((log[0][:, None] - log[1][None]) ** 2).sum(2)
     if kind == "rnn":
         apart[asked["cell"].to_numpy()[:, None] != known["cell"].to_numpy()[None]] = np.inf
