@@ -46,7 +46,7 @@ UNFUSED: Mapping[tuple[str, str], str] = {
     ("adagrad", "per_tensor"): f"{_ADAGRAD} addcdiv",
     ("adagrad", "foreach"): f"{_ADAGRAD} mul addcdiv",
 }
-"""Kernels of one update, in the order of torch 2.13 (``torch/optim``), weight decay 0, no amsgrad.
+"""Kernels of one update, in the order of torch 2.13 (torch.optim); weight decay is a row of its own, no amsgrad.
 
 Adam moves 11 reads and 7 writes: 18 × 4 B × 30,088,701 = 2.166 GB on P1B3. A trace that counts the squared
 gradient twice and falls on the first step, which creates two states (4 more), sees 23, which is 2.77 GB.

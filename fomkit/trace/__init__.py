@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -85,7 +87,14 @@ def profile_file(
             raise error
         return error
 
-    return profile_by_routes(trace, where)
+    profile = profile_by_routes(trace, where)
+    return replace(profile, title=_first_sentence(path) or profile.title)
+
+
+def _first_sentence(path: Path) -> str:
+    """Give the first line of the file's docstring, which says what it is; "" where it has none."""
+    told = ast.get_docstring(ast.parse(path.read_bytes()))
+    return told.splitlines()[0].rstrip(".") if told else ""
 
 
 def profile_workload(

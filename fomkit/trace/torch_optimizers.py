@@ -97,6 +97,20 @@ def _with_gradients(
         yield group, by_dtype
 
 
+def _decay_rows(parameters: list[torch.Tensor], dtype: str, impl: str) -> list[TracedOp]:
+    """Describe weight decay, a kernel of its own: it adds a share of each parameter to its gradient.
+
+    A fused update does it on the way, and AdamW's formula has it.
+    """
+    single = [parameter.numel() for parameter in parameters]
+    rows = []
+    for numel in single if impl == "per_tensor" else [sum(single)]:
+        byte = numel * parameters[0].element_size()
+        dimensions = {"numel": numel, "inputs": 2, "read_byte": 2 * byte, "write_byte": byte}
+        rows.append(TracedOp("weight_decay", "pointwise", dimensions, dtype, UPDATE, ""))
+    return rows
+
+
 def _groups_rows(groups: Iterable[tuple[Group, dict[str, list[torch.Tensor]]]], rule_of: Any, op: str) -> Update:
     rows, notes = [], []
     for group, by_dtype in groups:
@@ -110,6 +124,8 @@ def _groups_rows(groups: Iterable[tuple[Group, dict[str, list[torch.Tensor]]]], 
             numel = sum(parameter.numel() for parameter in parameters)
             dimensions = {"rule": rule_of(group), "impl": impl, "numel": numel, "tensors": len(parameters)}
             rows.append(TracedOp(op, "optimizer", dimensions, dtype, UPDATE, ""))
+            if group.get("weight_decay") and rule_of(group) != "adamw" and impl != "fused":
+                rows += _decay_rows(parameters, dtype, impl)
     return Update(rows, "", list(dict.fromkeys(notes)))
 
 

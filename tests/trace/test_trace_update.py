@@ -117,3 +117,24 @@ def test_extra_state_is_told(torch: Any) -> None:
 def test_something_else_is_refused(torch: Any, wrong: Any) -> None:
     with pytest.raises(FomkitError, match=r"the optimizer is a (str|NoneType)"):
         update(torch, wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [("foreach", [90]), ("per_tensor", [64, 8, 16, 2]), ("fused", [])],
+)
+def test_weight_decay_is_a_kernel_of_its_own_where_the_update_is_not_fused(
+    torch: Any, name: str, rows: list[int]
+) -> None:
+    switch = {"foreach": {"foreach": True}, "per_tensor": {"foreach": False}, "fused": {"fused": True}}[name]
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2, bias=False), torch.nn.PReLU(2))
+    profile = update(torch, lambda given: torch.optim.SGD(given, lr=0.1, weight_decay=0.1, **switch), model)
+    decay = numbers(profile).query("op == 'weight_decay'")
+    assert sorted(decay["numel"].repeat(decay["count"].astype(int))) == sorted(rows)
+    assert (decay["read_byte"] == 8 * decay["numel"]).all()
+    assert (decay["write_byte"] == 4 * decay["numel"]).all()
+
+
+def test_adamw_has_its_decay_in_its_rule(torch: Any) -> None:
+    profile = update(torch, lambda given: torch.optim.AdamW(given, weight_decay=0.1))
+    assert "weight_decay" not in set(profile.ops["op"])
