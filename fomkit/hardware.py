@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 Basis = Literal["measured", "simulated", "modelled", "estimated", "committed", "published", "assumed"]
 Party = Literal["lab", "vendor", "published"]
 Scope = Literal["device", "node", "system"]
-SCOPES: tuple[Scope, ...] = ("device", "node", "system")
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Literal
 
+from fomkit.dtypes import ENGINES, ITEM_BYTE
 from fomkit.errors import FomkitError, ManyFomkitError, nearest_names
 
 if TYPE_CHECKING:
@@ -20,16 +22,46 @@ ColumnType = Literal["number", "text"]
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table: its name, unit ("" for a plain count or text), type and meaning."""
+    """One column of a table: its name, unit ("" for a plain count or text), type, meaning and allowed values.
+
+    Attributes
+    ----------
+    least, most : float
+        Bounds of a number.
+    whole : bool
+        True for a number without fraction.
+    words : tuple of str
+        The only values of a text; empty where any is allowed.
+    """
 
     name: str
     unit: str
     dtype: ColumnType
     doc: str
+    least: float = -inf
+    most: float = inf
+    whole: bool = False
+    words: tuple[str, ...] = ()
 
 
-def _numbers(unit: str, names: str, doc: str) -> tuple[Column, ...]:
-    return tuple(Column(name, unit, "number", doc) for name in names.split())
+TINY = 1e-300
+"""Least value of a number that must be above 0."""
+
+
+def _sizes(names: str, doc: str, least: float = 1.0) -> tuple[Column, ...]:
+    return tuple(Column(name, "", "number", doc, least, whole=True) for name in names.split())
+
+
+def _size(name: str, doc: str) -> Column:
+    return Column(name, "", "number", doc, 1.0, whole=True)
+
+
+def _flag(name: str, doc: str) -> Column:
+    return Column(name, "", "number", doc, 0.0, 1.0, whole=True)
+
+
+def _amount(name: str, unit: str, doc: str, least: float = 0.0) -> Column:
+    return Column(name, unit, "number", doc, least)
 
 
 PASSES = ("forward", "backward", "backward_input", "backward_weight", "update")
@@ -37,14 +69,16 @@ TIME_SOURCES = (
     "measured", "interpolated", "extrapolated", "transferred", "roofline", "alpha_beta", "assumed",
 )  # fmt: skip
 BOUNDS = ("compute", "memory", "launch", "network", "input", "measured")
-TRAFFIC = ("numel", "row", "inputs", "read_byte", "write_byte")
 _CONV = """batch in_channels out_channels depth height width kernel_d kernel_h kernel_w
-    stride_d stride_h stride_w pad_d pad_h pad_w dilation_d dilation_h dilation_w groups"""
+    stride_d stride_h stride_w dilation_d dilation_h dilation_w groups"""
+_PADDING = "pad_d pad_h pad_w"
+
+_CONV_DOC = "size of a convolution; 1-D has height 1, 2-D has depth 1"
 
 KIND_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "gemm": ("b", "m", "n", "k"),
     "sparse_gemm": ("b", "m", "n", "k", "density"),
-    "conv": tuple(_CONV.split()),
+    "conv": (*_CONV.split()[:12], *_PADDING.split(), *_CONV.split()[12:]),
     "rnn": ("cell", "batch", "steps", "input_size", "hidden_size", "layers", "directions"),
     "attention": ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal"),
     "pointwise": ("numel", "read_byte", "write_byte"),
@@ -71,53 +105,58 @@ OPTIONAL_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
 }
 
 DIMENSIONS: tuple[Column, ...] = (
-    Column("b", "", "number", "independent products of a batched matrix product"),
-    Column("m", "", "number", "rows of the product (m×k)·(k×n)"),
-    Column("n", "", "number", "columns of the product (m×k)·(k×n)"),
-    Column("k", "", "number", "reduction length of the product (m×k)·(k×n)"),
-    Column("trans_a", "", "number", "1 where the left factor is stored transposed, else 0"),
-    Column("trans_b", "", "number", "1 where the right factor is stored transposed, else 0"),
-    Column("density", "", "number", "share of non-zeros of the left factor"),
-    *_numbers("", _CONV, "size of a convolution; 1-D has height 1, 2-D has depth 1"),
+    _size("b", "independent products of a batched matrix product"),
+    _size("m", "rows of the product (m×k)·(k×n)"),
+    _size("n", "columns of the product (m×k)·(k×n)"),
+    _size("k", "reduction length of the product (m×k)·(k×n)"),
+    _flag("trans_a", "1 where the left factor is stored transposed, else 0"),
+    _flag("trans_b", "1 where the right factor is stored transposed, else 0"),
+    Column("density", "", "number", "share of non-zeros of the left factor", 0.0, 1.0),
+    *_sizes(" ".join(_CONV.split()[:12]), _CONV_DOC),
+    *_sizes(_PADDING, _CONV_DOC, 0.0),
+    *_sizes(" ".join(_CONV.split()[12:]), _CONV_DOC),
     Column(
         "layout",
         "",
         "text",
         "memory order: nchw or nhwc of a convolution; column_major of a BLAS product, else empty",
     ),
-    Column("transposed", "", "number", "1 for a transposed convolution, else 0"),
+    _flag("transposed", "1 for a transposed convolution, else 0"),
     Column("cell", "", "text", "recurrent cell: vanilla, lstm or gru"),
-    *_numbers("", "steps input_size hidden_size layers directions", "size of a recurrent layer"),
-    *_numbers("", "heads kv_heads q_len kv_len head_dim", "size of a scaled-dot-product attention"),
-    Column("causal", "", "number", "1 where each query sees only earlier keys, else 0"),
-    Column("numel", "", "number", "elements the op works on"),
-    Column("row", "", "number", "length of the reduced or normalised axis"),
-    Column("inputs", "", "number", "tensors read"),
-    Column("read_byte", "byte", "number", "bytes read from device memory, each tensor once"),
-    Column("write_byte", "byte", "number", "bytes written to device memory, each tensor once"),
+    _size("steps", "size of a recurrent layer"),
+    *_sizes("input_size", "features of a recurrent layer's input; 0 = the recurrent half only", 0.0),
+    *_sizes("hidden_size layers directions", "size of a recurrent layer"),
+    *_sizes("heads kv_heads q_len kv_len", "size of a scaled-dot-product attention"),
+    _amount("head_dim", "", "size of a scaled-dot-product attention", TINY),
+    _flag("causal", "1 where each query sees only earlier keys, else 0"),
+    _amount("numel", "", "elements the op works on"),
+    _amount("row", "", "length of the reduced or normalised axis"),
+    _amount("inputs", "", "tensors read"),
+    _amount("read_byte", "byte", "bytes read from device memory, each tensor once"),
+    _amount("write_byte", "byte", "bytes written to device memory, each tensor once"),
     Column("rule", "", "text", "optimizer rule: sgd, momentum, adam, …"),
     Column("impl", "", "text", "optimizer implementation: per_tensor, foreach or fused"),
-    Column("tensors", "", "number", "parameter tensors that the optimizer updates"),
+    _amount("tensors", "", "parameter tensors that the optimizer updates"),
     Column("collective", "", "text", "collective operation: all_reduce, all_gather, …"),
-    Column("message_byte", "byte", "number", "bytes of the collective's message on each rank"),
-    Column("ranks", "", "number", "processes that take part in the collective"),
+    _amount("message_byte", "byte", "bytes of the collective's message on each rank"),
+    _size("ranks", "processes that take part in the collective"),
     Column("link", "", "text", "tier of the link the collective runs on"),
 )
 
 _IDENTITY = (
     Column("kind", "", "text", "kind of work, a key of KIND_DIMENSIONS"),
-    Column("dtype", "", "text", "number format of the factors"),
-    Column("engine", "", "text", "arithmetic unit: vector or matrix"),
-    Column("pass_name", "", "text", "forward, backward, backward_input, backward_weight or update"),
+    Column("dtype", "", "text", "number format of the factors", words=tuple(ITEM_BYTE)),
+    Column("engine", "", "text", "arithmetic unit: vector or matrix", words=ENGINES),
+    Column("pass_name", "", "text", "forward, backward, backward_input, backward_weight or update", words=PASSES),
 )
 
 OPS: tuple[Column, ...] = (
     Column("op", "", "text", "the framework's name of the op"),
     *_IDENTITY,
-    Column("count", "", "number", "executions per training step"),
+    _amount("count", "", "executions per training step", TINY),
     Column("module", "", "text", "path of the module that ran the op"),
     Column("code_line", "", "text", "file and line of the user's code"),
-    Column("traced_time_s", "s", "number", "time of one execution as the trace gives it"),
+    _amount("traced_time_s", "s", "time of one execution as the trace gives it"),
     *DIMENSIONS,
 )
 COSTS: tuple[Column, ...] = (
@@ -137,7 +176,7 @@ TIMINGS: tuple[Column, ...] = (
     *_IDENTITY,
     Column("op", "", "text", "the only framework op this timing stands for; empty = any op of the kind"),
     Column("accumulate_dtype", "", "text", "number format of the sums"),
-    Column("time_s", "s", "number", "median time of one execution"),
+    _amount("time_s", "s", "median time of one execution", TINY),
     Column("p25_s", "s", "number", "first quartile of the repeats"),
     Column("p75_s", "s", "number", "third quartile of the repeats"),
     Column("repeats", "", "number", "timed executions"),
@@ -159,6 +198,12 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "OPS": ("op", "kind", "dtype", "engine", "pass_name", "count"),
     "COSTED": ("op", "kind", "dtype", "engine", "pass_name", "count", "flop", "byte", "launches"),
     "TIMED": ("op", "kind", "count", "pass_name", "flop", "byte", "time_s", "low_s", "high_s", "time_source"),
+    "TIMINGS": ("kind", "dtype", "engine", "time_s"),
+}
+_NEVER_EMPTY: Mapping[str, tuple[str, ...]] = {
+    "OPS": ("kind", "dtype", "engine", "pass_name", "count"),
+    "COSTED": ("kind", "dtype", "engine", "pass_name", "count"),
+    "TIMED": ("kind", "pass_name", "count"),
     "TIMINGS": ("kind", "dtype", "engine", "time_s"),
 }
 
@@ -205,6 +250,38 @@ def _column_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[Fomki
             yield FomkitError(where, f"the column {name!r} must be float64, it is {data[name].dtype}.")
 
 
+def _wrong(data: pd.DataFrame, column: Column) -> pd.Series:
+    """Tell which cells a column does not allow; empty ones are judged elsewhere."""
+    cells = data[column.name]
+    if column.dtype == "text":
+        return ~cells.isin(("", *column.words)) if column.words else cells.isna() & False
+    outside = (cells < column.least) | (cells > column.most) | cells.isin((inf, -inf))
+    return outside | ((cells % 1 != 0) & cells.notna()) if column.whole else outside
+
+
+def _allowed(column: Column) -> str:
+    if column.words:
+        return f"one of {', '.join(column.words)}"
+    kind = "a whole number" if column.whole else "a finite number"
+    if column.least == TINY:
+        return f"{kind} above 0"
+    return f"{kind} of {column.least:g} or more" + (f", at most {column.most:g}" if column.most < inf else "")
+
+
+def _value_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[FomkitError]:
+    for column in TABLES[table]:
+        if column.name not in data.columns:
+            continue
+        wrong = _wrong(data, column)
+        if column.name in _NEVER_EMPTY[table]:
+            wrong |= data[column.name].isna() | (data[column.name].astype(str) == "")
+        if wrong.any():
+            row = data.index[wrong][0]
+            cell = data.at[row, column.name]
+            shown = repr(cell) if column.dtype == "text" else f"{float(str(cell)):g}"
+            yield FomkitError(where, f"row {row}: {column.name} is {shown}. Expected {_allowed(column)}.")
+
+
 def check_table(data: pd.DataFrame, table: str, where: str) -> None:
     """Raise unless ``data`` has the columns, types and dimensions that its stage needs.
 
@@ -222,7 +299,7 @@ def check_table(data: pd.DataFrame, table: str, where: str) -> None:
         With every mistake found.
     """
     errors = list(_column_errors(data, table, where))
-    if "kind" in data.columns:
-        errors += _kind_errors(data, where)
+    if not errors:
+        errors += [*_kind_errors(data, where), *_value_errors(data, table, where)]
     if errors:
         raise ManyFomkitError(errors)

@@ -14,6 +14,7 @@ from fomkit.errors import FomkitError, ManyFomkitError
 from fomkit.profiles import load_machine, load_model, load_suite, save_machine, save_model, write_whole
 from fomkit.profiles.strict_yaml import load_document
 from fomkit.profiles.tables import format_table, read_table
+from fomkit.schema import check_table
 
 HEAD = "schema: fomkit/machine/1\nname: x\n"
 
@@ -213,7 +214,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(FomkitError, match="No space left"):
         write_whole(path, "new")
     assert path.read_text() == "old"
     assert [item.name for item in tmp_path.iterdir()] == ["x.yaml"]
@@ -226,3 +227,52 @@ def test_suites_need_given_times_or_a_model(tmp_path: Path) -> None:
     )
     with pytest.raises(FomkitError, match=r"x.yaml:8: line 'P1' needs either 'given' times or a 'model'"):
         load_suite(written(tmp_path, text))
+
+
+def test_a_folder_is_no_file_to_write(tmp_path: Path) -> None:
+    (tmp_path / "out.csv").mkdir()
+    with pytest.raises(FomkitError, match="cannot be written"):
+        write_whole(tmp_path / "out.csv", "text")
+    assert [item.name for item in tmp_path.iterdir()] == ["out.csv"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("count", math.nan, "count is nan. Expected a finite number above 0"),
+        ("count", -5.0, "count is -5. Expected a finite number above 0"),
+        ("count", 0.0, "above 0"),
+        ("n", 0.5, "n is 0.5. Expected a whole number of 1 or more"),
+        ("n", 0.0, "whole number of 1 or more"),
+        ("m", -5.0, "whole number of 1 or more"),
+        ("trans_a", 7.0, "whole number of 0 or more, at most 1"),
+        ("write_byte", -100.0, "finite number of 0 or more"),
+        ("pass_name", "foward", "Expected one of forward, backward"),
+        ("pass_name", "", "Expected one of forward, backward"),
+        ("dtype", "fp31", "Expected one of .*fp32"),
+        ("engine", "tensor", "Expected one of vector, matrix"),
+    ],
+)
+def test_values_out_of_range_are_refused(column: str, value: object, words: str) -> None:
+    ops = load_model("p1b3-lecture").ops.copy()
+    check_table(ops, "OPS", "x")
+    ops.loc[0, column] = value
+    with pytest.raises(FomkitError, match=rf"x: row 0: {column}.*{words}|{words}"):
+        check_table(ops, "OPS", "x")
+
+
+@pytest.mark.parametrize("value", [0.0, -0.001, math.nan])
+def test_a_timing_without_a_time_is_refused(value: float) -> None:
+    timings = load_machine("x86-lecture").timings.copy()
+    timings.loc[3, "time_s"] = value
+    with pytest.raises(FomkitError, match=r"row 3: time_s is .* Expected a finite number above 0"):
+        check_table(timings, "TIMINGS", "x")
+
+
+def test_an_op_table_without_rows_is_refused(tmp_path: Path, root: Path) -> None:
+    for name in ("p1b3.yaml", "p1b3.ops.csv"):
+        (tmp_path / name).write_text((root / "model_profiles" / name).read_text())
+    header = (tmp_path / "p1b3.ops.csv").read_text().splitlines()[0]
+    (tmp_path / "p1b3.ops.csv").write_text(header + "\n")
+    with pytest.raises(FomkitError, match="has a header and no rows"):
+        load_model(tmp_path / "p1b3.yaml")

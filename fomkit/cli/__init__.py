@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Annotated
@@ -56,6 +57,9 @@ def main() -> None:
     for library in ("OMP", "OPENBLAS", "MKL"):
         # The matrices here are small; on a busy machine threads only wait for each other.
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app()
     except FomkitError as error:

@@ -64,6 +64,8 @@ def import_file(
 
     if output.suffix not in (".yaml", ".yml"):
         raise FomkitError(str(output), "a machine profile is a YAML file. Write, for example, '-o machine.yaml'.")
+    if facts is not None and not facts.is_file():
+        raise FomkitError(str(facts), "is not a file. Give a machine file without timings; see docs/profiles.md.")
     check_absent([output, output.with_name(f"{output.stem}.timings.csv")], force)
     stated = load_machine(facts) if facts else None
     imported = read_timings(source, file_format)

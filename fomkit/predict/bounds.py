@@ -26,6 +26,14 @@ USUAL_REASONS: Mapping[str, str] = {"compute": "boost clocks", "memory": "caches
 _OF_A_TABLE = ("measured", "interpolated", "extrapolated")
 
 
+def _reason(row: Record, bound: str) -> str:
+    kernel = [row.get(name, np.nan) for name in ("kernel_d", "kernel_h", "kernel_w")]
+    if row["kind"] == "conv" and np.prod(kernel) == 1:
+        # A 1×1 convolution is a plain product: no algorithm saves arithmetic there.
+        return USUAL_REASONS[bound]
+    return REASONS.get((row["kind"], bound), USUAL_REASONS[bound])
+
+
 def _named(row: Record, timed: Timed, machine: Machine) -> Timed:
     bound = binding(row, rates(machine, row["dtype"], row["engine"]))
     if bound is None or bound.rate.source == FITTED:
@@ -35,7 +43,7 @@ def _named(row: Record, timed: Timed, machine: Machine) -> Timed:
         starts_s = launch.value * float(np.nan_to_num(row["launches"])) if launch is not None else 0.0
         timed = timed._replace(bound="launch" if starts_s > bound.floor_s else bound.name)
     if timed.time_s < bound.floor_s:
-        reason = REASONS.get((row["kind"], bound.name), USUAL_REASONS[bound.name])
+        reason = _reason(row, bound.name)
         said = f"{timed.evidence}; {timed.time_s / bound.floor_s:.0%} of the {bound.name} floor: {reason}"
         timed = timed._replace(evidence=said)
     return timed

@@ -145,13 +145,6 @@ VIEWS: Mapping[str, View] = {
 """The kinds that can be fitted."""
 
 
-def family_name(row: pd.Series | Mapping[str, object]) -> FamilyName:
-    """Name the family of an op or timing."""
-    kind = str(row["kind"])
-    pass_name = "" if kind in PASS_FREE else str(row["pass_name"])
-    return FamilyName(kind, str(row["dtype"]), str(row["engine"]), pass_name)
-
-
 def families(rows: pd.DataFrame) -> Iterator[tuple[FamilyName, NDArray[np.intp]]]:
     """Find the families in a table: name and row positions, in order of first appearance."""
     names = pd.DataFrame({name: texts(rows, name) for name in FamilyName._fields})

@@ -26,9 +26,17 @@ def folders(folder: Folder) -> list[Path]:
 
 def profile_names(folder: Folder) -> list[str]:
     """Name every YAML file in the folders, without its ending."""
-    return sorted(
-        {str(path.relative_to(root).with_suffix("")) for root in folders(folder) for path in root.rglob("*.yaml")}
-    )
+    found = {
+        str(path.relative_to(root).with_suffix("")) for root in folders(folder) for path in root.rglob("*.yaml")
+    }
+    return sorted(found)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False  # a name that is too long, or holds a zero character, is no file
 
 
 def locate(name: str, folder: Folder) -> Path:
@@ -49,7 +57,8 @@ def locate(name: str, folder: Folder) -> Path:
     for root in (Path(), *folders(folder)):
         for candidate in candidates:
             path = root / candidate.removeprefix(f"{folder}/") if root != Path() else Path(candidate)
-            if path.is_file():
+            if _is_file(path):
                 return path
     what = folder.removesuffix("_profiles")
-    raise FomkitError(name, f"no {what} profile of this name. {nearest_names(name, profile_names(folder))}")
+    shown = name if len(name) <= 80 else f"{name[:80]}…"
+    raise FomkitError(shown, f"no {what} profile of this name. {nearest_names(name, profile_names(folder))}")

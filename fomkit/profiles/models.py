@@ -77,7 +77,10 @@ def _table(path: Path, name: str | None, extra: tuple[str, ...]) -> pd.DataFrame
         raise FomkitError(
             str(path), f"the table {name!r} must lie in the folder of this file. Give its name only."
         )
-    return read_table(path.parent / name, "OPS", extra)
+    table = read_table(path.parent / name, "OPS", extra)
+    if table.empty:
+        raise FomkitError(str(path.parent / name), "has a header and no rows. A step has at least one op.")
+    return table
 
 
 def load_model(name: str | Path) -> ModelProfile:

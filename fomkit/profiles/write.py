@@ -15,7 +15,7 @@ def write_whole(path: Path, content: str) -> None:
     Raises
     ------
     FomkitError
-        When the folder cannot be written.
+        When the file or its folder cannot be written.
     """
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -26,9 +26,10 @@ def write_whole(path: Path, content: str) -> None:
             stream.write(content)
         Path(temporary).chmod(0o666 & ~_umask())
         Path(temporary).replace(path)
-    except BaseException:
+    except OSError as error:
+        raise FomkitError(str(path), f"cannot be written ({error.strerror}). Choose another name.") from error
+    finally:
         Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _umask() -> int:
@@ -45,6 +46,9 @@ def check_absent(paths: list[Path], force: bool) -> None:
     FomkitError
         Naming the files.
     """
+    folders = [str(path) for path in paths if path.is_dir()]
+    if folders:
+        raise FomkitError(", ".join(folders), "is a folder. Choose another name.")
     present = [str(path) for path in paths if path.exists()]
     if present and not force:
         raise FomkitError(", ".join(present), "exists already. Choose another name, or pass --force to replace.")

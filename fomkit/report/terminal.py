@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 WIDTH = 240
 MAX_COLUMN = 70
+HEAVY = 0.8
+NO_SPREAD = "no spread stated"
 
 
 def _console(stream: io.StringIO) -> Console:
@@ -36,6 +38,8 @@ def format_interval(span: Mapping[str, float] | None, dimension: str | None) -> 
     """Write the ends of a span, in a unit or as plain numbers."""
     if span is None:
         return ""
+    if span["low"] == span["high"]:
+        return NO_SPREAD
     if dimension is None:
         return f"{format_number(span['low'], 3)} … {format_number(span['high'], 3)}"
     low, high = (format_quantity(span[end], dimension, 3) for end in ("low", "high"))
@@ -114,6 +118,11 @@ def format_merit(merit: Mapping[str, Any]) -> list[str]:
         f"  harmonic mean rates per day: {rates}",
         f"  implied weights: {weights}",
         f"  other means of the ratios: {other}",
+    ]
+    lines += [
+        f"  note: {line} alone carries {share:.0%} of the weight; the value says little of the others"
+        for line, share in merit["weights"].items()
+        if share > HEAVY and len(merit["weights"]) > 1
     ]
     if exact:
         cut = format_number(merit["value_with_rates_cut_to_whole_units"], digits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
 from fomkit.rollup.overheads import overheads
 from fomkit.rollup.step import StepTime
@@ -83,11 +84,21 @@ def roll_up_run(
         Samples in one step.
     last_batch : str
         ``drop`` leaves a partial last batch out, ``keep`` counts it as a full step.
+
+    Raises
+    ------
+    FomkitError
+        When an epoch has not one full batch.
     """
     samples, epochs = model.data.train_samples, model.run.epochs
     if samples is None or batch is None:
         return RunTime(None, False, None, None, None, None, None, None, step.excludes)
     steps, partial = steps_per_epoch(samples, batch, last_batch)
+    if not steps:
+        raise FomkitError(
+            model.name,
+            f"a batch of {batch:,} is more than the {samples:,} samples of an epoch. Give a smaller --batch.",
+        )
     training = step.wall_s.scaled(steps)
     validation = _validation(model, step, batch, last_batch)
     extra = _stated(machine, "epoch", training)

@@ -55,6 +55,8 @@ def _time(span: Span | None) -> tuple[str, str]:
     if span is None:
         return "unknown", "the profile does not say"
     low, high = (format_quantity(end, "time_s") for end in (span.low, span.high))
+    if span.low == span.high:
+        return format_quantity(span.value, "time_s", 7), "no spread stated"
     return format_quantity(span.value, "time_s", 7), f"{low} … {high}, {span.level:.0%} interval"
 
 

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from fomkit import __version__
 from fomkit.costs import add_costs
+from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
 from fomkit.profiles import load_fits, save_fits
 
@@ -23,13 +25,32 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fomkit"
 
 
-def make_fits(machine: Machine, path: Path) -> dict[str, object]:
-    """Fit a machine's timings and keep the fits at ``path``."""
+def fit(machine: Machine) -> dict[str, object]:
+    """Fit a machine's timings."""
     from fomkit.predict.fit import fit_timings
 
-    fits = fit_timings(add_costs(machine.timings))
-    path.parent.mkdir(parents=True, exist_ok=True)
+    return fit_timings(add_costs(machine.timings))
+
+
+def make_fits(machine: Machine, path: Path) -> dict[str, object]:
+    """Fit a machine's timings and keep the fits at ``path``."""
+    fits = fit(machine)
     save_fits(fits, path, machine.timings_key)
+    return fits
+
+
+def _cached_fits(machine: Machine, path: Path) -> dict[str, object]:
+    """Read the cache, and fill it; a cache that cannot be used costs the time of a fit and nothing else."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        known = load_fits(path, machine.timings_key)
+    except (OSError, FomkitError):
+        known = {}
+    if known:
+        return known
+    fits = fit(machine)
+    with suppress(FomkitError):
+        save_fits(fits, path, machine.timings_key)
     return fits
 
 
@@ -42,4 +63,4 @@ def with_fits(machine: Machine) -> Machine:
     if machine.fits or not len(machine.timings):
         return machine
     path = cache_folder() / f"fits-{__version__}-{machine.timings_key[:32]}.json"
-    return replace(machine, fits=load_fits(path, machine.timings_key) or make_fits(machine, path))
+    return replace(machine, fits=_cached_fits(machine, path))

@@ -27,7 +27,9 @@ def _check_request(where: str, mode: str, batch: int | None) -> None:
     if batch is not None and batch < 1:
         raise FomkitError(where, f"the batch is {batch!r}. A whole number of 1 or more was expected.")
     if find_spec("torch") is None:
-        raise FomkitError(where, "profiling needs PyTorch, which is not here. Run: pip install 'fomkit[torch]'")
+        raise FomkitError(
+            where, "profiling needs PyTorch, which is not here. Install it, or fomkit with its extra [torch]."
+        )
 
 
 def profile_file(

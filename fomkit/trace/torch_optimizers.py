@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fomkit.errors import FomkitError
-from fomkit.trace.calls import UPDATE, TracedOp
+from fomkit.trace.calls import UPDATE, Dimensions, TracedOp
 from fomkit.trace.torch_calls import dtype_name
 
 Group = Mapping[str, Any]
@@ -106,7 +106,7 @@ def _decay_rows(parameters: list[torch.Tensor], dtype: str, impl: str) -> list[T
     rows = []
     for numel in single if impl == "per_tensor" else [sum(single)]:
         byte = numel * parameters[0].element_size()
-        dimensions = {"numel": numel, "inputs": 2, "read_byte": 2 * byte, "write_byte": byte}
+        dimensions: Dimensions = {"numel": numel, "inputs": 2, "read_byte": 2 * byte, "write_byte": byte}
         rows.append(TracedOp("weight_decay", "pointwise", dimensions, dtype, UPDATE, ""))
     return rows
 
