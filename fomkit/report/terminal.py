@@ -16,6 +16,7 @@ WIDTH = 240
 MAX_COLUMN = 70
 HEAVY = 0.8
 NO_SPREAD = "no spread stated"
+NARROW = "under 1 % wide"
 
 
 def _console(stream: io.StringIO) -> Console:
@@ -40,9 +41,14 @@ def format_interval(span: Mapping[str, float] | None, dimension: str | None) -> 
         return ""
     if span["low"] == span["high"]:
         return NO_SPREAD
+    ends = (span["low"], span["high"])
+    low, high = (
+        format_number(end, 3) if dimension is None else format_quantity(end, dimension, 3) for end in ends
+    )
+    if low == high:
+        return NARROW
     if dimension is None:
-        return f"{format_number(span['low'], 3)} … {format_number(span['high'], 3)}"
-    low, high = (format_quantity(span[end], dimension, 3) for end in ("low", "high"))
+        return f"{low} … {high}"
     # "122 … 165 ms" says the unit once where both ends have the same.
     same = low.rpartition(" ")[2] == high.rpartition(" ")[2]
     return f"{low.rpartition(' ')[0] if same else low} … {high}"
