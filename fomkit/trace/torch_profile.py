@@ -136,8 +136,9 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
         traced_with=_traced_with(request),
         parameters_total=sum(parameter.numel() for parameter in parameters),
         parameters_trainable=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
-        train_samples=workload.train_samples,
-        epochs=workload.epochs,
+        # An inference step is no part of a training run, so it is not rolled up to one.
+        train_samples=None if request.mode == "infer" else workload.train_samples,
+        epochs=None if request.mode == "infer" else workload.epochs,
         optimizer=step.optimizer,
         unsupported=_listed(step.unsupported),
         notes=[f"{shares}, {step.states['unsupported']:,} unsupported", *notes, *step.notes, *fixed],

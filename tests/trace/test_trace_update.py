@@ -138,3 +138,12 @@ def test_weight_decay_is_a_kernel_of_its_own_where_the_update_is_not_fused(
 def test_adamw_has_its_decay_in_its_rule(torch: Any) -> None:
     profile = update(torch, lambda given: torch.optim.AdamW(given, weight_decay=0.1))
     assert "weight_decay" not in set(profile.ops["op"])
+
+
+def test_inference_is_no_training_run(torch: Any) -> None:
+    workload = Workload(
+        torch.nn.Linear(8, 2), lambda batch: torch.randn(batch, 8), batch_size=6, train_samples=600, epochs=3
+    )
+    trained, inferred = (profile_workload(workload, mode=mode) for mode in ("train", "infer"))
+    assert (trained.data.train_samples, trained.run.epochs) == (600, 3)
+    assert (inferred.data.train_samples, inferred.run.epochs) == (None, None)
