@@ -70,15 +70,16 @@ TIME_SOURCES = (
 )  # fmt: skip
 BOUNDS = ("compute", "memory", "launch", "network", "input", "measured")
 _CONV = """batch in_channels out_channels depth height width kernel_d kernel_h kernel_w
-    stride_d stride_h stride_w dilation_d dilation_h dilation_w groups"""
+    stride_d stride_h stride_w"""
 _PADDING = "pad_d pad_h pad_w"
+_DILATION = "dilation_d dilation_h dilation_w groups"
 
 _CONV_DOC = "size of a convolution; 1-D has height 1, 2-D has depth 1"
 
 KIND_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "gemm": ("b", "m", "n", "k"),
     "sparse_gemm": ("b", "m", "n", "k", "density"),
-    "conv": (*_CONV.split()[:12], *_PADDING.split(), *_CONV.split()[12:]),
+    "conv": (*_CONV.split(), *_PADDING.split(), *_DILATION.split()),
     "rnn": ("cell", "batch", "steps", "input_size", "hidden_size", "layers", "directions"),
     "attention": ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal"),
     "pointwise": ("numel", "read_byte", "write_byte"),
@@ -112,9 +113,9 @@ DIMENSIONS: tuple[Column, ...] = (
     _flag("trans_a", "1 where the left factor is stored transposed, else 0"),
     _flag("trans_b", "1 where the right factor is stored transposed, else 0"),
     Column("density", "", "number", "share of non-zeros of the left factor", 0.0, 1.0),
-    *_sizes(" ".join(_CONV.split()[:12]), _CONV_DOC),
+    *_sizes(_CONV, _CONV_DOC),
     *_sizes(_PADDING, _CONV_DOC, 0.0),
-    *_sizes(" ".join(_CONV.split()[12:]), _CONV_DOC),
+    *_sizes(_DILATION, _CONV_DOC),
     Column(
         "layout",
         "",

@@ -101,6 +101,14 @@ def test_main_job_over_all_shipped_models(root: Path, tmp_path: Path) -> None:
     assert "p1b3-lecture" in content["not_estimated"][0]
 
 
+def test_work_without_a_time_is_named_where_it_is_allowed(root: Path) -> None:
+    arguments = ("estimate", "p1b3-lecture", "-t", "v100", "--allow-uncovered", "--json")
+    one = json.loads(succeed(*arguments, cwd=root))["models"][0]
+    assert one["coverage"]["unpriced"] == pytest.approx(13 / 27)
+    assert "unpriced" in one["excludes"]
+    assert "48% of the op executions have no time; all times are lower bounds" in one["deviations"]
+
+
 def test_results_as_csv(root: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.csv"
     succeed("estimate", "p1b3-lecture", "-t", "x86-lecture", "-o", str(output), cwd=root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fomkit.errors import FomkitError
 from fomkit.hardware import Machine, Overhead
 from fomkit.spans import Span
 
@@ -10,11 +11,19 @@ INPUT = "input"
 
 
 def overhead_span(overhead: Overhead, of: Span) -> Span:
-    """Give the time [s] of one overhead on top of ``of``."""
+    """Give the time [s] of one overhead on top of ``of``.
+
+    Raises
+    ------
+    FomkitError
+        When it states neither a time nor a share, which is unknown and not 0.
+    """
     if overhead.time_s is not None:
         fact = overhead.time_s
         return Span(fact.value, fact.low, fact.high, of.level)
-    return of.scaled(overhead.share.value if overhead.share else 0.0)
+    if overhead.share is None:
+        raise FomkitError(f"overhead {overhead.name}", "states neither a time nor a share. Give one of them.")
+    return of.scaled(overhead.share.value)
 
 
 def overheads(machine: Machine, per: str, of: Span) -> dict[str, Span]:

@@ -12,7 +12,7 @@ from fomkit.fom import unit_per_day
 from fomkit.hardware import Machine, Scope
 from fomkit.predict import add_times
 from fomkit.resize import resize_ops, sizes_used
-from fomkit.rollup import RunTime, StepTime, check_covered, coverage, roll_up_run, roll_up_step
+from fomkit.rollup import UNPRICED, RunTime, StepTime, check_covered, coverage, roll_up_run, roll_up_step
 from fomkit.schema import check_table
 from fomkit.spans import DEFAULT_LEVEL, Span
 from fomkit.study.fits import with_fits
@@ -86,8 +86,9 @@ class Estimate:
 
     @property
     def excludes(self) -> tuple[str, ...]:
-        """Terms that nobody stated; because of them units/day is an upper bound."""
-        return self.run_time.excludes
+        """Terms that nobody stated and work without a time; because of them units/day is an upper bound."""
+        unpriced = self.coverage[UNPRICED] > 0 or self.model.unsupported
+        return (*self.run_time.excludes, *((UNPRICED,) if unpriced else ()))
 
     @property
     def precision(self) -> str:
@@ -186,6 +187,8 @@ def _deviations(
         said.append(f"{machine.name} states no peak; rates are fitted to its table")
     if run.partial_step:
         said.append("the partial last batch is priced as a full step")
+    if shares[UNPRICED] > 0:
+        said.append(f"{shares[UNPRICED]:.0%} of the op executions have no time; all times are lower bounds")
     if options.allow_uncovered and model.unsupported:
         said.append(f"left out, no rule: {', '.join(model.unsupported)}")
     return tuple(said)
