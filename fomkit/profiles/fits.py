@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from fomkit.errors import FomkitError
 from fomkit.hardware import Device
 from fomkit.profiles.strict_yaml import read_text
-from fomkit.profiles.tables import format_table
 from fomkit.profiles.write import write_whole
+from fomkit.schema import TABLES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,14 +20,33 @@ if TYPE_CHECKING:
 SCHEMA = "fomkit/fits/1"
 
 
+def _content(cells: pd.Series, number: bool) -> bytes:
+    """Give what a column holds as bytes; empty where every cell is."""
+    import numpy as np
+
+    if not number:
+        texts = cells.fillna("").astype("str").tolist()
+        return "\x1f".join(texts).encode() if any(texts) else b""
+    values = cells.to_numpy("<f8")
+    empty = np.isnan(values)
+    return b"" if empty.all() else np.where(empty, np.nan, values).tobytes()
+
+
 def fit_key(timings: pd.DataFrame, device: Device) -> str:
-    """Hash what a fit rests on: the timings and the device's peaks and bandwidth; "" without timings."""
+    """Hash what a fit rests on: the timings and the device's peaks and bandwidth; "" without timings.
+
+    Empty columns do not count, so the key of a table outlives new columns of the schema.
+    """
     if not len(timings):
         return ""
     facts = [(peak.dtype, peak.engine, peak.rate.value) for peak in device.peaks]
     bandwidth = device.byte_per_s.value if device.byte_per_s else None
-    text = f"{format_table(timings, 'TIMINGS')}{facts}{bandwidth}"
-    return hashlib.sha256(text.encode()).hexdigest()
+    digest = hashlib.sha256(f"{len(timings)}{facts}{bandwidth}".encode())
+    for column in TABLES["TIMINGS"]:
+        if column.name in timings.columns:
+            content = _content(timings[column.name], column.dtype == "number")
+            digest.update(f"\x1e{column.name}\x1f".encode() + content if content else b"")
+    return digest.hexdigest()
 
 
 def load_fits(path: Path, key: str) -> dict[str, object]:
