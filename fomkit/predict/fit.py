@@ -6,7 +6,7 @@ Needs scipy and is imported on demand: predicting on a machine with shipped fits
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve
@@ -18,6 +18,7 @@ from fomkit.predict.families import VIEWS, FamilyName, families, training_rows
 from fomkit.predict.gaussian import LIMIT, Hyper, correlation, distances
 from fomkit.predict.interpolate import LEVELS, Fit, believe, deviation, row_noise
 from fomkit.predict.storage import row_major
+from fomkit.spans import DEFAULT_LEVEL
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +34,24 @@ FOLDS = 10
 
 HUBER = 0.3
 """Log error from which a row pulls the calibrated roofline with constant force."""
+
+
+class LeftOut(NamedTuple):
+    """What became of rows predicted without their shape group.
+
+    Attributes
+    ----------
+    log_error : array (n,)
+        ln(predicted time / measured time).
+    spread : array (n,)
+        Standard deviation of ln(time), as predicted.
+    fold : array (n,)
+        Round in which the row was left out.
+    """
+
+    log_error: Matrix
+    spread: Matrix
+    fold: NDArray[np.int64]
 
 
 def fit_mean(terms: Matrix, seconds: Matrix) -> Matrix:
@@ -133,7 +152,7 @@ def shape_groups(rows: pd.DataFrame, kind: str) -> NDArray[np.int64]:
     return groups if groups.max() >= 3 else np.arange(len(rows), dtype=np.int64)
 
 
-def left_out(rows: pd.DataFrame, kind: str, folds: int = FOLDS) -> tuple[Matrix, Matrix]:
+def left_out(rows: pd.DataFrame, kind: str, folds: int = FOLDS) -> LeftOut:
     """Predict each row from rows of other shape groups only, everything fitted anew without them.
 
     Parameters
@@ -144,10 +163,6 @@ def left_out(rows: pd.DataFrame, kind: str, folds: int = FOLDS) -> tuple[Matrix,
     folds : int
         At most so many rounds.
 
-    Returns
-    -------
-    log_s, spread : array (n,)
-        Predicted ln(time) and its standard deviation.
     """
     fold = shape_groups(rows, kind) % folds
     log_s, spread = np.empty(len(rows)), np.empty(len(rows))
@@ -156,26 +171,43 @@ def left_out(rows: pd.DataFrame, kind: str, folds: int = FOLDS) -> tuple[Matrix,
         known = rows[~out].reset_index(drop=True)
         log_s[out], correction = believe(_fit_rows(known, kind), known, rows[out], kind)
         spread[out] = deviation(correction)
-    return log_s, spread
+    return LeftOut(log_s - np.log(rows["_time_s"].to_numpy(np.float64)), spread, fold)
+
+
+def _quantiles(errors: Matrix) -> Matrix:
+    """Give the quantiles of standardised errors at `LEVELS`; n + 1 instead of n, as a sample's are drawn in."""
+    outward = np.clip(0.5 + (np.array(LEVELS) - 0.5) * (len(errors) + 1) / len(errors), 0, 1)
+    return np.asarray(np.quantile(errors, outward), np.float64)
+
+
+def hit_rate(found: LeftOut, interval: float = DEFAULT_LEVEL) -> float:
+    """Share of rows whose truth lies in the interval that the errors of the other rounds alone would give."""
+    errors = -found.log_error / found.spread
+    hits = np.empty(len(errors), bool)
+    for number in np.unique(found.fold):
+        out = found.fold == number
+        below, above = np.interp(
+            [0.5 - interval / 2, 0.5 + interval / 2], LEVELS, _quantiles(errors[~out])
+        ).tolist()
+        hits[out] = (min(below, 0.0) <= errors[out]) & (errors[out] <= max(above, 0.0))
+    return float(hits.mean())
 
 
 def _fit_family(rows: pd.DataFrame, kind: str) -> dict[str, Any]:
     fit = _fit_rows(rows, kind)
     # Judging needs a fit a round; a large table is judged by an even part of its rows.
     judged = rows.iloc[:: -(-len(rows) // LIMIT)].reset_index(drop=True)
-    log_s, spread = left_out(judged, kind)
-    seconds = judged["_time_s"].to_numpy(np.float64)
-    errors = (np.log(seconds) - log_s) / spread
-    # A sample's quantiles are drawn in; n + 1 instead of n makes up for it.
-    outward = np.clip(0.5 + (np.array(LEVELS) - 0.5) * (len(errors) + 1) / len(errors), 0, 1)
-    wrong = np.abs(np.exp(log_s) / seconds - 1)
+    found = left_out(judged, kind)
+    wrong = np.abs(np.exp(found.log_error) - 1)
     return {
         "mean": fit.mean.tolist(),
         "length": fit.hyper.length.tolist(),
         "variance": fit.hyper.variance,
         "noise": fit.hyper.noise,
         "residual": fit.residual.tolist(),
-        "left_out_quantiles": np.quantile(errors, outward).tolist(),
+        "left_out_quantiles": _quantiles(-found.log_error / found.spread).tolist(),
+        "left_out_log_error": found.log_error.round(6).tolist(),
+        "left_out_hit_rate": hit_rate(found),
         "left_out_median_error": float(np.median(wrong)),
         "left_out_mean_error": float(wrong.mean()),
     }
