@@ -42,3 +42,20 @@ def item_byte(dtype: str) -> float:
     if dtype not in ITEM_BYTE:
         raise FomkitError("dtype", f"{dtype!r} is not a known number format. {nearest_names(dtype, ITEM_BYTE)}")
     return ITEM_BYTE[dtype]
+
+
+_MATRIX_DTYPES = ("fp16", "bf16", "fp8", "int8")
+_MATRIX_KINDS = ("gemm", "conv", "attention", "rnn")
+
+
+def usual_engine(kind: str, dtype: str) -> str:
+    """Name the arithmetic unit that the frameworks use by default.
+
+    Half-width formats go to the matrix units; fp32 does not, because TF32 products must be asked for.
+
+    Examples
+    --------
+    >>> usual_engine("gemm", "fp16"), usual_engine("gemm", "fp32"), usual_engine("norm", "fp16")
+    ('matrix', 'vector', 'vector')
+    """
+    return "matrix" if kind in _MATRIX_KINDS and dtype in _MATRIX_DTYPES else "vector"

@@ -46,16 +46,20 @@ class Column:
     words: tuple[str, ...] = ()
 
 
-TINY = 1e-300
-"""Least value of a number that must be above 0."""
+TINY = 1e-15
+"""Least value of a number that must be above 0; no op is faster than a femtosecond."""
+HUGE = 1e15
+"""Largest value of a number: whole numbers are exact below it, and no product of dimensions overflows."""
+LINE = "line"
+"""Name of the index of a table whose rows are numbered by the lines of their file."""
 
 
 def _sizes(names: str, doc: str, least: float = 1.0) -> tuple[Column, ...]:
-    return tuple(Column(name, "", "number", doc, least, whole=True) for name in names.split())
+    return tuple(Column(name, "", "number", doc, least, HUGE, whole=True) for name in names.split())
 
 
 def _size(name: str, doc: str) -> Column:
-    return Column(name, "", "number", doc, 1.0, whole=True)
+    return Column(name, "", "number", doc, 1.0, HUGE, whole=True)
 
 
 def _flag(name: str, doc: str) -> Column:
@@ -63,7 +67,7 @@ def _flag(name: str, doc: str) -> Column:
 
 
 def _amount(name: str, unit: str, doc: str, least: float = 0.0) -> Column:
-    return Column(name, unit, "number", doc, least)
+    return Column(name, unit, "number", doc, least, HUGE)
 
 
 PASSES = ("forward", "backward", "backward_input", "backward_weight", "update")
@@ -194,20 +198,39 @@ TIMINGS: tuple[Column, ...] = (
     Column("note", "", "text", "correction made to the figure as printed, with the raw value"),
     *DIMENSIONS,
 )
+ACTS = ("input", "always", "training", "never")
+LAYER_SIZES: tuple[Column, ...] = (
+    _amount("output_numel", "", "elements of one call's output"),
+    _amount("output_byte", "byte", "bytes of one call's output"),
+)
+LAYERS: tuple[Column, ...] = (
+    Column("layer", "", "text", "type of the layer: conv, linear, relu, pool, …, else the framework's name"),
+    Column("module", "", "text", "path of the module that is the layer or runs it"),
+    _amount("count", "", "calls in one forward pass; 0 = holds parameters only"),
+    Column("acts", "", "text", "when it changes its input: always, in training, never; input = the data", words=ACTS),
+    _amount("parameters", "", "learned numbers that no earlier layer has"),
+    _amount("parameter_byte", "byte", "bytes of these"),
+    _amount("bias", "", "those of them that are added to the output"),
+    *LAYER_SIZES,
+    _amount("readers", "", "layers that read the output"),
+    _flag("in_place", "1 where the output takes the place of an input, else 0"),
+)
 TABLES: Mapping[str, tuple[Column, ...]] = {
-    "OPS": OPS, "COSTED": OPS + COSTS, "TIMED": OPS + COSTS + TIMES, "TIMINGS": TIMINGS,
+    "OPS": OPS, "COSTED": OPS + COSTS, "TIMED": OPS + COSTS + TIMES, "TIMINGS": TIMINGS, "LAYERS": LAYERS,
 }  # fmt: skip
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "OPS": ("op", "kind", "dtype", "engine", "pass_name", "count"),
     "COSTED": ("op", "kind", "dtype", "engine", "pass_name", "count", "flop", "byte", "launches"),
     "TIMED": ("op", "kind", "count", "pass_name", "flop", "byte", "time_s", "low_s", "high_s", "time_source"),
     "TIMINGS": ("kind", "dtype", "engine", "time_s"),
+    "LAYERS": tuple(column.name for column in LAYERS),
 }
 _NEVER_EMPTY: Mapping[str, tuple[str, ...]] = {
     "OPS": ("kind", "dtype", "engine", "pass_name", "count"),
     "COSTED": ("kind", "dtype", "engine", "pass_name", "count"),
     "TIMED": ("kind", "pass_name", "count"),
     "TIMINGS": ("kind", "dtype", "engine", "time_s"),
+    "LAYERS": tuple(column.name for column in LAYERS if column.name != "module"),
 }
 
 
@@ -216,7 +239,21 @@ def column_names(table: str, dtype: ColumnType | None = None) -> list[str]:
     return [column.name for column in TABLES[table] if dtype in (None, column.dtype)]
 
 
+def row_place(where: str, index: pd.Index, position: int) -> str:
+    """Name a row for an error message: by the line of the file where the table is indexed so, else by its index.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> row_place("ops.csv", pd.Index([2, 5], name="line"), 1), row_place("add_costs", pd.RangeIndex(2), 1)
+    ('ops.csv:5', 'add_costs: row 1')
+    """
+    return f"{where}:{index[position]}" if index.name == LINE else f"{where}: row {index[position]}"
+
+
 def _kind_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
+    if "kind" not in data.columns:
+        return
     kinds = data["kind"].astype("str")
     for kind in sorted(set(kinds) - set(KIND_DIMENSIONS)):
         yield FomkitError(where, f"{kind!r} is not a kind of op. {nearest_names(kind, KIND_DIMENSIONS)}")
@@ -230,8 +267,8 @@ def _kind_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
         empty = data.loc[rows, present].isna().to_numpy()
         for name, column in zip(present, empty.T, strict=True):
             if column.any():
-                first = data.index[rows][column][0]
-                yield FomkitError(where, f"row {first}: {name!r} is empty, which kind {kind} needs. Fill it.")
+                place = row_place(where, data.index, int(rows.nonzero()[0][column][0]))
+                yield FomkitError(place, f"{name!r} is empty, which kind {kind} needs. Fill it.")
 
 
 def _column_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[FomkitError]:
@@ -279,7 +316,7 @@ def _allowed(column: Column) -> str:
         return f"one of {', '.join(column.words)}"
     kind = "a whole number" if column.whole else "a finite number"
     if column.least == TINY:
-        return f"{kind} above 0"
+        return f"{kind} above 0, between {TINY:g} and {HUGE:g}"
     return f"{kind} of {column.least:g} or more" + (f", at most {column.most:g}" if column.most < inf else "")
 
 
@@ -294,10 +331,11 @@ def _value_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[Fomkit
         elif never_empty:
             wrong[column.name] = wrong[column.name] | data[column.name].isna().to_numpy()
         if wrong[column.name].any():
-            row = data.index[wrong[column.name]][0]
-            cell = data.at[row, column.name]
+            position = int(wrong[column.name].nonzero()[0][0])
+            cell = data[column.name].iloc[position]
             shown = repr(cell) if column.dtype == "text" else f"{float(str(cell)):g}"
-            yield FomkitError(where, f"row {row}: {column.name} is {shown}. Expected {_allowed(column)}.")
+            place = row_place(where, data.index, position)
+            yield FomkitError(place, f"{column.name} is {shown}. Expected {_allowed(column)}.")
 
 
 def check_table(data: pd.DataFrame, table: str, where: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fomkit.profiles import load_machine
-from fomkit.profiles.tables import format_table
+from fomkit.tables import format_table
 from fomkit.timings import read_timings
 
 WORKBOOKS = {"v100": "DeepBench_NV_V100.xlsx", "p100": "DeepBench_NV_P100.xlsx"}

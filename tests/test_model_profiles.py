@@ -11,8 +11,8 @@ import yaml
 
 from fomkit.costs import add_costs
 from fomkit.profiles import load_model
-from fomkit.profiles.tables import format_table
 from fomkit.resize import resize_ops
+from fomkit.tables import format_table
 from fomkit.workload import ModelProfile
 
 PARAMETERS = {

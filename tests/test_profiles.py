@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fomkit.errors import FomkitError, ManyFomkitError
 from fomkit.profiles import load_machine, load_model, load_suite, save_machine, save_model, write_whole
 from fomkit.profiles.strict_yaml import load_document
-from fomkit.profiles.tables import format_table, read_table
 from fomkit.schema import check_table
+from fomkit.tables import format_table, read_table
 
 HEAD = "schema: fomkit/machine/1\nname: x\n"
 

@@ -10,9 +10,9 @@ import pytest
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Device, Fact, Machine, Overhead
-from fomkit.profiles.tables import empty_table
 from fomkit.rollup import check_covered, coverage, roll_up_run, roll_up_step
 from fomkit.rollup.training import steps_per_epoch
+from fomkit.tables import empty_table
 from fomkit.workload import Data, ModelProfile, Run
 
 NONE = empty_table("TIMINGS")

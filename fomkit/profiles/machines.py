@@ -12,8 +12,8 @@ from fomkit.profiles.locate import locate
 from fomkit.profiles.machine_record import DeviceRecord, MachineRecord, OverheadRecord
 from fomkit.profiles.records import check_record, check_schema
 from fomkit.profiles.strict_yaml import Document, load_document
-from fomkit.profiles.tables import empty_table, read_table
 from fomkit.schema import check_table
+from fomkit.tables import empty_table, read_numbered_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +75,7 @@ def _read_timings(document: Document, names: list[str]) -> pd.DataFrame:
             where = document.where(("timings", index))
             raise FomkitError(where, f"timings {name!r} must lie in the folder of this file. Give its name only.")
         path = document.path.parent / name
-        table = read_table(path, "TIMINGS")
+        table = read_numbered_table(path, "TIMINGS")
         check_table(table, "TIMINGS", str(path))
         tables.append(table)
     return pd.concat(tables, ignore_index=True) if tables else empty_table("TIMINGS")

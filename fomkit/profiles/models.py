@@ -12,8 +12,8 @@ from fomkit.errors import FomkitError
 from fomkit.profiles.locate import folders, locate
 from fomkit.profiles.records import Record, check_record, check_schema
 from fomkit.profiles.strict_yaml import load_document, read_text
-from fomkit.profiles.tables import empty_table, read_table, write_table
-from fomkit.profiles.write import write_whole
+from fomkit.profiles.write import write_table, write_whole
+from fomkit.tables import empty_table, read_table
 from fomkit.workload import Data, ModelProfile, Run, Unit
 
 if TYPE_CHECKING:
@@ -77,10 +77,7 @@ def _table(path: Path, name: str | None, extra: tuple[str, ...]) -> pd.DataFrame
         raise FomkitError(
             str(path), f"the table {name!r} must lie in the folder of this file. Give its name only."
         )
-    table = read_table(path.parent / name, "OPS", extra)
-    if table.empty:
-        raise FomkitError(str(path.parent / name), "has a header and no rows. A step has at least one op.")
-    return table
+    return read_table(path.parent / name, "OPS", extra)
 
 
 def load_model(name: str | Path) -> ModelProfile:

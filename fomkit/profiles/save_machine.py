@@ -10,8 +10,7 @@ import yaml
 
 from fomkit.hardware import Fact, Machine, Overhead, Peak
 from fomkit.profiles.machines import SCHEMA
-from fomkit.profiles.tables import write_table
-from fomkit.profiles.write import write_whole
+from fomkit.profiles.write import write_table, write_whole
 from fomkit.quantities import exact_quantity
 
 

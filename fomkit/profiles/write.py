@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fomkit.errors import FomkitError
+from fomkit.tables import format_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def write_whole(path: Path, content: str) -> None:
@@ -30,6 +35,11 @@ def write_whole(path: Path, content: str) -> None:
         raise FomkitError(str(path), f"cannot be written ({error.strerror}). Choose another name.") from error
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def write_table(data: pd.DataFrame, path: Path, table: str, extra: tuple[str, ...] = ()) -> None:
+    """Write a table to a CSV file, whole or not at all."""
+    write_whole(path, format_table(data, table, extra))
 
 
 def _umask() -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fomkit.errors import FomkitError
 from fomkit.resize.expressions import evaluate, names_in
-from fomkit.schema import DIMENSIONS
+from fomkit.schema import DIMENSIONS, HUGE, row_place
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +23,15 @@ def sizes_used(ops: pd.DataFrame) -> set[str]:
             for text in {cell for cell in ops[column] if isinstance(cell, str)}:
                 names |= names_in(text)
     return names
+
+
+def _size(text: str, sizes: Mapping[str, int], place: str) -> float:
+    value = evaluate(text, sizes, place)
+    if not 0 <= value <= HUGE:
+        # Compared as an integer: one of hundreds of digits is no float.
+        shown = str(value) if abs(value) <= HUGE else f"a number of {len(str(abs(value)))} digits"
+        raise FomkitError(place, f"{text!r} gives {shown}. Expected 0 to {HUGE:g}.")
+    return float(value)
 
 
 def resize_ops(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.DataFrame:
@@ -45,7 +54,7 @@ def resize_ops(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.Da
     Raises
     ------
     FomkitError
-        When an expression cannot be worked out or gives a negative size.
+        When an expression cannot be worked out or gives a size below 0 or too large.
     """
     import pandas as pd
 
@@ -54,11 +63,10 @@ def resize_ops(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.Da
         if column not in ops.columns or ops[column].dtype.kind == "f":
             continue
         values = {}
-        for row, text in ops[column][ops[column].map(lambda cell: isinstance(cell, str))].items():
-            if text not in values:
-                values[text] = float(evaluate(text, sizes, f"{where}: row {row}, {column}"))
-                if values[text] < 0:
-                    raise FomkitError(f"{where}: row {row}, {column}", f"{text!r} gives {values[text]:g}.")
+        for position, text in enumerate(ops[column]):
+            if isinstance(text, str) and text not in values:
+                place = f"{row_place(where, ops.index, position)}, {column}"
+                values[text] = _size(text, sizes, place)
         columns[column] = pd.to_numeric(ops[column].map(lambda cell, known=values: known.get(cell, cell))).astype(
             float
         )

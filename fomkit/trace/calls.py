@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from fomkit.dtypes import usual_engine
+
 Dimensions = dict[str, int | float | str]
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 INPUT_GRADIENT, WEIGHT_GRADIENT = "backward_input", "backward_weight"
 """Names of the passes; the two gradients are told apart where that is certain."""
-
-MATRIX_DTYPES = ("fp16", "bf16", "fp8", "int8")
-MATRIX_KINDS = ("gemm", "conv", "attention", "rnn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +138,8 @@ class TracedOp:
 
     @property
     def engine(self) -> str:
-        """The arithmetic unit that the framework uses by default.
-
-        Half-width formats go to the matrix units; fp32 does not, because TF32 products must be asked for.
-        """
-        on_matrix = self.kind in MATRIX_KINDS and self.dtype in MATRIX_DTYPES
-        return "matrix" if on_matrix else "vector"
+        """The arithmetic unit that the framework uses by default."""
+        return usual_engine(self.kind, self.dtype)
 
     @property
     def identity(self) -> tuple[str, ...]:
