@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from fomkit.hardware import Machine, Scope
+from fomkit.precision import Precision
 from fomkit.profiles import load_machine, load_model
 from fomkit.spans import DEFAULT_LEVEL
 from fomkit.study import Estimate, Options
@@ -66,6 +68,8 @@ def estimate(
     machine: str | Path | Machine,
     *,
     batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    precision: Precision | None = None,
     interval: float = DEFAULT_LEVEL,
     scope: Scope | None = None,
     allow_uncovered: bool = False,
@@ -77,6 +81,10 @@ def estimate(
     model, machine : name, path or profile
     batch : int, optional
         Samples in one step; default: the profile's.
+    sizes : mapping, optional
+        Other named sizes of the profile, for example ``{"seq": 512}``.
+    precision : str, optional
+        fp32, tf32, mixed, bf16 or fp8; default: what the framework would do on the machine.
     interval : float
         Level of all intervals.
     scope : str, optional
@@ -97,5 +105,12 @@ def estimate(
     """
     profile = model if isinstance(model, ModelProfile) else load_model(model)
     target = machine if isinstance(machine, Machine) else load_machine(machine)
-    options = Options(batch=batch, interval=interval, scope=scope, allow_uncovered=allow_uncovered)
+    options = Options(
+        batch=batch,
+        interval=interval,
+        scope=scope,
+        allow_uncovered=allow_uncovered,
+        sizes=sizes or {},
+        precision=precision,
+    )
     return _estimate(profile, target, options)

@@ -74,6 +74,8 @@ class ModelProfile:
     parts : DataFrame
         Decomposition of rnn and attention rows into gemm and pointwise rows; its column ``of`` is the position
         in ``ops`` of the row it decomposes, its ``count`` is per execution of that row. Empty where none.
+    layers : DataFrame or None
+        A LAYERS table of one forward pass; None where nobody recorded the layers.
     unsupported : tuple of str
         Ops that the tracer saw and has no rule for, with their counts; they are missing from ``ops``.
     """
@@ -92,6 +94,7 @@ class ModelProfile:
     optimizer: Mapping[str, str] = field(default_factory=dict)
     unsupported: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    layers: pd.DataFrame | None = None
 
     @property
     def batch(self) -> int | None:
@@ -111,6 +114,10 @@ class SuiteLine:
         Model profile to estimate; its own unit of work counts.
     batch : int or None
         Samples in one step of ``model``; None keeps the profile's.
+    sizes : mapping
+        Other named sizes of ``model``; those that are absent keep the profile's.
+    precision : str or None
+        Number formats of the step; None is what the framework would do on the machine.
     """
 
     name: str
@@ -121,6 +128,8 @@ class SuiteLine:
     given_s: Mapping[str, float] = field(default_factory=dict)
     model: str | None = None
     batch: int | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    precision: Literal["fp32", "tf32", "mixed", "bf16", "fp8"] | None = None
 
 
 @dataclass(frozen=True)

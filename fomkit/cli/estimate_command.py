@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from fomkit.cli.sizes import parse_sizes
 from fomkit.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -26,6 +27,14 @@ Scopes = Annotated[
 Uncovered = Annotated[
     bool, typer.Option("--allow-uncovered", help="Leave work without a time out; times are then lower bounds.")
 ]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=NUMBER", help="Another named size of the profile, for example seq=512."),
+]
+Precisions = Annotated[
+    Literal["fp32", "tf32", "mixed", "bf16", "fp8"] | None,
+    typer.Option(help="Number formats of the step; default: what the framework would do on the machine."),
+]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write .json or .csv as well; replaces the file.")
 ]
@@ -36,6 +45,8 @@ def estimate(
     target: Targets = None,
     baseline: Annotated[str | None, typer.Option(help="Machine to compare with; gives ratios and a FOM.")] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Samples in one step; default: the profile's.")] = None,
+    sizes: Sizes = None,
+    precision: Precisions = None,
     scope: Scopes = None,
     interval: Annotated[float, typer.Option(min=0.01, max=0.999, help="Level of the intervals.")] = 0.8,
     last_batch: Annotated[
@@ -56,6 +67,8 @@ def estimate(
 
       fomkit estimate resnet50 gpt2 --target v100 --baseline p100
 
+      fomkit estimate gpt2 --target v100 --batch 8 --set seq=512 --precision mixed
+
       fomkit estimate p1b3-lecture --target x86-lecture --explain
     """
     from fomkit.profiles import load_machine, load_model, model_names
@@ -69,7 +82,7 @@ def estimate(
         [load_model(name) for name in models or model_names()],
         [load_machine(name) for name in target],
         load_machine(baseline) if baseline else None,
-        Options(batch, interval, scope, last_batch, allow_uncovered),
+        Options(batch, interval, scope, last_batch, allow_uncovered, parse_sizes(sizes or []), precision),
         skip_failures=not models,
     )
     _show(result, output, as_json)

@@ -28,6 +28,8 @@ class LineRecord(Record):
     given: dict[str, Time] = {}
     model: str | None = None
     batch: int | None = Field(default=None, ge=1)
+    sizes: dict[str, int] = {}
+    precision: Literal["fp32", "tf32", "mixed", "bf16", "fp8"] | None = None
 
 
 class SuiteRecord(Record):
@@ -69,7 +71,18 @@ def load_suite(name: str | Path) -> Suite:
             if seconds == 0:
                 raise FomkitError(where, f"line {line.name!r} gives {machine} no time at all. Give more than 0.")
     lines = tuple(
-        SuiteLine(one.name, one.required, one.class_, one.basis, one.party, one.given, one.model, one.batch)
+        SuiteLine(
+            name=one.name,
+            required=one.required,
+            category=one.class_,
+            basis=one.basis,
+            party=one.party,
+            given_s=one.given,
+            model=one.model,
+            batch=one.batch,
+            sizes=one.sizes,
+            precision=one.precision,
+        )
         for one in record.lines
     )
     return Suite(

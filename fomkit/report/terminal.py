@@ -136,13 +136,26 @@ def format_merit(merit: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _precision_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say what each precision in the table means and on which machines, once for all models that share it."""
+    machines: dict[tuple[str, str], dict[str, None]] = {}
+    for one in models:
+        machines.setdefault((one["precision"], one["precision_means"]), {})[one["target"]] = None
+    all_machines = {one["target"] for one in models}
+    lines = []
+    for (name, means), targets in machines.items():
+        where = "" if targets.keys() == all_machines else f" on {', '.join(targets)}"
+        lines.append(f"precision {name}{where}: {means}")
+    return lines
+
+
 def format_estimates(content: Mapping[str, Any]) -> str:
     """Write a study as an aligned table, coverage first, with what it leaves out said below."""
     stream = io.StringIO()
     console = _console(stream)
     with_ratio = any("ratio" in one for one in content["models"])
     headers = [
-        ("model", ""), ("machine", ""), ("batch", "right"), ("dtype", ""), ("step", "right"), ("interval", ""),
+        ("model", ""), ("machine", ""), ("batch", "right"), ("precision", ""), ("step", "right"), ("interval", ""),
         ("run", "right"), ("units/day", "right"), ("interval", ""), *([("ratio", "")] if with_ratio else []),
         ("bound", ""), ("coverage", ""),
     ]  # fmt: skip
@@ -158,6 +171,8 @@ def format_estimates(content: Mapping[str, Any]) -> str:
         f"{one['model']} on {one['target']}: {said}" for one in content["models"] for said in one["deviations"]
     ]
     bound = f"units/day are upper bounds, nobody stated: {', '.join(excluded)}" if excluded else "nothing excluded"
+    for line in _precision_lines(content["models"]):
+        console.print(line, soft_wrap=True)
     console.print(f"scope: one {content['scope']}; {bound}", soft_wrap=True)
     console.print(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}", soft_wrap=True)
     for note in notes:

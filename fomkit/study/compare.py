@@ -9,7 +9,8 @@ from fomkit.errors import FomkitError, ManyFomkitError
 from fomkit.fom import FigureOfMerit, Rates, figure_of_merit
 from fomkit.hardware import Machine
 from fomkit.spans import Span
-from fomkit.study.estimate import Estimate, Options, choose_scope, estimate
+from fomkit.study.estimate import Estimate, estimate
+from fomkit.study.options import Options, choose_scope
 from fomkit.workload import ModelProfile
 
 

@@ -59,6 +59,7 @@ def estimate_content(one: Estimate, reference: Estimate | None = None) -> dict[s
         "batch": one.sizes.get("batch"),
         "sizes": dict(one.sizes),
         "precision": one.precision,
+        "precision_means": one.formats.said,
         "scope": one.scope,
         "runs_at_once": one.runs_at_once,
         "unit": one.model.unit.name,

@@ -4,49 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fomkit.costs import add_costs, split_recurrent
 from fomkit.errors import FomkitError
 from fomkit.fom import unit_per_day
 from fomkit.hardware import Machine, Scope
+from fomkit.precision import Formats, choose_formats, restate_ops
 from fomkit.predict import add_times
-from fomkit.resize import resize_ops, sizes_used
+from fomkit.resize import resize_ops
 from fomkit.rollup import UNPRICED, RunTime, StepTime, check_covered, coverage, roll_up_run, roll_up_step
 from fomkit.schema import check_table
-from fomkit.spans import DEFAULT_LEVEL, Span
+from fomkit.spans import Span
 from fomkit.study.fits import with_fits
+from fomkit.study.options import Options, choose_scope, choose_sizes
 from fomkit.workload import ModelProfile
 
 if TYPE_CHECKING:
     import pandas as pd
-
-LastBatch = Literal["drop", "keep"]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the user chose for a study, besides the model and the machine.
-
-    Attributes
-    ----------
-    batch : int or None
-        Samples in one step; None keeps the profile's.
-    interval : float
-        Level of all intervals.
-    scope : str or None
-        device, node or system; None takes the narrowest that all machines state.
-    last_batch : str or None
-        drop or keep the partial last batch; None keeps the profile's choice.
-    allow_uncovered : bool
-        Leave work without a time out instead of refusing; times are then lower bounds.
-    """
-
-    batch: int | None = None
-    interval: float = DEFAULT_LEVEL
-    scope: Scope | None = None
-    last_batch: LastBatch | None = None
-    allow_uncovered: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,6 +53,7 @@ class Estimate:
     unit_per_day: Span | None
     coverage: Mapping[str, float]
     deviations: tuple[str, ...]
+    formats: Formats
 
     @property
     def step(self) -> Span:
@@ -92,7 +68,9 @@ class Estimate:
 
     @property
     def precision(self) -> str:
-        """Number format of most of the arithmetic."""
+        """The precision that was asked for, else the number format of most of the arithmetic."""
+        if self.formats.name:
+            return self.formats.name
         flop = (self.ops["flop"] * self.ops["count"]).groupby(self.ops["dtype"]).sum()
         return str(flop.idxmax()) if len(flop) and flop.max() > 0 else str(self.ops["dtype"].iloc[0])
 
@@ -114,46 +92,6 @@ class Estimate:
         return estimates_html(self._content())
 
 
-def choose_sizes(model: ModelProfile, batch: int | None) -> dict[str, int]:
-    """Give the named sizes of a study, refusing a batch that the profile cannot be resized to.
-
-    Raises
-    ------
-    FomkitError
-        When the op table was traced at a fixed batch other than the one asked for.
-    """
-    sizes = dict(model.sizes)
-    if batch is None or batch == sizes.get("batch"):
-        return sizes
-    if batch < 1:
-        raise FomkitError(model.name, f"--batch {batch} makes no step. Give 1 or more.")
-    if "batch" not in sizes_used(model.ops):
-        raise FomkitError(
-            model.name,
-            f"its op table is fixed at batch {sizes.get('batch', 'unknown')}, so {batch} needs a new trace. "
-            f"Run 'fomkit profile FILE.py --batch {batch}'.",
-        )
-    return {**sizes, "batch": batch}
-
-
-def choose_scope(machines: list[Machine], wanted: Scope | None) -> Scope:
-    """Take the narrowest scope that all machines state, or check the one wanted.
-
-    Raises
-    ------
-    FomkitError
-        When a machine does not state the scope.
-    """
-    for machine in machines:
-        if wanted is not None and wanted not in machine.scopes:
-            needed = "node.devices" if machine.node_devices is None else "system.nodes"
-            raise FomkitError(
-                machine.name,
-                f"its profile does not state the scope {wanted!r}. Add {needed}, or choose another scope.",
-            )
-    return wanted or machines[0].scopes[0]
-
-
 def _runs_at_once(model: ModelProfile, machine: Machine, scope: Scope) -> int:
     devices, needed = machine.devices(scope), model.run.devices_per_run
     if needed > devices:
@@ -164,18 +102,20 @@ def _runs_at_once(model: ModelProfile, machine: Machine, scope: Scope) -> int:
     return devices // needed
 
 
-def _costed(table: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.DataFrame:
-    """Resize and cost a table; the column ``of`` of a decomposition passes through."""
+def _costed(table: pd.DataFrame, sizes: Mapping[str, int], formats: Formats, where: str) -> pd.DataFrame:
+    """Resize, restate and cost a table; the column ``of`` of a decomposition passes through."""
     numeric = resize_ops(table, sizes, where)
     if "of" not in numeric.columns:
         check_table(numeric, "OPS", where)
-        return add_costs(numeric)
-    return _costed(numeric.drop(columns="of"), sizes, where).assign(of=numeric["of"])
+        return add_costs(restate_ops(numeric, formats))
+    return _costed(numeric.drop(columns="of"), sizes, formats, where).assign(of=numeric["of"])
 
 
-def _timed(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], interval: float) -> pd.DataFrame:
-    ops = _costed(model.ops, sizes, model.name)
-    parts = _costed(model.parts, sizes, f"{model.name}, parts") if len(model.parts) else None
+def _timed(
+    model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats, interval: float
+) -> pd.DataFrame:
+    ops = _costed(model.ops, sizes, formats, model.name)
+    parts = _costed(model.parts, sizes, formats, f"{model.name}, parts") if len(model.parts) else None
     return add_times(ops, machine, interval=interval, parts=parts, calls=split_recurrent(ops))
 
 
@@ -202,9 +142,10 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     FomkitError
         When work has no time, the batch cannot be had, or the scope is not stated.
     """
-    sizes = choose_sizes(model, options.batch)
+    sizes = choose_sizes(model, options.wanted_sizes)
+    formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine)
     scope = choose_scope([machine], options.scope)
-    ops = _timed(model, with_fits(machine), sizes, options.interval)
+    ops = _timed(model, with_fits(machine), sizes, formats, options.interval)
     if not options.allow_uncovered:
         check_covered(ops, model.unsupported, f"{model.name} on {machine.name}")
     step = roll_up_step(ops, machine, options.interval)
@@ -225,4 +166,5 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
         unit_per_day=run.run_s and unit_per_day(run.run_s.scaled(model.unit.runs), at_once * up_share),
         coverage=shares,
         deviations=_deviations(model, machine, run, options, shares),
+        formats=formats,
     )

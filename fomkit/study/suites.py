@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fomkit.errors import FomkitError
 from fomkit.fom import FigureOfMerit, Rates, figure_of_merit, unit_per_day
 from fomkit.hardware import Machine
 from fomkit.spans import Span
-from fomkit.study.estimate import Estimate, Options, choose_scope, estimate
+from fomkit.study.estimate import Estimate, estimate
+from fomkit.study.options import Options, choose_scope
 from fomkit.workload import ModelProfile, Suite, SuiteLine
 
 
@@ -82,8 +83,8 @@ def run_suite(
             if line.model is None:
                 units[line.name] = _given_rate(line, machine, suite)
                 continue
-            chosen = Options(
-                line.batch, options.interval, suite.scope, options.last_batch, options.allow_uncovered
+            chosen = replace(
+                options, batch=line.batch, scope=suite.scope, sizes=line.sizes, precision=line.precision
             )
             one = estimate(load(line.model), machine, chosen)
             if one.unit_per_day is None:

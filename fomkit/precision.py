@@ -1,0 +1,201 @@
+"""Another precision: the ops of a step restated in the number formats that a framework would give them there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, get_args
+
+from fomkit.dtypes import ITEM_BYTE
+from fomkit.errors import FomkitError, nearest_names
+from fomkit.hardware import Machine
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Precision = Literal["fp32", "tf32", "mixed", "bf16", "fp8"]
+PRECISIONS: tuple[str, ...] = get_args(Precision)
+
+FLOATS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+"""Formats that are restated; fp64 and integers were chosen on purpose and stay."""
+
+MATRIX_KINDS = ("gemm", "conv", "rnn", "attention")
+STREAM_KINDS = ("pointwise", "norm", "pool", "copy")
+"""Kinds whose tensors take the format of the activations."""
+
+KEPT_KINDS = ("softmax", "reduction", "embedding", "optimizer")
+"""Kinds that stay in fp32 at every precision, as everything of the update does."""
+
+
+@dataclass(frozen=True)
+class Formats:
+    """Which op takes which number format.
+
+    Attributes
+    ----------
+    name : str
+        The precision in a word.
+    matrix : mapping
+        dtype and engine by kind, for ops of forward and backward; kinds that are absent stay as traced.
+    stream : str
+        Number format of the activations between them; "" leaves them as traced.
+    casts_weights : bool
+        The optimizer keeps fp32 weights, of which every step casts a copy, and of whose gradients it casts back.
+    scales_loss : bool
+        The gradients are divided by the scale of the loss before the update.
+    said : str
+        What is done, for people.
+    """
+
+    name: str
+    matrix: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    stream: str = ""
+    casts_weights: bool = False
+    scales_loss: bool = False
+    said: str = "number formats as traced"
+
+
+_LOW = "activations in {} too; softmax, reductions and embeddings stay in fp32, the update keeps fp32 weights"
+FORMATS: Mapping[str, Formats] = {
+    "fp32": Formats("fp32", dict.fromkeys(MATRIX_KINDS, ("fp32", "vector")), "fp32", said="every op in fp32"),
+    "tf32": Formats(
+        "tf32", dict.fromkeys(MATRIX_KINDS, ("tf32", "matrix")), "fp32", said="products in tf32, the rest in fp32"
+    ),
+    "mixed": Formats(
+        "mixed", dict.fromkeys(MATRIX_KINDS, ("fp16", "matrix")), "fp16", casts_weights=True, scales_loss=True,
+        said=f"products in fp16 with fp32 sums, {_LOW.format('fp16')}",
+    ),
+    "bf16": Formats(
+        "bf16", dict.fromkeys(MATRIX_KINDS, ("bf16", "matrix")), "bf16", casts_weights=True,
+        said=f"products in bf16, {_LOW.format('bf16')}",
+    ),
+    "fp8": Formats(
+        "fp8", {**dict.fromkeys(MATRIX_KINDS, ("bf16", "matrix")), "gemm": ("fp8", "matrix")}, "bf16",
+        casts_weights=True, said=f"matrix products in fp8, other products in bf16, {_LOW.format('bf16')}",
+    ),
+}  # fmt: skip
+
+TF32_BY_DEFAULT: Mapping[str, tuple[str, ...]] = {
+    "torch": ("conv", "rnn"),
+    "tensorflow": MATRIX_KINDS,
+    "keras": MATRIX_KINDS,
+}
+"""Kinds that a framework runs in tf32 unasked where the device has it.
+
+Sources: PyTorch, "CUDA semantics", TensorFloat-32 (cuDNN allows it, matrix products do not since 1.12);
+TensorFlow, ``tf.config.experimental.enable_tensor_float_32_execution`` (on by default).
+"""
+
+
+def _known(machine: Machine) -> set[str]:
+    return {peak.dtype for peak in machine.device.peaks} | set(machine.timings["dtype"].astype("str"))
+
+
+def _default(framework: str, machine: Machine) -> Formats:
+    if framework not in TF32_BY_DEFAULT:
+        return Formats("", said="number formats as traced")
+    kinds = TF32_BY_DEFAULT[framework]
+    if "tf32" not in _known(machine):
+        return Formats("", said=f"number formats as traced, {framework}'s default there")
+    said = f"{framework}'s default there: fp32 {', '.join(kinds)} in tf32, all else as traced"
+    return Formats("", dict.fromkeys(kinds, ("tf32", "matrix")), said=said)
+
+
+def choose_formats(precision: str | None, framework: str, machine: Machine) -> Formats:
+    """Choose the number formats of a step.
+
+    Parameters
+    ----------
+    precision : str or None
+        One of `PRECISIONS`; None for what the framework would do on this machine.
+    framework : str
+        The one that traced the model.
+    machine : Machine
+
+    Raises
+    ------
+    FomkitError
+        When the precision is not one, or the machine is not known to have its arithmetic.
+    """
+    if precision is None:
+        return _default(framework, machine)
+    if precision not in FORMATS:
+        raise FomkitError("precision", f"{precision!r} is not one. {nearest_names(precision, FORMATS)}")
+    formats, known = FORMATS[precision], _known(machine)
+    lacking = sorted({dtype for dtype, _ in formats.matrix.values()} - known)
+    if lacking:
+        has = f"It has {', '.join(sorted(known))}." if known else "It states no peaks and no timings."
+        raise FomkitError(
+            machine.name, f"no arithmetic in {', '.join(lacking)} is known of it, which {precision} needs. {has}"
+        )
+    return formats
+
+
+def _in_formats(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
+    """Give every row its number format and engine, and the bytes that follow from it."""
+    kinds, dtype, engine = ops["kind"], ops["dtype"], ops["engine"]
+    trained = ops["pass_name"].ne("update")
+    allowed = dtype.isin(FLOATS if formats.stream else ("fp32",))
+    if formats.stream:
+        dtype = dtype.mask(allowed & kinds.isin((*MATRIX_KINDS, *STREAM_KINDS, *KEPT_KINDS)), "fp32")
+        dtype = dtype.mask(allowed & trained & kinds.isin(STREAM_KINDS), formats.stream)
+    for kind, (its_dtype, its_engine) in formats.matrix.items():
+        rows = allowed & trained & kinds.eq(kind)
+        dtype, engine = dtype.mask(rows, its_dtype), engine.mask(rows, its_engine)
+    factor = dtype.map(ITEM_BYTE).astype(float) / ops["dtype"].map(ITEM_BYTE).astype(float)
+    moved = {name: ops[name] * factor for name in ("read_byte", "write_byte") if name in ops.columns}
+    return ops.assign(dtype=dtype, engine=engine, **moved)
+
+
+def _casts(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
+    """Make the rows that cast weights down and gradients back, and divide the gradients by the loss's scale."""
+    import pandas as pd
+
+    low, high = ITEM_BYTE[formats.stream], ITEM_BYTE["fp32"]
+    made = []
+    for updated in ops[(ops["kind"] == "optimizer") & (ops["dtype"] == "fp32")].to_dict("records"):
+        shared = {"engine": "vector", "module": updated.get("module", "")}
+        each = {**shared, "kind": "copy", "dtype": formats.stream, "count": updated["count"] * updated["tensors"]}
+        numel = updated["numel"] / updated["tensors"]
+        sizes = {"numel": numel, "read_byte": high * numel, "write_byte": low * numel}
+        made.append({**each, **sizes, "op": "weight cast", "pass_name": "forward"})
+        sizes = {"numel": numel, "read_byte": low * numel, "write_byte": high * numel}
+        made.append({**each, **sizes, "op": "gradient cast", "pass_name": "backward"})
+        if formats.scales_loss:
+            moved = high * updated["numel"]
+            sizes = {"numel": updated["numel"], "read_byte": moved, "write_byte": moved}
+            made.append({**shared, **sizes, "op": "gradient unscale", "kind": "pointwise",
+                         "dtype": "fp32", "pass_name": "update", "count": updated["count"]})  # fmt: skip
+    return pd.DataFrame(made)
+
+
+def restate_ops(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
+    """Restate a step in other number formats.
+
+    Parameters
+    ----------
+    ops : DataFrame
+        An OPS table whose dimensions are numbers.
+    formats : Formats
+
+    Returns
+    -------
+    DataFrame
+        The same rows with other dtype, engine and bytes; where the optimizer keeps fp32 weights, the rows of the
+        casts follow.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> op = {"op": "relu", "kind": "pointwise", "dtype": "fp32", "engine": "vector", "pass_name": "forward"}
+    >>> ops = pd.DataFrame([{**op, "count": 1.0, "numel": 10.0, "read_byte": 40.0, "write_byte": 40.0}])
+    >>> restate_ops(ops, FORMATS["mixed"])[["dtype", "read_byte"]].values.tolist()
+    [['fp16', 20.0]]
+    """
+    import pandas as pd
+
+    restated = _in_formats(ops, formats)
+    casts = _casts(restated, formats) if formats.casts_weights else restated.iloc[:0]
+    if not len(casts):
+        return restated
+    return pd.concat([restated, casts.reindex(columns=ops.columns)], ignore_index=True)

@@ -1,0 +1,57 @@
+"""Named sizes of a study: any batch or sequence without a new trace, and clear refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import fomkit
+from fomkit.cli.sizes import parse_sizes
+from fomkit.errors import FomkitError
+from fomkit.study.options import Options, choose_sizes
+
+
+def test_the_batch_may_be_given_either_way() -> None:
+    model = fomkit.model("resnet50")
+    one = fomkit.estimate(model, "v100", batch=8)
+    other = fomkit.estimate(model, "v100", sizes={"batch": 8})
+    assert one.step == other.step
+    assert one.sizes == {"batch": 8}
+
+
+def test_two_batches_are_a_mistake() -> None:
+    with pytest.raises(FomkitError, match="is given as 8 and as 16"):
+        _ = Options(batch=8, sizes={"batch": 16}).wanted_sizes
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"sequence": 4}, "--set sequence=4: 'sequence' is not a size of it"),
+        ({"batch": 0}, "--batch 0 makes no step"),
+        ({"fixed": 9}, "its op table is fixed at fixed 7, so 9 needs a new trace.*the default fixed=9"),
+    ],
+)
+def test_sizes_that_cannot_be_had_are_refused(wanted, words) -> None:
+    model = replace(fomkit.model("resnet50"), sizes={"batch": 32, "fixed": 7})
+    with pytest.raises(FomkitError, match=words):
+        choose_sizes(model, wanted)
+
+
+def test_a_fixed_size_may_be_named_at_its_own_value() -> None:
+    model = replace(fomkit.model("resnet50"), sizes={"batch": 32, "fixed": 7})
+    assert choose_sizes(model, {"fixed": 7}) == {"batch": 32, "fixed": 7}
+
+
+@pytest.mark.parametrize(
+    "setting", ["seq", "seq=", "seq=-1", "seq=1.5", "=3", "s q=3", "seq=1e3", "seq=" + "9" * 30]
+)
+def test_a_setting_is_a_name_and_a_whole_number(setting) -> None:
+    with pytest.raises(FomkitError, match="is not a name and a whole number"):
+        parse_sizes([setting])
+
+
+def test_a_name_is_set_once() -> None:
+    with pytest.raises(FomkitError, match="seq is set a second time"):
+        parse_sizes(["seq=1", "seq=2"])
