@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["FomkitError", "Workload", "__version__", "estimate", "machine", "model", "profile"]
+__all__ = ["FomkitError", "Workload", "__version__", "estimate", "machine", "model", "predict_ops", "profile"]
 
 if TYPE_CHECKING:
-    from fomkit.api import estimate, machine, model, profile
+    from fomkit.api import estimate, machine, model, predict_ops, profile
     from fomkit.errors import FomkitError
     from fomkit.workload import Workload
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fomkit.hardware import Machine, Scope
 from fomkit.precision import Precision
 from fomkit.profiles import load_machine, load_model
 from fomkit.spans import DEFAULT_LEVEL
-from fomkit.study import Estimate, Options
+from fomkit.study import Estimate, Options, Prediction
 from fomkit.study import estimate as _estimate
+from fomkit.study import predict_ops as _predict_ops
+from fomkit.study.asked import as_name, check_frame, check_options
 from fomkit.workload import ModelProfile, Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def machine(name: str | Path) -> Machine:
@@ -103,8 +108,9 @@ def estimate(
     >>> round(one.step.value * 1e3, 4), one.run_time.steps_per_epoch, round(one.unit_per_day.value, 5)
     (287.2917, 8001, 1.87939)
     """
-    profile = model if isinstance(model, ModelProfile) else load_model(model)
-    target = machine if isinstance(machine, Machine) else load_machine(machine)
+    check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
+    profile = model if isinstance(model, ModelProfile) else load_model(as_name(model, "model"))
+    target = machine if isinstance(machine, Machine) else load_machine(as_name(machine, "machine"))
     options = Options(
         batch=batch,
         interval=interval,
@@ -114,3 +120,52 @@ def estimate(
         precision=precision,
     )
     return _estimate(profile, target, options)
+
+
+def predict_ops(
+    table: str | Path | pd.DataFrame,
+    machine: str | Path | Machine,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    interval: float = DEFAULT_LEVEL,
+) -> Prediction:
+    """Predict each op of a table of anybody's ops.
+
+    Parameters
+    ----------
+    table : path or DataFrame
+        With the columns ``kind``, ``dtype`` and the dimensions of the kinds (docs/profiles.md).
+    machine : name, path or profile
+    sizes : mapping, optional
+        The named sizes that dimensions use, for example ``{"batch": 64}``.
+    interval : float
+        Level of all intervals.
+
+    Returns
+    -------
+    Prediction
+        Its ``ops`` are the table with flop, byte, launches, time_s, low_s, high_s [s], time_source, bound and
+        evidence; ``unpriced`` are the rows without a time, ``said`` what was filled in.
+
+    Raises
+    ------
+    FomkitError
+        When the machine is unknown, or a column, a dimension or a value is missing or cannot be.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> ops = pd.DataFrame({"kind": ["gemm"], "dtype": ["fp32"], "m": [1760], "n": [128], "k": [1760]})
+    >>> found = predict_ops(ops, "v100")
+    >>> float(found.ops["flop"].iloc[0]), found.ops["time_source"].tolist()
+    (793001984.0, ['interpolated'])
+    """
+    from fomkit.tables import read_numbered_table
+
+    check_options(sizes=sizes, interval=interval)
+    target = machine if isinstance(machine, Machine) else load_machine(as_name(machine, "machine"))
+    if isinstance(table, str | Path):
+        path, ops = str(table), read_numbered_table(Path(table), "TIMED", keep=())
+    else:
+        path, ops = "table", check_frame(table)
+    return _predict_ops(ops, target, sizes=sizes, interval=interval, where=path)

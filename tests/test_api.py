@@ -9,7 +9,7 @@ import fomkit
 
 def test_the_public_surface() -> None:
     assert sorted(fomkit.__all__) == [
-        "FomkitError", "Workload", "__version__", "estimate", "machine", "model", "profile",
+        "FomkitError", "Workload", "__version__", "estimate", "machine", "model", "predict_ops", "profile",
     ]  # fmt: skip
     for name in fomkit.__all__:
         assert getattr(fomkit, name) is not None

@@ -12,6 +12,7 @@ import typer
 from fomkit.cli.estimate_command import estimate
 from fomkit.cli.fom_command import fom
 from fomkit.cli.import_command import import_file
+from fomkit.cli.predict_command import predict
 from fomkit.cli.profile_command import profile
 from fomkit.errors import FomkitError
 
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command("estimate")(estimate)
 app.command("fom")(fom)
+app.command("predict")(predict)
 app.command("profile")(profile)
 app.command("import")(import_file)
 

@@ -1,7 +1,16 @@
 """From op times to passes, step, epoch and run: every term by its name, what is unknown said to be left out."""
 
 from fomkit.rollup.coverage import UNPRICED, check_covered, coverage
-from fomkit.rollup.step import StepTime, roll_up_step
+from fomkit.rollup.step import StepTime, device_time, roll_up_step
 from fomkit.rollup.training import RunTime, roll_up_run
 
-__all__ = ["UNPRICED", "RunTime", "StepTime", "check_covered", "coverage", "roll_up_run", "roll_up_step"]
+__all__ = [
+    "UNPRICED",
+    "RunTime",
+    "StepTime",
+    "check_covered",
+    "coverage",
+    "device_time",
+    "roll_up_run",
+    "roll_up_step",
+]

@@ -57,7 +57,16 @@ def _family_spans(timed: pd.DataFrame, level: float) -> list[Span]:
     return [Span(value, low, high, level) for value, low, high in rows if value > 0]
 
 
-def _device(timed: pd.DataFrame, level: float) -> Span:
+def device_time(timed: pd.DataFrame, level: float) -> Span:
+    """Add up ops that a device runs one after the other; rows without a time are left out.
+
+    Parameters
+    ----------
+    timed : DataFrame
+        A TIMED table.
+    level : float
+        The level of its intervals.
+    """
     return add_independent(_family_spans(timed[timed["time_s"].notna()], level))
 
 
@@ -88,7 +97,7 @@ def roll_up_step(timed: pd.DataFrame, machine: Machine, level: float) -> StepTim
     """
     words = timed["pass_name"].str.partition("_")[0]
     names = [name for name in PASSES if "_" not in name and (words == name).any()]
-    device_s = _device(timed, level)
+    device_s = device_time(timed, level)
     host = _host_launch(timed, machine, level)
     stated = overheads(machine, "step", device_s)
     input_s = stated.pop(INPUT, None)
@@ -97,7 +106,7 @@ def roll_up_step(timed: pd.DataFrame, machine: Machine, level: float) -> StepTim
     known = [(bound, span) for bound, span in together if span is not None]
     excluded = [name for name, span in (("host_launch", host), ("input", input_s)) if span is None]
     return StepTime(
-        passes={name: _device(timed[words == name], level) for name in names},
+        passes={name: device_time(timed[words == name], level) for name in names},
         device_s=device_s,
         host_launch_s=host,
         input_s=input_s,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fomkit.dtypes import usual_engine
+from fomkit.errors import FomkitError
 from fomkit.schema import column_names
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def fill_dimensions(data: pd.DataFrame) -> Filled:
     return filling.data, filling.said
 
 
-def fill_defaults(ops: pd.DataFrame) -> Filled:
+def fill_defaults(ops: pd.DataFrame, where: str = "fill_defaults") -> Filled:
     """Fill what an op table of somebody else leaves unsaid.
 
     An absent column or an empty cell means: ``op`` the kind, ``engine`` what the frameworks use by default for the
@@ -96,6 +97,8 @@ def fill_defaults(ops: pd.DataFrame) -> Filled:
     ----------
     ops : DataFrame
         With the columns ``kind`` and ``dtype``.
+    where : str
+        File or stage, for the error message.
 
     Returns
     -------
@@ -103,6 +106,11 @@ def fill_defaults(ops: pd.DataFrame) -> Filled:
         A table with these cells filled; new columns come last.
     said : tuple of str
         A line for each value that was taken.
+
+    Raises
+    ------
+    FomkitError
+        When ``kind`` or ``dtype`` is missing: nobody can guess them.
 
     Examples
     --------
@@ -115,6 +123,11 @@ def fill_defaults(ops: pd.DataFrame) -> Filled:
     """
     import pandas as pd
 
+    for name in ("kind", "dtype"):
+        if name not in ops.columns:
+            raise FomkitError(
+                where, f"the column {name!r} is missing, without which no row means anything. Add it."
+            )
     data, said = fill_dimensions(ops)
     filling = _Filling(data)
     everywhere = pd.Series(data=True, index=data.index)

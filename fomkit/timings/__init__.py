@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from fomkit.errors import FomkitError, nearest_names
 from fomkit.timings.as_machine import as_machine
 from fomkit.timings.deepbench import read_deepbench, recognise_deepbench
 from fomkit.timings.imported import ImportedTimings, SectionCount
+from fomkit.timings.timings_table import read_timings_table, recognise_timings_table
 
 __all__ = [
     "READERS",
@@ -17,6 +19,7 @@ __all__ = [
     "Reader",
     "SectionCount",
     "as_machine",
+    "choose_format",
     "read_deepbench",
     "read_timings",
 ]
@@ -33,7 +36,44 @@ class Reader:
 
 READERS: Mapping[str, Reader] = {
     "deepbench": Reader("DeepBench result workbook (.xlsx)", recognise_deepbench, read_deepbench),
+    "timings": Reader("table of timings (.csv: kind, time_s, …)", recognise_timings_table, read_timings_table),
 }
+
+
+class Format(Protocol):
+    """What tells one format from another."""
+
+    @property
+    def title(self) -> str:
+        """What it is, for people."""
+
+    @property
+    def recognise(self) -> Callable[[Path], bool]:
+        """Whether a file has it."""
+
+
+def choose_format(path: Path, file_format: str | None, formats: Mapping[str, Format]) -> str:
+    """Take the format that was named, else the only one that a file's content fits.
+
+    Raises
+    ------
+    FomkitError
+        When the one named is unknown, or no format or more than one fits, with the list of formats.
+    """
+    if file_format is not None:
+        if file_format not in formats:
+            raise FomkitError(
+                str(path), f"{file_format!r} is no known format. {nearest_names(file_format, formats)}"
+            )
+        return file_format
+    found = [name for name, one in formats.items() if one.recognise(path)]
+    if len(found) != 1:
+        what = f"fits more than one format: {', '.join(found)}" if found else "is of no known format"
+        listed = "; ".join(f"{name}: {one.title}" for name, one in formats.items())
+        raise FomkitError(
+            str(path), f"{what}. The formats are: {listed}. Name one with --format, or check the file."
+        )
+    return found[0]
 
 
 def read_timings(
@@ -52,15 +92,4 @@ def read_timings(
     FomkitError
         When no format or more than one fits, with the list of formats, or when the reader refuses the file.
     """
-    if file_format is not None:
-        if file_format not in readers:
-            raise FomkitError(
-                str(path), f"{file_format!r} is no known format. {nearest_names(file_format, readers)}"
-            )
-        return readers[file_format].read(path)
-    found = [name for name, reader in readers.items() if reader.recognise(path)]
-    if len(found) != 1:
-        what = f"fits more than one format: {', '.join(found)}" if found else "is of no known format"
-        listed = "; ".join(f"{name}: {reader.title}" for name, reader in readers.items())
-        raise FomkitError(str(path), f"{what}. The formats are: {listed}. Name one, or check the file.")
-    return readers[found[0]].read(path)
+    return readers[choose_format(path, file_format, readers)].read(path)

@@ -1,0 +1,80 @@
+"""``fomkit predict``: a table of anybody's ops gets a time, an interval and its evidence, row by row."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fomkit.cli.sizes import parse_sizes
+from fomkit.errors import FomkitError
+
+if TYPE_CHECKING:
+    from fomkit.study import Prediction
+
+STDOUT = Path("-")
+
+
+def predict(
+    source: Annotated[Path, typer.Argument(metavar="OPS.csv", help="The table, .csv or .csv.gz.")],
+    target: Annotated[str, typer.Option("--target", "-t", help="Machine profile by name or path.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The table to write (.csv); - is standard output.")
+    ] = STDOUT,
+    sizes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=N", help="A size that dimensions use.")
+    ] = None,
+    interval: Annotated[float, typer.Option(min=0.01, max=0.999, help="Level of the intervals.")] = 0.8,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="A column of yours whose name looks like one of fomkit's.")
+    ] = None,
+    allow_uncovered: Annotated[
+        bool, typer.Option("--allow-uncovered", help="Exit with 0 even where rows have no time.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists already.")] = False,
+) -> None:
+    """Predict every op of a table on a machine.
+
+    The table needs the columns kind, dtype and the dimensions of its kinds (docs/profiles.md). Where op, engine,
+    pass_name or count are missing, a default is taken and said. Your own columns are kept. The result has the same
+    rows in the same order, with flop, byte, launches, time_s, low_s, high_s, time_source, bound and evidence. A
+    row that nothing can price has no time and is listed; the exit code is then 1.
+
+    Examples:
+
+      fomkit predict ops.csv --target v100 -o timed.csv
+
+      fomkit predict model_profiles/resnet50.ops.csv --target p100 --set batch=64 --interval 0.9 > timed.csv
+    """
+    from fomkit.profiles import check_absent, load_machine, write_whole
+    from fomkit.report.prediction import format_prediction
+    from fomkit.study import predict_ops
+    from fomkit.tables import format_as_given, read_numbered_table
+
+    if output != STDOUT:
+        if output.suffix != ".csv":
+            raise FomkitError(str(output), "is to be a table. Write, for example, '-o timed.csv'.")
+        check_absent([output], force)
+    ops = read_numbered_table(source, "TIMED", keep=keep or ())
+    found = predict_ops(
+        ops, load_machine(target), sizes=parse_sizes(sizes or ()), interval=interval, where=str(source)
+    )
+    text = format_as_given(found.ops, "TIMED")
+    if output == STDOUT:
+        print(text, end="")
+    else:
+        write_whole(output, text)
+    summary = format_prediction(found.content(), source.name)
+    _say(found, source)
+    print(summary, end="", file=sys.stderr if output == STDOUT else sys.stdout)
+    if output != STDOUT:
+        print(f"Written: {output}")
+    if len(found.unpriced) and not allow_uncovered:
+        raise typer.Exit(1)
+
+
+def _say(found: Prediction, source: Path) -> None:
+    for line in found.said:
+        print(f"{source}: {line}", file=sys.stderr)
