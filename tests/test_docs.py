@@ -17,7 +17,7 @@ from fomkit.profiles import load_machine, load_model
 from fomkit.profiles.machine_record import MachineRecord
 from fomkit.profiles.models import ModelRecord
 from fomkit.quantities import UNITS, parse_quantity
-from fomkit.schema import DIMENSIONS, KIND_DIMENSIONS, OPS, OPTIONAL_DIMENSIONS, TIMINGS
+from fomkit.schema import DIMENSIONS, KIND_DIMENSIONS, LAYERS, OPS, OPTIONAL_DIMENSIONS, TIMINGS
 
 TEXT = (Path(__file__).resolve().parent.parent / "docs" / "profiles.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', TEXT, re.MULTILINE | re.DOTALL))
@@ -79,7 +79,9 @@ def test_walk_sees_the_fields_with_units() -> None:
     assert len(found) >= 16
 
 
-@pytest.mark.parametrize(("heading", "columns"), [("Its timings", TIMINGS), ("Its ops", OPS)])
+@pytest.mark.parametrize(
+    ("heading", "columns"), [("Its timings", TIMINGS), ("Its ops", OPS), ("Its layers", LAYERS)]
+)
 def test_every_column_is_explained_with_its_unit(heading, columns) -> None:
     dimensions = {column.name for column in DIMENSIONS}
     expected = {column.name: column.unit or "–" for column in columns if column.name not in dimensions}

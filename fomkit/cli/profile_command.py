@@ -37,14 +37,14 @@ def profile(
 
       fomkit profile model.py --mode infer --batch 1 -o served.yaml
     """
-    from fomkit.profiles import save_model
-    from fomkit.profiles.write import check_absent
+    from fomkit.profiles import check_absent, save_model
+    from fomkit.profiles.models import tables_beside
     from fomkit.trace import profile_file
 
     path = output or Path(f"{name or source.stem}.yaml")
     if path.suffix not in (".yaml", ".yml"):
         raise FomkitError(str(path), "a model profile is a YAML file. Write, for example, '-o model.yaml'.")
-    check_absent([path, path.with_name(f"{path.stem}.ops.csv"), path.with_name(f"{path.stem}.parts.csv")], force)
+    check_absent([path, *tables_beside(path)], force)
     found = profile_file(source, mode=mode, batch=batch, time_limit_s=time_limit, name=name)
     written = save_model(found, path)
     print("\n".join(_summary(found)))

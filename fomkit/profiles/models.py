@@ -66,40 +66,54 @@ class ModelRecord(Record):
     optimizer: dict[str, str] = {}
     ops: str
     parts: str | None = None
+    layers: str | None = None
     unsupported: list[str] = []
     notes: list[str] = []
 
 
-def _table(path: Path, name: str | None, extra: tuple[str, ...]) -> pd.DataFrame:
-    if name is None:
-        return empty_table("OPS")
+def _table(path: Path, name: str, table: str, extra: tuple[str, ...] = ()) -> pd.DataFrame:
     if Path(name).name != name:
         raise FomkitError(
             str(path), f"the table {name!r} must lie in the folder of this file. Give its name only."
         )
-    return read_table(path.parent / name, "OPS", extra)
+    return read_table(path.parent / name, table, extra)
 
 
-def load_model(name: str | Path) -> ModelProfile:
-    """Load a model profile by path or name.
+def _layers(path: Path, name: str | None) -> pd.DataFrame | None:
+    if name is None:
+        return None
+    table = _table(path, name, "LAYERS")
+    # A network that is one layer has no paths, and a column without text is not written.
+    return table if "module" in table.columns else table.assign(module="")
 
-    Raises
-    ------
-    FomkitError
-        With file and line for every mistake in the YAML, the first one in a table.
-    """
+
+def _read(name: str | Path, **absent: str) -> tuple[Path, ModelRecord]:
+    """Read a model's YAML; ``absent`` are keys that it must not have, with the value to check it with."""
     path = locate(str(name), "model_profiles")
     document = load_document(path)
     check_schema(document, SCHEMA)
+    for key, text in absent.items():
+        if key in document.content:
+            raise FomkitError(
+                document.where((key,)), f"{key!r} does not belong here. Facts are all but the tables."
+            )
+        document.content[key] = text
     record = check_record(document, ModelRecord)
     for size, value in record.sizes.items():
         if value < 1:
             raise FomkitError(document.where(("sizes", size)), f"sizes.{size} is {value}. Expected 1 or more.")
+    return path, record
+
+
+def _profile(
+    record: ModelRecord, ops: pd.DataFrame, parts: pd.DataFrame, layers: pd.DataFrame | None
+) -> ModelProfile:
     return ModelProfile(
         name=record.name,
         title=record.title or record.name,
-        ops=_table(path, record.ops, ()),
-        parts=_table(path, record.parts, ("of",)),
+        ops=ops,
+        parts=parts,
+        layers=layers,
         sizes=record.sizes,
         traced_with=record.traced_with,
         parameters_total=record.parameters.total if record.parameters else None,
@@ -111,6 +125,31 @@ def load_model(name: str | Path) -> ModelProfile:
         unsupported=tuple(record.unsupported),
         notes=tuple(record.notes),
     )
+
+
+def load_model(name: str | Path) -> ModelProfile:
+    """Load a model profile by path or name.
+
+    Raises
+    ------
+    FomkitError
+        With file and line for every mistake in the YAML, the first one in a table.
+    """
+    path, record = _read(name)
+    parts = _table(path, record.parts, "OPS", ("of",)) if record.parts else empty_table("OPS")
+    return _profile(record, _table(path, record.ops, "OPS"), parts, _layers(path, record.layers))
+
+
+def load_model_facts(path: Path) -> ModelProfile:
+    """Load a model file without ``ops``: name, sizes, data and run, to be joined with an op table.
+
+    Raises
+    ------
+    FomkitError
+        With file and line for every mistake, an op table among them.
+    """
+    _, record = _read(path, ops="")
+    return _profile(record, empty_table("OPS"), empty_table("OPS"), None)
 
 
 def model_names() -> list[str]:
@@ -139,24 +178,33 @@ def model_content(model: ModelProfile, stem: str) -> dict[str, Any]:
         "optimizer": dict(model.optimizer),
         "ops": f"{stem}.ops.csv",
         "parts": f"{stem}.parts.csv" if len(model.parts) else None,
+        "layers": f"{stem}.layers.csv" if model.layers is not None else None,
         "unsupported": list(model.unsupported),
         "notes": list(model.notes),
     }
     return {key: value for key, value in content.items() if value not in (None, {}, [])}
 
 
+def tables_beside(path: Path) -> tuple[Path, Path, Path]:
+    """Name the tables of ops, parts and layers that belong to a model's YAML file."""
+    ops, parts, layers = (path.with_name(f"{path.stem}.{table}.csv") for table in ("ops", "parts", "layers"))
+    return ops, parts, layers
+
+
 def save_model(model: ModelProfile, path: Path) -> list[Path]:
-    """Write NAME.yaml, NAME.ops.csv and, where there is one, NAME.parts.csv; each whole or not at all.
+    """Write NAME.yaml, NAME.ops.csv and, where there are any, parts and layers; each whole or not at all.
 
     Returns
     -------
     list of Path
         The files written.
     """
-    ops, parts = path.with_name(f"{path.stem}.ops.csv"), path.with_name(f"{path.stem}.parts.csv")
+    ops, parts, layers = tables_beside(path)
     write_table(model.ops, ops, "OPS")
     if len(model.parts):
         write_table(model.parts, parts, "OPS", ("of",))
+    if model.layers is not None:
+        write_table(model.layers, layers, "LAYERS")
     text = yaml.safe_dump(model_content(model, path.stem), sort_keys=False, allow_unicode=True, width=110)
     write_whole(path, text)
-    return [path, ops, *([parts] if len(model.parts) else [])]
+    return [path, ops, *([parts] if len(model.parts) else []), *([layers] if model.layers is not None else [])]

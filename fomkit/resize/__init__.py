@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 from fomkit.errors import FomkitError
 from fomkit.resize.expressions import evaluate, names_in
-from fomkit.schema import DIMENSIONS, HUGE, row_place
+from fomkit.schema import HUGE, SIZED, row_place
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_SIZED = tuple(column.name for column in DIMENSIONS if column.dtype == "number")
 
 
 def sizes_used(ops: pd.DataFrame) -> set[str]:
     """Give the named sizes that the dimensions of an op table depend on."""
     names: set[str] = set()
-    for column in _SIZED:
+    for column in SIZED:
         if column in ops.columns and ops[column].dtype.kind != "f":
             for text in {cell for cell in ops[column] if isinstance(cell, str)}:
                 names |= names_in(text)
@@ -59,7 +57,7 @@ def resize_ops(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.Da
     import pandas as pd
 
     columns: dict[str, pd.Series] = {}
-    for column in _SIZED:
+    for column in SIZED:
         if column not in ops.columns or ops[column].dtype.kind == "f":
             continue
         values = {}

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fomkit.errors import FomkitError, nearest_names
-from fomkit.schema import DIMENSIONS, LINE, column_names
+from fomkit.schema import LINE, SIZED, column_names
 from fomkit.tables.cells import parse_number, rearm, shown
 from fomkit.tables.text import read_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SIZED = {column.name for column in DIMENSIONS if column.dtype == "number"}
 _SLIP = 0.84
 """Likeness from which the name of an unknown column is taken for a slip."""
 _UNITS = {"ms": 1e3, "msec": 1e3, "us": 1e6, "usec": 1e6, "ns": 1e9, "min": 1 / 60}
@@ -97,7 +96,7 @@ def read_numbered_table(
     header, numbers = [name.strip() for name in cells], {*column_names(table, "number"), *extra}
     known = {*column_names(table), *extra}
     _check_header(path, header, known, table, keep)
-    symbolic = _SIZED if table != "TIMINGS" else set[str]()
+    symbolic = set(SIZED) if table != "TIMINGS" else set[str]()
     columns: dict[str, list[float | str]] = {name: [] for name in header}
     lines = []
     for line, row in rows:

@@ -16,6 +16,7 @@ class Draft:
     title: str
     rows: list[Row]
     parts: list[Row]
+    layers: list[Row]
     batch: int
     traced_with: dict[str, str]
     parameters_total: int
@@ -33,6 +34,7 @@ class Draft:
             title=self.title,
             ops=make_table(self.rows),
             parts=make_table(self.parts, {"of": True}),
+            layers=make_table(self.layers, table="LAYERS"),
             sizes={"batch": self.batch},
             traced_with=self.traced_with,
             parameters_total=self.parameters_total,

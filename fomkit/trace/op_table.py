@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fomkit.schema import OPS
+from fomkit.schema import TABLES
 from fomkit.trace.calls import TracedOp
 
 if TYPE_CHECKING:
@@ -53,15 +53,15 @@ def _column(values: list[Any], is_number: bool) -> pd.Series:
     return pd.Series(numbers, dtype=object if symbolic else "float64")
 
 
-def make_table(rows: list[Row], extra: Mapping[str, bool] | None = None) -> pd.DataFrame:
-    """Make a DataFrame with the columns of OPS, and of ``extra`` (name to whether it is a number) before them.
+def make_table(rows: list[Row], extra: Mapping[str, bool] | None = None, table: str = "OPS") -> pd.DataFrame:
+    """Make a DataFrame with a table's columns, before them those of ``extra`` (name to whether it is a number).
 
     Number columns are float64 with NaN where a kind has no such dimension, or objects where an expression occurs;
     text is "" there.
     """
     import pandas as pd
 
-    columns = {**(extra or {}), **{column.name: column.dtype == "number" for column in OPS}}
+    columns = {**(extra or {}), **{column.name: column.dtype == "number" for column in TABLES[table]}}
     return pd.DataFrame(
         {name: _column([row.get(name) for row in rows], number) for name, number in columns.items()}
     )

@@ -10,6 +10,7 @@ import torch
 
 from fomkit.trace.calls import TracedOp
 from fomkit.trace.draft import Draft
+from fomkit.trace.layer_table import count_layers, split_layers
 from fomkit.trace.op_table import count_rows
 from fomkit.trace.routes import Route
 from fomkit.trace.symbolic import NotAffine, name_batch
@@ -121,6 +122,7 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
     """
     prepared, batch, notes = _prepare(workload, request, own=own)
     step, ops, fixed = _trace(prepared, batch)
+    ops, layers = split_layers(ops)
     rows, parts = count_rows(ops)
     parameters = list(prepared.model.parameters())
     seen = sum(step.states.values())
@@ -132,6 +134,7 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
         title=f"{type(prepared.model).__name__}, {'inference' if request.mode == 'infer' else 'training step'}",
         rows=rows,
         parts=parts,
+        layers=count_layers(layers),
         batch=batch,
         traced_with=_traced_with(request),
         parameters_total=sum(parameter.numel() for parameter in parameters),

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from fomkit.trace.aten_table import works_of
 from fomkit.trace.calls import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Call, Rule, TracedOp
 from fomkit.trace.torch_calls import OpFacts, describe_call, facts_of, storage_id
+from fomkit.trace.torch_layers import LayerLog
 from fomkit.trace.torch_scopes import Node, RowScope, Scope, ScopeStack
 
 
@@ -40,6 +41,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         Forward ops that ran again in the backward pass (activation checkpointing).
     notes : list of str
         What the watchers of calls had to say, each once.
+    layers : LayerLog or None
+        Is told each op of the model's forward pass that has work.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], *, on_meta: bool) -> None:
@@ -50,6 +53,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.recomputed = 0
         self.notes: list[str] = []
         self.in_backward = False
+        self.layers: LayerLog | None = None
         self.stack = ScopeStack({id(parameter) for parameter in parameters}, self._note_gradients)
         self._on_meta = on_meta
         self._node: Node = None
@@ -83,7 +87,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if facts.state == "unsupported":
             self.unsupported[facts.name] += 1
         elif facts.rule is not None:
-            self._record(describe_call(facts, args, kwargs, results), facts.rule)
+            call = describe_call(facts, args, kwargs, results)
+            self._record(call, facts.rule)
+            if self.layers is not None and len(self.stack.running) > 1 and not self.in_backward:
+                self.layers.note_op(call, self.stack.top, results)
         return results
 
     def _record(self, call: Call, rule: Rule) -> None:

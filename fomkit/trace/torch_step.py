@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from fomkit.errors import FomkitError
 from fomkit.trace.calls import TracedOp
+from fomkit.trace.torch_layers import watch_layers
 from fomkit.trace.torch_modules import watch_autocast, watch_modules
 from fomkit.trace.torch_optimizers import trace_update
 from fomkit.trace.torch_recorder import Recorder
@@ -44,7 +45,15 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Step:
-    """What one step was made of; ``states`` counts the framework's ops by priced, zero_work and unsupported."""
+    """What one step was made of.
+
+    Attributes
+    ----------
+    ops : list of TracedOp
+        The ops, and after them the layers of the forward pass, whose kind is ``layer``.
+    states, unsupported : Counter
+        The framework's ops by priced, zero_work and unsupported, and the last ones by name.
+    """
 
     ops: list[TracedOp]
     states: Counter[str]
@@ -144,6 +153,7 @@ def trace_step(prepared: Prepared, batch: int) -> Step:
     recorder = Recorder(trainable, on_meta=prepared.on_meta)
     with ExitStack() as stack:
         stack.enter_context(watch_modules(model, recorder))
+        recorder.layers = layers = stack.enter_context(watch_layers(model))
         stack.enter_context(watch_autocast(recorder, works_on_cpu=not prepared.on_meta))
         stack.enter_context(_plain_kernels(prepared.mode))
         stack.enter_context(recorder)
@@ -163,4 +173,4 @@ def trace_step(prepared: Prepared, batch: int) -> Step:
         if update.unsupported:
             unsupported[update.unsupported] += 1
             states["unsupported"] += 1
-    return Step(ops, states, unsupported, optimizer, notes)
+    return Step(ops + layers.rows(model), states, unsupported, optimizer, notes)
