@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from fomkit.cli.names import complete_machine, complete_model
+from fomkit.cli.screen import Quiet, progress, standard_output
 from fomkit.cli.sizes import parse_sizes
 from fomkit.errors import FomkitError
 
@@ -15,10 +17,17 @@ if TYPE_CHECKING:
 
 Models = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[MODEL]…", help="Model profiles by name or path; none = all in ./model_profiles."),
+    typer.Argument(
+        metavar="[MODEL]…",
+        help="Model profiles by name or path; none = all in ./model_profiles.",
+        autocompletion=complete_model,
+    ),
 ]
 Targets = Annotated[
-    list[str] | None, typer.Option("--target", "-t", help="Machine profile by name or path; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--target", "-t", help="Machine profile by name or path; may be repeated.", autocompletion=complete_machine
+    ),
 ]
 Scopes = Annotated[
     Literal["device", "node", "system"] | None,
@@ -26,6 +35,10 @@ Scopes = Annotated[
 ]
 Uncovered = Annotated[
     bool, typer.Option("--allow-uncovered", help="Leave work without a time out; times are then lower bounds.")
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option(help="Machine to compare with; gives ratios and a FOM.", autocompletion=complete_machine),
 ]
 Sizes = Annotated[
     list[str] | None,
@@ -43,7 +56,7 @@ Output = Annotated[
 def estimate(
     models: Models = None,
     target: Targets = None,
-    baseline: Annotated[str | None, typer.Option(help="Machine to compare with; gives ratios and a FOM.")] = None,
+    baseline: Baseline = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Samples in one step; default: the profile's.")] = None,
     sizes: Sizes = None,
     precision: Precisions = None,
@@ -58,6 +71,7 @@ def estimate(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/estimate/1 instead of a table.")] = False,
     output: Output = None,
+    quiet: Quiet = False,
 ) -> None:
     """Estimate steps, runs and units of work per day.
 
@@ -78,13 +92,17 @@ def estimate(
         raise FomkitError("estimate", "no machine is named. Add, for example, '--target v100'.")
     if output is not None and output.suffix not in (".json", ".csv"):
         raise FomkitError(str(output), "has an ending that estimate cannot write. Use .json or .csv.")
-    result = compare(
-        [load_model(name) for name in models or model_names()],
-        [load_machine(name) for name in target],
-        load_machine(baseline) if baseline else None,
-        Options(batch, interval, scope, last_batch, allow_uncovered, parse_sizes(sizes or []), precision),
-        skip_failures=not models,
-    )
+    chosen = Options(batch, interval, scope, last_batch, allow_uncovered, parse_sizes(sizes or []), precision)
+    names = models or model_names()
+    with progress("estimating", len(names) * (len(target) + bool(baseline)), quiet=quiet) as advance:
+        result = compare(
+            [load_model(name) for name in names],
+            [load_machine(name) for name in target],
+            load_machine(baseline) if baseline else None,
+            chosen,
+            skip_failures=not models,
+            after_each=advance,
+        )
     _show(result, output, as_json)
     if explain and not as_json:
         _show_steps(result)
@@ -99,7 +117,7 @@ def _show(result: Comparison, output: Path | None, as_json: bool) -> None:
     content = estimates_content(result)
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["models"]))
-    print(to_json(content) if as_json else format_estimates(content), end="")
+    print(to_json(content) if as_json else format_estimates(content, standard_output()), end="")
 
 
 def _show_steps(result: Comparison) -> None:
@@ -110,4 +128,5 @@ def _show_steps(result: Comparison) -> None:
     for one in result.estimates:
         steps = explain(one, merits.get(one.machine.name))
         title = f"\n{one.model.name} on {one.machine.name}, in nine steps"
-        print(format_explanation(title, [(step.title, step.number, step.detail) for step in steps]), end="")
+        lines = [(step.title, step.number, step.detail) for step in steps]
+        print(format_explanation(title, lines, standard_output()), end="")

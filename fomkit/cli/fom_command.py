@@ -6,14 +6,27 @@ from typing import Annotated
 
 import typer
 
+from fomkit.cli.names import complete_machine, complete_suite
+from fomkit.cli.screen import Quiet, progress, standard_output
+
 
 def fom(
-    suite: Annotated[str, typer.Argument(help="Suite by name or path, for example lecture.")],
+    suite: Annotated[
+        str, typer.Argument(help="Suite by name or path, for example lecture.", autocompletion=complete_suite)
+    ],
     target: Annotated[
-        str | None, typer.Option("--target", "-t", help="Machine to rate; default: the only other one given.")
+        str | None,
+        typer.Option(
+            "--target", "-t", help="Machine to rate; default: the only other one given.",
+            autocompletion=complete_machine,
+        ),
     ] = None,
-    baseline: Annotated[str | None, typer.Option(help="Machine to compare with; default: the suite's.")] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="Machine to compare with; default: the suite's.", autocompletion=complete_machine),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/fom/1 instead of a table.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Rate a target machine over a baseline on a suite of work.
 
@@ -36,6 +49,7 @@ def fom(
         raise FomkitError(
             suite, f"the target is not clear; the suite gives {others or 'none'}. Add '--target NAME'."
         )
-    result = run_suite(lines, old, load_machine(target or others[0]), Options(), load_model)
+    with progress(f"rating {suite}", quiet=quiet):
+        result = run_suite(lines, old, load_machine(target or others[0]), Options(), load_model)
     content = suite_content(result)
-    print(to_json(content) if as_json else format_suite(content), end="")
+    print(to_json(content) if as_json else format_suite(content, standard_output()), end="")

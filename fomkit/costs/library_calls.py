@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fomkit.costs.pricing import add_costs
@@ -59,13 +60,18 @@ def split_recurrent(ops: pd.DataFrame) -> pd.DataFrame:
         pass.
     """
     found = []
-    for position, record in enumerate(ops.to_dict("records")):
+    recurrent = np.flatnonzero(ops["kind"] == "rnn")
+    for position, record in zip(recurrent.tolist(), ops.iloc[recurrent].to_dict("records"), strict=True):
         row = {str(name): value for name, value in record.items()}
         passes = ("forward", "backward", "backward_input", "backward_weight")
-        if row["kind"] == "rnn" and row["cell"] in GATES and row["pass_name"] in passes:
+        if row["cell"] in GATES and row["pass_name"] in passes:
             found += [{**call, "of": float(position)} for call in _calls(row)]
     later = {column.name for column in (*COSTS, *TIMES)}
     names = [name for name in ops.columns if name not in later]
+    if not found:
+        return (
+            ops[names].iloc[:0].assign(**{column.name: np.empty(0) for column in COSTS}, of=np.empty(0, np.int64))
+        )
     calls = pd.DataFrame(found, columns=[*dict.fromkeys([*names, *_GEMM_COLUMNS]), "of"])
     calls = calls.astype({name: "float64" for name in column_names("OPS", "number") if name in calls.columns})
     costed = add_costs(calls.drop(columns="of"))

@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fomkit.quantities import format_number, format_quantity
+from fomkit.report.screen import PLAIN, Page, Screen, new_table
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
-WIDTH = 240
-MAX_COLUMN = 70
 HEAVY = 0.8
 NO_SPREAD = "no spread stated"
 NARROW = "under 1 % wide"
-
-
-def _console(stream: io.StringIO) -> Console:
-    from rich.console import Console
-
-    return Console(file=stream, width=WIDTH, color_system=None, highlight=False, markup=False, emoji=False)
-
-
-def _table(headers: Sequence[tuple[str, str]]) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for header, justify in headers:
-        table.add_column(header, justify="right" if justify == "right" else "left", max_width=MAX_COLUMN)
-    return table
 
 
 def format_interval(span: Mapping[str, float] | None, dimension: str | None) -> str:
@@ -86,26 +67,45 @@ def _first_lines(content: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _model_row(one: Mapping[str, Any], with_ratio: bool) -> list[str]:
+def _cells(one: Mapping[str, Any]) -> dict[str, str]:
+    """Write one estimate as cells by column."""
     ratio = one.get("ratio")
-    return [
-        one["model"],
-        one["target"],
-        str(one["batch"] or "unknown"),
-        one["precision"],
-        _value(one["step_s"], "time_s"),
-        format_interval(one["step_s"], "time_s"),
-        _value(one["run_s"], "time_s"),
-        _value(one["unit_per_day"], None),
-        format_interval(one["unit_per_day"], None),
-        *(
-            [f"{format_number(ratio['value'], 3)} ({format_interval(ratio, None)})" if ratio else ""]
-            if with_ratio
-            else []
-        ),
-        one["bound"],
-        format_coverage(one["coverage"]),
-    ]
+    return {
+        "model": one["model"],
+        "machine": one["target"],
+        "batch": str(one["batch"] or "unknown"),
+        "precision": one["precision"],
+        "step": _value(one["step_s"], "time_s"),
+        "step interval": format_interval(one["step_s"], "time_s"),
+        "run": _value(one["run_s"], "time_s"),
+        "units/day": _value(one["unit_per_day"], None),
+        "units/day interval": format_interval(one["unit_per_day"], None),
+        "ratio": f"{format_number(ratio['value'], 3)} ({format_interval(ratio, None)})" if ratio else "",
+        "bound": one["bound"],
+        "coverage": format_coverage(one["coverage"]),
+    }
+
+
+NUMBER_COLUMNS = ("batch", "step", "run", "units/day")
+WIDE_COLUMNS = ("run", "bound", "coverage")
+"""Columns that a narrow terminal does without; ``--json`` has them."""
+
+
+def _estimates_table(models: Sequence[Mapping[str, Any]], screen: Screen) -> Table:
+    order = list(dict.fromkeys(one["model"] for one in models))
+    rows = [_cells(one) for one in sorted(models, key=lambda entry: order.index(entry["model"]))]
+    left_out = {
+        *(WIDE_COLUMNS if screen.narrow else ()),
+        *(() if any(row["ratio"] for row in rows) else ("ratio",)),
+    }
+    names = [name for name in rows[0] if name not in left_out]
+    headers = [name.removeprefix("step ").removeprefix("units/day ") for name in names]
+    table = new_table(
+        [(header, "right" if name in NUMBER_COLUMNS else "") for name, header in zip(names, headers, strict=True)]
+    )
+    for row in rows:
+        table.add_row(*(row[name] for name in names))
+    return table
 
 
 def format_merit(merit: Mapping[str, Any]) -> list[str]:
@@ -149,50 +149,35 @@ def _precision_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def format_estimates(content: Mapping[str, Any]) -> str:
+def format_estimates(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     """Write a study as an aligned table, coverage first, with what it leaves out said below."""
-    stream = io.StringIO()
-    console = _console(stream)
-    with_ratio = any("ratio" in one for one in content["models"])
-    headers = [
-        ("model", ""), ("machine", ""), ("batch", "right"), ("precision", ""), ("step", "right"), ("interval", ""),
-        ("run", "right"), ("units/day", "right"), ("interval", ""), *([("ratio", "")] if with_ratio else []),
-        ("bound", ""), ("coverage", ""),
-    ]  # fmt: skip
-    table = _table(headers)
-    order = list(dict.fromkeys(one["model"] for one in content["models"]))
-    for one in sorted(content["models"], key=lambda entry: order.index(entry["model"])):
-        table.add_row(*_model_row(one, with_ratio))
+    page, models = Page(screen), content["models"]
     for line in _first_lines(content):
-        console.print(line, soft_wrap=True)
-    console.print(table)
-    excluded = sorted({term for one in content["models"] for term in one["excludes"]})
-    notes = [
-        f"{one['model']} on {one['target']}: {said}" for one in content["models"] for said in one["deviations"]
-    ]
+        page.line(line)
+    page.table(_estimates_table(models, screen))
+    for line in _precision_lines(models):
+        page.line(line)
+    excluded = sorted({term for one in models for term in one["excludes"]})
     bound = f"units/day are upper bounds, nobody stated: {', '.join(excluded)}" if excluded else "nothing excluded"
-    for line in _precision_lines(content["models"]):
-        console.print(line, soft_wrap=True)
-    console.print(f"scope: one {content['scope']}; {bound}", soft_wrap=True)
-    console.print(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}", soft_wrap=True)
-    for note in notes:
-        console.print(f"note: {note}", soft_wrap=True)
+    page.line(f"scope: one {content['scope']}; {bound}")
+    page.line(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}")
+    for one in models:
+        for said in one["deviations"]:
+            page.line(f"note: {one['model']} on {one['target']}: {said}", "yellow")
     for reason in content["not_estimated"]:
-        console.print(f"not estimated: {reason}", soft_wrap=True)
+        page.line(f"not estimated: {reason}", "yellow")
     blocks = content.get("foms") or ([content["fom"]] if content["fom"] else [])
     for block in blocks:
-        for line in format_merit(block):
-            console.print(line, soft_wrap=True)
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+        first, *others = format_merit(block)
+        page.line(first, "bold")
+        for line in others:
+            page.line(line)
+    return page.text()
 
 
-def format_suite(content: Mapping[str, Any]) -> str:
-    """Write a suite's figure of merit, its lines and its notes."""
-    stream = io.StringIO()
-    console = _console(stream)
-    fom = content["fom"]
-    old, new = fom["baseline"], fom["target"]
-    table = _table(
+def _suite_table(content: Mapping[str, Any]) -> Table:
+    old, new = content["fom"]["baseline"], content["fom"]["target"]
+    table = new_table(
         [("line", ""), ("class", ""), ("basis", ""), ("party", ""), ("from", ""),
          (f"{old} units/day", "right"), (f"{new} units/day", "right"), ("ratio", "right"), ("weight", "right")]
     )  # fmt: skip
@@ -200,26 +185,33 @@ def format_suite(content: Mapping[str, Any]) -> str:
         rates = [f"{line['unit_per_day'][machine]:,.8g}" for machine in (old, new)]
         what = [line["name"], line["class"], line["basis"], line["party"], line["source"]]
         table.add_row(*what, *rates, format_number(line["ratio"], 7), f"{line['weight']:.1%}")
+    return table
+
+
+def format_suite(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+    """Write a suite's figure of merit, its lines and its notes."""
+    page = Page(screen)
     given = sum(line["source"] == "given" for line in content["lines"])
-    console.print(f"coverage: {given} of {len(content['lines'])} lines given, the others estimated from profiles")
-    for text in format_merit(fom):
-        console.print(text, soft_wrap=True)
+    page.line(f"coverage: {given} of {len(content['lines'])} lines given, the others estimated from profiles")
+    first, *others = format_merit(content["fom"])
+    page.line(first, "bold")
+    for text in others:
+        page.line(text)
     if content["threshold"] is not None:
         verdict = "reached" if content["reaches_threshold"] else "not reached"
-        console.print(f"  threshold {format_number(content['threshold'])}: {verdict}", soft_wrap=True)
-    console.print(table)
+        page.line(f"  threshold {format_number(content['threshold'])}: {verdict}")
+    page.table(_suite_table(content))
     for note in content["notes"]:
-        console.print(f"note: {note}", soft_wrap=True)
-    return "\n".join(text.rstrip() for text in stream.getvalue().splitlines()) + "\n"
+        page.line(f"note: {note}")
+    return page.text()
 
 
-def format_explanation(title: str, steps: Sequence[tuple[str, str, str]]) -> str:
+def format_explanation(title: str, steps: Sequence[tuple[str, str, str]], screen: Screen = PLAIN) -> str:
     """Write numbered steps as an aligned table: what is done, its number, where it comes from."""
-    stream = io.StringIO()
-    console = _console(stream)
-    table = _table([("", "right"), ("step", ""), ("number", ""), ("from", "")])
+    page = Page(screen)
+    table = new_table([("", "right"), ("step", ""), ("number", ""), ("from", "")])
     for number, (what, value, detail) in enumerate(steps, start=1):
         table.add_row(str(number), what, value, detail)
-    console.print(title)
-    console.print(table)
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+    page.line(title, "bold")
+    page.table(table)
+    return page.text()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fomkit.errors import FomkitError, ManyFomkitError
@@ -52,15 +52,26 @@ def rates(estimates: Sequence[Estimate]) -> Rates:
     return Rates(estimates[0].machine.name, estimates[0].scope, units)
 
 
+def _no_watch() -> None:
+    """Let nobody watch."""
+
+
 def _estimates(
-    models: Sequence[ModelProfile], machines: Sequence[Machine], options: Options, skip_failures: bool
+    models: Sequence[ModelProfile],
+    machines: Sequence[Machine],
+    options: Options,
+    skip_failures: bool,
+    after_each: Callable[[], None],
 ) -> tuple[list[list[Estimate]], list[FomkitError]]:
     """Estimate model by model; one that fails on any machine is left out on all, so that ratios stay fair."""
     by_machine: list[list[Estimate]] = [[] for _ in machines]
     failures: list[FomkitError] = []
     for model in models:
         try:
-            row = [estimate(model, machine, options) for machine in machines]
+            row = []
+            for machine in machines:
+                row.append(estimate(model, machine, options))
+                after_each()
         except FomkitError as error:
             if not skip_failures:
                 raise
@@ -78,6 +89,7 @@ def compare(
     options: Options,
     *,
     skip_failures: bool = False,
+    after_each: Callable[[], None] = _no_watch,
 ) -> Comparison:
     """Estimate every model on every machine at one scope, and compare where there is a baseline.
 
@@ -85,6 +97,8 @@ def compare(
     ----------
     skip_failures : bool
         Leave a model that cannot be estimated out and keep its reason, instead of raising.
+    after_each : function, optional
+        Called after each estimate, so that somebody can watch.
 
     Raises
     ------
@@ -93,7 +107,7 @@ def compare(
     """
     machines = [*targets, *([baseline] if baseline else [])]
     options = replace(options, scope=choose_scope(machines, options.scope))
-    by_machine, failures = _estimates(models, machines, options, skip_failures)
+    by_machine, failures = _estimates(models, machines, options, skip_failures, after_each)
     if not by_machine[0]:
         raise ManyFomkitError(failures or [FomkitError("estimate", "no model profile was found. Name one.")])
     on_target = by_machine[: len(targets)]
