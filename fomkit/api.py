@@ -43,7 +43,11 @@ def model(name: str | Path) -> ModelProfile:
 
 
 def profile(
-    source: str | Path | Workload, *, mode: Literal["train", "infer"] = "train", batch: int | None = None
+    source: str | Path | Workload,
+    *,
+    mode: Literal["train", "infer"] = "train",
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> ModelProfile:
     """Trace one training step by shapes only.
 
@@ -55,6 +59,8 @@ def profile(
         ``train`` for forward, backward and update, ``infer`` for the forward pass.
     batch : int, optional
         Samples in one step; default: the workload's own.
+    sizes : mapping, optional
+        Values of further named sizes, those that ``inputs(batch, seq=1024)`` has with a whole-number default.
 
     Raises
     ------
@@ -64,8 +70,8 @@ def profile(
     from fomkit.trace import profile_file, profile_workload
 
     if isinstance(source, Workload):
-        return profile_workload(source, mode=mode, batch=batch)
-    return profile_file(Path(source), mode=mode, batch=batch)
+        return profile_workload(source, mode=mode, batch=batch, sizes=sizes)
+    return profile_file(Path(source), mode=mode, batch=batch, sizes=sizes)
 
 
 def estimate(
@@ -158,7 +164,7 @@ def predict_ops(
     >>> ops = pd.DataFrame({"kind": ["gemm"], "dtype": ["fp32"], "m": [1760], "n": [128], "k": [1760]})
     >>> found = predict_ops(ops, "v100")
     >>> float(found.ops["flop"].iloc[0]), found.ops["time_source"].tolist()
-    (793001984.0, ['interpolated'])
+    (792985600.0, ['interpolated'])
     """
     from fomkit.tables import read_numbered_table
 

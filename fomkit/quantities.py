@@ -12,6 +12,8 @@ DECIMAL: Mapping[str, float] = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "m
                                 "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}  # fmt: skip
 BINARY: Mapping[str, float] = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 DAY_S = 86_400.0
+LEAST, MOST = 1e-18, 1e30
+"""Bounds of a quantity in SI units, far outside of what is built; inside them no product overflows."""
 
 
 def _scaled(units: Mapping[str, float], prefixes: Mapping[str, float]) -> dict[str, float]:
@@ -90,7 +92,10 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
         raise FomkitError(where, f"{name} is '{text}'. A finite value of 0 or more was expected.")
     size = units[unit]
     # Dividing by a whole number keeps "10 us" the float 1e-05; multiplying by 1e-6 would not.
-    return number * size if size >= 1 else number / round(1 / size)
+    value = number * size if size >= 1 else number / round(1 / size)
+    if value and not LEAST <= value <= MOST:
+        raise FomkitError(where, f"{name} is '{text}', which nothing built is near to. Check number and unit.")
+    return value
 
 
 def _format_scaled(value: float, steps: list[tuple[float, str]], digits: int) -> str:

@@ -1,25 +1,27 @@
-"""``fomkit import``: a foreign file of measured timings becomes a machine profile."""
+"""``fomkit import``: a foreign file becomes a profile: timings a machine, a table of ops a model."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fomkit.cli.sizes import parse_sizes
 from fomkit.errors import FomkitError
 
 if TYPE_CHECKING:
     from fomkit.timings import ImportedTimings
 
-_HEADINGS = ("sheet", "section", "pass", "imported", "corrected", "no time", "below 1 us", "skipped")
+_HEADINGS = ("kind", "sheet", "section", "pass", "imported", "corrected", "no time", "below 1 us", "skipped")
 
 
 def _report(imported: ImportedTimings) -> list[str]:
     """Write what became of each section's rows as aligned lines."""
     rows = [_HEADINGS] + [
         (
-            one.sheet, one.section, one.pass_name or "-", str(one.imported), str(one.corrected),
+            one.kind or "-", one.sheet, one.section, one.pass_name or "-", str(one.imported), str(one.corrected),
             str(one.without_time), str(one.below_resolution), str(one.skipped),
         )
         for one in imported.counts
@@ -27,7 +29,7 @@ def _report(imported: ImportedTimings) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
-            cell.ljust(width) if place < 3 else cell.rjust(width)
+            cell.ljust(width) if place < 4 else cell.rjust(width)
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         for row in rows
@@ -35,37 +37,75 @@ def _report(imported: ImportedTimings) -> list[str]:
 
 
 def import_file(
-    source: Annotated[Path, typer.Argument(help="The file, for example a DeepBench workbook (.xlsx).")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The machine profile to write; M.timings.csv goes beside it.")
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A DeepBench workbook (.xlsx), a table of timings or of ops (.csv)."),
     ],
-    facts: Annotated[
-        Path | None, typer.Option(help="A machine file without timings: peaks, bandwidth and their sources.")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the machine; default: that of the facts, or M.")
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The profile to write, NAME.yaml; its table goes beside it.")
+    ],
+    product: Annotated[
+        str | None,
+        typer.Option("--as", metavar="machine|model", help="What to make of it; default: by its content."),
     ] = None,
     file_format: Annotated[
-        str | None, typer.Option("--format", help="Format of the file; default: recognised by its content.")
+        str | None,
+        typer.Option("--format", metavar="deepbench|timings|ops", help="Its format; default: by its content."),
     ] = None,
+    facts: Annotated[
+        Path | None,
+        typer.Option(help="What the file does not say: a machine file without timings, a model file without ops."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the profile; default: that of the facts, or of the output.")
+    ] = None,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=N", help="A model's named size, for example batch=64."),
+    ] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="A model's training samples in an epoch.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="A model's epochs in a run.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
 ) -> None:
-    """Import measured timings as a machine profile.
+    """Import measured timings as a machine profile, or a table of ops as a model profile.
+
+    The content decides which it is, never the name; where it fits several, say --as or --format.
 
     Examples:
 
       fomkit import DeepBench_NV_M40.xlsx -o machine_profiles/m40.yaml
 
-      fomkit import results.xlsx --facts datasheet.yaml -o machine_profiles/mine.yaml
+      fomkit import vendor-timings.csv --facts datasheet.yaml -o machine_profiles/mine.yaml
+
+      fomkit import vendor-ops.csv --set batch=64 --samples 50000 --epochs 90 -o model_profiles/theirs.yaml
     """
-    from fomkit.profiles import load_machine, save_machine
-    from fomkit.profiles.write import check_absent
-    from fomkit.timings import as_machine, read_timings
+    from fomkit.study.imports import choose_import
 
     if output.suffix not in (".yaml", ".yml"):
-        raise FomkitError(str(output), "a machine profile is a YAML file. Write, for example, '-o machine.yaml'.")
+        raise FomkitError(str(output), "a profile is a YAML file. Write, for example, '-o machine.yaml'.")
+    chosen, product = choose_import(source, product, file_format)
     if facts is not None and not facts.is_file():
-        raise FomkitError(str(facts), "is not a file. Give a machine file without timings; see docs/profiles.md.")
+        table = "timings" if product == "machine" else "ops"
+        raise FomkitError(
+            str(facts), f"is not a file. Give a {product} file without {table}; see docs/profiles.md."
+        )
+    if product == "machine":
+        if sizes or samples or epochs:
+            raise FomkitError(
+                "import", "--set, --samples and --epochs say something of a model, not of a machine."
+            )
+        _import_machine(source, output, chosen, facts, name, force)
+    else:
+        run = {"train_samples": samples, "epochs": epochs}
+        _import_model(source, output, facts, name, parse_sizes(sizes or ()), run, force)
+
+
+def _import_machine(
+    source: Path, output: Path, file_format: str, facts: Path | None, name: str | None, force: bool
+) -> None:
+    from fomkit.profiles import check_absent, load_machine, save_machine
+    from fomkit.timings import as_machine, read_timings
+
     check_absent([output, output.with_name(f"{output.stem}.timings.csv")], force)
     stated = load_machine(facts) if facts else None
     imported = read_timings(source, file_format)
@@ -73,6 +113,36 @@ def import_file(
     written = save_machine(machine, output)
     print(f"{machine.title}: {len(imported.timings)} timings from {source.name}")
     print("\n".join(_report(imported)))
+    for count in imported.counts:
+        if count.reason:
+            print(f"sheet {count.sheet!r}, {count.section}: skipped: {count.reason}", file=sys.stderr)
+    for remark in imported.remarks:
+        print(remark, file=sys.stderr)
     if stated is None:
         print("Peaks and bandwidth are not in this file and stay unknown; give them with --facts.")
+    print(f"Written: {', '.join(map(str, written))}")
+
+
+def _import_model(
+    source: Path,
+    output: Path,
+    facts: Path | None,
+    name: str | None,
+    sizes: dict[str, int],
+    run: dict[str, int | None],
+    force: bool,
+) -> None:
+    from fomkit.profiles import check_absent, save_model
+    from fomkit.profiles.models import tables_beside
+    from fomkit.study.imports import import_model
+
+    check_absent([output, *tables_beside(output)], force)
+    named = name or (None if facts else output.stem)
+    model, said = import_model(source, facts, name=named, sizes=sizes, **run)
+    written = save_model(model, output)
+    for line in said:
+        print(f"{source}: {line}", file=sys.stderr)
+    print(f"{model.name}: {len(model.ops):,} rows of ops from {source.name}")
+    if model.data.train_samples is None or model.run.epochs is None:
+        print("Samples and epochs of a run are not known; give them with --facts, or with --samples and --epochs.")
     print(f"Written: {', '.join(map(str, written))}")

@@ -2,7 +2,7 @@
 
 from fomkit.profiles.fits import load_fits, save_fits
 from fomkit.profiles.machines import load_machine
-from fomkit.profiles.models import load_model, model_names, save_model
+from fomkit.profiles.models import load_model, load_model_facts, model_names, save_model
 from fomkit.profiles.save_machine import save_machine
 from fomkit.profiles.suites import load_suite
 from fomkit.profiles.write import check_absent, write_whole
@@ -12,6 +12,7 @@ __all__ = [
     "load_fits",
     "load_machine",
     "load_model",
+    "load_model_facts",
     "load_suite",
     "model_names",
     "save_fits",

@@ -61,11 +61,14 @@ def load_fits(path: Path, key: str) -> dict[str, object]:
         return {}
     try:
         content = json.loads(read_text(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FomkitError(str(path), f"is not JSON ({error}). Delete it; it is made again.") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA or content.get("timings_key") != key:
         return {}
-    return dict(content["fits"])
+    fits = content.get("fits")
+    if not isinstance(fits, dict):
+        raise FomkitError(str(path), "has no fits. Delete it; it is made again.")
+    return fits
 
 
 def save_fits(fits: Mapping[str, object], path: Path, key: str) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import yaml
 from pydantic import Field
 
 from fomkit.errors import FomkitError
+from fomkit.profiles.format_yaml import format_document
 from fomkit.profiles.locate import folders, locate
 from fomkit.profiles.records import Record, check_record, check_schema
 from fomkit.profiles.strict_yaml import load_document, read_text
@@ -83,8 +83,8 @@ def _layers(path: Path, name: str | None) -> pd.DataFrame | None:
     if name is None:
         return None
     table = _table(path, name, "LAYERS")
-    # A network that is one layer has no paths, and a column without text is not written.
-    return table if "module" in table.columns else table.assign(module="")
+    # A column without text is not written: a network that is one layer has no paths.
+    return table.assign(**{name: "" for name in ("module", "op") if name not in table.columns})
 
 
 def _read(name: str | Path, **absent: str) -> tuple[Path, ModelRecord]:
@@ -205,6 +205,5 @@ def save_model(model: ModelProfile, path: Path) -> list[Path]:
         write_table(model.parts, parts, "OPS", ("of",))
     if model.layers is not None:
         write_table(model.layers, layers, "LAYERS")
-    text = yaml.safe_dump(model_content(model, path.stem), sort_keys=False, allow_unicode=True, width=110)
-    write_whole(path, text)
+    write_whole(path, format_document(model_content(model, path.stem)))
     return [path, ops, *([parts] if len(model.parts) else []), *([layers] if model.layers is not None else [])]

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fomkit.hardware import Fact, Machine, Overhead, Peak
+from fomkit.profiles.format_yaml import format_document
 from fomkit.profiles.machines import SCHEMA
 from fomkit.profiles.write import write_table, write_whole
 from fomkit.quantities import exact_quantity
@@ -110,5 +109,5 @@ def save_machine(machine: Machine, path: Path) -> list[Path]:
         write_table(machine.timings, timings, "TIMINGS")
         written.append(timings)
     content = machine_content(machine, [one.name for one in written])
-    write_whole(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110))
+    write_whole(path, format_document(content))
     return [path, *written]

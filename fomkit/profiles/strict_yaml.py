@@ -13,10 +13,26 @@ import yaml
 from fomkit.errors import FomkitError
 
 MAX_BYTE = 1_000_000
+MAX_YAML_BYTE = 200_000
+"""Largest YAML file [byte]; shipped ones have up to a twentieth, and it is read in 2 s."""
 MAX_DEPTH = 20
 _INTEGER = re.compile(r"-?(0|[1-9]\d*)")
 _FLOAT = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
-_ODD_NUMBER = re.compile(r"[-+]?\d[\d_]*(:\d+)+|[-+]?0[0-7xob_][\da-fA-F_]*|[-+]?\.(inf|nan)|nan|[-+]?inf", re.I)
+_ODD_NUMBER = re.compile(
+    r"[-+]?\d[\d_]*(:\d+)+|[-+]?0[0-7xob_][\da-f_]*|[-+]?\d+(_\d+)+|[-+]?\.(inf|nan)|nan|[-+]?inf", re.I
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
+_HINTS: Mapping[str, str] = {
+    "but found another document": "It holds a second document. Keep one, without lines of '---'.",
+    "found character '\\t'": "A tab stands where only spaces may. Indent with spaces.",
+    "that cannot start any token": "Put text that begins with such a character in quotes.",
+    "mapping values are not allowed": "Put text that holds a colon and a space in quotes.",
+    "unexpected end of stream": "A quote or bracket is not closed.",
+    "expected '<document start>'": "The indentation of this line does not fit the lines above.",
+    "expected <block end>": "The indentation of this line, or a bracket before it, does not fit.",
+    "expected ',' or": "A bracket is not closed, or a comma is missing.",
+}
+"""What to do, by a part of what the YAML parser says."""
 _WORDS: Mapping[str, bool | None] = {"true": True, "false": False, "null": None, "~": None, "": None}
 
 Path_ = tuple[str | int, ...]
@@ -36,9 +52,33 @@ class Document:
         return f"{self.path}:{self.lines[known]}"
 
 
+def _problem(error: yaml.MarkedYAMLError) -> str:
+    said = str(error.problem or error.context or "its structure is broken").rstrip(".")
+    hint = next((hint for part, hint in _HINTS.items() if part in said), "Check quotes, colons and indentation.")
+    return f"is not valid YAML: {said}. {hint}"
+
+
+def check_shown(text: str, where: str) -> None:
+    """Raise when text holds control characters or lone surrogates, which would reach terminals and other files.
+
+    Raises
+    ------
+    FomkitError
+        With the beginning of the text.
+    """
+    if _CONTROL.search(text):
+        raise FomkitError(where, f"{text[:60]!r} holds a character that cannot be shown. Write plain text.")
+
+
+def is_plain_text(text: str) -> bool:
+    """Tell whether text without quotes is read as text, and not as a number, a word or a doubtful number."""
+    return text not in _WORDS and not any(form.fullmatch(text) for form in (_FLOAT, _ODD_NUMBER))
+
+
 def _scalar(node: yaml.ScalarNode, where: str) -> object:
-    text = node.value
-    if node.style is not None:
+    text = str(node.value)
+    check_shown(text, where)
+    if node.style is not None or is_plain_text(text):
         return text
     if text in _WORDS:
         return _WORDS[text]
@@ -47,14 +87,11 @@ def _scalar(node: yaml.ScalarNode, where: str) -> object:
     if _FLOAT.fullmatch(text):
         value = float(text)
         if not math.isfinite(value):
-            raise FomkitError(where, f"{text} is too large a number. Write a finite one.")
+            raise FomkitError(where, f"{text[:60]} is too large a number. Write a finite one.")
         return value
-    if _ODD_NUMBER.fullmatch(text):
-        raise FomkitError(
-            where,
-            f"{text} could be read in several ways. Write a plain decimal number, or put text in quotes.",
-        )
-    return text
+    raise FomkitError(
+        where, f"{text[:60]} could be read in several ways. Write a plain decimal number, or put text in quotes."
+    )
 
 
 def _check_events(text: str, path: Path) -> None:
@@ -85,16 +122,19 @@ def _build(node: yaml.Node, path: Path, keys: Path_, lines: dict[Path_, int]) ->
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
             raise FomkitError(f"{path}:{line}", "a key must be a word, not a list or a mapping.")
-        key = key_node.value
+        key = str(key_node.value)
+        check_shown(key, f"{path}:{line}")
         if key in mapping:
-            raise FomkitError(f"{path}:{line}", f"the key {key!r} stands here a second time. Keep one of them.")
+            raise FomkitError(
+                f"{path}:{line}", f"the key {key[:60]!r} stands here a second time. Keep one of them."
+            )
         lines[(*keys, key)] = line
         mapping[key] = _build(value_node, path, (*keys, key), lines)
     return mapping
 
 
-def read_text(path: Path) -> str:
-    """Read a small UTF-8 file.
+def read_text(path: Path, most: int = MAX_BYTE) -> str:
+    """Read a UTF-8 file of at most so many bytes.
 
     Raises
     ------
@@ -102,34 +142,36 @@ def read_text(path: Path) -> str:
         When it is absent, a folder, too large, or not text.
     """
     try:
-        size = path.stat().st_size
-        if size > MAX_BYTE:
-            raise FomkitError(str(path), f"has {size:,} bytes. A profile has at most {MAX_BYTE:,}.")
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as stream:
+            content = stream.read(most + 1)
+        if len(content) > most:
+            raise FomkitError(str(path), f"has more than {most:,} bytes. A profile has fewer.")
+        return content.decode("utf-8")
     except OSError as error:
         raise FomkitError(str(path), f"cannot be read ({error.strerror}). Check the path.") from error
     except UnicodeDecodeError as error:
-        raise FomkitError(str(path), "is not UTF-8 text. Give a YAML file.") from error
+        raise FomkitError(str(path), "is not UTF-8 text. Save it as UTF-8.") from error
 
 
 def load_document(path: Path) -> Document:
     """Read one YAML mapping.
 
     Numbers are JSON numbers; ``no``, ``1:30`` and ``010`` are not guessed at; duplicate keys, anchors, aliases,
-    tags, NaN, infinities, files over 1 MB and nesting over 20 are refused.
+    tags, NaN, infinities, characters that cannot be shown, files over 200 kB and nesting over 20 are
+    refused.
 
     Raises
     ------
     FomkitError
         With the file and line of the first mistake.
     """
-    text = read_text(path)
+    text = read_text(path, MAX_YAML_BYTE)
     try:
         _check_events(text, path)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise FomkitError(f"{path}{line}", f"is not valid YAML: {error.problem}.") from error
+        raise FomkitError(f"{path}{line}", _problem(error)) from error
     except yaml.YAMLError as error:
         raise FomkitError(str(path), "is not YAML text; it holds control characters.") from error
     if not isinstance(node, yaml.MappingNode):

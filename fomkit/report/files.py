@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping
 from typing import Any
+
+from fomkit.tables.cells import disarm
+from fomkit.tables.write import format_rows
 
 
 def to_json(content: Mapping[str, Any]) -> str:
@@ -26,17 +27,18 @@ def _flat(one: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _safe(cell: Any) -> Any:
-    """Keep a spreadsheet program from running text as a formula."""
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in tuple("=+-@\t\r") else cell
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return disarm(value) if isinstance(value, str) else str(value)
 
 
 def to_csv(rows: list[Mapping[str, Any]]) -> str:
-    """Write nested rows as CSV, one column a leaf (``step_s.low``), unknown as an empty cell."""
+    """Write nested rows as CSV, one column a leaf (``step_s.low``), unknown as an empty cell.
+
+    Text that a spreadsheet program would run as a formula gets a leading apostrophe.
+    """
     flat = [_flat(row) for row in rows]
     header = list(dict.fromkeys(key for row in flat for key in row))
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows([_safe(row.get(key)) for key in header] for row in flat)
-    return stream.getvalue()
+    cells = ([_cell(row.get(key)) for key in header] for row in flat)
+    return format_rows([disarm(key) for key in header], cells)

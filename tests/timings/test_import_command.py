@@ -101,7 +101,7 @@ def test_bad_input_writes_nothing(tmp_path):
 
 
 def test_output_must_be_yaml(workbook, tmp_path):
-    with pytest.raises(FomkitError, match=r"a machine profile is a YAML file\. Write, for example"):
+    with pytest.raises(FomkitError, match=r"a profile is a YAML file\. Write, for example"):
         import_file(workbook, "-o", tmp_path / "out.json")
 
 

@@ -1,0 +1,139 @@
+"""Foreign files as profiles: timings become a machine, a table of ops becomes a model.
+
+Not imported with the room: its readers need openpyxl, which no study does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fomkit.errors import FomkitError, nearest_names
+from fomkit.profiles import load_model_facts
+from fomkit.resize import resize_ops, sizes_used
+from fomkit.schema import COSTS, TIMES, check_table
+from fomkit.tables import empty_table, fill_defaults, read_numbered_table
+from fomkit.tables.text import read_header
+from fomkit.timings import READERS, choose_format
+from fomkit.workload import ModelProfile
+
+MADE = frozenset(column.name for column in (*COSTS, *TIMES))
+PRODUCTS = ("machine", "model")
+
+
+@dataclass(frozen=True)
+class ImportFormat:
+    """A format that can be imported, and the profile it becomes."""
+
+    title: str
+    recognise: Callable[[Path], bool]
+    product: str
+
+
+def recognise_ops_table(path: Path) -> bool:
+    """Tell whether a file is text whose first line names the columns of an op: a kind, and a count or no time."""
+    header = read_header(path)
+    return "kind" in header and ("count" in header or not any(name.startswith("time") for name in header))
+
+
+FORMATS: Mapping[str, ImportFormat] = {
+    **{name: ImportFormat(reader.title, reader.recognise, "machine") for name, reader in READERS.items()},
+    "ops": ImportFormat("table of ops (.csv: kind, dtype, count, …)", recognise_ops_table, "model"),
+}
+
+
+def choose_import(path: Path, product: str | None, file_format: str | None) -> tuple[str, str]:
+    """Choose the format of a file, by name, by what it shall become, or by its content.
+
+    Returns
+    -------
+    file_format, product : str
+        A key of `FORMATS` and one of `PRODUCTS`.
+
+    Raises
+    ------
+    FomkitError
+        When the content fits none or several of the formats that are left, or format and product disagree.
+    """
+    if product == "measurements":
+        raise FomkitError(
+            "--as measurements", "measured steps and runs cannot be imported yet. Possible are: machine, model."
+        )
+    if product is not None and product not in PRODUCTS:
+        raise FomkitError(f"--as {product}", f"is nothing to import. {nearest_names(product, PRODUCTS)}")
+    if file_format is not None:
+        chosen = choose_format(path, file_format, FORMATS)
+        if product not in (None, FORMATS[chosen].product):
+            raise FomkitError(
+                f"--as {product}",
+                f"the format {chosen!r} makes a {FORMATS[chosen].product}. Leave one of them out.",
+            )
+        return chosen, FORMATS[chosen].product
+    fitting = {name: one for name, one in FORMATS.items() if product in (None, one.product)}
+    chosen = choose_format(path, None, fitting)
+    return chosen, FORMATS[chosen].product
+
+
+def _ops(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Read the op table as a model of which nothing else is known, checked at the given sizes."""
+    table = read_numbered_table(path, "TIMED")
+    made = [name for name in table.columns if name in MADE]
+    ops, said = fill_defaults(table.drop(columns=made), str(path))
+    if made:
+        said = (*said, f"{', '.join(made)}: left out; an estimate makes them anew.")
+    if missing := sorted(sizes_used(ops) - set(sizes)):
+        example = " ".join(f"--set {name}=64" for name in missing)
+        raise FomkitError(str(path), f"its dimensions use {', '.join(missing)}. Say how large: {example}")
+    check_table(resize_ops(ops, sizes, str(path)), "OPS", str(path))
+    name = path.name.partition(".")[0]
+    bare = ModelProfile(name, name, ops.reset_index(drop=True), empty_table("OPS"), sizes, {"framework": "none"})
+    return bare, said
+
+
+def import_model(
+    path: Path,
+    facts: Path | None = None,
+    *,
+    name: str | None = None,
+    sizes: Mapping[str, int] | None = None,
+    train_samples: int | None = None,
+    epochs: int | None = None,
+) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Make a model profile of a table of ops.
+
+    Parameters
+    ----------
+    path : Path
+        A CSV file, packed by gzip or not, with the columns of OPS; `fomkit.tables.fill_defaults` says which of
+        them may be missing.
+    facts : Path, optional
+        A model file without ``ops``.
+    name : str, optional
+        Default: that of the facts, else the file's.
+    sizes : mapping, optional
+        Named sizes; they go before those of the facts.
+    train_samples, epochs : int, optional
+        What makes a run; they go before the facts.
+
+    Returns
+    -------
+    model : ModelProfile
+    said : tuple of str
+        What was filled in, a line each.
+
+    Raises
+    ------
+    FomkitError
+        With file and line, when the table or the facts are wrong or a size is missing.
+    """
+    stated = load_model_facts(facts) if facts else None
+    bare, said = _ops(path, {**(stated.sizes if stated else {}), **(sizes or {})})
+    model = replace(stated, ops=bare.ops, sizes=bare.sizes) if stated else bare
+    samples = train_samples if train_samples is not None else model.data.train_samples
+    data = replace(model.data, train_samples=samples)
+    run = replace(model.run, epochs=epochs if epochs is not None else model.run.epochs)
+    notes = (*model.notes, f"Op table from {path.name}.", *said)
+    name = name or model.name
+    title = model.title if stated else name
+    return replace(model, name=name, title=title, data=data, run=run, notes=notes), said
