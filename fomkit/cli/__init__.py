@@ -14,6 +14,7 @@ from fomkit.cli.fom_command import fom
 from fomkit.cli.import_command import import_file
 from fomkit.cli.predict_command import predict
 from fomkit.cli.profile_command import profile
+from fomkit.cli.screen import complain
 from fomkit.errors import FomkitError
 
 app = typer.Typer(
@@ -22,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="How many of my training runs a day will that machine do, and how sure are we?",
-    epilog="Exit codes: 0 done, 1 a check failed, 2 a mistake in the input (one message on stderr).",
+    epilog="Exit codes: 0 done, 1 a check failed or work has no time, 2 a mistake in the input (one message on stderr).",
 )
 app.command("estimate")(estimate)
 app.command("fom")(fom)
@@ -59,6 +60,8 @@ def main() -> None:
     for library in ("OMP", "OPENBLAS", "MKL"):
         # The matrices here are small; on a busy machine threads only wait for each other.
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    # Its search for plugins reads the metadata of everything installed, and none of them is ours.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -67,7 +70,7 @@ def main() -> None:
     except FomkitError as error:
         if _debug:
             raise
-        print(f"fomkit: {error}", file=sys.stderr)
+        complain(str(error))
         sys.exit(2)
     except BrokenPipeError:
         sys.stderr.close()

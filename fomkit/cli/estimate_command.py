@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Models = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[MODEL]…",
+        metavar="MODEL",
         help="Model profiles by name or path; none = all in ./model_profiles.",
         autocompletion=complete_model,
     ),

@@ -12,12 +12,19 @@ from fomkit.cli.screen import Quiet, progress, standard_output
 
 def fom(
     suite: Annotated[
-        str, typer.Argument(help="Suite by name or path, for example lecture.", autocompletion=complete_suite)
+        str,
+        typer.Argument(
+            metavar="SUITE",
+            help="Suite by name or path, for example lecture.",
+            autocompletion=complete_suite,
+        ),
     ],
     target: Annotated[
         str | None,
         typer.Option(
-            "--target", "-t", help="Machine to rate; default: the only other one given.",
+            "--target",
+            "-t",
+            help="Machine to rate; default: the only other one given.",
             autocompletion=complete_machine,
         ),
     ] = None,

@@ -1,0 +1,156 @@
+"""How the command line behaves: a walk over every verb, and what a terminal gets that a pipe does not."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fomkit.cli.reference import command_reference, help_of, verbs
+from fomkit.cli.screen import progress
+
+ROOT = Path(__file__).resolve().parent.parent
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+VERBS = sorted(verbs())
+
+
+def examples(verb: str) -> list[str]:
+    return re.findall(r"^\s+(fomkit .*)$", help_of(verb).split("Examples:")[-1], flags=re.MULTILINE)
+
+
+def test_the_page_of_commands_is_the_commands_own_words() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert page == command_reference(), "run 'python -m fomkit.cli.reference > docs/commands.md'"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_is_documented_by_example(verb: str) -> None:
+    assert f"`fomkit {verb}" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert examples(verb)
+    assert all(shlex.split(example)[1] == verb for example in examples(verb))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_option_says_what_it_does(verb: str) -> None:
+    silent = [one.name for one in verbs()[verb].params if not getattr(one, "help", None)]
+    assert not silent
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_options_of_one_meaning_have_one_name(verb: str) -> None:
+    """What a user learns at one verb holds at the others."""
+    spelled = {option: one.name for one in verbs()[verb].params for option in one.opts}
+    meanings = {
+        "--json": "as_json", "--force": "force", "-o": "output", "-t": "target", "-q": "quiet", "--set": "sizes",
+        "--batch": "batch", "--interval": "interval", "--allow-uncovered": "allow_uncovered",
+    }  # fmt: skip
+    assert {option: name for option, name in spelled.items() if option in meanings}.items() <= meanings.items()
+
+
+def in_terminal(command: list[str], environment: dict[str, str]) -> str:
+    """Run a command on a terminal of 100 columns and give everything it wrote."""
+    parent, child = pty.openpty()
+    settings = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "OMP_NUM_THREADS": "1", **environment}
+    running = subprocess.Popen(command, cwd=ROOT, stdin=child, stdout=child, stderr=child, env=settings)
+    os.close(child)
+    written = b""
+    while running.poll() is None or select.select([parent], [], [], 0)[0]:
+        if select.select([parent], [], [], 0.1)[0]:
+            try:
+                written += os.read(parent, 65536)
+            except OSError:
+                break
+    running.wait()
+    os.close(parent)
+    return written.decode()
+
+
+ESTIMATE = [sys.executable, "-m", "fomkit.cli", "estimate", "p1b3", "--target", "v100"]
+
+
+def test_a_terminal_gets_colour_and_its_own_width() -> None:
+    told = in_terminal(ESTIMATE, {})
+    assert COLOUR.search(told)
+    table = [line for line in COLOUR.sub("", told).splitlines() if "─" in line or line.startswith("p1b3")]
+    assert table
+    assert max(map(len, table)) <= 100
+
+
+def test_no_colour_where_nobody_wants_it() -> None:
+    assert not COLOUR.search(in_terminal([*ESTIMATE, "--quiet"], {"NO_COLOR": "1"}))
+
+
+def test_a_pipe_gets_neither_colour_nor_progress() -> None:
+    done = subprocess.run(ESTIMATE, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "\x1b" not in done.stdout
+    assert done.stderr == ""
+
+
+SLOW = (
+    "import time\nfrom fomkit.cli.screen import progress\n"
+    "with progress('counting sheep', 2, quiet={quiet}) as advance:\n    advance()\n    time.sleep({seconds})\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "quiet", "shown"), [(1.6, False, True), (1.6, True, False), (0.1, False, False)]
+)
+def test_work_over_a_second_shows_progress(seconds: float, quiet: bool, shown: bool) -> None:
+    told = in_terminal([sys.executable, "-c", SLOW.format(seconds=seconds, quiet=quiet)], {})
+    assert ("counting sheep" in told) is shown
+    assert ("1/2" in told) is shown
+
+
+def test_a_failure_in_watched_work_is_the_failure_and_ends_the_bar() -> None:
+    start = time.monotonic()
+    with pytest.raises(ZeroDivisionError), progress("dividing"):
+        _ = 1 / 0
+    assert time.monotonic() - start < 60
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("fomkit estimate --target v1", "v100"),
+        ("fomkit estimate resnet50-", "resnet50-caffe"),
+        ("fomkit fom lec", "lecture"),
+        ("fomkit esti", "estimate"),
+        ("fomkit estimate --prec", "--precision"),
+    ],
+)
+def test_the_shell_completes_verbs_options_and_names(typed: str, expected: str) -> None:
+    settings = {**os.environ, "_FOMKIT_COMPLETE": "complete_bash", "COMP_WORDS": typed,
+                "COMP_CWORD": str(len(typed.split()) - 1)}  # fmt: skip
+    code = "import sys; sys.argv = ['fomkit']; from fomkit.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=settings, capture_output=True, text=True, check=False
+    )
+    assert expected in done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (["estimat"], "Did you mean 'estimate'?"),
+        (["estimate", "--traget", "v100"], "--target"),
+        (["estimate", "--target", "v100", "--batch", "x"], "--batch"),
+        (["estimate", "--target", "v100", "--precision", "fp3"], "fp32"),
+        (["estimate", "--target", "v100", "--interval", "2"], "--interval"),
+        (["fom"], "SUITE"),
+    ],
+)
+def test_a_slip_of_the_finger_is_answered_with_a_hint_and_exit_code_2(typed: list[str], words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fomkit.cli", *typed], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
