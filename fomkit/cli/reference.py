@@ -14,9 +14,10 @@ _INTRODUCTION = """# Commands
 Written by `python -m fomkit.cli.reference` from the commands themselves; a test compares.
 
 Exit codes: 0 done · 1 a check failed, or work has no time · 2 a mistake in the input, told in one message on
-standard error. Results go to standard output; what is said about them on the way goes to standard error. Colour and
-progress appear on a terminal only (`NO_COLOR` and `--quiet` turn them off). `fomkit --install-completion` lets the
-shell complete commands, options and the names of profiles. `fomkit --debug VERB …` shows the traceback of a mistake.
+standard error. Results go to standard output; what is said about them on the way goes to standard error. Colour
+and progress appear on a terminal only (`NO_COLOR` and `--quiet` turn them off). `fomkit --install-completion` lets
+the shell complete commands, options and the names of profiles. `fomkit --debug VERB …` shows the traceback of a
+mistake.
 """
 
 
