@@ -1,6 +1,6 @@
 """What an op costs on any machine: arithmetic, compulsory memory traffic and kernel launches.
 
-The formulas live as sympy expressions in one module per family (`gemm`, `conv`, `rnn`, `attention`,
+The formulas live as sympy expressions in one module per family (`gemm`, `sparse_gemm`, `conv`, `rnn`, `attention`,
 `elementwise`, `optimizer`), with symbols named like the columns. Running needs no sympy:
 ``python -m fomkit.costs`` writes them as plain numpy into `compiled`, and a test compares the two.
 """

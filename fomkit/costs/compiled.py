@@ -23,6 +23,14 @@ def gemm_launches(op: Row) -> Any:
     return 1
 
 
+def sparse_gemm_flop(op: Row) -> Any:
+    return 2*op.b*op.density*op.k*op.m*op.n
+
+
+def sparse_gemm_byte(op: Row) -> Any:
+    return op.b*(op.density*op.k*op.m*(op.item_byte + 4) + op.item_byte*(op.k*op.n + op.m*op.n) + 4*op.m + 4)
+
+
 def conv_forward_flop(op: Row) -> Any:
     return 2*op.batch*op.in_channels*op.kernel_d*op.kernel_h*op.kernel_w*op.out_channels*(op.depth*op.height*op.transposed*op.width + (1 - op.transposed)*(op.transposed*(op.dilation_d*(op.kernel_d - 1) - 2*op.pad_d + op.stride_d*(op.depth - 1) + 1) + (1 - op.transposed)*(numpy.floor((op.depth - op.dilation_d*(op.kernel_d - 1) + 2*op.pad_d - 1)/op.stride_d) + 1))*(op.transposed*(op.dilation_h*(op.kernel_h - 1) - 2*op.pad_h + op.stride_h*(op.height - 1) + 1) + (1 - op.transposed)*(numpy.floor((-op.dilation_h*(op.kernel_h - 1) + op.height + 2*op.pad_h - 1)/op.stride_h) + 1))*(op.transposed*(op.dilation_w*(op.kernel_w - 1) - 2*op.pad_w + op.stride_w*(op.width - 1) + 1) + (1 - op.transposed)*(numpy.floor((-op.dilation_w*(op.kernel_w - 1) + 2*op.pad_w + op.width - 1)/op.stride_w) + 1)))/op.groups
 
@@ -246,6 +254,9 @@ def optimizer_adam_fused_byte(op: Row) -> Any:
 COMPILED: dict[str, dict[Variant, CompiledCost]] = {
     "gemm": {
         (): CompiledCost(gemm_flop, gemm_byte, gemm_launches),
+    },
+    "sparse_gemm": {
+        (): CompiledCost(sparse_gemm_flop, sparse_gemm_byte, gemm_launches),
     },
     "conv": {
         ("forward",): CompiledCost(conv_forward_flop, conv_forward_byte, gemm_launches),

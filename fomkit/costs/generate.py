@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fomkit.costs import attention, conv, elementwise, gemm, optimizer, rnn
+from fomkit.costs import attention, conv, elementwise, gemm, optimizer, rnn, sparse_gemm
 from fomkit.costs.formula import Cost, Variant
 
 FORMULAS: Mapping[str, Callable[[], dict[Variant, Cost]]] = {
     "gemm": gemm.formulas,
+    "sparse_gemm": sparse_gemm.formulas,
     "conv": conv.formulas,
     "rnn": rnn.formulas,
     "attention": attention.formulas,
@@ -23,7 +24,8 @@ FORMULAS: Mapping[str, Callable[[], dict[Variant, Cost]]] = {
     "optimizer": optimizer.formulas,
     "other": elementwise.per_element,
 }
-"""The priced kinds. A kind that is not here stays unpriced: NaN, never 0."""
+"""The priced kinds. A kind that is not here stays unpriced: NaN, never 0. A collective has no place here: it waits
+for links, so device memory and arithmetic set no floor of its time."""
 
 _HEAD = '''"""Generated from the sympy formulas by ``python -m fomkit.costs``; do not edit, run that instead."""
 # ruff: noqa: ARG001, D103, E501

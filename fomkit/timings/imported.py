@@ -28,6 +28,10 @@ class SectionCount:
         Imported timings of which the printed figure was corrected; their ``note`` says how.
     skipped : int
         Rows of a section that this reader does not cover; no figure of them was read.
+    reason : str
+        Why they were skipped.
+    kind : str
+        The kind of op, of which a section may have several; "" where it is not known.
     """
 
     sheet: str
@@ -38,6 +42,8 @@ class SectionCount:
     below_resolution: int = 0
     corrected: int = 0
     skipped: int = 0
+    reason: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,8 @@ class ImportedTimings:
         One entry per sheet, section and pass.
     notes : tuple of str
         What holds for all timings of this source and has no column.
+    remarks : tuple of str
+        What the reader noticed in this file: columns that it does not know, headers that it had to guess.
     """
 
     timings: pd.DataFrame
@@ -63,3 +71,4 @@ class ImportedTimings:
     specs: Mapping[str, str] = field(default_factory=dict)
     counts: tuple[SectionCount, ...] = ()
     notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()

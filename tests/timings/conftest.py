@@ -1,38 +1,29 @@
-"""Workbooks built for one test each, and the nine real ones."""
+"""Workbooks built for one test each, and the fourteen real ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-import openpyxl
 import pytest
+from deepbench_cells import write_workbook
 
-Cells = Sequence[Sequence[object]]
 Maker = Callable[..., Path]
 
 
 @pytest.fixture
 def make_workbook(tmp_path: Path) -> Maker:
     """Give a function that writes sheets (name to rows) as a workbook."""
-
-    def make(sheets: Mapping[str, Cells], name: str = "made.xlsx") -> Path:
-        book = openpyxl.Workbook()
-        book.remove(book.worksheets[0])
-        for title, rows in sheets.items():
-            sheet = book.create_sheet(title)
-            for number, row in enumerate(rows, start=1):
-                for column, value in enumerate(row, start=1):
-                    if value is not None:
-                        sheet.cell(number, column, value)
-        path = tmp_path / name
-        book.save(path)
-        return path
-
-    return make
+    return lambda sheets, name="made.xlsx": write_workbook(sheets, tmp_path / name)
 
 
 @pytest.fixture(scope="session")
-def train(shared: Path) -> Path:
+def deepbench(shared: Path) -> Path:
+    """The folder of the real workbooks, in train/ and inference/."""
+    return shared / "data" / "deepbench"
+
+
+@pytest.fixture(scope="session")
+def train(deepbench: Path) -> Path:
     """The folder of the nine training workbooks."""
-    return shared / "data" / "deepbench" / "train"
+    return deepbench / "train"

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from fomkit.errors import FomkitError
 from fomkit.timings import READERS, Reader, read_deepbench, read_timings
+from fomkit.timings.deepbench_layout import find_layout
+from fomkit.timings.deepbench_precision import PRECISIONS
 from fomkit.timings.deepbench_rows import SectionRows
-from fomkit.timings.deepbench_sheet import find_layout, split_blocks
-from fomkit.timings.deepbench_tables import PRECISIONS, SECTIONS
+from fomkit.timings.deepbench_sections import SECTIONS
+from fomkit.timings.deepbench_sheet import split_blocks
 from fomkit.timings.xlsx import Sheet
 
 CONV_HEADER = [
@@ -81,7 +83,7 @@ def test_columns_are_matched_by_header_in_any_order(order):
     )
     sheet = Sheet("s", rows)
     (block,) = split_blocks(sheet, "s")
-    section = SECTIONS["convolution"]
+    (section,) = SECTIONS["convolution"]
     layout = find_layout(sheet, block, section, "s")
     timings, counts = SectionRows(sheet, block, section, layout, PRECISIONS["float"], "", "s").read()
     assert [(row["pass_name"], row["time_s"]) for row in timings] == [("forward", 2e-4), ("backward_weight", 3e-4)]
@@ -176,7 +178,7 @@ def test_precision_is_per_section(make_workbook):
     ]
 
 
-@pytest.mark.parametrize("text", ["Int8 multiplication, 32 bit accumulation", "Double", "RNN: Float"])
+@pytest.mark.parametrize("text", ["Int4 multiplication, 32 bit accumulation", "Double", "RNN: Float"])
 def test_unknown_precision_shows_it_and_what_is_known(make_workbook, text):
     with pytest.raises(FomkitError, match=r"precision .*float; single precision; 16 bit inputs") as caught:
         read_deepbench(make_workbook({"r": [["Precision", text], *GEMM]}))
@@ -190,14 +192,15 @@ def test_absent_precision(make_workbook):
 
 
 def test_sections_not_covered_are_skipped_by_name_and_counted(make_workbook):
-    sparse = [["Sparse Matrix Multiplication", None, "M"], [None, None, 1], [], [None, None, 2]]
-    rows = [*PREAMBLE, *sparse, *GEMM, ["All-Reduce", None, "Size # floats"], [], [None, None, 100000, 2, 0.1]]
+    attention = [["Attention", None, "Heads", "Length", "Time (msec)"], [None, None, 8, 512, 0.3], []]
+    unknown = [["Element-wise"], [None, None, "N", "Type", "Time (msec)"], [None, None, 9]]
+    rows = [*PREAMBLE, *attention, *GEMM, *unknown]
     imported = read_deepbench(make_workbook({"r": rows, "remarks": [["a"], ["b"]]}))
-    assert [(one.sheet, one.section, one.imported, one.skipped) for one in imported.counts] == [
-        ("r", "Sparse Matrix Multiplication", 0, 2),
-        ("r", "Dense Matrix Multiplication", 1, 0),
-        ("r", "All-Reduce", 0, 1),
-        ("remarks", "(no section)", 0, 2),
+    assert [(one.sheet, one.section, one.imported, one.skipped, one.reason) for one in imported.counts] == [
+        ("r", "Attention", 0, 1, "it is no section that fomkit knows"),
+        ("r", "Dense Matrix Multiplication", 1, 0, ""),
+        ("r", "Element-wise", 0, 2, "it is no section that fomkit knows"),
+        ("remarks", "(no section)", 0, 2, ""),
     ]
 
 

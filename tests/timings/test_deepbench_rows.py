@@ -8,6 +8,7 @@ import openpyxl
 import pandas as pd
 import pytest
 
+from fomkit.errors import FomkitError
 from fomkit.timings import read_deepbench
 
 GATES = {"vanilla": 1, "lstm": 4, "gru": 3}
@@ -18,27 +19,29 @@ CONV_SIZES = [
 
 
 @pytest.fixture(scope="module")
-def read(train):
+def read(deepbench):
     tables: dict[str, pd.DataFrame] = {}
 
-    def one(name: str) -> pd.DataFrame:
-        if name not in tables:
-            tables[name] = read_deepbench(train / f"DeepBench_{name}.xlsx").timings
-        return tables[name]
+    def one(name: str, folder: str = "train") -> pd.DataFrame:
+        key = f"{folder}/DeepBench_{name}.xlsx"
+        if key not in tables:
+            tables[key] = read_deepbench(deepbench / key).timings
+        return tables[key]
 
     return one
 
 
 @pytest.fixture(scope="module")
-def printed(train):
+def printed(deepbench):
     books: dict[str, openpyxl.Workbook] = {}
 
-    def cell(name: str, sheet: str, column: str, row: float) -> object:
-        if name not in books:
+    def cell(name: str, sheet: str, column: str, row: float, folder: str = "train") -> object:
+        key = f"{folder}/DeepBench_{name}.xlsx"
+        if key not in books:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # openpyxl says that it drops chart extensions
-                books[name] = openpyxl.load_workbook(train / f"DeepBench_{name}.xlsx", data_only=True)
-        return books[name][sheet][f"{column}{int(row)}"].value
+                books[key] = openpyxl.load_workbook(deepbench / key, data_only=True)
+        return books[key][sheet][f"{column}{int(row)}"].value
 
     return cell
 
@@ -174,8 +177,10 @@ def test_formulas_are_read_by_their_cached_value(read):
 
 def test_times_are_whole_microseconds_but_on_the_xeon_phi(read):
     for name in ("AMD_MI25", "NV_P100", "NV_V100"):
-        micro = read(name).time_s * 1e6
+        micro = read(name)[lambda table: table.kind != "collective"].time_s * 1e6
         assert (micro - micro.round()).abs().max() < 1e-6
+    micro = read("NV_P100")[lambda table: table.kind == "collective"].time_s * 1e6
+    assert ((micro - micro.round()).abs() > 1e-3).sum() > 20, "the all-reduce's clock is another one"
     micro = read("IA_KNL7250").time_s * 1e6
     assert ((micro - micro.round()).abs() > 1e-3).sum() > 150
 
@@ -200,3 +205,93 @@ def test_tensor_core_convolutions_pad_channels_to_8(read):
     matrix = conv[conv.engine == "matrix"]
     assert (((matrix.in_channels % 8 > 0) | (matrix.out_channels % 8 > 0)) == (matrix.padded == 1)).all()
     assert conv[conv.engine == "vector"].padded.isna().all()
+
+
+@pytest.mark.parametrize("name", ["IA_KNL7250", "NV_1080Ti", "NV_M40", "NV_P100", "NV_TitanX", "NV_TitanX_Pascal"])
+def test_printed_rate_of_all_reduces_tells_what_a_size_is(read, printed, name):
+    """Gigabytes/sec is 4 byte · floats · ranks / time: the size is in floats, on each rank."""
+    rows = read(name)[read(name).kind == "collective"]
+    assert len(rows) in (28, 35)
+    for row in rows.itertuples():
+        rate = float(printed(name, row.source_sheet, "I", row.source_row)) * 1e9
+        assert row.message_byte * row.ranks / row.time_s == pytest.approx(rate, rel=1e-6)
+    assert (rows.p25_s <= rows.time_s).all()
+    assert (rows.time_s <= rows.p75_s).all()
+    assert set(rows["dtype"]) == {"fp32"}
+
+
+def test_nodes_of_all_reduces_stand_in_a_column_without_header(read):
+    rows = read("NV_M40")[lambda table: table.kind == "collective"]
+    assert rows.groupby("ranks").link.unique().map(list).to_dict() == {
+        2: ["node"], 4: ["node"], 8: ["node"], 16: ["system"], 32: ["system"],
+    }  # fmt: skip
+    assert rows.note.str.startswith("32 ranks on 4 nodes; ").sum() == 7
+    knl = read("IA_KNL7250")[lambda table: table.kind == "collective"]
+    assert set(knl.link) == {"system"}
+    assert knl.note.str.startswith("2 ranks on 2 nodes; ").sum() == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "sheet", "unit", "flop_of_multiply_add"),
+    [
+        ("NV_1080Ti", "Results - Mixed Precision", 1e12, 2),
+        ("NV_TitanX_Pascal", "Results - Mixed Precision", 1e12, 2),
+        ("Raspberry_Pi_3", "Kernels", 1e9, 2),
+        ("iPhone_6", "Kernels", 1e9, 1),
+        ("iPhone_7", "Kernels", 1e9, 1),
+    ],
+)
+def test_printed_rate_of_sparse_products_counts_the_zeros(read, printed, name, sheet, unit, flop_of_multiply_add):
+    """9 to 19 times too high: the share of zeros stands where that of non-zeros belongs.
+
+    The iPhones' are half of that: they count a multiply-add once, as no other rate in the workbooks does.
+    """
+    rows = read(name, "inference")[lambda table: table.kind == "sparse_gemm"]
+    assert set(rows.density) == {0.05, 0.1}
+    for row in rows.itertuples():
+        rate = float(printed(name, sheet, "L", row.source_row, "inference")) * unit
+        zeros = (1 - row.density) * row.m * row.n * row.k
+        assert flop_of_multiply_add * zeros / row.time_s == pytest.approx(rate, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["NV_1080Ti", "NV_TitanX_Pascal"])
+def test_servers_run_bytes_and_floats_in_one_sheet(read, name):
+    table = read(name, "inference")
+    formats = table.groupby("kind")["dtype"].unique().map(sorted).to_dict()
+    assert formats == {
+        "gemm": ["fp32", "int8"], "conv": ["int8"], "rnn": ["fp32"], "sparse_gemm": ["fp32"],
+    }  # fmt: skip
+    int8 = table[(table.kind == "gemm") & (table["dtype"] == "int8")]
+    # Four bytes at a time in the vector lanes: four times the rate of fp32, and no more.
+    fastest = (2 * int8.m * int8.n * int8.k / int8.time_s).max()
+    assert 35e12 < fastest < 4 * 11.4e12
+    assert set(int8.padded) == {0, 1}
+    assert set(table[table.kind == "conv"].layout) == {"nhwc"}
+    dense = table[(table.kind == "gemm") & (table["dtype"] == "fp32")]
+    assert (2 * dense.m * dense.n * dense.k / dense.time_s).max() < 12.2e12
+
+
+def test_phones_run_bytes_but_for_the_convolutions_of_the_pi(read):
+    for name, expected in {
+        "iPhone_6": {"gemm": ["int8"], "sparse_gemm": ["int8"]},
+        "iPhone_7": {"gemm": ["int8"], "sparse_gemm": ["int8"]},
+        "Raspberry_Pi_3": {"gemm": ["int8"], "sparse_gemm": ["int8"], "conv": ["fp32"]},
+    }.items():
+        table = read(name, "inference")
+        assert table.groupby("kind")["dtype"].unique().map(list).to_dict() == expected
+    first = read("iPhone_7", "inference").iloc[0]
+    assert (first.m, first.n, first.k, first.time_s) == (5124, 700, 2048, 212.836e-3)
+
+
+@pytest.mark.parametrize("name", ["NV_1080Ti", "NV_TitanX_Pascal"])
+def test_input_of_an_lstm_is_its_hidden_size(read, printed, name):
+    lstm = read(name, "inference")[lambda table: table.cell == "lstm"]
+    for row in lstm.itertuples():
+        rate = float(printed(name, row.source_sheet, "H", row.source_row, "inference")) * 1e12
+        assert 2 * 4 * row.hidden_size**2 * row.batch * row.steps / row.time_s == pytest.approx(rate, rel=6e-4)
+
+
+@pytest.mark.parametrize("folder", ["train", "inference"])
+def test_a_list_of_kernels_has_no_times(deepbench, folder):
+    with pytest.raises(FomkitError, match="lists ops and gives no time for any"):
+        read_deepbench(deepbench / f"DeepBenchKernels_{folder}.xlsx")
