@@ -215,7 +215,7 @@ LAYERS: tuple[Column, ...] = (
     _amount("readers", "", "layers that read the output"),
     _flag("in_place", "1 where the output takes the place of an input, else 0"),
 )
-SIZED = tuple(column.name for column in (*DIMENSIONS, *LAYER_SIZES) if column.dtype == "number")
+SIZED = ("count", *(column.name for column in (*DIMENSIONS, *LAYER_SIZES) if column.dtype == "number"))
 """Columns whose cells may be expressions in named sizes."""
 TABLES: Mapping[str, tuple[Column, ...]] = {
     "OPS": OPS, "COSTED": OPS + COSTS, "TIMED": OPS + COSTS + TIMES, "TIMINGS": TIMINGS, "LAYERS": LAYERS,

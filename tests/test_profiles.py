@@ -169,7 +169,7 @@ def test_saved_models_load_the_same(tmp_path: Path) -> None:
         ("op,speed\nmm,3\n", "'speed' is not a column of OPS"),
         ("op,op\nmm,mm\n", "stands twice"),
         ("op,m\nmm\n", ":2: has 1 cells where the header has 2"),
-        ("op,count\nmm,many\n", ":2: count is 'many'. Expected a number"),
+        ("op,count\nmm,many!\n", ":2: count is 'many!'. Expected a number"),
         ("op,m\nmm,nan\n", "Leave the cell empty"),
         ("op,m\nmm,inf\n", "Leave the cell empty"),
         ("op,m\nmm,import os; 1\n", "Expected a number or an expression"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,11 +22,18 @@ TIME_LIMIT_S = 300.0
 MEMORY_LIMIT_BYTE = 8e9
 
 
-def _check_request(where: str, mode: str, batch: int | None) -> None:
+def _wanted_sizes(where: str, batch: int | None, sizes: Mapping[str, int] | None) -> dict[str, int]:
+    """Put the batch among the named sizes that were asked for."""
+    wanted = {**({} if batch is None else {"batch": batch}), **(sizes or {})}
+    for name, size in wanted.items():
+        if type(size) is not int or size < 1:
+            raise FomkitError(where, f"the {name} is {size!r}. A whole number of 1 or more was expected.")
+    return wanted
+
+
+def _check_request(where: str, mode: str) -> None:
     if mode not in ("train", "infer"):
         raise FomkitError(where, f"the mode is {mode!r}. Choose 'train' or 'infer'.")
-    if batch is not None and batch < 1:
-        raise FomkitError(where, f"the batch is {batch!r}. A whole number of 1 or more was expected.")
     if find_spec("torch") is None:
         raise FomkitError(
             where, "profiling needs PyTorch, which is not here. Install it, or fomkit with its extra [torch]."
@@ -37,6 +45,7 @@ def profile_file(
     *,
     mode: Mode = "train",
     batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
     time_limit_s: float = TIME_LIMIT_S,
     memory_limit_byte: float = MEMORY_LIMIT_BYTE,
     name: str | None = None,
@@ -54,6 +63,8 @@ def profile_file(
         ``train`` for forward, backward and update of one step, ``infer`` for the forward pass.
     batch : int, optional
         Samples in the step; default: the file's own.
+    sizes : mapping, optional
+        Values of further named sizes, those that ``inputs(batch, seq=1024)`` has with a whole-number default.
     time_limit_s, memory_limit_byte : float
         Wall time [s] of each attempt and resident memory [byte].
     name : str, optional
@@ -69,7 +80,8 @@ def profile_file(
         raise FomkitError(where, "is not a file. Give a Python file with a model, for example model.py.")
     if path.suffix != ".py":
         raise FomkitError(where, "is not a Python file. Its name must end in .py.")
-    _check_request(where, mode, batch)
+    _check_request(where, mode)
+    wanted = _wanted_sizes(where, batch, sizes)
 
     def trace(route: Route) -> Draft | FomkitError:
         request = {
@@ -77,7 +89,7 @@ def profile_file(
             "where": where,
             "name": name or path.stem,
             "mode": mode,
-            "batch": batch,
+            "sizes": wanted,
             "route": route,
         }
         result = run_child(request, where, time_limit_s, memory_limit_byte)
@@ -100,7 +112,12 @@ def _first_sentence(path: Path) -> str:
 
 
 def profile_workload(
-    workload: Workload, *, mode: Mode = "train", batch: int | None = None, name: str | None = None
+    workload: Workload,
+    *,
+    mode: Mode = "train",
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    name: str | None = None,
 ) -> ModelProfile:
     """Profile a workload made in this process, for notebooks.
 
@@ -109,7 +126,7 @@ def profile_workload(
     Parameters
     ----------
     workload : Workload
-    mode, batch
+    mode, batch, sizes
         As in `profile_file`.
     name : str, optional
         Of the profile; default: the model's class in small letters.
@@ -119,7 +136,8 @@ def profile_workload(
     FomkitError
         When the workload lacks something, or its code fails without data.
     """
-    _check_request("profile", mode, batch)
+    _check_request("profile", mode)
+    wanted = _wanted_sizes("profile", batch, sizes)
     from fomkit.trace.torch_notebook import profile_here
 
-    return profile_here(workload, name or type(workload.model).__name__.lower(), mode, batch)
+    return profile_here(workload, name or type(workload.model).__name__.lower(), mode, wanted)

@@ -120,11 +120,25 @@ class Work:
 Rule = Callable[[Call], list[Work]]
 
 
+def add_counts(one: int | str, other: int | str) -> int | str:
+    """Add two counts, expressions too.
+
+    Examples
+    --------
+    >>> add_counts(2, 3), add_counts(0, "seq"), add_counts(1, "seq - 1")
+    (5, 'seq', '1 + seq - 1')
+    """
+    if isinstance(one, int) and isinstance(other, int):
+        return one + other
+    return other if one == 0 else f"{one} + {other}"
+
+
 @dataclass(slots=True)
 class TracedOp:
     """One executed op with its place: pass, module, and the ops inside it where it is a row found at the call.
 
-    ``input_gradient`` is False where the op reads data, whose gradient nobody computes.
+    ``input_gradient`` is False where the op reads data, whose gradient nobody computes. ``count`` is more than
+    one, or an expression in named sizes, once equal executions are joined.
     """
 
     op: str
@@ -135,6 +149,7 @@ class TracedOp:
     module: str
     parts: list[TracedOp] = field(default_factory=list)
     input_gradient: bool = True
+    count: int | str = 1
 
     @property
     def engine(self) -> str:

@@ -17,7 +17,7 @@ class Draft:
     rows: list[Row]
     parts: list[Row]
     layers: list[Row]
-    batch: int
+    sizes: dict[str, int]
     traced_with: dict[str, str]
     parameters_total: int
     parameters_trainable: int
@@ -35,7 +35,7 @@ class Draft:
             ops=make_table(self.rows),
             parts=make_table(self.parts, {"of": True}),
             layers=make_table(self.layers, table="LAYERS"),
-            sizes={"batch": self.batch},
+            sizes=self.sizes,
             traced_with=self.traced_with,
             parameters_total=self.parameters_total,
             parameters_trainable=self.parameters_trainable,

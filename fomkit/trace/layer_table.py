@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from fomkit.trace.calls import TracedOp
+from fomkit.trace.calls import TracedOp, add_counts
 
 if TYPE_CHECKING:
     from fomkit.trace.op_table import Row
@@ -36,10 +36,11 @@ def count_layers(layers: Iterable[TracedOp]) -> list[Row]:
         sizes = {name: size for name, size in layer.dimensions.items() if name not in _OWNED}
         owned = {name: float(layer.dimensions[name]) for name in _OWNED}
         key = (layer.op, layer.module, tuple(sizes.items()))
-        calls = 0 if layer.dimensions["acts"] == "never" and layer.dimensions["output_numel"] == 0 else 1
+        called = layer.dimensions["acts"] != "never" or layer.dimensions["output_numel"] != 0
         if key not in counted:
             counted[key] = {"layer": layer.op, "module": layer.module, "count": 0, **owned, **sizes}
         else:
             counted[key].update({name: counted[key][name] + amount for name, amount in owned.items()})
-        counted[key]["count"] += calls
+        if called:
+            counted[key]["count"] = add_counts(counted[key]["count"], layer.count)
     return list(counted.values())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fomkit.schema import TABLES
-from fomkit.trace.calls import TracedOp
+from fomkit.trace.calls import TracedOp, add_counts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ def count_rows(ops: Iterable[TracedOp]) -> tuple[list[Row], list[Row]]:
     for op in ops:
         key = (op.identity, tuple(op.dimensions.items()))
         if key in counted:
-            rows[counted[key]]["count"] += 1
+            rows[counted[key]]["count"] = add_counts(rows[counted[key]]["count"], op.count)
             continue
         counted[key] = len(rows)
         rows.append(_row(op))
@@ -39,7 +39,7 @@ def count_rows(ops: Iterable[TracedOp]) -> tuple[list[Row], list[Row]]:
 
 
 def _row(op: TracedOp) -> Row:
-    place = {"pass_name": op.pass_name, "module": op.module, "count": 1}
+    place = {"pass_name": op.pass_name, "module": op.module, "count": op.count}
     return {"op": op.op, "kind": op.kind, "dtype": op.dtype, "engine": op.engine, **place, **op.dimensions}
 
 

@@ -1,29 +1,63 @@
-"""Inputs at any batch size: from the user's function, or from given tensors by a new first dimension."""
+"""Inputs at any named sizes: from the user's function, or from given tensors by a new first dimension."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fomkit.errors import FomkitError
+from fomkit.errors import FomkitError, nearest_names
 from fomkit.trace.torch_shape_only import tree_without_data
 from fomkit.workload import Workload
 
-MakeInputs = Callable[[int], Any]
+Sizes = Mapping[str, int]
+MakeInputs = Callable[[Sizes], Any]
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
-def _from_function(make: MakeInputs, where: str) -> MakeInputs:
-    def inputs(batch: int) -> Any:
-        values = tree_without_data(make(batch))
+def named_sizes(make: Any, where: str) -> dict[str, int]:
+    """Give the sizes besides the batch that an inputs function names: parameters whose default is a whole number.
+
+    Raises
+    ------
+    FomkitError
+        When such a default is below 1.
+
+    Examples
+    --------
+    >>> named_sizes(lambda batch, seq=1024, causal=True: None, "model.py")
+    {'seq': 1024}
+    """
+    try:
+        parameters = list(inspect.signature(make).parameters.values())[1:]
+    except ValueError:  # a builtin does not say
+        return {}
+    sizes = {}
+    for parameter in parameters:
+        if isinstance(parameter.default, bool) or not isinstance(parameter.default, int):
+            continue
+        if parameter.default < 1:
+            raise FomkitError(
+                where, f"inputs has {parameter.name}={parameter.default}. A size of 1 or more was expected."
+            )
+        sizes[parameter.name] = parameter.default
+    return sizes
+
+
+def _from_function(make: Callable[..., Any], where: str) -> MakeInputs:
+    def inputs(sizes: Sizes) -> Any:
+        others = {name: size for name, size in sizes.items() if name != "batch"}
+        values = tree_without_data(make(sizes["batch"], **others))
         if not _tensors(values):
-            raise FomkitError(where, f"inputs({batch}) gave no tensor. Let it return a tensor, a tuple or a dict.")
+            raise FomkitError(
+                where, f"inputs({sizes['batch']}) gave no tensor. Let it return a tensor, a tuple or a dict."
+            )
         return values
 
     return inputs
@@ -35,7 +69,8 @@ def _from_tensors(values: Any, given: int, where: str) -> MakeInputs:
             return leaf.new_empty((batch, *leaf.shape[1:]))
         return leaf
 
-    def inputs(batch: int) -> Any:
+    def inputs(sizes: Sizes) -> Any:
+        batch = sizes["batch"]
         if batch == given:
             return values
         if not any(tensor.dim() and tensor.shape[0] == given for tensor in _tensors(values)):
@@ -49,34 +84,44 @@ def _from_tensors(values: Any, given: int, where: str) -> MakeInputs:
     return inputs
 
 
-def inputs_and_batch(workload: Workload, batch: int | None, where: str) -> tuple[MakeInputs, int]:
-    """Give the inputs as a function of the batch size, and the batch size to trace at.
+def _chosen(known: dict[str, int], wanted: Sizes, where: str) -> dict[str, int]:
+    for name in wanted:
+        if name not in known:
+            raise FomkitError(where, f"inputs has no size {name!r}. {nearest_names(name, known)}")
+    return {**known, **wanted}
+
+
+def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[MakeInputs, dict[str, int]]:
+    """Give the inputs as a function of the named sizes, and the sizes to trace at, the batch first.
 
     Parameters
     ----------
     workload : Workload
-    batch : int or None
-        What was asked for; None takes the workload's own, else the first dimension of the first input.
+    wanted : mapping
+        What was asked for. Else the batch is the workload's own or the first dimension of the first input, and
+        other sizes are the defaults of the inputs function.
     where : str
         The user's file, for error messages.
 
     Raises
     ------
     FomkitError
-        When there is no tensor, or the batch size is not known.
+        When there is no tensor, the batch size is not known, or a size is asked for that nobody named.
     """
     given = workload.batch_size
     if callable(workload.inputs) and not isinstance(workload.inputs, torch.Tensor):
-        if batch is None and given is None:
+        batch = wanted.get("batch") or given
+        if batch is None:
             raise FomkitError(
                 where,
                 "'batch_size' is missing, which inputs as a function needs. Give it, for example: "
                 "batch_size = 100, or pass --batch 100.",
             )
-        return _from_function(workload.inputs, where), batch or given or 1
+        known = {"batch": batch, **named_sizes(workload.inputs, where)}
+        return _from_function(workload.inputs, where), _chosen(known, wanted, where)
     values = tree_without_data(workload.inputs)
     tensors = _tensors(values)
     if not tensors:
         raise FomkitError(where, f"inputs is {values!r:.80}, without a tensor. Give a tensor, a tuple or a dict.")
     own = given or (tensors[0].shape[0] if tensors[0].dim() else 1)
-    return _from_tensors(values, own, where), batch or own
+    return _from_tensors(values, own, where), _chosen({"batch": own}, wanted, where)

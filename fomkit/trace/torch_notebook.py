@@ -5,6 +5,7 @@ from __future__ import annotations
 from fomkit.errors import FomkitError
 from fomkit.trace.draft import Draft
 from fomkit.trace.routes import Route, profile_by_routes
+from fomkit.trace.symbolic import Sizes
 from fomkit.trace.torch_file import check_workload, explain_exception
 from fomkit.trace.torch_profile import Request, draft_profile
 from fomkit.trace.torch_shape_only import shape_only
@@ -13,7 +14,7 @@ from fomkit.workload import ModelProfile, Workload
 _WHERE = "profile"
 
 
-def profile_here(workload: Workload, name: str, mode: str, batch: int | None) -> ModelProfile:
+def profile_here(workload: Workload, name: str, mode: str, sizes: Sizes) -> ModelProfile:
     """Trace a workload here; the model given, and PyTorch's settings, stay as they are.
 
     Raises
@@ -26,7 +27,7 @@ def profile_here(workload: Workload, name: str, mode: str, batch: int | None) ->
     def trace(route: Route) -> Draft | FomkitError:
         try:
             with shape_only(route):
-                return draft_profile(workload, Request(name, _WHERE, mode, batch, route), own=False)
+                return draft_profile(workload, Request(name, _WHERE, mode, sizes, route), own=False)
         except FomkitError:
             raise
         except Exception as error:  # the user's model may raise anything

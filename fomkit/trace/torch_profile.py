@@ -1,4 +1,4 @@
-"""A workload's draft of a profile: traced at three batch sizes, its batch named, its ops counted."""
+"""A workload's draft of a profile: traced at several sizes, the sizes named, the ops counted."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from fomkit.trace.calls import TracedOp
 from fomkit.trace.draft import Draft
 from fomkit.trace.layer_table import count_layers, split_layers
 from fomkit.trace.op_table import count_rows
 from fomkit.trace.routes import Route
-from fomkit.trace.symbolic import NotAffine, name_batch
-from fomkit.trace.torch_inputs import inputs_and_batch
+from fomkit.trace.symbolic import Sizes
+from fomkit.trace.torch_inputs import inputs_and_sizes
 from fomkit.trace.torch_optimizers import make_optimizer
 from fomkit.trace.torch_shape_only import model_without_data
-from fomkit.trace.torch_step import Prepared, Step, trace_step
+from fomkit.trace.torch_sizes import trace_sizes
+from fomkit.trace.torch_step import Prepared
 from fomkit.workload import Workload
 
 
@@ -33,8 +33,8 @@ class Request:
         The user's file, "" in a notebook.
     mode : str
         train or infer.
-    batch : int or None
-        None for the workload's own.
+    sizes : mapping
+        Values of named sizes that were asked for; the workload's own where absent.
     route : str
         How tensors are made without data, `Route`.
     """
@@ -42,11 +42,11 @@ class Request:
     name: str
     where: str
     mode: str
-    batch: int | None
+    sizes: Sizes
     route: Route
 
 
-def _prepare(workload: Workload, request: Request, *, own: bool) -> tuple[Prepared, int, list[str]]:
+def _prepare(workload: Workload, request: Request, *, own: bool) -> tuple[Prepared, dict[str, int], list[str]]:
     notes = []
     given = getattr(workload.model, "_orig_mod", workload.model)
     if given is not workload.model:
@@ -60,7 +60,7 @@ def _prepare(workload: Workload, request: Request, *, own: bool) -> tuple[Prepar
             notes.append("the model was in eval mode; it is traced in train mode")
             model.train()
         optimizer = make_optimizer(workload.optimizer, model, request.where or "profile")
-    inputs, batch = inputs_and_batch(workload, request.batch, request.where or "profile")
+    inputs, sizes = inputs_and_sizes(workload, request.sizes, request.where or "profile")
     prepared = Prepared(
         model=model,
         inputs=inputs,
@@ -71,32 +71,7 @@ def _prepare(workload: Workload, request: Request, *, own: bool) -> tuple[Prepar
         on_meta=request.route != "fake",
         where=request.where or "profile",
     )
-    return prepared, batch, notes
-
-
-def _named(prepared: Prepared, first: Step, batch: int) -> list[TracedOp]:
-    batches = [batch, 2 * batch, 3 * batch]
-    try:
-        others = [trace_step(prepared, size).ops for size in batches[1:]]
-    except Exception as error:  # whatever the user's code raises at a batch it was not written for
-        raise NotAffine(f"at another batch the step raises {type(error).__name__}: {error!s:.200}") from error
-    return name_batch([first.ops, *others], batches)
-
-
-def _trace(prepared: Prepared, batch: int) -> tuple[Step, list[TracedOp], list[str]]:
-    """Trace a step; give it, its ops with the batch as a name where possible, and why not where not."""
-    step = trace_step(prepared, batch)
-    try:
-        return step, _named(prepared, step, batch), []
-    except NotAffine as reason:
-        # The first step may have filled caches or lazy layers, which no later step does again.
-        again, why = trace_step(prepared, batch), reason
-    if again.ops != step.ops:
-        try:
-            return again, _named(prepared, again, batch), []
-        except NotAffine as reason:
-            why = reason
-    return again, again.ops, [f"the sizes hold for batch {batch} only: {why}"]
+    return prepared, sizes, notes
 
 
 def _listed(unsupported: Counter[str]) -> list[str]:
@@ -120,8 +95,8 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
     Exception
         Whatever the user's code or the framework raises.
     """
-    prepared, batch, notes = _prepare(workload, request, own=own)
-    step, ops, fixed = _trace(prepared, batch)
+    prepared, sizes, notes = _prepare(workload, request, own=own)
+    step, ops, fixed = trace_sizes(prepared, sizes)
     ops, layers = split_layers(ops)
     rows, parts = count_rows(ops)
     parameters = list(prepared.model.parameters())
@@ -135,7 +110,7 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
         rows=rows,
         parts=parts,
         layers=count_layers(layers),
-        batch=batch,
+        sizes=sizes,
         traced_with=_traced_with(request),
         parameters_total=sum(parameter.numel() for parameter in parameters),
         parameters_trainable=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),

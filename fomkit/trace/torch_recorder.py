@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from fomkit.trace.aten_table import works_of
 from fomkit.trace.calls import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Call, Rule, TracedOp
@@ -78,20 +78,23 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # Only inference_mode hands these over in one piece.
             with self:
                 return func.decompose(*args, **kwargs)
-        # The framework computes shapes in Python too; what watches the user's calls must not meddle with its own.
+        # The framework computes shapes in Python too; what watches the user's calls must not meddle with that, nor
+        # with a look at the tensors here.
         with torch._C.DisableTorchFunction():
             if self._on_meta:
                 args, kwargs = _all_meta(facts, args, kwargs)
             results = func(*args, **kwargs)
-        self.states[facts.state] += 1
-        if facts.state == "unsupported":
-            self.unsupported[facts.name] += 1
-        elif facts.rule is not None:
-            call = describe_call(facts, args, kwargs, results)
-            self._record(call, facts.rule)
-            if self.layers is not None and len(self.stack.running) > 1 and not self.in_backward:
-                self.layers.note_op(call, self.stack.top, results)
+            self.states[facts.state] += 1
+            if facts.state == "unsupported":
+                self.unsupported[facts.name] += 1
+            elif facts.rule is not None:
+                self._record_call(describe_call(facts, args, kwargs, results), facts.rule, results)
         return results
+
+    def _record_call(self, call: Call, rule: Rule, results: Any) -> None:
+        self._record(call, rule)
+        if self.layers is not None and len(self.stack.running) > 1 and not self.in_backward:
+            self.layers.note_op(call, self.stack.top, results)
 
     def _record(self, call: Call, rule: Rule) -> None:
         scope, now = self._place()
@@ -167,10 +170,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return [row for op in self.ops for row in _split(op)]
 
 
+def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
+    """Give the tensors among an op's arguments, which nest no deeper than lists."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
 def _all_meta(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
     """Take the data out of constants that meet tensors without; among themselves they keep it."""
-    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    if len({tensor.is_meta for tensor in tensors}) < 2:
+    if len({tensor.is_meta for tensor in _tensors((*args, *kwargs.values()))}) < 2:
         return args, kwargs
     if any(isinstance(args[place], torch.Tensor) and not args[place].is_meta for place in facts.written_places):
         raise RuntimeError("a constant is overwritten with values that have no data")

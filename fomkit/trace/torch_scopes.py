@@ -90,8 +90,9 @@ class ScopeStack:
 
     def tag(self, values: Any, scope: Scope) -> None:
         """Give the autograd nodes behind some tensors to a scope, up to nodes that are someone's already."""
-        tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
-        waiting = [tensor.grad_fn for tensor in tensors if tensor.requires_grad]
+        with torch._C.DisableTorchFunction():  # a look at a tensor is no call of the user's
+            tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
+            waiting = [tensor.grad_fn for tensor in tensors if tensor.requires_grad]
         while waiting:
             node = waiting.pop()
             if node is None or node in self.scopes:

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from fomkit.errors import FomkitError
 from fomkit.trace.calls import TracedOp
+from fomkit.trace.symbolic import Sizes
 from fomkit.trace.torch_layers import watch_layers
 from fomkit.trace.torch_modules import watch_autocast, watch_modules
 from fomkit.trace.torch_optimizers import trace_update
@@ -28,13 +29,13 @@ class Prepared:
 
     Attributes
     ----------
-    inputs : function of the batch size
+    inputs : function of the named sizes
     stand_ins : mapping
         For the ``id`` of each parameter that the optimizer may hold the traced one.
     """
 
     model: torch.nn.Module
-    inputs: Callable[[int], Any]
+    inputs: Callable[[Sizes], Any]
     loss: Callable[[Any, Any], Any] | None
     optimizer: torch.optim.Optimizer | None
     stand_ins: Mapping[int, torch.Tensor]
@@ -134,8 +135,8 @@ def _run(prepared: Prepared, inputs: Any, recorder: Recorder, notes: list[str]) 
     )
 
 
-def trace_step(prepared: Prepared, batch: int) -> Step:
-    """Trace one step.
+def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
+    """Trace one step at the given sizes.
 
     Raises
     ------
@@ -146,7 +147,7 @@ def trace_step(prepared: Prepared, batch: int) -> Step:
     """
     notes: list[str] = []
     model = prepared.model
-    inputs = prepared.inputs(batch)
+    inputs = prepared.inputs(sizes)
     for parameter in model.parameters():
         parameter.grad = None
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]

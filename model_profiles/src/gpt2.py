@@ -81,8 +81,8 @@ class GPT2(nn.Module):
 model = GPT2()
 
 
-def inputs(batch):
-    return torch.randint(VOCABULARY, (batch, POSITIONS))
+def inputs(batch, seq=POSITIONS):
+    return torch.randint(VOCABULARY, (batch, seq))
 
 
 def loss_fn(output, inputs):

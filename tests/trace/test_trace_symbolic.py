@@ -9,37 +9,83 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced_work import numbers
 
+from fomkit.costs import add_costs
+from fomkit.errors import FomkitError
 from fomkit.resize import resize_ops
 from fomkit.resize.expressions import evaluate
 from fomkit.trace import profile_workload
 from fomkit.trace.calls import TracedOp
 from fomkit.trace.op_table import count_rows
-from fomkit.trace.symbolic import NotAffine, affine, name_batch
-from fomkit.workload import Workload
+from fomkit.trace.polynomial import Candidates, write_sum
+from fomkit.trace.symbolic import NoExpression, name_sizes
+from fomkit.workload import ModelProfile, Workload
 
 WHOLE = st.integers(-1000, 1000)
+
+
+def written(values: list[int], points: list[tuple[int, ...]], names: list[str]) -> str | None:
+    factors = Candidates(points).fit(values)
+    return None if factors is None else write_sum(factors, names)
 
 
 @given(slope=WHOLE, intercept=WHOLE, batch=st.integers(1, 512), other=st.integers(1, 10_000))
 def test_a_line_is_found_and_reads_back_everywhere(slope: int, intercept: int, batch: int, other: int) -> None:
     batches = [batch, 2 * batch, 3 * batch]
-    found = affine([slope * one + intercept for one in batches], batches)
-    value = evaluate(found, {"batch": other}, "test") if isinstance(found, str) else found
-    assert value == slope * other + intercept
+    found = written([slope * one + intercept for one in batches], [(one,) for one in batches], ["batch"])
+    assert found is not None
+    assert evaluate(found, {"batch": other}, "test") == slope * other + intercept
 
 
 @given(values=st.lists(st.integers(0, 50), min_size=3, max_size=3), batch=st.integers(1, 9))
 def test_what_is_found_meets_every_trace(values: list[int], batch: int) -> None:
     batches = [batch, 2 * batch, 3 * batch]
-    found = affine(values, batches)
-    if found is None:
-        return
-    for value, one in zip(values, batches, strict=True):
-        assert value == (evaluate(found, {"batch": one}, "test") if isinstance(found, str) else found)
+    found = written(values, [(one,) for one in batches], ["batch"])
+    if found is not None:
+        assert [evaluate(found, {"batch": one}, "test") for one in batches] == values
+
+
+# Those of a transformer's step: tokens, words of a table, squares of attention, statistics beside a tensor.
+FACTORS = st.integers(1, 10**9)
+SUMS = st.sampled_from(
+    [
+        "{0}*batch*seq",
+        "{0}*batch*seq*seq",
+        "{0}*batch*seq*seq + {1}*batch*seq",
+        "{0}*batch*seq*seq + {1}*batch*seq + {2}*batch",
+        "{0}*batch*seq + {1}*seq",
+        "{0}*batch*seq + {1}",
+        "{0}*batch*seq - {1}*batch",
+        "{0}*seq*seq + {1}",
+        "{0}*batch*batch + {1}*batch",
+    ]
+)
+
+
+@given(SUMS, st.tuples(FACTORS, FACTORS, FACTORS), st.integers(1, 64), st.integers(8, 4096), st.integers(1, 9999))
+def test_sums_of_products_of_two_sizes_are_found(
+    form: str, factors: tuple[int, ...], batch: int, seq: int, other: int
+) -> None:
+    text = form.format(*factors)
+    points = [(batch, seq), (2 * batch, seq), (3 * batch, seq), (2 * batch, seq - 1), (3 * batch, seq // 2 + 1)]
+    values = [evaluate(text, {"batch": one, "seq": two}, "test") for one, two in points]
+    found = written(values, points, ["batch", "seq"])
+    assert found is not None
+    sizes = {"batch": other, "seq": other + 3}
+    assert evaluate(found, sizes, "test") == evaluate(text, sizes, "test")
+
+
+def test_what_rounds_or_doubles_is_no_sum_of_products() -> None:
+    points = [(4, 64), (8, 64), (12, 64), (8, 63), (12, 33)]
+    assert written([one * (two // 2) for one, two in points], points, ["batch", "seq"]) is None
+    assert written([one * two.bit_length() for one, two in points], points, ["batch", "seq"]) is None
 
 
 def op(m: int, name: str = "aten::mm", **more: Any) -> TracedOp:
     return TracedOp(name, "gemm", {"b": 1, "m": m, "n": 3, "k": 4, **more}, "fp32", "forward", "layer")
+
+
+def name_batch(steps: list[list[TracedOp]], batches: list[int]) -> list[TracedOp]:
+    return name_sizes(steps, [{"batch": batch} for batch in batches], ["batch"])
 
 
 def test_equal_numbers_of_different_meaning_stay_apart() -> None:
@@ -49,12 +95,20 @@ def test_equal_numbers_of_different_meaning_stay_apart() -> None:
 
 
 def test_refusals_say_where() -> None:
-    with pytest.raises(NotAffine, match="m of aten::mm in 'layer' is 1, 4, 9 at batches 1, 2, 3"):
-        name_batch([[op(1)], [op(4)], [op(9)]], [1, 2, 3])
-    with pytest.raises(NotAffine, match=r"number of ops depends on the batch \(1 at 1, 2 at 2"):
-        name_batch([[op(1)], [op(1)] * 2, [op(1)] * 3], [1, 2, 3])
-    with pytest.raises(NotAffine, match="aten::mm becomes aten::bmm"):
+    with pytest.raises(NoExpression, match="m of aten::mm in 'layer' is 1, 5, 8 at batch 1, 2, 3"):
+        name_batch([[op(1)], [op(5)], [op(8)]], [1, 2, 3])
+    with pytest.raises(NoExpression, match="the number of ops is 1, 2, 3 at batch 1, 2, 3"):
+        name_batch([[op(1)], [op(1), op(2)], [op(1), op(2), op(3)]], [1, 2, 3])
+    with pytest.raises(NoExpression, match="aten::mm in 'layer' runs 1, 3, 1 times at batch 1, 2, 3"):
+        name_batch([[op(1)], [op(1)] * 3, [op(1)]], [1, 2, 3])
+    with pytest.raises(NoExpression, match="aten::mm in 'layer' becomes aten::bmm"):
         name_batch([[op(1)], [op(1)], [op(1, "aten::bmm")]], [1, 2, 3])
+
+
+def test_a_loop_is_counted_in_the_size_it_runs_over() -> None:
+    steps = [[op(7), *[op(one)] * (2 * one - 1)] for one in (2, 3, 4)]
+    rows, _ = count_rows(name_batch(steps, [2, 3, 4]))
+    assert [(row["m"], row["count"]) for row in rows] == [(7, 1), ("batch", "2*batch - 1")]
 
 
 def test_an_axis_of_length_one_does_not_decide_the_storage() -> None:
@@ -80,13 +134,28 @@ def test_fixed_inputs_are_made_anew_at_other_batches(torch: Any, given_batch: bo
     assert numbers(profile_workload(Workload(torch.nn.Linear(5, 2), inputs), batch=3)).loc[0, "m"] == 3
 
 
-def test_work_that_is_square_in_the_batch_is_kept_at_its_batch(torch: Any) -> None:
+def test_work_may_be_square_in_the_batch(torch: Any) -> None:
     def contrast(output: Any, _: Any) -> Any:
         return torch.nn.functional.cross_entropy(output @ output.t(), torch.arange(len(output)))
 
     workload = Workload(torch.nn.Linear(5, 4), lambda batch: torch.randn(batch, 5), contrast, batch_size=8)
+    small, large = profile_workload(workload), profile_workload(workload, batch=30)
+    assert "batch*batch" in set(small.ops["numel"])
+    assert resize_ops(small.ops, {"batch": 30}, "test").equals(numbers(large))
+
+
+def test_what_rounds_in_the_batch_is_kept_at_its_batch(torch: Any) -> None:
+    def loss(output: Any, _: Any) -> Any:
+        return output[: len(output) // 3].sum()
+
+    workload = Workload(torch.nn.Linear(5, 4), lambda batch: torch.randn(batch, 5), loss, batch_size=8)
     profile = profile_workload(workload)
-    assert any(note.startswith("the sizes hold for batch 8 only: ") for note in profile.notes)
+    assert any(
+        note.startswith(
+            "the sizes hold for batch 8 only: numel of aten::sum in 'loss' is 8, 20, 32 at batch 8, 16, 24"
+        )
+        for note in profile.notes
+    )
     assert not profile.ops.map(lambda cell: cell == "batch").to_numpy().any()
     assert profile.ops.loc[0, "m"] == 8
 
@@ -100,7 +169,7 @@ def test_a_step_that_fails_at_other_batches_is_kept_at_its_batch(torch: Any) -> 
         batch_size=8,
     )
     notes = profile_workload(workload).notes
-    assert any("at another batch the step raises RuntimeError" in note for note in notes)
+    assert any("at batch 16 the step raises RuntimeError" in note for note in notes)
 
 
 def test_what_only_the_first_step_does_is_left_out(torch: Any) -> None:
@@ -119,3 +188,123 @@ def test_what_only_the_first_step_does_is_left_out(torch: Any) -> None:
     assert "aten::cumsum" not in set(profile.ops["op"])
     assert profile.ops.loc[0, "m"] == "batch"
     assert profile.parameters_total == 24
+
+
+# --- further named sizes ---------------------------------------------------------------------------------------
+
+
+class Decoder:
+    """Makes a small decoder: tokens and positions in, attention and a recurrent layer inside, words out."""
+
+    def __new__(cls, torch: Any, positions: int = 64) -> Any:
+        nn = torch.nn
+
+        class Model(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.words, self.positions = nn.Embedding(50, 12), nn.Parameter(torch.zeros(positions, 12))
+                self.block = nn.TransformerEncoderLayer(12, 2, 24, batch_first=True)
+                self.state, self.head = nn.LSTM(12, 10, batch_first=True), nn.Linear(10, 50)
+
+            def forward(self, tokens: Any) -> Any:
+                x = self.words(tokens) + self.positions[: tokens.shape[1]]
+                return self.head(self.state(self.block(x))[0])
+
+        return Model()
+
+
+def decode(torch: Any, **more: Any) -> ModelProfile:
+    def inputs(batch: int, seq: int = 64) -> Any:
+        return torch.zeros(batch, seq, dtype=torch.long)
+
+    def loss(output: Any, tokens: Any) -> Any:
+        return torch.nn.functional.cross_entropy(output[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+
+    return profile_workload(Workload(Decoder(torch), inputs, loss, torch.optim.Adam, batch_size=4), **more)
+
+
+def test_a_sequence_has_a_name_and_the_table_holds_at_any_length(torch: Any) -> None:
+    profile = decode(torch)
+    assert profile.sizes == {"batch": 4, "seq": 64}
+    assert not any("hold for" in note for note in profile.notes)
+    assert {"batch*seq", "batch*seq - batch"} <= set(profile.ops["m"]) | set(profile.ops["numel"])
+    other = {"batch": 7, "seq": 41}
+    again = decode(torch, batch=7, sizes={"seq": 41})
+    resized = add_costs(resize_ops(profile.ops, other, "test")), add_costs(numbers(again))
+    assert resized[0].equals(resized[1])
+    parts = [resize_ops(table, other, "test") for table in (profile.parts, again.parts)]
+    wanted = ["of", "op", "count", "m", "n", "k", "numel", "read_byte", "write_byte"]
+    assert parts[0][wanted].equals(parts[1][wanted])
+    assert {"seq", "seq - 1"} <= set(profile.parts["count"])
+
+
+@pytest.mark.parametrize("asked", [{"seq": 0}, {"seq": 2.5}, {"seq": True}])
+def test_a_size_is_a_whole_number(torch: Any, asked: Any) -> None:
+    with pytest.raises(FomkitError, match=r"the seq is .* A whole number of 1 or more was expected"):
+        decode(torch, sizes=asked)
+
+
+def test_an_unknown_size_is_refused_with_the_known_ones(torch: Any) -> None:
+    with pytest.raises(FomkitError, match=r"inputs has no size 'sep'\. The nearest names are 'seq'"):
+        decode(torch, sizes={"sep": 3})
+
+
+def image(torch: Any, inputs: Any, *layers: Any) -> ModelProfile:
+    workload = Workload(torch.nn.Sequential(*layers), inputs, batch_size=4)
+    return profile_workload(workload)
+
+
+def test_a_size_that_rounds_is_fixed_and_the_others_keep_their_names(torch: Any) -> None:
+    def inputs(batch: int, width: int = 20, channels: int = 8) -> Any:
+        return torch.randn(batch, channels, width)
+
+    nn = torch.nn
+    profile = image(torch, inputs, nn.Flatten(0, 1), nn.Unflatten(0, (-1, 1)), nn.Conv1d(1, 6, 3, stride=2))
+    assert profile.sizes == {"batch": 4, "width": 20, "channels": 8}
+    (note,) = (note for note in profile.notes if "hold for" in note)
+    assert note.startswith("the sizes hold for width 20 only: numel of aten::sum in 'loss' is ")
+    assert profile.ops.loc[0, ["batch", "width"]].tolist() == ["batch*channels", 20]
+
+
+def test_a_size_that_the_code_takes_only_in_halves(torch: Any) -> None:
+    def inputs(batch: int, length: int = 64) -> Any:
+        return torch.randn(batch, length)
+
+    nn = torch.nn
+    profile = image(torch, inputs, nn.Unflatten(1, (-1, 16)), nn.Linear(16, 3, bias=False))
+    # Tokens of 16 numbers: a sixteenth of the length has no whole factor, so the length stays.
+    assert any(note.startswith("the sizes hold for length 64 only: ") for note in profile.notes)
+
+    def pairs(batch: int, tokens: int = 64) -> Any:
+        if tokens % 16:
+            raise ValueError("only whole blocks")
+        return torch.randn(batch, tokens, 5)
+
+    profile = image(torch, pairs, nn.Linear(5, 3))
+    assert profile.ops.loc[0, "m"] == "batch*tokens"
+    assert not any("hold for" in note for note in profile.notes)
+
+
+def test_defaults_that_are_no_sizes(torch: Any) -> None:
+    def inputs(batch: int, scale: float = 2.0, shifted: bool = True, *, seq: int = 9) -> Any:
+        return torch.randn(batch, seq, 5) * scale + shifted
+
+    assert image(torch, inputs, torch.nn.Linear(5, 3)).sizes == {"batch": 4, "seq": 9}
+
+    def none(batch: int, seq: int = 0) -> Any:
+        return torch.randn(batch, seq, 5)
+
+    with pytest.raises(FomkitError, match="inputs has seq=0"):
+        image(torch, none, torch.nn.Linear(5, 3))
+
+
+def test_a_size_of_a_file(file_of: Any) -> None:
+    from fomkit.trace import profile_file
+
+    path = file_of(
+        "import torch\nmodel, batch_size = torch.nn.Linear(8, 3), 2\n"
+        "def inputs(batch, seq=16):\n    return torch.randn(batch, seq, 8)\n"
+    )
+    profile = profile_file(path, sizes={"seq": 12})
+    assert profile.sizes == {"batch": 2, "seq": 12}
+    assert profile.ops.loc[0, "m"] == "batch*seq"
