@@ -211,20 +211,76 @@ def optimizer_adam_foreach_launches(op: Row) -> Any:
     return 7*numpy.ceil((1/20971520)*op.numel + (1/48)*op.tensors)
 
 
-def optimizer_adamw_per_tensor_flop(op: Row) -> Any:
+def optimizer_adam_amsgrad_per_tensor_flop(op: Row) -> Any:
     return 14*op.numel
+
+
+def optimizer_adam_amsgrad_per_tensor_byte(op: Row) -> Any:
+    return 21*op.item_byte*op.numel
+
+
+def optimizer_adam_amsgrad_per_tensor_launches(op: Row) -> Any:
+    return 8*op.tensors
+
+
+def optimizer_adam_amsgrad_foreach_launches(op: Row) -> Any:
+    return 8*numpy.ceil((1/20971520)*op.numel + (1/48)*op.tensors)
 
 
 def optimizer_adamw_per_tensor_byte(op: Row) -> Any:
     return 20*op.item_byte*op.numel
 
 
-def optimizer_adamw_per_tensor_launches(op: Row) -> Any:
-    return 8*op.tensors
+def optimizer_adamw_amsgrad_per_tensor_flop(op: Row) -> Any:
+    return 15*op.numel
 
 
-def optimizer_adamw_foreach_launches(op: Row) -> Any:
-    return 8*numpy.ceil((1/20971520)*op.numel + (1/48)*op.tensors)
+def optimizer_adamw_amsgrad_per_tensor_byte(op: Row) -> Any:
+    return 23*op.item_byte*op.numel
+
+
+def optimizer_adamw_amsgrad_per_tensor_launches(op: Row) -> Any:
+    return 9*op.tensors
+
+
+def optimizer_adamw_amsgrad_foreach_launches(op: Row) -> Any:
+    return 9*numpy.ceil((1/20971520)*op.numel + (1/48)*op.tensors)
+
+
+def optimizer_adamax_per_tensor_flop(op: Row) -> Any:
+    return 10*op.numel
+
+
+def optimizer_adamax_per_tensor_byte(op: Row) -> Any:
+    return 16*op.item_byte*op.numel
+
+
+def optimizer_adamax_per_tensor_launches(op: Row) -> Any:
+    return 6*op.tensors
+
+
+def optimizer_adamax_foreach_launches(op: Row) -> Any:
+    return 6*numpy.ceil((1/20971520)*op.numel + (1/48)*op.tensors)
+
+
+def optimizer_nadam_per_tensor_flop(op: Row) -> Any:
+    return 16*op.numel
+
+
+def optimizer_nadam_per_tensor_byte(op: Row) -> Any:
+    return 22*op.item_byte*op.numel
+
+
+def optimizer_radam_per_tensor_flop(op: Row) -> Any:
+    return 17*op.numel
+
+
+def optimizer_radam_per_tensor_byte(op: Row) -> Any:
+    return 28*op.item_byte*op.numel
+
+
+def optimizer_radam_per_tensor_launches(op: Row) -> Any:
+    return 12*op.tensors
 
 
 def optimizer_rmsprop_per_tensor_flop(op: Row) -> Any:
@@ -243,12 +299,44 @@ def optimizer_rmsprop_foreach_launches(op: Row) -> Any:
     return 5*numpy.ceil((1/20971520)*op.numel + (1/48)*op.tensors)
 
 
+def optimizer_rmsprop_momentum_per_tensor_flop(op: Row) -> Any:
+    return 12*op.numel
+
+
+def optimizer_rmsprop_centered_per_tensor_byte(op: Row) -> Any:
+    return 19*op.item_byte*op.numel
+
+
+def optimizer_rmsprop_centered_momentum_per_tensor_flop(op: Row) -> Any:
+    return 18*op.numel
+
+
+def optimizer_rmsprop_centered_momentum_per_tensor_byte(op: Row) -> Any:
+    return 24*op.item_byte*op.numel
+
+
+def optimizer_adadelta_per_tensor_byte(op: Row) -> Any:
+    return 27*op.item_byte*op.numel
+
+
+def optimizer_adadelta_per_tensor_launches(op: Row) -> Any:
+    return 11*op.tensors
+
+
+def optimizer_adadelta_foreach_launches(op: Row) -> Any:
+    return 11*numpy.ceil((1/20971520)*op.numel + (1/48)*op.tensors)
+
+
 def optimizer_momentum_fused_byte(op: Row) -> Any:
     return 5*op.item_byte*op.numel
 
 
 def optimizer_adam_fused_byte(op: Row) -> Any:
     return 7*op.item_byte*op.numel
+
+
+def optimizer_adam_amsgrad_fused_byte(op: Row) -> Any:
+    return 9*op.item_byte*op.numel
 
 
 COMPILED: dict[str, dict[Variant, CompiledCost]] = {
@@ -314,17 +402,37 @@ COMPILED: dict[str, dict[Variant, CompiledCost]] = {
         ("nesterov", "foreach"): CompiledCost(optimizer_nesterov_per_tensor_flop, optimizer_nesterov_per_tensor_byte, optimizer_nesterov_foreach_launches),
         ("adam", "per_tensor"): CompiledCost(norm_backward_flop, optimizer_adam_per_tensor_byte, optimizer_adam_per_tensor_launches),
         ("adam", "foreach"): CompiledCost(norm_backward_flop, optimizer_adam_per_tensor_byte, optimizer_adam_foreach_launches),
-        ("adamw", "per_tensor"): CompiledCost(optimizer_adamw_per_tensor_flop, optimizer_adamw_per_tensor_byte, optimizer_adamw_per_tensor_launches),
-        ("adamw", "foreach"): CompiledCost(optimizer_adamw_per_tensor_flop, optimizer_adamw_per_tensor_byte, optimizer_adamw_foreach_launches),
+        ("adam_amsgrad", "per_tensor"): CompiledCost(optimizer_adam_amsgrad_per_tensor_flop, optimizer_adam_amsgrad_per_tensor_byte, optimizer_adam_amsgrad_per_tensor_launches),
+        ("adam_amsgrad", "foreach"): CompiledCost(optimizer_adam_amsgrad_per_tensor_flop, optimizer_adam_amsgrad_per_tensor_byte, optimizer_adam_amsgrad_foreach_launches),
+        ("adamw", "per_tensor"): CompiledCost(optimizer_adam_amsgrad_per_tensor_flop, optimizer_adamw_per_tensor_byte, optimizer_adam_amsgrad_per_tensor_launches),
+        ("adamw", "foreach"): CompiledCost(optimizer_adam_amsgrad_per_tensor_flop, optimizer_adamw_per_tensor_byte, optimizer_adam_amsgrad_foreach_launches),
+        ("adamw_amsgrad", "per_tensor"): CompiledCost(optimizer_adamw_amsgrad_per_tensor_flop, optimizer_adamw_amsgrad_per_tensor_byte, optimizer_adamw_amsgrad_per_tensor_launches),
+        ("adamw_amsgrad", "foreach"): CompiledCost(optimizer_adamw_amsgrad_per_tensor_flop, optimizer_adamw_amsgrad_per_tensor_byte, optimizer_adamw_amsgrad_foreach_launches),
+        ("adamax", "per_tensor"): CompiledCost(optimizer_adamax_per_tensor_flop, optimizer_adamax_per_tensor_byte, optimizer_adamax_per_tensor_launches),
+        ("adamax", "foreach"): CompiledCost(optimizer_adamax_per_tensor_flop, optimizer_adamax_per_tensor_byte, optimizer_adamax_foreach_launches),
+        ("nadam", "per_tensor"): CompiledCost(optimizer_nadam_per_tensor_flop, optimizer_nadam_per_tensor_byte, optimizer_adam_amsgrad_per_tensor_launches),
+        ("nadam", "foreach"): CompiledCost(optimizer_nadam_per_tensor_flop, optimizer_nadam_per_tensor_byte, optimizer_adam_amsgrad_foreach_launches),
+        ("radam", "per_tensor"): CompiledCost(optimizer_radam_per_tensor_flop, optimizer_radam_per_tensor_byte, optimizer_radam_per_tensor_launches),
+        ("radam", "foreach"): CompiledCost(optimizer_adamw_amsgrad_per_tensor_flop, optimizer_nadam_per_tensor_byte, optimizer_adamw_amsgrad_foreach_launches),
         ("rmsprop", "per_tensor"): CompiledCost(optimizer_rmsprop_per_tensor_flop, optimizer_rmsprop_per_tensor_byte, optimizer_rmsprop_per_tensor_launches),
         ("rmsprop", "foreach"): CompiledCost(optimizer_rmsprop_per_tensor_flop, optimizer_rmsprop_per_tensor_byte, optimizer_rmsprop_foreach_launches),
+        ("rmsprop_momentum", "per_tensor"): CompiledCost(optimizer_rmsprop_momentum_per_tensor_flop, optimizer_adam_per_tensor_byte, optimizer_adam_per_tensor_launches),
+        ("rmsprop_momentum", "foreach"): CompiledCost(optimizer_rmsprop_momentum_per_tensor_flop, optimizer_adam_per_tensor_byte, optimizer_adam_foreach_launches),
+        ("rmsprop_centered", "per_tensor"): CompiledCost(optimizer_adamw_amsgrad_per_tensor_flop, optimizer_rmsprop_centered_per_tensor_byte, optimizer_adam_per_tensor_launches),
+        ("rmsprop_centered", "foreach"): CompiledCost(optimizer_adamw_amsgrad_per_tensor_flop, optimizer_rmsprop_centered_per_tensor_byte, optimizer_adam_foreach_launches),
+        ("rmsprop_centered_momentum", "per_tensor"): CompiledCost(optimizer_rmsprop_centered_momentum_per_tensor_flop, optimizer_rmsprop_centered_momentum_per_tensor_byte, optimizer_adamw_amsgrad_per_tensor_launches),
+        ("rmsprop_centered_momentum", "foreach"): CompiledCost(optimizer_rmsprop_centered_momentum_per_tensor_flop, optimizer_rmsprop_centered_momentum_per_tensor_byte, optimizer_adamw_amsgrad_foreach_launches),
         ("adagrad", "per_tensor"): CompiledCost(norm_forward_flop, optimizer_nesterov_per_tensor_byte, optimizer_nesterov_per_tensor_launches),
         ("adagrad", "foreach"): CompiledCost(optimizer_rmsprop_per_tensor_flop, optimizer_rmsprop_per_tensor_byte, optimizer_rmsprop_foreach_launches),
+        ("adadelta", "per_tensor"): CompiledCost(optimizer_nadam_per_tensor_flop, optimizer_adadelta_per_tensor_byte, optimizer_adadelta_per_tensor_launches),
+        ("adadelta", "foreach"): CompiledCost(optimizer_nadam_per_tensor_flop, optimizer_adadelta_per_tensor_byte, optimizer_adadelta_foreach_launches),
         ("sgd", "fused"): CompiledCost(optimizer_sgd_per_tensor_flop, optimizer_sgd_per_tensor_byte, optimizer_sgd_foreach_launches),
         ("momentum", "fused"): CompiledCost(softmax_forward_flop, optimizer_momentum_fused_byte, optimizer_sgd_foreach_launches),
         ("nesterov", "fused"): CompiledCost(optimizer_nesterov_per_tensor_flop, optimizer_momentum_fused_byte, optimizer_sgd_foreach_launches),
         ("adam", "fused"): CompiledCost(norm_backward_flop, optimizer_adam_fused_byte, optimizer_sgd_foreach_launches),
-        ("adamw", "fused"): CompiledCost(optimizer_adamw_per_tensor_flop, optimizer_adam_fused_byte, optimizer_sgd_foreach_launches),
+        ("adam_amsgrad", "fused"): CompiledCost(optimizer_adam_amsgrad_per_tensor_flop, optimizer_adam_amsgrad_fused_byte, optimizer_sgd_foreach_launches),
+        ("adamw", "fused"): CompiledCost(optimizer_adam_amsgrad_per_tensor_flop, optimizer_adam_fused_byte, optimizer_sgd_foreach_launches),
+        ("adamw_amsgrad", "fused"): CompiledCost(optimizer_adamw_amsgrad_per_tensor_flop, optimizer_adam_amsgrad_fused_byte, optimizer_sgd_foreach_launches),
         ("adagrad", "fused"): CompiledCost(norm_forward_flop, optimizer_momentum_fused_byte, optimizer_sgd_foreach_launches),
     },
     "other": {

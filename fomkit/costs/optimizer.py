@@ -17,47 +17,60 @@ class Traffic(NamedTuple):
 
 
 KERNELS: Mapping[str, Traffic] = {
-    "mul": Traffic(1, 1, 1),
-    "add": Traffic(1, 1, 1),
-    "sqrt": Traffic(1, 1, 1),
-    "div": Traffic(1, 1, 1),
+    **dict.fromkeys(("mul", "add", "sqrt", "div", "abs", "reciprocal"), Traffic(1, 1, 1)),
+    **dict.fromkeys(("mul_two", "div_two", "maximum"), Traffic(2, 1, 1)),
     "add_scaled": Traffic(2, 1, 2),
     "lerp": Traffic(2, 1, 3),
     "addcmul": Traffic(2, 1, 3),
+    "addcmul_three": Traffic(3, 1, 3),
     "addcdiv": Traffic(3, 1, 3),
 }
 """The kernels that unfused updates are made of; each operand counts once, so a squared gradient is one read."""
 
-_ADAM = "lerp mul addcmul sqrt div add addcdiv"
-_ADAGRAD = "addcmul sqrt add"
-UNFUSED: Mapping[tuple[str, str], str] = {
-    ("sgd", "per_tensor"): "add_scaled",
-    ("sgd", "foreach"): "add_scaled",
-    ("momentum", "per_tensor"): "mul add_scaled add_scaled",
-    ("momentum", "foreach"): "mul add_scaled add_scaled",
-    ("nesterov", "per_tensor"): "mul add_scaled add_scaled add_scaled",
-    ("nesterov", "foreach"): "mul add_scaled add_scaled add_scaled",
-    ("adam", "per_tensor"): _ADAM,
-    ("adam", "foreach"): _ADAM,
-    ("adamw", "per_tensor"): f"mul {_ADAM}",
-    ("adamw", "foreach"): f"mul {_ADAM}",
-    ("rmsprop", "per_tensor"): "mul addcmul sqrt add addcdiv",
-    ("rmsprop", "foreach"): "mul addcmul sqrt add addcdiv",
-    ("adagrad", "per_tensor"): f"{_ADAGRAD} addcdiv",
-    ("adagrad", "foreach"): f"{_ADAGRAD} mul addcdiv",
+_MOMENTS = "lerp mul addcmul"
+_MEAN_SQUARE = "mul addcmul"
+_CENTERED = f"{_MEAN_SQUARE} lerp addcmul"
+_STEP = "sqrt add addcdiv"
+_MOMENTUM_STEP = "sqrt add mul addcdiv add_scaled"
+UNFUSED: Mapping[str, str] = {
+    "sgd": "add_scaled",
+    "momentum": "mul add_scaled add_scaled",
+    "nesterov": "mul add_scaled add_scaled add_scaled",
+    "adam": f"{_MOMENTS} sqrt div add addcdiv",
+    "adam_amsgrad": f"{_MOMENTS} maximum sqrt div add addcdiv",
+    "adamw": f"mul {_MOMENTS} sqrt div add addcdiv",
+    "adamw_amsgrad": f"mul {_MOMENTS} maximum sqrt div add addcdiv",
+    "adamax": "lerp mul abs add maximum addcdiv",
+    "nadam": f"{_MOMENTS} div sqrt add addcdiv addcdiv",
+    "radam": f"{_MOMENTS} div mul sqrt add reciprocal mul mul_two mul add_scaled",
+    "rmsprop": f"{_MEAN_SQUARE} {_STEP}",
+    "rmsprop_momentum": f"{_MEAN_SQUARE} {_MOMENTUM_STEP}",
+    "rmsprop_centered": f"{_CENTERED} {_STEP}",
+    "rmsprop_centered_momentum": f"{_CENTERED} {_MOMENTUM_STEP}",
+    "adagrad": f"addcmul {_STEP}",
+    "adadelta": f"{_MEAN_SQUARE} add sqrt add sqrt div_two mul_two {_MEAN_SQUARE} add_scaled",
 }
-"""Kernels of one update, in the order of torch 2.13 (torch.optim); weight decay is a row of its own, no amsgrad.
+"""Kernels of one update as torch 2.13 (torch.optim) runs them tensor by tensor, and by lists but for `FOREACH`.
 
-Adam moves 11 reads and 7 writes: 18 × 4 B × 30,088,701 = 2.166 GB on P1B3. A trace that counts the squared
-gradient twice and falls on the first step, which creates two states (4 more), sees 23, which is 2.77 GB.
+They are those of a step that finds its state: the first one makes it too. Weight decay is a row of its own, but
+for AdamW. Adam moves 11 reads and 7 writes: 18 × 4 B × 30,088,701 = 2.166 GB on P1B3. A trace that counts the
+squared gradient twice and falls on the first step, which makes two states (4 more), sees 23, which is 2.77 GB.
 """
+
+FOREACH: Mapping[str, str] = {
+    "adagrad": "addcmul sqrt add mul addcdiv",
+    "radam": f"{_MOMENTS} sqrt add div reciprocal add addcmul_three",
+}
+"""Where an update of whole lists runs other kernels."""
 
 FUSED: Mapping[str, Traffic] = {
     "sgd": Traffic(2, 1, 2),
     "momentum": Traffic(3, 2, 5),
     "nesterov": Traffic(3, 2, 7),
     "adam": Traffic(4, 3, 13),
+    "adam_amsgrad": Traffic(5, 4, 14),
     "adamw": Traffic(4, 3, 14),
+    "adamw_amsgrad": Traffic(5, 4, 15),
     "adagrad": Traffic(3, 2, 8),
 }
 """One kernel that reads parameter, gradient and state and writes parameter and state: Adam 7 × 4 B an element."""
@@ -88,12 +101,12 @@ def formulas() -> dict[Variant, Cost]:
     numel, tensors, item_byte = sizes("numel tensors item_byte")
     per_list = _list_launches(numel, tensors)
     table: dict[Variant, Cost] = {}
-    for (rule, impl), names in UNFUSED.items():
-        kernels = [KERNELS[name] for name in names.split()]
-        moved = sum(kernel.reads + kernel.writes for kernel in kernels)
-        flop = sum(kernel.flop for kernel in kernels)
-        each = tensors if impl == "per_tensor" else per_list
-        table[(rule, impl)] = Cost(flop * numel, moved * item_byte * numel, len(kernels) * each)
+    for rule, plain in UNFUSED.items():
+        for impl, names, each in (("per_tensor", plain, tensors), ("foreach", FOREACH.get(rule, plain), per_list)):
+            kernels = [KERNELS[name] for name in names.split()]
+            moved = sum(kernel.reads + kernel.writes for kernel in kernels)
+            flop = sum(kernel.flop for kernel in kernels)
+            table[(rule, impl)] = Cost(flop * numel, moved * item_byte * numel, len(kernels) * each)
     for rule, update in FUSED.items():
         moved = update.reads + update.writes
         table[(rule, "fused")] = Cost(update.flop * numel, moved * item_byte * numel, per_list)

@@ -21,17 +21,32 @@ def _sgd(group: Group) -> str:
     return "nesterov" if group.get("nesterov") else "momentum"
 
 
+def _adam(group: Group) -> str:
+    rule = "adamw" if group.get("decoupled_weight_decay") and group.get("weight_decay") else "adam"
+    return f"{rule}_amsgrad" if group.get("amsgrad") else rule
+
+
+def _adamw(group: Group) -> str:
+    return _adam({**group, "decoupled_weight_decay": True})
+
+
+def _rmsprop(group: Group) -> str:
+    switches = [name for name in ("centered", "momentum") if group.get(name)]
+    return "_".join(["rmsprop", *switches])
+
+
 RULES: Mapping[type, Callable[[Group], str]] = {
     torch.optim.SGD: _sgd,
-    torch.optim.Adam: lambda _: "adam",
-    torch.optim.AdamW: lambda _: "adamw",
-    torch.optim.RMSprop: lambda _: "rmsprop",
+    torch.optim.Adam: _adam,
+    torch.optim.AdamW: _adamw,
+    torch.optim.Adamax: lambda _: "adamax",
+    torch.optim.NAdam: lambda _: "nadam",
+    torch.optim.RAdam: lambda _: "radam",
+    torch.optim.RMSprop: _rmsprop,
     torch.optim.Adagrad: lambda _: "adagrad",
+    torch.optim.Adadelta: lambda _: "adadelta",
 }
 """Optimizers with a cost formula, by exact class: a subclass may do anything in its step."""
-
-EXTRA_STATE = ("amsgrad", "centered")
-"""Switches that add a state tensor the formulas do not have."""
 
 
 @dataclass(frozen=True)
@@ -97,17 +112,33 @@ def _with_gradients(
         yield group, by_dtype
 
 
-def _decay_rows(parameters: list[torch.Tensor], dtype: str, impl: str) -> list[TracedOp]:
-    """Describe weight decay, a kernel of its own: it adds a share of each parameter to its gradient.
+def _kernels_before(group: Group, rule: str) -> list[tuple[str, int]]:
+    """Name the kernels that unfused updates run before their rule, with the tensors that each reads.
 
-    A fused update does it on the way, and AdamW's formula has it.
+    A gradient to climb is negated first. Weight decay adds a share of each parameter to its gradient; decoupled
+    from it, it shrinks the parameter itself, which the rule of AdamW has in it.
     """
+    found = [("maximize", 1)] if group.get("maximize") else []
+    if group.get("weight_decay") and not rule.startswith("adamw"):
+        found.append(("weight_decay", 1 if group.get("decoupled_weight_decay") else 2))
+    return found
+
+
+def _rows_before(group: Group, rule: str, parameters: list[torch.Tensor], impl: str) -> list[TracedOp]:
+    """Describe the kernels that run before the rule; a fused update does all on the way."""
     single = [parameter.numel() for parameter in parameters]
+    dtype = dtype_name(parameters[0].dtype)
     rows = []
-    for numel in single if impl == "per_tensor" else [sum(single)]:
-        byte = numel * parameters[0].element_size()
-        dimensions: Dimensions = {"numel": numel, "inputs": 2, "read_byte": 2 * byte, "write_byte": byte}
-        rows.append(TracedOp("weight_decay", "pointwise", dimensions, dtype, UPDATE, ""))
+    for op, inputs in [] if impl == "fused" else _kernels_before(group, rule):
+        for numel in single if impl == "per_tensor" else [sum(single)]:
+            byte = numel * parameters[0].element_size()
+            traffic: Dimensions = {
+                "numel": numel,
+                "inputs": inputs,
+                "read_byte": inputs * byte,
+                "write_byte": byte,
+            }
+            rows.append(TracedOp(op, "pointwise", traffic, dtype, UPDATE, ""))
     return rows
 
 
@@ -119,13 +150,12 @@ def _groups_rows(groups: Iterable[tuple[Group, dict[str, list[torch.Tensor]]]], 
             notes.append(
                 "optimizer: no implementation was asked for; foreach, the default on accelerators, is taken"
             )
-        notes += [f"optimizer: the extra state of {name} is not priced" for name in EXTRA_STATE if group.get(name)]
+        rule = rule_of(group)
         for dtype, parameters in by_dtype.items():
             numel = sum(parameter.numel() for parameter in parameters)
-            dimensions = {"rule": rule_of(group), "impl": impl, "numel": numel, "tensors": len(parameters)}
+            dimensions = {"rule": rule, "impl": impl, "numel": numel, "tensors": len(parameters)}
             rows.append(TracedOp(op, "optimizer", dimensions, dtype, UPDATE, ""))
-            if group.get("weight_decay") and rule_of(group) != "adamw" and impl != "fused":
-                rows += _decay_rows(parameters, dtype, impl)
+            rows += _rows_before(group, rule, parameters, impl)
     return Update(rows, "", list(dict.fromkeys(notes)))
 
 

@@ -94,7 +94,7 @@ def test_without_a_rule_it_is_listed(torch: Any) -> None:
     class Own(torch.optim.SGD):
         pass
 
-    for kind, name in ((Own, "Own"), (torch.optim.NAdam, "NAdam")):
+    for kind, name in ((Own, "Own"), (torch.optim.Rprop, "Rprop")):
         profile = update(torch, kind)
         assert f"optimizer {name}" in profile.unsupported
         assert "update" not in set(profile.ops["pass_name"])
@@ -108,9 +108,12 @@ def test_none_is_said_and_inference_needs_none(torch: Any) -> None:
     assert not any("optimizer" in note for note in inference.notes)
 
 
-def test_extra_state_is_told(torch: Any) -> None:
-    profile = update(torch, lambda given: torch.optim.Adam(given, amsgrad=True))
-    assert "optimizer: the extra state of amsgrad is not priced" in profile.notes
+def test_extra_state_has_rules_of_its_own(torch: Any) -> None:
+    switches = {"adam_amsgrad": ("Adam", "amsgrad"), "rmsprop_centered": ("RMSprop", "centered")}
+    for rule, (kind, switch) in switches.items():
+        made = getattr(torch.optim, kind)
+        profile = update(torch, lambda given, made=made, switch=switch: made(given, **{switch: True}))
+        assert row(profile)[0] == rule
 
 
 @pytest.mark.parametrize("wrong", ["adam", lambda _: None])
