@@ -78,6 +78,7 @@ BOUNDS = ("compute", "memory", "launch", "network", "input", "measured")
 _CONV = """batch in_channels out_channels depth height width kernel_d kernel_h kernel_w
     stride_d stride_h stride_w"""
 _PADDING = "pad_d pad_h pad_w"
+_OUTPUT_PADDING = "output_pad_d output_pad_h output_pad_w"
 _DILATION = "dilation_d dilation_h dilation_w groups"
 
 _CONV_DOC = "size of a convolution; 1-D has height 1, 2-D has depth 1"
@@ -105,7 +106,7 @@ KIND_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
 OPTIONAL_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "gemm": ("trans_a", "trans_b", "layout"),
     "sparse_gemm": ("trans_a", "trans_b", "layout"),
-    "conv": ("layout", "transposed"),
+    "conv": ("layout", "transposed", *_OUTPUT_PADDING.split()),
     **dict.fromkeys(("pointwise", "reduction", "pool", "embedding", "copy"), ("row", "inputs")),
     **dict.fromkeys(("norm", "softmax"), ("inputs",)),
     "other": ("numel", "row", "inputs", "read_byte", "write_byte"),
@@ -129,6 +130,7 @@ DIMENSIONS: tuple[Column, ...] = (
         "memory order: nchw or nhwc of a convolution; column_major of a BLAS product, else empty",
     ),
     _flag("transposed", "1 for a transposed convolution, else 0"),
+    *_sizes(_OUTPUT_PADDING, "positions that a transposed convolution adds at the far end; empty = 0", 0.0),
     Column("cell", "", "text", "recurrent cell: vanilla, lstm or gru"),
     _size("steps", "size of a recurrent layer"),
     *_sizes("input_size", "features of a recurrent layer's input; 0 = the recurrent half only", 0.0),

@@ -14,326 +14,245 @@ from fomkit.costs.formula import CompiledCost, Row, Variant
 def gemm_flop(op: Row) -> Any:
     return 2*op.b*op.k*op.m*op.n
 
-
 def gemm_byte(op: Row) -> Any:
     return op.b*op.item_byte*(op.k*op.m + op.k*op.n + op.m*op.n)
-
 
 def gemm_launches(op: Row) -> Any:
     return 1
 
-
 def sparse_gemm_flop(op: Row) -> Any:
     return 2*op.b*op.density*op.k*op.m*op.n
-
 
 def sparse_gemm_byte(op: Row) -> Any:
     return op.b*(op.density*op.k*op.m*(op.item_byte + 4) + op.item_byte*(op.k*op.n + op.m*op.n) + 4*op.m + 4)
 
-
 def conv_forward_flop(op: Row) -> Any:
-    return 2*op.batch*op.in_channels*op.kernel_d*op.kernel_h*op.kernel_w*op.out_channels*(op.depth*op.height*op.transposed*op.width + (1 - op.transposed)*(op.transposed*(op.dilation_d*(op.kernel_d - 1) - 2*op.pad_d + op.stride_d*(op.depth - 1) + 1) + (1 - op.transposed)*(numpy.floor((op.depth - op.dilation_d*(op.kernel_d - 1) + 2*op.pad_d - 1)/op.stride_d) + 1))*(op.transposed*(op.dilation_h*(op.kernel_h - 1) - 2*op.pad_h + op.stride_h*(op.height - 1) + 1) + (1 - op.transposed)*(numpy.floor((-op.dilation_h*(op.kernel_h - 1) + op.height + 2*op.pad_h - 1)/op.stride_h) + 1))*(op.transposed*(op.dilation_w*(op.kernel_w - 1) - 2*op.pad_w + op.stride_w*(op.width - 1) + 1) + (1 - op.transposed)*(numpy.floor((-op.dilation_w*(op.kernel_w - 1) + 2*op.pad_w + op.width - 1)/op.stride_w) + 1)))/op.groups
-
+    return 2*op.batch*op.in_channels*op.kernel_d*op.kernel_h*op.kernel_w*op.out_channels*(op.depth*op.height*op.transposed*op.width + (1 - op.transposed)*(op.transposed*(op.dilation_d*(op.kernel_d - 1) + op.output_pad_d - 2*op.pad_d + op.stride_d*(op.depth - 1) + 1) + (1 - op.transposed)*(numpy.floor((op.depth - op.dilation_d*(op.kernel_d - 1) + 2*op.pad_d - 1)/op.stride_d) + 1))*(op.transposed*(op.dilation_h*(op.kernel_h - 1) + op.output_pad_h - 2*op.pad_h + op.stride_h*(op.height - 1) + 1) + (1 - op.transposed)*(numpy.floor((-op.dilation_h*(op.kernel_h - 1) + op.height + 2*op.pad_h - 1)/op.stride_h) + 1))*(op.transposed*(op.dilation_w*(op.kernel_w - 1) + op.output_pad_w - 2*op.pad_w + op.stride_w*(op.width - 1) + 1) + (1 - op.transposed)*(numpy.floor((-op.dilation_w*(op.kernel_w - 1) + 2*op.pad_w + op.width - 1)/op.stride_w) + 1)))/op.groups
 
 def conv_forward_byte(op: Row) -> Any:
-    return op.item_byte*(op.batch*op.depth*op.height*op.in_channels*op.width + op.batch*op.out_channels*(op.transposed*(op.dilation_d*(op.kernel_d - 1) - 2*op.pad_d + op.stride_d*(op.depth - 1) + 1) + (1 - op.transposed)*(numpy.floor((op.depth - op.dilation_d*(op.kernel_d - 1) + 2*op.pad_d - 1)/op.stride_d) + 1))*(op.transposed*(op.dilation_h*(op.kernel_h - 1) - 2*op.pad_h + op.stride_h*(op.height - 1) + 1) + (1 - op.transposed)*(numpy.floor((-op.dilation_h*(op.kernel_h - 1) + op.height + 2*op.pad_h - 1)/op.stride_h) + 1))*(op.transposed*(op.dilation_w*(op.kernel_w - 1) - 2*op.pad_w + op.stride_w*(op.width - 1) + 1) + (1 - op.transposed)*(numpy.floor((-op.dilation_w*(op.kernel_w - 1) + 2*op.pad_w + op.width - 1)/op.stride_w) + 1)) + op.in_channels*op.kernel_d*op.kernel_h*op.kernel_w*op.out_channels/op.groups)
-
+    return op.item_byte*(op.batch*op.depth*op.height*op.in_channels*op.width + op.batch*op.out_channels*(op.transposed*(op.dilation_d*(op.kernel_d - 1) + op.output_pad_d - 2*op.pad_d + op.stride_d*(op.depth - 1) + 1) + (1 - op.transposed)*(numpy.floor((op.depth - op.dilation_d*(op.kernel_d - 1) + 2*op.pad_d - 1)/op.stride_d) + 1))*(op.transposed*(op.dilation_h*(op.kernel_h - 1) + op.output_pad_h - 2*op.pad_h + op.stride_h*(op.height - 1) + 1) + (1 - op.transposed)*(numpy.floor((-op.dilation_h*(op.kernel_h - 1) + op.height + 2*op.pad_h - 1)/op.stride_h) + 1))*(op.transposed*(op.dilation_w*(op.kernel_w - 1) + op.output_pad_w - 2*op.pad_w + op.stride_w*(op.width - 1) + 1) + (1 - op.transposed)*(numpy.floor((-op.dilation_w*(op.kernel_w - 1) + 2*op.pad_w + op.width - 1)/op.stride_w) + 1)) + op.in_channels*op.kernel_d*op.kernel_h*op.kernel_w*op.out_channels/op.groups)
 
 def conv_backward_flop(op: Row) -> Any:
-    return 4*op.batch*op.in_channels*op.kernel_d*op.kernel_h*op.kernel_w*op.out_channels*(op.depth*op.height*op.transposed*op.width + (1 - op.transposed)*(op.transposed*(op.dilation_d*(op.kernel_d - 1) - 2*op.pad_d + op.stride_d*(op.depth - 1) + 1) + (1 - op.transposed)*(numpy.floor((op.depth - op.dilation_d*(op.kernel_d - 1) + 2*op.pad_d - 1)/op.stride_d) + 1))*(op.transposed*(op.dilation_h*(op.kernel_h - 1) - 2*op.pad_h + op.stride_h*(op.height - 1) + 1) + (1 - op.transposed)*(numpy.floor((-op.dilation_h*(op.kernel_h - 1) + op.height + 2*op.pad_h - 1)/op.stride_h) + 1))*(op.transposed*(op.dilation_w*(op.kernel_w - 1) - 2*op.pad_w + op.stride_w*(op.width - 1) + 1) + (1 - op.transposed)*(numpy.floor((-op.dilation_w*(op.kernel_w - 1) + 2*op.pad_w + op.width - 1)/op.stride_w) + 1)))/op.groups
-
+    return 4*op.batch*op.in_channels*op.kernel_d*op.kernel_h*op.kernel_w*op.out_channels*(op.depth*op.height*op.transposed*op.width + (1 - op.transposed)*(op.transposed*(op.dilation_d*(op.kernel_d - 1) + op.output_pad_d - 2*op.pad_d + op.stride_d*(op.depth - 1) + 1) + (1 - op.transposed)*(numpy.floor((op.depth - op.dilation_d*(op.kernel_d - 1) + 2*op.pad_d - 1)/op.stride_d) + 1))*(op.transposed*(op.dilation_h*(op.kernel_h - 1) + op.output_pad_h - 2*op.pad_h + op.stride_h*(op.height - 1) + 1) + (1 - op.transposed)*(numpy.floor((-op.dilation_h*(op.kernel_h - 1) + op.height + 2*op.pad_h - 1)/op.stride_h) + 1))*(op.transposed*(op.dilation_w*(op.kernel_w - 1) + op.output_pad_w - 2*op.pad_w + op.stride_w*(op.width - 1) + 1) + (1 - op.transposed)*(numpy.floor((-op.dilation_w*(op.kernel_w - 1) + 2*op.pad_w + op.width - 1)/op.stride_w) + 1)))/op.groups
 
 def conv_backward_byte(op: Row) -> Any:
-    return 2*op.item_byte*(op.batch*op.depth*op.height*op.in_channels*op.width + op.batch*op.out_channels*(op.transposed*(op.dilation_d*(op.kernel_d - 1) - 2*op.pad_d + op.stride_d*(op.depth - 1) + 1) + (1 - op.transposed)*(numpy.floor((op.depth - op.dilation_d*(op.kernel_d - 1) + 2*op.pad_d - 1)/op.stride_d) + 1))*(op.transposed*(op.dilation_h*(op.kernel_h - 1) - 2*op.pad_h + op.stride_h*(op.height - 1) + 1) + (1 - op.transposed)*(numpy.floor((-op.dilation_h*(op.kernel_h - 1) + op.height + 2*op.pad_h - 1)/op.stride_h) + 1))*(op.transposed*(op.dilation_w*(op.kernel_w - 1) - 2*op.pad_w + op.stride_w*(op.width - 1) + 1) + (1 - op.transposed)*(numpy.floor((-op.dilation_w*(op.kernel_w - 1) + 2*op.pad_w + op.width - 1)/op.stride_w) + 1)) + op.in_channels*op.kernel_d*op.kernel_h*op.kernel_w*op.out_channels/op.groups)
-
+    return 2*op.item_byte*(op.batch*op.depth*op.height*op.in_channels*op.width + op.batch*op.out_channels*(op.transposed*(op.dilation_d*(op.kernel_d - 1) + op.output_pad_d - 2*op.pad_d + op.stride_d*(op.depth - 1) + 1) + (1 - op.transposed)*(numpy.floor((op.depth - op.dilation_d*(op.kernel_d - 1) + 2*op.pad_d - 1)/op.stride_d) + 1))*(op.transposed*(op.dilation_h*(op.kernel_h - 1) + op.output_pad_h - 2*op.pad_h + op.stride_h*(op.height - 1) + 1) + (1 - op.transposed)*(numpy.floor((-op.dilation_h*(op.kernel_h - 1) + op.height + 2*op.pad_h - 1)/op.stride_h) + 1))*(op.transposed*(op.dilation_w*(op.kernel_w - 1) + op.output_pad_w - 2*op.pad_w + op.stride_w*(op.width - 1) + 1) + (1 - op.transposed)*(numpy.floor((-op.dilation_w*(op.kernel_w - 1) + 2*op.pad_w + op.width - 1)/op.stride_w) + 1)) + op.in_channels*op.kernel_d*op.kernel_h*op.kernel_w*op.out_channels/op.groups)
 
 def conv_backward_launches(op: Row) -> Any:
     return 2
 
-
 def rnn_vanilla_forward_flop(op: Row) -> Any:
     return 2*op.batch*op.directions*op.hidden_size*op.steps*(op.directions*op.hidden_size*(op.layers - 1) + op.hidden_size*op.layers + op.input_size)
-
 
 def rnn_vanilla_forward_byte(op: Row) -> Any:
     return op.item_byte*(op.batch*op.steps*(op.directions*op.hidden_size*op.layers + op.directions*op.hidden_size*(op.layers - 1) + op.input_size) + op.directions*op.hidden_size*(op.directions*op.hidden_size*(op.layers - 1) + op.hidden_size*op.layers + op.input_size))
 
-
 def rnn_vanilla_backward_input_byte(op: Row) -> Any:
     return op.item_byte*(op.batch*op.steps*(2*op.directions*op.hidden_size*op.layers + op.directions*op.hidden_size*(op.layers - 1) + op.input_size) + op.directions*op.hidden_size*(op.directions*op.hidden_size*(op.layers - 1) + op.hidden_size*op.layers + op.input_size))
-
 
 def rnn_vanilla_backward_flop(op: Row) -> Any:
     return 4*op.batch*op.directions*op.hidden_size*op.steps*(op.directions*op.hidden_size*(op.layers - 1) + op.hidden_size*op.layers + op.input_size)
 
-
 def rnn_vanilla_backward_byte(op: Row) -> Any:
     return 2*op.item_byte*(op.batch*op.steps*(2*op.directions*op.hidden_size*op.layers + op.directions*op.hidden_size*(op.layers - 1) + op.input_size) + op.directions*op.hidden_size*(op.directions*op.hidden_size*(op.layers - 1) + op.hidden_size*op.layers + op.input_size))
-
 
 def rnn_lstm_forward_flop(op: Row) -> Any:
     return 8*op.batch*op.directions*op.hidden_size*op.steps*(op.directions*op.hidden_size*(op.layers - 1) + op.hidden_size*op.layers + op.input_size)
 
-
 def rnn_lstm_forward_byte(op: Row) -> Any:
     return op.item_byte*(op.batch*op.steps*(op.directions*op.hidden_size*op.layers + op.directions*op.hidden_size*(op.layers - 1) + op.input_size) + 4*op.directions*op.hidden_size*(op.directions*op.hidden_size*(op.layers - 1) + op.hidden_size*op.layers + op.input_size))
-
 
 def rnn_lstm_backward_input_byte(op: Row) -> Any:
     return op.item_byte*(op.batch*op.steps*(5*op.directions*op.hidden_size*op.layers + op.directions*op.hidden_size*(op.layers - 1) + op.input_size) + 4*op.directions*op.hidden_size*(op.directions*op.hidden_size*(op.layers - 1) + op.hidden_size*op.layers + op.input_size))
 
-
 def rnn_lstm_backward_flop(op: Row) -> Any:
     return 16*op.batch*op.directions*op.hidden_size*op.steps*(op.directions*op.hidden_size*(op.layers - 1) + op.hidden_size*op.layers + op.input_size)
-
 
 def rnn_lstm_backward_byte(op: Row) -> Any:
     return 2*op.item_byte*(op.batch*op.steps*(5*op.directions*op.hidden_size*op.layers + op.directions*op.hidden_size*(op.layers - 1) + op.input_size) + 4*op.directions*op.hidden_size*(op.directions*op.hidden_size*(op.layers - 1) + op.hidden_size*op.layers + op.input_size))
 
-
 def rnn_gru_forward_flop(op: Row) -> Any:
     return 6*op.batch*op.directions*op.hidden_size*op.steps*(op.directions*op.hidden_size*(op.layers - 1) + op.hidden_size*op.layers + op.input_size)
-
 
 def rnn_gru_forward_byte(op: Row) -> Any:
     return op.item_byte*(op.batch*op.steps*(op.directions*op.hidden_size*op.layers + op.directions*op.hidden_size*(op.layers - 1) + op.input_size) + 3*op.directions*op.hidden_size*(op.directions*op.hidden_size*(op.layers - 1) + op.hidden_size*op.layers + op.input_size))
 
-
 def rnn_gru_backward_input_byte(op: Row) -> Any:
     return op.item_byte*(op.batch*op.steps*(4*op.directions*op.hidden_size*op.layers + op.directions*op.hidden_size*(op.layers - 1) + op.input_size) + 3*op.directions*op.hidden_size*(op.directions*op.hidden_size*(op.layers - 1) + op.hidden_size*op.layers + op.input_size))
-
 
 def rnn_gru_backward_flop(op: Row) -> Any:
     return 12*op.batch*op.directions*op.hidden_size*op.steps*(op.directions*op.hidden_size*(op.layers - 1) + op.hidden_size*op.layers + op.input_size)
 
-
 def rnn_gru_backward_byte(op: Row) -> Any:
     return 2*op.item_byte*(op.batch*op.steps*(4*op.directions*op.hidden_size*op.layers + op.directions*op.hidden_size*(op.layers - 1) + op.input_size) + 3*op.directions*op.hidden_size*(op.directions*op.hidden_size*(op.layers - 1) + op.hidden_size*op.layers + op.input_size))
-
 
 def attention_forward_flop(op: Row) -> Any:
     return 4*op.batch*op.head_dim*op.heads*op.kv_len*op.q_len
 
-
 def attention_forward_byte(op: Row) -> Any:
     return 2*op.batch*op.head_dim*op.heads*op.item_byte*op.q_len + 2*op.batch*op.head_dim*op.item_byte*op.kv_heads*op.kv_len
-
 
 def attention_backward_flop(op: Row) -> Any:
     return 8*op.batch*op.head_dim*op.heads*op.kv_len*op.q_len
 
-
 def attention_backward_byte(op: Row) -> Any:
     return 4*op.batch*op.head_dim*op.heads*op.item_byte*op.q_len + 4*op.batch*op.head_dim*op.item_byte*op.kv_heads*op.kv_len
-
 
 def pointwise_flop(op: Row) -> Any:
     return op.numel
 
-
 def pointwise_byte(op: Row) -> Any:
     return op.read_byte + op.write_byte
-
 
 def norm_forward_flop(op: Row) -> Any:
     return 8*op.numel
 
-
 def norm_backward_flop(op: Row) -> Any:
     return 13*op.numel
-
 
 def softmax_forward_flop(op: Row) -> Any:
     return 5*op.numel
 
-
 def softmax_backward_flop(op: Row) -> Any:
     return 4*op.numel
-
 
 def embedding_flop(op: Row) -> Any:
     return 0
 
-
 def optimizer_sgd_per_tensor_flop(op: Row) -> Any:
     return 2*op.numel
-
 
 def optimizer_sgd_per_tensor_byte(op: Row) -> Any:
     return 3*op.item_byte*op.numel
 
-
 def optimizer_sgd_per_tensor_launches(op: Row) -> Any:
     return op.tensors
-
 
 def optimizer_sgd_foreach_launches(op: Row) -> Any:
     return numpy.ceil((1/20971520)*op.numel + (1/48)*op.tensors)
 
-
 def optimizer_momentum_per_tensor_byte(op: Row) -> Any:
     return 8*op.item_byte*op.numel
-
 
 def optimizer_momentum_per_tensor_launches(op: Row) -> Any:
     return 3*op.tensors
 
-
 def optimizer_momentum_foreach_launches(op: Row) -> Any:
     return 3*numpy.ceil((1/20971520)*op.numel + (1/48)*op.tensors)
-
 
 def optimizer_nesterov_per_tensor_flop(op: Row) -> Any:
     return 7*op.numel
 
-
 def optimizer_nesterov_per_tensor_byte(op: Row) -> Any:
     return 11*op.item_byte*op.numel
-
 
 def optimizer_nesterov_per_tensor_launches(op: Row) -> Any:
     return 4*op.tensors
 
-
 def optimizer_nesterov_foreach_launches(op: Row) -> Any:
     return 4*numpy.ceil((1/20971520)*op.numel + (1/48)*op.tensors)
-
 
 def optimizer_adam_per_tensor_byte(op: Row) -> Any:
     return 18*op.item_byte*op.numel
 
-
 def optimizer_adam_per_tensor_launches(op: Row) -> Any:
     return 7*op.tensors
-
 
 def optimizer_adam_foreach_launches(op: Row) -> Any:
     return 7*numpy.ceil((1/20971520)*op.numel + (1/48)*op.tensors)
 
-
 def optimizer_adam_amsgrad_per_tensor_flop(op: Row) -> Any:
     return 14*op.numel
-
 
 def optimizer_adam_amsgrad_per_tensor_byte(op: Row) -> Any:
     return 21*op.item_byte*op.numel
 
-
 def optimizer_adam_amsgrad_per_tensor_launches(op: Row) -> Any:
     return 8*op.tensors
-
 
 def optimizer_adam_amsgrad_foreach_launches(op: Row) -> Any:
     return 8*numpy.ceil((1/20971520)*op.numel + (1/48)*op.tensors)
 
-
 def optimizer_adamw_per_tensor_byte(op: Row) -> Any:
     return 20*op.item_byte*op.numel
-
 
 def optimizer_adamw_amsgrad_per_tensor_flop(op: Row) -> Any:
     return 15*op.numel
 
-
 def optimizer_adamw_amsgrad_per_tensor_byte(op: Row) -> Any:
     return 23*op.item_byte*op.numel
-
 
 def optimizer_adamw_amsgrad_per_tensor_launches(op: Row) -> Any:
     return 9*op.tensors
 
-
 def optimizer_adamw_amsgrad_foreach_launches(op: Row) -> Any:
     return 9*numpy.ceil((1/20971520)*op.numel + (1/48)*op.tensors)
-
 
 def optimizer_adamax_per_tensor_flop(op: Row) -> Any:
     return 10*op.numel
 
-
 def optimizer_adamax_per_tensor_byte(op: Row) -> Any:
     return 16*op.item_byte*op.numel
-
 
 def optimizer_adamax_per_tensor_launches(op: Row) -> Any:
     return 6*op.tensors
 
-
 def optimizer_adamax_foreach_launches(op: Row) -> Any:
     return 6*numpy.ceil((1/20971520)*op.numel + (1/48)*op.tensors)
-
 
 def optimizer_nadam_per_tensor_flop(op: Row) -> Any:
     return 16*op.numel
 
-
 def optimizer_nadam_per_tensor_byte(op: Row) -> Any:
     return 22*op.item_byte*op.numel
-
 
 def optimizer_radam_per_tensor_flop(op: Row) -> Any:
     return 17*op.numel
 
-
 def optimizer_radam_per_tensor_byte(op: Row) -> Any:
     return 28*op.item_byte*op.numel
-
 
 def optimizer_radam_per_tensor_launches(op: Row) -> Any:
     return 12*op.tensors
 
-
 def optimizer_rmsprop_per_tensor_flop(op: Row) -> Any:
     return 9*op.numel
-
 
 def optimizer_rmsprop_per_tensor_byte(op: Row) -> Any:
     return 13*op.item_byte*op.numel
 
-
 def optimizer_rmsprop_per_tensor_launches(op: Row) -> Any:
     return 5*op.tensors
-
 
 def optimizer_rmsprop_foreach_launches(op: Row) -> Any:
     return 5*numpy.ceil((1/20971520)*op.numel + (1/48)*op.tensors)
 
-
 def optimizer_rmsprop_momentum_per_tensor_flop(op: Row) -> Any:
     return 12*op.numel
-
 
 def optimizer_rmsprop_centered_per_tensor_byte(op: Row) -> Any:
     return 19*op.item_byte*op.numel
 
-
 def optimizer_rmsprop_centered_momentum_per_tensor_flop(op: Row) -> Any:
     return 18*op.numel
-
 
 def optimizer_rmsprop_centered_momentum_per_tensor_byte(op: Row) -> Any:
     return 24*op.item_byte*op.numel
 
-
 def optimizer_adadelta_per_tensor_byte(op: Row) -> Any:
     return 27*op.item_byte*op.numel
-
 
 def optimizer_adadelta_per_tensor_launches(op: Row) -> Any:
     return 11*op.tensors
 
-
 def optimizer_adadelta_foreach_launches(op: Row) -> Any:
     return 11*numpy.ceil((1/20971520)*op.numel + (1/48)*op.tensors)
-
 
 def optimizer_momentum_fused_byte(op: Row) -> Any:
     return 5*op.item_byte*op.numel
 
-
 def optimizer_adam_fused_byte(op: Row) -> Any:
     return 7*op.item_byte*op.numel
-
 
 def optimizer_adam_amsgrad_fused_byte(op: Row) -> Any:
     return 9*op.item_byte*op.numel

@@ -11,8 +11,8 @@ def output_length(axis: str, length: str) -> Any:
     """Output positions along one axis, as an expression.
 
     A convolution gives floor((in + 2·pad − dilation·(kernel − 1) − 1) / stride) + 1 positions, and a transposed
-    one inverts that, (in − 1)·stride − 2·pad + dilation·(kernel − 1) + 1, without output padding
-    (torch.nn.Conv2d and ConvTranspose2d, section Shape).
+    one inverts that, (in − 1)·stride − 2·pad + dilation·(kernel − 1) + 1 + output padding (torch.nn.Conv2d and
+    ConvTranspose2d, section Shape).
 
     Parameters
     ----------
@@ -23,7 +23,8 @@ def output_length(axis: str, length: str) -> Any:
 
     Examples
     --------
-    >>> row = {"width": 224, "kernel_w": 7, "stride_w": 2, "pad_w": 3, "dilation_w": 1, "transposed": 0}
+    >>> row = {"width": 224, "kernel_w": 7, "stride_w": 2, "pad_w": 3, "dilation_w": 1}
+    >>> row |= {"transposed": 0, "output_pad_w": 0}
     >>> formula = output_length("w", "width")
     >>> formula.subs({symbol: row[symbol.name] for symbol in formula.free_symbols})
     112
@@ -31,10 +32,10 @@ def output_length(axis: str, length: str) -> Any:
     import sympy
 
     size, kernel, stride, dilation = sizes(f"{length} kernel_{axis} stride_{axis} dilation_{axis}")
-    pad, transposed = counts(f"pad_{axis} transposed")
+    pad, added, transposed = counts(f"pad_{axis} output_pad_{axis} transposed")
     reach = dilation * (kernel - 1) + 1
     direct = sympy.floor((size + 2 * pad - reach) / stride) + 1
-    inverse = (size - 1) * stride - 2 * pad + reach
+    inverse = (size - 1) * stride - 2 * pad + reach + added
     return (1 - transposed) * direct + transposed * inverse
 
 

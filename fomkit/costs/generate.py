@@ -67,6 +67,6 @@ def generate() -> str:
             key = repr(variant).replace("'", '"')
             table.append(f"        {key}: CompiledCost({', '.join(chosen)}),\n")
         table.append("    },\n")
-    functions = [f"\n\ndef {name}(op: Row) -> Any:\n    return {text}\n" for text, name in names.items()]
+    functions = [f"\ndef {name}(op: Row) -> Any:\n    return {text}\n" for text, name in names.items()]
     head = "\n\nCOMPILED: dict[str, dict[Variant, CompiledCost]] = {\n"
-    return "".join([_HEAD, *functions, head, *table, "}\n"])
+    return "".join([_HEAD, "\n", *functions, head, *table, "}\n"])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _WHERE = "add_costs"
-_DEFAULTS: Mapping[str, float] = {"transposed": 0.0}
+_DEFAULTS: Mapping[str, float] = dict.fromkeys(("transposed", "output_pad_d", "output_pad_h", "output_pad_w"), 0.0)
 
 
 def _groups(ops: pd.DataFrame) -> Iterator[tuple[CompiledCost, NDArray[np.intp]]]:

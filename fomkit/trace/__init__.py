@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from fomkit.errors import FomkitError, ManyFomkitError
 from fomkit.trace.child_process import run_child
@@ -83,26 +83,30 @@ def profile_file(
     _check_request(where, mode)
     wanted = _wanted_sizes(where, batch, sizes)
 
+    request = {
+        "path": str(path.resolve()),
+        "where": where,
+        "name": name or path.stem,
+        "mode": mode,
+        "sizes": wanted,
+    }
+
     def trace(route: Route) -> Draft | FomkitError:
-        request = {
-            "path": str(path.resolve()),
-            "where": where,
-            "name": name or path.stem,
-            "mode": mode,
-            "sizes": wanted,
-            "route": route,
-        }
-        result = run_child(request, where, time_limit_s, memory_limit_byte)
-        if "draft" in result:
-            return Draft(**result["draft"])
-        told = [FomkitError(*error) for error in result["errors"]]
-        error = told[0] if len(told) == 1 else ManyFomkitError(told)
-        if result["final"]:
-            raise error
-        return error
+        return _draft_or_error(run_child({**request, "route": route}, where, time_limit_s, memory_limit_byte))
 
     profile = profile_by_routes(trace, where)
     return replace(profile, title=_first_sentence(path) or profile.title)
+
+
+def _draft_or_error(result: Mapping[str, Any]) -> Draft | FomkitError:
+    """Read a child's result; an error that no other route would mend is raised."""
+    if "draft" in result:
+        return Draft(**result["draft"])
+    told = [FomkitError(*error) for error in result["errors"]]
+    error = told[0] if len(told) == 1 else ManyFomkitError(told)
+    if result["final"]:
+        raise error
+    return error
 
 
 def _first_sentence(path: Path) -> str:

@@ -40,7 +40,11 @@ def _dimensions(arguments: Any, values: Array, weight: Array) -> Dimensions:
     ):
         per_axis = _three(given, spatial, filler)
         dimensions.update({f"{name}_{axis}": size for axis, size in zip(_AXES, per_axis, strict=True)})
-    return {**dimensions, "groups": groups, "layout": _layout(values), "transposed": int(transposed)}
+    dimensions |= {"groups": groups, "layout": _layout(values), "transposed": int(transposed)}
+    if transposed and any(arguments["output_padding"]):
+        added = _three(arguments["output_padding"], spatial, 0)
+        dimensions.update({f"output_pad_{axis}": size for axis, size in zip(_AXES, added, strict=True)})
+    return dimensions
 
 
 def convolution(call: Call) -> list[Work]:
