@@ -6,6 +6,22 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
+def printable(text: str) -> str:
+    r"""Write characters that a terminal would act on, or not show, as escapes; files of strangers hold such.
+
+    Examples
+    --------
+    >>> printable("a\x1b[2Jb"), printable("2 × µs")
+    ('a\\x1b[2Jb', '2 × µs')
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
+    )
+
+
 class FomkitError(Exception):
     """A mistake in the input: where it is, what is wrong, what was expected and what to do.
 
@@ -24,8 +40,8 @@ class FomkitError(Exception):
 
     def __init__(self, where: str, what: str) -> None:
         super().__init__(where, what)
-        self.where = where
-        self.what = what
+        self.where = printable(where)
+        self.what = printable(what)
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}"

@@ -259,8 +259,9 @@ def _kind_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
     if "kind" not in data.columns:
         return
     kinds = data["kind"].astype("str")
-    for kind in sorted(set(kinds) - set(KIND_DIMENSIONS)):
-        yield FomkitError(where, f"{kind!r} is not a kind of op. {nearest_names(kind, KIND_DIMENSIONS)}")
+    for kind in sorted(set(kinds.dropna()) - {"", *KIND_DIMENSIONS}):
+        place = row_place(where, data.index, int((kinds == kind).to_numpy().nonzero()[0][0]))
+        yield FomkitError(place, f"{kind!r} is not a kind of op. {nearest_names(kind, KIND_DIMENSIONS)}")
     for kind, dimensions in KIND_DIMENSIONS.items():
         rows = (kinds == kind).to_numpy()
         if not rows.any():
@@ -318,6 +319,8 @@ def _wrong_words(data: pd.DataFrame, column: Column, never_empty: bool) -> NDArr
 def _allowed(column: Column) -> str:
     if column.words:
         return f"one of {', '.join(column.words)}"
+    if column.dtype == "text":
+        return column.doc
     kind = "a whole number" if column.whole else "a finite number"
     if column.least == TINY:
         return f"{kind} above 0, between {TINY:g} and {HUGE:g}"

@@ -14,6 +14,12 @@ from fomkit.errors import FomkitError
 if TYPE_CHECKING:
     from fomkit.timings import ImportedTimings
 
+Source = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A DeepBench workbook (.xlsx), a table of timings or of ops (.csv).")
+]
+Sizes = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=N", help="A model's named size, for example batch=64.")
+]
 _HEADINGS = ("kind", "sheet", "section", "pass", "imported", "corrected", "no time", "below 1 us", "skipped")
 
 
@@ -37,10 +43,7 @@ def _report(imported: ImportedTimings) -> list[str]:
 
 
 def import_file(
-    source: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="A DeepBench workbook (.xlsx), a table of timings or of ops (.csv)."),
-    ],
+    source: Source,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The profile to write, NAME.yaml; its table goes beside it.")
     ],
@@ -59,10 +62,7 @@ def import_file(
     name: Annotated[
         str | None, typer.Option(help="Name of the profile; default: that of the facts, or of the output.")
     ] = None,
-    sizes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=N", help="A model's named size, for example batch=64."),
-    ] = None,
+    sizes: Sizes = None,
     samples: Annotated[int | None, typer.Option(min=1, help="A model's training samples in an epoch.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="A model's epochs in a run.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,

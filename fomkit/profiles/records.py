@@ -13,6 +13,19 @@ from fomkit.profiles.strict_yaml import Document
 from fomkit.quantities import parse_quantity
 
 _FIELD = "FIELD"
+_EXPECTED = {
+    "string_type": "text; quote what looks like a number",
+    "list_type": "a list, for example [a, b]",
+    "dict_type": "a mapping, for example {a: b}",
+    "model_type": "a mapping, for example {a: b}",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+}
+"""What pydantic misses, in words of the file, by the name of its error."""
+_SHOWN = 60
 
 
 class Record(BaseModel):
@@ -67,8 +80,10 @@ def _message(error: Any, record: type[BaseModel]) -> str:
         return f"{name} is missing. Add it."
     if kind == "extra_forbidden":
         return f"{name} is not a known key. {nearest_names(str(keys[-1]), _siblings(record, keys))}"
-    expected = str(error["msg"]).removeprefix("Input should be ").removeprefix("Value error, ").rstrip(".")
-    return f"{name} is {error['input']!r}. Expected: {expected}."
+    said = str(error["msg"]).removeprefix("Input should be ").removeprefix("Value error, ").rstrip(".")
+    value = "empty" if error["input"] is None else repr(error["input"])
+    value = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
+    return f"{name} is {value}. Expected: {_EXPECTED.get(kind, said)}."
 
 
 def check_record(document: Document, record: type[RecordType]) -> RecordType:

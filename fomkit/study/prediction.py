@@ -89,7 +89,7 @@ def _check_sizes(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> Non
     used = sizes_used(ops)
     if missing := sorted(used - set(sizes)):
         example = " ".join(f"--set {name}=64" for name in missing)
-        raise FomkitError(where, f"its dimensions use {', '.join(missing)}. Say how large: {example}")
+        raise FomkitError(where, f"its dimensions use {', '.join(missing)}. Say how large, for example {example}.")
     for name in sorted(set(sizes) - used):
         raise FomkitError(where, f"no dimension uses the size {name!r}. {nearest_names(name, used)}")
 

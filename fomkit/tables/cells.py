@@ -8,7 +8,7 @@ import re
 from fomkit.errors import FomkitError
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
-_EXPRESSION = re.compile(r"[0-9A-Za-z_+\-*/() ]{1,200}")
+_EXPRESSION = re.compile(r"(?=.*([A-Za-z_]|\d\s*[-+*/]))[0-9A-Za-z_+\-*/() ]{1,200}")
 _NO_NUMBER = ("nan", "inf", "infinity", "na", "n/a", "none", "null")
 _LIVE = ("=", "+", "-", "@", "\t", "\r")
 _HIDDEN = re.compile(r"'*[=+\-@\t\r]")
@@ -56,7 +56,7 @@ def parse_number(text: str, where: str, column: str, *, expressions: bool = Fals
         return text
     expected = "a number or an expression in named sizes" if expressions else "a number"
     hint = "Leave the cell empty where the value is unknown."
-    if re.fullmatch(r"[+-]?[\d.,'\s]+", text):
+    if re.fullmatch(r"\s*[+-]?\d[\d.,'\s]*", text, re.ASCII):
         hint = "Write a decimal point and nothing between the thousands, for example 1234.5."
     raise FomkitError(where, f"{column} is {shown(text)}. Expected {expected}. {hint}")
 

@@ -52,8 +52,9 @@ def _check_header(
         if not advice and (keep is None or _slip(name, header, known)):
             advice = nearest_names(name, known) if len(name) <= 100 else "See docs/profiles.md."
         if advice:
-            own = "" if keep is None else f" Or keep it as a column of your own with --keep {name}."
-            raise FomkitError(where, f"the column {shown(name)} is not a column of {table}. {advice}{own}")
+            own = "Rename or delete it." if keep is None else f"Or keep it as one of yours with --keep '{name}'."
+            kind = "OPS" if table == "TIMED" else table
+            raise FomkitError(where, f"the column {shown(name)} is not a column of {kind}. {advice} {own}")
 
 
 def _dtype(cells: list[float | str], number: bool) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import re
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from fomkit.schema import TABLES, column_names
@@ -13,14 +13,25 @@ from fomkit.tables.cells import disarm, disarm_stranger, format_number
 if TYPE_CHECKING:
     import pandas as pd
 
+_SPECIAL = re.compile(r'[,"\r\n]')
+
+
+def _quoted(cell: str) -> str:
+    return '"' + cell.replace('"', '""') + '"' if _SPECIAL.search(cell) else cell
+
 
 def format_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write cells, of which text was disarmed, as CSV."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return stream.getvalue()
+    r"""Write cells, of which text was disarmed, as CSV.
+
+    The csv module leaves a lone carriage return without quotes, and readers take it for the end of a row.
+
+    Examples
+    --------
+    >>> format_rows(["op", "m"], [["a\rb", "1"], ["c,d", "2"]])
+    'op,m\n"a\rb",1\n"c,d",2\n'
+    """
+    lines = (",".join(map(_quoted, row)) or '""' for row in chain([header], rows))
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _cell(value: object) -> str:

@@ -40,7 +40,10 @@ def _with_source(table: pd.DataFrame, path: Path) -> pd.DataFrame:
 def _counts(table: pd.DataFrame) -> tuple[SectionCount, ...]:
     passes = table["pass_name"] if "pass_name" in table.columns else [""] * len(table)
     rows = Counter(zip(table["kind"], passes, strict=True))
-    return tuple(SectionCount("", kind, pass_name, imported=count) for (kind, pass_name), count in rows.items())
+    return tuple(
+        SectionCount("-", "table", pass_name, imported=count, kind=kind)
+        for (kind, pass_name), count in rows.items()
+    )
 
 
 def read_timings_table(path: Path) -> ImportedTimings:

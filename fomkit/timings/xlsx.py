@@ -106,8 +106,9 @@ def _told(path: Path) -> Iterator[None]:
             warnings.filterwarnings("ignore", module=r"openpyxl(\..*)?")
             yield
     except _DAMAGE as error:
+        said = str(error).partition("\n")[0].rstrip(".")
         raise FomkitError(
-            str(path), f"is damaged or no workbook ({error}). Save it again as .xlsx in a spreadsheet program."
+            str(path), f"is damaged or no workbook ({said}). Save it again as .xlsx in a spreadsheet program."
         ) from error
 
 
