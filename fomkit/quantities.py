@@ -157,6 +157,17 @@ def format_quantity(value: float, dimension: str, digits: int = 4) -> str:
     return _format_scaled(value, _STEPS[dimension], digits)
 
 
+def format_mebibyte(byte: float) -> str:
+    """Write bytes as MiB without the unit, for columns that name it: two decimals, more digits than that kept.
+
+    Examples
+    --------
+    >>> format_mebibyte(102_228_128.0), format_mebibyte(float("nan"))
+    ('97.49', 'unknown')
+    """
+    return "unknown" if math.isnan(byte) else f"{byte / BINARY['Mi']:,.2f}"
+
+
 def exact_quantity(value: float, dimension: str) -> str:
     """Write an SI value as text that `parse_quantity` reads back to the same float.
 

@@ -208,8 +208,11 @@ LAYER_SIZES: tuple[Column, ...] = (
 LAYERS: tuple[Column, ...] = (
     Column("layer", "", "text", "type of the layer: conv, linear, relu, pool, …, else the framework's name"),
     Column("module", "", "text", "path of the module that is the layer or runs it"),
+    Column("op", "", "text", "the framework's name of a function's op; empty for a module"),
     _amount("count", "", "calls in one forward pass; 0 = holds parameters only"),
-    Column("acts", "", "text", "when it changes its input: always, in training, never; input = the data", words=ACTS),
+    Column(
+        "acts", "", "text", "when it changes its input: always, in training, never; input = the data", words=ACTS
+    ),
     _amount("parameters", "", "learned numbers that no earlier layer has"),
     _amount("parameter_byte", "byte", "bytes of these"),
     _amount("bias", "", "those of them that are added to the output"),
@@ -234,7 +237,7 @@ _NEVER_EMPTY: Mapping[str, tuple[str, ...]] = {
     "COSTED": ("kind", "dtype", "engine", "pass_name", "count"),
     "TIMED": ("kind", "pass_name", "count"),
     "TIMINGS": ("kind", "dtype", "engine", "time_s"),
-    "LAYERS": tuple(column.name for column in LAYERS if column.name != "module"),
+    "LAYERS": tuple(column.name for column in LAYERS if column.name not in ("module", "op")),
 }
 
 

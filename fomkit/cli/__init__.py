@@ -15,6 +15,7 @@ from fomkit.cli.import_command import import_file
 from fomkit.cli.predict_command import predict
 from fomkit.cli.profile_command import profile
 from fomkit.cli.screen import complain
+from fomkit.cli.show_command import show
 from fomkit.errors import FomkitError
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ app.command("fom")(fom)
 app.command("predict")(predict)
 app.command("profile")(profile)
 app.command("import")(import_file)
+app.command("show")(show)
 
 _debug = False
 

@@ -9,6 +9,7 @@ from fomkit.fom import FigureOfMerit
 from fomkit.quantities import format_number, format_quantity
 from fomkit.spans import Span
 from fomkit.study.estimate import Estimate
+from fomkit.views import fewest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,18 +26,12 @@ class Step:
     detail: str
 
 
-def dominant(ops: pd.DataFrame, share: float = DOMINANT_SHARE) -> tuple[pd.Series, float]:
-    """Cut a TIMED table to the ops that make up most of the time, as the lecture does.
-
-    Returns
-    -------
-    (Series, float)
-        Seconds per step of each dominant op name, longest first, and the share of the step they reach.
-    """
-    seconds = (ops["time_s"] * ops["count"]).groupby(ops["op"]).sum().sort_values(ascending=False)
-    reached = seconds.cumsum() / seconds.sum()
-    needed = int((reached < share).sum()) + 1
-    return seconds.iloc[:needed], float(reached.iloc[min(needed, len(reached)) - 1])
+def _dominant(ops: pd.DataFrame) -> tuple[dict[str, float], float]:
+    """Give the seconds per step of each dominant op, longest first, and the share of the step that they reach."""
+    seconds = (ops["time_s"] * ops["count"]).groupby(ops["op"].astype("str")).sum()
+    amounts = {str(name): float(value) for name, value in seconds.items()}
+    cut = fewest(amounts, DOMINANT_SHARE)
+    return {name: amounts[name] for name in cut.groups}, cut.reached
 
 
 def _products(ops: pd.DataFrame) -> str:
@@ -63,7 +58,7 @@ def _time(span: Span | None) -> tuple[str, str]:
 def explain(one: Estimate, merit: FigureOfMerit | None = None) -> list[Step]:
     """Tell an estimate as the lecture's nine steps (Foster & Stevens 2018, lecture 10)."""
     model, ops, run = one.model, one.ops, one.run_time
-    top, reached = dominant(ops)
+    top, reached = _dominant(ops)
     per_day = one.unit_per_day
     traced = ", ".join(model.traced_with.values()) or "unknown framework"
     parameters = "unknown" if model.parameters_total is None else f"{model.parameters_total:,}"

@@ -47,6 +47,7 @@ class LayerCall:
 
     layer: str
     module: str
+    op: str = ""
     owner: RowScope | None = None
     acts: str = "never"
     parameters: int = 0
@@ -61,6 +62,7 @@ class LayerCall:
     def row(self) -> TracedOp:
         """Give the layer as a row that is named and counted like an op."""
         sizes: Dimensions = {
+            "op": self.op,
             "acts": self.acts,
             "parameters": self.parameters,
             "parameter_byte": self.parameter_byte,
@@ -158,7 +160,7 @@ class LayerLog:
         if call is None or scope.owner is None or call.owner is not scope.owner:
             name = op.op if scope.owner is None else scope.owner.row.op
             acts = "training" if name == "aten::native_dropout" else "always"
-            call = LayerCall(function_word(name), scope.path, scope.owner, acts)
+            call = LayerCall(function_word(name), scope.path, name, scope.owner, acts)
             self.calls.append(call)
         self._reads(call, op.read)
         # Masks, indices and statistics that come with the first result are no output.

@@ -55,6 +55,7 @@ def test_functions_between_modules_are_layers_too(torch: Any) -> None:
     table = layers_of(torch, Block())
     assert table["layer"].tolist() == ["input", "mul", "linear", "add", "concat", "Block", "linear"]
     assert table["module"].tolist() == ["", "", "inside", "", "", "", "unused"]
+    assert table["op"].tolist() == ["", "aten::mul", "", "aten::add", "aten::cat", "", ""]
     # Both calls of the linear layer are alike; what no call owns stands last, called 0 times.
     assert table["count"].tolist() == [1, 1, 2, 1, 1, 0, 0]
     assert table["parameters"].tolist() == [0, 0, 64, 0, 0, 8, 6]

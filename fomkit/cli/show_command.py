@@ -1,0 +1,153 @@
+"""``fomkit show``: what a model is made of, what is known of a machine, and what there is to name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from fomkit.cli.names import complete_machine, complete_model
+from fomkit.cli.screen import Quiet, progress, standard_output
+from fomkit.errors import FomkitError
+
+if TYPE_CHECKING:
+    from fomkit.study.model_view import Measure
+    from fomkit.views import Grouping
+
+ALL_LEVELS = 0
+
+
+def _complete(incomplete: str) -> list[str]:
+    return [*complete_model(incomplete), *complete_machine(incomplete)]
+
+
+Name = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODEL|MACHINE]", help="A profile by name or path; none = list them.", autocompletion=_complete
+    ),
+]
+By = Annotated[
+    Literal["kind", "op", "shape", "module", "pass"] | None,
+    typer.Option(help="Group a model's ops by this; default: kind, which also counts its layers."),
+]
+Top = Annotated[
+    str | None, typer.Option(metavar="SHARE", help="Only the fewest groups that reach this share, such as 95%.")
+]
+MeasureOption = Annotated[
+    Literal["time", "flop", "byte"] | None,
+    typer.Option(help="Order and cut by this; default: time where every op has one, else flop."),
+]
+Depth = Annotated[
+    int | None,
+    typer.Option(min=ALL_LEVELS, help="Levels of modules; default: 2, or all with --json and -o; 0 = all."),
+]
+Target = Annotated[
+    str | None,
+    typer.Option("--target", "-t", help="Machine to predict times on.", autocompletion=complete_machine),
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Write .json or .csv as well; replaces the file.")
+]
+
+
+def show(
+    name: Name = None,
+    by: By = None,
+    top: Top = None,
+    measure: MeasureOption = None,
+    depth: Depth = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples in one step; default: the profile's.")] = None,
+    target: Target = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/show/1 instead of tables.")] = False,
+    output: Output = None,
+    quiet: Quiet = False,
+) -> None:
+    """Show a model's ops by group, a machine's facts and tables, or the names of both.
+
+    Examples:
+
+      fomkit show resnet50 --by kind
+
+      fomkit show p1b3-lecture --by op --top 95%
+
+      fomkit show gpt2 --by module --depth 3 --target v100
+
+      fomkit show v100
+    """
+    from fomkit.profiles import write_whole
+    from fomkit.profiles.recognise import find_profile
+    from fomkit.report.files import to_csv, to_json
+
+    if output is not None and output.suffix not in (".json", ".csv"):
+        raise FomkitError(str(output), "has an ending that show cannot write. Use .json or .csv.")
+    with progress("looking", quiet=quiet):
+        if name is None:
+            text, rows, content = _list()
+        else:
+            path, what = find_profile(name)
+            given = {"--by": by, "--top": top, "--measure": measure, "--depth": depth, "--batch": batch,
+                     "--target": target}  # fmt: skip
+            if what == "machine":
+                text, rows, content = _machine(
+                    path, [option for option, value in given.items() if value is not None]
+                )
+            else:
+                levels = depth if depth is not None else ALL_LEVELS if as_json or output else 2
+                text, rows, content = _model(path, by or "kind", measure, top, levels, batch, target)
+    if output is not None:
+        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(rows))
+    print(to_json(content) if as_json else text, end="")
+
+
+Shown = tuple[str, list[Any], dict[str, Any]]
+"""Text, rows for a CSV file, and content."""
+
+
+def _list() -> Shown:
+    from fomkit.profiles.recognise import list_profiles
+    from fomkit.report.profile_list import format_profiles
+
+    rows = [one._asdict() for one in list_profiles()]
+    return format_profiles(rows, standard_output()), rows, {"schema": "fomkit/show/1", "profiles": rows}
+
+
+def _machine(path: Path, options: list[str]) -> Shown:
+    from fomkit.profiles import load_machine, load_model
+    from fomkit.profiles.recognise import shipped_models
+    from fomkit.report.machine_view import format_machine_view
+    from fomkit.study.machine_view import show_machine
+
+    if options:
+        raise FomkitError(str(path), f"is a machine, and {', '.join(options)} is for models. Leave it out.")
+    reference = [load_model(one) for one in shipped_models()]
+    content = show_machine(load_machine(path), reference)
+    rows = content["coverage"]["families"] if content["coverage"] else content["facts"]["peaks"]
+    return format_machine_view(content, standard_output()), rows, content
+
+
+def _share(text: str) -> float:
+    from fomkit.quantities import parse_quantity
+
+    return parse_quantity(text, "share", f"--top {text}", "the share")
+
+
+def _model(
+    path: Path,
+    by: Grouping,
+    measure: Measure | None,
+    top: str | None,
+    depth: int,
+    batch: int | None,
+    target: str | None,
+) -> Shown:
+    from fomkit.profiles import load_machine, load_model
+    from fomkit.report.model_view import format_model_view, view_rows
+    from fomkit.study import Options
+    from fomkit.study.model_view import View, show_model
+
+    view = View(by, measure, None if top is None else _share(top), depth or None)
+    machine = None if target is None else load_machine(target)
+    content = show_model(load_model(path), view, Options(batch=batch, allow_uncovered=True), machine)
+    return format_model_view(content, standard_output()), list(view_rows(content)), content

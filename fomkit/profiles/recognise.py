@@ -1,0 +1,92 @@
+"""Which profile a name means: a model or a machine, told apart by what the file says of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from fomkit.errors import FomkitError, nearest_names
+from fomkit.profiles.locate import Folder, locate, profile_names, shipped_folder
+from fomkit.profiles.machines import SCHEMA as MACHINE
+from fomkit.profiles.models import SCHEMA as MODEL
+from fomkit.profiles.strict_yaml import load_document
+
+What = Literal["model", "machine"]
+FOLDERS: tuple[Folder, ...] = ("model_profiles", "machine_profiles")
+_WHAT: dict[object, What] = {MODEL: "model", MACHINE: "machine"}
+
+
+class Found(NamedTuple):
+    """A profile: its path and what it describes."""
+
+    path: Path
+    what: What
+
+
+class Listed(NamedTuple):
+    """A profile that can be named: what it is, its name, and its title or why it cannot be read."""
+
+    what: What
+    name: str
+    title: str
+
+
+def _candidates(name: str) -> list[Path]:
+    found: dict[Path, Path] = {}
+    for folder in FOLDERS:
+        try:
+            path = locate(name, folder)
+        except FomkitError:
+            continue
+        found.setdefault(path.resolve(), path)
+    return list(found.values())
+
+
+def find_profile(name: str) -> Found:
+    """Find the model or machine that a name or path means.
+
+    Raises
+    ------
+    FomkitError
+        When there is none, when it is neither, or when a model and a machine have the name.
+    """
+    paths = _candidates(name)
+    if not paths:
+        known = [one for folder in FOLDERS for one in profile_names(folder)]
+        shown = name if len(name) <= 80 else f"{name[:80]}…"
+        raise FomkitError(shown, f"no model or machine profile of this name. {nearest_names(name, known)}")
+    said = {path: load_document(path).content.get("schema") for path in paths}
+    found = [Found(path, _WHAT[schema]) for path, schema in said.items() if schema in _WHAT]
+    if not found:
+        path, schema = next(iter(said.items()))
+        shown = "has no schema line" if schema is None else f"schema is {schema!r}"
+        raise FomkitError(str(path), f"{shown}. Expected {MODEL!r} or {MACHINE!r}.")
+    if len(found) > 1:
+        listed = ", ".join(f"'{one.path}' (a {one.what})" for one in found)
+        raise FomkitError(name, f"is a model and a machine: {listed}. Give one of these paths.")
+    return found[0]
+
+
+def list_profiles() -> list[Listed]:
+    """List every model and machine that can be named, models first; suites are left out."""
+    listed = []
+    for folder in FOLDERS:
+        for name in profile_names(folder):
+            try:
+                content = load_document(locate(name, folder)).content
+            except FomkitError as error:
+                listed.append(Listed(_of(folder), name, f"cannot be read: {error.what}"))
+                continue
+            if content.get("schema") in _WHAT:
+                listed.append(Listed(_WHAT[content.get("schema")], name, str(content.get("title", name))))
+    return listed
+
+
+def _of(folder: Folder) -> What:
+    return "model" if folder == "model_profiles" else "machine"
+
+
+def shipped_models() -> list[Path]:
+    """Give the paths of the models that come with fomkit: a set of ops that people ask for."""
+    root = shipped_folder("model_profiles")
+    return [path for path in sorted(root.rglob("*.yaml")) if load_document(path).content.get("schema") == MODEL]

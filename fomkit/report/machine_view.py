@@ -1,0 +1,209 @@
+"""A machine's facts, tables and coverage as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fomkit.quantities import exact_quantity, format_number, format_quantity
+from fomkit.report.screen import PLAIN, Page, Screen
+from fomkit.report.terminal import format_interval
+from fomkit.report.whole_numbers import table_of_numbers
+
+Entry = Mapping[str, Any]
+WIDE = 140
+"""Width from which the families' least and largest work stand in the table."""
+
+NARROW = 100
+"""Width below which the table does without bytes and the spread of the spacing."""
+
+_FAMILY = (("kind", ""), ("dtype", ""), ("engine", ""), ("pass", ""))
+
+
+def _family(entry: Entry) -> list[str]:
+    return [entry["kind"], entry["dtype"], entry["engine"], entry["pass_name"] or "any"]
+
+
+def _facts(facts: Entry) -> Iterable[tuple[str, str, str, str, str]]:
+    """Give each fact: its name, value with interval, ridge point, basis and source."""
+    for peak in facts["peaks"]:
+        sums = f", sums {peak['accumulate_dtype']}" if peak["accumulate_dtype"] else ""
+        ridge = "unknown" if peak["ridge_point"] is None else format_number(peak["ridge_point"], 3)
+        yield (f"peak {peak['dtype']} {peak['engine']}{sums}", *_value(peak["flop_per_s"], "flop_per_s", ridge))
+    if not facts["peaks"]:
+        yield ("peak", *_value(None, "flop_per_s", ""))
+    for name, key, dimension in (
+        ("memory bandwidth", "byte_per_s", "byte_per_s"),
+        ("memory", "capacity_byte", "byte"),
+        ("launch of a kernel", "launch_s", "time_s"),
+    ):
+        yield (name, *_value(facts[key], dimension, ""))
+    for link in facts["links"]:
+        rate = format_quantity(link["byte_per_s"], "byte_per_s")
+        start = format_quantity(link["alpha_s"], "time_s")
+        yield f"link, {link['tier']}", f"{rate} {link['direction']}, {start}", "", "", link["source"]
+    for extra in facts["overheads"]:
+        fact = extra["time_s"] or extra["share"]
+        shown = _value(fact, "time_s", "") if extra["time_s"] else (f"{fact['value']:.1%}", "", *_from(fact))
+        yield (f"{extra['name']}, per {extra['per']}", *shown)
+
+
+def _from(fact: Entry) -> tuple[str, str]:
+    return fact["basis"], fact["source"]
+
+
+def _value(fact: Entry | None, dimension: str, ridge: str) -> tuple[str, str, str, str]:
+    if fact is None:
+        return "unknown", ridge, "", ""
+    # Memories are sold in powers of two.
+    write = exact_quantity if dimension == "byte" else format_quantity
+    text = write(fact["value"], dimension)
+    if fact["low"] != fact["high"]:
+        text += f" ({format_interval(fact, dimension)})"
+    return text, ridge, *_from(fact)
+
+
+def _add_facts(page: Page, content: Entry) -> None:
+    facts = content["facts"]
+    rows = list(_facts(facts))
+    sources = {source: place for place, source in enumerate(dict.fromkeys(row[-1] for row in rows if row[-1]), 1)}
+    table = table_of_numbers([("fact", ""), ("value", ""), ("ridge", "right"), ("basis", ""), ("source", "right")])
+    for *cells, source in rows:
+        table.add_row(*cells, f"[{sources[source]}]" if source else "")
+    page.table(table)
+    for source, place in sources.items():
+        page.line(f"[{place}] {source}")
+    page.line("ridge: flop/byte from which the peak, not the memory, is the bound")
+    devices, nodes = facts["node_devices"], facts["system_nodes"]
+    up = f"{nodes or 0:,}, up {facts['availability']:.0%} of the time"
+    page.line(
+        f"devices in a node: {'unknown' if devices is None else devices}; "
+        f"nodes: {'unknown' if nodes is None else up}; "
+        f"links: {len(facts['links']) or 'none stated'}; scopes: {', '.join(content['scopes'])}"
+    )
+
+
+def _listed(entries: Sequence[Entry]) -> str:
+    words = [
+        f"{' '.join(str(word) for name, word in entry.items() if name != 'rows' and word)} ({entry['rows']:,})"
+        for entry in entries
+    ]
+    return ", ".join(words) or "not said"
+
+
+def _add_tables(page: Page, tables: Entry) -> None:
+    page.line("")
+    page.line(f"timings: {tables['rows']:,} rows")
+    table = table_of_numbers([*_FAMILY, ("rows", "right")])
+    for section in tables["sections"]:
+        table.add_row(*_family(section), f"{section['rows']:,}")
+    page.table(table)
+    if tables["rows_of_one_op"]:
+        page.line(f"of these, {tables['rows_of_one_op']:,} rows stand for the op that they name only")
+    page.line(f"libraries (rows): {_listed(tables['libraries'])}")
+    page.line(f"sources (rows): {_listed(tables['sources'])}")
+    if tables["corrected"]:
+        page.line(f"corrected or explained in a note: {tables['corrected']:,} rows")
+
+
+def _decades(ends: Sequence[float] | None) -> str:
+    return "unknown" if ends is None or ends[0] <= 0 else f"{math.log10(ends[1] / ends[0]):.1f}"
+
+
+def _span(ends: Sequence[float] | None, dimension: str) -> str:
+    if ends is None:
+        return "unknown"
+    return " … ".join(format_quantity(end, dimension, 2) for end in ends)
+
+
+def _near(family: Entry) -> tuple[str, str]:
+    if not family["reference"]:
+        return "none asked", ""
+    share = family["near_flop_share"]
+    return f"{family['near']} of {family['reference']}", "" if share is None else f"{share:.0%}"
+
+
+def _add_coverage(page: Page, coverage: Entry, screen: Screen) -> None:
+    page.line("")
+    page.line("coverage of shape space, by family of timings that one fit serves")
+    wide, narrow = screen.width >= WIDE, screen.width < NARROW
+    works = ("flop",) if narrow else ("flop", "byte")
+    ranges = [(name, "") for name in works] if wide else []
+    decades = [(f"decades\nof {name}", "right") for name in works]
+    reached = ("spacing", "right"), ("near", "right"), ("of flop", "right")
+    table = table_of_numbers([*_FAMILY, ("ops", "right"), *ranges, *decades, *reached])
+    for family in coverage["families"]:
+        spacing = family["spacing"] or ()
+        table.add_row(
+            *_family(family),
+            f"{family['ops']:,}",
+            *((_span(family[name], name) for name in works) if wide else ()),
+            *(_decades(family[name]) for name in works),
+            ", ".join(f"{distance:.2f}" for distance in spacing[: 1 if narrow else 2]) or "no fit",
+            *_near(family),
+        )
+    page.table(table)
+    page.line("decades: powers of ten between the least and the largest op")
+    deciles = "median" if narrow else "median and ninth decile"
+    page.line(f"spacing: distance to the nearest other timed op in lengths of the fit, {deciles}")
+    models = ", ".join(coverage["reference_models"])
+    page.line(f"near: distinct ops of {models} within interpolation distance, and their share of the flop")
+    for kind, sizes in _sizes(coverage["families"]).items():
+        page.line(f"{kind}: {sizes}")
+
+
+def _sizes(families: Sequence[Entry]) -> dict[str, str]:
+    """Write the least and largest value of each dimension over the families of a kind."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for family in families:
+        for name, ends in family["sizes"].items():
+            found.setdefault(family["kind"], {}).setdefault(name, []).extend(ends)
+    return {kind: _ranges(sizes) for kind, sizes in found.items()}
+
+
+def _ranges(sizes: Mapping[str, Sequence[float]]) -> str:
+    ends = {name: (min(values), max(values)) for name, values in sizes.items()}
+    varied = [f"{name} {low:g}…{high:g}" for name, (low, high) in ends.items() if low < high]
+    same = [f"{name} {low:g}" for name, (low, high) in ends.items() if low == high]
+    return ", ".join(varied) + (f"; always {', '.join(same)}" if same else "")
+
+
+def _error_cells(errors: Entry | None) -> list[str]:
+    if errors is None:
+        return ["", "not fitted", "", ""]
+    rates = [f"{format_number(100 * errors[name], 3)} %" for name in ("median", "mean")]
+    return [f"{errors['ops']:,}", *rates, f"{errors['hit_rate']:.0%}"]
+
+
+def _add_errors(page: Page, coverage: Entry) -> None:
+    page.line("")
+    page.line("errors of ops whose whole shape group was left out of the table")
+    columns = [("ops", "right"), ("median", "right"), ("mean", "right"), ("80 % hits", "right")]
+    table = table_of_numbers([*_FAMILY, *columns])
+    for kind in coverage["kinds"]:
+        for family in coverage["families"]:
+            if family["kind"] == kind["kind"]:
+                table.add_row(*_family(family), *_error_cells(family["errors"]))
+        table.add_row(kind["kind"], "all", "", "", *_error_cells(kind["errors"]), style="bold", end_section=True)
+    page.table(table)
+
+
+def format_machine_view(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+    """Write ``fomkit/show/1`` of a machine."""
+    page = Page(screen)
+    page.line(f"{content['name']}: {content['title']}; figures: {content['party']}")
+    _add_facts(page, content)
+    if content["timings"] is None:
+        page.line("timings: none; facts only")
+    else:
+        _add_tables(page, content["timings"])
+    coverage = content["coverage"]
+    if coverage is not None and coverage["families"]:
+        _add_coverage(page, coverage, screen)
+        _add_errors(page, coverage)
+    elif coverage is not None:
+        page.line("coverage of shape space: none, because no row stands for all ops of its kind and sizes")
+    for note in content["notes"]:
+        page.line(f"note: {note}")
+    return page.text()

@@ -1,0 +1,186 @@
+"""A model by groups of its ops, and its layers by type, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fomkit.quantities import format_number, format_quantity
+from fomkit.report.census import add_census
+from fomkit.report.screen import PLAIN, Page, Screen
+from fomkit.report.terminal import format_coverage, format_interval
+from fomkit.report.whole_numbers import table_of_numbers
+
+Entry = Mapping[str, Any]
+
+
+class Column(NamedTuple):
+    """A column: header, alignment, how to write a cell, and its rank: a narrow table loses the highest first."""
+
+    header: str
+    justify: str
+    write: Callable[[Entry], str]
+    rank: int = 0
+
+
+LABEL = 24
+"""Width of the groups' names up to which columns give way to them."""
+
+
+def format_share(share: float | None) -> str:
+    """Write a share with one decimal; unknown is empty."""
+    if share is None:
+        return ""
+    return "<0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
+
+
+def _amount(name: str, dimension: str) -> Callable[[Entry], str]:
+    def write(entry: Entry) -> str:
+        if not entry["count"]:
+            return ""
+        if entry[name] is None:
+            return "missing"
+        least = "≥ " if entry["missing"][name] else ""
+        return least + format_quantity(entry[name], dimension)
+
+    return write
+
+
+def _time(entry: Entry) -> str:
+    if not entry["count"]:
+        return ""
+    if entry["time_s"] is None:
+        return "missing"
+    least = "≥ " if entry["missing"]["time"] else ""
+    return least + format_quantity(entry["time_s"]["value"], "time_s")
+
+
+def _interval(entry: Entry) -> str:
+    span = entry["time_s"]
+    return "" if span is None or span["low"] is None else format_interval(span, "time_s")
+
+
+def _intensity(entry: Entry) -> str:
+    return "" if entry["intensity"] is None else format_number(entry["intensity"], 3)
+
+
+def _columns(with_time: bool, predicted: bool) -> list[Column]:
+    columns = [
+        Column("count", "right", lambda entry: f"{entry['count']:,.0f}" if entry["count"] else "", 1),
+        Column("distinct", "right", lambda entry: f"{entry['distinct_ops']:,}" if entry["count"] else "", 6),
+        Column("flop", "right", _amount("flop", "flop")),
+        Column("share", "right", lambda entry: format_share(entry["flop_share"]), 2),
+        Column("byte", "right", _amount("byte", "byte"), 3),
+        Column("share", "right", lambda entry: format_share(entry["byte_share"]), 5),
+        Column("flop/byte", "right", _intensity, 4),
+    ]
+    if with_time:
+        columns.append(Column("time", "right", _time))
+        columns += [Column("interval", "", _interval)] if predicted else []
+        columns.append(Column("share", "right", lambda entry: format_share(entry.get("time_share"))))
+    if predicted:
+        columns.append(Column("time from", "", lambda entry: format_coverage(entry["time_sources"]), 7))
+    return columns
+
+
+def _inclusive(measure: str) -> Column:
+    return Column("+ inner", "right", lambda row: format_share(row.get("inclusive", row)[f"{measure}_share"]))
+
+
+def _label(row: Entry, separator: str) -> str:
+    if not row["group"]:
+        return "(none)"
+    depth = row.get("depth", 0)
+    name = str(row["group"])
+    return "  " * depth + name.rpartition(separator)[2] if depth else name
+
+
+def _fitting(columns: list[Column], rows: Sequence[Entry], labels: Sequence[str], width: int) -> list[Column]:
+    """Leave out columns until the rest fit beside their labels."""
+    label = min(LABEL, max(map(len, labels), default=0))
+    widths = {id(one): max(len(one.header), *(len(one.write(row)) for row in rows)) for one in columns}
+    kept = list(columns)
+    while label + sum(widths[id(one)] + 2 for one in kept) > width and any(one.rank for one in kept):
+        kept.remove(max(kept, key=lambda one: one.rank))
+    return kept
+
+
+def _add_rows(page: Page, content: Mapping[str, Any], screen: Screen) -> None:
+    rows, total, top = content["rows"], content["total"], content["top"]
+    columns = _columns("time_s" in total, content["target"] is not None)
+    if any("inclusive" in row for row in rows):
+        columns.append(_inclusive(content["measure"]))
+    separator = "." if content["by"]["name"] == "module" else "_"
+    labels = [_label(row, separator) for row in rows]
+    columns = _fitting(columns, [*rows, total], [*labels, "(99 others)"], screen.width)
+    table = table_of_numbers([(content["by"]["name"], ""), *((one.header, one.justify) for one in columns)])
+    for label, row in zip(labels, rows, strict=True):
+        table.add_row(label, *(one.write(row) for one in columns))
+    if top is not None and top["rest"] is not None:
+        rest = top["rest"]
+        table.add_row(f"({rest['groups']} others)", *(one.write(rest) for one in columns), style="dim")
+    table.add_section()
+    table.add_row("total", *(one.write(total) for one in columns), style="bold")
+    page.table(table)
+
+
+_MEASURES = {"time": "time", "flop": "arithmetic (flop)", "byte": "memory traffic (byte)"}
+
+
+def _notes(content: Mapping[str, Any]) -> list[str]:
+    total, lines = content["total"], []
+    top = content["top"]
+    if top is not None:
+        named = len(content["rows"])
+        groups = f"{named} {'group reaches' if named == 1 else 'groups reach'}"
+        lines.append(
+            f"{groups} {top['reached']:.2%} of the {_MEASURES[top['measure']]}; asked: {top['share']:.0%}"
+        )
+    depth = content["view"].get("depth")
+    if depth is not None and content["by"]["name"] == "module" and top is None:
+        lines.append(f"modules below level {depth} are added to those they lie in; --depth 0 shows all")
+    for name, amount in total["missing"].items():
+        if amount:
+            lines.append(
+                f"missing: {amount:,.0f} of {total['count']:,.0f} executions have no {name}; "
+                "shares are of what is known"
+            )
+    if content["interval"] is not None:
+        lines.append(
+            f"intervals: {content['interval']:.0%}; times are those of the device, one op after the other"
+        )
+    if content["unsupported"]:
+        lines.append(f"not in the table, no rule: {', '.join(content['unsupported'])}")
+    return [*lines, *(f"note: {said}" for said in content["deviations"])]
+
+
+def _head(content: Mapping[str, Any]) -> list[str]:
+    sizes = ", ".join(f"{name} {size}" for name, size in content["sizes"].items()) or "sizes fixed"
+    parameters = content["parameters"]["total"]
+    learned = "" if parameters is None else f"; {parameters:,} parameters"
+    what = "one inference" if content["mode"] == "infer" else "one training step"
+    tree = any("inclusive" in row for row in content["rows"])
+    order = "in order of execution" if tree else f"by {_MEASURES[content['measure']]}"
+    times = ""
+    if "time_s" in content["total"]:
+        times = f"; times: {'as traced' if content['target'] is None else 'predicted on ' + content['target']}"
+    return [f"{content['name']}: {content['title']}", f"{what}, {sizes}{learned}; {order}{times}"]
+
+
+def format_model_view(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+    """Write ``fomkit/show/1`` of a model."""
+    page = Page(screen)
+    for line in _head(content):
+        page.line(line)
+    _add_rows(page, content, screen)
+    for line in _notes(content):
+        page.line(line)
+    if content["layers"] is not None:
+        page.line("")
+        add_census(page, content["layers"], content["sizes"].get("batch"), screen)
+    return page.text()
+
+
+def view_rows(content: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Give the rows of a view for a CSV file, the total last."""
+    return [*content["rows"], {"group": "total", **content["total"]}]

@@ -1,0 +1,18 @@
+"""The names of models and machines, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fomkit.report.screen import PLAIN, Page, Screen, new_table
+
+
+def format_profiles(rows: Sequence[Mapping[str, str]], screen: Screen = PLAIN) -> str:
+    """Write what can be named: models, then machines, each with its title."""
+    page = Page(screen)
+    table = new_table([("", ""), ("name", ""), ("title", "")])
+    for row in rows:
+        table.add_row(row["what"], row["name"], row["title"])
+    page.table(table)
+    page.line("fomkit show NAME says what is in one; fomkit estimate MODEL --target MACHINE joins two")
+    return page.text()

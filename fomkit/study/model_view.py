@@ -1,0 +1,221 @@
+"""A model looked at by groups of its ops, as plain content (``fomkit/show/1``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import isnan
+from typing import TYPE_CHECKING, Any, Literal
+
+from fomkit import __version__
+from fomkit.costs import add_costs
+from fomkit.errors import FomkitError
+from fomkit.hardware import Machine
+from fomkit.resize import resize_ops
+from fomkit.rollup import coverage, device_time
+from fomkit.schema import check_table
+from fomkit.study.census_view import census_content
+from fomkit.study.content import span_content
+from fomkit.study.estimate import estimate
+from fomkit.study.options import Options, choose_sizes
+from fomkit.views import GROUPINGS, Grouping, add_up, fewest, group_labels, tree_labels
+from fomkit.views.groups import Sums
+from fomkit.views.tree import SEPARATORS
+from fomkit.workload import ModelProfile
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = "fomkit/show/1"
+Measure = Literal["time", "flop", "byte"]
+COLUMNS: Mapping[Measure, str] = {"time": "time_s", "flop": "flop", "byte": "byte"}
+TRACED = "traced"
+"""Source of times that the trace itself measured."""
+
+
+@dataclass(frozen=True)
+class View:
+    """How to look at a model.
+
+    Attributes
+    ----------
+    by : str
+        A key of `GROUPINGS`.
+    measure : str or None
+        time, flop or byte; None takes time where every op has one, else flop.
+    top : float or None
+        Share of the measure: only the fewest groups that reach it are listed.
+    depth : int or None
+        Levels of a tree of modules; None for all.
+    """
+
+    by: Grouping = "kind"
+    measure: Measure | None = None
+    top: float | None = None
+    depth: int | None = None
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The ops of a step with what is known of them, and their sums."""
+
+    ops: pd.DataFrame
+    labels: pd.Series[str]
+    total: Sums
+    level: float
+    predicted: bool
+
+
+def _ops(model: ModelProfile, machine: Machine | None, options: Options) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    if machine is not None:
+        found = estimate(model, machine, options)
+        return found.ops, (*found.formats.said.splitlines(), *found.deviations)
+    numeric = resize_ops(model.ops, choose_sizes(model, options.wanted_sizes), model.name)
+    check_table(numeric, "OPS", model.name)
+    ops = add_costs(numeric)
+    traced = "traced_time_s" in ops.columns and ops["traced_time_s"].notna().any()
+    return (ops.assign(time_s=ops["traced_time_s"]) if traced else ops), ()
+
+
+def _number(value: float) -> float | None:
+    return None if isnan(value) else value
+
+
+def _share(part: float, whole: float) -> float | None:
+    return None if isnan(part) or isnan(whole) or whole <= 0 else part / whole
+
+
+def _entry(step: _Step, ops: pd.DataFrame) -> dict[str, Any]:
+    """Put the sums of some ops in the form of an entry of ``rows``."""
+    sums = add_up(ops)
+    content: dict[str, Any] = {
+        "count": sums.count,
+        "distinct_ops": sums.distinct,
+        "flop": _number(sums.flop),
+        "byte": _number(sums.byte),
+        "intensity": _number(sums.intensity),
+        "flop_share": _share(sums.flop, step.total.flop),
+        "byte_share": _share(sums.byte, step.total.byte),
+        "missing": {"flop": sums.flop_missing, "byte": sums.byte_missing},
+    }
+    if "time_s" not in ops.columns:
+        return content
+    content["missing"]["time"] = sums.time_missing
+    content["time_share"] = _share(sums.time_s, step.total.time_s)
+    if not step.predicted:
+        known = not isnan(sums.time_s)
+        content["time_s"] = {"value": sums.time_s, "low": None, "high": None} if known else None
+        content["time_sources"] = {TRACED: 1.0} if known else {}
+        return content
+    span = device_time(ops, step.level)
+    content["time_s"] = None if isnan(sums.time_s) else span_content(span)
+    content["time_sources"] = {name: share for name, share in coverage(ops).items() if share > 0 and len(ops)}
+    return content
+
+
+def choose_measure(total: Sums, wanted: Measure | None) -> Measure:
+    """Take the wanted measure, else time where every op has one, else flop.
+
+    Raises
+    ------
+    FomkitError
+        When times are wanted and no op has one.
+    """
+    if wanted == "time" and isnan(total.time_s):
+        raise FomkitError("--measure time", "no op has a time. Name a machine: --target v100.")
+    return wanted or ("flop" if total.time_missing else "time")
+
+
+def _amount(entry: Mapping[str, Any], measure: Measure) -> float:
+    found = entry.get(COLUMNS[measure])
+    value = found["value"] if isinstance(found, Mapping) else found
+    return float("nan") if value is None else float(value)
+
+
+def _sorted(entries: list[dict[str, Any]], measure: Measure) -> list[dict[str, Any]]:
+    def size(entry: Mapping[str, Any]) -> float:
+        amount = _amount(entry, measure)
+        return -1.0 if isnan(amount) else amount
+
+    return sorted(entries, key=size, reverse=True)
+
+
+def _flat(step: _Step, measure: Measure, top: float | None) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    groups = step.ops.groupby(step.labels, sort=False)
+    entries = _sorted([{"group": str(name), **_entry(step, rows)} for name, rows in groups], measure)
+    if top is None:
+        return entries, None
+    cut = fewest({entry["group"]: _amount(entry, measure) for entry in entries}, top)
+    left = ~step.labels.isin(cut.groups)
+    rest = {"groups": len(entries) - len(cut.groups), **_entry(step, step.ops[left])} if left.any() else None
+    said = {"share": top, "reached": cut.reached, "measure": measure, "rest": rest}
+    return [entry for entry in entries if entry["group"] in cut.groups], said
+
+
+def _tree(step: _Step, separator: str, depth: int | None) -> list[dict[str, Any]]:
+    return [
+        {
+            "group": place.path,
+            "depth": place.depth,
+            **_entry(step, step.ops[step.labels.isin(place.own)]),
+            "inclusive": _entry(step, step.ops[step.labels.isin(place.inclusive)]),
+        }
+        for place in tree_labels(step.labels, separator, depth)
+    ]
+
+
+def show_model(
+    model: ModelProfile, view: View, options: Options, machine: Machine | None = None
+) -> dict[str, Any]:
+    """Look at one training step of a model by groups of its ops.
+
+    Parameters
+    ----------
+    model : ModelProfile
+    view : View
+    options : Options
+        Batch and other sizes; precision and interval where times are predicted.
+    machine : Machine, optional
+        Machine to predict times on; without it the times of the trace are taken, where there are any.
+
+    Returns
+    -------
+    dict
+        ``fomkit/show/1``.
+
+    Raises
+    ------
+    FomkitError
+        When a size cannot be had, or the measure is not known.
+    """
+    ops, said = _ops(model, machine, options)
+    total = add_up(ops)
+    measure = choose_measure(total, view.measure)
+    step = _Step(ops, group_labels(ops, view.by), total, options.interval, machine is not None)
+    separator = SEPARATORS.get(view.by)
+    if separator is not None and view.top is None:
+        rows, top = _tree(step, separator, view.depth), None
+    else:
+        rows, top = _flat(step, measure, view.top)
+    sizes = choose_sizes(model, options.wanted_sizes)
+    return {
+        "schema": SCHEMA,
+        "fomkit": __version__,
+        "is": "model",
+        "name": model.name,
+        "title": model.title,
+        "mode": model.traced_with.get("mode"),
+        "parameters": {"total": model.parameters_total, "trainable": model.parameters_trainable},
+        "sizes": sizes,
+        "by": {"name": view.by, "means": GROUPINGS[view.by]},
+        "measure": measure,
+        "target": None if machine is None else machine.name,
+        "interval": options.interval if machine is not None else None,
+        "rows": rows,
+        "total": _entry(step, ops),
+        "top": top,
+        "layers": census_content(model) if view.by == "kind" else None,
+        "unsupported": list(model.unsupported),
+        "deviations": list(said),
+        "view": {name: value for name, value in asdict(view).items() if value is not None},
+    }

@@ -1,0 +1,273 @@
+"""``fomkit show`` as a real process: models by group, machines, and what names mean."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MIB = 1024**2
+BY = ("kind", "op", "shape", "module", "pass")
+
+
+def fomkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fomkit.cli", "show", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+
+
+def text(*arguments: str, cwd: Path) -> str:
+    done = fomkit(*arguments, cwd=cwd)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def content(*arguments: str, cwd: Path) -> dict[str, Any]:
+    return json.loads(text(*arguments, "--json", cwd=cwd))
+
+
+def test_the_lectures_cut(root: Path) -> None:
+    told = text("p1b3-lecture", "--by", "op", "--top", "95%", cwd=root)
+    assert "4 groups reach 95.01% of the time; asked: 95%" in told
+    assert "missing: 13 of 27 executions have no flop" in told
+    found = content("p1b3-lecture", "--by", "op", "--top", "95%", cwd=root)
+    assert [row["group"] for row in found["rows"]] == ["MatMul", "Assign", "Mul", "Add"]
+    assert found["measure"] == "time"
+    assert found["top"]["reached"] == pytest.approx(0.9501, abs=5e-5)
+    assert found["top"]["rest"]["groups"] == 10
+    assert [round(row["time_share"], 3) for row in found["rows"]] == [0.402, 0.256, 0.214, 0.078]
+    shares = [row["time_share"] for row in found["rows"]]
+    assert sum(shares) + found["top"]["rest"]["time_share"] == pytest.approx(1, rel=1e-12)
+    assign = found["rows"][1]
+    assert (assign["flop"], assign["flop_share"], assign["missing"]["flop"]) == (None, None, 1)
+    assert assign["time_sources"] == {"traced": 1.0}
+
+
+def test_half_the_time_takes_two_ops_and_flop_takes_one(root: Path) -> None:
+    arguments = ("p1b3-lecture", "--by", "op", "--top", "50 %")
+    assert [row["group"] for row in content(*arguments, cwd=root)["rows"]] == ["MatMul", "Assign"]
+    by_flop = content(*arguments, "--measure", "flop", cwd=root)
+    assert [row["group"] for row in by_flop["rows"]] == ["MatMul"]
+    assert by_flop["top"]["reached"] == 1
+
+
+@pytest.mark.parametrize("by", BY)
+def test_shares_of_groups_sum_to_one(root: Path, by: str) -> None:
+    found = content("resnet50", "--by", by, "--target", "v100", cwd=root)
+    for measure in ("flop", "byte", "time"):
+        shares = [row[f"{measure}_share"] or 0.0 for row in found["rows"]]
+        assert sum(shares) == pytest.approx(1, rel=1e-9), measure
+    assert sum(row["count"] for row in found["rows"]) == found["total"]["count"]
+    times = [row["time_s"] for row in found["rows"] if row["time_s"] is not None]
+    assert sum(time["value"] for time in times) == pytest.approx(found["total"]["time_s"]["value"], rel=1e-9)
+    for time in (*times, found["total"]["time_s"]):
+        assert 0 < time["low"] <= time["value"] <= time["high"]
+    for row in found["rows"]:
+        assert not row["count"] or sum(row["time_sources"].values()) == pytest.approx(1)
+    flat = "inclusive" not in found["rows"][0]
+    assert flat == (by in ("kind", "op", "shape"))
+    if flat:
+        values = [row["time_s"]["value"] for row in found["rows"]]
+        assert values == sorted(values, reverse=True)
+
+
+def test_modules_hold_what_is_inside_them(root: Path) -> None:
+    found = content("gpt2", "--by", "module", cwd=root)
+    rows = {row["group"]: row for row in found["rows"]}
+    block = rows["blocks.3"]
+    inner = [row for name, row in rows.items() if name == "blocks.3" or name.startswith("blocks.3.")]
+    assert block["inclusive"]["flop"] == sum(row["flop"] or 0.0 for row in inner)
+    assert block["inclusive"]["count"] == sum(row["count"] for row in inner)
+    assert rows["blocks"]["count"] == 0
+    assert rows["blocks"]["flop"] is None
+    assert max(row["depth"] for row in found["rows"]) == 3
+    shallow = content("gpt2", "--by", "module", "--depth", "1", cwd=root)
+    assert {row["depth"] for row in shallow["rows"]} == {0}
+    assert (
+        next(row for row in shallow["rows"] if row["group"] == "blocks")["flop"]
+        == rows["blocks"]["inclusive"]["flop"]
+    )
+
+
+def test_another_batch(root: Path) -> None:
+    one, two = (content("vgg16", "--by", "kind", "--batch", size, cwd=root) for size in ("1", "2"))
+    flop = [{row["group"]: row["flop"] for row in found["rows"]}["conv"] for found in (one, two)]
+    assert flop[1] == 2 * flop[0]
+    assert (one["sizes"]["batch"], two["sizes"]["batch"]) == (1, 2)
+    assert one["layers"] == two["layers"]
+
+
+# weights, activations and im2col of one sample in MiB, as the lecture prints them
+MEBIBYTES = {
+    "alexnet": (233, 8, 11.24),
+    "vgg16": (528, 110, None),
+    "googlenet": (26.7, 52.6, 46.19),
+    "resnet50-caffe": (97.5, 221.1, 79.19),
+}
+
+
+def rounded(value: float, like: float) -> float:
+    digits = len(str(like).partition(".")[2])
+    return round(value / MIB, digits)
+
+
+@pytest.mark.parametrize("name", MEBIBYTES)
+def test_bytes_of_the_classic_networks(root: Path, name: str) -> None:
+    weights, activations, gathered = MEBIBYTES[name]
+    layers = content(name, "--by", "kind", cwd=root)["layers"]
+    assert layers["samples"] == 1
+    assert rounded(layers["total"]["parameter_byte"], weights) == weights
+    assert rounded(layers["activations"]["with_copies_byte"], activations) == activations
+    if gathered is not None:
+        assert rounded(layers["total"]["im2col_byte"], gathered) == gathered
+    for column, total in layers["total"].items():
+        assert sum(row[column] for row in layers["types"]) == pytest.approx(total)
+
+
+def test_feature_maps_of_resnet(root: Path) -> None:
+    maps = content("resnet50-caffe", "--by", "kind", cwd=root)["layers"]["activations"]
+    assert round(maps["feature_maps_byte"] / MIB, 2) == 178.21
+    assert round(32 * maps["feature_maps_byte"] / MIB, 1) == 5702.7
+    assert round(32 * maps["feature_maps_in_place_byte"] / MIB, 1) == 4594.1
+    told = text("resnet50-caffe", "--by", "kind", cwd=root)
+    for number in (
+        "227",
+        "3,857,973,248",
+        "25,557,032",
+        "97.49",
+        "221.09",
+        "178.21",
+        "5,702.75",
+        "4,594.12",
+        "79.19",
+    ):
+        assert number in told, number
+
+
+def test_other_groupings_have_no_layers(root: Path) -> None:
+    assert content("alexnet", "--by", "op", cwd=root)["layers"] is None
+    assert content("p1b3-lecture", "--by", "kind", cwd=root)["layers"] is None
+
+
+def test_files(root: Path, tmp_path: Path) -> None:
+    for ending in ("json", "csv"):
+        text("alexnet", "--by", "kind", "-o", str(tmp_path / f"out.{ending}"), cwd=root)
+    assert json.loads((tmp_path / "out.json").read_text())["schema"] == "fomkit/show/1"
+    rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
+    assert rows[-1]["group"] == "total"
+    assert sum(float(row["flop_share"]) for row in rows[:-1]) == pytest.approx(1)
+
+
+def test_machine_with_tables(root: Path) -> None:
+    told = text("v100", cwd=root)
+    for words in ("datasheet", "cuDNN", "DeepBench_NV_V100.xlsx", "scopes: device, node", "80 % hits"):
+        assert words in told, words
+    found = content("machine_profiles/v100.yaml", cwd=root)
+    assert found["is"] == "machine"
+    peaks = {(one["dtype"], one["engine"]): one for one in found["facts"]["peaks"]}
+    assert peaks["fp32", "vector"]["ridge_point"] == pytest.approx(15.7e12 / 900e9)
+    assert peaks["fp16", "matrix"]["flop_per_s"]["source"]
+    assert found["facts"]["launch_s"]["low"] < found["facts"]["launch_s"]["value"]
+    assert sum(one["rows"] for one in found["timings"]["sections"]) == found["timings"]["rows"]
+    families = found["coverage"]["families"]
+    assert len(families) >= 14
+    for family in families:
+        assert family["time_s"][0] <= family["time_s"][1]
+        assert 0 <= family["near"] <= family["reference"]
+        assert family["near"] == 0 or 0 < family["near_flop_share"] <= 1
+        for low, high in family["sizes"].values():
+            assert low <= high
+    product = next(one for one in families if (one["kind"], one["dtype"]) == ("gemm", "fp32"))
+    assert product["sizes"]["b"] == [1, 1]
+    assert product["reference"] > product["near"] > 0
+
+
+def test_machine_errors_are_the_left_out_ones(root: Path) -> None:
+    """The README's figures come from a benchmark that fits anew; these from the fits beside the table."""
+    found = content("v100", cwd=root)["coverage"]
+    conv = next(
+        one for one in found["families"]
+        if (one["kind"], one["dtype"], one["pass_name"]) == ("conv", "fp32", "forward")
+    )  # fmt: skip
+    assert 0.05 < conv["errors"]["median"] < 0.15
+    assert conv["errors"]["median"] < conv["errors"]["mean"] < 0.2
+    assert 0.7 < conv["errors"]["hit_rate"] < 0.9
+    kind = next(one for one in found["kinds"] if one["kind"] == "conv")["errors"]
+    counted = [one["errors"]["ops"] for one in found["families"] if one["kind"] == "conv"]
+    assert kind["ops"] == sum(counted)
+
+
+def test_machine_of_facts_only(root: Path) -> None:
+    found = content("titan", cwd=root)
+    assert (found["timings"], found["coverage"]) == (None, None)
+    assert found["facts"]["system_nodes"] == 18_688
+    assert "timings: none; facts only" in text("titan", cwd=root)
+
+
+def test_machine_without_facts(root: Path) -> None:
+    told = text("x86-lecture", cwd=root)
+    for fact in ("peak", "memory bandwidth", "memory", "launch of a kernel"):
+        assert any(line.split("  ")[0] == fact and "unknown" in line for line in told.splitlines()), fact
+    assert "of these, 13 rows stand for the op that they name only" in told
+    families = content("x86-lecture", cwd=root)["coverage"]["families"]
+    assert [(one["kind"], one["ops"]) for one in families] == [("gemm", 14)]
+
+
+def test_nothing_named_lists_both(root: Path) -> None:
+    found = content(cwd=root)["profiles"]
+    names = {(one["what"], one["name"]): one["title"] for one in found}
+    assert names["machine", "v100"] == "NVIDIA Tesla V100-SXM2-16GB in a DGX-1"
+    assert ("model", "p1b3-lecture") in names
+    assert not any("suite" in one["name"] for one in found)
+    assert "v100" in text(cwd=root)
+
+
+def test_a_name_of_both_is_an_error_with_the_choices(root: Path, tmp_path: Path) -> None:
+    for folder, source in (("model_profiles", "alexnet"), ("machine_profiles", "titan")):
+        (tmp_path / folder).mkdir()
+        text_of = (root / folder / f"{source}.yaml").read_text()
+        (tmp_path / folder / "twin.yaml").write_text(text_of)
+    done = fomkit("twin", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is a model and a machine" in done.stderr
+    for path in ("model_profiles/twin.yaml", "machine_profiles/twin.yaml"):
+        assert path in done.stderr
+    assert "Titan" in text("machine_profiles/twin.yaml", cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["v10"], "no model or machine profile of this name. The nearest names are 'v100'"),
+        (["lecture.suite.yaml"], "schema is 'fomkit/suite/1'. Expected 'fomkit/model/1' or 'fomkit/machine/1'"),
+        (["v100", "--by", "op"], "is a machine, and --by is for models. Leave it out."),
+        (["alexnet", "--top", "95"], "95 is no share of a total. Write, for example, '--top 95%'"),
+        (["alexnet", "--top", "most"], "which is not a number with a unit"),
+        (["alexnet", "--measure", "time"], "no op has a time. Name a machine: --target v100."),
+        (["alexnet", "--target", "v10"], "The nearest names are 'v100'"),
+        (["p1b3-lecture", "--batch", "7"], "fixed at batch 100"),
+        (["alexnet", "-o", "out.xlsx"], "Use .json or .csv"),
+    ],
+)
+def test_mistakes_are_one_message(root: Path, arguments: list[str], words: str) -> None:
+    done = fomkit(*arguments, cwd=root)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_show_needs_no_heavy_library(root: Path) -> None:
+    script = (
+        "import sys\nfrom fomkit.cli import app\n"
+        "for name in ('v100', 'alexnet'):\n"
+        "    sys.argv = ['fomkit', 'show', name]\n"
+        "    try: app()\n"
+        "    except SystemExit: pass\n"
+        "print(' '.join({'torch', 'scipy', 'sympy', 'openpyxl'} & set(sys.modules)) or 'none')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "none"

@@ -1,0 +1,210 @@
+"""Views of an op table: groups and sums, labels of shapes, trees, the lecture's cut, layers by type."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fomkit.costs import add_costs
+from fomkit.dtypes import ITEM_BYTE
+from fomkit.errors import FomkitError
+from fomkit.profiles import load_model
+from fomkit.resize import resize_ops
+from fomkit.views import GROUPINGS, add_up, fewest, group_labels, layer_census, tree_labels
+from fomkit.views.shapes import shape_label
+
+AMOUNTS = st.lists(st.floats(0.001, 1e9), min_size=1, max_size=30)
+PATHS = st.lists(st.lists(st.sampled_from("abc"), max_size=4).map(".".join), min_size=1, max_size=20)
+MODELS = ("p1b3", "alexnet", "vgg16", "googlenet", "resnet50-caffe", "resnet50", "gpt2", "p1b3-lecture")
+
+
+@pytest.fixture(scope="module")
+def ops():
+    def of(name: str, **sizes: int) -> pd.DataFrame:
+        model = load_model(name)
+        return add_costs(resize_ops(model.ops, {**model.sizes, **sizes}, name))
+
+    return of
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("by", GROUPINGS)
+def test_groups_add_up_to_the_step(ops, name, by):
+    table = ops(name)
+    total = add_up(table)
+    labels = group_labels(table, by)
+    groups = [add_up(rows) for _, rows in table.groupby(labels)]
+    for measure in ("count", "flop_missing", "byte_missing"):
+        assert sum(getattr(one, measure) for one in groups) == getattr(total, measure), measure
+    for measure in ("flop", "byte"):
+        known = [value for one in groups if not math.isnan(value := getattr(one, measure))]
+        assert math.fsum(known) == pytest.approx(getattr(total, measure), rel=1e-12)
+    if by in ("kind", "op", "pass"):
+        assert sum(one.distinct for one in groups) == total.distinct
+
+
+def test_unpriced_work_is_missing_and_never_0(ops):
+    table = ops("p1b3-lecture")
+    assign = add_up(table[table["op"] == "Assign"])
+    assert math.isnan(assign.flop)
+    assert math.isnan(assign.intensity)
+    assert (assign.count, assign.flop_missing) == (1, 1)
+    total = add_up(table)
+    assert total.flop == 12_145_830_000
+    assert total.flop_missing == 13
+    assert add_up(table).time_missing == total.count
+
+
+def test_intensity_is_of_ops_of_which_both_are_known():
+    table = pd.DataFrame({"op": ["a", "b"], "count": [1.0, 1.0], "flop": [6.0, 100.0], "byte": [3.0, np.nan]})
+    assert add_up(table).intensity == 2.0
+
+
+@pytest.mark.parametrize(
+    ("row", "label"),
+    [
+        ({"kind": "gemm", "b": 12.0, "m": 4.0, "n": 5.0, "k": 6.0, "trans_a": 1.0}, "gemm 12·4×5×6 Aᵀ"),
+        ({"kind": "sparse_gemm", "b": 1.0, "m": 4.0, "n": 5.0, "k": 6.0, "density": 0.1},
+         "sparse_gemm 4×5×6 10% dense"),
+        ({"kind": "pool", "numel": 9.0, "read_byte": 4.0, "write_byte": 2.5},
+         "pool numel 9 read_byte 4 write_byte 2.5"),
+        ({"kind": "other"}, "other no sizes"),
+        (
+            {"kind": "attention", "batch": 4.0, "heads": 12.0, "kv_heads": 3.0, "q_len": 7.0, "kv_len": 8.0,
+             "head_dim": 64.0, "causal": 1.0},
+            "attention 4× 12 heads (3 of keys) q7 kv8 d64 causal",
+        ),
+    ],
+)  # fmt: skip
+def test_shapes_read_at_a_glance(row, label):
+    assert shape_label(row) == label
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_different_sizes_have_different_labels(ops, name):
+    """Without this, one row of a view could mix shapes."""
+    table = ops(name).reset_index(drop=True)
+    labels = group_labels(table, "shape")
+    keys = [column for column in table.columns if column not in
+            ("op", "count", "module", "traced_time_s", "flop", "byte", "launches", "pass_name")]  # fmt: skip
+    for _, rows in table.groupby(labels):
+        assert not rows[keys].astype(str).drop_duplicates().iloc[1:].size
+
+
+def test_convolutions_name_what_is_not_usual(ops):
+    labels = set(group_labels(ops("alexnet", batch=1), "shape"))
+    assert "conv 1× 3→96 227×227 k11 s4" in labels
+    assert "conv 1× 96→256 27×27 k5 p2 g2" in labels
+
+
+@given(amounts=AMOUNTS, share=st.floats(0.01, 1))
+def test_the_cut_is_the_fewest_that_reach_the_share(amounts, share):
+    named = {str(place): amount for place, amount in enumerate(amounts)}
+    cut = fewest(named, share)
+    taken = sorted(amounts, reverse=True)[: len(cut.groups)]
+    total = math.fsum(amounts)
+    assert cut.reached == pytest.approx(math.fsum(taken) / total)
+    assert cut.reached >= share - 1e-9
+    assert math.fsum(taken[:-1]) / total < share
+
+
+def test_the_cut_leaves_unknown_amounts_out_and_refuses_none():
+    assert fewest({"a": 1.0, "b": math.nan}, 0.5).groups == ("a",)
+    with pytest.raises(FomkitError, match="nothing of this measure is known"):
+        fewest({"a": math.nan}, 0.5)
+    for share in (0.0, 1.5, -1.0):
+        with pytest.raises(FomkitError, match="no share of a total"):
+            fewest({"a": 1.0}, share)
+
+
+@given(paths=PATHS, depth=st.integers(1, 5))
+def test_own_places_part_the_rows_and_inclusive_ones_hold_their_children(paths, depth):
+    places = list(tree_labels(paths, ".", depth))
+    assert sorted(label for place in places for label in place.own) == sorted(set(paths))
+    assert len({place.path for place in places}) == len(places)
+    by_path = {place.path: place for place in places}
+    for place in places:
+        assert place.own <= place.inclusive
+        assert place.depth < depth
+        above = by_path.get(place.path.rpartition(".")[0])
+        if place.depth:
+            assert above is not None
+            assert place.inclusive <= above.inclusive
+            assert places.index(above) < places.index(place)
+
+
+# layers, multiply-adds, operations in all where known, parameters
+CLASSIC = {
+    "alexnet": (20, 724_406_816, 729_211_656, 60_965_224),
+    "vgg16": (36, 15_470_264_320, 15_503_498_216, 138_357_544),
+    "googlenet": (140, 1_582_671_872, None, 6_998_552),
+    "resnet50-caffe": (227, 3_857_973_248, None, 25_557_032),
+}
+
+
+@pytest.fixture(scope="module")
+def census(ops):
+    def of(name: str):
+        model = load_model(name)
+        layers = resize_ops(model.layers, {**model.sizes, "batch": 1}, name)
+        return layer_census(layers, ops(name, batch=1), ITEM_BYTE)
+
+    return of
+
+
+@pytest.mark.parametrize("name", CLASSIC)
+def test_layers_by_type_are_the_lectures(census, name):
+    layers, multiply_adds, operations, parameters = CLASSIC[name]
+    total = census(name).types.sum()
+    assert (total["layers"], total["multiply_adds"], total["parameters"]) == (layers, multiply_adds, parameters)
+    if operations is not None:
+        assert total["multiply_adds"] + total["other_operations"] == operations
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("alexnet", {"conv": 5, "relu": 7, "lrn": 2, "pool": 3, "linear": 3}),
+        ("vgg16", {"conv": 13, "relu": 15, "pool": 5, "linear": 3}),
+        ("googlenet", {"conv": 57, "relu": 57, "pool": 14, "lrn": 2, "concat": 9, "linear": 1}),
+        (
+            "resnet50-caffe",
+            {"conv": 53, "batch_norm": 53, "scale": 53, "relu": 49, "pool": 2, "add": 16, "linear": 1},
+        ),
+    ],
+)
+def test_counts_by_type(census, name, counts):
+    found = census(name)
+    assert found.types["layers"].to_dict() == counts
+    assert found.elsewhere_flop == pytest.approx(5 * 1000, abs=1)  # softmax and loss of 1000 classes
+
+
+def test_scaling_owns_what_batch_normalisation_learns(census):
+    types = census("resnet50-caffe").types
+    assert types.at["batch_norm", "parameters"] == 0
+    assert types.at["scale", "parameters"] == 53_120
+    assert (
+        types.at["scale", "output_byte"]
+        == types.at["batch_norm", "output_byte"]
+        == types.at["conv", "output_byte"]
+    )
+
+
+def test_a_type_that_nobody_knows_goes_by_its_name(ops):
+    """Layers of a user's own class, with one operation per output and no products."""
+    layers = pd.DataFrame(
+        {"layer": ["input", "Squash"], "module": ["", "x"], "op": ["", ""], "count": [1.0, 2.0],
+         "acts": ["input", "always"], "parameters": [0.0, 3.0], "parameter_byte": [0.0, 12.0], "bias": [0.0, 0.0],
+         "output_numel": [5.0, 7.0], "output_byte": [20.0, 28.0], "readers": [2.0, 0.0], "in_place": [0.0, 0.0]}
+    )  # fmt: skip
+    row = ops("alexnet", batch=1).query("op == 'aten::relu_'").iloc[:1].assign(module="x")
+    found = layer_census(layers, row, ITEM_BYTE)
+    assert found.types.loc["Squash", ["layers", "other_operations", "parameters", "output_byte"]].tolist() == [
+        2, 14, 3, 56,
+    ]  # fmt: skip
+    assert (found.input_byte, found.copy_byte, found.in_place_byte) == (20, 40, 0)
