@@ -23,7 +23,7 @@ REASONS: Mapping[tuple[str, str], str] = {
 
 USUAL_REASONS: Mapping[str, str] = {"compute": "boost clocks", "memory": "caches hold part of the data"}
 
-_OF_A_TABLE = ("measured", "interpolated", "extrapolated")
+_OF_A_TABLE = ("measured", "interpolated", "extrapolated", "transferred")
 
 
 def _reason(row: Record, bound: str) -> str:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 Record = Mapping[str, Any]
 """One row of a table: column to value."""
 
-PASS_FREE = ("gemm", "sparse_gemm")
+PRODUCTS = ("gemm", "sparse_gemm")
+PASS_FREE = (*PRODUCTS, "collective")
 """Kinds whose time depends on the sizes alone, whatever pass they run in."""
 
 

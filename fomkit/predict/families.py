@@ -10,7 +10,7 @@ import pandas as pd
 
 from fomkit.dtypes import ITEM_BYTE
 from fomkit.predict.clock import clock_step, op_seconds
-from fomkit.predict.estimates import PASS_FREE, numbers, texts
+from fomkit.predict.estimates import PASS_FREE, PRODUCTS, numbers, texts
 from fomkit.schema import KIND_DIMENSIONS
 
 if TYPE_CHECKING:
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 CHANNEL_BYTE = 16.0
 """Matrix engines pad the input channels of a convolution to this many bytes (cuDNN: 8 channels of fp16)."""
+
+
+RANK_POWERS = np.arange(1.0, 13.0)
+"""Powers of two of ranks that have a rate of their own in a fit of collectives: 2 to 4,096."""
 
 
 class FamilyName(NamedTuple):
@@ -45,11 +49,14 @@ class View(NamedTuple):
         COSTED rows to the terms (n × q) of the calibrated roofline; the first is the fixed cost per call.
     groups : tuple of str
         Columns that rows of one shape group share, which are left out together when the fit is judged.
+    exact : tuple of str
+        Columns whose values a fit knows or does not: rows with values that it has not learnt are not served.
     """
 
     features: Callable[[pd.DataFrame], Matrix]
     terms: Callable[[pd.DataFrame], Matrix]
     groups: tuple[str, ...]
+    exact: tuple[str, ...] = ()
 
 
 def _log(rows: pd.DataFrame, *columns: str) -> list[Matrix]:
@@ -65,10 +72,18 @@ def _flag(condition: Matrix | NDArray[np.bool_]) -> Matrix:
     return 2.0 * np.asarray(condition, np.float64)
 
 
+def _storage(rows: pd.DataFrame) -> list[Matrix]:
+    return [_flag(numbers(rows, name, 0.5)) for name in ("trans_a", "trans_b")]
+
+
 def _gemm_features(rows: pd.DataFrame) -> Matrix:
     b, m, n, k = _log(rows, "b", "m", "n", "k")
-    stored = [_flag(numbers(rows, name, 0.5)) for name in ("trans_a", "trans_b")]
-    return np.column_stack([b, m, n, k, *stored, m + n, m + n + k])
+    return np.column_stack([b, m, n, k, *_storage(rows), m + n, m + n + k])
+
+
+def _sparse_features(rows: pd.DataFrame) -> Matrix:
+    b, n, density = _log(rows, "b", "n", "density")
+    return np.column_stack([b, n, _log_product(rows, "m", "k", "density"), density, *_storage(rows)])
 
 
 def _conv_features(rows: pd.DataFrame) -> Matrix:
@@ -103,6 +118,27 @@ def _traffic_features(rows: pd.DataFrame) -> Matrix:
     return np.column_stack([np.log2(read_byte + write_byte + 1.0), *_log(rows, "row")])
 
 
+def _between_nodes(rows: pd.DataFrame) -> Matrix:
+    return _flag((texts(rows, "link") == "system").to_numpy())
+
+
+def _collective_features(rows: pd.DataFrame) -> Matrix:
+    message, ranks = _log(rows, "message_byte", "ranks")
+    # Libraries change their algorithm between two sizes, so what one size tells of the next reaches less far.
+    return np.column_stack([4 * message, ranks, _between_nodes(rows)])
+
+
+def _collective_terms(rows: pd.DataFrame) -> Matrix:
+    # A ring of p ranks takes 2·(p − 1) steps, each of which sends 1/p of the message (Patarasuk & Yuan, Journal of
+    # Parallel and Distributed Computing 69, 2009). How fast depends on the links that so many ranks have, so there
+    # is a rate for each power of two of them; between two, the share of each falls in a straight line.
+    ranks, message = numbers(rows, "ranks"), numbers(rows, "message_byte")
+    steps = 2 * (ranks - 1)
+    power = np.minimum(np.log2(ranks), RANK_POWERS[-1])
+    share = np.maximum(0.0, 1.0 - np.abs(power[:, None] - RANK_POWERS))
+    return np.column_stack([np.ones(len(rows)), steps, (message * steps / ranks)[:, None] * share])
+
+
 def _roofline_terms(rows: pd.DataFrame) -> Matrix:
     return np.column_stack([np.ones(len(rows)), rows["flop"], rows["byte"]])
 
@@ -131,6 +167,7 @@ _CONV_SHAPE = (
 _TRAFFIC = View(_traffic_features, _roofline_terms, ("numel",))
 VIEWS: Mapping[str, View] = {
     "gemm": View(_gemm_features, _roofline_terms, ("k",)),
+    "sparse_gemm": View(_sparse_features, _roofline_terms, ("m", "k", "density")),
     "conv": View(_conv_features, _conv_terms, _CONV_SHAPE),
     "rnn": View(_rnn_features, _rnn_terms, ("hidden_size", "steps")),
     "attention": View(_attention_features, _roofline_terms, ("heads", "head_dim")),
@@ -141,6 +178,9 @@ VIEWS: Mapping[str, View] = {
     "pool": _TRAFFIC,
     "embedding": _TRAFFIC,
     "copy": _TRAFFIC,
+    "collective": View(
+        _collective_features, _collective_terms, ("message_byte",), exact=("collective", "ranks", "link")
+    ),
 }
 """The kinds that can be fitted."""
 
@@ -168,6 +208,19 @@ def servable(rows: pd.DataFrame, kind: str) -> NDArray[np.bool_]:
     return good
 
 
+def learnt(rows: pd.DataFrame, training: pd.DataFrame, kind: str) -> NDArray[np.bool_]:
+    """Tell which rows have values that their fit has met, in the columns where no value lies between two others.
+
+    An all-reduce over 64 ranks says nothing of the machine's 8: it runs over other links by another algorithm.
+    """
+    good = np.ones(len(rows), bool)
+    exact = list(VIEWS[kind].exact)
+    if exact:
+        known = pd.MultiIndex.from_frame(training[exact])
+        good &= pd.MultiIndex.from_frame(rows[exact]).isin(known)
+    return good
+
+
 def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     """Collect what a family's fit learns from: one row per distinct op, in order of first appearance.
 
@@ -185,7 +238,7 @@ def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
             chosen = chosen & np.asarray(texts(timings, column) == value)
     rows = timings.assign(_time_s=op_seconds(timings), _step_s=clock_step(timings))[chosen]
     rows = rows[servable(rows, name.kind) & (rows["_time_s"] > 0).to_numpy()]
-    keys = [*KIND_DIMENSIONS[name.kind], *(("trans_a", "trans_b") if name.kind == "gemm" else ())]
+    keys = [*KIND_DIMENSIONS[name.kind], *(("trans_a", "trans_b") if name.kind in PRODUCTS else ())]
     ids = rows.groupby([key for key in keys if key in rows.columns], dropna=False, sort=False).ngroup()
     first = rows.groupby(ids.to_numpy(), sort=True).head(1)
     median = rows["_time_s"].groupby(ids.to_numpy()).median()

@@ -146,10 +146,10 @@ def _fit_rows(rows: pd.DataFrame, kind: str) -> Fit:
 
 
 def shape_groups(rows: pd.DataFrame, kind: str) -> NDArray[np.int64]:
-    """Give each row of a family the number of its shape group; fewer than four groups fall apart into rows."""
+    """Give each row of a family the number of its shape group; fewer than three groups fall apart into rows."""
     columns = [name for name in VIEWS[kind].groups if name in rows.columns]
     groups = np.asarray(rows.groupby(columns, dropna=False, sort=True).ngroup(), np.int64)
-    return groups if groups.max() >= 3 else np.arange(len(rows), dtype=np.int64)
+    return groups if groups.max() >= 2 else np.arange(len(rows), dtype=np.int64)
 
 
 def left_out(rows: pd.DataFrame, kind: str, folds: int = FOLDS) -> LeftOut:
@@ -254,7 +254,7 @@ def fit_timings(timings: pd.DataFrame) -> dict[str, Any]:
     tables: dict[FamilyName, pd.DataFrame] = {}
     for name, _ in families(timings):
         rows = training_rows(timings, name)
-        if len(rows) >= FEWEST and rows[["flop", "byte"]].notna().all(axis=None):
+        if len(rows) >= FEWEST and np.isfinite(VIEWS[name.kind].terms(rows)).all():
             tables[name] = rows
     # Matrices of a few hundred rows: threads of the linear algebra would wait for each other, 15 times as long.
     with threadpool_limits(limits=1):

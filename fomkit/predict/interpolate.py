@@ -9,8 +9,8 @@ import numpy as np
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
-from fomkit.predict.estimates import Timed, describe_sizes, numbers, records
-from fomkit.predict.families import VIEWS, FamilyName, families, servable, training_rows
+from fomkit.predict.estimates import Timed, describe_sizes, records
+from fomkit.predict.families import VIEWS, FamilyName, families, learnt, servable, training_rows
 from fomkit.predict.gaussian import Hyper, Posterior, correlation, posterior
 
 if TYPE_CHECKING:
@@ -138,9 +138,12 @@ def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int,
     for name, at in families(rows):
         stored = machine.fits.get(str(name))
         chosen = rows.iloc[at]
-        priced = np.isfinite(numbers(chosen, "flop") + numbers(chosen, "byte"))
+        priced = np.isfinite(VIEWS[name.kind].terms(chosen)).all(1)
         chosen = chosen[servable(chosen, name.kind) & priced]
         if isinstance(stored, Mapping) and len(chosen):
             fit = as_fit(stored)
-            times.update(_answers(chosen, fit, _training(machine, name, fit), interval))
+            training = _training(machine, name, fit)
+            chosen = chosen[learnt(chosen, training, name.kind)]
+            if len(chosen):
+                times.update(_answers(chosen, fit, training, interval))
     return times

@@ -12,7 +12,7 @@ import pandas as pd
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
-from fomkit.predict import interpolate, measured, roofline
+from fomkit.predict import interpolate, measured, roofline, transfer
 from fomkit.predict.bounds import name_bounds
 from fomkit.predict.engines import settle_engines
 from fomkit.predict.estimates import Estimator, Timed
@@ -35,8 +35,9 @@ def _sum(rows: pd.DataFrame, _machine: Machine, _interval: float, *, parts: pd.D
 def ladder(calls: pd.DataFrame | None, parts: pd.DataFrame | None) -> tuple[Estimator, ...]:
     """List the estimators in the order in which they are asked; the first that knows a row prices it.
 
-    1. the op was timed; 2. similar ops were timed; 3. it is a sum of library calls of which the recurrences were
-    timed; 4. it is a sum of parts; 5. the machine's rates. What none of them knows stays unpriced.
+    1. the op was timed; 2. similar ops were timed; 3. its forward pass was timed; 4. it is a sum of library calls
+    of which the recurrences were timed; 5. it is a sum of parts; 6. the machine's rates. What none of them knows
+    stays unpriced.
 
     Parameters
     ----------
@@ -44,7 +45,8 @@ def ladder(calls: pd.DataFrame | None, parts: pd.DataFrame | None) -> tuple[Esti
         TIMED tables with the column ``of``.
     """
     sums = [partial(_sum, parts=table) for table in (calls, parts) if table is not None]
-    return (measured.estimate, interpolate.estimate, *sums, roofline.estimate)
+    table = (measured.estimate, interpolate.estimate)
+    return (*table, partial(transfer.estimate, table=partial(_climb, steps=table)), *sums, roofline.estimate)
 
 
 def _climb(rows: pd.DataFrame, machine: Machine, interval: float, steps: Sequence[Estimator]) -> dict[int, Timed]:

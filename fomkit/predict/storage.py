@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fomkit.predict.estimates import PASS_FREE, texts
+from fomkit.predict.estimates import texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +20,7 @@ def row_major(timings: pd.DataFrame) -> pd.DataFrame:
 
     A column-major (m×k)·(k×n) is the row-major (n×k)·(k×m) of the same memory, and it is the second that
     frameworks ask for: their product of a batch of 16 with 1760×1760 weights is the BLAS product m=1760, n=16.
+    Sparse products stay as they are, because which factor is the sparse one is part of the op.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ def row_major(timings: pd.DataFrame) -> pd.DataFrame:
     >>> turned[["m", "n", "trans_a", "trans_b"]].values.tolist()
     [[16.0, 1760.0, 0.0, 1.0]]
     """
-    turned = np.asarray(timings["kind"].isin(PASS_FREE) & (texts(timings, "layout") == COLUMN_MAJOR), bool)
+    turned = np.asarray((timings["kind"] == "gemm") & (texts(timings, "layout") == COLUMN_MAJOR), bool)
     if not turned.any():
         return timings
     columns = {}

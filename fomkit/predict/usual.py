@@ -11,7 +11,7 @@ from fomkit.predict.estimates import Record
 from fomkit.predict.utilisation import LEVELS, UTILISATION
 
 WORK: Mapping[str, str] = {
-    "gemm": "gemm", "sparse_gemm": "gemm", "conv": "conv", "rnn": "rnn", "attention": "attention",
+    "gemm": "gemm", "sparse_gemm": "sparse_gemm", "conv": "conv", "rnn": "rnn", "attention": "attention",
     "norm": "norm", "softmax": "softmax", "pointwise": "pointwise", "optimizer": "pointwise",
 }  # fmt: skip
 """Kinds with measurements of their own; the others move data and take the spread of all kinds that do."""
@@ -40,6 +40,7 @@ def _names(row: Record) -> Iterator[str]:
             yield f"causal attention/{engine}"
         yield f"batched gemm/{engine}"
     yield f"{work}/vector/{word}"
+    yield f"{work}/vector"
     yield f"gemm/{engine}"
     yield "gemm/vector"
 

@@ -1,0 +1,100 @@
+"""Estimator `transfer`: gradients of convolutions from their forward pass, on a machine that timed only that."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from costs.op_tables import conv, rnn, table
+from predict.machines import device, fact, machine, timings
+
+from fomkit.costs import add_costs
+from fomkit.predict import add_times, measured, transfer
+from fomkit.predict.storage import row_major
+from fomkit.predict.usual import usual_utilisation
+from fomkit.profiles import load_machine
+
+TRAINED = ["v100", "p100", "m40", "titan-x", "titan-x-pascal", "gtx-1080-ti", "mi25", "vega-fe", "knl-7250"]
+GRADIENTS = ("backward_input", "backward_weight")
+
+
+@pytest.fixture
+def forward_only():
+    op = conv(4.0, (64.0, 64.0), 56.0, 3.0)
+    known = timings({**op, "op": "", "time_s": 1e-3})
+    return machine(device(bandwidth=fact(1e12), fp32_vector=1e13), known), op
+
+
+def test_a_gradient_takes_the_usual_ratio_to_its_forward_pass(forward_only):
+    known, op = forward_only
+    timed = add_times(add_costs(table(*({**op, "pass_name": word} for word in ("forward", *GRADIENTS)))), known)
+    assert timed["time_source"].tolist() == ["measured", "transferred", "transferred"]
+    floor_s = timed["flop"].iloc[0] / 1e13
+    usual = [usual_utilisation({**op, "pass_name": word}, floor_s, 0.8) for word in ("forward", *GRADIENTS)]
+    for at in (1, 2):
+        assert timed["time_s"].iloc[at] == pytest.approx(1e-3 * usual[0].value / usual[at].value)
+        # The forward time is measured and exact, so the spread is that of the ratio.
+        assert timed["time_s"].iloc[at] / timed["low_s"].iloc[at] == pytest.approx(
+            usual[at].high / usual[at].value
+        )
+        assert "× its forward pass (measured, in the table)" in timed["evidence"].iloc[at]
+        assert timed["bound"].iloc[at] == "compute"
+
+
+def test_an_uncertain_forward_time_widens_the_gradients(forward_only):
+    known, op = forward_only
+    rows = add_costs(table({**op, "pass_name": "backward_input"}))
+    exact = transfer.estimate(rows, known, 0.8, table=measured.estimate)[0]
+
+    def vague(asked, of, interval):
+        times = measured.estimate(asked, of, interval)
+        return {at: time._replace(low_s=time.time_s / 2, high_s=time.time_s * 2) for at, time in times.items()}
+
+    wide = transfer.estimate(rows, known, 0.8, table=vague)[0]
+    assert wide.time_s == exact.time_s
+    spread = math.hypot(math.log(2), math.log(exact.high_s / exact.time_s))
+    assert math.log(wide.high_s / wide.time_s) == pytest.approx(spread)
+
+
+def test_only_what_the_table_knows_and_what_follows_is_transferred(forward_only):
+    known, op = forward_only
+    others = [
+        {**op, "batch": 8.0, "pass_name": "backward_input"},
+        {**op, "pass_name": "backward"},
+        rnn("lstm", 16.0, 25.0, 512.0, pass_name="backward_input"),
+    ]
+    timed = add_times(add_costs(table(*others)), known)
+    assert timed["time_source"].tolist() == ["roofline"] * 3
+    without = replace(known, device=device())
+    assert add_times(add_costs(table({**op, "pass_name": "backward_input"})), without)["time_s"].isna().all()
+
+
+def test_a_timed_gradient_is_not_transferred(forward_only):
+    known, op = forward_only
+    gradient = {**op, "pass_name": "backward_input"}
+    both = replace(known, timings=timings({**op, "time_s": 1e-3}, {**gradient, "time_s": 5e-3}))
+    timed = add_times(add_costs(table(gradient)), both)
+    assert (timed["time_source"].iloc[0], timed["time_s"].iloc[0]) == ("measured", 5e-3)
+
+
+@pytest.mark.parametrize("word", GRADIENTS)
+def test_on_the_nine_training_tables(root, word):
+    """As the module says: off by 36 % in the middle, with intervals that hold the truth more often than asked."""
+    errors, hits = [], []
+    for name in TRAINED:
+        known = load_machine(root / "machine_profiles" / f"{name}.yaml")
+        table_of = row_major(known.timings)
+        truth = table_of[(table_of["kind"] == "conv") & (table_of["dtype"] == "fp32")]
+        truth = truth[truth["pass_name"] == word].reset_index(drop=True)
+        asked = add_costs(truth).assign(op="conv")
+        forward = replace(known, timings=table_of[table_of["pass_name"] == "forward"])
+        times = transfer.estimate(asked, forward, 0.8, table=measured.estimate)
+        found = [times[at] for at in asked.index]
+        time_s = np.array([one.time_s for one in found])
+        errors.append(np.median(np.abs(np.log(time_s / truth["time_s"]))))
+        low_s, high_s = np.array([(one.low_s, one.high_s) for one in found]).T
+        hits.append(((low_s <= truth["time_s"]) & (truth["time_s"] <= high_s)).mean())
+    assert np.expm1(np.mean(errors)) == pytest.approx(0.36, abs=0.05)
+    assert 0.8 <= np.mean(hits) <= 0.95
