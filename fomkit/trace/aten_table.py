@@ -18,6 +18,7 @@ from fomkit.trace.aten_traffic import (
     copy_into,
     embedding_backward,
     embedding_bag,
+    embedding_bag_backward,
     gather_from,
     generate,
     group_norm,
@@ -100,8 +101,8 @@ RULES: Mapping[str, Rule | None] = {
     "embedding_dense_backward": embedding_backward,
     "_embedding_bag": embedding_bag,
     "_embedding_bag_forward_only": embedding_bag,
-    "_embedding_bag_backward": embedding_backward,
-    "_embedding_bag_dense_backward": embedding_backward,
+    "_embedding_bag_backward": embedding_bag_backward,
+    "_embedding_bag_dense_backward": embedding_bag_backward,
     **_each(gather_from("self", "copy"), "index _unsafe_index index_select gather take"),
     **_each(
         scatter,

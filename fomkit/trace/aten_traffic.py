@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
-from fomkit.trace.calls import Array, Call, Dimensions, Rule, Work
+from fomkit.trace.calls import Array, Call, Dimensions, Rule, Work, arrays_in
 
 
 def _byte(arrays: Iterable[Array]) -> int:
@@ -164,6 +164,16 @@ def embedding_backward(call: Call) -> list[Work]:
     gradient = call.array("grad_output" if "grad_output" in call.arguments else "grad")
     row = gradient.shape[-1]
     return [Work("embedding", _traffic(gradient.numel, call.read, call.written, row=row), gradient.dtype)]
+
+
+def embedding_bag_backward(call: Call) -> list[Work]:
+    """Rule of that sum's gradient: each row looked up gets its bag's gradient; of maxima, each element its own."""
+    gradient, largest = call.array("grad"), int(call.arguments["mode"]) == 2
+    names = {0: "indices offset2bag per_sample_weights", 1: "indices offset2bag bag_size", 2: "maximum_indices"}
+    read = [gradient, *arrays_in(call.arguments.get(name) for name in names[int(call.arguments["mode"])].split())]
+    width = gradient.shape[-1]
+    numel = gradient.numel if largest else call.array("indices").numel * width
+    return [Work("embedding", _traffic(numel, read, call.written, row=width), gradient.dtype)]
 
 
 def scatter(call: Call) -> list[Work]:
