@@ -1,4 +1,4 @@
-"""What counting tools get wrong, one test a trap, with the truth of that trap's table; libraries' figures in comments.
+"""What counting tools get wrong: a test for each trap with its true figure; what the tools say stands in headings.
 
 Rows about TensorFlow are counted on the same network in PyTorch: the work is the network's, not the framework's.
 """
@@ -34,9 +34,9 @@ def step_flop(profile: ModelProfile) -> float:
     return flop(numbers(profile), "forward", "backward")
 
 
-def forward_flop(torch: Any, model: Any, inputs: Any) -> float:
+def forward_flop(model: Any, inputs: Any) -> float:
     """Work forward at batch 1, inputs as PyTorch makes them, without gradients."""
-    workload = Workload(model, lambda batch: inputs(batch), batch_size=1)
+    workload = Workload(model, inputs, batch_size=1)
     return flop(numbers(profile_workload(workload, mode="infer")), "forward")
 
 
@@ -62,7 +62,7 @@ def gpt(torch: Any, layers: int, width: int, words: int, length: int, heads: int
     return model, lambda batch: torch.zeros(batch, length, dtype=torch.long)
 
 
-# --- depthwise / grouped conv backward: FlopCounterMode multiplies the weight gradient by groups, 514 × forward ----
+# --- depthwise / grouped conv backward: FlopCounterMode multiplies the weight gradient by groups, 514 × forward --
 
 
 def test_depthwise_convolution_backward_is_twice_its_forward(torch: Any) -> None:
@@ -75,12 +75,12 @@ def test_depthwise_convolution_backward_is_twice_its_forward(torch: Any) -> None
     assert add_costs(rows).query("kind == 'conv'")["flop"].sum() / forward == 3
 
 
-# --- CPU LSTM, SDPA, EmbeddingBag, Bilinear, mv, no-grad transformer encoder: FlopCounterMode counts 0 -------------
+# --- CPU LSTM, SDPA, EmbeddingBag, Bilinear, mv, no-grad transformer encoder: FlopCounterMode counts 0 -----------
 
 
 def test_cpu_lstm_has_its_work(torch: Any) -> None:
     model = torch.nn.LSTM(32, 64, batch_first=True)
-    assert forward_flop(torch, model, lambda batch: torch.randn(batch, 20, 32)) == 2 * 20 * 4 * 64 * (32 + 64)
+    assert forward_flop(model, lambda batch: torch.randn(batch, 20, 32)) == 2 * 20 * 4 * 64 * (32 + 64)
 
 
 def test_cpu_attention_has_its_work(torch: Any) -> None:
@@ -88,7 +88,7 @@ def test_cpu_attention_has_its_work(torch: Any) -> None:
         def forward(self, query: Any) -> Any:
             return torch.nn.functional.scaled_dot_product_attention(query, query, query)
 
-    found = forward_flop(torch, Attention(), lambda batch: torch.randn(batch, 8, 128, 64))
+    found = forward_flop(Attention(), lambda batch: torch.randn(batch, 8, 128, 64))
     assert found == 2 * 2 * 8 * 128 * 128 * 64
 
 
@@ -142,10 +142,10 @@ def test_transformer_encoder_without_gradients_has_its_work(torch: Any) -> None:
     width, length = 64, 32
     layer = torch.nn.TransformerEncoderLayer(width, 4, 4 * width, batch_first=True)
     by_hand = 2 * length * 12 * width * width + 4 * length * length * width
-    assert forward_flop(torch, layer, lambda batch: torch.randn(batch, length, width)) == by_hand
+    assert forward_flop(layer, lambda batch: torch.randn(batch, length, width)) == by_hand
 
 
-# --- same GPT on meta and on fake CPU: 19.85 and 17.37 TFLOP -------------------------------------------------------
+# --- same GPT on meta and on fake CPU: 19.85 and 17.37 TFLOP -----------------------------------------------------
 
 
 def test_a_gpt_has_the_same_work_on_meta_and_on_a_fake_cpu(torch: Any) -> None:
@@ -158,7 +158,7 @@ def test_a_gpt_has_the_same_work_on_meta_and_on_a_fake_cpu(torch: Any) -> None:
     assert round(step_flop(plain) / 1e12, 2) == 19.85
     assert round(products / 1e12, 2) == 17.37
 
-    def insist(module: Any, given: Any) -> None:
+    def insist(_module: Any, given: Any) -> None:
         if given[0].is_meta:
             raise NotImplementedError("only for a CPU")
 
@@ -168,7 +168,7 @@ def test_a_gpt_has_the_same_work_on_meta_and_on_a_fake_cpu(torch: Any) -> None:
     assert step_flop(faked) == step_flop(plain)
 
 
-# --- tf.compat.v1 float_operation: einsum 0; Keras LSTM 49 × under; P1B3 0.515 GFLOP (no batch), 18.235 ------------
+# --- tf.compat.v1 float_operation: einsum 0; Keras LSTM 49 × under; P1B3 0.515 GFLOP (no batch), 18.235 ----------
 
 
 def test_an_einsum_has_its_work(torch: Any) -> None:
@@ -176,7 +176,7 @@ def test_an_einsum_has_its_work(torch: Any) -> None:
         def forward(self, x: Any) -> Any:
             return torch.einsum("bij,bjk->bik", x, x)
 
-    found = forward_flop(torch, Contract(), lambda batch: torch.randn(batch, 256, 256))
+    found = forward_flop(Contract(), lambda batch: torch.randn(batch, 256, 256))
     assert found == 2 * 256**3 == 33_554_432
 
 
@@ -193,15 +193,15 @@ def test_p1b3_has_12_146_gflop_at_batch_100_and_a_hundredth_of_it_at_1(torch: An
     assert flop(numbers(profile, batch=1), "forward", "backward") == 121_458_300
 
 
-# --- torchinfo on a 4-layer GPT: 266 × under -----------------------------------------------------------------------
+# --- torchinfo on a 4-layer GPT: 266 × under ---------------------------------------------------------------------
 
 
 def test_a_four_layer_gpt_has_3_62_gmac(torch: Any) -> None:
-    found = forward_flop(torch, *gpt(torch, 4, 512, 1000, 256, 8)) / 2
+    found = forward_flop(*gpt(torch, 4, 512, 1000, 256, 8)) / 2
     assert found == 256 * (4 * 12 * 512**2 + 512 * 1000) + 4 * 2 * 256 * 256 * 512 == 3_620_732_928
 
 
-# --- fvcore "flops": multiply-adds ---------------------------------------------------------------------------------
+# --- fvcore "flops": multiply-adds -------------------------------------------------------------------------------
 
 
 def test_a_flop_is_half_a_multiply_add(torch: Any) -> None:
@@ -209,7 +209,7 @@ def test_a_flop_is_half_a_multiply_add(torch: Any) -> None:
     assert forward == 2 * 15_470_264_320
 
 
-# --- torch's own roofline helper: 469 TFLOP/s on A100, 1484 on H100, above the peak --------------------------------
+# --- torch's own roofline helper: 469 TFLOP/s on A100, 1484 on H100, above the peak ------------------------------
 
 
 @pytest.mark.parametrize(("name", "peak"), [("a100", 312), ("h100", 989)])
@@ -222,7 +222,7 @@ def test_a_peak_is_the_datasheets(tmp_path: Path, name: str, peak: int) -> None:
     assert [one.rate.value for one in peaks] == [peak * 1e12]
 
 
-# --- Keras ResNet-50 vs torch: 7.76 vs 8.18 GFLOP, both right ------------------------------------------------------
+# --- Keras ResNet-50 vs torch: 7.76 vs 8.18 GFLOP, both right ----------------------------------------------------
 
 
 def test_resnet_50_names_its_variant(torch: Any) -> None:
@@ -236,7 +236,7 @@ def test_resnet_50_names_its_variant(torch: Any) -> None:
     assert "v1.5" not in titles["resnet50_caffe"]
 
 
-# --- first layer, frozen layers: "3 × forward" ---------------------------------------------------------------------
+# --- first layer, frozen layers: "3 × forward" -------------------------------------------------------------------
 
 
 def test_the_first_layer_needs_no_input_gradient(torch: Any) -> None:
