@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Protocol
 
 from fomkit.errors import FomkitError, nearest_names
+from fomkit.timings.aiconfigurator import read_aiconfigurator, recognise_aiconfigurator
 from fomkit.timings.as_machine import as_machine
 from fomkit.timings.deepbench import read_deepbench, recognise_deepbench
 from fomkit.timings.imported import ImportedTimings, SectionCount
+from fomkit.timings.neusight import read_neusight, recognise_neusight
 from fomkit.timings.timings_table import read_timings_table, recognise_timings_table
 
 __all__ = [
@@ -27,15 +29,27 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Reader:
-    """One foreign format: what it is, whether a file has it, and how to read it."""
+    """One foreign format: what it is, whether a file has it, and how to read it.
+
+    ``read_device`` reads one device, by its name, from a file of several; None where a file has one.
+    """
 
     title: str
     recognise: Callable[[Path], bool]
     read: Callable[[Path], ImportedTimings]
+    read_device: Callable[[Path, str], ImportedTimings] | None = None
 
 
 READERS: Mapping[str, Reader] = {
     "deepbench": Reader("DeepBench result workbook (.xlsx)", recognise_deepbench, read_deepbench),
+    "aiconfigurator": Reader(
+        "aiconfigurator table of products, attention or collectives (.csv)",
+        recognise_aiconfigurator,
+        read_aiconfigurator,
+    ),
+    "neusight": Reader(
+        "NeuSight table of kernels (.csv)", recognise_neusight, read_neusight, read_device=read_neusight
+    ),
     "timings": Reader("table of timings (.csv: kind, time_s, …)", recognise_timings_table, read_timings_table),
 }
 
@@ -77,7 +91,11 @@ def choose_format(path: Path, file_format: str | None, formats: Mapping[str, For
 
 
 def read_timings(
-    path: Path, file_format: str | None = None, readers: Mapping[str, Reader] = READERS
+    path: Path,
+    file_format: str | None = None,
+    readers: Mapping[str, Reader] = READERS,
+    *,
+    device: str | None = None,
 ) -> ImportedTimings:
     """Read measured timings from a file of any known format.
 
@@ -86,10 +104,19 @@ def read_timings(
     path : Path
     file_format : str, optional
         A key of ``readers``; without it the file's content decides.
+    device : str, optional
+        The device to read from a file of several.
 
     Raises
     ------
     FomkitError
-        When no format or more than one fits, with the list of formats, or when the reader refuses the file.
+        When no format or more than one fits, with the list of formats, when the reader refuses the file, or when a
+        device is named for a format that has one per file.
     """
-    return readers[choose_format(path, file_format, readers)].read(path)
+    name = choose_format(path, file_format, readers)
+    reader = readers[name]
+    if device is None:
+        return reader.read(path)
+    if reader.read_device is None:
+        raise FomkitError(f"--device {device}", f"a file of the format {name!r} is of one device. Leave it out.")
+    return reader.read_device(path, device)

@@ -1,0 +1,144 @@
+"""aiconfigurator's tables: small ones in the exact layouts, and the nine real ones."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from fomkit.errors import FomkitError
+from fomkit.timings import read_timings
+from fomkit.timings.aiconfigurator import recognise_aiconfigurator
+
+GEMM = "framework,version,device,kernel_source,gemm_dtype,m,n,k,time_ms"
+ATTENTION = (
+    "framework,version,device,kernel_source,batch_size,isl,num_heads,num_key_value_heads,head_dim,attn_dtype,"
+    "kv_cache_dtype,time_ms"
+)
+NCCL = "framework,version,device,op_name,kernel_source,nccl_dtype,num_gpus,message_size,time_ms,nccl"
+
+
+@pytest.fixture
+def made(tmp_path):
+    def write(*lines: str, name: str = "made.csv") -> Path:
+        path = tmp_path / name
+        content = "\n".join(lines).encode() + b"\n"
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        return path
+
+    return write
+
+
+def gemm(dtype: str, time_ms: float = 0.5, device: str = "Some GPU") -> str:
+    return f"SGLang,0.5.10,{device},sglang,{dtype},16,4096,1024,{time_ms}"
+
+
+@pytest.mark.parametrize("name", ["made.csv", "made.csv.gz"])
+def test_products_are_linear_layers_with_their_origin(made, name):
+    imported = read_timings(made(GEMM, gemm("bfloat16"), gemm("fp8", 0.25), name=name))
+    first, second = imported.timings.itertuples()
+    assert (first.kind, first.dtype, first.engine, first.pass_name) == ("gemm", "bf16", "matrix", "")
+    assert (first.b, first.m, first.n, first.k, first.trans_a, first.trans_b) == (1, 16, 4096, 1024, 0, 1)
+    assert (first.time_s, second.time_s, second.dtype, second.op) == (0.5e-3, 0.25e-3, "fp8", "")
+    assert (first.library, first.library_version, first.source_file) == ("sglang", "SGLang 0.5.10", name)
+    assert (first.source_row, second.source_row, imported.device) == (2, 3, "Some GPU")
+    assert imported.timings.harness_s.isna().all()
+
+
+def test_block_scaled_products_are_never_any_product(made):
+    imported = read_timings(made(GEMM, gemm("fp8_block"), gemm("fp8")))
+    assert imported.timings["dtype"].tolist() == ["fp8", "fp8"]
+    assert imported.timings["op"].tolist() == ["fp8_block_gemm", ""]
+    assert imported.remarks == ("1 timings stand for the op fp8_block_gemm only.",)
+
+
+def test_unknown_number_formats_are_counted(made):
+    imported = read_timings(made(GEMM, gemm("nvfp4"), gemm("bfloat16")))
+    (count,) = imported.counts
+    assert (count.imported, count.skipped, len(imported.timings)) == (1, 1, 1)
+    assert "gemm_dtype" in count.reason
+    with pytest.raises(FomkitError, match="number format"):
+        read_timings(made(GEMM, gemm("nvfp4")))
+
+
+def test_attention_is_causal_and_marks_what_differs(made):
+    rows = [
+        f"SGLang,0.5.10,Some GPU,flash_attention,4,2048,96,8,128,{attention},{cache},1.5"
+        for attention, cache in (("bfloat16", "bfloat16"), ("bfloat16", "fp8"), ("fp8", "fp8"))
+    ]
+    timings = read_timings(made(ATTENTION, *rows)).timings
+    assert timings["op"].tolist() == ["", "attention_fp8_kv_cache", ""]
+    assert timings["dtype"].tolist() == ["bf16", "bf16", "fp8"]
+    row = next(timings.itertuples())
+    assert (row.batch, row.heads, row.kv_heads, row.q_len, row.kv_len) == (4, 96, 8, 2048, 2048)
+    assert (row.head_dim, row.causal, row.pass_name, row.engine) == (128, 1, "forward", "matrix")
+
+
+def test_attention_over_a_window_is_an_op_of_its_own(made):
+    header = ATTENTION.replace("time_ms", "window_size,time_ms")
+    row = "SGLang,0.5.10,Some GPU,flash_attention,4,2048,96,8,128,bfloat16,bfloat16,{},1.5"
+    timings = read_timings(made(header, row.format(0), row.format(8192))).timings
+    assert timings["op"].tolist() == ["", "attention_window_8192"]
+
+
+def test_the_message_of_a_collective_is_elements_times_item(made):
+    row = "TRTLLM,2.27.3,Some GPU,{},NCCL,{},8,1048576,0.1,2.27.3"
+    timings = read_timings(made(NCCL, row.format("alltoall", "half"), row.format("all_reduce", "int8"))).timings
+    assert timings["collective"].tolist() == ["all_to_all", "all_reduce"]
+    assert timings["message_byte"].tolist() == [2 * 2**20, 2**20]
+    assert timings[["kind", "dtype", "link", "library_version"]].iloc[0].tolist() == [
+        "collective", "fp16", "node", "2.27.3",
+    ]  # fmt: skip
+    assert (timings["ranks"].tolist(), timings["harness"].tolist()) == ([8, 8], ["nccl-tests"] * 2)
+
+
+@pytest.mark.parametrize(
+    ("rows", "match"),
+    [
+        ([gemm("bfloat16", 0.0)], r"made.csv:2: time_ms is 0. Expected a number above 0"),
+        ([gemm("bfloat16"), gemm("bfloat16").replace("4096", "")], r"made.csv:3: n is empty"),
+        ([gemm("bfloat16").replace("4096", "many")], r"made.csv:2: n is 'many'"),
+        ([gemm("bfloat16"), gemm("bfloat16", device="Other")], "several devices: Other, Some GPU"),
+    ],
+)
+def test_mistakes_name_file_and_line(made, rows, match):
+    with pytest.raises(FomkitError, match=match):
+        read_timings(made(GEMM, *rows))
+
+
+def test_other_tables_are_not_recognised(made):
+    assert not recognise_aiconfigurator(made("kind,dtype,engine,time_s", "gemm,bf16,matrix,1"))
+    with pytest.raises(FomkitError, match="--device Some GPU"):
+        read_timings(made(GEMM, gemm("fp8")), device="Some GPU")
+
+
+REAL = {
+    "a100_sxm": {"gemm": (35742, 0), "attention_prefill": (5627, 0), "nccl": (504, 0)},
+    "h200_sxm": {"gemm": (101010, 29526), "attention_prefill": (16881, 5627), "nccl": (504, 0)},
+    "l40s": {"gemm": (71484, 0), "attention_prefill": (5646, 19), "nccl": (504, 0)},
+}
+LINK_BYTE_PER_S = {"a100_sxm": 300e9, "h200_sxm": 450e9, "l40s": 32e9}
+"""One direction: NVLink of the first two, PCIe 4.0 ×16 of the third."""
+
+
+@pytest.mark.parametrize("machine", REAL)
+def test_the_real_tables(shared, machine):
+    for table, (count, named) in REAL[machine].items():
+        timings = read_timings(shared / "data" / "modern_gpus" / f"{machine}_{table}.csv.gz").timings
+        assert (len(timings), int((timings["op"] != "").sum())) == (count, named)
+        assert not timings.duplicated([*timings.columns.drop(["source_row", "time_s"])]).any()
+
+
+@pytest.mark.parametrize("machine", LINK_BYTE_PER_S)
+def test_no_collective_beats_its_link(shared, machine):
+    """Each rank of a gather, scatter or exchange sends (p − 1)/p of the message.
+
+    An all-reduce sends it at least once: the H200's switch reduces on the way, a ring sends 2·(p − 1)/p of it.
+    """
+    timings = read_timings(shared / "data" / "modern_gpus" / f"{machine}_nccl.csv.gz").timings
+    sent = timings.message_byte * (timings.ranks - 1) / timings.ranks
+    sent = sent.where(timings.collective != "all_reduce", timings.message_byte)
+    fastest = (sent / timings.time_s).groupby(timings.collective).max()
+    assert (fastest < LINK_BYTE_PER_S[machine]).all()
+    assert (fastest > 0.3 * LINK_BYTE_PER_S[machine]).all()
