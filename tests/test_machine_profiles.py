@@ -223,3 +223,26 @@ def test_a_training_step_of_resnet50_ranks_the_machines_as_they_are_known(machin
     assert 300 < speed["v100"] < 400
     assert 180 < speed["gtx-1080-ti"] < 240
     assert 85 < speed["m40"] < 120
+
+
+def test_left_out_errors_are_as_the_readme_says(root, machines):
+    """The ranges of the medians over machines, by kind and number format."""
+    readme = " ".join((root / "README.md").read_text(encoding="utf-8").split())
+    stated = {
+        ("gemm/fp32/vector",): "fp32 products {} to {},",
+        ("conv/fp32/vector/forward",): "convolutions forward {} to {},",
+        ("conv/fp32/vector/backward_input", "conv/fp32/vector/backward_weight"): "their gradients {} to {},",
+        ("rnn/fp32/vector/forward",): "recurrent layers forward {} to {},",
+        ("collective/fp32/vector",): "all-reduces {} to {},",
+        ("sparse_gemm/fp32/vector", "sparse_gemm/int8/vector"): "sparse products {} to {},",
+        ("gemm/int8/vector",): "products of bytes {} to {} (",
+    }
+    for families, text in stated.items():
+        medians = [
+            100 * fits[family]["left_out_median_error"]
+            for fits in (machines[name].fits for name in TIMED)
+            for family in families
+            if family in fits
+        ]
+        ends = (f"{end:.1f}" if end < 10 else f"{end:.0f}" for end in (min(medians), max(medians)))
+        assert text.format(*ends) in readme

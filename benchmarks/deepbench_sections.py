@@ -1,0 +1,73 @@
+"""What became of the DeepBench workbooks: device × section, rows and left-out errors, as one table.
+
+``python benchmarks/deepbench_sections.py ../shared`` imports every workbook anew and counts its timings by section
+and pass (imported, of which corrected; rows without a time). Beside them stands how far off the shipped fit of
+that kind is for shapes that its table does not have: median (mean) absolute error in percent and the share of 80 %
+intervals that hold the truth, whole shape groups left out and everything fitted anew
+(`fomkit.predict.fit.left_out`; ``left_out_errors.py`` does it once more, intervals included, beside a baseline).
+Where two workbooks or sections feed one fit, its error stands in the rows of each.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from fomkit.predict.estimates import PASS_FREE
+from fomkit.profiles import load_machine
+from fomkit.timings import read_timings
+
+PROFILES = Path(__file__).parent.parent / "machine_profiles"
+
+
+def workbooks(data: Path) -> Iterator[tuple[str, Path]]:
+    """Each shipped machine with each workbook that its timings are from."""
+    for table in sorted(PROFILES.glob("*.timings.csv")):
+        name = table.name.removesuffix(".timings.csv")
+        source = str(pd.read_csv(table, usecols=["source_file"])["source_file"].iloc[0])
+        folders = ("inference",) if name.endswith(".inference") else ("train", "inference")
+        for path in [data / folder / source for folder in folders if (data / folder / source).is_file()][:1]:
+            yield name.removesuffix(".inference"), path
+
+
+def left_out_error(fits: dict, kind: str, dtype: str, engine: str, pass_name: str) -> str:
+    word = "" if kind in PASS_FREE else pass_name
+    fit = fits.get("/".join(part for part in (kind, dtype, engine, word) if part))
+    if fit is None:
+        return "not fitted"
+    median, mean = (100 * fit[f"left_out_{name}_error"] for name in ("median", "mean"))
+    return f"{median:.2g} ({mean:.2g}), {fit['left_out_hit_rate']:.0%}"
+
+
+def sections(machine: str, path: Path) -> Iterator[dict[str, object]]:
+    imported, fits = read_timings(path), dict(load_machine(PROFILES / f"{machine}.yaml").fits)
+    for one in imported.counts:
+        # Dense products beside sparse ones are in single precision on a sheet whose dense section is in bytes.
+        beside = one.kind == "gemm" and one.section.startswith("Sparse")
+        dtype, engine = ["fp32", "vector"] if beside else _format(imported.timings, one.sheet, one.kind)
+        yield {
+            "machine": machine, "workbook": path.parent.name, "section": one.section, "kind": one.kind,
+            "precision": dtype, "pass": one.pass_name, "imported": one.imported, "corrected": one.corrected,
+            "no time": one.without_time,
+            "left out: median (mean) %, hits": left_out_error(fits, one.kind, dtype, engine, one.pass_name),
+        }  # fmt: skip
+
+
+def _format(timings: pd.DataFrame, sheet: str, kind: str) -> list[str]:
+    rows = timings[(timings["source_sheet"] == sheet) & (timings["kind"] == kind)]
+    return rows[["dtype", "engine"]].iloc[0].tolist() if len(rows) else ["", ""]
+
+
+def table(shared: Path) -> pd.DataFrame:
+    """Every section of every workbook."""
+    data = shared / "data" / "deepbench"
+    return pd.DataFrame([row for machine, path in workbooks(data) for row in sections(machine, path)])
+
+
+if __name__ == "__main__":
+    found = table(Path(sys.argv[1]))
+    print(found.to_string(index=False))
+    print(found[["imported", "corrected", "no time"]].sum().to_string())
