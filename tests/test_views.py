@@ -75,6 +75,11 @@ def test_intensity_is_of_ops_of_which_both_are_known():
          "pool numel 9 read_byte 4 write_byte 2.5"),
         ({"kind": "other"}, "other no sizes"),
         (
+            {"kind": "rnn", "cell": "lstm", "batch": 16.0, "steps": 20.0, "input_size": 32.0, "hidden_size": 64.0,
+             "layers": 2.0, "directions": 2.0},
+            "rnn lstm 16× 20 steps 32→64, 2 layers, both ways",
+        ),
+        (
             {"kind": "attention", "batch": 4.0, "heads": 12.0, "kv_heads": 3.0, "q_len": 7.0, "kv_len": 8.0,
              "head_dim": 64.0, "causal": 1.0},
             "attention 4× 12 heads (3 of keys) q7 kv8 d64 causal",

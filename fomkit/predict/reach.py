@@ -65,6 +65,9 @@ class Reach(NamedTuple):
         Distinct reference ops of this kind and pass, and those of them within interpolation distance.
     near_flop_share : float
         Share of the reference ops' arithmetic that these are; NaN where there is none.
+    outside : mapping
+        Reference ops with a size below the least or above the largest timed one, by dimension. The fit may count
+        them as near all the same: where a dimension never varied, its length is only assumed.
     """
 
     name: FamilyName
@@ -78,6 +81,7 @@ class Reach(NamedTuple):
     reference: int
     near: int
     near_flop_share: float
+    outside: Mapping[str, int]
 
 
 def _ends(values: pd.Series) -> Ends | None:
@@ -127,14 +131,22 @@ def _asked(name: FamilyName, reference: pd.DataFrame) -> pd.DataFrame:
     return distinct.reset_index(drop=True)
 
 
-def _near(name: FamilyName, machine: Machine, reference: pd.DataFrame) -> tuple[int, int, float]:
-    asked = _asked(name, reference)
+def _outside(asked: pd.DataFrame, sizes: Mapping[str, Ends]) -> dict[str, int]:
+    counts = {
+        column: int(((asked[column] < low) | (asked[column] > high)).sum())
+        for column, (low, high) in sizes.items()
+        if column in asked.columns
+    }
+    return {column: count for column, count in counts.items() if count}
+
+
+def _near(asked: pd.DataFrame, machine: Machine) -> tuple[int, float]:
     if not len(asked):
-        return 0, 0, np.nan
+        return 0, np.nan
     times = interpolate.estimate(asked, machine, DEFAULT_LEVEL)
     near = [index for index, timed in times.items() if timed.time_source == "interpolated"]
     total = float(asked["_work"].sum())
-    return len(asked), len(near), float(asked["_work"][near].sum()) / total if total > 0 else np.nan
+    return len(near), float(asked["_work"][near].sum()) / total if total > 0 else np.nan
 
 
 def reaches(machine: Machine, costed: pd.DataFrame, reference: pd.DataFrame) -> Iterator[Reach]:
@@ -156,7 +168,8 @@ def reaches(machine: Machine, costed: pd.DataFrame, reference: pd.DataFrame) -> 
             continue
         stored = machine.fits.get(str(name))
         fit = interpolate.as_fit(stored) if isinstance(stored, Mapping) else None
-        found = _near(name, machine, reference) if fit is not None else (len(_asked(name, reference)), 0, 0.0)
+        asked = _asked(name, reference)
+        near, near_flop_share = _near(asked, machine) if fit is not None else (0, np.nan)
         costs = {column: _ends(rows[column]) for column in work}
         sizes = {
             column: ends
@@ -172,7 +185,8 @@ def reaches(machine: Machine, costed: pd.DataFrame, reference: pd.DataFrame) -> 
             time_s=(float(rows["_time_s"].min()), float(rows["_time_s"].max())),
             spacing=None if fit is None else _spacing(rows, fit, name.kind),
             errors=left_out_errors([stored]) if isinstance(stored, Mapping) else None,
-            reference=found[0],
-            near=found[1],
-            near_flop_share=found[2],
+            reference=len(asked),
+            near=near,
+            near_flop_share=near_flop_share,
+            outside=_outside(asked, sizes),
         )

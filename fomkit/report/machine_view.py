@@ -149,17 +149,22 @@ def _add_coverage(page: Page, coverage: Entry, screen: Screen) -> None:
     page.line(f"spacing: distance to the nearest other timed op in lengths of the fit, {deciles}")
     models = ", ".join(coverage["reference_models"])
     page.line(f"near: distinct ops of {models} within interpolation distance, and their share of the flop")
-    for kind, sizes in _sizes(coverage["families"]).items():
-        page.line(f"{kind}: {sizes}")
+    for kind in dict.fromkeys(family["kind"] for family in coverage["families"]):
+        page.line(f"{kind}: {_covered([family for family in coverage['families'] if family['kind'] == kind])}")
 
 
-def _sizes(families: Sequence[Entry]) -> dict[str, str]:
-    """Write the least and largest value of each dimension over the families of a kind."""
-    found: dict[str, dict[str, list[float]]] = {}
+def _covered(families: Sequence[Entry]) -> str:
+    """Write the range of each size over the families of a kind, and how many reference ops lie beyond it."""
+    sizes: dict[str, list[float]] = {}
+    beyond: dict[str, int] = {}
     for family in families:
         for name, ends in family["sizes"].items():
-            found.setdefault(family["kind"], {}).setdefault(name, []).extend(ends)
-    return {kind: _ranges(sizes) for kind, sizes in found.items()}
+            sizes.setdefault(name, []).extend(ends)
+        for name, count in family["outside"].items():
+            beyond[name] = max(count, beyond.get(name, 0))
+    listed = ", ".join(f"{name} {count}" for name, count in beyond.items())
+    most = max(family["reference"] for family in families)
+    return _ranges(sizes) + (f"; of up to {most} reference ops beyond: {listed}" if listed else "")
 
 
 def _ranges(sizes: Mapping[str, Sequence[float]]) -> str:

@@ -18,7 +18,7 @@ from fomkit.study.census_view import census_content
 from fomkit.study.content import span_content
 from fomkit.study.estimate import estimate
 from fomkit.study.options import Options, choose_sizes
-from fomkit.views import GROUPINGS, Grouping, add_up, fewest, group_labels, tree_labels
+from fomkit.views import GROUPINGS, Grouping, add_up, fewest, group_labels, identities, tree_labels
 from fomkit.views.groups import Sums
 from fomkit.views.tree import SEPARATORS
 from fomkit.workload import ModelProfile
@@ -61,6 +61,7 @@ class _Step:
 
     ops: pd.DataFrame
     labels: pd.Series[str]
+    distinct: pd.Series[int]
     total: Sums
     level: float
     predicted: bool
@@ -87,7 +88,7 @@ def _share(part: float, whole: float) -> float | None:
 
 def _entry(step: _Step, ops: pd.DataFrame) -> dict[str, Any]:
     """Put the sums of some ops in the form of an entry of ``rows``."""
-    sums = add_up(ops)
+    sums = add_up(ops, step.distinct)
     content: dict[str, Any] = {
         "count": sums.count,
         "distinct_ops": sums.distinct,
@@ -189,9 +190,11 @@ def show_model(
         When a size cannot be had, or the measure is not known.
     """
     ops, said = _ops(model, machine, options)
-    total = add_up(ops)
+    ops = ops.reset_index(drop=True)
+    distinct = identities(ops)
+    total = add_up(ops, distinct)
     measure = choose_measure(total, view.measure)
-    step = _Step(ops, group_labels(ops, view.by), total, options.interval, machine is not None)
+    step = _Step(ops, group_labels(ops, view.by), distinct, total, options.interval, machine is not None)
     separator = SEPARATORS.get(view.by)
     if separator is not None and view.top is None:
         rows, top = _tree(step, separator, view.depth), None

@@ -2,7 +2,7 @@
 
 from fomkit.views.census import Census, layer_census
 from fomkit.views.cut import Cut, fewest
-from fomkit.views.groups import GROUPINGS, Grouping, add_up, group_labels
+from fomkit.views.groups import GROUPINGS, Grouping, add_up, group_labels, identities
 from fomkit.views.tree import tree_labels
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "add_up",
     "fewest",
     "group_labels",
+    "identities",
     "layer_census",
     "tree_labels",
 ]

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 PRODUCT_KINDS = ("gemm", "sparse_gemm", "conv", "rnn", "attention")
 """Kinds whose arithmetic is multiply-adds, 2 flop each."""
 
+WINDOW_KINDS = ("pool", "reduction")
+"""Kinds that do one operation for each element that goes into an output."""
+
 MOVING_KINDS = ("copy", "embedding")
 """Kinds that only move data."""
 
@@ -79,7 +82,7 @@ def _sums(amounts: pd.Series, places: pd.Series[int], count: int) -> Matrix:
 def _work(layers: pd.DataFrame, forward: pd.DataFrame, item_byte: Mapping[str, float]) -> dict[str, Matrix]:
     """Give each layer's multiply-adds, other operations and gathered bytes; rows of one module are one layer."""
     count = len(layers)
-    products, windows = forward["kind"].isin(PRODUCT_KINDS), forward["kind"] == "pool"
+    products, windows = forward["kind"].isin(PRODUCT_KINDS), forward["kind"].isin(WINDOW_KINDS)
     flop = forward["flop"] * forward["count"]
     multiply_adds = _sums(flop[products] / 2, forward["_layer"][products], count)
     in_windows = np.zeros(count)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from fomkit.schema import DIMENSIONS
 from fomkit.views.shapes import shape_label
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
 
 Grouping = Literal["kind", "op", "shape", "module", "pass"]
 GROUPINGS: Mapping[Grouping, str] = {
@@ -92,13 +89,21 @@ def _intensity(flop: pd.Series, byte: pd.Series) -> float:
     return float(flop[both].sum()) / moved if moved > 0 else np.nan
 
 
-def add_up(ops: pd.DataFrame) -> Sums:
+def identities(ops: pd.DataFrame) -> pd.Series[int]:
+    """Give each distinct op a number; ops differ in name, sizes, number format, engine or pass."""
+    keys = [ops[name] for name in _IDENTITY if name in ops.columns]
+    return ops.groupby(keys, dropna=False, sort=False).ngroup()
+
+
+def add_up(ops: pd.DataFrame, distinct: pd.Series[int] | None = None) -> Sums:
     """Add up some rows of an op table.
 
     Parameters
     ----------
     ops : DataFrame
         With count, flop, byte, and time_s where there are times.
+    distinct : Series, optional
+        `identities` of a table that has these rows, worked out once for many groups of it.
 
     Examples
     --------
@@ -115,10 +120,10 @@ def add_up(ops: pd.DataFrame) -> Sums:
         values = (ops[measure] * count)[known] if measure in ops.columns else pd.Series(dtype="float64")
         totals[measure] = float(values.sum()) if known.any() else np.nan
         missing[measure] = float(count[~known].sum())
-    keys: list[Hashable] = [name for name in _IDENTITY if name in ops.columns]
+    numbers = identities(ops) if distinct is None else distinct.loc[ops.index]
     return Sums(
         count=float(count.sum()),
-        distinct=int((~ops.duplicated(subset=keys)).sum()),
+        distinct=int(numbers.nunique()),
         flop=totals["flop"],
         byte=totals["byte"],
         time_s=totals["time_s"],

@@ -52,6 +52,13 @@ def _attention(row: Row) -> str:
     return f"{sizes} d{row['head_dim']:g}{_flags(row, {'causal': 'causal'})}"
 
 
+def _rnn(row: Row) -> str:
+    stacked = f", {row['layers']:.0f} layers" if row["layers"] != 1 else ""
+    ways = ", both ways" if row["directions"] == 2 else ""
+    width = f"{row['input_size']:.0f}→{row['hidden_size']:.0f}"
+    return f"{row['cell']} {row['batch']:.0f}× {row['steps']:.0f} steps {width}{stacked}{ways}"
+
+
 def _any(row: Row) -> str:
     kind = str(row["kind"])
     names = (*KIND_DIMENSIONS[kind], *OPTIONAL_DIMENSIONS.get(kind, ()))
@@ -61,7 +68,7 @@ def _any(row: Row) -> str:
 
 
 _WRITERS: Mapping[str, Callable[[Row], str]] = {
-    "gemm": _gemm, "sparse_gemm": _gemm, "conv": _conv, "attention": _attention,
+    "gemm": _gemm, "sparse_gemm": _gemm, "conv": _conv, "attention": _attention, "rnn": _rnn,
 }  # fmt: skip
 
 
