@@ -1,4 +1,4 @@
-"""Watching a model's modules: each call is a scope, recurrent layers are rows, and autocast is noticed."""
+"""Watching a model's modules: each call is a scope, and recurrent layers are rows."""
 
 from __future__ import annotations
 
@@ -38,26 +38,3 @@ def watch_modules(model: torch.nn.Module, recorder: Recorder) -> Iterator[None]:
             if not isinstance(module, torch.jit.ScriptModule):
                 _watch_module(module, path, recorder, handles)
         yield
-
-
-@contextmanager
-def watch_autocast(recorder: Recorder, *, works_on_cpu: bool) -> Iterator[None]:
-    """Notice an autocast that tensors without data do not follow."""
-    kind = torch.amp.autocast_mode.autocast
-    make = kind.__init__
-
-    def noticed(
-        self: Any, device_type: str, dtype: Any = None, enabled: bool = True, *rest: Any, **kwargs: Any
-    ) -> None:
-        if enabled and not (works_on_cpu and device_type == "cpu"):
-            recorder.note(
-                f"autocast for {device_type} has no effect on tensors without data: ops stand with their tensors' "
-                "own number format. Cast the model and its inputs to profile a narrower one"
-            )
-        make(self, device_type, dtype, enabled, *rest, **kwargs)
-
-    kind.__init__ = noticed  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        kind.__init__ = make  # type: ignore[method-assign]

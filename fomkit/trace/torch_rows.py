@@ -16,6 +16,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from fomkit.trace.calls import FORWARD, Dimensions, TracedOp
+from fomkit.trace.torch_autocast import running_dtype
 from fomkit.trace.torch_calls import dtype_name
 from fomkit.trace.torch_recorder import Recorder
 
@@ -43,7 +44,7 @@ def rnn_row(module: torch.nn.Module, path: str, values: Any) -> TracedOp | None:
     dimensions: Dimensions = {"cell": cell, "batch": batch, "steps": steps}
     dimensions |= {"input_size": module.input_size, "hidden_size": module.hidden_size}
     dimensions |= {"layers": module.num_layers, "directions": 1 + module.bidirectional}
-    dtype = dtype_name(values.dtype)
+    dtype = dtype_name(running_dtype(values))
     return TracedOp(op, "rnn", dimensions, dtype, FORWARD, path, input_gradient=values.requires_grad)
 
 
@@ -92,7 +93,7 @@ def attention_row(
     dimensions |= {"heads": heads, "kv_heads": kv_heads, "q_len": query.shape[-2], "kv_len": key.shape[-2]}
     dimensions |= {"head_dim": widths / 2 if widths % 2 else widths // 2, "causal": int(is_causal)}
     op = "aten::scaled_dot_product_attention"
-    return TracedOp(op, "attention", dimensions, dtype_name(query.dtype), FORWARD, path)
+    return TracedOp(op, "attention", dimensions, dtype_name(running_dtype(query)), FORWARD, path)
 
 
 class CallWatcher(TorchFunctionMode):

@@ -16,8 +16,9 @@ from torch.utils._pytree import tree_leaves
 from fomkit.errors import FomkitError
 from fomkit.trace.calls import TracedOp
 from fomkit.trace.symbolic import Sizes
+from fomkit.trace.torch_autocast import follow_autocast
 from fomkit.trace.torch_layers import watch_layers
-from fomkit.trace.torch_modules import watch_autocast, watch_modules
+from fomkit.trace.torch_modules import watch_modules
 from fomkit.trace.torch_optimizers import trace_update
 from fomkit.trace.torch_recorder import Recorder
 from fomkit.trace.torch_rows import CallWatcher
@@ -108,16 +109,27 @@ def _loss(prepared: Prepared, output: Any, inputs: Any, notes: list[str]) -> tor
     return loss
 
 
+_SETTINGS = (
+    ("mkldnn_enabled", False),
+    # Taken apart, attention would else widen half-precision factors, which no fused kernel does.
+    ("math_sdp_allow_fp16_bf16_reduction", True),
+)
+"""PyTorch's settings while a step runs; the second came with version 2.5."""
+
+
 @contextmanager
 def _plain_kernels(mode: str) -> Iterator[None]:
     """Have composite layers taken apart, whatever fused kernels a CPU has for them."""
-    library = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
+    known = {name: value for name, value in _SETTINGS if hasattr(torch._C, f"_get_{name}")}
+    before = {name: getattr(torch._C, f"_get_{name}")() for name in known}
     try:
+        for name, value in known.items():
+            getattr(torch._C, f"_set_{name}")(value)
         with sdpa_kernel(SDPBackend.MATH), torch.set_grad_enabled(mode == "train"):
             yield
     finally:
-        torch._C._set_mkldnn_enabled(library)
+        for name, value in before.items():
+            getattr(torch._C, f"_set_{name}")(value)
 
 
 def _run(prepared: Prepared, inputs: Any, recorder: Recorder, notes: list[str]) -> None:
@@ -155,7 +167,7 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     with ExitStack() as stack:
         stack.enter_context(watch_modules(model, recorder))
         recorder.layers = layers = stack.enter_context(watch_layers(model))
-        stack.enter_context(watch_autocast(recorder, works_on_cpu=not prepared.on_meta))
+        stack.enter_context(follow_autocast(recorder, on_meta=prepared.on_meta))
         stack.enter_context(_plain_kernels(prepared.mode))
         stack.enter_context(recorder)
         stack.enter_context(CallWatcher(recorder))

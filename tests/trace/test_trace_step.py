@@ -269,20 +269,6 @@ def test_half_precision_goes_to_the_matrix_units(torch: Any) -> None:
     }
 
 
-@pytest.mark.filterwarnings("ignore:.*Disabling")
-def test_an_autocast_without_effect_is_told(torch: Any) -> None:
-    class Mixed(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = torch.nn.Linear(8, 8)
-
-        def forward(self, x: Any) -> Any:
-            with torch.autocast("cuda", dtype=torch.bfloat16):
-                return self.layer(x)
-
-    assert "autocast for cuda has no effect" in notes(trace(torch, Mixed(), 8))
-
-
 def test_channels_last_is_a_layout(torch: Any) -> None:
     def inputs(batch: int) -> Any:
         return torch.randn(batch, 3, 8, 8).to(memory_format=torch.channels_last)
