@@ -119,7 +119,7 @@ DIMENSIONS: tuple[Column, ...] = (
     _size("k", "reduction length of the product (m×k)·(k×n)"),
     _flag("trans_a", "1 where the left factor is stored transposed, else 0"),
     _flag("trans_b", "1 where the right factor is stored transposed, else 0"),
-    Column("density", "", "number", "share of non-zeros of the left factor", 0.0, 1.0),
+    Column("density", "", "number", "share of non-zeros of the left factor", TINY, 1.0),
     *_sizes(_CONV, _CONV_DOC),
     *_sizes(_PADDING, _CONV_DOC, 0.0),
     *_sizes(_DILATION, _CONV_DOC),
@@ -147,7 +147,7 @@ DIMENSIONS: tuple[Column, ...] = (
     Column("impl", "", "text", "optimizer implementation: per_tensor, foreach or fused"),
     _amount("tensors", "", "parameter tensors that the optimizer updates"),
     Column("collective", "", "text", "collective operation: all_reduce, all_gather, …"),
-    _amount("message_byte", "byte", "bytes of the collective's message on each rank"),
+    _amount("message_byte", "byte", "bytes of the collective's message on each rank", TINY),
     _size("ranks", "processes that take part in the collective"),
     Column("link", "", "text", "tier of the link the collective runs on"),
 )

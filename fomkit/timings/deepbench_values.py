@@ -48,11 +48,11 @@ def density(value: object) -> float | None:
 
     Examples
     --------
-    >>> density(0.95), density(95), density("high")
-    (0.05, None, None)
+    >>> density(0.95), density(95), density(1), density("high")
+    (0.05, None, None, None)
     """
     share = as_number(value)
-    return round(1 - share, DENSITY_DIGITS) if share is not None and 0 <= share <= 1 else None
+    return round(1 - share, DENSITY_DIGITS) if share is not None and 0 <= share < 1 else None
 
 
 def text(value: object) -> str | None:

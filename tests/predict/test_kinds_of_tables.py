@@ -11,6 +11,7 @@ from costs.op_tables import BASE, gemm, table
 from predict.machines import device, fact, machine, timings
 
 from fomkit.costs import add_costs
+from fomkit.errors import FomkitError
 from fomkit.predict import add_times
 from fomkit.predict.families import training_rows
 from fomkit.predict.fit import fit_timings
@@ -176,3 +177,9 @@ def test_sparse_products_stored_otherwise_are_other_ops():
 
     family = FamilyName("sparse_gemm", "fp32", "vector", "")
     assert len(training_rows(pd.DataFrame(timings(*rows)), family)) == 2
+
+
+@pytest.mark.parametrize("row", [sparse(64, 8, 64, 0.0), reduce(0, 8)])
+def test_products_without_elements_and_messages_without_length_are_no_ops(row):
+    with pytest.raises(FomkitError, match="Expected a finite number above 0"):
+        timed(machine(), row)

@@ -178,7 +178,7 @@ def test_density_is_the_share_of_non_zeros(make_workbook):
     assert timings.layout.to_dict() == {"sparse_gemm": "", "gemm": "column_major"}
 
 
-@pytest.mark.parametrize("sparsity", [95, -0.1, "95 %", None])
+@pytest.mark.parametrize("sparsity", [95, 1, -0.1, "95 %", None])
 def test_a_sparsity_that_is_no_share_fails_with_its_cell(make_workbook, sparsity):
     row = [*SPARSE[1][:7], sparsity, *SPARSE[1][8:]]
     with pytest.raises(FomkitError, match=r"cell H4: density is .* A size was expected"):
