@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 
 import openpyxl
@@ -107,7 +108,7 @@ words = st.one_of(st.sampled_from(NASTY), st.text(max_size=12))
 def mutated_text(draw: st.DrawFn, sources: list[str], separators: str) -> str:
     """Take a valid text and change a few of its tokens or lines."""
     text = draw(st.sampled_from(sources))
-    for _ in range(draw(st.integers(1, 3))):
+    for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3]))):
         lines = text.split("\n")
         line = draw(st.integers(0, len(lines) - 1))
         change = draw(st.integers(0, 9))
@@ -121,10 +122,42 @@ def mutated_text(draw: st.DrawFn, sources: list[str], separators: str) -> str:
             lines[line] = " " * draw(st.integers(0, 4)) + lines[line].lstrip()
         elif change == 4:
             lines[line] = lines[line][: draw(st.integers(0, len(lines[line])))]
+        elif change < 8:
+            lines[line] = draw(number_changed(lines[line]))
         else:
             lines[line] = draw(token_changed(lines[line], separators))
         text = "\n".join(lines) or "\n"
     return text
+
+
+NUMBERS = [
+    "0",
+    "1",
+    "2",
+    "3",
+    "7",
+    "64",
+    "1000",
+    "0.5",
+    "1.5",
+    "1e-9",
+    "1e9",
+    "1e15",
+    "999999999999999",
+    "1e16",
+    "-1",
+]
+
+
+@st.composite
+def number_changed(draw: st.DrawFn, line: str) -> str:
+    """Put another number for one of a line's, so that most files stay right and their values grow strange."""
+    found = list(re.finditer(r"(?<![\w.])\d+(\.\d+)?(e-?\d+)?(?!\w)", line))
+    if not found:
+        return line
+    match = draw(st.sampled_from(found))
+    number = draw(st.one_of(st.sampled_from(NUMBERS), st.integers(0, 10**6).map(str)))
+    return line[: match.start()] + number + line[match.end() :]
 
 
 @st.composite

@@ -78,6 +78,14 @@ def test_halving_the_third_unit(root: Path, tmp_path: Path) -> None:
     assert content["fom"]["value"] == pytest.approx(78.304, abs=5e-4)
 
 
+def test_less_than_one_unit_a_day_has_no_rate_in_whole_units(root: Path, tmp_path: Path) -> None:
+    text = (root / "model_profiles" / "lecture.suite.yaml").read_text()
+    slow = tmp_path / "slow.suite.yaml"
+    slow.write_text(text.replace("titan: 12 h", "titan: 1e9 h"))
+    assert "cut to whole units" not in succeed("fom", str(slow), cwd=root)
+    assert "cut to whole units" in succeed("fom", "lecture", cwd=root)
+
+
 def test_main_job_over_all_shipped_models(root: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.json"
     machines = ("--target", "machine_profiles/v100.yaml", "--baseline", "machine_profiles/p100.yaml")

@@ -162,50 +162,50 @@ def use_import(path: Path) -> None:
 
 
 @given(mutated_text([MACHINE], ":,{}"))
-@cases(1200)
+@cases(900)
 def test_machine_files(folder: Path, text: str) -> None:
     attempt(folder / "machine.yaml", encoded(text), use_machine)
 
 
 @given(mutated_text([MODEL], ":,{}"))
-@cases(900)
+@cases(700)
 def test_model_files(folder: Path, text: str) -> None:
     attempt(folder / "model.yaml", encoded(text), use_model)
 
 
 @given(mutated_text([SUITE], ":,{}"))
-@cases(800)
+@cases(1200)
 def test_suite_files(folder: Path, text: str) -> None:
     attempt(folder / "x.suite.yaml", encoded(text), use_suite)
 
 
 @given(mutated_text([OPS, CONV], ","))
-@cases(800)
+@cases(400)
 def test_op_tables(folder: Path, text: str) -> None:
     attempt(folder / "x.csv", encoded(text), use_ops)
 
 
 @given(mutated_text([TIMINGS, KERNELS, OPS, CONV], ","))
-@cases(600)
+@cases(900)
 def test_imported_tables(folder: Path, text: str) -> None:
     attempt(folder / "x.csv", encoded(text), use_import)
 
 
 @given(st.sampled_from([MACHINE, OPS, TIMINGS, MODEL]).flatmap(lambda text: mutated_bytes(text.encode())))
-@cases(150)
+@cases(200)
 def test_bytes_of_text(folder: Path, content: bytes) -> None:
     for use in (use_import, use_machine, use_ops):
         attempt(folder / "x.any", content, use)
 
 
 @given(mutated_workbook(SHEETS))
-@cases(200)
+@cases(150)
 def test_cells_of_workbooks(folder: Path, content: bytes) -> None:
     attempt(folder / "x.xlsx", content, use_import)
 
 
 @given(mutated_bytes(BOOK))
-@cases(200)
+@cases(400)
 def test_bytes_of_workbooks(folder: Path, content: bytes) -> None:
     attempt(folder / "x.xlsx", content, use_import)
 

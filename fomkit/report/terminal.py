@@ -130,7 +130,8 @@ def format_merit(merit: Mapping[str, Any]) -> list[str]:
         for line, share in merit["weights"].items()
         if share > HEAVY and len(merit["weights"]) > 1
     ]
-    if exact:
+    # Where a machine does less than one unit a day, whole units leave nothing to divide by.
+    if exact and merit["value_with_rates_cut_to_whole_units"] is not None:
         cut = format_number(merit["value_with_rates_cut_to_whole_units"], digits)
         lines.append(f"  with every rate cut to whole units first, as the lecture rounds: {cut}")
     return lines

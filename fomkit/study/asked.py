@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -75,7 +75,7 @@ def check_frame(table: object) -> pd.DataFrame:
         raise FomkitError("table", f"is a {type(table).__name__}. Give a path or a DataFrame.")
     if not len(table):
         raise FomkitError("table", "has no rows. Give at least one op.")
-    wrong = [name for name in table.columns if not isinstance(name, str)]
-    if wrong or table.columns.has_duplicates:
+    names: Iterable[object] = table.columns
+    if table.columns.has_duplicates or not all(isinstance(name, str) for name in names):
         raise FomkitError("table", "its columns must be words, each once. Rename them.")
     return table
