@@ -13,11 +13,13 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fomkit.errors import FomkitError
+from fomkit.trace.resident import resident_byte
 
 PRINTED_LIMIT_BYTE = 50_000_000
+RESULT_LIMIT_BYTE = 500_000_000
 _TAIL = 1500
 _PACKAGE = Path(__file__).resolve().parents[1] / "__init__.py"
 _POLL_S = 0.02
@@ -35,59 +37,52 @@ main()
 """
 
 
-def _resident_byte(pid: int) -> int:
-    """Give the memory a process really takes [byte]; 0 where the system does not say.
-
-    An address-space limit would not do: importing torch alone reserves more than most models use.
-    """
-    try:
-        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
-    except (OSError, IndexError):
-        return 0
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
 def _watch(
-    child: subprocess.Popen[bytes], log: Path, where: str, time_limit_s: float, memory_limit_byte: float
+    child: subprocess.Popen[bytes], log: BinaryIO, where: str, time_limit_s: float, memory_limit_byte: float
 ) -> None:
     """Wait for the child's end; raise when it oversteps a limit."""
     deadline = time.monotonic() + time_limit_s
-    while True:
-        try:
-            child.wait(_POLL_S)
-            return
-        except subprocess.TimeoutExpired:
-            pass
+    while not _has_ended(child):
         if time.monotonic() > deadline:
             raise FomkitError(
                 where,
                 f"did not finish within {time_limit_s:g} s. Only the model, its inputs and its loss belong in the "
                 f"file; or raise --time-limit.{_tail(log)}",
             )
-        if _resident_byte(child.pid) > memory_limit_byte:
+        if resident_byte(child.pid) > memory_limit_byte:
             raise FomkitError(
                 where,
                 f"takes more than {memory_limit_byte / 1e9:g} GB of memory. Tensors made by torch take none here; "
                 "do not load data or weights in the file.",
             )
-        if log.stat().st_size > PRINTED_LIMIT_BYTE:
+        if os.fstat(log.fileno()).st_size > PRINTED_LIMIT_BYTE:
             raise FomkitError(where, f"prints more than {PRINTED_LIMIT_BYTE / 1e6:g} MB. Let it print less.")
+        time.sleep(_POLL_S)
 
 
-def _tail(log: Path) -> str:
-    text = log.read_bytes()[-_TAIL:].decode("utf-8", "replace").strip()
+def _has_ended(child: subprocess.Popen[bytes]) -> bool:
+    """Tell whether the child is gone, and leave its number taken, so that its group can still be ended safely."""
+    if not hasattr(os, "waitid"):
+        return child.poll() is not None
+    return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _tail(log: BinaryIO) -> str:
+    log.seek(max(os.fstat(log.fileno()).st_size - _TAIL, 0))
+    text = log.read(_TAIL).decode("utf-8", "replace").strip()
     return f"\nThe end of what it printed:\n{text}" if text else ""
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the child and what it started."""
-    if child.poll() is None and hasattr(os, "killpg"):
-        os.killpg(child.pid, signal.SIGKILL)
+    """End the child and what it started, which may outlive it."""
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
     child.kill()
     child.wait()
 
 
-def _without_result(code: int, where: str, log: Path) -> FomkitError:
+def _without_result(code: int, where: str, log: BinaryIO) -> FomkitError:
     if code < 0:
         ended = f"crashed by {signal.Signals(-code).name}"
     else:
@@ -120,15 +115,14 @@ def run_child(
         When the child hangs, crashes, exits, eats memory or floods its output; any exit without a result file that
         carries this call's nonce is a failure, exit code 0 too.
     """
-    with tempfile.TemporaryDirectory(prefix="fomkit-") as folder:
-        result_path, log = Path(folder, "result.json"), Path(folder, "log.txt")
-        nonce = secrets.token_hex(16)
+    # The file may do anything to the folder; the log is read by its descriptor.
+    with tempfile.TemporaryDirectory(prefix="fomkit-", ignore_cleanup_errors=True) as folder, _log(folder) as log:
+        result_path, nonce = Path(folder, "result.json"), secrets.token_hex(16)
         message = {**request, "nonce": nonce, "result": str(result_path)}
         command = [sys.executable, "-P", "-c", _BOOT, str(_PACKAGE)]
-        with log.open("wb") as stream:
-            child = subprocess.Popen(  # noqa: S603 - the program is this interpreter
-                command, stdin=subprocess.PIPE, stdout=stream, stderr=stream, start_new_session=True
-            )
+        child = subprocess.Popen(  # noqa: S603 - the program is this interpreter
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+        )
         try:
             _ask(child, message)
             _watch(child, log, where, time_limit_s, memory_limit_byte)
@@ -140,6 +134,10 @@ def run_child(
         return result
 
 
+def _log(folder: str) -> BinaryIO:
+    return Path(folder, "log.txt").open("a+b", buffering=0)
+
+
 def _ask(child: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
     # A child that is gone already is found out by its missing result.
     with contextlib.suppress(BrokenPipeError), child.stdin or contextlib.nullcontext() as stream:
@@ -148,7 +146,11 @@ def _ask(child: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
 
 
 def _read_result(path: Path, nonce: str) -> dict[str, Any] | None:
-    if not path.is_file():
+    """Read the result; None where there is none, or one that the child did not write."""
+    try:
+        if not path.is_file() or path.stat().st_size > RESULT_LIMIT_BYTE:
+            return None
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return None
-    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return result if result.pop("nonce", None) == nonce else None
+    return result if isinstance(result, dict) and result.pop("nonce", None) == nonce else None

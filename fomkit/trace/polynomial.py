@@ -51,22 +51,23 @@ class Candidates:
         products = _monomials(len(self.points[0]))
         self._columns = {one: [_value(one, point) for point in self.points] for one in products}
         most = min(MOST_TERMS, (len(self.points) + 1) // 2, len(products))
-        self._sums: list[tuple[list[tuple[Exponents, ...]], NDArray[np.float64]]] = []
+        self._sums: list[tuple[list[tuple[Exponents, ...]], NDArray[np.float64], NDArray[np.float64]]] = []
         for terms in range(1, most + 1):
             chosen = list(combinations(products, terms))
             scale = np.array([[max(self._columns[one]) for one in some] for some in chosen], float)
             matrices = np.array([[self._columns[one] for one in some] for some in chosen], float)
             inverses = np.linalg.pinv(matrices.transpose(0, 2, 1) / scale[:, None, :]) / scale[:, :, None]
-            self._sums.append((chosen, inverses))
+            self._sums.append((chosen, inverses, scale))
 
     def fit(self, values: Sequence[int]) -> dict[Exponents, int] | None:
         """Find the factors of the shortest sum that meets all values exactly; None where no short one does."""
         import numpy as np
 
         given = np.array(values, float)
-        for chosen, inverses in self._sums:
+        for chosen, inverses, scale in self._sums:
             guesses = inverses @ given
-            near = np.abs(guesses - np.rint(guesses)) < 0.01 + 1e-6 * np.abs(guesses)
+            # Floats leave the more doubt, the less of the values a product makes up.
+            near = np.abs(guesses - np.rint(guesses)) < 0.01 + 1e-9 * np.abs(given).max() / scale
             for place in np.flatnonzero(near.all(axis=1)):
                 found = self._refined(chosen[place], inverses[place], guesses[place], values)
                 if found is not None:

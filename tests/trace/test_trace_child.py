@@ -99,6 +99,96 @@ os._exit(0)
     assert "ended the process with exit code 0" in fail(file_of(forged))
 
 
+own_folder = pytest.mark.skipif(not Path("/proc/self/fd/1").exists(), reason="finds its folder by /proc")
+
+
+@own_folder
+@pytest.mark.parametrize(
+    "forged",
+    [
+        "'no json'",
+        "'[1, 2]'",
+        "'[' * 100_000",
+        "json.dumps({'draft': {}})",
+        "json.dumps({'nonce': None, 'draft': {}})",
+    ],
+)
+def test_a_result_written_by_the_file_is_none(file_of: Write, forged: str) -> None:
+    text = f"""
+import json, os
+folder = os.path.dirname(os.readlink("/proc/self/fd/1"))
+with open(folder + "/result.json", "w") as stream:
+    stream.write({forged})
+os._exit(0)
+"""
+    message = fail(file_of(text))
+    assert "ended the process with exit code 0" in message
+    assert "Traceback" not in message
+
+
+@own_folder
+def test_a_file_that_clears_its_folder_away(file_of: Write) -> None:
+    text = """
+import os, shutil
+print("cleared", flush=True)
+shutil.rmtree(os.path.dirname(os.readlink("/proc/self/fd/1")))
+os._exit(0)
+"""
+    assert "The end of what it printed:\ncleared" in fail(file_of(text))
+
+
+def test_stderr_is_limited_too(file_of: Write) -> None:
+    text = "import sys\nwhile True: sys.stderr.write('x' * 100_000)"
+    assert "prints more than 50 MB" in fail(file_of(text))
+
+
+def test_a_fork_that_outlives_the_file_is_ended(file_of: Write, tmp_path: Path) -> None:
+    text = f"""
+import os, time
+if os.fork() == 0:
+    with open({str(tmp_path / "started")!r}, "w") as stream:
+        stream.write(str(os.getpid()))
+    time.sleep(600)
+while not os.path.exists({str(tmp_path / "started")!r}):
+    time.sleep(0.01)
+os._exit(0)
+"""
+    assert "ended the process with exit code 0" in fail(file_of(text))
+    # What is left of an ended process, if anything, is its entry until somebody asks for its exit code.
+    status = Path("/proc", (tmp_path / "started").read_text(), "stat")
+    deadline = time.monotonic() + 10
+    while status.exists() and status.read_text().split()[2] not in "ZX" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not status.exists() or status.read_text().split()[2] in "ZX"
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell memory by process"
+)
+def test_memory_of_forks_is_watched_and_shared_pages_count_once(file_of: Write) -> None:
+    hoarding = """
+import os, time
+for _ in range(3):
+    if os.fork() == 0:
+        hoard = bytearray(os.urandom(1 << 20)) * 400
+        time.sleep(600)
+time.sleep(600)
+"""
+    assert "takes more than 1.2 GB" in fail(file_of(hoarding), memory_limit_byte=1.2e9)
+    sharing = (
+        GOOD
+        + """
+import os, time
+for _ in range(6):
+    if os.fork() == 0:
+        time.sleep(600)
+time.sleep(1)
+"""
+    )
+    # Seven processes with PyTorch loaded, whose pages are the same ones.
+    assert profile_file(file_of(sharing), memory_limit_byte=1.2e9).batch == 6
+
+
 def test_what_stands_beside_and_what_is_left_running(
     file_of: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
