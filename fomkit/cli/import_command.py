@@ -17,6 +17,17 @@ if TYPE_CHECKING:
 Source = Annotated[
     Path, typer.Argument(metavar="FILE", help="A DeepBench workbook (.xlsx), a table of timings or of ops (.csv).")
 ]
+FileFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="deepbench|aiconfigurator|neusight|timings|ops",
+        help="Its format; default: by its content.",
+    ),
+]
+OneDevice = Annotated[
+    str | None, typer.Option("--device", metavar="NAME", help="The device to read from a table of several.")
+]
 Sizes = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=N", help="A model's named size, for example batch=64.")
 ]
@@ -51,10 +62,8 @@ def import_file(
         str | None,
         typer.Option("--as", metavar="machine|model", help="What to make of it; default: by its content."),
     ] = None,
-    file_format: Annotated[
-        str | None,
-        typer.Option("--format", metavar="deepbench|timings|ops", help="Its format; default: by its content."),
-    ] = None,
+    file_format: FileFormat = None,
+    device: OneDevice = None,
     facts: Annotated[
         Path | None,
         typer.Option(help="What the file does not say: a machine file without timings, a model file without ops."),
@@ -94,21 +103,29 @@ def import_file(
             raise FomkitError(
                 "import", "--set, --samples and --epochs say something of a model, not of a machine."
             )
-        _import_machine(source, output, chosen, facts, name, force)
+        _import_machine(source, output, chosen, device, facts, name, force)
+    elif device:
+        raise FomkitError(f"--device {device}", "says something of a table of timings, not of a model.")
     else:
         run = {"train_samples": samples, "epochs": epochs}
         _import_model(source, output, facts, name, parse_sizes(sizes or ()), run, force)
 
 
 def _import_machine(
-    source: Path, output: Path, file_format: str, facts: Path | None, name: str | None, force: bool
+    source: Path,
+    output: Path,
+    file_format: str,
+    device: str | None,
+    facts: Path | None,
+    name: str | None,
+    force: bool,
 ) -> None:
     from fomkit.profiles import check_absent, load_machine, save_machine
     from fomkit.timings import as_machine, read_timings
 
     check_absent([output, output.with_name(f"{output.stem}.timings.csv")], force)
     stated = load_machine(facts) if facts else None
-    imported = read_timings(source, file_format)
+    imported = read_timings(source, file_format, device=device)
     machine = as_machine(imported, name or (stated.name if stated else output.stem), stated)
     written = save_machine(machine, output)
     print(f"{machine.title}: {len(imported.timings)} timings from {source.name}")

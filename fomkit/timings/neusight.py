@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 HARNESS = "NeuSight"
 REPEATS = 25.0
 MATRIX_DEVICES = ("AMD", "MI1", "MI2", "MI3")
-"""How devices begin whose fp32 products run on matrix units (AMD CDNA), timed with a newer PyTorch."""
+"""How devices begin whose fp32 products run on matrix units (AMD); a newer PyTorch timed them."""
 _TEXTS = ("device", "op", "split", "flag")
 NOTES = (
-    "NeuSight's times are means of the 5 fastest of 25 single calls of PyTorch 2.1 on CUDA 12.1 (AMD: 2.4.1), fp32 "
+    "NeuSight's times are means of the 5 fastest of 25 single calls of PyTorch 2.1 (AMD: 2.4.1), CUDA 12.1, fp32 "
     "without TF32. harness_s is the host's work before a kernel starts: fitted to long element-wise timings of "
     "the device, and carried over to its other ops by the time of their shortest calls.",
 )

@@ -1,0 +1,89 @@
+"""The machines from aiconfigurator and NeuSight: facts, size, and tables that are what the script makes."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+
+import pytest
+
+from fomkit.profiles import load_machine
+from fomkit.tables import format_table
+
+PEAKS = {
+    "a100-sxm": {"fp32/vector": 19.5, "tf32/matrix": 156, "bf16/matrix": 312, "int8/matrix": 624},
+    "h200-sxm": {"fp32/vector": 66.9, "bf16/matrix": 989.4, "fp8/matrix": 1978.9},
+    "l40s": {"fp32/vector": 91.6, "bf16/matrix": 362, "fp8/matrix": 733},
+    "a100-pcie-40gb": {"fp32/vector": 19.5, "bf16/matrix": 312},
+    "v100-pcie-32gb": {"fp32/vector": 14, "fp16/matrix": 112},
+    "p100-pcie-16gb": {"fp32/vector": 9.3, "fp16/vector": 18.7},
+    "t4": {"fp32/vector": 8.1, "fp16/matrix": 65, "int8/matrix": 130},
+    "p4": {"fp32/vector": 5.5, "int8/vector": 22},
+}
+"""Dense, in TFLOP/s."""
+BYTE_PER_S = {
+    "a100-sxm": 2039e9, "h200-sxm": 4.8e12, "l40s": 864e9, "a100-pcie-40gb": 1555e9, "v100-pcie-32gb": 9e11,
+    "p100-pcie-16gb": 732e9, "t4": 320e9, "p4": 192e9,
+}  # fmt: skip
+LINKS = {"a100-sxm": 300e9, "h200-sxm": 450e9, "l40s": 32e9}
+ROWS = {
+    "a100-sxm": 3504, "h200-sxm": 6504, "l40s": 5504, "a100-pcie-40gb": 5840, "v100-pcie-32gb": 7840,
+    "p100-pcie-16gb": 7840, "t4": 7840, "p4": 6814,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def machines(root):
+    return {name: load_machine(root / "machine_profiles" / f"{name}.yaml") for name in PEAKS}
+
+
+@pytest.fixture(scope="module")
+def script(root):
+    spec = importlib.util.spec_from_file_location("modern_machines", root / "benchmarks" / "modern_machines.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", PEAKS)
+def test_facts(machines, name):
+    machine = machines[name]
+    for key, rate in PEAKS[name].items():
+        assert machine.device.peak(*key.split("/")).rate.value == pytest.approx(rate * 1e12), key
+    assert machine.device.byte_per_s.value == pytest.approx(BYTE_PER_S[name])
+    facts = (
+        machine.device.byte_per_s,
+        machine.device.capacity_byte,
+        *(peak.rate for peak in machine.device.peaks),
+    )
+    assert all(fact.source and fact.basis == "published" for fact in facts)
+    assert {link.tier: link.byte_per_s for link in machine.links} == (
+        {"node": LINKS[name]} if name in LINKS else {}
+    )
+    assert machine.node_devices == (8 if name in LINKS else None)
+    assert len(machine.timings) == ROWS[name]
+
+
+@pytest.mark.parametrize("name", PEAKS)
+def test_no_product_is_faster_than_the_peak(machines, name):
+    """Within a hundredth: a board may run above the clock that its datasheet counts on."""
+    rows = machines[name].timings
+    rows = rows[rows["kind"] == "gemm"]
+    rate = 2 * rows.b * rows.m * rows.n * rows.k / (rows.time_s - rows.get("harness_s", 0.0)).fillna(rows.time_s)
+    for (dtype, engine), fastest in rate.groupby([rows["dtype"], rows["engine"]]).max().items():
+        assert 0.4 < fastest / machines[name].device.peak(dtype, engine).rate.value < 1.01, dtype
+
+
+def test_every_op_of_a_framework_alone_stays_out(machines):
+    for name in ("a100-sxm", "h200-sxm", "l40s"):
+        assert "op" not in machines[name].timings.columns, name
+
+
+@pytest.mark.parametrize("name", ["a100-sxm", "p4"])
+def test_shipped_tables_are_what_the_script_makes(root, shared, script, name):
+    shipped = gzip.decompress((root / "machine_profiles" / f"{name}.timings.csv.gz").read_bytes())
+    assert format_table(script.thinned(shared, name), "TIMINGS").encode() == shipped
+
+
+def test_the_profiles_stay_small(root):
+    assert sum(path.stat().st_size for path in (root / "machine_profiles").iterdir()) < 8e6
