@@ -40,7 +40,7 @@ _ENCRYPTED = 0x1
 # for malformed parts and lets the plain ones through.
 _DAMAGE = (
     zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ParseError, InvalidFileException, KeyError,
-    ValueError, TypeError, AttributeError, IndexError,
+    ValueError, TypeError, AttributeError, IndexError, OSError,
 )  # fmt: skip
 
 

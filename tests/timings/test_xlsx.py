@@ -120,6 +120,13 @@ def test_broken_xml(make_workbook, tmp_path):
         read_workbook(write_zip(tmp_path / "broken.xlsx", parts))
 
 
+def test_archive_whose_list_of_parts_names_no_workbook(make_workbook, tmp_path):
+    parts = parts_of(make_workbook({"a": [[1]]}))
+    parts["[Content_Types].xml"] = parts["[Content_Types].xml"].replace(b"sheet.main+xml", b"sheet.other+xml")
+    with pytest.raises(FomkitError, match="damaged or no workbook"):
+        read_workbook(write_zip(tmp_path / "partless.xlsx", parts))
+
+
 def test_zip_bomb_by_size(tmp_path):
     bomb = write_zip(tmp_path / "bomb.xlsx", {f"xl/{part}.xml": b" " * 17_000_000 for part in range(4)})
     started = time.monotonic()
