@@ -162,7 +162,7 @@ def use_import(path: Path) -> None:
 
 
 @given(mutated_text([MACHINE], ":,{}"))
-@cases(900)
+@cases(750)
 def test_machine_files(folder: Path, text: str) -> None:
     attempt(folder / "machine.yaml", encoded(text), use_machine)
 
@@ -174,13 +174,13 @@ def test_model_files(folder: Path, text: str) -> None:
 
 
 @given(mutated_text([SUITE], ":,{}"))
-@cases(1200)
+@cases(1400)
 def test_suite_files(folder: Path, text: str) -> None:
     attempt(folder / "x.suite.yaml", encoded(text), use_suite)
 
 
 @given(mutated_text([OPS, CONV], ","))
-@cases(400)
+@cases(350)
 def test_op_tables(folder: Path, text: str) -> None:
     attempt(folder / "x.csv", encoded(text), use_ops)
 
