@@ -165,6 +165,7 @@ RULES: Mapping[str, Rule | None] = {
         """detach alias lift lift_fresh _unsafe_view _reshape_alias unsafe_split unsafe_split_with_sizes
         unsafe_chunk t transpose squeeze unsqueeze as_strided set resize resize_as empty empty_like
         empty_strided empty_permuted new_empty new_empty_strided is_same_size record_stream
+        _local_scalar_dense _sparse_coo_tensor_with_dims_and_tensors
         _assert_async _functional_assert_async _assert_tensor_metadata""",
     ),
 }

@@ -39,11 +39,17 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def storage_id(tensor: torch.Tensor) -> int:
     """Identify the memory a tensor lies in; views share it. A freed one's number may come back."""
-    return int(tensor.untyped_storage()._cdata)
+    return int(_held(tensor).untyped_storage()._cdata)
+
+
+def _held(tensor: torch.Tensor) -> torch.Tensor:
+    """Give what a tensor holds in memory: of a sparse gradient its values, the rows looked up."""
+    return tensor if tensor.layout is torch.strided else tensor._values()
 
 
 def as_array(tensor: torch.Tensor) -> Array:
     """Describe a tensor without its data."""
+    tensor = _held(tensor)
     return Array(
         tuple(tensor.shape),
         tensor.stride(),

@@ -9,13 +9,15 @@ from typing import Any
 import torch
 
 from fomkit.trace.torch_recorder import Recorder
-from fomkit.trace.torch_rows import rnn_row, whole_rnn_states
+from fomkit.trace.torch_rows import rnn_row, rnn_without_row, whole_rnn_states
 
 
 def _watch_module(module: torch.nn.Module, path: str, recorder: Recorder, handles: ExitStack) -> None:
     def before(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
         values = args[0] if args else kwargs.get("input")
         row = rnn_row(module, path, values)
+        if why := rnn_without_row(module, values):
+            recorder.note(why)
         recorder.stack.enter(path, (args, kwargs), row)
         if row is None or not isinstance(module, torch.nn.RNNBase):
             return args, kwargs
@@ -35,6 +37,9 @@ def watch_modules(model: torch.nn.Module, recorder: Recorder) -> Iterator[None]:
     """Follow every module call of a model inside the block."""
     with ExitStack() as handles:
         for path, module in model.named_modules():
-            if not isinstance(module, torch.jit.ScriptModule):
-                _watch_module(module, path, recorder, handles)
+            if isinstance(module, torch.jit.ScriptModule):
+                continue
+            if getattr(module, "_orig_mod", None) is not None or module._compiled_call_impl is not None:
+                recorder.note("parts of the model are compiled; their eager ops are traced")
+            _watch_module(module, path.replace("_orig_mod.", "").removesuffix("._orig_mod"), recorder, handles)
         yield

@@ -151,6 +151,9 @@ def _groups_rows(groups: Iterable[tuple[Group, dict[str, list[torch.Tensor]]]], 
                 "optimizer: no implementation was asked for; foreach, the default on accelerators, is taken"
             )
         rule = rule_of(group)
+        gradients = [parameter.grad for parameters in by_dtype.values() for parameter in parameters]
+        if any(one is not None and one.layout is not torch.strided for one in gradients):
+            notes.append("optimizer: sparse gradients are priced as if every row of their tables were updated")
         for dtype, parameters in by_dtype.items():
             numel = sum(parameter.numel() for parameter in parameters)
             dimensions = {"rule": rule, "impl": impl, "numel": numel, "tensors": len(parameters)}

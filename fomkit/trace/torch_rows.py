@@ -13,11 +13,13 @@ from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.nn.utils.rnn import PackedSequence
 from torch.overrides import TorchFunctionMode
 
 from fomkit.trace.calls import FORWARD, Dimensions, TracedOp
 from fomkit.trace.torch_autocast import running_dtype
 from fomkit.trace.torch_calls import dtype_name
+from fomkit.trace.torch_packed import is_packing, pack_without_data, packed_steps
 from fomkit.trace.torch_recorder import Recorder
 
 _CELLS = {"LSTM": ("lstm", "aten::lstm"), "GRU": ("gru", "aten::gru"), "RNN_TANH": ("vanilla", "aten::rnn_tanh"),
@@ -30,25 +32,42 @@ def rnn_row(module: torch.nn.Module, path: str, values: Any) -> TracedOp | None:
     Returns
     -------
     TracedOp or None
-        None for what the columns of the table cannot say: packed sequences and projections. Its ops are then
-        counted one by one.
+        None for what `rnn_without_row` names. Its ops are then counted one by one.
     """
     if not isinstance(module, torch.nn.RNNBase) or module.mode not in _CELLS:
         return None
-    if not isinstance(values, torch.Tensor) or module.proj_size:
+    lengths = _steps_and_batch(module, values)
+    if lengths is None or module.proj_size:
         return None
     cell, op = _CELLS[module.mode]
-    # An unbatched sequence has no batch axis.
-    lengths = (values.shape[0], 1) if values.dim() == 2 else tuple(values.shape[:2])
-    steps, batch = reversed(lengths) if module.batch_first and values.dim() == 3 else lengths
-    dimensions: Dimensions = {"cell": cell, "batch": batch, "steps": steps}
+    values = values.data if isinstance(values, PackedSequence) else values
+    dimensions: Dimensions = {"cell": cell, "batch": lengths[1], "steps": lengths[0]}
     dimensions |= {"input_size": module.input_size, "hidden_size": module.hidden_size}
     dimensions |= {"layers": module.num_layers, "directions": 1 + module.bidirectional}
     dtype = dtype_name(running_dtype(values))
     return TracedOp(op, "rnn", dimensions, dtype, FORWARD, path, input_gradient=values.requires_grad)
 
 
-def whole_rnn_states(module: torch.nn.RNNBase, values: torch.Tensor, states: Any) -> Any:
+def rnn_without_row(module: torch.nn.Module, values: Any) -> str:
+    """Say why a recurrent layer's call is no row: what the table's columns cannot say; "" where it is one."""
+    if not isinstance(module, torch.nn.RNNBase):
+        return ""
+    why = "projections" if module.proj_size else "" if _steps_and_batch(module, values) else "unequal sequences"
+    return why and f"{module.mode} with {why} has no row of its own: its ops are counted one by one"
+
+
+def _steps_and_batch(module: torch.nn.RNNBase, values: Any) -> tuple[int, int] | None:
+    if isinstance(values, PackedSequence):
+        return packed_steps(values)
+    if not isinstance(values, torch.Tensor):
+        return None
+    if values.dim() == 2:  # an unbatched sequence
+        return values.shape[0], 1
+    first, second = values.shape[:2]
+    return (second, first) if module.batch_first else (first, second)
+
+
+def whole_rnn_states(module: torch.nn.RNNBase, values: Any, states: Any) -> Any:
     """Make a recurrent layer's backward pass walk all steps, as a library's does.
 
     Library calls give the gradient of the first state whether or not anybody wants it. Taken apart, the layer
@@ -59,15 +78,16 @@ def whole_rnn_states(module: torch.nn.RNNBase, values: torch.Tensor, states: Any
     tensor, tuple or None
         The first states to call the layer with.
     """
-    wanted = any(tensor.requires_grad for tensor in (values, *module.parameters()))
-    if not (wanted and torch.is_grad_enabled()):
+    data = values.data if isinstance(values, PackedSequence) else values
+    wanted = any(tensor.requires_grad for tensor in (data, *module.parameters()))
+    lengths = _steps_and_batch(module, values)
+    if lengths is None or not (wanted and torch.is_grad_enabled()):
         return states
     if states is None:
-        batched = values.dim() == 3
-        samples = [values.shape[0 if module.batch_first else 1]] if batched else []
+        samples = [lengths[1]] if data is not values or data.dim() == 3 else []
         shape = (module.num_layers * (1 + module.bidirectional), *samples, module.hidden_size)
-        first = values.new_zeros(shape)
-        states = (first, values.new_zeros(shape)) if module.mode == "LSTM" else first
+        first = data.new_zeros(shape)
+        states = (first, data.new_zeros(shape)) if module.mode == "LSTM" else first
     if isinstance(states, tuple):
         return tuple(_with_gradient(state) for state in states)
     return _with_gradient(states)
@@ -109,6 +129,8 @@ class CallWatcher(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is self._attention:
             return self.attention(*args, **kwargs)
+        if is_packing(func):
+            return pack_without_data(self._recorder, *args, **kwargs)
         if func is functional.dropout:
             return self._dropout(*args, **kwargs)
         if func is functional.multi_head_attention_forward:

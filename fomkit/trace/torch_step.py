@@ -22,6 +22,7 @@ from fomkit.trace.torch_modules import watch_modules
 from fomkit.trace.torch_optimizers import trace_update
 from fomkit.trace.torch_recorder import Recorder
 from fomkit.trace.torch_rows import CallWatcher
+from fomkit.trace.torch_sync_norm import watch_sync_norms
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,7 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
         stack.enter_context(watch_modules(model, recorder))
         recorder.layers = layers = stack.enter_context(watch_layers(model))
         stack.enter_context(follow_autocast(recorder, on_meta=prepared.on_meta))
+        stack.enter_context(watch_sync_norms(recorder))
         stack.enter_context(_plain_kernels(prepared.mode))
         stack.enter_context(recorder)
         stack.enter_context(CallWatcher(recorder))
