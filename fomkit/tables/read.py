@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,6 +61,19 @@ def _dtype(cells: list[float | str], number: bool) -> str:
     return "float64" if number and not any(isinstance(cell, str) for cell in cells) else "object"
 
 
+def _numbers(
+    path: Path, lines: Sequence[int], name: str, column: Sequence[str], *, expressions: bool
+) -> list[float | str]:
+    """Read the cells of a number column; sizes repeat, so each distinct text is read once."""
+    known: dict[str, float | str] = {}
+    for text in dict.fromkeys(column):
+        try:
+            known[text] = parse_number(rearm(text), "", name, expressions=expressions)
+        except FomkitError as error:
+            raise FomkitError(f"{path}:{lines[column.index(text)]}", error.what) from None
+    return [known[text] for text in column]
+
+
 def read_numbered_table(
     path: Path, table: str, extra: Collection[str] = (), keep: Collection[str] | None = None
 ) -> pd.DataFrame:
@@ -86,7 +99,7 @@ def read_numbered_table(
     Raises
     ------
     FomkitError
-        With the line of the first mistake.
+        With the line of the first mistake in the first column that has one.
     """
     import pandas as pd
 
@@ -98,22 +111,22 @@ def read_numbered_table(
     known = {*column_names(table), *extra}
     _check_header(path, header, known, table, keep)
     symbolic = set(SIZED) if table != "TIMINGS" else set[str]()
-    columns: dict[str, list[float | str]] = {name: [] for name in header}
-    lines = []
+    lines, body = [], []
     for line, row in rows:
-        where = f"{path}:{line}"
         lines.append(line)
-        for name, text in zip(header, row, strict=True):
-            value: float | str = rearm(text) if name in known else text
-            if name in numbers:
-                value = parse_number(str(value), where, name, expressions=name in symbolic)
-            columns[name].append(value)
+        body.append(row)
     if not lines:
         raise FomkitError(str(path), f"has a header and no rows. Expected at least one row of {table}.")
     index = pd.Index(lines, dtype="int64", name=LINE)
-    return pd.DataFrame(
-        {name: pd.Series(cells, index, dtype=_dtype(cells, name in numbers)) for name, cells in columns.items()}
-    )
+    columns = {}
+    for name, column in zip(header, zip(*body, strict=True), strict=True):
+        values: list[float | str] = list(column)
+        if name in numbers:
+            values = _numbers(path, lines, name, column, expressions=name in symbolic)
+        elif name in known:
+            values = [*map(rearm, column)]
+        columns[name] = pd.Series(values, index, dtype=_dtype(values, name in numbers))
+    return pd.DataFrame(columns)
 
 
 def read_table(path: Path, table: str, extra: Collection[str] = ()) -> pd.DataFrame:
