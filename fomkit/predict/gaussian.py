@@ -15,8 +15,8 @@ LIMIT = 500
 """Rows up to which all are used at once; a larger matrix is slow to invert and gains little."""
 
 NEIGHBOURS = 32
-"""Nearest rows used for one query of a larger table. With 200 the errors are the same within a fiftieth (products of
-20,000 to 36,000 rows, convolutions), at ten times the cost or more."""
+"""Nearest rows used for one query of a larger table. With 200 the errors are the same within a fiftieth (products
+of 20,000 to 36,000 rows, convolutions), at ten times the cost or more."""
 
 BLOCK = 256
 """Queries of a larger table that are answered at once; bounds the memory by so many rows of the table."""
