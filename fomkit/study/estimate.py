@@ -108,6 +108,7 @@ def _costed(table: pd.DataFrame, sizes: Mapping[str, int], formats: Formats, whe
     if "of" not in numeric.columns:
         check_table(numeric, "OPS", where)
         return add_costs(restate_ops(numeric, formats))
+    numeric = numeric[numeric["count"] != 0]  # what a loop does between its steps, when there is only one
     return _costed(numeric.drop(columns="of"), sizes, formats, where).assign(of=numeric["of"])
 
 

@@ -308,3 +308,12 @@ def test_a_size_of_a_file(file_of: Any) -> None:
     profile = profile_file(path, sizes={"seq": 12})
     assert profile.sizes == {"batch": 2, "seq": 12}
     assert profile.ops.loc[0, "m"] == "batch*seq"
+
+
+def test_a_single_step_of_a_recurrent_layer_can_be_estimated(torch: Any) -> None:
+    """What the layer does between its steps it then does not do: parts with a count of seq - 1 drop out."""
+    import fomkit
+
+    profile = decode(torch)
+    one, many = (fomkit.estimate(profile, "v100", sizes={"seq": seq}).step.value for seq in (1, 64))
+    assert 0 < one < many
