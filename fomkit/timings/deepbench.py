@@ -151,7 +151,7 @@ def _check_any(path: Path, sheets: list[Sheet], read: list[_SheetReader]) -> Non
         raise FomkitError(str(path), f"has no DeepBench section. Expected one of these in column A: {listed}.")
     if not any(one.rows for one in read):
         reasons = dict.fromkeys(count.reason for one in read for count in one.counts if count.reason)
-        why = f" Skipped: {' '.join(reasons)}" if reasons else ""
+        why = f" Skipped: {' '.join(reasons).rstrip('.')}." if reasons else ""
         raise FomkitError(
             str(path), f"lists ops and gives no time for any. A workbook of results was expected.{why}"
         )

@@ -36,6 +36,8 @@ MAX_COLUMNS = 256
 
 ZIP_START = b"PK\x03\x04"
 _ENCRYPTED = 0x1
+_SAID = 100
+"""Characters of the cause of damage that are shown; it may quote the file."""
 # What zipfile, the XML parser and openpyxl raise on a damaged archive; openpyxl has no error class of its own
 # for malformed parts and lets the plain ones through.
 _DAMAGE = (
@@ -106,7 +108,7 @@ def _told(path: Path) -> Iterator[None]:
             warnings.filterwarnings("ignore", module=r"openpyxl(\..*)?")
             yield
     except _DAMAGE as error:
-        said = str(error).partition("\n")[0].rstrip(".")
+        said = str(error).partition("\n")[0][:_SAID].rstrip(".")
         raise FomkitError(
             str(path), f"is damaged or no workbook ({said}). Save it again as .xlsx in a spreadsheet program."
         ) from error
