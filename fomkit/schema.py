@@ -265,17 +265,17 @@ def _kind_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
     for kind in sorted(set(kinds.dropna()) - {"", *KIND_DIMENSIONS}):
         place = row_place(where, data.index, int((kinds == kind).to_numpy().nonzero()[0][0]))
         yield FomkitError(place, f"{kind!r} is not a kind of op. {nearest_names(kind, KIND_DIMENSIONS)}")
-    for kind, dimensions in KIND_DIMENSIONS.items():
+    empty: dict[str, NDArray[np.bool_]] = {}
+    for kind in kinds.unique():
         rows = (kinds == kind).to_numpy()
-        if not rows.any():
-            continue
-        present = [name for name in dimensions if name in data.columns]
-        for name in sorted(set(dimensions) - set(present)):
-            yield FomkitError(where, f"the column {name!r} is missing, which kind {kind} needs. Add it.")
-        empty = data.loc[rows, present].isna().to_numpy()
-        for name, column in zip(present, empty.T, strict=True):
-            if column.any():
-                place = row_place(where, data.index, int(rows.nonzero()[0][column][0]))
+        for name in KIND_DIMENSIONS.get(kind, ()):
+            if name not in data.columns:
+                yield FomkitError(where, f"the column {name!r} is missing, which kind {kind} needs. Add it.")
+                continue
+            if name not in empty:
+                empty[name] = data[name].isna().to_numpy()
+            if (bad := rows & empty[name]).any():
+                place = row_place(where, data.index, int(bad.argmax()))
                 yield FomkitError(place, f"{name!r} is empty, which kind {kind} needs. Fill it.")
 
 

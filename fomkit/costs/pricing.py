@@ -22,15 +22,16 @@ _DEFAULTS: Mapping[str, float] = dict.fromkeys(("transposed", "output_pad_d", "o
 def _groups(ops: pd.DataFrame) -> Iterator[tuple[CompiledCost, NDArray[np.intp]]]:
     from fomkit.costs.compiled import COMPILED
 
+    names = {"kind", *(name for columns in VARIANT_COLUMNS.values() for name in columns)} & set(ops.columns)
+    cells = {name: ops[name].to_numpy(object) for name in names}
     for kind, variants in COMPILED.items():
-        rows = np.flatnonzero((ops["kind"] == kind).to_numpy(bool))
+        rows = np.flatnonzero(cells["kind"] == kind)
         if not rows.size:
             continue
-        chosen = ops.iloc[rows]
         for variant, cost in variants.items():
             match = np.ones(len(rows), bool)
             for column, value in zip(VARIANT_COLUMNS.get(kind, ()), variant, strict=True):
-                match &= (chosen[column] == value).to_numpy(bool)
+                match &= cells[column][rows] == value
             if match.any():
                 yield cost, rows[match]
 
@@ -39,15 +40,15 @@ class _Columns:
     """The columns of one group of rows by name, read when a formula asks for them."""
 
     def __init__(self, ops: pd.DataFrame, rows: NDArray[np.intp]) -> None:
-        self._ops = ops.iloc[rows]
+        self._ops, self._rows = ops, rows
 
     def __getattr__(self, column: str) -> NDArray[np.float64]:
         if column == "item_byte":
-            return np.asarray(self._ops["dtype"].map(ITEM_BYTE), np.float64)
+            return np.array([ITEM_BYTE[name] for name in self._ops["dtype"].to_numpy()[self._rows]])
         default = _DEFAULTS.get(column, np.nan)
         if column not in self._ops.columns:
             return np.asarray(default, np.float64)
-        values: NDArray[np.float64] = self._ops[column].to_numpy(np.float64)
+        values: NDArray[np.float64] = self._ops[column].to_numpy(np.float64)[self._rows]
         return np.where(np.isnan(values), np.float64(default), values)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fomkit.dtypes import ITEM_BYTE
-from fomkit.predict.clock import clock_step, op_seconds
+from fomkit.predict.clock import own_times
 from fomkit.predict.estimates import PASS_FREE, PRODUCTS, numbers, texts
 from fomkit.schema import KIND_DIMENSIONS
 
@@ -221,6 +221,18 @@ def learnt(rows: pd.DataFrame, training: pd.DataFrame, kind: str) -> NDArray[np.
     return good
 
 
+def _same_ops(rows: pd.DataFrame, keys: Sequence[str]) -> NDArray[np.intp]:
+    """Give each row the position of the first row that has the same values; empty cells are alike."""
+    # Bytes of numbers compare faster than a group of a dozen columns, and this is done for every family of a step.
+    values = [
+        rows[key].to_numpy(np.float64) if rows[key].dtype.kind == "f" else pd.factorize(rows[key])[0]
+        for key in keys
+    ]
+    table = np.nan_to_num(np.column_stack(values).astype(np.float64), nan=-1.0)
+    met: dict[bytes, int] = {}
+    return np.array([met.setdefault(row.tobytes(), place) for place, row in enumerate(table)], np.intp)
+
+
 def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     """Collect what a family's fit learns from: one row per distinct op, in order of first appearance.
 
@@ -232,14 +244,17 @@ def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
         The timings with ``_time_s``, the median over duplicates less the harness [s], and ``_step_s``, the step of
         the clock [s].
     """
-    chosen = np.asarray(texts(timings, "op") == "")
+    timings = own_times(timings)
+    chosen = (texts(timings, "op") == "").to_numpy() & (timings["_time_s"] > 0).to_numpy()
     for column, value in name._asdict().items():
         if column != "pass_name" or value:
-            chosen = chosen & np.asarray(texts(timings, column) == value)
-    rows = timings.assign(_time_s=op_seconds(timings), _step_s=clock_step(timings))[chosen]
-    rows = rows[servable(rows, name.kind) & (rows["_time_s"] > 0).to_numpy()]
+            chosen &= (timings[column] == value).to_numpy() if column in timings.columns else False
+    rows = timings[chosen]
+    rows = rows[servable(rows, name.kind)]
     keys = [*KIND_DIMENSIONS[name.kind], *(("trans_a", "trans_b") if name.kind in PRODUCTS else ())]
-    ids = rows.groupby([key for key in keys if key in rows.columns], dropna=False, sort=False).ngroup()
-    first = rows.groupby(ids.to_numpy(), sort=True).head(1)
-    median = rows["_time_s"].groupby(ids.to_numpy()).median()
-    return first.assign(_time_s=median.to_numpy()[ids.loc[first.index]]).reset_index(drop=True)
+    ids = _same_ops(rows, [key for key in keys if key in rows.columns])
+    places, first = np.unique(ids, return_index=True)
+    if len(places) == len(rows):
+        return rows.reset_index(drop=True)
+    median = rows["_time_s"].groupby(ids).median().reindex(places)
+    return rows.iloc[first].assign(_time_s=median.to_numpy()).reset_index(drop=True)

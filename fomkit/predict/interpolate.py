@@ -12,6 +12,7 @@ from fomkit.hardware import Machine
 from fomkit.predict.estimates import Timed, describe_sizes, records
 from fomkit.predict.families import VIEWS, FamilyName, families, learnt, servable, training_rows
 from fomkit.predict.gaussian import Hyper, Posterior, correlation, posterior
+from fomkit.schema import KIND_DIMENSIONS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,10 +78,12 @@ def deviation(correction: Posterior) -> Matrix:
 
 
 def _answers(rows: pd.DataFrame, fit: Fit, training: pd.DataFrame, interval: float) -> Iterator[tuple[int, Timed]]:
-    log_s, correction = believe(fit, training, rows, str(rows["kind"].iloc[0]))
+    kind = str(rows["kind"].iloc[0])
+    log_s, correction = believe(fit, training, rows, kind)
     spread = deviation(correction)
     below, above = np.interp([0.5 - interval / 2, 0.5 + interval / 2], LEVELS, fit.quantiles).tolist()
-    nearest = dict(records(training.iloc[np.unique(correction.nearest)]))
+    sizes = [name for name in ("kind", *KIND_DIMENSIONS[kind]) if name in training.columns]
+    nearest = dict(records(training[sizes].iloc[np.unique(correction.nearest)]))
     for at, index in enumerate(rows.index.tolist()):
         distance = float(correction.distance[at])
         yield (

@@ -14,6 +14,7 @@ from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
 from fomkit.predict import interpolate, measured, roofline, transfer
 from fomkit.predict.bounds import name_bounds
+from fomkit.predict.clock import own_times
 from fomkit.predict.engines import settle_engines
 from fomkit.predict.estimates import Estimator, Timed
 from fomkit.predict.storage import row_major
@@ -124,7 +125,7 @@ def add_times(
     if not 0 < interval < 1:
         raise FomkitError(_WHERE, f"the interval is {interval}. Give a share between 0 and 1, for example 0.8.")
     check_table(costed.drop(columns=_TIMES, errors="ignore"), "COSTED", _WHERE)
-    machine = replace(machine, timings=row_major(machine.timings))
+    machine = replace(machine, timings=own_times(row_major(machine.timings)))
     asked, first = _distinct(costed)
     rows, notes = settle_engines(asked, machine)
     timed_calls = _timed_parts(calls, machine, interval)

@@ -10,13 +10,18 @@ import numpy as np
 import pandas as pd
 
 from fomkit.hardware import Machine
-from fomkit.predict.clock import clock_step, op_seconds
+from fomkit.predict.clock import own_times
 from fomkit.predict.estimates import PASS_FREE, Timed, numbers, texts
 from fomkit.quantities import format_quantity
 from fomkit.schema import DIMENSIONS, KIND_DIMENSIONS, OPTIONAL_DIMENSIONS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+_OF_A_HIT = (
+    "_time_s", "_step_s", "_p25_s", "_p75_s", "harness_s", "source_file", "source_sheet", "source_row",
+)  # fmt: skip
+"""What an answer reads of the timings that it rests on."""
 
 _NUMBERS = frozenset(column.name for column in DIMENSIONS if column.dtype == "number")
 
@@ -25,7 +30,7 @@ def _prepare(timings: pd.DataFrame) -> pd.DataFrame:
     """Add what a hit needs: the op's own time and quartiles, and the clock's step."""
     harness_s = numbers(timings, "harness_s", 0.0)
     quartiles = {f"_{name}": numbers(timings, name) - harness_s for name in ("p25_s", "p75_s")}
-    return timings.assign(_time_s=op_seconds(timings), _step_s=clock_step(timings), **quartiles)
+    return own_times(timings).assign(**quartiles)
 
 
 def _agree(rows: pd.DataFrame, column: str, is_text: bool) -> NDArray[np.bool_]:
@@ -45,7 +50,8 @@ def _hits(rows: pd.DataFrame, timings: pd.DataFrame, kind: str) -> pd.DataFrame:
     optional = [name for name in OPTIONAL_DIMENSIONS.get(kind, ()) if name in rows.columns]
     free = [*optional, "op"] if kind in PASS_FREE else [*optional, "pass_name", "op"]
     ours = rows.loc[rows["kind"] == kind, [*keys, *free]].rename_axis("_at").reset_index()
-    theirs = timings.loc[timings["kind"] == kind].rename(columns={name: f"{name}_timed" for name in free})
+    kept = [name for name in (*keys, *free, *_OF_A_HIT) if name in timings.columns]
+    theirs = timings.loc[timings["kind"] == kind, kept].rename(columns={name: f"{name}_timed" for name in free})
     pairs = ours.merge(theirs, on=keys, how="inner", suffixes=("", "_timed"))
     agree = np.ones(len(pairs), bool)
     for name in free:
@@ -57,9 +63,8 @@ def _hits(rows: pd.DataFrame, timings: pd.DataFrame, kind: str) -> pd.DataFrame:
     return pairs[named | ~best]
 
 
-def _repeatability(pairs: pd.DataFrame, timings: pd.DataFrame) -> float:
+def _repeatability(timings: pd.DataFrame, kind: str) -> float:
     """Spread of ln(time) between timings of one and the same op, as the typical deviation from their median."""
-    kind = str(pairs["kind"].iloc[0])
     same = timings[timings["kind"] == kind]
     keys = [
         name
@@ -126,7 +131,7 @@ def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int,
     for kind in sorted(kinds):
         pairs = _hits(rows, timings, kind)
         if len(pairs):
-            spread = _repeatability(pairs, timings)
+            spread = _repeatability(timings, kind)
             for index, hits in pairs.groupby("_at").indices.items():
                 times[int(str(index))] = _answer(pairs.iloc[hits], spread, interval)
     return times
