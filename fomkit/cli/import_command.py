@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fomkit.cli.screen import Quiet, progress
 from fomkit.cli.sizes import parse_sizes
 from fomkit.errors import FomkitError
 
@@ -75,6 +76,7 @@ def import_file(
     samples: Annotated[int | None, typer.Option(min=1, help="A model's training samples in an epoch.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="A model's epochs in a run.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Import measured timings as a machine profile, or a table of ops as a model profile.
 
@@ -103,12 +105,12 @@ def import_file(
             raise FomkitError(
                 "import", "--set, --samples and --epochs say something of a model, not of a machine."
             )
-        _import_machine(source, output, chosen, device, facts, name, force)
+        _import_machine(source, output, chosen, device, facts, name, force=force, quiet=quiet)
     elif device:
         raise FomkitError(f"--device {device}", "says something of a table of timings, not of a model.")
     else:
         run = {"train_samples": samples, "epochs": epochs}
-        _import_model(source, output, facts, name, parse_sizes(sizes or ()), run, force)
+        _import_model(source, output, facts, name, parse_sizes(sizes or ()), run, force=force)
 
 
 def _import_machine(
@@ -118,14 +120,17 @@ def _import_machine(
     device: str | None,
     facts: Path | None,
     name: str | None,
+    *,
     force: bool,
+    quiet: bool,
 ) -> None:
     from fomkit.profiles import check_absent, load_machine, save_machine
     from fomkit.timings import as_machine, read_timings
 
     check_absent([output, output.with_name(f"{output.stem}.timings.csv")], force)
     stated = load_machine(facts) if facts else None
-    imported = read_timings(source, file_format, device=device)
+    with progress(f"reading {source.name}", quiet=quiet):
+        imported = read_timings(source, file_format, device=device)
     machine = as_machine(imported, name or (stated.name if stated else output.stem), stated)
     written = save_machine(machine, output)
     print(f"{machine.title}: {len(imported.timings)} timings from {source.name}")
@@ -147,6 +152,7 @@ def _import_model(
     name: str | None,
     sizes: dict[str, int],
     run: dict[str, int | None],
+    *,
     force: bool,
 ) -> None:
     from fomkit.profiles import check_absent, save_model

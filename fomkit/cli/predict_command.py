@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fomkit.cli.names import complete_machine
+from fomkit.cli.screen import Quiet, progress
 from fomkit.cli.sizes import parse_sizes
 from fomkit.errors import FomkitError
 
@@ -19,7 +21,10 @@ STDOUT = Path("-")
 
 def predict(
     source: Annotated[Path, typer.Argument(metavar="OPS.csv", help="The table, .csv or .csv.gz.")],
-    target: Annotated[str, typer.Option("--target", "-t", help="Machine profile by name or path.")],
+    target: Annotated[
+        str,
+        typer.Option("--target", "-t", help="Machine profile by name or path.", autocompletion=complete_machine),
+    ],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The table to write (.csv); - is standard output.")
     ] = STDOUT,
@@ -34,6 +39,7 @@ def predict(
         bool, typer.Option("--allow-uncovered", help="Exit with 0 even where rows have no time.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists already.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Predict every op of a table on a machine.
 
@@ -58,9 +64,9 @@ def predict(
             raise FomkitError(str(output), "is to be a table. Write, for example, '-o timed.csv'.")
         check_absent([output], force)
     ops = read_numbered_table(source, "TIMED", keep=keep or ())
-    found = predict_ops(
-        ops, load_machine(target), sizes=parse_sizes(sizes or ()), interval=interval, where=str(source)
-    )
+    named = parse_sizes(sizes or ())
+    with progress(f"predicting {source.name}", quiet=quiet):
+        found = predict_ops(ops, load_machine(target), sizes=named, interval=interval, where=str(source))
     text = format_as_given(found.ops, "TIMED")
     if output == STDOUT:
         print(text, end="")

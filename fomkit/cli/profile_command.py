@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from fomkit.cli.screen import Quiet, progress
 from fomkit.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def profile(
     name: Annotated[str | None, typer.Option(help="Name of the profile; default: that of the file.")] = None,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one attempt may take.")] = 300.0,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Trace a PyTorch model by shapes alone: no data, no accelerator, no memory for weights.
 
@@ -45,7 +47,8 @@ def profile(
     if path.suffix not in (".yaml", ".yml"):
         raise FomkitError(str(path), "a model profile is a YAML file. Write, for example, '-o model.yaml'.")
     check_absent([path, *tables_beside(path)], force)
-    found = profile_file(source, mode=mode, batch=batch, time_limit_s=time_limit, name=name)
+    with progress(f"profiling {source.name}", quiet=quiet):
+        found = profile_file(source, mode=mode, batch=batch, time_limit_s=time_limit, name=name)
     written = save_model(found, path)
     print("\n".join(_summary(found)))
     print(f"Written: {', '.join(map(str, written))}")

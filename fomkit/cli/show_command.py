@@ -9,6 +9,7 @@ import typer
 
 from fomkit.cli.names import complete_machine, complete_model
 from fomkit.cli.screen import Quiet, progress, standard_output
+from fomkit.cli.sizes import parse_sizes
 from fomkit.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ Target = Annotated[
     str | None,
     typer.Option("--target", "-t", help="Machine to predict times on.", autocompletion=complete_machine),
 ]
+Sizes = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=N", help="Another named size, for example seq=512.")
+]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write .json or .csv as well; replaces the file.")
 ]
@@ -59,6 +63,7 @@ def show(
     measure: MeasureOption = None,
     depth: Depth = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Samples in one step; default: the profile's.")] = None,
+    sizes: Sizes = None,
     target: Target = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/show/1 instead of tables.")] = False,
     output: Output = None,
@@ -79,6 +84,7 @@ def show(
     from fomkit.profiles import write_whole
     from fomkit.profiles.recognise import find_profile
     from fomkit.report.files import to_csv, to_json
+    from fomkit.study import Options
 
     if output is not None and output.suffix not in (".json", ".csv"):
         raise FomkitError(str(output), "has an ending that show cannot write. Use .json or .csv.")
@@ -88,14 +94,15 @@ def show(
         else:
             path, what = find_profile(name)
             given = {"--by": by, "--top": top, "--measure": measure, "--depth": depth, "--batch": batch,
-                     "--target": target}  # fmt: skip
+                     "--set": sizes, "--target": target}  # fmt: skip
             if what == "machine":
                 text, rows, content = _machine(
                     path, [option for option, value in given.items() if value is not None]
                 )
             else:
+                named = Options(batch, sizes=parse_sizes(sizes or ())).wanted_sizes
                 levels = depth if depth is not None else ALL_LEVELS if as_json or output else 2
-                text, rows, content = _model(path, by or "kind", measure, top, levels, batch, target)
+                text, rows, content = _model(path, by or "kind", measure, top, levels, named, target)
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(rows))
     print(to_json(content) if as_json else text, end="")
@@ -139,7 +146,7 @@ def _model(
     measure: Measure | None,
     top: str | None,
     depth: int,
-    batch: int | None,
+    sizes: dict[str, int],
     target: str | None,
 ) -> Shown:
     from fomkit.profiles import load_machine, load_model
@@ -149,5 +156,5 @@ def _model(
 
     view = View(by, measure, None if top is None else _share(top), depth or None)
     machine = None if target is None else load_machine(target)
-    content = show_model(load_model(path), view, Options(batch=batch, allow_uncovered=True), machine)
+    content = show_model(load_model(path), view, Options(sizes=sizes, allow_uncovered=True), machine)
     return format_model_view(content, standard_output()), list(view_rows(content)), content
