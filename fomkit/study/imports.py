@@ -83,8 +83,8 @@ def _ops(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str,
     if made:
         said = (*said, f"{', '.join(made)}: left out; an estimate makes them anew.")
     if missing := sorted(sizes_used(ops) - set(sizes)):
-        example = " ".join(f"--set {name}=64" for name in missing)
-        raise FomkitError(str(path), f"its dimensions use {', '.join(missing)}. Say how large, for example {example}.")
+        need, example = ", ".join(missing), " ".join(f"--set {name}=64" for name in missing)
+        raise FomkitError(str(path), f"its dimensions use {need}. Say how large, for example {example}.")
     check_table(resize_ops(ops, sizes, str(path)), "OPS", str(path))
     name = path.name.partition(".")[0]
     bare = ModelProfile(name, name, ops.reset_index(drop=True), empty_table("OPS"), sizes, {"framework": "none"})
