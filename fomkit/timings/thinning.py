@@ -1,10 +1,14 @@
-"""Fewer timings of the same spread: large tables thinned for shipping.
+"""Fewer timings of a large table, for shipping: drawn by a hash of their sizes, so that anybody draws the same.
 
-The rows left out are measurements that no fit has seen, and judge it.
+What is left out are measurements that no fit has seen and that judge it. Rows spread out evenly instead (each the
+farthest from those before) would predict a little better, 5.0 instead of 5.2 % for 2,000 of 35,742 products, but
+each kept row would lie farther from the others than rows usually do: errors of left-out rows, and with them the
+intervals, would come out too large (93 % hits instead of 80 for convolutions).
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -21,48 +25,43 @@ PARTS = ("kind", "dtype", "engine", "pass_name", "op", "note", "collective", "la
 _NUMBERS = frozenset(column.name for column in TIMINGS if column.dtype == "number")
 
 
-def spread_out(points: NDArray[np.float64], count: int) -> NDArray[np.intp]:
-    """Choose points that cover a cloud evenly, its corners too.
-
-    The first is nearest to the middle (the median); each other one is the farthest from all before it, the first
-    of several. No choice has less than half the largest gap (Gonzalez, Theoretical Computer Science 38, 1985).
+def draw(sizes: NDArray[np.float64], count: int) -> NDArray[np.intp]:
+    """Draw about so many rows by their sizes alone; rows of equal sizes stay together.
 
     Parameters
     ----------
-    points : array (n, p)
+    sizes : array (n, p)
     count : int
-        At least 1; all points where there are not more.
+        At least 1. All rows are drawn where there are not more.
 
     Returns
     -------
     array
-        Positions, rising.
+        Positions, rising: those of the smallest hashes, more than ``count`` where the last sizes occur again.
 
     Examples
     --------
-    >>> spread_out(np.array([[0.0], [1.0], [2.0], [3.0], [8.0]]), 3).tolist()
-    [0, 2, 4]
+    >>> draw(np.array([[1.0], [2.0], [3.0], [3.0]]), 2).tolist()
+    [2, 3]
     """
-    if count >= len(points):
-        return np.arange(len(points))
-    gap = ((points - np.median(points, axis=0)) ** 2).sum(1)
-    chosen = [int(gap.argmin())]
-    gap = np.full(len(points), np.inf)
-    while len(chosen) < count:
-        np.minimum(gap, ((points - points[chosen[-1]]) ** 2).sum(1), out=gap)
-        chosen.append(int(gap.argmax()))
-    return np.sort(np.array(chosen))
+    if count >= len(sizes):
+        return np.arange(len(sizes))
+    rows = np.ascontiguousarray(sizes, "<f8")
+    hashes = np.array(
+        [int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=7).digest(), "big") for row in rows]
+    )
+    return np.flatnonzero(hashes <= np.partition(hashes, count - 1)[count - 1])
 
 
 def thin_timings(timings: pd.DataFrame, most: Mapping[str, int]) -> pd.DataFrame:
-    """Keep at most so many timings of a part, spread out evenly over the logarithms of their sizes.
+    """Keep at most about so many timings of a part, drawn by the hash of their sizes.
 
     Parameters
     ----------
     timings : DataFrame
         A TIMINGS table.
     most : mapping
-        Kind of op to the largest number of rows that a part (`PARTS`) of it keeps; other kinds stay whole.
+        Kind of op to the number of rows that a part (`PARTS`) of it keeps; other kinds stay whole.
 
     Returns
     -------
@@ -76,7 +75,6 @@ def thin_timings(timings: pd.DataFrame, most: Mapping[str, int]) -> pd.DataFrame
         kind = str(key[0]) if isinstance(key, tuple) else str(key)
         sizes = [name for name in KIND_DIMENSIONS[kind] if name in _NUMBERS]
         if kind in most and sizes:
-            points = np.log2(timings[sizes].to_numpy(np.float64)[positions] + 1.0)
-            positions = positions[spread_out(points, most[kind])]
+            positions = positions[draw(timings[sizes].to_numpy(np.float64)[positions], most[kind])]
         kept.append(positions)
     return timings.iloc[np.sort(np.concatenate(kept))]
