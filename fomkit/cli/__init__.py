@@ -16,6 +16,7 @@ from fomkit.cli.predict_command import predict
 from fomkit.cli.profile_command import profile
 from fomkit.cli.screen import complain
 from fomkit.cli.show_command import show
+from fomkit.cli.validate_command import validate
 from fomkit.errors import FomkitError
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ app.command("predict")(predict)
 app.command("profile")(profile)
 app.command("import")(import_file)
 app.command("show")(show)
+app.command("validate")(validate)
 
 _debug = False
 

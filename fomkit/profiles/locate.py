@@ -8,7 +8,7 @@ from typing import Literal
 import fomkit
 from fomkit.errors import FomkitError, nearest_names
 
-Folder = Literal["machine_profiles", "model_profiles"]
+Folder = Literal["machine_profiles", "model_profiles", "validation"]
 
 
 def shipped_folder(folder: Folder) -> Path:

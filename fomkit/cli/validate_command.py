@@ -1,0 +1,65 @@
+"""``fomkit validate``: the public comparisons rerun, figures beside their targets, tolerances and peers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fomkit.cli.screen import Quiet, progress, standard_output
+from fomkit.errors import FomkitError
+
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DIR", help="Labels laid out like validation/neusight; default: those."),
+]
+Full = Annotated[
+    bool, typer.Option("--full", help="Refit inside each fold as a user would; facts alone for each device too.")
+]
+Sheets = Annotated[
+    list[str] | None,
+    typer.Option("--sheet", metavar="NAME", help="A DeepBench sheet, such as 'v100 fp32/vector'; default: all."),
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Write .json or .csv as well; replaces the file.")
+]
+
+
+def validate(
+    data: Data = None,
+    full: Full = False,
+    sheets: Sheets = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/validate/1 instead of tables.")] = False,
+    output: Output = None,
+    quiet: Quiet = False,
+) -> None:
+    """Rerun the public comparisons: how far predictions are from measurements that nobody fitted.
+
+    Shape groups left out of DeepBench's tables; NeuSight's labels of calls, whole models and ratios of machines,
+    beside what published predictors said of the same labels. No label is ever fitted. The exit code is 1 where a
+    figure is past its tolerance (validation/aims.csv).
+
+    Examples:
+
+      fomkit validate
+
+      fomkit validate --data ../shared/data/neusight --json -o validation.json
+
+      fomkit validate --sheet 'v100 fp32/vector'
+    """
+    from fomkit.profiles import write_whole
+    from fomkit.report.files import to_csv, to_json
+    from fomkit.report.validation import format_validation
+    from fomkit.validate import validate as run
+
+    if output is not None and output.suffix not in (".json", ".csv"):
+        raise FomkitError(str(output), "has an ending that validate cannot write. Use .json or .csv.")
+    with progress("validating", quiet=quiet):
+        found = run(data, full=full, sheets=sheets)
+    content = found.content()
+    if output is not None:
+        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["lines"]))
+    print(to_json(content) if as_json else format_validation(content, standard_output()), end="")
+    if found.regressed:
+        raise typer.Exit(1)

@@ -1,0 +1,140 @@
+"""The comparisons one after the other, and what came out of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fomkit import __version__
+from fomkit.profiles.locate import shipped_folder
+from fomkit.spans import DEFAULT_LEVEL
+from fomkit.validate.aims import Verdict, judge, read_aims
+from fomkit.validate.deepbench import FOLDS, GROUPS, read_sheets
+from fomkit.validate.few_rows import KNOWN, SEEDS
+from fomkit.validate.folder import LabelFolder, shipped
+from fomkit.validate.neusight import Found, compare_labels, counted_devices, label_cases
+from fomkit.validate.scores import Cases, Level, Score, join_cases, score
+from fomkit.validate.sheet_scores import FEW, GROUPED, choose_sheets, score_sheets
+
+SCHEMA = "fomkit/validate/1"
+POOLED = "pooled"
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What a run of all comparisons gave.
+
+    Attributes
+    ----------
+    lines : tuple of Score
+    verdicts : tuple of Verdict
+    left_out : tuple of (str, int, str)
+        What is not scored, how often, and why.
+    said : tuple of str
+        Splits, folds and rules.
+    level : float
+    full : bool
+    """
+
+    lines: tuple[Score, ...]
+    verdicts: tuple[Verdict, ...]
+    left_out: tuple[tuple[str, int, str], ...]
+    said: tuple[str, ...]
+    level: float
+    full: bool
+
+    @property
+    def regressed(self) -> bool:
+        """True where a figure is past its tolerance."""
+        return not all(verdict.kept for verdict in self.verdicts)
+
+    def content(self) -> dict[str, Any]:
+        """Give everything as plain content (``fomkit/validate/1``)."""
+        return {
+            "schema": SCHEMA,
+            "fomkit": __version__,
+            "interval": self.level,
+            "full": self.full,
+            "regressed": self.regressed,
+            "said": list(self.said),
+            "lines": [line.content() for line in self.lines],
+            "aims": [
+                {
+                    **one.aim._asdict(),
+                    "value": None if np.isnan(one.value) else one.value,
+                    "met": one.met,
+                    "kept": one.kept,
+                }
+                for one in self.verdicts
+            ],
+            "not_scored": [{"what": what, "count": count, "reason": why} for what, count, why in self.left_out],
+        }
+
+
+def _said(full: bool) -> tuple[str, ...]:
+    groups = "; ".join(f"{kind} by {', '.join(names)}" for kind, names in GROUPS.items())
+    way = (
+        "the product fits and judges the other folds alone" if full else "intervals from the errors of other folds"
+    )
+    return (
+        f"{GROUPED}: {FOLDS} folds, group g in fold g mod {FOLDS}, groups in rising order; {groups} "
+        f"(row-major: a workbook's m is our n). Everything is fitted anew without the fold; {way}.",
+        f"{FEW}: {KNOWN} rows of each kind and pass by seeds {', '.join(map(str, SEEDS))}; the others are scored.",
+        "Labels are never fitted. Medians over sheets are of values without their sign.",
+    )
+
+
+def _pooled(sheets: list[Cases], found: Found, folder: LabelFolder, level: float) -> list[Score]:
+    """Score all cases of a level together, for hit rates and widths."""
+    calls = list(counted_devices(found.calls, folder).values())
+    groups: list[tuple[Level, str, list[Cases]]] = [
+        ("op", "DeepBench ops", sheets),
+        ("op", "calls in models", calls),
+        ("op", "all ops", [*sheets, *calls] if sheets else []),
+        ("model", "labels and ratios", label_cases(found, folder)),
+    ]
+    return [
+        score(join_cases(cases), POOLED, level_of, "all", name, interval=level)
+        for level_of, name, cases in groups
+        if cases
+    ]
+
+
+def validate(
+    data: Path | None = None,
+    *,
+    full: bool = False,
+    sheets: Iterable[str] | None = None,
+    level: float = DEFAULT_LEVEL,
+) -> Validation:
+    """Rerun the public comparisons.
+
+    Parameters
+    ----------
+    data : Path, optional
+        A folder laid out like ``validation/neusight``; default: that one.
+    full : bool
+        Refit inside each fold, and predict every device from its facts too: minutes instead of seconds.
+    sheets : iterable of str, optional
+        Titles of the DeepBench sheets to run (``"v100 fp32/vector"``); default: all, with medians.
+    level : float
+        Level of the intervals.
+
+    Raises
+    ------
+    FomkitError
+        When a table cannot be read.
+    """
+    tables = shipped_folder("validation")
+    folder = LabelFolder(data or shipped())
+    asked = choose_sheets(read_sheets(tables / "deepbench" / "sheets.csv"), sheets)
+    scored = score_sheets(asked, level, full=full, whole=sheets is None)
+    found = compare_labels(folder, level, full=full)
+    pooled = _pooled(scored.cases if sheets is None else [], found, folder, level)
+    lines = (*scored.lines, *found.scores, *pooled)
+    verdicts = tuple(judge(lines, read_aims(tables / "aims.csv")))
+    return Validation(lines, verdicts, tuple(found.left_out), (*_said(full), *found.said), level, full)

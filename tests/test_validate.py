@@ -1,0 +1,347 @@
+"""The public comparisons: what a framework runs by the rules, that no label is fitted, that figures hold."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from fomkit.cli import app
+from fomkit.errors import FomkitError
+from fomkit.profiles import load_machine
+from fomkit.profiles.locate import shipped_folder
+from fomkit.validate import validate
+from fomkit.validate.aims import Aim, Range, Verdict, judge, read_aims
+from fomkit.validate.calls import scored_calls
+from fomkit.validate.deepbench import group_folds, parts, read_sheets
+from fomkit.validate.few_rows import KNOWN, few_rows_cases
+from fomkit.validate.folder import LabelFolder, shipped
+from fomkit.validate.framework_backward import accumulate, backward
+from fomkit.validate.framework_forward import FORWARD
+from fomkit.validate.graph_rows import GraphRow
+from fomkit.validate.labels import read_single_calls, read_whole_models
+from fomkit.validate.left_out import crossed, nested
+from fomkit.validate.machines import facts_only, nearest_device
+from fomkit.validate.neusight import OWN, compare_labels
+from fomkit.validate.predicted import predict_graphs
+from fomkit.validate.scores import constant_band, interval_scores, make_cases, score
+
+SHEET = "v100 fp32/vector"
+"""One sheet stands for all: the whole takes minutes, and `fomkit validate` runs it."""
+
+
+def call(name: str, opname: str, forward: list, *, inputs: tuple, output: tuple, before: str = "") -> GraphRow:
+    return GraphRow(name, opname, 1.0, tuple(forward), (), (), inputs, output, before)
+
+
+# --- what the framework runs -------------------------------------------------------------------------------------
+
+
+def test_a_linear_layer_is_one_product_and_its_gradient_two_and_a_sum() -> None:
+    row = call("fc1", "Linear", [("Linear", [4096, 1024, 4096])], inputs=((8, 512, 1024),), output=(8, 512, 4096))
+    row = row._replace(accumulate=(("VECadd", (1, 1024 * 4096)), ("VECadd", (1, 4096))))
+    (forward,) = FORWARD["Linear"](row)
+    assert [forward[name] for name in ("b", "m", "n", "k", "trans_b")] == [1, 4096, 4096, 1024, 1]
+    of_input, of_weights, of_bias = backward(row)
+    assert [of_input[name] for name in ("m", "n", "k")] == [4096, 1024, 4096]
+    assert [of_weights[name] for name in ("m", "n", "k", "trans_a")] == [4096, 1024, 4096, 1]
+    assert (of_bias["kind"], of_bias["numel"], of_bias["write_byte"]) == ("reduction", 4096 * 4096, 4 * 4096)
+    weights, bias = accumulate(row)
+    assert (weights["read_byte"], weights["write_byte"]) == (8 * 1024 * 4096, 4 * 1024 * 4096)
+    assert bias["numel"] == 4096
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "batch", "copies"),
+    [
+        ("matmul", "transpose", 8, 2),
+        ("matmul_1", "dropout", 8, 1),
+        ("matmul", "transpose", 1, 0),
+        ("bmm", "x", 8, 0),
+    ],
+)
+def test_matmul_copies_permuted_operands(name: str, before: str, batch: int, copies: int) -> None:
+    shapes = ((batch, 16, 512, 64), (batch, 16, 64, 512))
+    sizes = [batch * 16, 512, 64, 512]
+    row = call(name, "BMM", [("BMM", sizes)], inputs=shapes, output=(batch, 16, 512, 512), before=before)
+    works = FORWARD["BMM"](row)
+    assert [work["kind"] for work in works] == ["copy"] * copies + ["gemm"]
+    assert [works[-1][key] for key in ("b", "m", "n", "k")] == [batch * 16, 512, 512, 64]
+
+
+def test_a_mask_is_read_once_while_the_cache_holds_it() -> None:
+    """BERT's mask is repeated row by row, OPT's head by head: 50 MB pass between two of its uses."""
+    bert = call("add_7", "VECadd", [("VECadd", [131072, 512])], inputs=((16, 16, 512, 512), (16, 1, 1, 512)),
+                output=(16, 16, 512, 512))  # fmt: skip
+    opt = call("add_6", "VECadd", [("VECadd", [131072, 2048])], inputs=((2, 32, 2048, 2048), (2, 1, 2048, 2048)),
+               output=(2, 32, 2048, 2048))  # fmt: skip
+    (once,), (again,) = FORWARD["VECadd"](bert), FORWARD["VECadd"](opt)
+    assert once["read_byte"] == 4 * (16 * 16 * 512 * 512 + 16 * 512)
+    assert again["read_byte"] == 2 * again["write_byte"]
+
+
+def test_gradients_follow_the_framework() -> None:
+    softmax = call("softmax", "VECsoftmax", [("VECsoftmax", [8, 4])], inputs=((8, 4),), output=(8, 4))
+    assert [work["read_byte"] + work["write_byte"] for work in backward(softmax)] == [3 * 128, 3 * 128]
+    added = call("add", "VECadd", [("VECadd", [8, 4])], inputs=((8, 4), (8, 4)), output=(8, 4))
+    assert backward(added) == []
+    dropout = call("drop", "dropout", [("MEM", [[8, 4], [8, 4]])], inputs=((8, 4),), output=(8, 4))
+    (work,) = backward(dropout)
+    assert work["read_byte"] + work["write_byte"] == 9 * 32
+    assert FORWARD["dropout"](dropout._replace(forward=())) == []
+
+
+def test_calls_that_only_look_at_a_tensor_run_nothing() -> None:
+    for name, opname in (("view", "misc"), ("transpose", "misc"), ("getitem", "getitem"), ("size", "misc")):
+        assert FORWARD[opname](call(name, opname, [], inputs=((8, 4),), output=(8, 4))) == []
+    kept = call("contiguous", "contiguous", [("MEM", [[8, 4], [8, 4]])], inputs=((8, 4),), output=(8, 4))
+    assert FORWARD["contiguous"](kept._replace(before="lm_head")) == []
+    assert len(FORWARD["contiguous"](kept._replace(before="transpose_3"))) == 1
+
+
+def test_every_kernel_of_the_shipped_graphs_is_priced() -> None:
+    folder = LabelFolder(shipped())
+    machine = folder.facts("H100")
+    assert machine is not None
+    timed = predict_graphs(folder.ops, machine)
+    assert timed["time_s"].notna().all()
+    assert (timed["low_s"] <= timed["time_s"]).all()
+    # GPT-2 large, forward, at 4 × 1,024 tokens: 2 flop per weight and token, and the attention's products.
+    one = timed[(timed["graph"] == "gpt2_large-inf-1024-4")]
+    per_layer = 2 * 4096 * 1280 * 1280 * 12 + 2 * 2 * 4 * 20 * 1024 * 1024 * 64
+    products = (one["flop"] * one["count"])[one["kind"] == "gemm"].sum()
+    assert products == 36 * per_layer + 2 * 4096 * 1280 * 50257
+
+
+# --- nothing that is scored was fitted ---------------------------------------------------------------------------
+
+
+def small_folder(target: Path, *, whole_models: bool = True, factor: float = 1.0) -> LabelFolder:
+    """Labels of two devices for one model, whole ones wrong by a factor."""
+    target.mkdir()
+    labels = pd.read_csv(shipped() / "e2e.csv", keep_default_na=False)
+    labels = labels[labels["device"].isin(["MI100", "V100-PCIe-32GB"]) & (labels["model"] == "bert_large")]
+    if whole_models:
+        scaled = {name: labels[name].astype(float) * factor for name in ("measured_fw_ms", "measured_bw_ms")}
+        labels.assign(**scaled).to_csv(target / "e2e.csv", index=False)
+    calls = pd.read_csv(shipped() / "oplabels.csv.gz", keep_default_na=False)
+    kept = calls["device"].isin(["MI100", "V100-PCIe-32GB"]) & calls["graph"].str.startswith("bert_large")
+    calls[kept].to_csv(target / "oplabels.csv", index=False)
+    return LabelFolder(target)
+
+
+def test_deleting_the_labels_of_models_changes_no_prediction(tmp_path: Path) -> None:
+    with_them = compare_labels(small_folder(tmp_path / "with"), 0.8, full=False)
+    doubled = compare_labels(small_folder(tmp_path / "doubled", factor=2.0), 0.8, full=False)
+    without = compare_labels(small_folder(tmp_path / "without", whole_models=False), 0.8, full=False)
+    assert set(with_them.calls) == {"V100-PCIe-32GB"}
+    for other in (doubled, without):
+        for device, cases in with_them.calls.items():
+            assert np.array_equal(cases.value, other.calls[device].value)
+            assert np.array_equal(cases.high, other.calls[device].high)
+    said = [[one.spans["step"] for one in found.outcomes[OWN]["V100-PCIe-32GB"]] for found in (with_them, doubled)]
+    assert said[0] == said[1]
+    means = [
+        next(line.mean for line in found.scores if (line.machine, line.what) == ("V100-PCIe-32GB", "training"))
+        for found in (with_them, doubled)
+    ]
+    assert means[1] > 0.4 > means[0]
+
+
+@pytest.fixture(scope="module")
+def gemm_part():
+    sheet = next(one for one in read_sheets(shipped_folder("validation") / "deepbench" / "sheets.csv")
+                 if one.title == SHEET)  # fmt: skip
+    machine = load_machine(sheet.machine)
+    part = next(part for part in parts(sheet, machine) if part.what == "gemm")
+    return machine, part
+
+
+def test_folds_hold_whole_groups_and_nine_workbooks_have_eleven_sheets(gemm_part) -> None:
+    _, part = gemm_part
+    assert part.rows.assign(fold=part.fold).groupby(["n", "k"])["fold"].nunique().max() == 1
+    assert sorted(set(part.fold)) == list(range(10))
+    sheets = read_sheets(shipped_folder("validation") / "deepbench" / "sheets.csv")
+    assert len(sheets) == 11
+    assert len({sheet.machine for sheet in sheets}) == 9
+    assert len(part.rows) == 160
+
+
+def test_a_row_that_is_scored_does_not_teach(gemm_part) -> None:
+    """The quick way's values know nothing of it; the product's intervals neither."""
+    machine, part = gemm_part
+    rows = part.rows[part.fold < 3].reset_index(drop=True)
+    fold = group_folds(rows, "gemm")
+    out = fold == fold[0]
+    wrong = rows.assign(_time_s=rows["_time_s"].where(~out, rows["_time_s"] * 7))
+    true, shifted = (crossed(one, "gemm", fold) for one in (rows, wrong))
+    assert np.array_equal(true.value[out], shifted.value[out])
+    assert not np.array_equal(true.value[~out], shifted.value[~out])
+    known = [one.assign(time_s=one["_time_s"]) for one in (rows, wrong)]
+    true, shifted = (nested(one, fold, machine) for one in known)
+    assert np.array_equal(true.high[out], shifted.high[out])
+    assert not np.array_equal(true.high[~out], shifted.high[~out])
+
+
+def test_the_quick_way_predicts_what_the_product_would(gemm_part) -> None:
+    """Values are the same; the product takes its intervals from rounds inside the known folds."""
+    machine, part = gemm_part
+    few = part.rows[part.fold < 3].reset_index(drop=True)
+    fold = group_folds(few, "gemm")
+    quick, slow = crossed(few, "gemm", fold), nested(few, fold, machine)
+    assert np.allclose(quick.value, slow.value, rtol=1e-9)
+    assert 0.3 < np.median(np.log(slow.high / slow.low) / np.log(quick.high / quick.low)) < 3
+
+
+def test_twenty_known_rows_are_not_scored(gemm_part) -> None:
+    machine, part = gemm_part
+    assert [len(cases) for cases in few_rows_cases(part, machine, 0.8)] == [len(part.rows) - KNOWN] * 5
+
+
+# --- scores and aims ---------------------------------------------------------------------------------------------
+
+
+def test_interval_scores_punish_width_and_misses() -> None:
+    truth = np.ones(3)
+    scores = interval_scores(truth, np.exp([-1.0, -0.1, 0.1]), np.exp([1.0, 0.1, 0.3]))
+    assert scores.round(9).tolist() == [2.0, 0.2, 1.2]
+
+
+def test_a_constant_band_never_sees_the_fold_it_scores() -> None:
+    errors = np.array([0.1, -0.1, 0.2, 5.0])
+    cases = make_cases(np.exp(-errors), np.ones(4), np.ones(4), np.ones(4), fold=np.array([0, 0, 0, 1]))
+    scores = constant_band(cases).constant_score
+    band = np.quantile([-0.1, 0.1, -0.2], [0.1, 0.9])
+    assert scores[3] == pytest.approx(np.ptp(band) + 10 * (band[0] + 5.0))
+    assert scores[0] > 10
+
+
+def test_past_its_tolerance_is_regressed_and_past_its_target_missed() -> None:
+    line = score(make_cases(*(np.array([one]) for one in (1.0, 1.05, 0.9, 1.2))), "c", "op", "m", "gemm")
+    aims = [Aim("c", "op", "m", "gemm", "bias", Range(0, target), Range(0, most)) for target, most in
+            ((0.1, 0.1), (0.01, 0.1), (0.01, 0.02))]  # fmt: skip
+    assert [(one.met, one.kept) for one in judge([line], aims)] == [(True, True), (False, True), (False, False)]
+    assert judge([line], [aims[0]._replace(what="conv")]) == []
+    assert not Verdict(aims[0], float("nan")).kept
+
+
+def test_every_aim_is_of_a_line_that_exists_and_no_tolerance_is_closer_than_its_target_needs() -> None:
+    aims = read_aims(shipped_folder("validation") / "aims.csv")
+    assert len({aim[:5] for aim in aims}) == len(aims) > 30
+    assert all(aim.tolerance.least <= aim.tolerance.most for aim in aims)
+
+
+# --- the command -------------------------------------------------------------------------------------------------
+
+
+def test_figures_are_not_past_their_tolerance() -> None:
+    """A regression of one sheet, of labels or of ratios fails here; ``fomkit validate`` runs all sheets."""
+    found = validate(sheets=[SHEET])
+    past = [
+        f"{one.aim.machine} {one.aim.what} {one.aim.figure}: {one.value:.3g}"
+        for one in found.verdicts
+        if not one.kept
+    ]
+    assert not past
+    assert len(found.verdicts) >= 15
+    neusight = next(line for line in found.lines if (line.comparison, line.machine, line.what) ==
+                    (OWN, "all counted", "all")).peers["NeuSight"]  # fmt: skip
+    # The paper's figure without P4 on the same labels.
+    assert neusight.mean == pytest.approx(0.083, abs=0.001)
+
+
+def test_the_command_prints_writes_and_fails_past_a_tolerance(tmp_path: Path) -> None:
+    folder = small_folder(tmp_path / "labels", factor=2.0).path
+    asked = ["validate", "--data", str(folder), "--sheet", SHEET, "-o", str(tmp_path / "v.json")]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 1
+    assert "REGRESSED" in done.output
+    content = json.loads((tmp_path / "v.json").read_text(encoding="utf-8"))
+    assert content["schema"] == "fomkit/validate/1"
+    assert content["regressed"] is True
+    assert {line["level"] for line in content["lines"]} == {"op", "model", "ratio"} - {"ratio"}
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [({}, "has no labels"), ({"e2e.csv": "device\nV100\n"}, "lacks the column"),
+     ({"oplabels.csv": "device,graph,name,opname,count,fw_ms,bw_ms,acc_ms\na,b,c,d,1,x,0,0\n"}, "fw_ms is 'x'")],
+)  # fmt: skip
+def test_a_folder_that_is_none_is_one_message(tmp_path: Path, files: dict[str, str], said: str) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(FomkitError, match=said):
+        compare_labels(LabelFolder(tmp_path), 0.8, full=False)
+
+
+def test_a_device_nobody_knows_is_said_not_guessed(tmp_path: Path) -> None:
+    labels = pd.read_csv(shipped() / "e2e.csv", keep_default_na=False)
+    labels[labels["device"] == "P4"].assign(device="Z9000").to_csv(tmp_path / "e2e.csv", index=False)
+    found = compare_labels(LabelFolder(tmp_path), 0.8, full=False)
+    assert not found.scores
+    assert ("labels of Z9000", 1, "no profile and no facts of this device") in found.left_out
+
+
+def test_a_device_without_a_profile_is_predicted_from_facts(tmp_path: Path) -> None:
+    labels = pd.read_csv(shipped() / "e2e.csv", keep_default_na=False)
+    labels[labels["device"] == "T4"].assign(device="H100").to_csv(tmp_path / "e2e.csv", index=False)
+    found = compare_labels(LabelFolder(tmp_path), 0.8, full=False)
+    assert {line.comparison for line in found.scores} == {"facts only"}
+    machine = facts_only("H100", shipped() / "devices.csv")
+    assert machine is not None
+    assert nearest_device("H100", ["Tesla T4"]) is None
+    assert machine.device.peaks[0].rate.value == 66.908e12
+
+
+def test_labels_are_seconds_less_their_harness() -> None:
+    calls = read_single_calls(shipped() / "oplabels.csv.gz")
+    one = calls[(calls["device"] == "V100-PCIe-32GB") & (calls["graph"] == "bert_large-train-512-8")]
+    query = one[(one["call"] == "bert_encoder_layer_0_attention_self_query") & (one["label"] == "bw")].iloc[0]
+    assert query["seconds"] == pytest.approx(1.522e-3 - query["harness_s"])
+    assert 6e-6 < query["harness_s"] < 12e-6
+    whole = read_whole_models(shipped() / "e2e.csv")
+    train = whole[(whole["device"] == "V100-PCIe-32GB") & (whole["graph"] == "bert_large-train-512-8")].iloc[0]
+    assert (train["forward"], train["backward"]) == pytest.approx((0.29874, 0.54239))
+
+
+def test_short_and_doubtful_calls_are_not_scored() -> None:
+    folder = LabelFolder(shipped())
+    assert folder.single_calls is not None
+    labels = folder.single_calls[folder.single_calls["device"] == "A100-PCIe-40GB"]
+    machine = folder.facts("A100-PCIe-40GB")
+    assert machine is not None
+    timed = predict_graphs(folder.ops[folder.ops["graph"].isin(labels["graph"])], machine)
+    scored, reasons = scored_calls(labels, timed)
+    assert len(scored) + sum(reasons.values()) == len(labels)
+    assert (scored["flag"] == "").all()
+    assert (scored["seconds"] >= 3 * scored["harness_s"]).all()
+
+
+def test_the_shipped_tables_are_what_the_converter_makes(shared: Path, root: Path) -> None:
+    path = root / "benchmarks" / "validation_tables.py"
+    spec = importlib.util.spec_from_file_location("validation_tables", path)
+    assert spec is not None
+    assert spec.loader is not None
+    converter = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(converter)
+    for name, content in converter.tables(shared).items():
+        known = (shipped() / name).read_bytes()
+        # Packed sizes differ between versions of zlib, what is packed does not.
+        unpack = gzip.decompress if name.endswith(".gz") else bytes
+        assert unpack(known) == unpack(content), name
+
+
+def test_the_shipped_folder_is_small_and_a_copy_of_it_reads_alike(tmp_path: Path) -> None:
+    folder = shipped_folder("validation")
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 5_000_000
+    shutil.copytree(shipped(), tmp_path / "copy")
+    assert LabelFolder(tmp_path / "copy").devices == LabelFolder(shipped()).devices
+    assert replace(LabelFolder(shipped())).profiles["P4"].apart
