@@ -1,7 +1,7 @@
 """Single kernels of NeuSight (Lee, Phanishayee & Mahajan, ASPLOS 2025) as TIMINGS: one device of ``kernels.csv``.
 
 fp32 on the general units, TF32 off, PyTorch in eager mode; each time is the mean of the 5 fastest of 25 calls
-between two events, in milliseconds. The fixed cost of a call is 12 to 75 µs (`fomkit.timings.neusight_harness`);
+between two events, in milliseconds. The fixed cost of a call is 12 to 63 µs (`fomkit.timings.neusight_harness`);
 it becomes ``harness_s``, and timings that show nothing else are left out and counted, as are those with a flag.
 """
 

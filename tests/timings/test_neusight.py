@@ -65,9 +65,9 @@ def test_the_fixed_cost_is_told_from_the_timings(write):
     imported = read_timings(write(*additions(), *linears()))
     costs = imported.timings.groupby("kind")["harness_s"].agg(["min", "max"])
     assert costs.loc["pointwise"].tolist() == pytest.approx([COST_S] * 2, rel=1e-3)
-    # What an op does after its kernel has started is the device's; the rest of its shortest time is its own.
-    assert costs.loc["gemm"].tolist() == pytest.approx([LINEAR_FLOOR_S - (FLOOR_S - COST_S)] * 2, rel=1e-3)
-    assert "linear 48 (carried over)" in imported.remarks[0]
+    # Between 48 us, if the host does all of its further work before the kernel, and 36, if it shares it out.
+    assert costs.loc["gemm"].tolist() == pytest.approx([42e-6] * 2, rel=1e-3)
+    assert "linear 42 (carried over)" in imported.remarks[0]
 
 
 def test_what_hides_in_the_harness_is_left_out_and_counted(write):
@@ -153,9 +153,9 @@ def test_the_fixed_cost_stands_against_outliers():
 
 REAL = {
     # rows used, below the harness's resolution, flagged; cost of aten::mul of two tensors and of linear [us]
-    "V100-PCIe-32GB": (34971, 18466, 0, 17.0, 50.0),
-    "T4": (46100, 9245, 0, 13.6, 42.0),
-    "P4": (39639, 7296, 6423, 14.1, 41.0),
+    "V100-PCIe-32GB": (34971, 18466, 0, 17.0, 42.5),
+    "T4": (46100, 9245, 0, 13.6, 36.0),
+    "P4": (39639, 7296, 6423, 14.1, 35.0),
 }
 
 
