@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -36,6 +37,9 @@ def test_every_verb_is_documented_by_example(verb: str) -> None:
     assert f"`fomkit {verb}" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert examples(verb)
     assert all(shlex.split(example)[1] == verb for example in examples(verb))
+    # A blank line follows each, so a terminal of 80 columns shows it whole and it can be copied.
+    shown = help_of(verb).split("Examples:")[-1]
+    assert all(f"{example}\n\n" in shown for example in examples(verb))
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -154,3 +158,48 @@ def test_a_slip_of_the_finger_is_answered_with_a_hint_and_exit_code_2(typed: lis
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+FACTS = """schema: fomkit/machine/1
+name: mine
+party: vendor
+device:
+  peak:
+    - {dtype: fp32, engine: vector, rate: 10 TFLOP/s, source: "made up for a test"}
+  memory: {capacity: 16 GiB, bandwidth: 500 GB/s, source: "made up for a test"}
+"""
+OPS = "kind,dtype,b,m,n,k\ngemm,fp32,1,64,64,64\n"
+
+
+@pytest.fixture(scope="module")
+def office(tmp_path_factory) -> Path:
+    """A folder with everything that the examples of the help texts name."""
+    folder = tmp_path_factory.mktemp("office")
+    for name in ("machine_profiles", "model_profiles"):
+        shutil.copytree(ROOT / name, folder / name)
+    shutil.copy(ROOT / "tests" / "data" / "lstm_tagger.py", folder / "model.py")
+    shutil.copy(folder / "machine_profiles" / "m40.timings.csv", folder / "vendor-timings.csv")
+    shutil.copy(folder / "model_profiles" / "p1b3.ops.csv", folder / "vendor-ops.csv")
+    (folder / "machine_profiles" / "m40.yaml").unlink()
+    (folder / "machine_profiles" / "m40.timings.csv").unlink()
+    shutil.copy(folder / "model_profiles" / "resnet50.ops.csv", folder)
+    (folder / "datasheet.yaml").write_text(FACTS, encoding="utf-8")
+    (folder / "ops.csv").write_text(OPS, encoding="utf-8")
+    return folder
+
+
+SHOWN = [(verb, example) for verb in VERBS if verb != "validate" for example in examples(verb)]
+
+
+@pytest.mark.parametrize("example", [example for _, example in SHOWN])
+def test_the_examples_of_the_help_run(example: str, office: Path, request) -> None:
+    if "DeepBench_NV_M40.xlsx" in example:
+        source = request.getfixturevalue("shared") / "data" / "deepbench" / "train" / "DeepBench_NV_M40.xlsx"
+        shutil.copy(source, office)
+    script = f'fomkit() {{ "{sys.executable}" -m fomkit.cli "$@"; }}\n{example}\n'
+    settings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=office, env=settings, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout or ">" in example

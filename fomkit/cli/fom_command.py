@@ -41,7 +41,7 @@ def fom(
 
       fomkit fom lecture
 
-      fomkit fom model_profiles/lecture.suite.yaml --baseline a --target titan --json
+      fomkit fom lecture.suite.yaml --baseline a --target titan --json
     """
     from fomkit.errors import FomkitError
     from fomkit.profiles import load_machine, load_model, load_suite

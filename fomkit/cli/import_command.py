@@ -86,9 +86,9 @@ def import_file(
 
       fomkit import DeepBench_NV_M40.xlsx -o machine_profiles/m40.yaml
 
-      fomkit import vendor-timings.csv --facts datasheet.yaml -o machine_profiles/mine.yaml
+      fomkit import vendor-timings.csv --facts datasheet.yaml -o mine.yaml
 
-      fomkit import vendor-ops.csv --set batch=64 --samples 50000 --epochs 90 -o model_profiles/theirs.yaml
+      fomkit import vendor-ops.csv --set batch=64 --epochs 90 -o theirs.yaml
     """
     from fomkit.study.imports import choose_import
 

@@ -52,7 +52,7 @@ def predict(
 
       fomkit predict ops.csv --target v100 -o timed.csv
 
-      fomkit predict model_profiles/resnet50.ops.csv --target p100 --set batch=64 --interval 0.9 > timed.csv
+      fomkit predict resnet50.ops.csv -t p100 --set batch=64 > timed64.csv
     """
     from fomkit.profiles import check_absent, load_machine, write_whole
     from fomkit.report.prediction import format_prediction
