@@ -15,7 +15,7 @@ Data = Annotated[
     typer.Option("--data", metavar="DIR", help="Labels laid out like validation/neusight; default: those."),
 ]
 Full = Annotated[
-    bool, typer.Option("--full", help="Refit inside each fold as a user would; facts alone for each device too.")
+    bool, typer.Option("--full", help="Refit and judge inside each fold, as a user would: minutes more.")
 ]
 Sheets = Annotated[
     list[str] | None,

@@ -142,11 +142,11 @@ def _together(found: Found, folder: LabelFolder) -> None:
         found.scores += ratio_scores(counted, comparison)
 
 
-def compare_labels(folder: LabelFolder, level: float, *, full: bool) -> Found:
+def compare_labels(folder: LabelFolder, level: float) -> Found:
     """Predict every labelled model on every labelled device, and score.
 
-    A device with its own table is predicted from that, and from another board's table where there is one; a device
-    without is predicted from its facts. ``full`` predicts every device from its facts as well.
+    Each device is predicted from its own table and from another board's, where there are any, and from its facts
+    as if nobody had timed it. The usual utilisations behind facts were measured on some of these devices too.
 
     Raises
     ------
@@ -160,7 +160,7 @@ def compare_labels(folder: LabelFolder, level: float, *, full: bool) -> Found:
         timed = None if own is None else _compare(folder, device, own, OWN, level, found)
         if facts is None:
             found.left_out.append((f"labels of {device}", 1, "no profile and no facts of this device"))
-        elif own is None or full:
+        else:
             _compare(folder, device, facts, FACTS, level, found if own is None else _quiet(found))
         other = profile_of(folder.profiles.get(device, NO_PROFILES).other)
         if other is not None:

@@ -84,7 +84,8 @@ def _said(full: bool) -> tuple[str, ...]:
         f"{GROUPED}: {FOLDS} folds, group g in fold g mod {FOLDS}, groups in rising order; {groups} "
         f"(row-major: a workbook's m is our n). Everything is fitted anew without the fold; {way}.",
         f"{FEW}: {KNOWN} rows of each kind and pass by seeds {', '.join(map(str, SEEDS))}; the others are scored.",
-        "Labels are never fitted. Medians over sheets are of values without their sign.",
+        "Labels are never fitted. Medians over sheets are of values without their sign. What is usual where facts "
+        "alone are known was measured on several of the labelled devices too.",
     )
 
 
@@ -118,7 +119,7 @@ def validate(
     data : Path, optional
         A folder laid out like ``validation/neusight``; default: that one.
     full : bool
-        Refit inside each fold, and predict every device from its facts too: minutes instead of seconds.
+        Refit inside each fold as a user would: minutes more.
     sheets : iterable of str, optional
         Titles of the DeepBench sheets to run (``"v100 fp32/vector"``); default: all, with medians.
     level : float
@@ -133,7 +134,7 @@ def validate(
     folder = LabelFolder(data or shipped())
     asked = choose_sheets(read_sheets(tables / "deepbench" / "sheets.csv"), sheets)
     scored = score_sheets(asked, level, full=full, whole=sheets is None)
-    found = compare_labels(folder, level, full=full)
+    found = compare_labels(folder, level)
     pooled = _pooled(scored.cases if sheets is None else [], found, folder, level)
     lines = (*scored.lines, *found.scores, *pooled)
     verdicts = tuple(judge(lines, read_aims(tables / "aims.csv")))
