@@ -11,6 +11,8 @@ import pandas as pd
 from fomkit.dtypes import ITEM_BYTE
 from fomkit.predict.clock import own_times
 from fomkit.predict.estimates import PASS_FREE, PRODUCTS, numbers, texts
+from fomkit.predict.gaussian import LIMIT
+from fomkit.predict.tiles import conv_tiles, product_tiles
 from fomkit.schema import KIND_DIMENSIONS
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ CHANNEL_BYTE = 16.0
 """Matrix engines pad the input channels of a convolution to this many bytes (cuDNN: 8 channels of fp16)."""
 
 
+ONE_WAY = ("all_gather", "reduce_scatter", "all_to_all")
+"""Collectives in which no part of the message travels twice, as it does in an all-reduce."""
 RANK_POWERS = np.arange(1.0, 13.0)
 """Powers of two of ranks that have a rate of their own in a fit of collectives: 2 to 4,096."""
 
@@ -51,12 +55,18 @@ class View(NamedTuple):
         Columns that rows of one shape group share, which are left out together when the fit is judged.
     exact : tuple of str
         Columns whose values a fit knows or does not: rows with values that it has not learnt are not served.
+    tiles : function or None
+        More features, for a table of more than `LIMIT` rows.
+    any_op : bool
+        True where the traffic decides the time, so that timings of one op teach what another takes.
     """
 
     features: Callable[[pd.DataFrame], Matrix]
     terms: Callable[[pd.DataFrame], Matrix]
     groups: tuple[str, ...]
     exact: tuple[str, ...] = ()
+    tiles: Callable[[pd.DataFrame], Matrix] | None = None
+    any_op: bool = False
 
 
 def _log(rows: pd.DataFrame, *columns: str) -> list[Matrix]:
@@ -115,7 +125,8 @@ def _attention_features(rows: pd.DataFrame) -> Matrix:
 
 def _traffic_features(rows: pd.DataFrame) -> Matrix:
     read_byte, write_byte = numbers(rows, "read_byte", 0.0), numbers(rows, "write_byte", 0.0)
-    return np.column_stack([np.log2(read_byte + write_byte + 1.0), *_log(rows, "row")])
+    share = np.log2((read_byte + 1.0) / (write_byte + 1.0))
+    return np.column_stack([np.log2(read_byte + write_byte + 1.0), *_log(rows, "row"), share])
 
 
 def _between_nodes(rows: pd.DataFrame) -> Matrix:
@@ -125,15 +136,17 @@ def _between_nodes(rows: pd.DataFrame) -> Matrix:
 def _collective_features(rows: pd.DataFrame) -> Matrix:
     message, ranks = _log(rows, "message_byte", "ranks")
     # Libraries change their algorithm between two sizes, so what one size tells of the next reaches less far.
-    return np.column_stack([4 * message, ranks, _between_nodes(rows)])
+    others = [_flag((texts(rows, "collective") == name).to_numpy()) for name in ONE_WAY]
+    return np.column_stack([4 * message, ranks, _between_nodes(rows), *others])
 
 
 def _collective_terms(rows: pd.DataFrame) -> Matrix:
-    # A ring of p ranks takes 2·(p − 1) steps, each of which sends 1/p of the message (Patarasuk & Yuan, Journal of
-    # Parallel and Distributed Computing 69, 2009). How fast depends on the links that so many ranks have, so there
-    # is a rate for each power of two of them; between two, the share of each falls in a straight line.
+    # A ring of p ranks reduces in 2·(p − 1) steps, each of which sends 1/p of the message (Patarasuk & Yuan,
+    # Journal of Parallel and Distributed Computing 69, 2009); to gather, scatter or exchange takes half. How
+    # fast depends on the links that so many ranks have, so there is a rate for each power of two of them; between
+    # two, the share of each falls in a straight line.
     ranks, message = numbers(rows, "ranks"), numbers(rows, "message_byte")
-    steps = 2 * (ranks - 1)
+    steps = np.where(texts(rows, "collective").isin(ONE_WAY).to_numpy(), 1.0, 2.0) * (ranks - 1)
     power = np.minimum(np.log2(ranks), RANK_POWERS[-1])
     share = np.maximum(0.0, 1.0 - np.abs(power[:, None] - RANK_POWERS))
     return np.column_stack([np.ones(len(rows)), steps, (message * steps / ranks)[:, None] * share])
@@ -164,11 +177,11 @@ _CONV_SHAPE = (
     "in_channels", "out_channels", "kernel_d", "kernel_h", "kernel_w", "depth", "height", "width",
     "stride_d", "stride_h", "stride_w", "groups",
 )  # fmt: skip
-_TRAFFIC = View(_traffic_features, _roofline_terms, ("numel",))
+_TRAFFIC = View(_traffic_features, _roofline_terms, ("numel",), any_op=True)
 VIEWS: Mapping[str, View] = {
-    "gemm": View(_gemm_features, _roofline_terms, ("k",)),
+    "gemm": View(_gemm_features, _roofline_terms, ("k",), tiles=product_tiles),
     "sparse_gemm": View(_sparse_features, _roofline_terms, ("m", "k", "density")),
-    "conv": View(_conv_features, _conv_terms, _CONV_SHAPE),
+    "conv": View(_conv_features, _conv_terms, _CONV_SHAPE, tiles=conv_tiles),
     "rnn": View(_rnn_features, _rnn_terms, ("hidden_size", "steps")),
     "attention": View(_attention_features, _roofline_terms, ("heads", "head_dim")),
     "pointwise": _TRAFFIC,
@@ -183,6 +196,13 @@ VIEWS: Mapping[str, View] = {
     ),
 }
 """The kinds that can be fitted."""
+
+
+def look_at(rows: pd.DataFrame, kind: str, learnt_rows: int) -> Matrix:
+    """Give the features of rows, as a fit of so many training rows looks at them."""
+    view = VIEWS[kind]
+    features = view.features(rows)
+    return np.column_stack([features, view.tiles(rows)]) if view.tiles and learnt_rows > LIMIT else features
 
 
 def families(rows: pd.DataFrame) -> Iterator[tuple[FamilyName, NDArray[np.intp]]]:
@@ -236,7 +256,8 @@ def _same_ops(rows: pd.DataFrame, keys: Sequence[str]) -> NDArray[np.intp]:
 def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     """Collect what a family's fit learns from: one row per distinct op, in order of first appearance.
 
-    Timings that name an op speak for that op alone and stay out, as do those of machines' odd cases (`servable`).
+    Timings that name an op speak for that op alone and stay out, except in kinds that are decided by traffic;
+    those of machines' odd cases (`servable`) stay out too.
 
     Returns
     -------
@@ -245,13 +266,16 @@ def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
         the clock [s].
     """
     timings = own_times(timings)
-    chosen = (texts(timings, "op") == "").to_numpy() & (timings["_time_s"] > 0).to_numpy()
+    unnamed = (texts(timings, "op") == "").to_numpy()
+    chosen = (unnamed | VIEWS[name.kind].any_op) & (timings["_time_s"] > 0).to_numpy()
     for column, value in name._asdict().items():
         if column != "pass_name" or value:
             chosen &= (timings[column] == value).to_numpy() if column in timings.columns else False
     rows = timings[chosen]
     rows = rows[servable(rows, name.kind)]
-    keys = [*KIND_DIMENSIONS[name.kind], *(("trans_a", "trans_b") if name.kind in PRODUCTS else ())]
+    # Ops of one traffic stay apart: how they differ belongs to what is not known of the next one.
+    more = ("trans_a", "trans_b") if name.kind in PRODUCTS else ("op",) if VIEWS[name.kind].any_op else ()
+    keys = [*KIND_DIMENSIONS[name.kind], *more]
     ids = _same_ops(rows, [key for key in keys if key in rows.columns])
     places, first = np.unique(ids, return_index=True)
     if len(places) == len(rows):

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from fomkit.errors import FomkitError
-from fomkit.predict.families import VIEWS, FamilyName, families, training_rows
+from fomkit.predict.families import VIEWS, FamilyName, families, look_at, training_rows
 from fomkit.predict.gaussian import LIMIT, Hyper, correlation, distances
 from fomkit.predict.interpolate import LEVELS, Fit, believe, deviation, row_noise
 from fomkit.predict.storage import row_major
@@ -141,7 +141,7 @@ def _fit_rows(rows: pd.DataFrame, kind: str) -> Fit:
     residual = np.log(seconds / (terms @ mean))
     # Above the limit every so-manieth row: lengths need no more to be known well.
     part = np.arange(0, len(rows), -(-len(rows) // LIMIT))
-    hyper = fit_hyper(view.features(rows)[part], residual[part], row_noise(rows)[part])
+    hyper = fit_hyper(look_at(rows, kind, len(rows))[part], residual[part], row_noise(rows)[part])
     return Fit(mean, hyper, residual, np.zeros(len(LEVELS)))
 
 
@@ -153,25 +153,28 @@ def shape_groups(rows: pd.DataFrame, kind: str) -> NDArray[np.int64]:
 
 
 def left_out(rows: pd.DataFrame, kind: str, folds: int = FOLDS) -> LeftOut:
-    """Predict each row from rows of other shape groups only, everything fitted anew without them.
+    """Predict rows from rows of other shape groups only, everything fitted anew without them.
 
     Parameters
     ----------
     rows : DataFrame
-        Training rows with their costs.
+        Training rows with their costs. Of more than `LIMIT` an even part is predicted, each from all rows of the
+        other groups.
     kind : str
     folds : int
         At most so many rounds.
 
     """
-    fold = shape_groups(rows, kind) % folds
-    log_s, spread = np.empty(len(rows)), np.empty(len(rows))
+    judged = np.arange(0, len(rows), -(-len(rows) // LIMIT))
+    groups = shape_groups(rows, kind) % folds
+    fold, truth_s = groups[judged], rows["_time_s"].to_numpy(np.float64)[judged]
+    log_s, spread = np.empty(len(judged)), np.empty(len(judged))
     for number in np.unique(fold):
         out = fold == number
-        known = rows[~out].reset_index(drop=True)
-        log_s[out], correction = believe(_fit_rows(known, kind), known, rows[out], kind)
+        known = rows[groups != number].reset_index(drop=True)
+        log_s[out], correction = believe(_fit_rows(known, kind), known, rows.iloc[judged[out]], kind)
         spread[out] = deviation(correction)
-    return LeftOut(log_s - np.log(rows["_time_s"].to_numpy(np.float64)), spread, fold)
+    return LeftOut(log_s - np.log(truth_s), spread, fold)
 
 
 def _quantiles(errors: Matrix) -> Matrix:
@@ -195,9 +198,7 @@ def hit_rate(found: LeftOut, interval: float = DEFAULT_LEVEL) -> float:
 
 def _fit_family(rows: pd.DataFrame, kind: str) -> dict[str, Any]:
     fit = _fit_rows(rows, kind)
-    # Judging needs a fit a round; a large table is judged by an even part of its rows.
-    judged = rows.iloc[:: -(-len(rows) // LIMIT)].reset_index(drop=True)
-    found = left_out(judged, kind)
+    found = left_out(rows, kind)
     wrong = np.abs(np.exp(found.log_error) - 1)
     return {
         "mean": fit.mean.tolist(),

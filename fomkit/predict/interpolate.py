@@ -10,7 +10,7 @@ import numpy as np
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
 from fomkit.predict.estimates import Timed, describe_sizes, records
-from fomkit.predict.families import VIEWS, FamilyName, families, learnt, servable, training_rows
+from fomkit.predict.families import VIEWS, FamilyName, families, learnt, look_at, servable, training_rows
 from fomkit.predict.gaussian import Hyper, Posterior, correlation, posterior
 from fomkit.schema import KIND_DIMENSIONS
 
@@ -63,8 +63,8 @@ def row_noise(training: pd.DataFrame) -> Matrix:
 def believe(fit: Fit, training: pd.DataFrame, rows: pd.DataFrame, kind: str) -> tuple[Matrix, Posterior]:
     """Predict ln(time) of rows, and give the correction that is part of it with its variance."""
     view = VIEWS[kind]
-    known = view.features(training)
-    correction = posterior(known, fit.residual, row_noise(training), view.features(rows), fit.hyper)
+    known, asked = (look_at(table, kind, len(training)) for table in (training, rows))
+    correction = posterior(known, fit.residual, row_noise(training), asked, fit.hyper)
     return np.log(view.terms(rows) @ fit.mean) + correction.mean, correction
 
 
@@ -110,6 +110,21 @@ def _training(machine: Machine, name: FamilyName, fit: Fit) -> pd.DataFrame:
     return training
 
 
+def _served(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[pd.DataFrame, Fit, pd.DataFrame]]:
+    """Give the rows that each fit may serve, the fit, and what it learnt from."""
+    for name, at in families(rows):
+        stored = machine.fits.get(str(name))
+        chosen = rows.iloc[at]
+        priced = np.isfinite(VIEWS[name.kind].terms(chosen)).all(1)
+        chosen = chosen[servable(chosen, name.kind) & priced]
+        if isinstance(stored, Mapping) and len(chosen):
+            fit = as_fit(stored)
+            training = _training(machine, name, fit)
+            chosen = chosen[learnt(chosen, training, name.kind)]
+            if len(chosen):
+                yield chosen, fit, training
+
+
 def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int, Timed]:
     """Predict rows from the machine's fits, which `fomkit.predict.fit.fit_timings` makes.
 
@@ -137,16 +152,11 @@ def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int,
     FomkitError
         When the fits do not belong to the timings.
     """
+    from threadpoolctl import threadpool_limits
+
     times: dict[int, Timed] = {}
-    for name, at in families(rows):
-        stored = machine.fits.get(str(name))
-        chosen = rows.iloc[at]
-        priced = np.isfinite(VIEWS[name.kind].terms(chosen)).all(1)
-        chosen = chosen[servable(chosen, name.kind) & priced]
-        if isinstance(stored, Mapping) and len(chosen):
-            fit = as_fit(stored)
-            training = _training(machine, name, fit)
-            chosen = chosen[learnt(chosen, training, name.kind)]
-            if len(chosen):
-                times.update(_answers(chosen, fit, training, interval))
+    # Matrices of a few hundred rows: on a busy machine threads wait for each other a hundred times as long.
+    with threadpool_limits(limits=1):
+        for chosen, fit, training in _served(rows, machine):
+            times.update(_answers(chosen, fit, training, interval))
     return times

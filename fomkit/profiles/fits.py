@@ -17,7 +17,8 @@ from fomkit.schema import TABLES
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "fomkit/fits/1"
+SCHEMA = "fomkit/fits/2"
+"""Counts up when fits look at ops in another way, so that older ones are made anew."""
 
 
 def _content(cells: pd.Series, number: bool) -> bytes:
