@@ -62,6 +62,7 @@ def test_facts(machines, name):
     )
     assert machine.node_devices == (8 if name in LINKS else None)
     assert len(machine.timings) == ROWS[name]
+    assert machine.fits, "the fits beside the table are of another table; see CONTRIBUTING.md"
 
 
 @pytest.mark.parametrize("name", PEAKS)
