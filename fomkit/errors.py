@@ -58,6 +58,10 @@ class ManyFomkitError(FomkitError):
         return "\n".join(str(error) for error in self.errors)
 
 
+MANY = 20
+"""Names that a message lists."""
+
+
 def nearest_names(name: str, known: Iterable[str]) -> str:
     """Name the known words that look like ``name``, as the end of an error message.
 
@@ -72,5 +76,6 @@ def nearest_names(name: str, known: Iterable[str]) -> str:
     if not names:
         return "None is known here."
     close = get_close_matches(name, names, n=3, cutoff=0.5)
-    listed = ", ".join(repr(word) for word in (close or names[:20]))
-    return f"The nearest names are {listed}." if close else f"Known names: {listed}."
+    listed = ", ".join(repr(word) for word in (close or names[:MANY]))
+    more = f" and {len(names) - MANY} more" if len(names) > MANY else ""
+    return f"The nearest names are {listed}." if close else f"Known names: {listed}{more}."

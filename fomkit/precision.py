@@ -98,7 +98,7 @@ def _default(framework: str, machine: Machine) -> Formats:
     if "tf32" not in _known(machine):
         return Formats("", said=f"number formats as traced, {framework}'s default there")
     said = f"{framework}'s default there: fp32 {', '.join(kinds)} in tf32, all else as traced"
-    return Formats("", dict.fromkeys(kinds, ("tf32", "matrix")), said=said)
+    return Formats("fp32/tf32", dict.fromkeys(kinds, ("tf32", "matrix")), said=said)
 
 
 def choose_formats(precision: str | None, framework: str, machine: Machine) -> Formats:
@@ -126,7 +126,9 @@ def choose_formats(precision: str | None, framework: str, machine: Machine) -> F
     if lacking:
         has = f"It has {', '.join(sorted(known))}." if known else "It states no peaks and no timings."
         raise FomkitError(
-            machine.name, f"no arithmetic in {', '.join(lacking)} is known of it, which {precision} needs. {has}"
+            machine.name,
+            f"--precision {precision} needs arithmetic in {' and '.join(lacking)}, of which its profile "
+            f"says nothing. {has} Choose another precision, or add a peak or timings.",
         )
     return formats
 

@@ -18,7 +18,8 @@ class Workload:
     ----------
     model : module of the framework
     inputs : tensor, tuple, dict, or function of the batch size that gives one
-        Further parameters of the function with a whole-number default are named sizes: ``inputs(batch, seq=1024)``.
+        Further parameters of the function with a whole-number default are named sizes:
+        ``inputs(batch, seq=1024)``.
     loss : function of (output, inputs), optional
         Default: the output's ``.loss``, else the sum of its first tensor (the profile says so).
     optimizer : optimizer of the framework, or function of the parameters that gives one, optional

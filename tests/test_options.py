@@ -30,7 +30,7 @@ def test_two_batches_are_a_mistake() -> None:
     [
         ({"sequence": 4}, "--set sequence=4: 'sequence' is not a size of it"),
         ({"batch": 0}, "--batch 0 makes no step"),
-        ({"fixed": 9}, "its op table is fixed at fixed 7, so 9 needs a new trace.*the default fixed=9"),
+        ({"fixed": 9}, "its op table is fixed at fixed 7, so 9 needs a new trace.*with --set fixed=9"),
     ],
 )
 def test_sizes_that_cannot_be_had_are_refused(wanted, words) -> None:

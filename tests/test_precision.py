@@ -135,7 +135,9 @@ def test_unasked_a_framework_keeps_its_habit(framework, dtypes, conv, gemm) -> N
 
 
 def test_arithmetic_that_the_machine_lacks_is_refused_by_name() -> None:
-    with pytest.raises(FomkitError, match=r"made: no arithmetic in bf16, fp8 .* It has fp16, fp32"):
+    with pytest.raises(
+        FomkitError, match=r"made: --precision fp8 needs arithmetic in bf16 and fp8, .* It has fp16, fp32\. Choose"
+    ):
         choose_formats("fp8", "torch", machine("fp32", "fp16"))
     with pytest.raises(FomkitError, match="'fp31' is not one"):
         choose_formats("fp31", "torch", machine("fp32"))

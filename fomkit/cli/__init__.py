@@ -70,8 +70,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    if sys.stdout is None:  # closed by the shell, as in '>&-'
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it lives as long as the process
     try:
         app()
+        sys.stdout.flush()
     except FomkitError as error:
         if _debug:
             raise
@@ -80,3 +83,8 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        if _debug:
+            raise
+        complain(f"the output cannot be written ({error.strerror}). Free the disk, or write elsewhere with -o.")
+        os._exit(2)  # what is still buffered would fail again, with a traceback

@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fomkit.cli.screen import Quiet, progress
+from fomkit.cli.sizes import parse_sizes
 from fomkit.errors import FomkitError
 
 if TYPE_CHECKING:
     from fomkit.workload import ModelProfile
+
+
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=N", help="A size that inputs names, traced at this value; default: its own."
+    ),
+]
 
 
 def profile(
@@ -23,6 +32,7 @@ def profile(
         Literal["train", "infer"], typer.Option(help="A training step, or the forward pass only.")
     ] = "train",
     batch: Annotated[int | None, typer.Option(min=1, help="Samples in the step; default: the file's own.")] = None,
+    sizes: Sizes = None,
     name: Annotated[str | None, typer.Option(help="Name of the profile; default: that of the file.")] = None,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one attempt may take.")] = 300.0,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
@@ -48,10 +58,21 @@ def profile(
         raise FomkitError(str(path), "a model profile is a YAML file. Write, for example, '-o model.yaml'.")
     check_absent([path, *tables_beside(path)], force)
     with progress(f"profiling {source.name}", quiet=quiet):
-        found = profile_file(source, mode=mode, batch=batch, time_limit_s=time_limit, name=name)
+        found = profile_file(
+            source, mode=mode, batch=batch, sizes=parse_sizes(sizes or ()), time_limit_s=time_limit, name=name
+        )
     written = save_model(found, path)
     print("\n".join(_summary(found)))
     print(f"Written: {', '.join(map(str, written))}")
+
+
+def _what_a_run_lacks(model: ModelProfile) -> list[str]:
+    """Name what keeps an estimate at the step."""
+    known = {"train_samples": model.data.train_samples, "epochs": model.run.epochs}
+    lacking = [name for name, value in known.items() if value is None]
+    if not lacking or model.traced_with.get("mode") == "infer":
+        return []
+    return [f"note: no run and no units per day without {' and '.join(lacking)}; the file may give them"]
 
 
 def _summary(model: ModelProfile) -> list[str]:
@@ -70,4 +91,5 @@ def _summary(model: ModelProfile) -> list[str]:
         f"table: {len(model.ops):,} rows, {len(model.parts):,} parts of rows found at the call",
         *(f"unsupported: {name}" for name in model.unsupported),
         *(f"note: {note}" for note in model.notes),
+        *_what_a_run_lacks(model),
     ]

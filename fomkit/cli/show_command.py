@@ -13,6 +13,7 @@ from fomkit.cli.sizes import parse_sizes
 from fomkit.errors import FomkitError
 
 if TYPE_CHECKING:
+    from fomkit.study import Options
     from fomkit.study.model_view import Measure
     from fomkit.views import Grouping
 
@@ -51,6 +52,10 @@ Target = Annotated[
 Sizes = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=N", help="Another named size, for example seq=512.")
 ]
+Precisions = Annotated[
+    Literal["fp32", "tf32", "mixed", "bf16", "fp8"] | None,
+    typer.Option(help="Number formats of the step on --target; default: what the framework would do there."),
+]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write .json or .csv as well; replaces the file.")
 ]
@@ -64,6 +69,7 @@ def show(
     depth: Depth = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Samples in one step; default: the profile's.")] = None,
     sizes: Sizes = None,
+    precision: Precisions = None,
     target: Target = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/show/1 instead of tables.")] = False,
     output: Output = None,
@@ -89,20 +95,28 @@ def show(
     if output is not None and output.suffix not in (".json", ".csv"):
         raise FomkitError(str(output), "has an ending that show cannot write. Use .json or .csv.")
     with progress("looking", quiet=quiet):
+        given = {"--by": by, "--top": top, "--measure": measure, "--depth": depth, "--batch": batch,
+                 "--set": sizes, "--precision": precision, "--target": target}  # fmt: skip
         if name is None:
+            if any(value is not None for value in given.values()):
+                raise FomkitError(
+                    "show", "its options are for a model, and none is named. Name one, or leave them."
+                )
             text, rows, content = _list()
         else:
             path, what = find_profile(name)
-            given = {"--by": by, "--top": top, "--measure": measure, "--depth": depth, "--batch": batch,
-                     "--set": sizes, "--target": target}  # fmt: skip
             if what == "machine":
                 text, rows, content = _machine(
                     path, [option for option, value in given.items() if value is not None]
                 )
             else:
-                named = Options(batch, sizes=parse_sizes(sizes or ())).wanted_sizes
+                if precision is not None and target is None:
+                    raise FomkitError(
+                        "--precision", "depends on what a machine has. Add, for example, --target v100."
+                    )
+                options = Options(batch, sizes=parse_sizes(sizes or ()), precision=precision, allow_uncovered=True)
                 levels = depth if depth is not None else ALL_LEVELS if as_json or output else 2
-                text, rows, content = _model(path, by or "kind", measure, top, levels, named, target)
+                text, rows, content = _model(path, by or "kind", measure, top, levels, options, target)
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(rows))
     print(to_json(content) if as_json else text, end="")
@@ -146,15 +160,14 @@ def _model(
     measure: Measure | None,
     top: str | None,
     depth: int,
-    sizes: dict[str, int],
+    options: Options,
     target: str | None,
 ) -> Shown:
     from fomkit.profiles import load_machine, load_model
     from fomkit.report.model_view import format_model_view, view_rows
-    from fomkit.study import Options
     from fomkit.study.model_view import View, show_model
 
     view = View(by, measure, None if top is None else _share(top), depth or None)
     machine = None if target is None else load_machine(target)
-    content = show_model(load_model(path), view, Options(sizes=sizes, allow_uncovered=True), machine)
+    content = show_model(load_model(path), view, options, machine)
     return format_model_view(content, standard_output()), list(view_rows(content)), content

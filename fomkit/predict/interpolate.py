@@ -77,6 +77,17 @@ def deviation(correction: Posterior) -> Matrix:
     return np.sqrt(correction.variance * np.maximum(correction.distance, 1.0))
 
 
+def _strange(rows: pd.DataFrame, training: pd.DataFrame, kind: str) -> NDArray[np.bool_]:
+    """Tell which rows differ in a size that all timed ops share, such as groups: its effect is a guess."""
+    found = np.zeros(len(rows), bool)
+    for name in KIND_DIMENSIONS[kind]:
+        if name in training.columns and training[name].dtype.kind == "f":
+            known = training[name].to_numpy()
+            if (known == known[0]).all():
+                found |= rows[name].to_numpy(np.float64) != known[0]
+    return found
+
+
 def _answers(rows: pd.DataFrame, fit: Fit, training: pd.DataFrame, interval: float) -> Iterator[tuple[int, Timed]]:
     kind = str(rows["kind"].iloc[0])
     log_s, correction = believe(fit, training, rows, kind)
@@ -84,6 +95,7 @@ def _answers(rows: pd.DataFrame, fit: Fit, training: pd.DataFrame, interval: flo
     below, above = np.interp([0.5 - interval / 2, 0.5 + interval / 2], LEVELS, fit.quantiles).tolist()
     sizes = [name for name in ("kind", *KIND_DIMENSIONS[kind]) if name in training.columns]
     nearest = dict(records(training[sizes].iloc[np.unique(correction.nearest)]))
+    strange = _strange(rows, training, kind)
     for at, index in enumerate(rows.index.tolist()):
         distance = float(correction.distance[at])
         yield (
@@ -92,7 +104,7 @@ def _answers(rows: pd.DataFrame, fit: Fit, training: pd.DataFrame, interval: flo
                 time_s=float(np.exp(log_s[at])),
                 low_s=float(np.exp(log_s[at] + min(below, 0.0) * spread[at])),
                 high_s=float(np.exp(log_s[at] + max(above, 0.0) * spread[at])),
-                time_source="interpolated" if correlation(distance) >= NEAR else "extrapolated",
+                time_source="extrapolated" if strange[at] or correlation(distance) < NEAR else "interpolated",
                 bound="measured",
                 evidence=f"nearest of {len(training)}: {describe_sizes(nearest[int(correction.nearest[at])])}, "
                 f"distance {distance:.2g}",

@@ -98,8 +98,10 @@ def _answer(hit: pd.DataFrame, spread: float, interval: float) -> Timed:
         quartiles = z / NormalDist().inv_cdf(0.75)
         below = max(time_s / float(hit["_p25_s"].median()), 1.0) ** quartiles
         above = max(float(hit["_p75_s"].median()) / time_s, 1.0) ** quartiles
-    high_s = time_s * above + float(hit["_step_s"].max())
-    return Timed(time_s, time_s / below, high_s, "measured", "measured", _source(hit))
+    # Hits may differ in what the row leaves open, as a transposition; the interval holds them all.
+    low_s = min(time_s / below, float(hit["_time_s"].min()))
+    high_s = max(time_s * above, float(hit["_time_s"].max())) + float(hit["_step_s"].max())
+    return Timed(time_s, low_s, high_s, "measured", "measured", _source(hit))
 
 
 def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int, Timed]:

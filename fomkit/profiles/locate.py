@@ -61,4 +61,6 @@ def locate(name: str, folder: Folder) -> Path:
                 return path
     what = folder.removesuffix("_profiles")
     shown = name if len(name) <= 80 else f"{name[:80]}…"
-    raise FomkitError(shown, f"no {what} profile of this name. {nearest_names(name, profile_names(folder))}")
+    raise FomkitError(
+        shown or "the name", f"no {what} profile of this name. {nearest_names(name, profile_names(folder))}"
+    )

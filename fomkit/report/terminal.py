@@ -42,9 +42,15 @@ def _value(span: Mapping[str, float] | None, dimension: str | None) -> str:
 
 
 def format_coverage(shares: Mapping[str, float]) -> str:
-    """Write shares of predicted time by source, the largest first, leaving out empty ones."""
-    present = sorted(((share, name) for name, share in shares.items() if share > 0), reverse=True)
-    return ", ".join(f"{name} {share:.0%}" if share >= 0.01 else f"{name} <1%" for share, name in present)
+    """Write shares of predicted time by source, the largest first, leaving out empty ones.
+
+    Work without a time has no share of the time, so it is said apart, as a share of the op executions.
+    """
+    unpriced = shares.get("unpriced", 0.0)
+    timed = {name: share / (1 - unpriced) for name, share in shares.items() if name != "unpriced" and share > 0}
+    present = sorted(((share, name) for name, share in timed.items()), reverse=True)
+    said = [f"{name} {share:.0%}" if share >= 0.01 else f"{name} <1%" for share, name in present]
+    return ", ".join([*said, *([f"without a time {unpriced:.0%} of the op executions"] if unpriced else [])])
 
 
 def _mean_coverage(models: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -88,7 +94,7 @@ def _cells(one: Mapping[str, Any]) -> dict[str, str]:
 
 NUMBER_COLUMNS = ("batch", "step", "run", "units/day")
 WIDE_COLUMNS = ("run", "bound", "coverage")
-"""Columns that a narrow terminal does without; ``--json`` has them."""
+"""Columns that a narrow terminal does without, which is said; ``--json`` has them."""
 
 
 def _estimates_table(models: Sequence[Mapping[str, Any]], screen: Screen) -> Table:
@@ -156,6 +162,8 @@ def format_estimates(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     for line in _first_lines(content):
         page.line(line)
     page.table(_estimates_table(models, screen))
+    if screen.narrow:
+        page.line(f"not shown on a narrow screen: {', '.join(WIDE_COLUMNS)}; --json and -o have them")
     for line in _precision_lines(models):
         page.line(line)
     excluded = sorted({term for one in models for term in one["excludes"]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fomkit.costs import add_costs
@@ -13,10 +14,16 @@ from fomkit.views.census import TYPE_COLUMNS
 from fomkit.workload import ModelProfile
 
 
-def census_content(model: ModelProfile) -> dict[str, Any] | None:
+def census_content(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, Any] | None:
     """Count a model's layers by type, in the forward pass of one sample; None where nobody recorded the layers.
 
     A profile that is fixed at its batch is counted at that batch, and ``samples`` says so.
+
+    Parameters
+    ----------
+    model : ModelProfile
+    sizes : mapping
+        The named sizes of the study; the batch among them does not count.
 
     Raises
     ------
@@ -26,7 +33,7 @@ def census_content(model: ModelProfile) -> dict[str, Any] | None:
     if model.layers is None:
         return None
     samples = 1 if "batch" in sizes_used(model.ops) else model.sizes.get("batch")
-    sizes = {**model.sizes, **({} if samples is None else {"batch": samples})}
+    sizes = {**model.sizes, **sizes, **({} if samples is None else {"batch": samples})}
     where = f"{model.name}, layers"
     layers = resize_ops(model.layers, sizes, where)
     check_table(layers, "LAYERS", where)

@@ -82,6 +82,17 @@ def _estimates(
     return by_machine, failures
 
 
+def _check_distinct(models: Sequence[ModelProfile], targets: Sequence[Machine], baseline: Machine | None) -> None:
+    for what, names in (("model", [one.name for one in models]), ("machine", [one.name for one in targets])):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise FomkitError(twice[0], f"stands twice among the {what}s. Name each once.")
+    if baseline is not None and baseline.name in [one.name for one in targets]:
+        raise FomkitError(
+            baseline.name, "is the baseline and a target. Its ratio to itself is 1; name another one."
+        )
+
+
 def compare(
     models: Sequence[ModelProfile],
     targets: Sequence[Machine],
@@ -105,6 +116,7 @@ def compare(
     FomkitError
         As `estimate` does, when the machines share no scope, and when no model can be estimated.
     """
+    _check_distinct(models, targets, baseline)
     machines = [*targets, *([baseline] if baseline else [])]
     options = replace(options, scope=choose_scope(machines, options.scope))
     by_machine, failures = _estimates(models, machines, options, skip_failures, after_each)

@@ -126,6 +126,11 @@ def _deviations(
     said = []
     if not machine.device.peaks and len(machine.timings) and shares["measured"] < 1:
         said.append(f"{machine.name} states no peak; rates are fitted to its table")
+    changed = [name for name, value in options.sizes.items() if name != "batch" and value != model.sizes.get(name)]
+    if changed and run.run_s is not None:
+        said.append(
+            f"a run has the same number of samples at any {', '.join(changed)}, though each is another size"
+        )
     if run.partial_step:
         said.append("the partial last batch is priced as a full step")
     if shares[UNPRICED] > 0:

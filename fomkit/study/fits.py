@@ -62,5 +62,7 @@ def with_fits(machine: Machine) -> Machine:
     """
     if machine.fits or not len(machine.timings):
         return machine
+    if not machine.timings_key:
+        return replace(machine, fits=fit(machine))
     path = cache_folder() / f"fits-{__version__}-{machine.timings_key[:32]}.json"
     return replace(machine, fits=_cached_fits(machine, path))

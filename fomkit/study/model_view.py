@@ -217,7 +217,7 @@ def show_model(
         "rows": rows,
         "total": _entry(step, ops),
         "top": top,
-        "layers": census_content(model) if view.by == "kind" else None,
+        "layers": census_content(model, sizes) if view.by == "kind" else None,
         "unsupported": list(model.unsupported),
         "deviations": list(said),
         "view": {name: value for name, value in asdict(view).items() if value is not None},

@@ -80,11 +80,10 @@ def choose_sizes(model: ModelProfile, wanted: Mapping[str, int]) -> dict[str, in
             raise FomkitError(model.name, f"{asked}: {name!r} is not a size of it. {nearest_names(name, sizes)}")
         if name not in sizes_used(model.ops):
             known = f"{name} {sizes.get(name, 'unknown')}"
-            again = f"--batch {value}" if name == "batch" else f"the default {name}={value} in its file"
             raise FomkitError(
                 model.name,
                 f"its op table is fixed at {known}, so {value} needs a new trace. "
-                f"Run 'fomkit profile' with {again}.",
+                f"Run 'fomkit profile' on its file with {asked}.",
             )
         sizes[name] = value
     return sizes

@@ -128,7 +128,8 @@ def explain_exception(error: BaseException, where: str, path: Path | None = None
             at, f"ends the program by sys.exit({error.code!r}). Take that out of the profiled code."
         )
     if isinstance(error, SyntaxError):
-        return FomkitError(f"{where}:{error.lineno}", f"is not valid Python ({error.msg}).")
+        line = f":{error.lineno}" if error.lineno else ""
+        return FomkitError(f"{where}{line}", f"is not valid Python ({error.msg}). Correct it.")
     first_line = str(error).strip().splitlines()[0][:240] if str(error).strip() else ""
     raised = f"raises {type(error).__name__}{': ' if first_line else ''}{first_line}"
     if frames and Path(frames[-1].filename).parent == Path(__file__).parent:

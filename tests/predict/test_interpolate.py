@@ -104,7 +104,8 @@ def test_timings_that_name_an_op_or_are_other_layers_teach_nothing(v100):
 def test_far_from_the_table_the_interval_is_wide_and_the_mean_is_the_roofline(v100):
     sizes = [(1760, 64, 1760), (1760, 64, 1760 * 3), (1760, 64, 2**24), (2**22, 2**22, 2**22)]
     timed = add_times(add_costs(table(*(gemm(*size) for size in sizes))), replace(v100, timings=v100.timings))
-    width = np.log(timed["high_s"] / timed["low_s"])
+    # The low end of a product cannot pass the stated peak, however little is known; the high end can.
+    width = np.log(timed["high_s"] / timed["time_s"])
     assert timed["time_source"].tolist()[-2:] == ["extrapolated", "extrapolated"]
     assert width.iloc[-1] > 2 * width.iloc[0]
     rate = timed["flop"].iloc[-1] / timed["time_s"].iloc[-1]
