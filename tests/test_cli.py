@@ -137,6 +137,8 @@ def test_results_as_csv(root: Path, tmp_path: Path) -> None:
         (["estimate", "p1b3-lecture", "--target", "v100"], "have no time; kinds: other (13)"),
         (["estimate", "p1b3-lecture", "--target", "x86-lecture", "--scope", "system"], "Add system.nodes"),
         (["fom", "lecture", "--target", "v100"], "does not state the scope 'system'"),
+        (["estimate", "p1b3", "--target", "v100", "--baseline", "v100"], "is the baseline and a target"),
+        (["estimate", "p1b3", "--target", "v100", "--target", "v100"], "stands twice among the machines"),
         (["fom", "nothing"], "no model profile of this name"),
     ],
 )
@@ -182,3 +184,17 @@ def test_an_estimate_on_shipped_profiles_imports_no_heavy_library(root: Path) ->
 
 def test_importing_fomkit_costs_nothing(root: Path) -> None:
     assert not imported("import fomkit", root) & (HEAVY | {"pandas", "numpy", "yaml", "pydantic", "typer"})
+
+
+def test_a_full_disk_is_one_message(root: Path) -> None:
+    command = f'"{sys.executable}" -m fomkit.cli show > /dev/full'
+    done = subprocess.run(["sh", "-c", command], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "the output cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_closed_output_is_no_traceback(root: Path) -> None:
+    command = f'"{sys.executable}" -m fomkit.cli show >&-'
+    done = subprocess.run(["sh", "-c", command], cwd=root, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr

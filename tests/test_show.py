@@ -108,6 +108,12 @@ def test_another_batch(root: Path) -> None:
     assert one["layers"] == two["layers"]
 
 
+def test_layers_are_counted_at_the_asked_sequence(root: Path) -> None:
+    short, long = (content("gpt2", "--by", "kind", "--set", f"seq={size}", cwd=root) for size in (256, 512))
+    work = [found["layers"]["total"]["multiply_adds"] for found in (short, long)]
+    assert 2 * work[0] < work[1] < 4 * work[0]
+
+
 # weights, activations and im2col of one sample in MiB, as the lecture prints them
 MEBIBYTES = {
     "alexnet": (233, 8, 11.24),
@@ -290,6 +296,8 @@ def test_a_name_of_both_is_an_error_with_the_choices(root: Path, tmp_path: Path)
         (["alexnet", "--target", "v10"], "The nearest names are 'v100'"),
         (["p1b3-lecture", "--batch", "7"], "fixed at batch 100"),
         (["alexnet", "-o", "out.xlsx"], "Use .json or .csv"),
+        (["alexnet", "--precision", "mixed"], "depends on what a machine has. Add, for example, --target v100"),
+        (["--by", "op"], "its options are for a model, and none is named"),
     ],
 )
 def test_mistakes_are_one_message(root: Path, arguments: list[str], words: str) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from fomkit.errors import FomkitError
+from fomkit.trace.calls import TracedOp
 from fomkit.trace.draft import Draft
 from fomkit.trace.layer_table import count_layers, split_layers
 from fomkit.trace.op_table import count_rows
@@ -98,6 +101,7 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
     prepared, sizes, notes = _prepare(workload, request, own=own)
     step, ops, fixed = trace_sizes(prepared, sizes)
     ops, layers = split_layers(ops)
+    notes += _deaf_to_the_batch(ops, sizes, request, fixed)
     rows, parts = count_rows(ops)
     parameters = list(prepared.model.parameters())
     seen = sum(step.states.values())
@@ -121,6 +125,25 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
         unsupported=_listed(step.unsupported),
         notes=[f"{shares}, {step.states['unsupported']:,} unsupported", *notes, *step.notes, *fixed],
     )
+
+
+def _deaf_to_the_batch(ops: Sequence[TracedOp], sizes: Sizes, request: Request, fixed: Sequence[str]) -> list[str]:
+    """Say where inputs gives one size whatever batch it is asked for.
+
+    Raises
+    ------
+    FomkitError
+        When a batch was asked for, which would then be another number of samples for the same work.
+    """
+    if fixed or any("batch" in str(value) for op in ops for value in op.dimensions.values()):
+        return []
+    if "batch" in request.sizes:
+        raise FomkitError(
+            request.where or "profile",
+            f"no op depends on the batch, so {request.sizes['batch']} samples cannot be made. "
+            "Let inputs(batch) use its batch.",
+        )
+    return [f"no op depends on the batch: its work is taken to be that of {sizes['batch']} samples"]
 
 
 def _traced_with(request: Request) -> dict[str, str]:

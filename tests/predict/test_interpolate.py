@@ -170,3 +170,20 @@ def test_a_table_of_another_kind_can_be_fitted():
     timed = add_times(add_costs(table(asked)), known)
     assert timed.at[0, "time_source"] == "interpolated"
     assert timed.at[0, "time_s"] == pytest.approx(5e-6 + 6.8e5 / 8e11, rel=0.02)
+
+
+def test_a_size_that_no_timing_varies_is_extrapolated_however_near(v100):
+    grouped = conv(32.0, (64.0, 64.0), 56.0, 3.0, pad_h=1.0, pad_w=1.0)
+    rows = add_costs(table(grouped, {**grouped, "groups": 64.0}))
+    sources = add_times(rows, v100)["time_source"].tolist()
+    assert sources == ["interpolated", "extrapolated"]
+
+
+@pytest.mark.parametrize("size", [2.0**10, 2.0**14, 100_000.0, 2.0**22])
+def test_no_end_of_a_product_passes_the_peak_by_more_than_boost_clocks(v100, p100, size):
+    for one_machine in (v100, p100):
+        timed = add_times(add_costs(table(gemm(size, size, size))), one_machine)
+        peaks = one_machine.device.peaks
+        peak = next(one.rate.value for one in peaks if (one.dtype, one.engine) == ("fp32", "vector"))
+        assert timed["flop"].iloc[0] / timed["low_s"].iloc[0] <= 1.1001 * peak
+        assert timed["low_s"].iloc[0] <= timed["time_s"].iloc[0] <= timed["high_s"].iloc[0]

@@ -86,3 +86,10 @@ def test_the_step_of_a_clock_shows_in_enough_timings(v100):
     assert clock_step(timings({**GEMM, "time_s": 0.001})) == 0
     fine = [{**GEMM, "time_s": value} for value in np.random.default_rng(0).random(40)]
     assert (clock_step(timings(*fine)) == 0).all()
+
+
+def test_the_interval_holds_every_hit():
+    """A row without transposition meets timings with and without; none of them may lie outside."""
+    quick, slow = {**GEMM, "time_s": 379e-6, "trans_a": 0}, {**GEMM, "time_s": 404e-6, "trans_a": 1}
+    answer = look_up(gemm(4, 5, 6), quick, slow)
+    assert answer.low_s <= 379e-6 < answer.time_s < 404e-6 <= answer.high_s

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced_work import numbers
 
+import fomkit
 from fomkit.costs import add_costs
 from fomkit.errors import FomkitError
 from fomkit.resize import resize_ops
@@ -317,3 +318,24 @@ def test_a_single_step_of_a_recurrent_layer_can_be_estimated(torch: Any) -> None
     profile = decode(torch)
     one, many = (fomkit.estimate(profile, "v100", sizes={"seq": seq}).step.value for seq in (1, 64))
     assert 0 < one < many
+
+
+DEAF = """
+import torch
+model = torch.nn.Linear(4, 2)
+def inputs(batch):
+    return torch.randn(8, 4)
+batch_size = 8
+"""
+
+
+def test_inputs_that_do_not_hear_the_batch_are_told_of(tmp_path):
+    """Else '--batch 16' would count 16 samples for the work of 8."""
+    path = tmp_path / "deaf.py"
+    path.write_text(DEAF)
+    told = fomkit.profile(path)
+    assert any(
+        "no op depends on the batch: its work is taken to be that of 8 samples" in note for note in told.notes
+    )
+    with pytest.raises(FomkitError, match=r"so 16 samples cannot be made\. Let inputs\(batch\) use its batch"):
+        fomkit.profile(path, batch=16)
