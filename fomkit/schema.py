@@ -58,6 +58,10 @@ def _sizes(names: str, doc: str, least: float = 1.0) -> tuple[Column, ...]:
     return tuple(Column(name, "", "number", doc, least, HUGE, whole=True) for name in names.split())
 
 
+def _texts(names: str, doc: str) -> tuple[Column, ...]:
+    return tuple(Column(name, "", "text", doc) for name in names.split())
+
+
 def _size(name: str, doc: str) -> Column:
     return Column(name, "", "number", doc, 1.0, HUGE, whole=True)
 
@@ -220,10 +224,32 @@ LAYERS: tuple[Column, ...] = (
     _amount("readers", "", "layers that read the output"),
     _flag("in_place", "1 where the output takes the place of an input, else 0"),
 )
+QUANTITIES = ("step_s", "epoch_s", "run_s", "sample_per_s", "latency_s")
+BASES = ("measured", "simulated", "modelled", "estimated", "committed", "published", "assumed")
+MEASUREMENTS: tuple[Column, ...] = (
+    Column("model", "", "text", "name of the model profile that was run"),
+    Column("machine", "", "text", "name of the machine profile it ran on"),
+    Column("quantity", "", "text", "what was measured", words=QUANTITIES),
+    _amount("value", "", "the figure [s, or 1/s for sample_per_s]", TINY),
+    _amount("low", "", "lower end of the 80 % interval of repeats", TINY),
+    _amount("high", "", "upper end of that interval", TINY),
+    _size("repeats", "times it was measured"),
+    _size("batch", "samples in one step"),
+    Column("precision", "", "text", "number formats of the step, in the word of the estimate"),
+    _size("devices", "devices that the run occupied"),
+    Column("scope", "", "text", "what the figure counts", words=("device", "node", "system")),
+    Column("basis", "", "text", "kind of figure; only measured ones are taken for measurements", words=BASES),
+    Column("party", "", "text", "whose figure it is", words=("lab", "vendor", "published")),
+    *_texts("framework framework_version date source note", "where the figure is from, in the user's words"),
+)
+"""What somebody timed of whole models."""
 SIZED = ("count", *(column.name for column in (*DIMENSIONS, *LAYER_SIZES) if column.dtype == "number"))
-"""Columns whose cells may be expressions in named sizes."""
+"""Columns whose cells may be expressions in named sizes, but in what was measured."""
+PLAIN_TABLES = ("TIMINGS", "MEASUREMENTS")
+"""Tables of what was measured, which hold numbers only."""
 TABLES: Mapping[str, tuple[Column, ...]] = {
     "OPS": OPS, "COSTED": OPS + COSTS, "TIMED": OPS + COSTS + TIMES, "TIMINGS": TIMINGS, "LAYERS": LAYERS,
+    "MEASUREMENTS": MEASUREMENTS,
 }  # fmt: skip
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "OPS": ("op", "kind", "dtype", "engine", "pass_name", "count"),
@@ -231,6 +257,7 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "TIMED": ("op", "kind", "count", "pass_name", "flop", "byte", "time_s", "low_s", "high_s", "time_source"),
     "TIMINGS": ("kind", "dtype", "engine", "time_s"),
     "LAYERS": tuple(column.name for column in LAYERS),
+    "MEASUREMENTS": ("model", "machine", "quantity", "value", "basis"),
 }
 _NEVER_EMPTY: Mapping[str, tuple[str, ...]] = {
     "OPS": ("kind", "dtype", "engine", "pass_name", "count"),
@@ -238,6 +265,7 @@ _NEVER_EMPTY: Mapping[str, tuple[str, ...]] = {
     "TIMED": ("kind", "pass_name", "count"),
     "TIMINGS": ("kind", "dtype", "engine", "time_s"),
     "LAYERS": tuple(column.name for column in LAYERS if column.name not in ("module", "op")),
+    "MEASUREMENTS": _REQUIRED["MEASUREMENTS"],
 }
 
 

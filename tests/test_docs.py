@@ -13,11 +13,12 @@ import pytest
 from pydantic import BaseModel, BeforeValidator
 
 from fomkit.errors import FomkitError
+from fomkit.measurements import read_measurements
 from fomkit.profiles import load_machine, load_model
 from fomkit.profiles.machine_record import MachineRecord
 from fomkit.profiles.models import ModelRecord
 from fomkit.quantities import UNITS, parse_quantity
-from fomkit.schema import DIMENSIONS, KIND_DIMENSIONS, LAYERS, OPS, OPTIONAL_DIMENSIONS, TIMINGS
+from fomkit.schema import DIMENSIONS, KIND_DIMENSIONS, LAYERS, MEASUREMENTS, OPS, OPTIONAL_DIMENSIONS, TIMINGS
 
 TEXT = (Path(__file__).resolve().parent.parent / "docs" / "profiles.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', TEXT, re.MULTILINE | re.DOTALL))
@@ -80,11 +81,11 @@ def test_walk_sees_the_fields_with_units() -> None:
 
 
 @pytest.mark.parametrize(
-    ("heading", "columns"), [("Its timings", TIMINGS), ("Its ops", OPS), ("Its layers", LAYERS)]
+    ("heading", "columns"),
+    [("Its timings", TIMINGS), ("Its ops", OPS), ("Its layers", LAYERS), ("Measurements", MEASUREMENTS)],
 )
 def test_every_column_is_explained_with_its_unit(heading, columns) -> None:
-    dimensions = {column.name for column in DIMENSIONS}
-    expected = {column.name: column.unit or "–" for column in columns if column.name not in dimensions}
+    expected = {column.name: column.unit or "–" for column in columns if column not in DIMENSIONS}
     assert {name: row[1] for name, row in rows(heading, "column").items()} == expected
 
 
@@ -126,6 +127,7 @@ def test_examples_load(files) -> None:
     model = load_model("digits.yaml")
     assert model.parameters_total == 784 * 100 + 100 + 100 * 10 + 10
     assert files.joinpath("example-gpu.timings.csv").is_file()
+    assert [row.spread_stated for row in read_measurements(Path("measured.csv"))] == [True, False]
 
 
 @pytest.mark.usefixtures("files")

@@ -169,6 +169,10 @@ device:
   memory: {capacity: 16 GiB, bandwidth: 500 GB/s, source: "made up for a test"}
 """
 OPS = "kind,dtype,b,m,n,k\ngemm,fp32,1,64,64,64\n"
+MEASURED = """\
+model,machine,quantity,value,batch,precision,devices,scope,basis
+resnet50,p100,step_s,0.15,32,fp32,1,device,measured
+"""
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +189,7 @@ def office(tmp_path_factory) -> Path:
     shutil.copy(folder / "model_profiles" / "resnet50.ops.csv", folder)
     (folder / "datasheet.yaml").write_text(FACTS, encoding="utf-8")
     (folder / "ops.csv").write_text(OPS, encoding="utf-8")
+    (folder / "measured.csv").write_text(MEASURED, encoding="utf-8")
     return folder
 
 

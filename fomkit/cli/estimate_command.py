@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -13,7 +13,9 @@ from fomkit.cli.sizes import parse_sizes
 from fomkit.errors import FomkitError
 
 if TYPE_CHECKING:
+    from fomkit.measurement import Measurement
     from fomkit.study import Comparison
+    from fomkit.study.options import LastBatch
 
 Models = Annotated[
     list[str] | None,
@@ -48,6 +50,14 @@ Precisions = Annotated[
     Literal["fp32", "tf32", "mixed", "bf16", "fp8"] | None,
     typer.Option(help="Number formats of the step; default: what the framework would do on the machine."),
 ]
+Measured = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="CSV",
+        help="Measurements of the baseline: tells its measured step times the predicted ratio as well.",
+    ),
+]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write .json or .csv as well; replaces the file.")
 ]
@@ -57,6 +67,7 @@ def estimate(
     models: Models = None,
     target: Targets = None,
     baseline: Baseline = None,
+    measurements: Measured = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Samples in one step; default: the profile's.")] = None,
     sizes: Sizes = None,
     precision: Precisions = None,
@@ -81,17 +92,20 @@ def estimate(
 
       fomkit estimate resnet50 gpt2 --target v100 --baseline p100
 
+      fomkit estimate resnet50 --target v100 --baseline p100 --from measured.csv
+
       fomkit estimate gpt2 --target v100 --batch 8 --set seq=512 --precision mixed
 
       fomkit estimate p1b3-lecture --target x86-lecture --explain
     """
     from fomkit.profiles import load_machine, load_model, model_names
-    from fomkit.study import Options, compare
+    from fomkit.study import Options, compare, estimates_content
 
     if not target:
         raise FomkitError("estimate", "no machine is named. Add, for example, '--target v100'.")
     if output is not None and output.suffix not in (".json", ".csv"):
         raise FomkitError(str(output), "has an ending that estimate cannot write. Use .json or .csv.")
+    rows = _read_rows(measurements, baseline)
     chosen = Options(batch, interval, scope, last_batch, allow_uncovered, parse_sizes(sizes or []), precision)
     names = models or model_names()
     with progress("estimating", len(names) * (len(target) + bool(baseline)), quiet=quiet) as advance:
@@ -103,21 +117,44 @@ def estimate(
             skip_failures=not models,
             after_each=advance,
         )
-    _show(result, output, as_json)
+    block = _measured_block(result, rows, str(measurements), last_batch) if rows else None
+    _show(estimates_content(result, block), output, as_json)
     if explain and not as_json:
         _show_steps(result)
 
 
-def _show(result: Comparison, output: Path | None, as_json: bool) -> None:
+def _read_rows(path: Path | None, baseline: str | None) -> tuple[Measurement, ...]:
+    """Read measurements before the estimating, which takes longer; a table of none is refused by its reader."""
+    from fomkit.measurements import read_measurements
+
+    if path is None:
+        return ()
+    if not baseline:
+        raise FomkitError(
+            f"--from {path}", "needs the machine they were taken on. Add, for example, '--baseline p100'."
+        )
+    return read_measurements(path)
+
+
+def _measured_block(
+    result: Comparison, rows: tuple[Measurement, ...], path: str, last_batch: LastBatch | None
+) -> dict[str, Any]:
+    from fomkit.study import from_measurements, measured_content
+
+    return measured_content(from_measurements(result, rows, path, last_batch), path)
+
+
+def _show(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
     from fomkit.profiles import write_whole
     from fomkit.report.files import to_csv, to_json
+    from fomkit.report.from_measurements import format_from_measurements
     from fomkit.report.terminal import format_estimates
-    from fomkit.study import estimates_content
 
-    content = estimates_content(result)
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["models"]))
     print(to_json(content) if as_json else format_estimates(content, standard_output()), end="")
+    if "from_measurements" in content and not as_json:
+        print(format_from_measurements(content["from_measurements"], standard_output()), end="")
 
 
 def _show_steps(result: Comparison) -> None:

@@ -4,6 +4,8 @@ from fomkit.study.compare import Comparison, compare
 from fomkit.study.content import estimates_content, suite_content
 from fomkit.study.estimate import Estimate, estimate
 from fomkit.study.explain import explain
+from fomkit.study.from_measurements import FromMeasurements, from_measurements
+from fomkit.study.measured_content import measured_content
 from fomkit.study.options import Options
 from fomkit.study.prediction import Prediction, predict_ops
 from fomkit.study.suites import SuiteResult, given_machines, run_suite
@@ -11,6 +13,7 @@ from fomkit.study.suites import SuiteResult, given_machines, run_suite
 __all__ = [
     "Comparison",
     "Estimate",
+    "FromMeasurements",
     "Options",
     "Prediction",
     "SuiteResult",
@@ -18,7 +21,9 @@ __all__ = [
     "estimate",
     "estimates_content",
     "explain",
+    "from_measurements",
     "given_machines",
+    "measured_content",
     "predict_ops",
     "run_suite",
     "suite_content",

@@ -111,8 +111,8 @@ def _worst_basis(estimates: Sequence[Estimate]) -> str:
     return "measured" if all(one.coverage["measured"] > 1 - 1e-12 for one in estimates) else "modelled"
 
 
-def estimates_content(result: Comparison) -> dict[str, Any]:
-    """Put a whole study in the form of ``fomkit/estimate/1``."""
+def estimates_content(result: Comparison, measured: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Put a study in the form of ``fomkit/estimate/1``; ``measured`` is its block of measurements, if any."""
     estimates, baseline = result.estimates, result.baseline
     references = {one.model.name: one for one in baseline}
     worst = _worst_basis([*estimates, *baseline])
@@ -130,6 +130,7 @@ def estimates_content(result: Comparison) -> dict[str, Any]:
         "not_estimated": [str(error) for error in result.failures],
         "fom": blocks[0] if len(blocks) == 1 else None,
         **({"foms": blocks} if len(blocks) > 1 else {}),
+        **({"from_measurements": measured} if measured is not None else {}),
     }
 
 

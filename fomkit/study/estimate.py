@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fomkit.costs import add_costs, split_recurrent
@@ -17,7 +17,7 @@ from fomkit.rollup import UNPRICED, RunTime, StepTime, check_covered, coverage, 
 from fomkit.schema import check_table
 from fomkit.spans import Span
 from fomkit.study.fits import with_fits
-from fomkit.study.options import Options, choose_scope, choose_sizes
+from fomkit.study.options import LastBatch, Options, choose_scope, choose_sizes
 from fomkit.workload import ModelProfile
 
 if TYPE_CHECKING:
@@ -120,6 +120,31 @@ def _timed(
     return add_times(ops, machine, interval=interval, parts=parts, calls=split_recurrent(ops))
 
 
+def _unit_per_day(model: ModelProfile, machine: Machine, run: RunTime, scope: Scope, at_once: int) -> Span | None:
+    up_share = machine.availability if scope == "system" else 1.0
+    return run.run_s and unit_per_day(run.run_s.scaled(model.unit.runs), at_once * up_share)
+
+
+def with_step(one: Estimate, wall_s: Span, last_batch: LastBatch | None = None) -> Estimate:
+    """Roll an estimate up anew from another time of its step, with the passes changed by the same factor.
+
+    Parameters
+    ----------
+    one : Estimate
+    wall_s : Span
+        Time of one step [s] with whatever it holds; no term of a step is excluded from it.
+    last_batch : str, optional
+        drop or keep the partial last batch; default: the profile's choice.
+    """
+    factor = wall_s.value / one.step.value
+    passes = {name: span.scaled(factor) for name, span in one.step_time.passes.items()}
+    step = replace(one.step_time, wall_s=wall_s, passes=passes, excludes=())
+    chosen = last_batch or one.model.data.last_batch
+    run = roll_up_run(one.model, one.machine, step, one.sizes.get("batch"), chosen)
+    per_day = _unit_per_day(one.model, one.machine, run, one.scope, one.runs_at_once)
+    return replace(one, step_time=step, run_time=run, unit_per_day=per_day)
+
+
 def _deviations(
     model: ModelProfile, machine: Machine, run: RunTime, options: Options, shares: Mapping[str, float]
 ) -> tuple[str, ...]:
@@ -158,7 +183,6 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     last_batch = options.last_batch or model.data.last_batch
     run = roll_up_run(model, machine, step, sizes.get("batch"), last_batch)
     at_once = _runs_at_once(model, machine, scope)
-    up_share = machine.availability if scope == "system" else 1.0
     shares = coverage(ops)
     return Estimate(
         model=model,
@@ -169,7 +193,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
         ops=ops,
         step_time=step,
         run_time=run,
-        unit_per_day=run.run_s and unit_per_day(run.run_s.scaled(model.unit.runs), at_once * up_share),
+        unit_per_day=_unit_per_day(model, machine, run, scope, at_once),
         coverage=shares,
         deviations=_deviations(model, machine, run, options, shares),
         formats=formats,

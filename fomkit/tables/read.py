@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fomkit.errors import FomkitError, nearest_names
-from fomkit.schema import LINE, SIZED, column_names
+from fomkit.schema import LINE, PLAIN_TABLES, SIZED, column_names
 from fomkit.tables.cells import parse_number, rearm, shown
 from fomkit.tables.text import read_rows
 
@@ -83,7 +83,7 @@ def read_numbered_table(
     ----------
     path : Path
     table : str
-        A key of ``schema.TABLES``. All but a TIMINGS table may hold expressions in their dimensions.
+        A key of ``schema.TABLES``. All but ``schema.PLAIN_TABLES`` may hold expressions in their dimensions.
     extra : collection of str
         Number columns allowed beyond the table's own.
     keep : collection of str, optional
@@ -110,7 +110,7 @@ def read_numbered_table(
     header, numbers = [name.strip() for name in cells], {*column_names(table, "number"), *extra}
     known = {*column_names(table), *extra}
     _check_header(path, header, known, table, keep)
-    symbolic = set(SIZED) if table != "TIMINGS" else set[str]()
+    symbolic = set(SIZED) if table not in PLAIN_TABLES else set[str]()
     lines, body = [], []
     for line, row in rows:
         lines.append(line)
