@@ -2,10 +2,12 @@
 
 The formulas live as sympy expressions in one module per family (`gemm`, `sparse_gemm`, `conv`, `rnn`, `attention`,
 `elementwise`, `optimizer`), with symbols named like the columns. Running needs no sympy:
-``python -m fomkit.costs`` writes them as plain numpy into `compiled`, and a test compares the two.
+``python -m fomkit.costs`` writes them as plain numpy into `compiled` and as words into `written`, and a test
+compares them.
 """
 
 from fomkit.costs.library_calls import split_recurrent
 from fomkit.costs.pricing import add_costs
+from fomkit.costs.worked import WorkedCost, work_out
 
-__all__ = ["add_costs", "split_recurrent"]
+__all__ = ["WorkedCost", "add_costs", "split_recurrent", "work_out"]

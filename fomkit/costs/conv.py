@@ -39,6 +39,24 @@ def output_length(axis: str, length: str) -> Any:
     return (1 - transposed) * direct + transposed * inverse
 
 
+def _positions() -> tuple[Any, Any, Any]:
+    """Give the positions of the input, of the output, and those that the kernel slides over."""
+    depth, height, width = sizes("depth height width")
+    transposed = counts("transposed")
+    inner = depth * height * width
+    outer = output_length("d", "depth") * output_length("h", "height") * output_length("w", "width")
+    return inner, outer, (1 - transposed) * outer + transposed * inner
+
+
+def shorthands() -> dict[str, Any]:
+    """Give the parts of the formulas that are easier read by name, as expressions by that name.
+
+    ``slid_over`` counts the positions that the kernel slides over.
+    """
+    lengths = {f"out_{length}": output_length(length[0], length) for length in ("depth", "height", "width")}
+    return {"slid_over": _positions()[2], **lengths}
+
+
 def formulas() -> dict[Variant, Cost]:
     """Price direct convolution, each of its three passes alike.
 
@@ -50,13 +68,9 @@ def formulas() -> dict[Variant, Cost]:
     below this flop divided by the peak.
     """
     batch, in_channels, out_channels, groups, item_byte = sizes("batch in_channels out_channels groups item_byte")
-    depth, height, width = sizes("depth height width")
     kernel_d, kernel_h, kernel_w = sizes("kernel_d kernel_h kernel_w")
-    transposed = counts("transposed")
-    positions_in = depth * height * width
-    positions_out = output_length("d", "depth") * output_length("h", "height") * output_length("w", "width")
+    positions_in, positions_out, slid_over = _positions()
     weights = in_channels * out_channels * kernel_d * kernel_h * kernel_w / groups
-    slid_over = (1 - transposed) * positions_out + transposed * positions_in
     flop = 2 * batch * weights * slid_over
     byte = item_byte * (batch * in_channels * positions_in + weights + batch * out_channels * positions_out)
     one = Cost(flop, byte, 1)

@@ -31,6 +31,21 @@ class CompiledCost(NamedTuple):
     launches: Formula
 
 
+class CostText(NamedTuple):
+    """A `Cost` as people read it: expressions of the columns and of the kind's `Shorthand`."""
+
+    flop: str
+    byte: str
+    launches: str
+
+
+class Shorthand(NamedTuple):
+    """A part of a formula that has a name of its own: its text, and the function that gives its value."""
+
+    text: str
+    value: Formula
+
+
 Variant = tuple[str, ...]
 """Values of a kind's variant columns, for example ("lstm", "forward"); empty where one formula serves all."""
 

@@ -1,4 +1,4 @@
-"""Write the sympy formulas as plain numpy: the text of `compiled`."""
+"""Write the sympy formulas as plain numpy and as words: the texts of `compiled` and `written`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ FORMULAS: Mapping[str, Callable[[], dict[Variant, Cost]]] = {
 """The priced kinds. A kind that is not here stays unpriced: NaN, never 0. A collective has no place here: it waits
 for links, so device memory and arithmetic set no floor of its time."""
 
+SHORTHANDS: Mapping[str, Callable[[], dict[str, Any]]] = {"conv": conv.shorthands}
+"""Kinds whose formulas have parts that are easier read by a name."""
+
 _HEAD = '''"""Generated from the sympy formulas by ``python -m fomkit.costs``; do not edit, run that instead."""
 # ruff: noqa: ARG001, D103, E501
 # fmt: off
@@ -49,6 +52,57 @@ def _text(expression: Any) -> str:
     expression = sympy.sympify(expression)
     attributes = {symbol: sympy.Symbol(f"op.{symbol.name}") for symbol in expression.free_symbols}
     return str(NumPyPrinter().doprint(expression.xreplace(attributes)))
+
+
+_WRITTEN_HEAD = _HEAD.replace("CompiledCost, Row, Variant", "CostText, Row, Shorthand, Variant").replace(
+    "ARG001, ", ""
+)
+
+
+def _named(expression: Any, names: Mapping[Any, Any]) -> str:
+    import sympy
+
+    return str(sympy.sympify(expression).xreplace(names))
+
+
+def _written_shorthands() -> tuple[list[str], list[str]]:
+    """Give the functions of all shorthands, and the lines of their table."""
+    import sympy
+
+    functions, lines = [], []
+    for kind, parts in SHORTHANDS.items():
+        lines.append(f'    "{kind}": {{\n')
+        names = {expression: sympy.Symbol(name) for name, expression in parts().items()}
+        for name, expression in parts().items():
+            others = {whole: symbol for whole, symbol in names.items() if symbol.name != name}
+            functions.append(f"\ndef {kind}_{name}(op: Row) -> Any:\n    return {_text(expression)}\n")
+            lines.append(f'        "{name}": Shorthand("{_named(expression, others)}", {kind}_{name}),\n')
+        lines.append("    },\n")
+    return functions, lines
+
+
+def _written_formulas() -> list[str]:
+    import sympy
+
+    lines = []
+    for kind, formulas in FORMULAS.items():
+        parts = SHORTHANDS[kind]() if kind in SHORTHANDS else {}
+        names = {expression: sympy.Symbol(name) for name, expression in parts.items()}
+        lines.append(f'    "{kind}": {{\n')
+        for variant, cost in formulas().items():
+            texts = ", ".join(f'"{_named(expression, names)}"' for expression in cost)
+            key = repr(variant).replace("'", '"')
+            lines.append(f"        {key}: CostText({texts}),\n")
+        lines.append("    },\n")
+    return lines
+
+
+def generate_written() -> str:
+    """Give the source text of `fomkit.costs.written`, from the formulas as they are now."""
+    functions, shorthands = _written_shorthands()
+    parts = [_WRITTEN_HEAD, "\n", *functions, "\n\nSHORTHANDS: dict[str, dict[str, Shorthand]] = {\n", *shorthands]
+    table = "}\n\nFORMULA_TEXTS: dict[str, dict[Variant, CostText]] = {\n"
+    return "".join([*parts, table, *_written_formulas(), "}\n"])
 
 
 def generate() -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _WHERE = "add_costs"
-_DEFAULTS: Mapping[str, float] = dict.fromkeys(("transposed", "output_pad_d", "output_pad_h", "output_pad_w"), 0.0)
+DEFAULTS: Mapping[str, float] = dict.fromkeys(("transposed", "output_pad_d", "output_pad_h", "output_pad_w"), 0.0)
 
 
 def _groups(ops: pd.DataFrame) -> Iterator[tuple[CompiledCost, NDArray[np.intp]]]:
@@ -45,7 +45,7 @@ class _Columns:
     def __getattr__(self, column: str) -> NDArray[np.float64]:
         if column == "item_byte":
             return np.array([ITEM_BYTE[name] for name in self._ops["dtype"].to_numpy()[self._rows]])
-        default = _DEFAULTS.get(column, np.nan)
+        default = DEFAULTS.get(column, np.nan)
         if column not in self._ops.columns:
             return np.asarray(default, np.float64)
         values: NDArray[np.float64] = self._ops[column].to_numpy(np.float64)[self._rows]

@@ -44,8 +44,8 @@ def _agree(rows: pd.DataFrame, column: str, is_text: bool) -> NDArray[np.bool_]:
     return np.asarray((ours == theirs) | ours.isna() | theirs.isna())
 
 
-def _hits(rows: pd.DataFrame, timings: pd.DataFrame, kind: str) -> pd.DataFrame:
-    """Join the rows of one kind with the timings of the same op, one line per pair."""
+def hits(rows: pd.DataFrame, timings: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """Join the rows of one kind with the timings of the same op, one line per pair; ``_at`` is the row's index."""
     keys = ["dtype", "engine", *KIND_DIMENSIONS[kind]]
     optional = [name for name in OPTIONAL_DIMENSIONS.get(kind, ()) if name in rows.columns]
     free = [*optional, "op"] if kind in PASS_FREE else [*optional, "pass_name", "op"]
@@ -131,9 +131,9 @@ def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int,
     kinds = set(rows["kind"]) & set(texts(machine.timings, "kind"))
     timings = _prepare(machine.timings) if kinds else machine.timings
     for kind in sorted(kinds):
-        pairs = _hits(rows, timings, kind)
+        pairs = hits(rows, timings, kind)
         if len(pairs):
             spread = _repeatability(timings, kind)
-            for index, hits in pairs.groupby("_at").indices.items():
-                times[int(str(index))] = _answer(pairs.iloc[hits], spread, interval)
+            for index, at in pairs.groupby("_at").indices.items():
+                times[int(str(index))] = _answer(pairs.iloc[at], spread, interval)
     return times

@@ -2,6 +2,7 @@
 
 from fomkit.rollup.coverage import UNPRICED, check_covered, coverage
 from fomkit.rollup.step import StepTime, device_time, roll_up_step
+from fomkit.rollup.timed_exactly import steps_if_timed
 from fomkit.rollup.training import RunTime, roll_up_run
 
 __all__ = [
@@ -13,4 +14,5 @@ __all__ = [
     "device_time",
     "roll_up_run",
     "roll_up_step",
+    "steps_if_timed",
 ]

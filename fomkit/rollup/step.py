@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fomkit.hardware import Machine
 from fomkit.rollup.overheads import INPUT, overheads
@@ -78,6 +78,27 @@ def _host_launch(timed: pd.DataFrame, machine: Machine, level: float) -> Span | 
     return Span(launch.value, launch.low, launch.high, level).scaled(starts)
 
 
+class Terms(NamedTuple):
+    """What a step is put together from besides the device's time; None where the machine does not say."""
+
+    host_s: Span | None
+    input_s: Span | None
+    extra_s: Span
+
+    def wall(self, device_s: Span) -> Span:
+        """Give the longest of device, host and input, plus the overheads."""
+        known = [span for span in (device_s, self.host_s, self.input_s) if span is not None]
+        return add_common([latest(known), self.extra_s])
+
+
+def step_terms(timed: pd.DataFrame, machine: Machine, device_s: Span) -> Terms:
+    """Give the terms of a step beside its device time; overheads may be shares of that."""
+    stated = overheads(machine, "step", device_s)
+    input_s = stated.pop(INPUT, None)
+    extra_s = add_common([Span.exact(0.0, device_s.level), *stated.values()])
+    return Terms(_host_launch(timed, machine, device_s.level), input_s, extra_s)
+
+
 def _device_bound(timed: pd.DataFrame) -> str:
     seconds = (timed["time_s"] * timed["count"]).groupby(timed["bound"]).sum()
     return str(seconds.idxmax()) if len(seconds) else "unknown"
@@ -98,10 +119,8 @@ def roll_up_step(timed: pd.DataFrame, machine: Machine, level: float) -> StepTim
     words = timed["pass_name"].str.partition("_")[0]
     names = [name for name in PASSES if "_" not in name and (words == name).any()]
     device_s = device_time(timed, level)
-    host = _host_launch(timed, machine, level)
-    stated = overheads(machine, "step", device_s)
-    input_s = stated.pop(INPUT, None)
-    extra_s = add_common([Span.exact(0.0, level), *stated.values()])
+    terms = step_terms(timed, machine, device_s)
+    host, input_s = terms.host_s, terms.input_s
     together = [(_device_bound(timed), device_s), ("launch", host), ("input", input_s)]
     known = [(bound, span) for bound, span in together if span is not None]
     excluded = [name for name, span in (("host_launch", host), ("input", input_s)) if span is None]
@@ -110,8 +129,8 @@ def roll_up_step(timed: pd.DataFrame, machine: Machine, level: float) -> StepTim
         device_s=device_s,
         host_launch_s=host,
         input_s=input_s,
-        extra_s=extra_s,
-        wall_s=add_common([latest([span for _, span in known]), extra_s]),
+        extra_s=terms.extra_s,
+        wall_s=terms.wall(device_s),
         bound=max(known, key=lambda term: term[1].value)[0],
         excludes=tuple(excluded),
     )

@@ -13,7 +13,7 @@ import sympy
 from costs.op_tables import attention, conv, gemm, optimizer, rnn, rows, table, tables, traffic
 from hypothesis import given, settings
 
-from fomkit.costs import add_costs, compiled, generate
+from fomkit.costs import add_costs, compiled, generate, written
 from fomkit.costs import gemm as gemm_formulas
 from fomkit.costs.formula import VARIANT_COLUMNS
 from fomkit.costs.generate import FORMULAS
@@ -48,9 +48,11 @@ def test_a_cost_is_unpriced_or_finite_and_not_negative(row: dict[str, object]) -
     assert all(np.isnan(value) for value in values) if unpriced else all(value >= 0 for value in values)
 
 
-def test_the_compiled_file_is_what_the_formulas_give() -> None:
+def test_the_compiled_and_written_files_are_what_the_formulas_give() -> None:
     with open(compiled.__file__, encoding="utf-8") as file:
         assert file.read() == generate.generate()
+    with open(written.__file__, encoding="utf-8") as file:
+        assert file.read() == generate.generate_written()
 
 
 def test_every_variant_of_a_kind_names_its_variant_columns() -> None:

@@ -1,0 +1,196 @@
+"""``fomkit explain``: its numbers are the estimate's, and the timing that it asks for first is the best one."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from fomkit.costs import work_out
+from fomkit.hardware import Machine
+from fomkit.predict import add_times
+from fomkit.profiles import load_machine, load_model
+from fomkit.rollup import roll_up_step, steps_if_timed
+from fomkit.study import Estimate, Options, estimate
+from fomkit.study.evidence import explain_ops
+from fomkit.study.fits import with_fits
+from fomkit.study.to_time import ops_to_time
+from fomkit.views import identities
+
+PAIRS = [("p1b3", "v100"), ("resnet50", "p100"), ("gpt2", "titan"), ("p1b3-lecture", "x86-lecture")]
+EVERY = 100_000
+OPTIONS = Options(allow_uncovered=True)
+
+
+def explained(root: Path, model: str, machine: str, top: int = 10) -> tuple[dict[str, Any], Estimate]:
+    known, target = (
+        load_model(root / "model_profiles" / f"{model}.yaml"),
+        load_machine(root / "machine_profiles" / f"{machine}.yaml"),
+    )
+    return explain_ops(known, target, OPTIONS, top), estimate(known, target, OPTIONS)
+
+
+@pytest.mark.parametrize(("model", "machine"), PAIRS)
+def test_the_ops_add_up_to_the_estimate(root: Path, model: str, machine: str) -> None:
+    content, one = explained(root, model, machine, EVERY)
+    device = one.step_time.device_s.value
+    assert sum(op["step_time_s"]["value"] for op in content["ops"]) == pytest.approx(device, rel=1e-9)
+    assert sum(op["share"] for op in content["ops"]) == pytest.approx(1, rel=1e-9)
+    assert content["rest"] == {"ops": 0, "time_s": 0.0, "share": 0.0}
+    priced = one.ops["time_s"].notna()
+    assert sum(op["count"] for op in content["ops"]) == pytest.approx(one.ops["count"][priced].sum())
+    assert sum(op["count"] for op in content["unpriced"]) == pytest.approx(one.ops["count"][~priced].sum())
+    cut, _ = explained(root, model, machine, 3)
+    assert cut["ops"] == content["ops"][:3]
+    assert sum(op["share"] for op in cut["ops"]) + cut["rest"]["share"] == pytest.approx(1, rel=1e-9)
+    shares = [op["share"] for op in content["ops"]]
+    assert shares == sorted(shares, reverse=True)
+
+
+@pytest.mark.parametrize(("model", "machine"), PAIRS)
+def test_the_formulas_with_their_numbers_give_the_costs(root: Path, model: str, machine: str) -> None:
+    content, _ = explained(root, model, machine, EVERY)
+    seen = 0
+    for op in content["ops"]:
+        for cost in op["costs"].values():
+            if cost["formula"] is not None and cost["value"] is not None:
+                found = eval(cost["numbers"], {"floor": math.floor, "ceiling": math.ceil, "Max": max})
+                assert found == pytest.approx(cost["value"], rel=1e-9), op["sizes"]
+                seen += 1
+    assert seen > len(content["ops"])
+
+
+def test_a_convolutions_output_is_a_named_part_with_its_formula() -> None:
+    row = dict.fromkeys(("depth", "kernel_d", "stride_d", "dilation_d", "dilation_h", "dilation_w", "groups"), 1.0)
+    row |= {"batch": 2.0, "in_channels": 3.0, "out_channels": 64.0, "height": 224.0, "width": 224.0}
+    row |= {"kernel_h": 7.0, "kernel_w": 7.0, "stride_h": 2.0, "stride_w": 2.0, "pad_h": 3.0, "pad_w": 3.0}
+    worked = work_out({**row, "pad_d": 0.0, "kind": "conv", "dtype": "fp32", "pass_name": "forward"})["flop"]
+    assert worked.numbers == f"2*2*3*1*7*7*64*{112 * 112}/1"
+    assert {"slid_over", "out_height"} <= worked.where.keys()
+
+
+def test_nearest_timings_stand_where_they_are_said_to(root: Path) -> None:
+    content, one = explained(root, "resnet50", "v100", EVERY)
+    table = one.machine.timings
+    seen = 0
+    for op in content["ops"]:
+        distances = [near["distance"] for near in op["nearest"]]
+        assert distances == sorted(distances)
+        assert bool(distances) == (op["time_source"] == "interpolated" or op["time_source"] == "extrapolated")
+        for near in op["nearest"][:1]:
+            place = (table["source_sheet"] == near["source_sheet"]) & (table["source_row"] == near["source_row"])
+            found = table[place & (table["kind"] == op["kind"]) & (table["pass_name"] == op["pass_name"])]
+            if op["kind"] == "conv":
+                assert near["time_s"] in found["time_s"].tolist()
+                assert f"distance {near['distance']:.2g}" in op["evidence"]
+                seen += 1
+    assert seen > 10
+
+
+def _timed_too(machine: Machine, rows: pd.DataFrame) -> Machine:
+    """Add timings of exactly the predicted time; as they name an op, the fits do not learn from them."""
+    columns = ["op", *(name for name in machine.timings.columns if name in rows.columns and name != "op")]
+    timings = rows[columns].assign(
+        time_s=rows["time_s"], p25_s=rows["time_s"], p75_s=rows["time_s"], harness="exact"
+    )
+    return replace(machine, timings=pd.concat([machine.timings, timings], ignore_index=True))
+
+
+@pytest.mark.parametrize(
+    ("model", "machine", "kinds"), [("p1b3", "v100", {"gemm"}), ("resnet50", "p100", {"conv"})]
+)
+def test_the_timing_named_first_shrinks_the_interval_most(
+    root: Path, model: str, machine: str, kinds: set[str]
+) -> None:
+    """Each candidate's timing is really added to the machine's table and the step is predicted anew."""
+    content, one = explained(root, model, machine, EVERY)
+    target = with_fits(one.machine)
+    rows = one.ops.reset_index(drop=True)
+    widths = []
+    candidates = [entry for entry in content["measurements"] if entry["line"]["kind"] in kinds][:4]
+    assert content["measurements"][0] in candidates
+    for entry in candidates:
+        line = entry["line"]
+        sizes = [name for name in line if name in rows.columns and name not in ("op", "count", "pass_name")]
+        same = pd.concat([rows[name] == line[name] for name in sizes], axis=1).all(axis=1)
+        served = rows[same & rows["pass_name"].isin(entry["passes"])]
+        assert served["count"].sum() == pytest.approx(entry["executions"])
+        known = _timed_too(target, served.drop_duplicates(["op", "pass_name"]))
+        costed = rows.drop(columns=["time_s", "low_s", "high_s", "time_source", "bound", "evidence"])
+        again = roll_up_step(add_times(costed, known), target, 0.8).wall_s
+        assert again.high - again.low == pytest.approx(entry["step_s"]["high"] - entry["step_s"]["low"], rel=2e-3)
+        widths.append(again.high - again.low)
+    assert widths[0] == min(widths)
+    assert widths[0] < one.step.high - one.step.low
+
+
+@pytest.mark.parametrize(("model", "machine"), PAIRS)
+def test_every_timing_helps_and_all_of_them_leave_no_interval(root: Path, model: str, machine: str) -> None:
+    content, one = explained(root, model, machine, EVERY)
+    shrinks = [entry["shrinks"] for entry in content["measurements"]]
+    assert shrinks == sorted(shrinks, reverse=True)
+    assert min(shrinks) >= -1e-12
+    assert max(shrinks) <= 1
+    assert sum(entry["executions"] for entry in content["measurements"]) == pytest.approx(
+        one.ops["count"][one.ops["time_s"].notna()].sum()
+    )
+    left = content["all_measured"]
+    width = one.step.high - one.step.low
+    # What stays is what the host and the overheads add.
+    assert left["high"] - left["low"] <= width
+    assert ops_to_time(one, 1)["measurements"] == content["measurements"][:1]
+
+
+def test_one_op_alone_carries_the_whole_interval(root: Path) -> None:
+    _, one = explained(root, "p1b3", "v100", 1)
+    rows = one.ops[one.ops["kind"] == "gemm"].head(1)
+    known = steps_if_timed(rows, identities(rows), one.machine, 0.8)
+    (step,) = known.values()
+    assert step.high - step.low == pytest.approx(0, abs=1e-15)
+
+
+def test_a_machine_of_facts_only_says_its_rates(root: Path) -> None:
+    content, _ = explained(root, "gpt2", "titan", 3)
+    for op in content["ops"]:
+        assert op["nearest"] == []
+        assert op["time_source"] == "roofline"
+        assert op["evidence"]
+        assert op["floor"]["memory"]["source"]
+        floors = [op["floor"][term]["time_s"] for term in ("compute", "memory")]
+        assert op["floor"]["time_s"] == max(floors)
+
+
+def test_the_lectures_ops_are_its_measurements(root: Path) -> None:
+    content, _ = explained(root, "p1b3-lecture", "x86-lecture", 4)
+    assert {op["time_source"] for op in content["ops"]} == {"measured"}
+    assert all(op["nearest"][0]["distance"] == 0 for op in content["ops"])
+    assert all("Foster" in op["nearest"][0]["source_file"] for op in content["ops"])
+    assert content["ops"][1]["costs"]["flop"]["formula"] == "2*b*k*m*n"
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fomkit.cli", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_the_ops_to_time_are_a_table_of_ops(root: Path, tmp_path: Path) -> None:
+    table = tmp_path / "to_time.csv"
+    told = run("explain", "p1b3", "-t", "v100", "--top", "2", "-o", str(table), cwd=root)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "to time on the machine, best first" in told.stdout
+    assert len(table.read_text(encoding="utf-8").splitlines()) == 3
+    timed = run("predict", str(table), "-t", "v100", cwd=root)
+    assert timed.returncode == 0
+    assert len(timed.stdout.splitlines()) == 3
+
+
+def test_another_ending_is_refused(root: Path, tmp_path: Path) -> None:
+    told = run("explain", "p1b3", "-t", "v100", "-o", str(tmp_path / "x.txt"), cwd=root)
+    assert told.returncode == 2
+    assert ".json or .csv" in told.stderr
