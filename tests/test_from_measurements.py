@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from dataclasses import replace
@@ -246,7 +247,9 @@ def test_models_without_a_measurement_stay_predicted_and_have_no_merit() -> None
     found = from_measurements(both, [row(0.15)], "m.csv")
     assert [way.predicted.model.name for way in found.ways] == ["resnet50"]
     assert found.merits == ()
-    assert "other on p100: no measurement" in format_from_measurements(measured_content(found, "m.csv"))
+    told = format_from_measurements(measured_content(found, "m.csv"))
+    assert "other on p100: no measurement" in told
+    assert "no FOM from measurements" in told
 
 
 @pytest.mark.parametrize(
@@ -291,7 +294,11 @@ def test_the_command(root: Path, tmp_path: Path) -> None:
     assert way["measured_times_ratio"]["step_s"]["value"] == pytest.approx(target * 0.15 / predicted_baseline)
     assert way["predicted"]["step_s"] == content["models"][1]["step_s"]
     assert block["rows_of_others"] == 1
-    told = succeed(*arguments, cwd=root)
+    told = succeed(*arguments, "-o", str(tmp_path / "both.csv"), cwd=root)
+    with (tmp_path / "both.csv").open(newline="") as file:
+        first, second = csv.DictReader(file)
+    name = "from_measurements.measured_times_ratio.step_s.value"
+    assert (first[name], float(second[name])) == ("", way["measured_times_ratio"]["step_s"]["value"])
     for words in ("measured × ratio", "set aside", "its basis is published, not measured", "taken as independent"):
         assert words in told
 

@@ -147,11 +147,11 @@ def _measured_block(
 def _show(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
     from fomkit.profiles import write_whole
     from fomkit.report.files import to_csv, to_json
-    from fomkit.report.from_measurements import format_from_measurements
+    from fomkit.report.from_measurements import format_from_measurements, with_ways
     from fomkit.report.terminal import format_estimates
 
     if output is not None:
-        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["models"]))
+        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(with_ways(content)))
     print(to_json(content) if as_json else format_estimates(content, standard_output()), end="")
     if "from_measurements" in content and not as_json:
         print(format_from_measurements(content["from_measurements"], standard_output()), end="")

@@ -16,6 +16,15 @@ WAYS = {"predicted": "predicted", "measured_times_ratio": "measured × ratio"}
 _STYLES = {"agree": "", "ambiguous": "yellow", "disagree": "bold red"}
 
 
+def with_ways(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Give the models of a study with the second way beside those that have one, for a table of one row each."""
+    ways = {(one["model"], one["target"]): one for one in content.get("from_measurements", {}).get("models", ())}
+    found = (
+        (one, ways.get((one["model"], one["target"])) if "ratio" in one else None) for one in content["models"]
+    )
+    return [one if way is None else {**one, "from_measurements": way} for one, way in found]
+
+
 def _cells(way: Mapping[str, Any]) -> list[str]:
     run, rate = way["run_s"], way["unit_per_day"]
     return [
@@ -72,10 +81,9 @@ def _baseline_lines(one: Mapping[str, Any]) -> Iterator[str]:
 def _way_lines(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     way, name = one["measured_times_ratio"], f"{one['model']} on {one['target']}"
     ratio = one["predicted_step_ratio"]
-    overlap = "overlap" if one["intervals_overlap"] else "do not overlap"
     yield (
-        f"{name}: the ways {one['verdict']}: measured × ratio is {format_number(one['factor'], 3)} times the "
-        f"prediction, the intervals {overlap} ({one['verdict_means']})",
+        f"{name}: {one['verdict']}: measured × ratio is {format_number(one['factor'], 3)} times the prediction; "
+        f"{one['verdict_means']}",
         _STYLES[one["verdict"]],
     )
     yield f"  predicted step ratio {format_number(ratio['value'], 3)} ({format_interval(ratio, None)})", ""
@@ -107,5 +115,7 @@ def format_from_measurements(content: Mapping[str, Any], screen: Screen = PLAIN)
             "measured times weigh the ratios and cancel in each",
             "bold",
         )
+    if not content["foms"]:
+        page.line("no FOM from measurements: every model needs a measured step and a run")
     page.line(f"errors: {content['errors']}")
     return page.text()
