@@ -13,9 +13,12 @@ import pandas as pd
 import pytest
 
 from fomkit.costs import work_out
-from fomkit.hardware import Machine
+from fomkit.errors import FomkitError
+from fomkit.hardware import Fact, Machine, Overhead
 from fomkit.predict import add_times
 from fomkit.profiles import load_machine, load_model
+from fomkit.report.evidence import format_evidence
+from fomkit.report.screen import Screen
 from fomkit.rollup import roll_up_step, steps_if_timed
 from fomkit.study import Estimate, Options, estimate
 from fomkit.study.evidence import explain_ops
@@ -172,6 +175,43 @@ def test_the_lectures_ops_are_its_measurements(root: Path) -> None:
     assert all(op["nearest"][0]["distance"] == 0 for op in content["ops"])
     assert all("Foster" in op["nearest"][0]["source_file"] for op in content["ops"])
     assert content["ops"][1]["costs"]["flop"]["formula"] == "2*b*k*m*n"
+
+
+def test_a_step_that_waits_for_its_input_gains_nothing_from_timed_ops(root: Path) -> None:
+    model, machine = (
+        load_model(root / "model_profiles" / "p1b3.yaml"),
+        load_machine(root / "machine_profiles" / "v100.yaml"),
+    )
+    reading = Overhead("input", "step", Fact(10.0, 9.0, 12.0, "assumed", "a test"), None)
+    content = explain_ops(model, replace(machine, overheads=(reading,)), Options(batch=1))
+    assert content["bound"] == "input"
+    assert content["device_s"]["high"] < content["step_s"]["low"]
+    assert {entry["shrinks"] for entry in content["measurements"]} == {0.0}
+    assert "the step waits for input" in format_evidence(content)
+
+
+def test_a_machine_of_which_nothing_is_known_is_refused(root: Path) -> None:
+    model = load_model(root / "model_profiles" / "p1b3.yaml")
+    machine = load_machine(root / "machine_profiles" / "titan.yaml")
+    unknown = replace(machine, device=replace(machine.device, peaks=(), byte_per_s=None))
+    with pytest.raises(FomkitError, match="no op has a time"):
+        explain_ops(model, unknown, OPTIONS)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_tables_fit_the_screen(root: Path, width: int) -> None:
+    content, _ = explained(root, "resnet50", "v100", 3)
+    told = format_evidence(content, Screen(width)).splitlines()
+    rules = [line for line in told if set(line) == {"─"}]
+    assert len(rules) == 2
+    assert max(map(len, rules)) <= width
+    assert any("DeepBench_NV_V100.xlsx" in line for line in told)
+
+
+def test_a_step_with_work_that_has_no_time_is_a_lower_bound(root: Path) -> None:
+    content, _ = explained(root, "p1b3-lecture", "v100", 3)
+    assert content["unpriced"]
+    assert "a step takes at least" in format_evidence(content)
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -38,7 +38,8 @@ def _ops_table(ops: list[Entry], rest: Entry, screen: Screen) -> Table:
         before = [one["pass_name"], count, _seconds(one["time_s"]["value"])] if broad else [count]
         share = f"{one['share']:.1%}"
         after = [format_interval(step, "time_s"), share, one["time_source"]] if broad else [share]
-        table.add_row(str(place), one["sizes"], *before, _seconds(step["value"]), *after)
+        name = one["sizes"] if broad else f"{one['sizes']}, {one['pass_name']}"
+        table.add_row(str(place), name, *before, _seconds(step["value"]), *after)
     if rest["ops"]:
         before, share = [""] * len(more), f"{rest['share']:.1%}"
         after = ["", share, ""] if broad else [share]
@@ -75,7 +76,7 @@ def _lines(one: Entry) -> Iterator[tuple[str, str]]:
     yield "", f"{one['op']}, {one['pass_name']}, {formats}, {one['count']:,.0f} × from {places}"
     interval = format_interval(one["time_s"], "time_s")
     yield "time", f"{_seconds(one['time_s']['value'])} each ({interval}), {one['time_source']}"
-    if not one["nearest"]:
+    if not one["nearest"] or ";" in one["evidence"] or one["time_source"] == "transferred":
         yield "evidence", one["evidence"]
     for number, near in enumerate(one["nearest"]):
         far = "the same op" if near["distance"] == 0 else f"distance {near['distance']:.2g}"
@@ -118,8 +119,10 @@ def _add_measurements(page: Page, content: Entry, screen: Screen) -> None:
     more = [("pass", ""), ("count", "right"), ("now", "")] if screen.width >= _BROAD else []
     table = new_table([("op", ""), *more, ("step then", ""), ("narrower", "right")])
     for one in content["measurements"]:
-        cells = [", ".join(one["passes"]), f"{one['executions']:,.0f}", one["time_source"]] if more else []
-        table.add_row(one["sizes"], *cells, format_interval(one["step_s"], "time_s"), f"{one['shrinks']:.1%}")
+        passes = ", ".join(one["passes"])
+        cells = [passes, f"{one['executions']:,.0f}", one["time_source"]] if more else []
+        name = one["sizes"] if more else f"{one['sizes']}, {passes}"
+        table.add_row(name, *cells, format_interval(one["step_s"], "time_s"), f"{one['shrinks']:.1%}")
     page.table(table)
     if content["all_measured"] is not None:
         page.line(
@@ -133,7 +136,8 @@ def _head(content: Entry) -> Iterator[str]:
     sizes = ", ".join(f"{name} {size}" for name, size in content["sizes"].items()) or "sizes fixed"
     interval = f"{content['interval']:.0%} interval {format_interval(step, 'time_s')}"
     took = f"{format_quantity(step['value'], 'time_s')} ({interval})"
-    yield f"{content['model']} on {content['target']}, {sizes}, {content['precision']}: a step takes {took}"
+    least = "at least " if content["unpriced"] else ""
+    yield f"{content['model']} on {content['target']}, {sizes}, {content['precision']}: a step takes {least}{took}"
     if device["value"] != step["value"]:
         busy = format_quantity(device["value"], "time_s")
         yield f"the device works {busy} of it, which the shares are of; the step waits for {content['bound']}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fomkit import __version__
 from fomkit.costs import work_out
+from fomkit.errors import FomkitError
 from fomkit.hardware import Fact, Machine
 from fomkit.predict.engines import settle_engines
 from fomkit.predict.estimates import Record, records
@@ -147,6 +148,11 @@ def explain_ops(model: ModelProfile, machine: Machine, options: Options, top: in
         When no op has a time, or the estimate cannot be made.
     """
     one = estimate(model, machine, options)
+    if one.ops["time_s"].isna().all():
+        raise FomkitError(
+            f"{model.name} on {machine.name}",
+            "no op has a time, so there is nothing to explain. Add the machine's bandwidth and peak, or timings.",
+        )
     ops, rest, missing = _longest(one, top)
     return {
         "schema": SCHEMA,
