@@ -192,7 +192,7 @@ def _add_errors(page: Page, coverage: Entry) -> None:
                 table.add_row(*_family(family), *_error_cells(family["errors"]))
         table.add_row(kind["kind"], "all", "", "", *_error_cells(kind["errors"]), style="bold", end_section=True)
     page.table(table)
-    page.line("hits: of intervals that the errors of the other rounds alone would give, the predictions being as stored")
+    page.line("hits: of intervals that the errors of the other rounds alone would give to the same predictions")
 
 
 def format_machine_view(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
