@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from fomkit.errors import FomkitError
 from fomkit.predict.families import VIEWS, FamilyName, families, look_at, training_rows
 from fomkit.predict.gaussian import LIMIT, Hyper, correlation, distances
-from fomkit.predict.interpolate import LEVELS, Fit, believe, deviation, row_noise
+from fomkit.predict.interpolate import LEVELS, Fit, believe, deviation, judged, row_noise
 from fomkit.predict.storage import row_major
 from fomkit.spans import DEFAULT_LEVEL
 
@@ -44,7 +44,8 @@ class LeftOut(NamedTuple):
     log_error : array (n,)
         ln(predicted time / measured time).
     spread : array (n,)
-        Standard deviation of ln(time), as predicted.
+        Standard deviation of ln(time), as `fomkit.predict.interpolate.deviation` gives it, from the errors of
+        other rounds.
     fold : array (n,)
         Round in which the row was left out.
     """
@@ -142,7 +143,7 @@ def _fit_rows(rows: pd.DataFrame, kind: str) -> Fit:
     # Above the limit every so-manieth row: lengths need no more to be known well.
     part = np.arange(0, len(rows), -(-len(rows) // LIMIT))
     hyper = fit_hyper(look_at(rows, kind, len(rows))[part], residual[part], row_noise(rows)[part])
-    return Fit(mean, hyper, residual, np.zeros(len(LEVELS)))
+    return Fit(mean, hyper, residual, np.zeros(len(LEVELS)), np.zeros(len(judged(len(rows)))))
 
 
 def shape_groups(rows: pd.DataFrame, kind: str) -> NDArray[np.int64]:
@@ -152,29 +153,42 @@ def shape_groups(rows: pd.DataFrame, kind: str) -> NDArray[np.int64]:
     return groups if groups.max() >= 2 else np.arange(len(rows), dtype=np.int64)
 
 
-def left_out(rows: pd.DataFrame, kind: str, folds: int = FOLDS) -> LeftOut:
-    """Predict rows from rows of other shape groups only, everything fitted anew without them.
+def leave_out(rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], asked: NDArray[np.intp]) -> LeftOut:
+    """Predict some rows from rows of other folds only, everything fitted anew without them.
 
     Parameters
     ----------
     rows : DataFrame
-        Training rows with their costs. Of more than `LIMIT` an even part is predicted, each from all rows of the
-        other groups.
+        Training rows with their costs.
     kind : str
-    folds : int
-        At most so many rounds.
-
+    fold : array (n,)
+        Round in which a row is left out.
+    asked : array (m,)
+        Positions of the rows to predict.
     """
-    judged = np.arange(0, len(rows), -(-len(rows) // LIMIT))
-    groups = shape_groups(rows, kind) % folds
-    fold, truth_s = groups[judged], rows["_time_s"].to_numpy(np.float64)[judged]
-    log_s, spread = np.empty(len(judged)), np.empty(len(judged))
-    for number in np.unique(fold):
-        out = fold == number
-        known = rows[groups != number].reset_index(drop=True)
-        log_s[out], correction = believe(_fit_rows(known, kind), known, rows.iloc[judged[out]], kind)
-        spread[out] = deviation(correction)
-    return LeftOut(log_s - np.log(truth_s), spread, fold)
+    rounds, tried = fold[asked], rows.iloc[asked]
+    log_s, apart = np.empty(len(asked)), np.empty((len(asked), len(asked)))
+    parts = []
+    for number in np.unique(rounds):
+        out = rounds == number
+        known = rows[fold != number].reset_index(drop=True)
+        fit = _fit_rows(known, kind)
+        log_s[out], correction = believe(fit, known, tried[out], kind)
+        features = look_at(tried, kind, len(known))
+        apart[out] = distances(features[out], features, fit.hyper.length)
+        parts.append((out, correction))
+    # Errors of the same round are of the same shape group, which no one asks for twice.
+    apart[rounds[:, None] == rounds[None, :]] = np.inf
+    log_error = log_s - np.log(tried["_time_s"].to_numpy(np.float64))
+    spread = np.empty(len(asked))
+    for out, correction in parts:
+        spread[out] = deviation(correction, apart[out], log_error)
+    return LeftOut(log_error, spread, rounds)
+
+
+def left_out(rows: pd.DataFrame, kind: str, folds: int = FOLDS) -> LeftOut:
+    """Predict the `judged` rows of a family from rows of other shape groups only, in at most so many rounds."""
+    return leave_out(rows, kind, shape_groups(rows, kind) % folds, judged(len(rows)))
 
 
 def _quantiles(errors: Matrix) -> Matrix:

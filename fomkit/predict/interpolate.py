@@ -11,7 +11,7 @@ from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
 from fomkit.predict.estimates import Timed, describe_sizes, records
 from fomkit.predict.families import VIEWS, FamilyName, families, learnt, look_at, servable, training_rows
-from fomkit.predict.gaussian import Hyper, Posterior, correlation, posterior
+from fomkit.predict.gaussian import LIMIT, Hyper, Posterior, correlation, distances, posterior
 from fomkit.schema import KIND_DIMENSIONS
 
 if TYPE_CHECKING:
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 LEVELS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99, 0.995)
 """Probabilities at which a fit stores the quantiles of its left-out errors."""
+
+ERRORS = 8
+"""Left-out errors from which the spread of a prediction is taken: those of the nearest judged ops."""
+
+ENOUGH = 5 * ERRORS
+"""Judged ops from which eight are a neighbourhood."""
 
 NEAR = 0.5
 """Correlation with the nearest timed op from which a prediction counts as interpolated, not extrapolated."""
@@ -39,20 +45,28 @@ class Fit(NamedTuple):
         ln(time / mean) of the training rows, in their order.
     quantiles : array
         Of left-out errors in standard deviations, at `LEVELS`.
+    errors : array
+        ln(predicted / measured time) of the training rows that `judged` names, predicted without their group.
     """
 
     mean: Matrix
     hyper: Hyper
     residual: Matrix
     quantiles: Matrix
+    errors: Matrix
 
 
 def as_fit(stored: Mapping[str, Any]) -> Fit:
     """Read a fit from the lists and numbers in which it is stored."""
     hyper = Hyper(np.array(stored["length"]), float(stored["variance"]), float(stored["noise"]))
-    return Fit(
-        np.array(stored["mean"]), hyper, np.array(stored["residual"]), np.array(stored["left_out_quantiles"])
-    )
+    names = ("residual", "left_out_quantiles", "left_out_log_error")
+    residual, quantiles, errors = (np.array(stored[name], np.float64) for name in names)
+    return Fit(np.array(stored["mean"]), hyper, residual, quantiles, errors)
+
+
+def judged(count: int) -> NDArray[np.intp]:
+    """Name the training rows that are left out to judge a fit: all up to `LIMIT`, an even part of more."""
+    return np.arange(0, count, -(-count // LIMIT))
 
 
 def row_noise(training: pd.DataFrame) -> Matrix:
@@ -68,13 +82,54 @@ def believe(fit: Fit, training: pd.DataFrame, rows: pd.DataFrame, kind: str) -> 
     return np.log(view.terms(rows) @ fit.mean) + correction.mean, correction
 
 
-def deviation(correction: Posterior) -> Matrix:
-    """Give the standard deviation of ln(time).
+def _apart(fit: Fit, training: pd.DataFrame, rows: pd.DataFrame, kind: str) -> Matrix:
+    """Distances in lengths from rows to the judged rows of the table."""
+    tables = (rows, training.iloc[judged(len(training))])
+    asked, known = (look_at(table, kind, len(training)) for table in tables)
+    return distances(asked, known, fit.hyper.length)
 
-    Beyond one length from the nearest timed op it grows with the root of the distance, as a random walk does,
-    because nothing in the table says how the machine behaves out there.
+
+def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
+    """Give the typical size of the left-out errors near each query, the nearest weighing most.
+
+    A tenth of the mean error of all is added: eight small errors may be chance.
+
+    Parameters
+    ----------
+    distance : array (q, n)
+        From queries to judged ops in lengths; infinite where an op must not speak for a query.
+    errors : array (n,)
     """
-    return np.sqrt(correction.variance * np.maximum(correction.distance, 1.0))
+    near = np.argsort(distance, 1, kind="stable")[:, :ERRORS]
+    # A distance below a third of a length says no more: both ops are nearly the same.
+    weight = (np.take_along_axis(distance, near, 1) + 0.3) ** -2.0
+    typical = np.sqrt((weight * errors[near] ** 2).sum(1) / weight.sum(1))
+    return np.asarray(typical + 0.1 * np.abs(errors).mean() + 1e-6)
+
+
+def deviation(correction: Posterior, apart: Matrix, errors: Matrix) -> Matrix:
+    """Give the standard deviation of ln(time), up to the factors that `Fit.quantiles` hold.
+
+    A geometric mean of the process's own deviation and, with two thirds, of `errors_nearby`: the process thinks
+    every region as rough as all of the table, the errors know better. Beyond one length from the nearest timed op
+    they count for less with the distance, and the process's variance grows with it, as a random walk's does,
+    because nothing in the table says how the machine behaves out there.
+
+    Parameters
+    ----------
+    correction : Posterior
+        Of q queries.
+    apart : array (q, n)
+        Distances in lengths from the queries to the judged ops.
+    errors : array (n,)
+        Left-out errors of the judged ops; of fewer than `ENOUGH` nothing is told by place.
+    """
+    beyond = np.maximum(correction.distance, 1.0)
+    own = np.sqrt(correction.variance * beyond)
+    if len(errors) < ENOUGH:
+        return np.asarray(own)
+    share = 2 / 3 / beyond
+    return np.asarray(errors_nearby(apart, errors) ** share * own ** (1 - share))
 
 
 def _strange(rows: pd.DataFrame, training: pd.DataFrame, kind: str) -> NDArray[np.bool_]:
@@ -91,7 +146,7 @@ def _strange(rows: pd.DataFrame, training: pd.DataFrame, kind: str) -> NDArray[n
 def _answers(rows: pd.DataFrame, fit: Fit, training: pd.DataFrame, interval: float) -> Iterator[tuple[int, Timed]]:
     kind = str(rows["kind"].iloc[0])
     log_s, correction = believe(fit, training, rows, kind)
-    spread = deviation(correction)
+    spread = deviation(correction, _apart(fit, training, rows, kind), fit.errors)
     below, above = np.interp([0.5 - interval / 2, 0.5 + interval / 2], LEVELS, fit.quantiles).tolist()
     sizes = [name for name in ("kind", *KIND_DIMENSIONS[kind]) if name in training.columns]
     nearest = dict(records(training[sizes].iloc[np.unique(correction.nearest)]))

@@ -12,7 +12,7 @@ import pandas as pd
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
-from fomkit.predict import interpolate, measured, roofline, transfer
+from fomkit.predict import interpolate, measured, roofline, stand_in, transfer
 from fomkit.predict.bounds import name_bounds
 from fomkit.predict.clock import own_times
 from fomkit.predict.engines import settle_engines
@@ -36,9 +36,10 @@ def _sum(rows: pd.DataFrame, _machine: Machine, _interval: float, *, parts: pd.D
 def ladder(calls: pd.DataFrame | None, parts: pd.DataFrame | None) -> tuple[Estimator, ...]:
     """List the estimators in the order in which they are asked; the first that knows a row prices it.
 
-    1. the op was timed; 2. similar ops were timed; 3. its forward pass was timed; 4. it is a sum of library calls
-    of which the recurrences were timed; 5. it is a sum of parts; 6. the machine's rates. What none of them knows
-    stays unpriced.
+    1. the op was timed; 2. the product was timed in other storage orders only; 3. similar ops were timed; 4. its
+    forward pass was timed; 5. it is a sum of library calls of which the recurrences were timed; 6. it is a sum of
+    parts; 7. it moves data as a timed element-wise op does; 8. the machine's rates. What none of them knows stays
+    unpriced.
 
     Parameters
     ----------
@@ -46,8 +47,16 @@ def ladder(calls: pd.DataFrame | None, parts: pd.DataFrame | None) -> tuple[Esti
         TIMED tables with the column ``of``.
     """
     sums = [partial(_sum, parts=table) for table in (calls, parts) if table is not None]
-    table = (measured.estimate, interpolate.estimate)
-    return (*table, partial(transfer.estimate, table=partial(_climb, steps=table)), *sums, roofline.estimate)
+    table = partial(_climb, steps=(measured.estimate, interpolate.estimate))
+    return (
+        measured.estimate,
+        partial(stand_in.another_order, table=table),
+        interpolate.estimate,
+        partial(transfer.estimate, table=table),
+        *sums,
+        partial(stand_in.moved_data, table=table),
+        roofline.estimate,
+    )
 
 
 def _climb(rows: pd.DataFrame, machine: Machine, interval: float, steps: Sequence[Estimator]) -> dict[int, Timed]:

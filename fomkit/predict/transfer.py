@@ -24,7 +24,8 @@ Recurrent layers do not follow: their weight gradient is one product over all st
 """
 
 
-def _usual(row: Record, machine: Machine, interval: float) -> tuple[str, Usual] | None:
+def usual_here(row: Record, machine: Machine, interval: float) -> tuple[str, Usual] | None:
+    """Give what bounds an op on a machine, and its usual utilisation; None where a rate is unknown."""
     bound = binding(row, rates(machine, row["dtype"], row["engine"]))
     return None if bound is None else (bound.name, usual_utilisation(row, bound.floor_s, interval))
 
@@ -33,14 +34,22 @@ def _spread(known: float, of_ratio: float) -> float:
     return math.exp(math.hypot(math.log(known), math.log(of_ratio)))
 
 
+def widen(known: Timed, faster: float, slower: float) -> Timed:
+    """Carry a time over to another op, its interval widened by how much faster or slower [1] that may be."""
+    return known._replace(
+        low_s=known.time_s / _spread(known.time_s / known.low_s, faster),
+        high_s=known.time_s * _spread(known.high_s / known.time_s, slower),
+        time_source="transferred",
+    )
+
+
 def _answer(known: Timed, baseline: Usual, asked: Usual, bound: str) -> Timed:
     ratio = baseline.value / asked.value
-    time_s = known.time_s * ratio
-    return Timed(
-        time_s=time_s,
-        low_s=time_s / _spread(known.time_s / known.low_s, asked.high / asked.value),
-        high_s=time_s * _spread(known.high_s / known.time_s, asked.value / asked.low),
-        time_source="transferred",
+    wide = widen(known, asked.high / asked.value, asked.value / asked.low)
+    return wide._replace(
+        time_s=wide.time_s * ratio,
+        low_s=wide.low_s * ratio,
+        high_s=wide.high_s * ratio,
         bound=bound,
         evidence=f"{ratio:.2g} × its {BASELINE} pass ({known.time_source}, {known.evidence}), the ratio of "
         f"what is {asked.source} and {baseline.source}",
@@ -79,7 +88,7 @@ def estimate(rows: pd.DataFrame, machine: Machine, interval: float, *, table: Es
     known = table(forward, machine, interval)
     times: dict[int, Timed] = {}
     for (index, asked_row), (_, forward_row) in zip(records(chosen), records(forward), strict=True):
-        asked, baseline = (_usual(row, machine, interval) for row in (asked_row, forward_row))
+        asked, baseline = (usual_here(row, machine, interval) for row in (asked_row, forward_row))
         if index in known and asked is not None and baseline is not None:
             times[index] = _answer(known[index], baseline[1], asked[1], asked[0])
     return times

@@ -16,7 +16,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fomkit.predict import interpolate
-from fomkit.predict.fit import _fit_rows, fit_timings
+from fomkit.predict.fit import fit_timings, leave_out
 from fomkit.spans import DEFAULT_LEVEL
 from fomkit.validate.scores import Cases, make_cases
 
@@ -44,13 +44,10 @@ def crossed(rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], level: float
     level : float
     """
     truth = rows["_time_s"].to_numpy(np.float64)
-    log_s, spread = np.empty(len(rows)), np.empty(len(rows))
     with threadpool_limits(limits=1):
-        for out in _parts(fold):
-            known = rows[~out].reset_index(drop=True)
-            log_s[out], correction = interpolate.believe(_fit_rows(known, kind), known, rows[out], kind)
-            spread[out] = interpolate.deviation(correction)
-    errors = (np.log(truth) - log_s) / spread
+        found = leave_out(rows, kind, fold, np.arange(len(rows)))
+    log_s, spread = found.log_error + np.log(truth), found.spread
+    errors = -found.log_error / spread
     ends = np.empty((2, len(rows)))
     for out in _parts(fold):
         # The quantiles of n errors lie inside those of all: n + 1 instead of n, as in fomkit.predict.fit.

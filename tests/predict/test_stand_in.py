@@ -1,0 +1,64 @@
+"""Estimators `stand_in`: products in a storage order that the table lacks, and data moved as timed ops move it."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import pytest
+from costs.op_tables import gemm, table, traffic
+from predict.machines import device, fact, machine, timings
+
+from fomkit.costs import add_costs
+from fomkit.predict import add_times
+from fomkit.predict.stand_in import FEWEST, ORDER_SPREAD
+
+ROUND = device(bandwidth=fact(1e12), fp32_vector=1e13)
+
+
+def products(count, **order):
+    return [{**gemm(64.0 * at, 64.0, 64.0), **order, "op": "", "time_s": 1e-5 * at} for at in range(1, count + 1)]
+
+
+def asked(**order):
+    return add_costs(table({**gemm(128.0, 64.0, 64.0), **order}))
+
+
+def test_a_product_in_an_unknown_storage_order_takes_the_time_of_the_known_one_with_a_wider_interval():
+    known = machine(ROUND, timings(*products(FEWEST, trans_a=0.0, trans_b=1.0)))
+    same, other = (add_times(asked(trans_a=0.0, trans_b=b), known).iloc[0] for b in (1.0, 0.0))
+    assert (same["time_source"], other["time_source"]) == ("measured", "transferred")
+    assert other["time_s"] == same["time_s"]
+    spread = NormalDist().inv_cdf(0.9) * ORDER_SPREAD
+    assert math.log(other["high_s"] / other["time_s"]) == pytest.approx(spread)
+    assert math.log(other["time_s"] / other["low_s"]) == pytest.approx(spread)
+    assert "trans_b 1, its own order is not in the table" in other["evidence"]
+
+
+def test_an_order_that_the_table_has_or_does_not_state_is_not_replaced():
+    both = machine(
+        ROUND, timings(*products(FEWEST, trans_a=0.0, trans_b=1.0), *products(FEWEST, trans_a=0.0, trans_b=0.0))
+    )
+    few = machine(ROUND, timings(*products(FEWEST - 1, trans_a=0.0, trans_b=1.0)))
+    open_order = machine(ROUND, timings(*products(FEWEST)))
+    sources = [
+        add_times(asked(trans_a=0.0, trans_b=0.0), known)["time_source"].iloc[0]
+        for known in (both, few, open_order)
+    ]
+    assert sources == ["measured", "roofline", "measured"]
+
+
+def test_a_gradient_of_an_element_wise_op_moves_data_as_the_forward_op_of_this_traffic():
+    op = traffic("pointwise", 1e6)
+    known = machine(ROUND, timings({**op, "op": "aten::relu", "pass_name": "forward", "time_s": 1e-5}))
+    rows = add_costs(
+        table(
+            {**op, "op": "aten::tanh_backward", "pass_name": "backward"},
+            {**op, "kind": "copy", "op": "aten::clone"},
+        )
+    )
+    timed = add_times(rows, known)
+    assert timed["time_source"].tolist() == ["transferred", "roofline"]
+    assert timed["time_s"].iloc[0] == 1e-5
+    assert timed["low_s"].iloc[0] < 1e-5 < timed["high_s"].iloc[0]
+    assert "as an element-wise op of this traffic (measured" in timed["evidence"].iloc[0]
