@@ -48,8 +48,8 @@ def _usual_orders(products: pd.DataFrame, timings: pd.DataFrame) -> NDArray[np.f
         if orders.notna().all():
             table[str(group)] = {float(str(order)): int(count) for order, count in orders.value_counts().items()}
     found = np.full(len(products), np.nan)
-    for at, (group, asked) in enumerate(zip(_classes(products), _orders(products), strict=True)):
-        here = table.get(str(group), {})
+    for at, (its_class, asked) in enumerate(zip(_classes(products), _orders(products), strict=True)):
+        here = table.get(str(its_class), {})
         if not math.isnan(asked) and here.get(float(asked), 0) < FEWEST <= max(here.values(), default=0):
             found[at] = max(here, key=lambda order: here[order])
     return found
