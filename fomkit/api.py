@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from fomkit.dtypes import Precision
 from fomkit.hardware import Machine, Scope
-from fomkit.precision import Precision
 from fomkit.profiles import load_machine, load_model
 from fomkit.spans import DEFAULT_LEVEL
 from fomkit.study import Estimate, Options, Prediction

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from fomkit.errors import FomkitError, nearest_names
 
 ITEM_BYTE: dict[str, float] = {
@@ -44,8 +46,12 @@ def item_byte(dtype: str) -> float:
     return ITEM_BYTE[dtype]
 
 
+Precision = Literal["fp32", "tf32", "mixed", "bf16", "fp8"]
+"""What a step may be asked to run in; `fomkit.precision` says what each means."""
+
+MATRIX_KINDS = ("gemm", "conv", "rnn", "attention")
+"""Kinds of a step that run on a matrix engine where there is one for their number format."""
 _MATRIX_DTYPES = ("fp16", "bf16", "fp8", "int8")
-_MATRIX_KINDS = ("gemm", "conv", "attention", "rnn")
 
 
 def usual_engine(kind: str, dtype: str) -> str:
@@ -58,4 +64,4 @@ def usual_engine(kind: str, dtype: str) -> str:
     >>> usual_engine("gemm", "fp16"), usual_engine("gemm", "fp32"), usual_engine("norm", "fp16")
     ('matrix', 'vector', 'vector')
     """
-    return "matrix" if kind in _MATRIX_KINDS and dtype in _MATRIX_DTYPES else "vector"
+    return "matrix" if kind in MATRIX_KINDS and dtype in _MATRIX_DTYPES else "vector"

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
-from fomkit.dtypes import ITEM_BYTE
+from fomkit.dtypes import ITEM_BYTE, MATRIX_KINDS, Precision
 from fomkit.errors import FomkitError, nearest_names
 from fomkit.hardware import Machine
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Precision = Literal["fp32", "tf32", "mixed", "bf16", "fp8"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 FLOATS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 """Formats that are restated; fp64 and integers were chosen on purpose and stay."""
 
-MATRIX_KINDS = ("gemm", "conv", "rnn", "attention")
 STREAM_KINDS = ("pointwise", "norm", "pool", "copy")
 """Kinds whose tensors take the format of the activations."""
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from fomkit.dtypes import Precision
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -131,7 +133,7 @@ class SuiteLine:
     model: str | None = None
     batch: int | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
-    precision: Literal["fp32", "tf32", "mixed", "bf16", "fp8"] | None = None
+    precision: Precision | None = None
 
 
 @dataclass(frozen=True)

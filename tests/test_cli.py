@@ -190,7 +190,7 @@ def test_a_full_disk_is_one_message(root: Path) -> None:
     command = f'"{sys.executable}" -m fomkit.cli show > /dev/full'
     done = subprocess.run(["sh", "-c", command], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "the output cannot be written" in done.stderr
+    assert "the output: cannot be read or written (No space left on device)" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fomkit.profiles import load_machine, load_model
+from fomkit.profiles.locate import shipped_folder
 from fomkit.report.machine_view import format_machine_view
 from fomkit.report.model_view import format_model_view, format_share
 from fomkit.report.screen import Screen
@@ -67,6 +68,12 @@ def test_work_without_a_figure_says_so(contents: dict[str, Any]) -> None:
     assign = next(line for line in told.splitlines() if line.startswith("Assign"))
     assert assign.split() == ["Assign", "1", "1", "missing", "missing", "73.65", "ms", "25.6%"]
     assert "≥ 12.15 GFLOP" in told
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in shipped_folder("machine_profiles").glob("*.yaml")))
+def test_every_shipped_machine_is_shown(name: str) -> None:
+    told = format_machine_view(show_machine(load_machine(name), []))
+    assert told.startswith(f"{name}: ")
 
 
 def test_a_table_of_named_ops_covers_no_shapes() -> None:

@@ -27,6 +27,7 @@ from fomkit.validate.folder import LabelFolder, shipped
 from fomkit.validate.framework_backward import accumulate, backward
 from fomkit.validate.framework_forward import FORWARD
 from fomkit.validate.graph_rows import GraphRow
+from fomkit.validate.graph_tables import ops_of
 from fomkit.validate.labels import read_single_calls, read_whole_models
 from fomkit.validate.left_out import crossed, nested
 from fomkit.validate.machines import facts_only, nearest_device
@@ -105,6 +106,13 @@ def test_calls_that_only_look_at_a_tensor_run_nothing() -> None:
     kept = call("contiguous", "contiguous", [("MEM", [[8, 4], [8, 4]])], inputs=((8, 4),), output=(8, 4))
     assert FORWARD["contiguous"](kept._replace(before="lm_head")) == []
     assert len(FORWARD["contiguous"](kept._replace(before="transpose_3"))) == 1
+
+
+def test_a_call_without_a_rule_is_work_without_a_time() -> None:
+    row = call("mixer", "StateSpace", [], inputs=((8, 4),), output=(8, 4))
+    ops = ops_of([("mamba-inf-1024-1", row)])
+    assert list(ops["kind"]) == ["other"]
+    assert predict_graphs(ops, load_machine("v100"))["time_s"].isna().all()
 
 
 def test_every_kernel_of_the_shipped_graphs_is_priced() -> None:

@@ -88,5 +88,6 @@ def main() -> None:
     except OSError as error:
         if _debug:
             raise
-        complain(f"the output cannot be written ({error.strerror}). Free the disk, or write elsewhere with -o.")
+        where = error.filename or "the output"
+        complain(f"{where}: cannot be read or written ({error.strerror}). Check the path, rights and the disk.")
         os._exit(2)  # what is still buffered would fail again, with a traceback

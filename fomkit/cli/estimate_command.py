@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from fomkit.cli.choices import Batch, Interval, Output, Precisions, Sizes, Uncovered
 from fomkit.cli.names import complete_machine, complete_model
 from fomkit.cli.screen import Quiet, progress, standard_output
 from fomkit.cli.sizes import parse_sizes
@@ -35,20 +36,9 @@ Scopes = Annotated[
     Literal["device", "node", "system"] | None,
     typer.Option(help="What the rates count; default: the narrowest that all machines state."),
 ]
-Uncovered = Annotated[
-    bool, typer.Option("--allow-uncovered", help="Leave work without a time out; times are then lower bounds.")
-]
 Baseline = Annotated[
     str | None,
     typer.Option(help="Machine to compare with; gives ratios and a FOM.", autocompletion=complete_machine),
-]
-Sizes = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=NUMBER", help="Another named size of the profile, for example seq=512."),
-]
-Precisions = Annotated[
-    Literal["fp32", "tf32", "mixed", "bf16", "fp8"] | None,
-    typer.Option(help="Number formats of the step; default: what the framework would do on the machine."),
 ]
 Measured = Annotated[
     Path | None,
@@ -58,9 +48,6 @@ Measured = Annotated[
         help="Measurements of the baseline: tells its measured step times the predicted ratio as well.",
     ),
 ]
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Write .json or .csv as well; replaces the file.")
-]
 
 
 def estimate(
@@ -68,11 +55,11 @@ def estimate(
     target: Targets = None,
     baseline: Baseline = None,
     measurements: Measured = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Samples in one step; default: the profile's.")] = None,
+    batch: Batch = None,
     sizes: Sizes = None,
     precision: Precisions = None,
     scope: Scopes = None,
-    interval: Annotated[float, typer.Option(min=0.01, max=0.999, help="Level of the intervals.")] = 0.8,
+    interval: Interval = 0.8,
     last_batch: Annotated[
         Literal["drop", "keep"] | None, typer.Option(help="Drop or keep a partial last batch.")
     ] = None,

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from fomkit.cli.names import complete_machine, complete_model
+from fomkit.cli.choices import Batch, Interval, Precisions, Sizes, Target
+from fomkit.cli.names import complete_model
 from fomkit.cli.screen import Quiet, progress, standard_output
 from fomkit.cli.sizes import parse_sizes
 from fomkit.errors import FomkitError
 
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model)
-]
-Target = Annotated[
-    str,
-    typer.Option("--target", "-t", help="Machine profile by name or path.", autocompletion=complete_machine),
-]
-Sizes = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=N", help="Another named size, for example seq=512.")
-]
-Precisions = Annotated[
-    Literal["fp32", "tf32", "mixed", "bf16", "fp8"] | None,
-    typer.Option(help="Number formats of the step; default: what the framework would do on the machine."),
 ]
 Output = Annotated[
     Path | None,
@@ -38,10 +28,10 @@ def explain(
     model: Model,
     target: Target,
     top: Annotated[int, typer.Option(min=1, help="Ops, and measurements, to list.")] = 10,
-    batch: Annotated[int | None, typer.Option(min=1, help="Samples in one step; default: the profile's.")] = None,
+    batch: Batch = None,
     sizes: Sizes = None,
     precision: Precisions = None,
-    interval: Annotated[float, typer.Option(min=0.01, max=0.999, help="Level of the intervals.")] = 0.8,
+    interval: Interval = 0.8,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/explain/1 instead of text.")] = False,
     output: Output = None,
     quiet: Quiet = False,

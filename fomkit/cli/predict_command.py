@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fomkit.cli.names import complete_machine
+from fomkit.cli.choices import Interval, Sizes, Target
 from fomkit.cli.screen import Quiet, progress
 from fomkit.cli.sizes import parse_sizes
 from fomkit.errors import FomkitError
@@ -21,17 +21,12 @@ STDOUT = Path("-")
 
 def predict(
     source: Annotated[Path, typer.Argument(metavar="OPS.csv", help="The table, .csv or .csv.gz.")],
-    target: Annotated[
-        str,
-        typer.Option("--target", "-t", help="Machine profile by name or path.", autocompletion=complete_machine),
-    ],
+    target: Target,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The table to write (.csv); - is standard output.")
     ] = STDOUT,
-    sizes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=N", help="A size that dimensions use.")
-    ] = None,
-    interval: Annotated[float, typer.Option(min=0.01, max=0.999, help="Level of the intervals.")] = 0.8,
+    sizes: Sizes = None,
+    interval: Interval = 0.8,
     keep: Annotated[
         list[str] | None, typer.Option(help="A column of yours whose name looks like one of fomkit's.")
     ] = None,

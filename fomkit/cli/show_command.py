@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from fomkit.cli.choices import Batch, Output, Precisions, Sizes
 from fomkit.cli.names import complete_machine, complete_model
 from fomkit.cli.screen import Quiet, progress, standard_output
 from fomkit.cli.sizes import parse_sizes
@@ -49,16 +50,6 @@ Target = Annotated[
     str | None,
     typer.Option("--target", "-t", help="Machine to predict times on.", autocompletion=complete_machine),
 ]
-Sizes = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=N", help="Another named size, for example seq=512.")
-]
-Precisions = Annotated[
-    Literal["fp32", "tf32", "mixed", "bf16", "fp8"] | None,
-    typer.Option(help="Number formats of the step on --target; default: what the framework would do there."),
-]
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Write .json or .csv as well; replaces the file.")
-]
 
 
 def show(
@@ -67,7 +58,7 @@ def show(
     top: Top = None,
     measure: MeasureOption = None,
     depth: Depth = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Samples in one step; default: the profile's.")] = None,
+    batch: Batch = None,
     sizes: Sizes = None,
     precision: Precisions = None,
     target: Target = None,

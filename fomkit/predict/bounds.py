@@ -26,8 +26,8 @@ USUAL_REASONS: Mapping[str, str] = {"compute": "boost clocks", "memory": "caches
 BOOST = 1.1
 """How far boost clocks carried matrix products above a datasheet's peak (DeepBench, GTX 1080 Ti: 1.07)."""
 
-CACHED_BYTE = 128e6
-"""Operands up to this size may lie in a cache; no device's last level is larger by much."""
+CACHED_BYTE = 2.7e8
+"""Operands [byte] up to this size may lie in a cache; the largest last level known is 256 MiB (AMD MI300X)."""
 
 _OF_A_TABLE = ("measured", "interpolated", "extrapolated", "transferred")
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fomkit.dtypes import MATRIX_KINDS
 from fomkit.hardware import Machine
 from fomkit.predict.estimates import records, texts
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ARITHMETIC_KINDS = ("gemm", "sparse_gemm", "conv", "rnn", "attention")
+ARITHMETIC_KINDS = ("sparse_gemm", *MATRIX_KINDS)
 """Kinds that run on a matrix engine where there is one; all others use the vector engine and wait for bytes."""
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from fomkit.hardware import Machine
 from fomkit.predict import interpolate
 from fomkit.predict.estimates import PASS_FREE
-from fomkit.predict.families import VIEWS, FamilyName, families, training_rows
+from fomkit.predict.families import FamilyName, families, look_at, training_rows
 from fomkit.predict.gaussian import distances
 from fomkit.schema import COSTS, DIMENSIONS, KIND_DIMENSIONS
 from fomkit.spans import DEFAULT_LEVEL
@@ -92,7 +92,7 @@ def _ends(values: pd.Series) -> Ends | None:
 def _spacing(rows: pd.DataFrame, fit: interpolate.Fit, kind: str) -> Ends | None:
     if len(rows) < 2:
         return None
-    features = VIEWS[kind].features(rows)
+    features = look_at(rows, kind, len(rows))
     nearest = np.empty(len(rows))
     for start in range(0, len(rows), _BLOCK):
         part = slice(start, start + _BLOCK)

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from fomkit.dtypes import Precision
 from fomkit.errors import FomkitError
 from fomkit.hardware import Basis, Party, Scope
 from fomkit.profiles.locate import locate
@@ -29,7 +30,7 @@ class LineRecord(Record):
     model: str | None = None
     batch: int | None = Field(default=None, ge=1)
     sizes: dict[str, int] = {}
-    precision: Literal["fp32", "tf32", "mixed", "bf16", "fp8"] | None = None
+    precision: Precision | None = None
 
 
 class SuiteRecord(Record):

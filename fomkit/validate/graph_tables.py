@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from fomkit.validate.framework_backward import accumulate, backward
 from fomkit.validate.framework_forward import FORWARD
 from fomkit.validate.framework_work import Work
-from fomkit.validate.graph_rows import GraphRow, read_graphs
+from fomkit.validate.graph_rows import GraphRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +20,8 @@ TRAINING = "-train-"
 
 
 def _forward(row: GraphRow) -> list[Work]:
-    return FORWARD[row.opname](row) if row.opname in FORWARD else []
+    """Give what a call runs; one of a class without a rule is work that nothing prices, not none."""
+    return FORWARD[row.opname](row) if row.opname in FORWARD else [{"op": row.opname, "kind": "other"}]
 
 
 _PARTS: tuple[tuple[str, str, Callable[[GraphRow], list[Work]]], ...] = (
@@ -51,23 +51,3 @@ def ops_of(graphs: Iterable[tuple[str, GraphRow]]) -> pd.DataFrame:
 
     rows = [one for graph, row in graphs for one in _rows(graph, row)]
     return pd.DataFrame(rows).assign(dtype="fp32", engine="vector")
-
-
-def read_ops(path: Path) -> pd.DataFrame:
-    """Read op graphs and give the kernels that they run.
-
-    Raises
-    ------
-    FomkitError
-        With file and line, when the file is no table of op graphs.
-    """
-    return ops_of(read_graphs(path))
-
-
-def unknown_calls(graphs: Iterable[tuple[str, GraphRow]]) -> Mapping[str, int]:
-    """Count the calls of classes without a rule, which have no time and are reported."""
-    counts: dict[str, int] = {}
-    for _, row in graphs:
-        if row.opname not in FORWARD:
-            counts[row.opname] = counts.get(row.opname, 0) + 1
-    return counts

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fomkit.errors import FomkitError
 from fomkit.hardware import Device, Fact, Machine, Peak
 from fomkit.profiles import load_machine
 from fomkit.tables import empty_table
@@ -101,11 +100,14 @@ def facts_only(name: str, path: Path) -> Machine | None:
 
 
 def profile_of(name: str) -> Machine | None:
-    """Load a profile; None where the name is empty or no profile has it."""
-    try:
-        return load_machine(name) if name else None
-    except FomkitError:
-        return None
+    """Load a profile; None where the name is empty.
+
+    Raises
+    ------
+    FomkitError
+        When no profile has the name, or it cannot be read: facts must not take its place unsaid.
+    """
+    return load_machine(name) if name else None
 
 
 def without_timings(machine: Machine) -> Machine:

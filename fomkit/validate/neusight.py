@@ -100,6 +100,8 @@ def _compare(
         _score_calls(folder, device, timed, found)
     if labels is not None:
         models = outcomes(labels, timed, level)
+        if unpriced := sum(one.spans["step"] is None for one in models):
+            found.left_out.append((f"labels of {device}, {comparison}", unpriced, "work without a time"))
         found.outcomes.setdefault(comparison, {})[device] = models
         found.scores += model_scores(models, comparison, device)
     return timed
@@ -159,7 +161,12 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
         facts = folder.facts(device) if own is None else without_timings(own)
         timed = None if own is None else _compare(folder, device, own, OWN, level, found)
         if facts is None:
-            found.left_out.append((f"labels of {device}", 1, "no profile and no facts of this device"))
+            count = sum(
+                int((table["device"] == device).sum())
+                for table in (folder.whole_models, folder.single_calls)
+                if table is not None
+            )
+            found.left_out.append((f"labels of {device}", count, "no profile and no facts of this device"))
         else:
             _compare(folder, device, facts, FACTS, level, found if own is None else _quiet(found))
         other = profile_of(folder.profiles.get(device, NO_PROFILES).other)

@@ -25,7 +25,7 @@ def predict_graphs(ops: pd.DataFrame, machine: Machine, level: float = DEFAULT_L
     Parameters
     ----------
     ops : DataFrame
-        What `fomkit.validate.graph_tables.read_ops` gives, or some of its rows.
+        What `fomkit.validate.graph_tables.ops_of` gives, or some of its rows.
     machine : Machine
     level : float
 

@@ -86,6 +86,7 @@ def _said(full: bool) -> tuple[str, ...]:
         f"{FEW}: {KNOWN} rows of each kind and pass by seeds {', '.join(map(str, SEEDS))}; the others are scored.",
         "Labels are never fitted. Medians over sheets are of values without their sign. What is usual where facts "
         "alone are known was measured on several of the labelled devices too.",
+        "The routing of mixtures of experts (getitem, setitem, count) depends on data and is not predicted.",
     )
 
 

@@ -1,0 +1,32 @@
+"""Options that several verbs take, in one wording: what is learnt at one verb holds at the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fomkit.cli.names import complete_machine
+from fomkit.dtypes import Precision
+
+Target = Annotated[
+    str,
+    typer.Option("--target", "-t", help="Machine profile by name or path.", autocompletion=complete_machine),
+]
+Batch = Annotated[int | None, typer.Option(min=1, help="Samples in one step; default: the profile's.")]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=N", help="Another size that dimensions use, for example seq=512."),
+]
+Precisions = Annotated[
+    Precision | None,
+    typer.Option(help="Number formats of the step; default: what the framework would do on the machine."),
+]
+Interval = Annotated[float, typer.Option(min=0.01, max=0.999, help="Level of the intervals.")]
+Uncovered = Annotated[
+    bool, typer.Option("--allow-uncovered", help="Leave work without a time out; times are then lower bounds.")
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Write .json or .csv as well; replaces the file.")
+]
