@@ -295,7 +295,7 @@ def test_a_device_nobody_knows_is_said_not_guessed(tmp_path: Path) -> None:
     labels[labels["device"] == "P4"].assign(device="Z9000").to_csv(tmp_path / "e2e.csv", index=False)
     found = compare_labels(LabelFolder(tmp_path), 0.8)
     assert not found.scores
-    assert ("labels of Z9000", 1, "no profile and no facts of this device") in found.left_out
+    assert ("labels of Z9000", 3, "no profile and no facts of this device") in found.left_out
 
 
 def test_a_device_without_a_profile_is_predicted_from_facts(tmp_path: Path) -> None:
