@@ -52,6 +52,18 @@ def _spread(value: float, below: float, above: float, level: float) -> Span:
     return Span(value, value * math.exp(-z * below), value * math.exp(z * above), level)
 
 
+def at_level(span: Span, level: float) -> Span:
+    """Restate an interval at another level, its logarithm taken as normal on each side of the value.
+
+    Examples
+    --------
+    >>> wider = at_level(Span(1.0, 0.5, 2.0, level=0.8), 0.95)
+    >>> round(wider.low, 3), round(wider.high, 3)
+    (0.346, 2.887)
+    """
+    return _spread(span.value, *_deviations(span), level) if level != span.level else span
+
+
 def add_common(spans: Iterable[Span]) -> Span:
     """Add quantities whose errors go up and down together: values and ends add.
 
@@ -111,3 +123,21 @@ def divide_independent(numerator: Span, denominator: Span) -> Span:
     up, down = _deviations(numerator), _deviations(denominator)
     below, above = math.hypot(up[0], down[1]), math.hypot(up[1], down[0])
     return _spread(numerator.value / denominator.value, below, above, numerator.level)
+
+
+def probability_above(span: Span, threshold: float) -> float:
+    """Give the probability that a quantity reaches a threshold above 0; 0 or 1 where nobody stated a spread.
+
+    The logarithm is taken as normal on each side of the value, with the deviations of the interval's two ends.
+
+    Examples
+    --------
+    >>> probability_above(Span(60.0, 60.0, 60.0), 50.0), round(probability_above(Span(60.0, 50.0, 70.0), 50.0), 6)
+    (1.0, 0.9)
+    """
+    below, above = _deviations(span)
+    distance = math.log(threshold / span.value)
+    deviation = above if distance > 0 else below
+    if not deviation:
+        return float(distance <= 0)
+    return 1 - NormalDist().cdf(distance / deviation)

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from fomkit.dtypes import Precision
-
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -104,53 +102,3 @@ class ModelProfile:
     def batch(self) -> int | None:
         """Samples in one step."""
         return self.sizes.get("batch")
-
-
-@dataclass(frozen=True)
-class SuiteLine:
-    """One line of a suite: a unit of work, timed by a profile or given as hours per machine.
-
-    Attributes
-    ----------
-    given_s : mapping
-        Time of one unit on one device set, by machine [s]; empty where ``model`` is estimated instead.
-    model : str or None
-        Model profile to estimate; its own unit of work counts.
-    batch : int or None
-        Samples in one step of ``model``; None keeps the profile's.
-    sizes : mapping
-        Other named sizes of ``model``; those that are absent keep the profile's.
-    precision : str or None
-        Number formats of the step; None is what the framework would do on the machine.
-    """
-
-    name: str
-    required: bool
-    category: str
-    basis: str
-    party: str
-    given_s: Mapping[str, float] = field(default_factory=dict)
-    model: str | None = None
-    batch: int | None = None
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    precision: Precision | None = None
-
-
-@dataclass(frozen=True)
-class Suite:
-    """Lines of work over which a figure of merit is taken.
-
-    Attributes
-    ----------
-    threshold : float or None
-        The figure of merit that a proposal has to reach.
-    """
-
-    name: str
-    title: str
-    version: int
-    baseline: str
-    scope: Literal["device", "node", "system"]
-    lines: tuple[SuiteLine, ...]
-    threshold: float | None = None
-    notes: tuple[str, ...] = ()

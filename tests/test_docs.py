@@ -1,4 +1,4 @@
-"""docs/profiles.md: its examples load, its errors are the real ones, its tables say what the loaders accept."""
+"""docs/profiles.md and docs/suites.md: examples load, errors are the real ones, tables say what loaders accept."""
 
 from __future__ import annotations
 
@@ -13,20 +13,25 @@ import pytest
 from pydantic import BaseModel, BeforeValidator
 
 from fomkit.errors import FomkitError
+from fomkit.fom.means import MEANS
 from fomkit.measurements import read_measurements
-from fomkit.profiles import load_machine, load_model
+from fomkit.profiles import load_machine, load_model, load_suite
 from fomkit.profiles.machine_record import MachineRecord
 from fomkit.profiles.models import ModelRecord
+from fomkit.profiles.suites import GivenRecord, SuiteRecord
 from fomkit.quantities import UNITS, parse_quantity
 from fomkit.schema import DIMENSIONS, KIND_DIMENSIONS, LAYERS, MEASUREMENTS, OPS, OPTIONAL_DIMENSIONS, TIMINGS
+from fomkit.study import Options, run_suite, suite_content
 
-TEXT = (Path(__file__).resolve().parent.parent / "docs" / "profiles.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+TEXT = (DOCS / "profiles.md").read_text(encoding="utf-8")
+SUITES = (DOCS / "suites.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', TEXT, re.MULTILINE | re.DOTALL))
 
 
-def rows(heading: str, first: str) -> dict[str, list[str]]:
+def rows(heading: str, first: str, text: str = TEXT) -> dict[str, list[str]]:
     """Give the rows of the table under a heading whose first column is ``first``, by each name in that column."""
-    section = re.split(r"^#+ ", TEXT.split(f"# {heading}\n")[1], flags=re.MULTILINE)[0]
+    section = re.split(r"^#+ ", text.split(f"# {heading}\n")[1], flags=re.MULTILINE)[0]
     table = section.split(f"| {first} |")[1].split("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     return {name: row for row in cells for name in re.findall(r"`([^`]+)`", row[0])}
@@ -59,9 +64,17 @@ def files(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("heading", "record"), [("A machine", MachineRecord), ("A model", ModelRecord)])
-def test_every_field_is_explained_and_no_other(heading, record) -> None:
-    table = rows(heading, "field")
+@pytest.mark.parametrize(
+    ("heading", "first", "text", "record"),
+    [
+        ("A machine", "field", TEXT, MachineRecord),
+        ("A model", "field", TEXT, ModelRecord),
+        ("Suites", "field", SUITES, SuiteRecord),
+        ("Suites", "given", SUITES, GivenRecord),
+    ],
+)
+def test_every_field_is_explained_and_no_other(heading, first, text, record) -> None:
+    table = rows(heading, first, text)
     expected = {name: (needed, unit) for name, needed, unit in fields(record)}
     assert set(table) == set(expected)
     for name, (needed, unit) in expected.items():
@@ -128,6 +141,18 @@ def test_examples_load(files) -> None:
     assert model.parameters_total == 784 * 100 + 100 + 100 * 10 + 10
     assert files.joinpath("example-gpu.timings.csv").is_file()
     assert [row.spread_stated for row in read_measurements(Path("measured.csv"))] == [True, False]
+
+
+def test_the_suite_of_the_page_is_rated(tmp_path) -> None:
+    (block,) = re.findall(r'^```yaml title="example.suite.yaml"\n(.*?)^```$', SUITES, re.MULTILINE | re.DOTALL)
+    path = tmp_path / "example.suite.yaml"
+    path.write_text(block, encoding="utf-8")
+    content = suite_content(
+        run_suite(load_suite(path), load_machine("p100"), load_machine("v100"), Options(), load_model)
+    )
+    assert content["fom"]["value"] > 1
+    assert [one["deviation"] for one in content["deviations"]] == ["batch 20 → 64 (quality not shown)"]
+    assert set(rows("The means", "mean", SUITES)) == set(MEANS)
 
 
 @pytest.mark.usefixtures("files")

@@ -18,7 +18,7 @@ from timings.deepbench_cells import GEMM, PREAMBLE
 
 from fomkit.errors import FomkitError
 from fomkit.profiles import load_machine, load_model, load_suite, save_machine, save_model
-from fomkit.report.terminal import format_suite
+from fomkit.report.suite import format_suite
 from fomkit.resize import sizes_used
 from fomkit.study import Options, estimate, predict_ops, run_suite, suite_content
 from fomkit.study.imports import choose_import, import_model

@@ -2,40 +2,107 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fomkit.cli.choices import Interval
 from fomkit.cli.names import complete_machine, complete_suite
+from fomkit.cli.proposals import parse_proposals
 from fomkit.cli.screen import Quiet, progress, standard_output
+from fomkit.errors import FomkitError
+
+if TYPE_CHECKING:
+    from fomkit.study import SuiteResult
+    from fomkit.suite import Suite
+
+Suites = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUITE", help="Suite by name or path, for example lecture.", autocompletion=complete_suite
+    ),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        help="Machine to rate; default: the only other one given.",
+        autocompletion=complete_machine,
+    ),
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option(help="Machine to compare with; default: the suite's.", autocompletion=complete_machine),
+]
+Propose = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="LINE.CONDITION=VALUE",
+        help="Change batch, precision, epochs, samples, quality or a size of a line on the target.",
+    ),
+]
+Freeze = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Write the suite's next version with the baseline's rates frozen; replaces the file."
+    ),
+]
+
+
+def _target(lines: Suite, baseline: str, wanted: str | None) -> str:
+    from fomkit.study import given_machines
+
+    others = [name for name in given_machines(lines) if name != baseline]
+    if wanted is None and len(others) != 1:
+        raise FomkitError(
+            lines.name, f"the target is not clear; the suite gives {others or 'none'}. Add '--target NAME'."
+        )
+    return wanted or others[0]
+
+
+def _freeze(suite: str, baseline: str | None, path: Path, quiet: bool) -> None:
+    from dataclasses import replace
+
+    from fomkit import __version__
+    from fomkit.profiles import load_machine, load_model
+    from fomkit.profiles.frozen import save_frozen
+    from fomkit.profiles.suites import read_unfrozen
+    from fomkit.study import Options, freeze_rates
+
+    text, lines = read_unfrozen(suite)
+    if baseline is not None and baseline != lines.baseline:
+        raise FomkitError(suite, f"freezes its own baseline, {lines.baseline}. Leave --baseline out.")
+    lines = replace(lines, version=lines.version + 1 if lines.frozen else lines.version, frozen={})
+    with progress(f"rating {lines.baseline}", quiet=quiet):
+        rates = freeze_rates(lines, load_machine(lines.baseline), Options(), load_model)
+    save_frozen(path, text, lines, rates, __version__)
+
+
+def _check_strict(result: SuiteResult) -> None:
+    said = [f"{one.line.name}: {what}" for one in result.target for what in one.deviations]
+    if said:
+        raise FomkitError(
+            result.suite.name,
+            f"--strict allows no deviation from its lines, and there is {'; '.join(said)}. Leave --strict out.",
+        )
 
 
 def fom(
-    suite: Annotated[
-        str,
-        typer.Argument(
-            metavar="SUITE",
-            help="Suite by name or path, for example lecture.",
-            autocompletion=complete_suite,
-        ),
-    ],
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            "-t",
-            help="Machine to rate; default: the only other one given.",
-            autocompletion=complete_machine,
-        ),
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(help="Machine to compare with; default: the suite's.", autocompletion=complete_machine),
-    ] = None,
+    suite: Suites,
+    target: Target = None,
+    baseline: Baseline = None,
+    propose: Propose = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse deviations from what the lines fix.")] = False,
+    interval: Interval = 0.8,
+    freeze: Freeze = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/fom/1 instead of a table.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Rate a target machine over a baseline on a suite of work.
+
+    Exit code 1 where a required line has no time, and so there is no figure of merit.
 
     Examples:
 
@@ -43,20 +110,23 @@ def fom(
 
       fomkit fom lecture.suite.yaml --baseline a --target titan --json
     """
-    from fomkit.errors import FomkitError
     from fomkit.profiles import load_machine, load_model, load_suite
     from fomkit.report.files import to_json
-    from fomkit.report.terminal import format_suite
-    from fomkit.study import Options, given_machines, run_suite, suite_content
+    from fomkit.report.suite import format_suite
+    from fomkit.study import Options, run_suite, suite_content
 
+    if freeze is not None:
+        _freeze(suite, baseline, freeze, quiet)
+        return
     lines = load_suite(suite)
     old = load_machine(baseline or lines.baseline)
-    others = [name for name in given_machines(lines) if name != old.name]
-    if target is None and len(others) != 1:
-        raise FomkitError(
-            suite, f"the target is not clear; the suite gives {others or 'none'}. Add '--target NAME'."
-        )
+    new = load_machine(_target(lines, old.name, target))
     with progress(f"rating {suite}", quiet=quiet):
-        result = run_suite(lines, old, load_machine(target or others[0]), Options(), load_model)
+        options = Options(interval=interval)
+        result = run_suite(lines, old, new, options, load_model, parse_proposals(propose or []))
+    if strict:
+        _check_strict(result)
     content = suite_content(result)
     print(to_json(content) if as_json else format_suite(content, standard_output()), end="")
+    if result.merit is None:
+        raise typer.Exit(1)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, geometric_mean, harmonic_mean
+from statistics import harmonic_mean
 
 from fomkit.errors import FomkitError
+from fomkit.fom.means import MEANS, implied_weights, take_mean
 from fomkit.quantities import DAY_S
 from fomkit.spans import Span, divide_independent
 
@@ -33,14 +34,16 @@ class FigureOfMerit:
 
     Attributes
     ----------
+    mean : str
+        The mean that ``value`` is taken by, a key of `fomkit.fom.means.MEANS`.
     value : Span
-        Ratio of harmonic mean rates, target over baseline.
+        How many times faster the target is.
     ratios : mapping
         Rate of the target over that of the baseline, by line.
     weights : mapping
         The weight each line's ratio really has in the value; they sum to 1.
     other_means : mapping
-        Harmonic, geometric and arithmetic mean of the ratios.
+        The value by every other mean.
     mean_rates : mapping
         Harmonic mean rate [1/day] of the baseline and of the target.
     with_whole_rates : float
@@ -55,7 +58,7 @@ class FigureOfMerit:
     other_means: Mapping[str, float]
     mean_rates: Mapping[str, float]
     with_whole_rates: float
-    mean: str = MEAN
+    mean: str
 
 
 def unit_per_day(unit_s: Span, runs_at_once: float) -> Span:
@@ -76,35 +79,30 @@ def unit_per_day(unit_s: Span, runs_at_once: float) -> Span:
     return unit_s.per(DAY_S * runs_at_once)
 
 
-def harmonic_rate(rates: Sequence[Span]) -> Span:
-    """Take the harmonic mean of rates whose errors go together.
-
-    Examples
-    --------
-    >>> round(harmonic_rate([Span.exact(7475.2), Span.exact(74752.0), Span.exact(37376.0)]).value, 4)
-    17250.4615
-    """
-    return Span(
-        harmonic_mean([rate.value for rate in rates]),
-        harmonic_mean([rate.low for rate in rates]),
-        harmonic_mean([rate.high for rate in rates]),
-        rates[0].level,
-    )
-
-
 def _whole(rates: Sequence[Span]) -> float:
     cut = [math.floor(rate.value) for rate in rates]
     return harmonic_mean(cut) if all(cut) else math.nan
 
 
-def figure_of_merit(baseline: Rates, target: Rates) -> FigureOfMerit:
-    """Compare two machines over the same lines of work.
+def _merit(mean: str, old: Sequence[Span], new: Sequence[Span], weights: Sequence[float]) -> Span:
+    """Take a mean whose errors go together on each machine and know nothing of each other across the two."""
 
-    Raises
-    ------
-    FomkitError
-        When the scopes or the lines differ.
-    """
+    def of(new_rates: Sequence[float], old_rates: Sequence[float]) -> float:
+        return math.log(take_mean(mean, new_rates, old_rates, weights))
+
+    values = [rate.value for rate in new], [rate.value for rate in old]
+    middle = of(*values)
+    below = math.hypot(
+        middle - of([rate.low for rate in new], values[1]), middle - of(values[0], [rate.high for rate in old])
+    )
+    above = math.hypot(
+        of([rate.high for rate in new], values[1]) - middle, of(values[0], [rate.low for rate in old]) - middle
+    )
+    value = take_mean(mean, *values, weights)
+    return Span(value, value * math.exp(-below), value * math.exp(above), new[0].level)
+
+
+def _check_alike(baseline: Rates, target: Rates) -> None:
     where = f"fom of {target.machine} over {baseline.machine}"
     if baseline.scope != target.scope:
         raise FomkitError(
@@ -115,20 +113,41 @@ def figure_of_merit(baseline: Rates, target: Rates) -> FigureOfMerit:
     if set(baseline.unit_per_day) != set(target.unit_per_day) or not baseline.unit_per_day:
         missing = set(baseline.unit_per_day) ^ set(target.unit_per_day)
         raise FomkitError(where, f"both machines need a rate for every line. Missing on one: {sorted(missing)}.")
+
+
+def figure_of_merit(
+    baseline: Rates, target: Rates, mean: str = MEAN, weights: Mapping[str, float] | None = None
+) -> FigureOfMerit:
+    """Compare two machines over the same lines of work.
+
+    Parameters
+    ----------
+    baseline, target : Rates
+    mean : str
+        A key of `fomkit.fom.means.MEANS`.
+    weights : mapping, optional
+        Weight of each line in the weighted means; default: all 1.
+
+    Raises
+    ------
+    FomkitError
+        When the scopes or the lines differ.
+    """
+    _check_alike(baseline, target)
     lines = list(baseline.unit_per_day)
     old = [baseline.unit_per_day[line] for line in lines]
     new = [target.unit_per_day[line] for line in lines]
-    ratios = {line: divide_independent(b, a) for line, a, b in zip(lines, old, new, strict=True)}
-    points = [ratio.value for ratio in ratios.values()]
-    day_per_unit = [1 / rate.value for rate in old]
-    mean_old, mean_new = harmonic_rate(old), harmonic_rate(new)
+    by_line = [1.0 if weights is None else weights[line] for line in lines]
+    old_values, new_values = [rate.value for rate in old], [rate.value for rate in new]
+    shares = implied_weights(mean, old_values, by_line)
     return FigureOfMerit(
-        baseline,
-        target,
-        divide_independent(mean_new, mean_old),
-        ratios,
-        {line: share / math.fsum(day_per_unit) for line, share in zip(lines, day_per_unit, strict=True)},
-        {"harmonic": harmonic_mean(points), "geometric": geometric_mean(points), "arithmetic": fmean(points)},
-        {"baseline": mean_old.value, "target": mean_new.value},
-        _whole(new) / _whole(old),
+        baseline=baseline,
+        target=target,
+        value=_merit(mean, old, new, by_line),
+        ratios={line: divide_independent(b, a) for line, a, b in zip(lines, old, new, strict=True)},
+        weights=dict(zip(lines, shares, strict=True)),
+        other_means={name: take_mean(name, new_values, old_values, by_line) for name in MEANS if name != mean},
+        mean_rates={"baseline": harmonic_mean(old_values), "target": harmonic_mean(new_values)},
+        with_whole_rates=_whole(new) / _whole(old) if mean == MEAN else math.nan,
+        mean=mean,
     )

@@ -3,34 +3,73 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field
 
 from fomkit.dtypes import Precision
 from fomkit.errors import FomkitError
 from fomkit.hardware import Basis, Party, Scope
+from fomkit.profiles.frozen import FrozenRecord, check_frozen, frozen_rates
 from fomkit.profiles.locate import locate
 from fomkit.profiles.records import Record, Time, check_record, check_schema
-from fomkit.profiles.strict_yaml import load_document
-from fomkit.workload import Suite, SuiteLine
+from fomkit.profiles.strict_yaml import Document, load_document
+from fomkit.quantities import DAY_S
+from fomkit.spans import Span
+from fomkit.suite import Campaign, Category, Conditions, GivenTime, MeanName, Suite, SuiteLine
 
 SCHEMA = "fomkit/suite/1"
 
 
-class LineRecord(Record):
-    """``lines[…]``: either ``given`` times per machine or a ``model`` to estimate."""
+class ConditionsRecord(Record):
+    """What a line fixes, and what a given time may say of itself."""
+
+    batch: int | None = Field(default=None, ge=1)
+    sizes: dict[str, int] = {}
+    precision: Precision | None = None
+    epochs: int | None = Field(default=None, ge=1)
+    samples: int | None = Field(default=None, ge=1)
+    quality: str | None = None
+
+    def conditions(self) -> Conditions:
+        """Give them as the noun."""
+        return Conditions(self.batch, self.precision, self.epochs, self.samples, self.quality, self.sizes)
+
+
+class GivenRecord(ConditionsRecord):
+    """``lines[…].given.MACHINE``: a stated time of one run, or a stated rate beside the reference's."""
+
+    time: Time | None = Field(default=None, gt=0)
+    low: Time | None = Field(default=None, gt=0)
+    high: Time | None = Field(default=None, gt=0)
+    relative_rate: float | None = Field(default=None, gt=0, strict=False)
+    utilisation_gain: float = Field(default=1.0, gt=0, strict=False)
+    basis: Basis | None = None
+    party: Party | None = None
+    class_: Category | None = Field(default=None, alias="class")
+    source: str = ""
+
+
+class LineRecord(ConditionsRecord):
+    """``lines[…]``: ``given`` times per machine, a ``model`` to estimate where none is given, or both."""
 
     name: str
     basis: Basis
     party: Party
     required: bool = True
-    class_: Literal["baseline", "ported", "optimized"] = Field(default="baseline", alias="class")
-    given: dict[str, Time] = {}
+    class_: Category = Field(default="baseline", alias="class")
+    unit: str = "run"
+    runs: float = Field(default=1.0, gt=0, strict=False)
+    weight: float = Field(default=1.0, gt=0, strict=False)
+    given: dict[str, Time | GivenRecord] = {}
     model: str | None = None
-    batch: int | None = Field(default=None, ge=1)
-    sizes: dict[str, int] = {}
-    precision: Precision | None = None
+
+
+class CampaignRecord(Record):
+    """``campaigns[…]``: units of one line that the whole machine is to do."""
+
+    name: str
+    line: str
+    units: float = Field(gt=0, strict=False)
 
 
 class SuiteRecord(Record):
@@ -38,14 +77,102 @@ class SuiteRecord(Record):
 
     schema_: str = Field(alias="schema")
     name: str
-    version: int
+    version: int = Field(ge=1)
     baseline: str
     scope: Scope
-    mean: Literal["ratio_of_harmonic_means"]
+    mean: MeanName
     lines: list[LineRecord] = Field(min_length=1)
     title: str = ""
     threshold: float | None = Field(default=None, gt=0, strict=False)
+    campaigns: list[CampaignRecord] = []
     notes: list[str] = []
+    frozen: FrozenRecord | None = None
+
+
+def _given(line: LineRecord, machine: str, stated: float | GivenRecord, where: str) -> GivenTime:
+    what = f"line {line.name!r} gives {machine}"
+    one = GivenRecord.model_construct(time=stated) if isinstance(stated, float) and stated > 0 else stated
+    if isinstance(one, float):
+        raise FomkitError(where, f"{what} no time at all. Give more than 0.")
+    if (one.time is None) == (one.relative_rate is None):
+        raise FomkitError(where, f"{what} needs either 'time' or 'relative_rate', not both.")
+    if (one.low is None) != (one.high is None):
+        raise FomkitError(where, f"{what} one end of its interval. Give low and high, or neither.")
+    time = one.time if one.time is not None else DAY_S / (one.relative_rate or 1.0)
+    low, high = one.low or time, one.high or time
+    if not low <= time <= high:
+        raise FomkitError(where, f"{what} {time:g} s, which is not between low and high. Check which is which.")
+    return GivenTime(
+        Span(time, low, high),
+        one.basis or line.basis,
+        one.party or line.party,
+        one.class_ or line.class_,
+        one.conditions(),
+        one.source,
+        one.relative_rate,
+        one.utilisation_gain,
+    )
+
+
+def _line(record: LineRecord, where: str) -> SuiteLine:
+    if not record.given and record.model is None:
+        raise FomkitError(where, f"line {record.name!r} has no work. Add 'given' times, a 'model', or both.")
+    given = {name: _given(record, name, stated, where) for name, stated in record.given.items()}
+    if len({one.relative_rate is None for one in given.values()}) > 1 or (
+        record.model is not None and any(one.relative_rate is not None for one in given.values())
+    ):
+        raise FomkitError(
+            where, f"line {record.name!r} mixes relative rates with times. State one kind for all machines."
+        )
+    return SuiteLine(
+        name=record.name,
+        required=record.required,
+        category=record.class_,
+        basis=record.basis,
+        party=record.party,
+        unit=record.unit,
+        runs=record.runs,
+        weight=record.weight,
+        given=given,
+        model=record.model,
+        conditions=record.conditions(),
+    )
+
+
+def _check_names(record: SuiteRecord, document: Document) -> None:
+    names = [line.name for line in record.lines]
+    for index, name in enumerate(names):
+        if names.index(name) != index:
+            where = document.where(("lines", index))
+            raise FomkitError(where, f"line {name!r} stands here a second time. Rename one of them.")
+    for index, campaign in enumerate(record.campaigns):
+        if campaign.line not in names:
+            where = document.where(("campaigns", index))
+            raise FomkitError(where, f"{campaign.line!r} is no line of the suite. Its lines: {', '.join(names)}.")
+
+
+def _read(name: str | Path) -> tuple[Suite, SuiteRecord, Document]:
+    text = str(name)
+    path = locate(text if text.endswith((".yaml", ".yml", ".suite")) else f"{text}.suite", "model_profiles")
+    document = load_document(path)
+    check_schema(document, SCHEMA)
+    record = check_record(document, SuiteRecord)
+    _check_names(record, document)
+    lines = tuple(_line(one, document.where(("lines", index))) for index, one in enumerate(record.lines))
+    suite = Suite(
+        name=record.name,
+        title=record.title or record.name,
+        version=record.version,
+        baseline=record.baseline,
+        scope=record.scope,
+        lines=lines,
+        mean=record.mean,
+        threshold=record.threshold,
+        notes=tuple(record.notes),
+        frozen=frozen_rates(record.frozen),
+        campaigns=tuple(Campaign(one.name, one.line, one.units) for one in record.campaigns),
+    )
+    return suite, record, document
 
 
 def load_suite(name: str | Path) -> Suite:
@@ -54,45 +181,21 @@ def load_suite(name: str | Path) -> Suite:
     Raises
     ------
     FomkitError
-        With file and line for every mistake.
+        With file and line for every mistake, and when the frozen baseline is not the one that was frozen.
     """
-    text = str(name)
-    path = locate(text if text.endswith((".yaml", ".yml", ".suite")) else f"{text}.suite", "model_profiles")
-    document = load_document(path)
-    check_schema(document, SCHEMA)
-    record = check_record(document, SuiteRecord)
-    names = [line.name for line in record.lines]
-    for index, line in enumerate(record.lines):
-        where = document.where(("lines", index))
-        if bool(line.given) == (line.model is not None):
-            raise FomkitError(where, f"line {line.name!r} needs either 'given' times or a 'model', not both.")
-        if names.index(line.name) != index:
-            raise FomkitError(where, f"line {line.name!r} stands here a second time. Rename one of them.")
-        for machine, seconds in line.given.items():
-            if seconds == 0:
-                raise FomkitError(where, f"line {line.name!r} gives {machine} no time at all. Give more than 0.")
-    lines = tuple(
-        SuiteLine(
-            name=one.name,
-            required=one.required,
-            category=one.class_,
-            basis=one.basis,
-            party=one.party,
-            given_s=one.given,
-            model=one.model,
-            batch=one.batch,
-            sizes=one.sizes,
-            precision=one.precision,
-        )
-        for one in record.lines
-    )
-    return Suite(
-        record.name,
-        record.title or record.name,
-        record.version,
-        record.baseline,
-        record.scope,
-        lines,
-        record.threshold,
-        tuple(record.notes),
-    )
+    suite, record, document = _read(name)
+    if record.frozen is not None:
+        check_frozen(suite, record.frozen, document.where(("frozen",)))
+    return suite
+
+
+def read_unfrozen(name: str | Path) -> tuple[str, Suite]:
+    """Give the text of a suite's file and the suite, whether or not it is what was frozen.
+
+    Raises
+    ------
+    FomkitError
+        With file and line for every other mistake.
+    """
+    suite, _, document = _read(name)
+    return document.path.read_text(encoding="utf-8"), suite

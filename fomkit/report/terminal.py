@@ -184,37 +184,6 @@ def format_estimates(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     return page.text()
 
 
-def _suite_table(content: Mapping[str, Any]) -> Table:
-    old, new = content["fom"]["baseline"], content["fom"]["target"]
-    table = new_table(
-        [("line", ""), ("class", ""), ("basis", ""), ("party", ""), ("from", ""),
-         (f"{old} units/day", "right"), (f"{new} units/day", "right"), ("ratio", "right"), ("weight", "right")]
-    )  # fmt: skip
-    for line in content["lines"]:
-        rates = [f"{line['unit_per_day'][machine]:,.8g}" for machine in (old, new)]
-        what = [line["name"], line["class"], line["basis"], line["party"], line["source"]]
-        table.add_row(*what, *rates, format_number(line["ratio"], 7), f"{line['weight']:.1%}")
-    return table
-
-
-def format_suite(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
-    """Write a suite's figure of merit, its lines and its notes."""
-    page = Page(screen)
-    given = sum(line["source"] == "given" for line in content["lines"])
-    page.line(f"coverage: {given} of {len(content['lines'])} lines given, the others estimated from profiles")
-    first, *others = format_merit(content["fom"])
-    page.line(first, "bold")
-    for text in others:
-        page.line(text)
-    if content["threshold"] is not None:
-        verdict = "reached" if content["reaches_threshold"] else "not reached"
-        page.line(f"  threshold {format_number(content['threshold'])}: {verdict}")
-    page.table(_suite_table(content))
-    for note in content["notes"]:
-        page.line(f"note: {note}")
-    return page.text()
-
-
 def format_explanation(title: str, steps: Sequence[tuple[str, str, str]], screen: Screen = PLAIN) -> str:
     """Write numbered steps as an aligned table: what is done, its number, where it comes from."""
     page = Page(screen)

@@ -14,7 +14,6 @@ from fomkit.spans import Span, divide_independent
 if TYPE_CHECKING:
     from fomkit.study.compare import Comparison
     from fomkit.study.estimate import Estimate
-    from fomkit.study.suites import SuiteResult
 
 BASES_BY_TRUST = ("measured", "published", "simulated", "modelled", "committed", "estimated", "assumed")
 INTERVAL_MEANING = (
@@ -131,43 +130,4 @@ def estimates_content(result: Comparison, measured: dict[str, Any] | None = None
         "fom": blocks[0] if len(blocks) == 1 else None,
         **({"foms": blocks} if len(blocks) > 1 else {}),
         **({"from_measurements": measured} if measured is not None else {}),
-    }
-
-
-def suite_content(result: SuiteResult) -> dict[str, Any]:
-    """Put a suite's result in the form of ``fomkit/fom/1``."""
-    suite, merit = result.suite, result.merit
-    bases = [line.basis for line in suite.lines]
-    worst = max(bases, key=BASES_BY_TRUST.index)
-    block = merit_content(merit, worst)
-    if not result.has_interval:
-        block |= {"low": None, "high": None}
-    lines = [
-        {
-            "name": line.name,
-            "required": line.required,
-            "class": line.category,
-            "basis": line.basis,
-            "party": line.party,
-            "source": "given" if line.model is None else line.model,
-            "unit_per_day": {
-                merit.baseline.machine: merit.baseline.unit_per_day[line.name].value,
-                merit.target.machine: merit.target.unit_per_day[line.name].value,
-            },
-            "ratio": merit.ratios[line.name].value,
-            "weight": merit.weights[line.name],
-        }
-        for line in suite.lines
-    ]
-    return {
-        "schema": "fomkit/fom/1",
-        "fomkit": __version__,
-        "suite": suite.name,
-        "version": suite.version,
-        "interval": merit.value.level if result.has_interval else None,
-        "threshold": suite.threshold,
-        "reaches_threshold": None if suite.threshold is None else merit.value.value >= suite.threshold,
-        "fom": block,
-        "lines": lines,
-        "notes": list(suite.notes),
     }

@@ -1,17 +1,56 @@
-"""A suite on two machines: each line's rate, given or estimated, and the figure of merit over all lines."""
+"""A suite on two machines: each line's rate, given, frozen or estimated, and the figure of merit over all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
-from fomkit.errors import FomkitError
+from fomkit.errors import FomkitError, nearest_names
 from fomkit.fom import FigureOfMerit, Rates, figure_of_merit, unit_per_day
-from fomkit.hardware import Machine
-from fomkit.spans import Span
+from fomkit.hardware import Basis, Machine, Party
+from fomkit.spans import Span, at_level
+from fomkit.study.conditions import (
+    changed_conditions,
+    check_proposed,
+    deviations,
+    fixed_conditions,
+    under_conditions,
+)
 from fomkit.study.estimate import Estimate, estimate
 from fomkit.study.options import Options, choose_scope
-from fomkit.workload import ModelProfile, Suite, SuiteLine
+from fomkit.suite import OPTIMIZED, Category, Conditions, FrozenRate, Suite, SuiteLine
+from fomkit.workload import ModelProfile
+
+Load = Callable[[str], ModelProfile]
+
+
+@dataclass(frozen=True)
+class RatedLine:
+    """One line of a suite on one machine.
+
+    Attributes
+    ----------
+    unit_per_day : Span or None
+        None where nobody gave a time and none could be estimated; ``missing`` says why.
+    category : str
+        ``optimized`` where a condition of the line was changed.
+    deviations : tuple of str
+        Each condition that differs from what the line fixes.
+    estimate : Estimate or None
+        That behind an estimated rate.
+    source : str
+        Where the rate is from.
+    """
+
+    line: SuiteLine
+    unit_per_day: Span | None
+    basis: Basis
+    party: Party
+    category: Category
+    source: str
+    deviations: tuple[str, ...] = ()
+    estimate: Estimate | None = None
+    missing: str = ""
 
 
 @dataclass(frozen=True)
@@ -20,35 +59,154 @@ class SuiteResult:
 
     Attributes
     ----------
-    estimates : tuple of Estimate
-        Those behind the estimated lines; empty where all lines are given.
+    baseline, target : tuple of RatedLine
+        Line by line.
+    merit : FigureOfMerit or None
+        Over the lines that both machines have a rate for; None where a required one is missing.
     """
 
     suite: Suite
-    merit: FigureOfMerit
-    estimates: tuple[Estimate, ...]
+    machines: tuple[Machine, Machine]
+    baseline: tuple[RatedLine, ...]
+    target: tuple[RatedLine, ...]
+    merit: FigureOfMerit | None
+
+    @property
+    def missing(self) -> tuple[tuple[RatedLine, str], ...]:
+        """The rated lines without a rate, each with the name of its machine."""
+        sides = ((self.baseline, self.machines[0].name), (self.target, self.machines[1].name))
+        return tuple((one, name) for side, name in sides for one in side if one.unit_per_day is None)
+
+    @property
+    def incomplete(self) -> tuple[str, ...]:
+        """The required lines without a rate, because of which there is no figure of merit."""
+        return tuple(dict.fromkeys(one.line.name for one, _ in self.missing if one.line.required))
+
+    @property
+    def estimates(self) -> tuple[Estimate, ...]:
+        """Those behind the estimated lines; empty where all lines are given."""
+        return tuple(one.estimate for one in (*self.baseline, *self.target) if one.estimate is not None)
 
     @property
     def has_interval(self) -> bool:
-        """False where every line is given, because given times carry no spread."""
-        return bool(self.estimates)
+        """False where every rate is given without a spread."""
+        rates = [one.unit_per_day for one in (*self.baseline, *self.target) if one.unit_per_day is not None]
+        return any(rate.low < rate.high for rate in rates)
 
 
 def given_machines(suite: Suite) -> list[str]:
-    """Name the machines that every given line has a time for, in the order of the first line."""
-    given = [line.given_s for line in suite.lines if line.given_s]
+    """Name the machines that every line without a model has a time for, in the order of the first such line."""
+    given = [line.given for line in suite.lines if line.model is None]
     return [name for name in given[0] if all(name in times for times in given)] if given else []
 
 
-def _given_rate(line: SuiteLine, machine: Machine, suite: Suite) -> Span:
-    if machine.name not in line.given_s:
-        known = ", ".join(line.given_s)
-        raise FomkitError(
-            suite.name,
-            f"line {line.name!r} gives no time for {machine.name!r}, only for {known}. Add it, or a model.",
+def _up_devices(machine: Machine, suite: Suite) -> float:
+    return machine.devices(suite.scope) * (machine.availability if suite.scope == "system" else 1.0)
+
+
+@dataclass(frozen=True)
+class _Rating:
+    """What rating a line needs besides the line: the suite, the machine, and what is proposed for it."""
+
+    suite: Suite
+    machine: Machine
+    options: Options
+    load: Load
+    proposals: Mapping[str, Conditions] = field(default_factory=dict)
+
+    def _given(self, line: SuiteLine) -> RatedLine:
+        given = line.given[self.machine.name]
+        said = deviations(line.conditions, given.conditions)
+        run_s = at_level(given.run_s, self.options.interval)
+        rate = unit_per_day(
+            run_s.scaled(line.runs), _up_devices(self.machine, self.suite) * given.utilisation_gain
         )
-    share = machine.availability if suite.scope == "system" else 1.0
-    return unit_per_day(Span.exact(line.given_s[machine.name]), machine.devices(suite.scope) * share)
+        return RatedLine(
+            line,
+            rate,
+            given.basis,
+            given.party,
+            OPTIMIZED if said else given.category,
+            given.source or "given",
+            said,
+        )
+
+    def _estimated(self, line: SuiteLine, name: str) -> RatedLine:
+        model = self.load(name)
+        fixed = fixed_conditions(line.conditions, model)
+        proposed = self.proposals.get(line.name, Conditions())
+        check_proposed(line.name, fixed, proposed)
+        said = deviations(fixed, proposed)
+        run = changed_conditions(fixed, proposed)
+        options = replace(
+            self.options,
+            batch=run.batch,
+            scope=self.suite.scope,
+            sizes=run.sizes,
+            precision=run.precision,
+        )
+        rated = RatedLine(line, None, "modelled", "lab", OPTIMIZED if said else line.category, name, said)
+        try:
+            one = estimate(under_conditions(model, run), self.machine, options)
+        except FomkitError as error:
+            return replace(rated, missing=str(error))
+        if one.unit_per_day is None:
+            return replace(rated, missing=f"{name} does not say what a run is: no train_samples or epochs")
+        per_run = one.unit_per_day.scaled(model.unit.runs / line.runs)
+        basis: Basis = "measured" if one.coverage["measured"] > 1 - 1e-12 else "modelled"
+        return replace(rated, unit_per_day=per_run, basis=basis, estimate=one)
+
+    def rate(self, line: SuiteLine) -> RatedLine:
+        """Rate one line: as frozen, else as given, else as estimated, else as missing."""
+        if self.machine.name == self.suite.baseline and self.suite.frozen:
+            frozen = self.suite.frozen.get(line.name)
+            source = f"frozen in version {self.suite.version}"
+            basis: Basis = frozen.basis if frozen else line.basis
+            rate = at_level(frozen.unit_per_day, self.options.interval) if frozen else None
+            why = "" if frozen else f"version {self.suite.version} froze no rate"
+            return RatedLine(line, rate, basis, line.party, line.category, source, missing=why)
+        if self.machine.name in line.given:
+            if line.name in self.proposals:
+                raise FomkitError(
+                    line.name,
+                    f"its time on {self.machine.name} is given, so a proposal cannot change it. "
+                    "State the conditions beside the given time.",
+                )
+            return self._given(line)
+        if line.model is not None:
+            return self._estimated(line, line.model)
+        why = f"no time given for {self.machine.name}, only for {', '.join(line.given)}"
+        return RatedLine(line, None, line.basis, line.party, line.category, "given", missing=why)
+
+
+def freeze_rates(suite: Suite, baseline: Machine, options: Options, load: Load) -> dict[str, FrozenRate]:
+    """Rate the lines of a suite on its baseline, as what a new version freezes; lines without a time stay out.
+
+    Raises
+    ------
+    FomkitError
+        When the machine does not state the suite's scope, a workload is unknown, or a required line has no time.
+    """
+    choose_scope([baseline], suite.scope)
+    rated = [_Rating(suite, baseline, options, load).rate(line) for line in suite.lines]
+    for one in rated:
+        if one.unit_per_day is None and one.line.required:
+            raise FomkitError(suite.name, f"cannot be frozen; {one.line.name} has no time: {one.missing}")
+    return {
+        one.line.name: FrozenRate(one.unit_per_day, one.basis) for one in rated if one.unit_per_day is not None
+    }
+
+
+def _merit(
+    suite: Suite, machines: tuple[Machine, Machine], sides: tuple[tuple[RatedLine, ...], ...]
+) -> FigureOfMerit:
+    rates = [{one.line.name: one.unit_per_day for one in side if one.unit_per_day is not None} for side in sides]
+    both = [line.name for line in suite.lines if all(line.name in side for side in rates)]
+    old, new = (
+        Rates(machine.name, suite.scope, {name: side[name] for name in both})
+        for machine, side in zip(machines, rates, strict=True)
+    )
+    return figure_of_merit(old, new, suite.mean, {line.name: line.weight for line in suite.lines})
 
 
 def run_suite(
@@ -56,7 +214,8 @@ def run_suite(
     baseline: Machine,
     target: Machine,
     options: Options,
-    load: Callable[[str], ModelProfile],
+    load: Load,
+    proposals: Mapping[str, Conditions] | None = None,
 ) -> SuiteResult:
     """Rate every line on both machines and compare.
 
@@ -68,28 +227,26 @@ def run_suite(
         The scope is the suite's.
     load : function
         Gives the model profile of a name.
+    proposals : mapping, optional
+        What is changed on the target, by line.
 
     Raises
     ------
     FomkitError
-        When a machine has no time for a line, or does not state the suite's scope.
+        When a machine does not state the suite's scope, a workload is unknown, or a proposal fits no line.
     """
     choose_scope([baseline, target], suite.scope)
-    estimates: list[Estimate] = []
-    rates: list[Rates] = []
-    for machine in (baseline, target):
-        units: dict[str, Span] = {}
-        for line in suite.lines:
-            if line.model is None:
-                units[line.name] = _given_rate(line, machine, suite)
-                continue
-            chosen = replace(
-                options, batch=line.batch, scope=suite.scope, sizes=line.sizes, precision=line.precision
-            )
-            one = estimate(load(line.model), machine, chosen)
-            if one.unit_per_day is None:
-                raise FomkitError(line.model, "has no units per day. Its profile lacks train_samples or epochs.")
-            estimates.append(one)
-            units[line.name] = one.unit_per_day
-        rates.append(Rates(machine.name, suite.scope, units))
-    return SuiteResult(suite, figure_of_merit(*rates), tuple(estimates))
+    names = [line.name for line in suite.lines]
+    for name in proposals or {}:
+        if name not in names:
+            raise FomkitError(suite.name, f"{name!r} is no line of it. {nearest_names(name, names)}")
+    on_baseline = _Rating(suite, baseline, options, load)
+    on_target = _Rating(suite, target, options, load, proposals or {})
+    sides = tuple(tuple(rating.rate(line) for line in suite.lines) for rating in (on_baseline, on_target))
+    result = SuiteResult(suite, (baseline, target), sides[0], sides[1], None)
+    rated = len({one.line.name for one, _ in result.missing}) < len(names)
+    return (
+        replace(result, merit=_merit(suite, (baseline, target), sides))
+        if rated and not result.incomplete
+        else result
+    )

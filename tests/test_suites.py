@@ -1,0 +1,251 @@
+"""Suites: frozen baselines, deviations from what a line fixes, missing lines, verdicts, campaigns and chains."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from fomkit.cli import app
+from fomkit.errors import FomkitError
+from fomkit.fom.means import MEANS, implied_weights, take_mean
+from fomkit.profiles import load_machine, load_model, load_suite
+from fomkit.report.suite import format_suite
+from fomkit.study import Options, run_suite, suite_content
+from fomkit.study.conditions import deviations
+from fomkit.suite import Conditions
+
+HEAD = (
+    "schema: fomkit/suite/1\nname: s\nversion: 1\nbaseline: p100\nscope: device\nmean: ratio_of_harmonic_means\n"
+)
+GIVEN = "  - {name: ONE, basis: measured, party: lab, given: {p100: 10 h, v100: 5 h}}\n"
+SPREAD = GIVEN.replace("v100: 5 h", "v100: {time: 5 h, low: 4 h, high: 6 h}")
+P1B3 = "  - {name: TWO, basis: modelled, party: lab, model: p1b3, batch: 100, epochs: 20}\n"
+
+
+def written(folder: Path, *lines: str, end: str = "", head: str = HEAD) -> Path:
+    path = folder / "s.suite.yaml"
+    path.write_text(f"{head}lines:\n{''.join(lines)}{end}", encoding="utf-8")
+    return path
+
+
+def result_of(path: Path, target: str = "v100", **proposals: Conditions) -> dict[str, Any]:
+    suite = load_suite(path)
+    machines = load_machine(suite.baseline), load_machine(target)
+    return suite_content(run_suite(suite, *machines, Options(), load_model, proposals))
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["fom", *arguments])
+
+
+# --- means -------------------------------------------------------------------------------------------------------
+
+rates = st.lists(st.floats(1e-3, 1e6), min_size=2, max_size=5)
+
+
+@given(rates, st.floats(0.1, 1e4))
+def test_equal_speed_ups_give_that_speed_up_by_every_mean(old: list[float], speed_up: float) -> None:
+    new = [rate * speed_up for rate in old]
+    weights = [index + 1.0 for index in range(len(old))]
+    for name in MEANS:
+        assert take_mean(name, new, old, weights) == pytest.approx(speed_up, rel=1e-9)
+        assert sum(implied_weights(name, old, weights)) == pytest.approx(1)
+
+
+@given(rates, st.floats(1.0, 10.0), st.sampled_from(["geometric", "arithmetic", "harmonic"]))
+def test_a_line_equal_to_the_mean_changes_nothing(old: list[float], base: float, name: str) -> None:
+    new = [rate * (base + index) for index, rate in enumerate(old)]
+    mean = take_mean(name, new, old)
+    assert take_mean(name, [*new, mean], [*old, 1.0]) == pytest.approx(mean, rel=1e-9)
+
+
+def test_weighted_harmonic_is_the_ratio_of_two_sustained_rates() -> None:
+    hours, new_hours, weights = [1.0, 2.0], [0.25, 1.0], [3.0, 1.0]
+    p_tot = [1 / sum(w * t for w, t in zip(weights, times, strict=True)) for times in (hours, new_hours)]
+    mean = take_mean("weighted_harmonic", [1 / t for t in new_hours], [1 / t for t in hours], weights)
+    assert mean == pytest.approx(p_tot[1] / p_tot[0])
+
+
+# --- given lines, campaigns, the chain ---------------------------------------------------------------------------
+
+
+def test_the_lecture_is_frozen_and_a_million_models_take_days() -> None:
+    content = result_of(Path("lecture"), "a")
+    assert content["fom"]["value"] == pytest.approx(82.597332, abs=5e-7)
+    assert content["frozen"]
+    assert content["threshold"] == {"threshold": 50, "probability": None, "verdict": "meets"}
+    days = content["campaigns"][0]["days"]
+    assert (round(days["titan"], 2), round(days["a"], 3)) == (133.78, 1.773)
+
+
+def test_the_chain_multiplies_ratio_devices_and_gain(tmp_path: Path, root: Path) -> None:
+    content = result_of(Path("kpp"), "summit")
+    assert content["fom"]["value"] == pytest.approx(13.8 * 27_648 / 18_688, rel=1e-12)
+    assert "multiples of a reference's" in format_suite(content)
+    text = (root / "model_profiles" / "kpp.suite.yaml").read_text(encoding="utf-8")
+    gained = tmp_path / "kpp.suite.yaml"
+    gained.write_text(text.replace("utilisation_gain: 1,", "utilisation_gain: 1.25,"), encoding="utf-8")
+    assert result_of(gained, "summit")["fom"]["value"] == pytest.approx(1.25 * 13.8 * 27_648 / 18_688, rel=1e-12)
+
+
+def test_stated_spreads_give_an_interval_and_a_probability(tmp_path: Path) -> None:
+    path = written(tmp_path, SPREAD, end="threshold: 2.1\n")
+    content = result_of(path)
+    assert content["fom"]["low"] == pytest.approx(10 / 6)
+    assert content["fom"]["high"] == pytest.approx(2.5)
+    # ln(2.1/2) over ln(2.5/2) of a side that holds 40 %: z = 1.2816 · 0.2187.
+    assert content["threshold"]["verdict"] == "ambiguous"
+    assert content["threshold"]["probability"] == pytest.approx(0.3896, abs=5e-4)
+    assert "ambiguous, P(FOM ≥ 2.100) = 39%" in format_suite(content)
+
+
+@pytest.mark.parametrize(("threshold", "verdict"), [(1.6, "meets"), (2.6, "does not meet")])
+def test_verdicts_at_the_ends(tmp_path: Path, threshold: float, verdict: str) -> None:
+    assert result_of(written(tmp_path, SPREAD, end=f"threshold: {threshold}\n"))["threshold"]["verdict"] == verdict
+
+
+# --- what a line fixes -------------------------------------------------------------------------------------------
+
+
+def test_a_change_is_told_and_makes_the_line_optimized(tmp_path: Path) -> None:
+    path = written(tmp_path, GIVEN, P1B3)
+    before = result_of(path)
+    after = result_of(path, TWO=Conditions(batch=256))
+    assert before["deviations"] == []
+    assert after["deviations"] == [
+        {"line": "TWO", "machine": "v100", "deviation": "batch 100 → 256 (quality not shown)"}
+    ]
+    (_, two) = after["lines"]
+    assert (two["class"], two["machines"]["p100"]["class"]) == ("optimized", "baseline")
+    assert two["unit_per_day"]["v100"] > before["lines"][1]["unit_per_day"]["v100"]
+    assert two["unit_per_day"]["p100"] == before["lines"][1]["unit_per_day"]["p100"]
+    first = format_suite(after).splitlines()[:4]
+    assert any(
+        "deviation: TWO on v100: batch 100 → 256 (quality not shown); class optimized" in one for one in first
+    )
+
+
+def test_fewer_epochs_take_less_and_are_told() -> None:
+    assert deviations(Conditions(epochs=20), Conditions(epochs=10, quality="R2 0.9")) == (
+        "epochs 20 → 10 (quality: R2 0.9)",
+    )
+    assert deviations(Conditions(), Conditions(batch=3)) == ()
+    assert deviations(Conditions(batch=3), Conditions(precision="mixed", quality="x")) == (
+        "precision as the framework does → mixed (quality: x)",
+    )
+
+
+def test_conditions_beside_a_given_time_are_compared_too(tmp_path: Path) -> None:
+    line = (
+        "  - {name: ONE, basis: measured, party: lab, batch: 20,\n"
+        "     given: {p100: 10 h, v100: {time: 2 h, batch: 256, party: vendor, basis: committed}}}\n"
+    )
+    content = result_of(written(tmp_path, line))
+    assert content["deviations"][0]["deviation"] == "batch 20 → 256 (quality not shown)"
+    assert content["fom"]["worst_basis"] == "committed"
+    assert content["lines"][0]["machines"]["v100"]["party"] == "vendor"
+
+
+def test_strict_refuses_and_proposals_must_fit(tmp_path: Path) -> None:
+    path = str(written(tmp_path, GIVEN, P1B3))
+    refused = run(path, "-t", "v100", "--propose", "TWO.batch=256", "--strict")
+    assert isinstance(refused.exception, FomkitError)
+    assert "batch 100 → 256" in str(refused.exception)
+    for proposal, said in (
+        ("THREE.batch=1", "no line of it"),
+        ("TWO.seq=1", "seq is nothing that it fixes"),
+        ("TWO.batch=0", "a whole number from 1"),
+        ("TWO.precision=half", "no precision"),
+        ("batch=2", "LINE.CONDITION=VALUE"),
+        ("ONE.batch=2", "is given"),
+    ):
+        assert said in str(run(path, "-t", "v100", "--propose", proposal).exception)
+
+
+# --- missing lines -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("required", "code"), [("true", 1), ("false", 0)])
+def test_a_required_line_without_a_time_gives_no_fom(tmp_path: Path, required: str, code: int) -> None:
+    lacking = f"  - {{name: P3B2, required: {required}, basis: measured, party: lab, given: {{p100: 1 h}}}}\n"
+    path = written(tmp_path, GIVEN, lacking)
+    done = run(str(path), "-t", "v100")
+    assert done.exit_code == code
+    assert "missing: P3B2 on v100" in done.stdout
+    content = json.loads(run(str(path), "-t", "v100", "--json").stdout)
+    if code:
+        assert "incomplete: P3B2" in done.stdout
+        assert content["fom"] is None
+        assert content["incomplete"] == ["P3B2"]
+    else:
+        assert content["fom"]["value"] == pytest.approx(2)
+        assert content["missing"][0]["line"] == "P3B2"
+
+
+def test_an_unknown_workload_is_an_error_not_a_missing_line(tmp_path: Path) -> None:
+    path = written(tmp_path, "  - {name: ONE, basis: modelled, party: lab, model: p1b33}\n")
+    assert "p1b3" in str(run(str(path), "-t", "v100").exception)
+
+
+# --- frozen baselines --------------------------------------------------------------------------------------------
+
+
+def test_a_frozen_baseline_stays_and_a_changed_line_needs_a_new_version(tmp_path: Path) -> None:
+    path = written(tmp_path, GIVEN, P1B3, end="# a remark that stays\n")
+    before = result_of(path)
+    frozen = tmp_path / "frozen.suite.yaml"
+    assert run(str(path), "--freeze", str(frozen)).exit_code == 0
+    text = frozen.read_text(encoding="utf-8")
+    assert "# a remark that stays" in text
+    after = result_of(frozen)
+    assert after["frozen"]
+    assert after["fom"]["value"] == pytest.approx(before["fom"]["value"], rel=1e-12)
+    assert after["fom"]["low"] == pytest.approx(before["fom"]["low"], rel=1e-9)
+    for old, new in (("batch: 100", "batch: 50"), ("p100: 10 h", "p100: 11 h"), ("version: 1", "version: 2")):
+        assert old in text
+        frozen.write_text(text.replace(old, new), encoding="utf-8")
+        with pytest.raises(FomkitError, match="is not what version"):
+            load_suite(frozen)
+    frozen.write_text(text.replace("v100: 5 h", "v100: 4 h"), encoding="utf-8")
+    assert result_of(frozen)["lines"][0]["ratio"] == pytest.approx(2.5)
+    again = tmp_path / "again.suite.yaml"
+    assert run(str(frozen), "--freeze", str(again)).exit_code == 0
+    assert load_suite(again).version == 2
+    assert again.read_text(encoding="utf-8").count("frozen:") == 1
+
+
+def test_a_suite_without_a_time_cannot_be_frozen(tmp_path: Path) -> None:
+    path = written(tmp_path, "  - {name: ONE, basis: measured, party: lab, given: {v100: 1 h}}\n")
+    out = tmp_path / "f.suite.yaml"
+    assert "cannot be frozen; ONE has no time" in str(run(str(path), "--freeze", str(out)).exception)
+    assert not out.exists()
+
+
+# --- bad files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lines", "end", "said"),
+    [
+        ("  - {name: A, basis: measured, party: lab}\n", "", "has no work"),
+        ("  - {name: A, basis: measured, party: lab, given: {p100: 0 s}}\n", "", "no time at all"),
+        ("  - {name: A, basis: measured, party: lab, given: {p100: {batch: 2}}}\n", "", "either 'time' or"),
+        ("  - {name: A, basis: measured, party: lab, given: {p100: {time: 2 s, low: 1 s}}}\n", "", "one end"),
+        ("  - {name: A, basis: measured, party: lab, given: {p100: {time: 2 s, low: 3 s, high: 4 s}}}\n", "",
+         "not between low and high"),
+        ("  - {name: A, basis: measured, party: lab, given: {p100: 2 s, v100: {relative_rate: 2}}}\n", "",
+         "mixes relative rates with times"),
+        (GIVEN + GIVEN, "", "second time"),
+        (GIVEN, "campaigns: [{name: c, line: TWO, units: 5}]\n", "'TWO' is no line"),
+        (GIVEN, "mean: median\n", "mean"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_with_their_line(tmp_path: Path, lines: str, end: str, said: str) -> None:
+    with pytest.raises(FomkitError, match=said):
+        load_suite(written(tmp_path, lines, end=end))
