@@ -175,6 +175,17 @@ resnet50,p100,step_s,0.15,32,fp32,1,device,measured
 """
 
 
+AGREED = """schema: fomkit/suite/1
+name: agreed
+version: 1
+baseline: p100
+scope: device
+mean: ratio_of_harmonic_means
+lines: [{name: A, basis: committed, party: vendor, given: {p100: 9 h, v100: 5 h}}]
+"""
+DELIVERED = "model,machine,quantity,value,basis\nA,v100,run_s,17000,measured\n"
+
+
 @pytest.fixture(scope="module")
 def office(tmp_path_factory) -> Path:
     """A folder with everything that the examples of the help texts name."""
@@ -190,6 +201,10 @@ def office(tmp_path_factory) -> Path:
     (folder / "datasheet.yaml").write_text(FACTS, encoding="utf-8")
     (folder / "ops.csv").write_text(OPS, encoding="utf-8")
     (folder / "measured.csv").write_text(MEASURED, encoding="utf-8")
+    shutil.copy(folder / "machine_profiles" / "v100.yaml", folder / "round2.yaml")
+    shutil.copy(folder / "machine_profiles" / "v100.timings.csv", folder)
+    (folder / "suite.yaml").write_text(AGREED, encoding="utf-8")
+    (folder / "m.csv").write_text(DELIVERED, encoding="utf-8")
     return folder
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from fomkit.cli.accept_command import accept
 from fomkit.cli.estimate_command import estimate
 from fomkit.cli.explain_command import explain
 from fomkit.cli.fom_command import fom
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 app.command("estimate")(estimate)
 app.command("fom")(fom)
+app.command("accept")(accept)
 app.command("predict")(predict)
 app.command("profile")(profile)
 app.command("import")(import_file)

@@ -100,7 +100,8 @@ def given_machines(suite: Suite) -> list[str]:
     return [name for name in given[0] if all(name in times for times in given)] if given else []
 
 
-def _up_devices(machine: Machine, suite: Suite) -> float:
+def up_devices(machine: Machine, suite: Suite) -> float:
+    """Count the devices at the suite's scope, by the share of the time that they are up."""
     return machine.devices(suite.scope) * (machine.availability if suite.scope == "system" else 1.0)
 
 
@@ -118,9 +119,7 @@ class _Rating:
         given = line.given[self.machine.name]
         said = deviations(line.conditions, given.conditions)
         run_s = at_level(given.run_s, self.options.interval)
-        rate = unit_per_day(
-            run_s.scaled(line.runs), _up_devices(self.machine, self.suite) * given.utilisation_gain
-        )
+        rate = unit_per_day(run_s.scaled(line.runs), up_devices(self.machine, self.suite) * given.utilisation_gain)
         return RatedLine(
             line,
             rate,
@@ -179,6 +178,29 @@ class _Rating:
         return RatedLine(line, None, line.basis, line.party, line.category, "given", missing=why)
 
 
+def rate_lines(
+    suite: Suite,
+    machine: Machine,
+    options: Options,
+    load: Load,
+    proposals: Mapping[str, Conditions] | None = None,
+) -> tuple[RatedLine, ...]:
+    """Rate every line of a suite on one machine.
+
+    Raises
+    ------
+    FomkitError
+        As `run_suite` does.
+    """
+    choose_scope([machine], suite.scope)
+    names = [line.name for line in suite.lines]
+    for name in proposals or {}:
+        if name not in names:
+            raise FomkitError(suite.name, f"{name!r} is no line of it. {nearest_names(name, names)}")
+    rating = _Rating(suite, machine, options, load, proposals or {})
+    return tuple(rating.rate(line) for line in suite.lines)
+
+
 def freeze_rates(suite: Suite, baseline: Machine, options: Options, load: Load) -> dict[str, FrozenRate]:
     """Rate the lines of a suite on its baseline, as what a new version freezes; lines without a time stay out.
 
@@ -187,8 +209,7 @@ def freeze_rates(suite: Suite, baseline: Machine, options: Options, load: Load) 
     FomkitError
         When the machine does not state the suite's scope, a workload is unknown, or a required line has no time.
     """
-    choose_scope([baseline], suite.scope)
-    rated = [_Rating(suite, baseline, options, load).rate(line) for line in suite.lines]
+    rated = rate_lines(suite, baseline, options, load)
     for one in rated:
         if one.unit_per_day is None and one.line.required:
             raise FomkitError(suite.name, f"cannot be frozen; {one.line.name} has no time: {one.missing}")
@@ -197,14 +218,16 @@ def freeze_rates(suite: Suite, baseline: Machine, options: Options, load: Load) 
     }
 
 
-def _merit(
-    suite: Suite, machines: tuple[Machine, Machine], sides: tuple[tuple[RatedLine, ...], ...]
-) -> FigureOfMerit:
+def _merit(result: SuiteResult) -> FigureOfMerit | None:
+    """Take the figure of merit over the lines rated on both; None where there is none, or a required one lacks."""
+    suite, sides = result.suite, (result.baseline, result.target)
     rates = [{one.line.name: one.unit_per_day for one in side if one.unit_per_day is not None} for side in sides]
     both = [line.name for line in suite.lines if all(line.name in side for side in rates)]
+    if result.incomplete or not both:
+        return None
     old, new = (
         Rates(machine.name, suite.scope, {name: side[name] for name in both})
-        for machine, side in zip(machines, rates, strict=True)
+        for machine, side in zip(result.machines, rates, strict=True)
     )
     return figure_of_merit(old, new, suite.mean, {line.name: line.weight for line in suite.lines})
 
@@ -235,18 +258,7 @@ def run_suite(
     FomkitError
         When a machine does not state the suite's scope, a workload is unknown, or a proposal fits no line.
     """
-    choose_scope([baseline, target], suite.scope)
-    names = [line.name for line in suite.lines]
-    for name in proposals or {}:
-        if name not in names:
-            raise FomkitError(suite.name, f"{name!r} is no line of it. {nearest_names(name, names)}")
-    on_baseline = _Rating(suite, baseline, options, load)
-    on_target = _Rating(suite, target, options, load, proposals or {})
-    sides = tuple(tuple(rating.rate(line) for line in suite.lines) for rating in (on_baseline, on_target))
-    result = SuiteResult(suite, (baseline, target), sides[0], sides[1], None)
-    rated = len({one.line.name for one, _ in result.missing}) < len(names)
-    return (
-        replace(result, merit=_merit(suite, (baseline, target), sides))
-        if rated and not result.incomplete
-        else result
-    )
+    old = rate_lines(suite, baseline, options, load)
+    new = rate_lines(suite, target, options, load, proposals)
+    result = SuiteResult(suite, (baseline, target), old, new, None)
+    return replace(result, merit=_merit(result))

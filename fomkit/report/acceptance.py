@@ -1,0 +1,53 @@
+"""Accepted lines as aligned text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fomkit.quantities import format_number
+from fomkit.report.screen import PLAIN, Page, Screen, new_table
+from fomkit.report.terminal import format_interval
+
+
+def _row(line: Mapping[str, Any]) -> list[str]:
+    committed, measured, probability = line["committed"], line["measured"], line["probability"]
+    return [
+        line["name"],
+        "yes" if line["required"] else "no",
+        "missing" if committed is None else format_number(committed["value"], 5),
+        line["basis"],
+        line["party"],
+        "none" if measured is None else format_number(measured["value"], 5),
+        format_interval(measured, None),
+        "" if committed is None or measured is None else f"{measured['value'] / committed['value'] - 1:+.1%}",
+        "" if probability is None else f"{probability:.0%}",
+        line["verdict"],
+    ]
+
+
+def format_acceptance(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+    """Write for each line what was committed, what was measured, and whether that is met."""
+    page = Page(screen)
+    page.line(
+        f"{content['suite']}, version {content['version']}, on {content['machine']}: committed against measured"
+    )
+    table = new_table(
+        [("line", ""), ("required", ""), ("committed units/day", "right"), ("basis", ""), ("party", ""),
+         ("measured", "right"), ("interval", ""), ("difference", "right"), ("P(reached)", "right"),
+         ("verdict", "")]
+    )  # fmt: skip
+    for line in content["lines"]:
+        table.add_row(*_row(line))
+    page.table(table)
+    for line in content["lines"]:
+        if line["committed"] is None:
+            page.line(f"note: {line['name']} has no committed rate: {line['committed_from']}", "yellow")
+        for row in line["rows"]:
+            if not row["used"]:
+                page.line(f"set aside: {row['where']}: {row['said']}", "yellow")
+    page.line(
+        f"met: the rate reaches the committed value with 90 % or more; missed: with 10 % or less, by the "
+        f"{content['interval']:.0%} interval of the measurement's repeats; without one, the measured value decides"
+    )
+    return page.text()

@@ -1,0 +1,81 @@
+"""``fomkit accept``: committed rates against measurements, with rows that do not count named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fomkit.api import estimate
+from fomkit.cli import app
+
+SUITE = """schema: fomkit/suite/1
+name: s
+version: 1
+baseline: p100
+scope: device
+mean: ratio_of_harmonic_means
+lines:
+  - {name: TWO, basis: modelled, party: lab, model: p1b3, batch: 100, epochs: 20}
+  - {name: GIVEN, basis: committed, party: vendor, batch: 20, given: {v100: 5 h, p100: 9 h}}
+"""
+HEADER = "model,machine,quantity,value,low,high,repeats,batch,precision,devices,scope,basis"
+
+
+@pytest.fixture
+def folder(tmp_path, root, monkeypatch) -> Path:
+    for path in (root / "machine_profiles").glob("v100.*"):
+        shutil.copy(path, tmp_path / path.name)
+    shutil.copy(tmp_path / "v100.yaml", tmp_path / "round2.yaml")
+    (tmp_path / "s.suite.yaml").write_text(SUITE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def accepted(folder: Path, *rows: str) -> tuple[int, dict[str, Any]]:
+    (folder / "m.csv").write_text("\n".join([HEADER, *rows, ""]), encoding="utf-8")
+    done = CliRunner().invoke(
+        app, ["accept", "s.suite.yaml", "--committed", "round2.yaml", "--measured", "m.csv", "--json"]
+    )
+    return done.exit_code, {line["name"]: line for line in json.loads(done.stdout)["lines"]}
+
+
+def step_row(step: float, low: float, high: float, batch: int = 100) -> str:
+    return f"p1b3,v100,step_s,{step},{low},{high},20,{batch},fp32,1,device,measured"
+
+
+GIVEN_ROW = "GIVEN,v100,run_s,18000,,,1,20,,,,measured"
+
+
+def test_verdicts_follow_the_measured_interval(folder: Path) -> None:
+    step = estimate("p1b3", "v100").step.value
+    for factor, verdict in ((0.8, "met"), (1.0, "ambiguous"), (1.3, "missed")):
+        middle = step * factor
+        code, lines = accepted(folder, step_row(middle, middle * 0.95, middle * 1.05), GIVEN_ROW)
+        assert lines["TWO"]["verdict"] == verdict
+        assert code == (0 if verdict == "met" else 1)
+        assert lines["TWO"]["measured"]["value"] == pytest.approx(lines["TWO"]["committed"]["value"] / factor)
+    assert lines["GIVEN"]["verdict"] == "met"  # exactly the committed hours; no spread, so no probability
+    assert lines["GIVEN"]["probability"] is None
+
+
+def test_rows_under_other_conditions_are_set_aside(folder: Path) -> None:
+    code, lines = accepted(folder, step_row(1e-3, 9e-4, 2e-3, batch=256), GIVEN_ROW.replace(",20,", ",64,"))
+    assert code == 1
+    assert {line["verdict"] for line in lines.values()} == {"not measured"}
+    assert "batch is 256" in lines["TWO"]["rows"][0]["said"]
+    assert "batch is 64, the line fixes 20" in lines["GIVEN"]["rows"][0]["said"]
+
+
+def test_an_unknown_machine_in_the_rows_is_one_message(folder: Path) -> None:
+    (folder / "m.csv").write_text(f"{HEADER}\n{GIVEN_ROW}\n".replace("v100", "v101"), encoding="utf-8")
+    command = ["accept", "s.suite.yaml", "--committed", "round2.yaml", "--measured", "m.csv"]
+    done = CliRunner().invoke(app, command)
+    assert "no row is of 'v100'" in str(done.exception)
+    named = CliRunner().invoke(app, [*command, "--measured-on", "v101"])
+    assert named.exit_code == 1  # one line is met, the other is not measured
+    assert "not measured" in named.stdout
