@@ -14,6 +14,7 @@ from fomkit.cli.estimate_command import estimate
 from fomkit.cli.explain_command import explain
 from fomkit.cli.fom_command import fom
 from fomkit.cli.import_command import import_file
+from fomkit.cli.pack_command import pack
 from fomkit.cli.predict_command import predict
 from fomkit.cli.profile_command import profile
 from fomkit.cli.screen import complain
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.command("estimate")(estimate)
 app.command("fom")(fom)
+app.command("pack")(pack)
 app.command("accept")(accept)
 app.command("predict")(predict)
 app.command("profile")(profile)

@@ -1,0 +1,147 @@
+"""Packs: the script makes, checks and times ops alone, and what it writes becomes a machine that is used."""
+
+from __future__ import annotations
+
+import csv
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fomkit
+from fomkit.study.pack import dominant_ops, pack_files
+from fomkit.timings.measure_cases import MAKERS, TOLERANCES, CannotTimeError, make_case
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+
+def sizes(kind: str, text: str) -> dict[str, str]:
+    return {"kind": kind, **dict(pair.split("=") for pair in text.split())}
+
+
+CONV = sizes(
+    "conv",
+    "batch=2 in_channels=4 out_channels=6 depth=1 height=9 width=8 kernel_d=1 kernel_h=3 kernel_w=3 "
+    "stride_d=1 stride_h=2 stride_w=1 pad_d=0 pad_h=1 pad_w=1 groups=2",
+)
+RNN = sizes("rnn", "batch=3 steps=4 input_size=5 hidden_size=6 layers=1")
+ATTENTION = sizes("attention", "batch=2 heads=4 kv_heads=2 q_len=8 kv_len=8 head_dim=16 causal=1")
+WORK = {"numel": "120", "row": "12", "read_byte": "960", "write_byte": "480"}
+CASES: list[dict[str, str]] = [
+    {"kind": "gemm", "b": "1", "m": "100", "n": "7", "k": "33", "trans_a": "1", "trans_b": "0"},
+    {"kind": "gemm", "b": "3", "m": "10", "n": "7", "k": "33", "trans_a": "0", "trans_b": "1", "dtype": "bf16"},
+    *({**CONV, "pass_name": name} for name in ("forward", "backward_input", "backward_weight")),
+    {**CONV, "pass_name": "forward", "layout": "nhwc"},
+    *({**RNN, "cell": cell, "pass_name": "forward"} for cell in ("lstm", "gru", "vanilla")),
+    {**RNN, "cell": "lstm", "pass_name": "backward_input", "directions": "2"},
+    {**ATTENTION, "pass_name": "forward"},
+    {**ATTENTION, "pass_name": "backward"},
+    {"kind": "pointwise", **WORK},
+    {"kind": "copy", **WORK, "read_byte": "480"},
+    {"kind": "softmax", **WORK, "pass_name": "forward"},
+    {"kind": "norm", **WORK, "pass_name": "forward"},
+    {"kind": "reduction", **WORK},
+    *(
+        {"kind": "optimizer", "rule": rule, "impl": impl, "numel": "100", "tensors": "3", "pass_name": "update"}
+        for rule, impl in (("sgd", "foreach"), ("momentum", "per_tensor"), ("adam", "fused"), ("adamw", "foreach"))
+    ),
+]
+
+
+def cells(case: dict[str, str]) -> dict[str, str]:
+    return {"dtype": "fp32", "engine": "vector", "pass_name": "", **case}
+
+
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: "-".join(list(case.values())[:1]) + case.get("pass_name", "")
+)
+def test_ops_are_made_and_right(case: dict[str, str]) -> None:
+    made = make_case(cells(case), "cpu")
+    assert made.check(made.run()) <= TOLERANCES[cells(case)["dtype"]]
+
+
+def test_every_maker_is_tried() -> None:
+    assert {case["kind"] for case in CASES} == set(MAKERS)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["kind"] + case.get("pass_name", ""))
+def test_a_wrong_result_is_seen(case: dict[str, str]) -> None:
+    made = make_case(cells(case), "cpu")
+    result = made.run()
+    first = result[0] if isinstance(result, tuple) else result
+    wrong = first.detach().clone()
+    wrong[(0,) * wrong.dim()] += 0.5 * wrong.abs().max() + 0.5
+    rest = result[1:] if isinstance(result, tuple) else ()
+    # A product checks some rows only, so all of them are made wrong.
+    wrong = wrong + 0.5 * wrong.abs().max() if case["kind"] == "gemm" else wrong
+    assert made.check((wrong, *rest) if rest else wrong) > TOLERANCES[cells(case)["dtype"]]
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ({"kind": "collective"}, "not timed here"),
+        ({"kind": "gemm", "m": "3"}, "missing or no number"),
+        ({"kind": "gemm", "b": "1", "m": "2", "n": "2", "k": "2", "dtype": "fp8"}, "format fp8"),
+        ({"kind": "pointwise", **WORK, "write_byte": "4"}, "its bytes"),
+        ({**RNN, "cell": "lstm", "pass_name": "backward_weight"}, "only together"),
+    ],
+)
+def test_what_cannot_be_timed_says_why(case: dict[str, str], said: str) -> None:
+    with pytest.raises(CannotTimeError, match=said):
+        make_case(cells(case), "cpu")
+
+
+# --- the pack ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def estimates() -> list[Any]:
+    return [fomkit.estimate("p1b3", "v100", batch=4)]
+
+
+def test_a_pack_asks_for_the_ops_that_carry_the_step(estimates: list[Any]) -> None:
+    table = dominant_ops(estimates)
+    (one,) = estimates
+    timed = one.ops.assign(seconds=one.ops["time_s"] * one.ops["count"])
+    longest = timed.sort_values("seconds", ascending=False).iloc[0]
+    assert table.iloc[0]["kind"] == longest["kind"]
+    assert table["time_s"].isna().all()
+    assert len(table) < len(timed)
+    assert not table.drop(columns="note").duplicated().any()
+
+
+def test_the_script_runs_alone_and_what_it_writes_is_used(estimates: list[Any], tmp_path: Path) -> None:
+    for name, text in pack_files(estimates).items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    script = (tmp_path / "time_ops.py").read_text(encoding="utf-8")
+    assert not re.search(r"^\s*(from|import) fomkit", script, re.MULTILINE)
+    done = subprocess.run(
+        [sys.executable, "time_ops.py", "cases.csv", "-o", "timed.csv", "--device", "cpu"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    with (tmp_path / "timed.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    products = [row for row in rows if row["kind"] == "gemm"]
+    assert products
+    assert all(float(row["p25_s"]) <= float(row["time_s"]) <= float(row["p75_s"]) for row in rows)
+    assert all("checked to" in row["note"] and "Python" in row["note"] for row in rows)
+    imported = subprocess.run(
+        [sys.executable, "-m", "fomkit.cli", "import", "timed.csv", "-o", "delivered.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert imported.returncode == 0, imported.stderr
+    machine = fomkit.machine(tmp_path / "delivered.yaml")
+    asked = fomkit.estimate("p1b3", machine, batch=4, allow_uncovered=True)
+    measured = asked.ops[asked.ops["time_source"] == "measured"]
+    assert len(measured[measured["kind"] == "gemm"]) >= len(products)
