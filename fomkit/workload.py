@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,6 +10,8 @@ from fomkit.dtypes import Precision
 
 if TYPE_CHECKING:
     import pandas as pd
+
+LastBatch = Literal["drop", "keep"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,12 @@ class Workload:
         Default: the first dimension of the first input tensor.
     train_samples, epochs : int, optional
         What makes a run; without them fomkit stops at the step.
+    validation_samples : int, optional
+        Samples validated after each epoch; 0 = none.
+    last_batch : str, optional
+        ``drop`` or ``keep`` a last batch that is not full; default: drop.
+    notes : sequence of str, optional
+        What a reader of the numbers should know.
     """
 
     model: Any
@@ -38,6 +46,9 @@ class Workload:
     batch_size: int | None = None
     train_samples: int | None = None
     epochs: int | None = None
+    validation_samples: int | None = None
+    last_batch: LastBatch = "drop"
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,7 @@ class Data:
 
     train_samples: int | None = None
     validation_samples: int | None = None
-    last_batch: Literal["drop", "keep"] = "drop"
+    last_batch: LastBatch = "drop"
 
 
 @dataclass(frozen=True)
