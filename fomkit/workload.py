@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import pandas as pd
+
+LastBatch = Literal["drop", "keep"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,12 @@ class Workload:
         Default: the first dimension of the first input tensor.
     train_samples, epochs : int, optional
         What makes a run; without them fomkit stops at the step.
+    validation_samples : int, optional
+        Samples validated after each epoch; 0 = none.
+    last_batch : str, optional
+        ``drop`` or ``keep`` a last batch that is not full; default: drop.
+    notes : sequence of str, optional
+        What a reader of the numbers should know.
     """
 
     model: Any
@@ -36,6 +44,9 @@ class Workload:
     batch_size: int | None = None
     train_samples: int | None = None
     epochs: int | None = None
+    validation_samples: int | None = None
+    last_batch: LastBatch = "drop"
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -44,7 +55,7 @@ class Data:
 
     train_samples: int | None = None
     validation_samples: int | None = None
-    last_batch: Literal["drop", "keep"] = "drop"
+    last_batch: LastBatch = "drop"
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def test_main_job_over_all_shipped_models(root: Path, tmp_path: Path) -> None:
     content = json.loads(output.read_text())
     assert content["schema"] == "fomkit/estimate/1"
     on_target = {one["model"]: one for one in content["models"] if one["target"] == "v100"}
-    assert set(on_target) == {"p1b3", "alexnet", "vgg16", "googlenet", "resnet50-caffe", "resnet50", "gpt2"}
+    assert set(on_target) == {"alexnet", "vgg16", "googlenet", "resnet50-caffe", "resnet50", "gpt2"}
     for one in on_target.values():
         for quantity in ("step_s", "epoch_s", "run_s", "unit_per_day", "ratio"):
             assert 0 < one[quantity]["low"] < one[quantity]["value"] < one[quantity]["high"], (

@@ -33,7 +33,7 @@ OPTIONS = Options(allow_uncovered=True)
 
 def explained(root: Path, model: str, machine: str, top: int = 10) -> tuple[dict[str, Any], Estimate]:
     known, target = (
-        load_model(root / "model_profiles" / f"{model}.yaml"),
+        load_model(model),
         load_machine(root / "machine_profiles" / f"{machine}.yaml"),
     )
     return explain_ops(known, target, OPTIONS, top), estimate(known, target, OPTIONS)
@@ -179,7 +179,7 @@ def test_the_lectures_ops_are_its_measurements(root: Path) -> None:
 
 def test_a_step_that_waits_for_its_input_gains_nothing_from_timed_ops(root: Path) -> None:
     model, machine = (
-        load_model(root / "model_profiles" / "p1b3.yaml"),
+        load_model(root / "model_profiles" / "candle" / "p1b3.yaml"),
         load_machine(root / "machine_profiles" / "v100.yaml"),
     )
     reading = Overhead("input", "step", Fact(10.0, 9.0, 12.0, "assumed", "a test"), None)
@@ -191,7 +191,7 @@ def test_a_step_that_waits_for_its_input_gains_nothing_from_timed_ops(root: Path
 
 
 def test_a_machine_of_which_nothing_is_known_is_refused(root: Path) -> None:
-    model = load_model(root / "model_profiles" / "p1b3.yaml")
+    model = load_model(root / "model_profiles" / "candle" / "p1b3.yaml")
     machine = load_machine(root / "machine_profiles" / "titan.yaml")
     unknown = replace(machine, device=replace(machine.device, peaks=(), byte_per_s=None))
     with pytest.raises(FomkitError, match="no op has a time"):

@@ -194,7 +194,7 @@ def office(tmp_path_factory) -> Path:
         shutil.copytree(ROOT / name, folder / name)
     shutil.copy(ROOT / "tests" / "data" / "lstm_tagger.py", folder / "model.py")
     shutil.copy(folder / "machine_profiles" / "m40.timings.csv", folder / "vendor-timings.csv")
-    shutil.copy(folder / "model_profiles" / "p1b3.ops.csv", folder / "vendor-ops.csv")
+    shutil.copy(folder / "model_profiles" / "candle" / "p1b3.ops.csv", folder / "vendor-ops.csv")
     (folder / "machine_profiles" / "m40.yaml").unlink()
     (folder / "machine_profiles" / "m40.timings.csv").unlink()
     shutil.copy(folder / "model_profiles" / "resnet50.ops.csv", folder)

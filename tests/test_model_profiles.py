@@ -24,6 +24,7 @@ PARAMETERS = {
     "resnet50": 25_557_032,
     "gpt2": 124_439_808,
 }
+CANDLE = ("p1b1", "p1b2", "tc1", "nt3", "uno", "combo", "p2b1", "p3b1", "p3b2", "p3b3")
 FORWARD_MAC = {
     "alexnet": 724_406_816,
     "vgg16": 15_470_264_320,
@@ -114,12 +115,12 @@ def test_gpt2_attention_is_one_row_with_parts_of_the_same_work() -> None:
     assert set(work.index) == set(range(len(ops))) & set(ops.reset_index().index[ops["kind"] == "attention"])
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("name", [*PARAMETERS, *CANDLE])
 def test_profiles_are_what_their_sources_give(name: str, root: Path) -> None:
     pytest.importorskip("torch", reason="needs the extra [torch]")
     from fomkit.trace import profile_file
 
-    source = root / "model_profiles" / "src" / f"{name.replace('-', '_')}.py"
+    source = next((root / "model_profiles" / "src").rglob(f"{name.replace('-', '_')}.py"))
     fresh, shipped = profile_file(source, name=name), load_model(name)
     assert format_table(fresh.ops, "OPS") == format_table(shipped.ops, "OPS")
     assert format_table(fresh.parts, "OPS", ("of",)) == format_table(shipped.parts, "OPS", ("of",))

@@ -15,7 +15,8 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = sorted((ROOT / "model_profiles" / "src").glob("*.py"))
+FOLDER = ROOT / "model_profiles" / "src"
+SOURCES = [*sorted(FOLDER.glob("*.py")), FOLDER / "candle" / "p1b3.py"]  # test_candle.py has the other CANDLE ones
 SMALL = [ROOT / "tests" / "data" / f"{name}.py" for name in ("lstm_tagger", "depthwise_cnn")]
 WORKLOADS = {path.stem: path for path in (*SOURCES, *SMALL)}
 EXPECTED = yaml.safe_load((ROOT / "tests" / "data" / "expected_flop.yaml").read_text(encoding="utf-8"))

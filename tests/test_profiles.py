@@ -271,7 +271,7 @@ def test_a_timing_without_a_time_is_refused(value: float) -> None:
 
 def test_an_op_table_without_rows_is_refused(tmp_path: Path, root: Path) -> None:
     for name in ("p1b3.yaml", "p1b3.ops.csv"):
-        (tmp_path / name).write_text((root / "model_profiles" / name).read_text())
+        (tmp_path / name).write_text((root / "model_profiles" / "candle" / name).read_text())
     header = (tmp_path / "p1b3.ops.csv").read_text().splitlines()[0]
     (tmp_path / "p1b3.ops.csv").write_text(header + "\n")
     with pytest.raises(FomkitError, match="has a header and no rows"):

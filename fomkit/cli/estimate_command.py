@@ -16,13 +16,13 @@ from fomkit.errors import FomkitError
 if TYPE_CHECKING:
     from fomkit.measurement import Measurement
     from fomkit.study import Comparison
-    from fomkit.study.options import LastBatch
+    from fomkit.workload import LastBatch
 
 Models = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="MODEL",
-        help="Model profiles by name or path; none = all in ./model_profiles.",
+        help="Model profiles by name or path, or a folder of them; none = all right in ./model_profiles.",
         autocompletion=complete_model,
     ),
 ]
@@ -79,13 +79,15 @@ def estimate(
 
       fomkit estimate resnet50 gpt2 --target v100 --baseline p100
 
+      fomkit estimate candle --target v100
+
       fomkit estimate resnet50 --target v100 --baseline p100 --from measured.csv
 
       fomkit estimate gpt2 --target v100 --batch 8 --set seq=512 --precision mixed
 
       fomkit estimate p1b3-lecture --target x86-lecture --explain
     """
-    from fomkit.profiles import load_machine, load_model, model_names
+    from fomkit.profiles import load_machine, load_model, model_names, models_named
     from fomkit.study import Options, compare, estimates_content
 
     if not target:
@@ -94,7 +96,7 @@ def estimate(
         raise FomkitError(str(output), "has an ending that estimate cannot write. Use .json or .csv.")
     rows = _read_rows(measurements, baseline)
     chosen = Options(batch, interval, scope, last_batch, allow_uncovered, parse_sizes(sizes or []), precision)
-    names = models or model_names()
+    names = [one for name in models for one in models_named(name)] if models else model_names()
     with progress("estimating", len(names) * (len(target) + bool(baseline)), quiet=quiet) as advance:
         result = compare(
             [load_model(name) for name in names],

@@ -2,7 +2,7 @@
 
 from fomkit.profiles.fits import load_fits, save_fits
 from fomkit.profiles.machines import load_machine
-from fomkit.profiles.models import load_model, load_model_facts, model_names, save_model
+from fomkit.profiles.models import load_model, load_model_facts, model_names, models_named, save_model
 from fomkit.profiles.save_machine import save_machine
 from fomkit.profiles.suites import load_suite
 from fomkit.profiles.write import check_absent, write_whole
@@ -15,6 +15,7 @@ __all__ = [
     "load_model_facts",
     "load_suite",
     "model_names",
+    "models_named",
     "save_fits",
     "save_machine",
     "save_model",

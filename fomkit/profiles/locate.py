@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Literal
 
 import fomkit
 from fomkit.errors import FomkitError, nearest_names
 
-Folder = Literal["machine_profiles", "model_profiles", "validation"]
+Folder = Literal["machine_profiles", "model_profiles", "measurements", "validation"]
+_ENDINGS: dict[str, tuple[str, ...]] = {"measurements": (".csv", ".csv.gz")}
+_YAML = (".yaml", ".yml")
 
 
 def shipped_folder(folder: Folder) -> Path:
@@ -24,12 +27,17 @@ def folders(folder: Folder) -> list[Path]:
     return [beside, shipped] if beside.is_dir() and not beside.samefile(shipped) else [shipped]
 
 
+def _nested(root: Path, ending: str) -> list[Path]:
+    """Give every file of a folder and those in it, as paths from there."""
+    return sorted(path.relative_to(root) for path in root.rglob(f"*{ending}"))
+
+
 def profile_names(folder: Folder) -> list[str]:
-    """Name every YAML file in the folders, without its ending."""
-    found = {
-        str(path.relative_to(root).with_suffix("")) for root in folders(folder) for path in root.rglob("*.yaml")
-    }
-    return sorted(found)
+    """Name every profile in the folders, without its ending; by its path where two share a name."""
+    ending = _ENDINGS.get(folder, _YAML)[0]
+    found = {path for root in folders(folder) for path in _nested(root, ending)}
+    shared = Counter(path.name for path in found)
+    return sorted(str(path if shared[path.name] > 1 else path.name).removesuffix(ending) for path in found)
 
 
 def _is_file(path: Path) -> bool:
@@ -39,28 +47,49 @@ def _is_file(path: Path) -> bool:
         return False  # a name that is too long, or holds a zero character, is no file
 
 
+def _deeper(name: str, endings: tuple[str, ...], folder: Folder) -> Path | None:
+    """Find a profile by its own name in a folder of a folder, such as candle/p1b1 by p1b1.
+
+    Raises
+    ------
+    FomkitError
+        When several have the name.
+    """
+    for root in folders(folder):
+        found = [path for ending in endings for path in _nested(root, ending) if path.name == f"{name}{ending}"]
+        if len(found) > 1:
+            raise FomkitError(name, f"several have this name: {', '.join(map(str, found))}. Give one of these.")
+        if found:
+            return root / found[0]
+    return None
+
+
 def locate(name: str, folder: Folder) -> Path:
     """Find the file of a profile named by a path or by its name.
 
     Parameters
     ----------
     name : str
-        ``machine_profiles/v100.yaml``, ``v100.yaml`` or ``v100``.
+        ``machine_profiles/v100.yaml``, ``v100.yaml`` or ``v100``; of one in a folder of the folder ``candle/p1b1``
+        or ``p1b1``.
     folder : str
 
     Raises
     ------
     FomkitError
-        With the nearest names when there is none.
+        With the nearest names when there is none, with the paths when several have the name.
     """
-    candidates = [name] if name.endswith((".yaml", ".yml")) else [name, f"{name}.yaml", f"{name}.yml"]
+    endings = _ENDINGS.get(folder, _YAML)
+    candidates = [name] if name.endswith(endings) else [name, *(f"{name}{ending}" for ending in endings)]
     for root in (Path(), *folders(folder)):
         for candidate in candidates:
             path = root / candidate.removeprefix(f"{folder}/") if root != Path() else Path(candidate)
             if _is_file(path):
                 return path
-    what = folder.removesuffix("_profiles")
+    stem = next((name.removesuffix(ending) for ending in endings if name.endswith(ending)), name)
+    deeper = None if "/" in name else _deeper(stem, endings, folder)
+    if deeper is not None:
+        return deeper
+    what = "table of measurements" if folder == "measurements" else f"{folder.removesuffix('_profiles')} profile"
     shown = name if len(name) <= 80 else f"{name[:80]}…"
-    raise FomkitError(
-        shown or "the name", f"no {what} profile of this name. {nearest_names(name, profile_names(folder))}"
-    )
+    raise FomkitError(shown or "the name", f"no {what} of this name. {nearest_names(name, profile_names(folder))}")

@@ -155,11 +155,30 @@ def load_model_facts(path: Path) -> ModelProfile:
 def model_names() -> list[str]:
     """Name the model profiles of the nearest folder: ``./model_profiles``, else the packaged one.
 
-    A file counts when its first lines say ``schema: fomkit/model/1``, so that a broken one is still told of.
+    Those in folders of that folder are left to be named. A file counts when its first lines say
+    ``schema: fomkit/model/1``, so that a broken one is still told of.
     """
-    root = folders("model_profiles")[0]
-    found = [path for path in sorted(root.rglob("*.yaml")) if f"schema: {SCHEMA}" in read_text(path)]
-    return [str(path) for path in found]
+    return _models_in(folders("model_profiles")[0])
+
+
+def _models_in(folder: Path) -> list[str]:
+    return [str(path) for path in sorted(folder.glob("*.yaml")) if f"schema: {SCHEMA}" in read_text(path)]
+
+
+def models_named(name: str) -> list[str]:
+    """Give the models that a name stands for: itself, or those of a folder of models, such as candle."""
+    roots = () if name.endswith((".yaml", ".yml")) else (Path(), *folders("model_profiles"))
+    for folder in (root / name for root in roots):
+        if name and _is_folder(folder) and (found := _models_in(folder)):
+            return found
+    return [name]
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False  # a name that is too long, or holds a zero character, is no folder
 
 
 def model_content(model: ModelProfile, stem: str) -> dict[str, Any]:

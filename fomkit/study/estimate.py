@@ -17,8 +17,8 @@ from fomkit.rollup import UNPRICED, RunTime, StepTime, check_covered, coverage, 
 from fomkit.schema import check_table
 from fomkit.spans import Span
 from fomkit.study.fits import with_fits
-from fomkit.study.options import LastBatch, Options, choose_scope, choose_sizes
-from fomkit.workload import ModelProfile
+from fomkit.study.options import Options, choose_scope, choose_sizes
+from fomkit.workload import LastBatch, ModelProfile
 
 if TYPE_CHECKING:
     import pandas as pd

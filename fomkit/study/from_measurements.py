@@ -14,7 +14,7 @@ from fomkit.spans import Span, divide_independent
 from fomkit.study.compare import Comparison, rates
 from fomkit.study.estimate import Estimate, with_step
 from fomkit.study.measured_steps import MeasuredStep, Reading, measured_step, read_row
-from fomkit.study.options import LastBatch
+from fomkit.workload import LastBatch
 
 Verdict = Literal["agree", "disagree", "ambiguous"]
 _ROUNDING = 1e-9

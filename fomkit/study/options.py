@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from fomkit.dtypes import Precision
 from fomkit.errors import FomkitError, nearest_names
 from fomkit.hardware import Machine, Scope
 from fomkit.resize import sizes_used
 from fomkit.spans import DEFAULT_LEVEL
-from fomkit.workload import ModelProfile
-
-LastBatch = Literal["drop", "keep"]
+from fomkit.workload import LastBatch, ModelProfile
 
 
 @dataclass(frozen=True)

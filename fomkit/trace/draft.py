@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fomkit.trace.op_table import Row, make_table
-from fomkit.workload import Data, ModelProfile, Run
+from fomkit.workload import Data, LastBatch, ModelProfile, Run
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,8 @@ class Draft:
     parameters_total: int
     parameters_trainable: int
     train_samples: int | None
+    validation_samples: int | None
+    last_batch: LastBatch
     epochs: int | None
     optimizer: dict[str, str]
     unsupported: list[str]
@@ -39,7 +41,7 @@ class Draft:
             traced_with=self.traced_with,
             parameters_total=self.parameters_total,
             parameters_trainable=self.parameters_trainable,
-            data=Data(train_samples=self.train_samples),
+            data=Data(self.train_samples, self.validation_samples, self.last_batch),
             run=Run(epochs=self.epochs),
             optimizer=self.optimizer,
             unsupported=tuple(self.unsupported),

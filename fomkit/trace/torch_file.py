@@ -8,11 +8,12 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any, get_args
 
 import torch
 
 from fomkit.errors import FomkitError, ManyFomkitError
-from fomkit.workload import Workload
+from fomkit.workload import LastBatch, Workload
 
 EXAMPLES: Mapping[str, str] = {
     "model": "model = torch.nn.Linear(784, 10)",
@@ -22,7 +23,8 @@ EXAMPLES: Mapping[str, str] = {
 """What to write for each name that a workload cannot do without."""
 
 _MODULE = "profiled_file"
-_OPTIONAL = ("optimizer", "batch_size", "train_samples", "epochs")
+_OPTIONAL = ("optimizer", "batch_size", "train_samples", "epochs", "validation_samples")
+_LEAST: Mapping[str, int] = {"batch_size": 1, "train_samples": 1, "epochs": 1, "validation_samples": 0}
 
 
 def run_file(path: Path) -> ModuleType:
@@ -54,8 +56,9 @@ def take_workload(module: ModuleType, where: str) -> Workload:
     """
     make = getattr(module, "workload", None)
     if make is None:
-        plain = {name: getattr(module, name, None) for name in ("model", "inputs", *_OPTIONAL)}
-        workload = Workload(loss=getattr(module, "loss_fn", None), **plain)
+        given: dict[str, Any] = {name: getattr(module, name, None) for name in ("model", "inputs", *_OPTIONAL)}
+        given |= {name: vars(module)[name] for name in ("last_batch", "notes") if name in vars(module)}
+        workload = Workload(loss=getattr(module, "loss_fn", None), **given)
     else:
         workload = make() if callable(make) else make
         if not isinstance(workload, Workload):
@@ -68,14 +71,18 @@ def take_workload(module: ModuleType, where: str) -> Workload:
     return workload
 
 
-def _count_errors(workload: Workload, where: str) -> list[FomkitError]:
+def _run_errors(workload: Workload, where: str) -> list[FomkitError]:
     errors = []
-    for name in ("batch_size", "train_samples", "epochs"):
+    for name, least in _LEAST.items():
         value = getattr(workload, name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
             errors.append(
-                FomkitError(where, f"{name} is {value!r:.80}. A whole number of 1 or more was expected.")
+                FomkitError(where, f"{name} is {value!r:.80}. A whole number of {least} or more was expected.")
             )
+    if workload.last_batch not in get_args(LastBatch):
+        errors.append(FomkitError(where, f"last_batch is {workload.last_batch!r:.80}. Write 'drop' or 'keep'."))
+    if not isinstance(workload.notes, list | tuple) or not all(isinstance(one, str) for one in workload.notes):
+        errors.append(FomkitError(where, f"notes is {workload.notes!r:.80}. A list of texts was expected."))
     return errors
 
 
@@ -87,7 +94,7 @@ def check_workload(workload: Workload, where: str) -> None:
     ManyFomkitError
         With every mistake.
     """
-    errors = _count_errors(workload, where)
+    errors = _run_errors(workload, where)
     if workload.model is None:
         errors.append(FomkitError(where, f"'model' is missing. Give one, for example: {EXAMPLES['model']}"))
     elif not isinstance(workload.model, torch.nn.Module):

@@ -106,7 +106,8 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
     parameters = list(prepared.model.parameters())
     seen = sum(step.states.values())
     shares = (
-        f"{seen:,} ops in the step: {step.states['priced']:,} priced, {step.states['zero_work']:,} without work"
+        f"{seen:,} ops in the step: {step.states['priced']:,} priced, {step.states['zero_work']:,} without work, "
+        f"{step.states['unsupported']:,} unsupported"
     )
     return Draft(
         name=request.name,
@@ -120,10 +121,18 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
         parameters_trainable=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
         # An inference step is no part of a training run, so it is not rolled up to one.
         train_samples=None if request.mode == "infer" else workload.train_samples,
+        validation_samples=None if request.mode == "infer" else workload.validation_samples,
+        last_batch=workload.last_batch,
         epochs=None if request.mode == "infer" else workload.epochs,
         optimizer=step.optimizer,
         unsupported=_listed(step.unsupported),
-        notes=[f"{shares}, {step.states['unsupported']:,} unsupported", *notes, *step.notes, *fixed],
+        notes=[
+            f"{shares}, {step.states['unsupported']:,} unsupported",
+            *notes,
+            *step.notes,
+            *fixed,
+            *workload.notes,
+        ],
     )
 
 

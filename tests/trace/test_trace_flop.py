@@ -196,8 +196,8 @@ def load(torch: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> Workload:
 def test_shipped_sources_match_the_sums_made_by_hand(
     torch: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = ROOT / "model_profiles" / "src"
-    path = folder / f"{name}.py" if (folder / f"{name}.py").exists() else ROOT / "tests" / "data" / f"{name}.py"
+    shipped = (ROOT / "model_profiles" / "src").rglob(f"{name}.py")
+    path = next(shipped, ROOT / "tests" / "data" / f"{name}.py")
     expected = EXPECTED[name]
     profile = profile_workload(load(torch, path, monkeypatch))
     rows = numbers(profile)

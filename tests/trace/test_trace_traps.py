@@ -22,7 +22,7 @@ SOURCES = Path(__file__).resolve().parents[2] / "model_profiles" / "src"
 
 def source(torch: Any, name: str) -> dict[str, Any]:
     with torch.device("meta"):
-        return runpy.run_path(str(SOURCES / f"{name}.py"))
+        return runpy.run_path(str(next(SOURCES.rglob(f"{name}.py"))))
 
 
 def traced(given: dict[str, Any], batch: int, mode: Any = "train") -> ModelProfile:
