@@ -11,6 +11,7 @@ import typer
 
 from fomkit.cli.estimate_command import estimate
 from fomkit.cli.explain_command import explain
+from fomkit.cli.export_command import export
 from fomkit.cli.fom_command import fom
 from fomkit.cli.import_command import import_file
 from fomkit.cli.predict_command import predict
@@ -34,6 +35,7 @@ app.command("fom")(fom)
 app.command("predict")(predict)
 app.command("profile")(profile)
 app.command("import")(import_file)
+app.command("export")(export)
 app.command("show")(show)
 app.command("explain")(explain)
 app.command("validate")(validate)
