@@ -23,6 +23,8 @@ class Measurement:
         None is unknown.
     precision, scope, basis, party, framework, framework_version, date, source, note : str
         "" is unknown.
+    record : str
+        Fields of the record it was imported from that have no place here, as JSON; "" where there are none.
     """
 
     where: str
@@ -45,3 +47,4 @@ class Measurement:
     date: str = ""
     source: str = ""
     note: str = ""
+    record: str = ""

@@ -241,6 +241,7 @@ MEASUREMENTS: tuple[Column, ...] = (
     Column("basis", "", "text", "kind of figure; only measured ones are taken for measurements", words=BASES),
     Column("party", "", "text", "whose figure it is", words=("lab", "vendor", "published")),
     *_texts("framework framework_version date source note", "where the figure is from, in the user's words"),
+    Column("record", "", "text", "fields of the imported record that have no column, as JSON"),
 )
 """What somebody timed of whole models."""
 SIZED = ("count", *(column.name for column in (*DIMENSIONS, *LAYER_SIZES) if column.dtype == "number"))

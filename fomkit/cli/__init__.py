@@ -12,6 +12,7 @@ import typer
 from fomkit.cli.accept_command import accept
 from fomkit.cli.estimate_command import estimate
 from fomkit.cli.explain_command import explain
+from fomkit.cli.export_command import export
 from fomkit.cli.fom_command import fom
 from fomkit.cli.import_command import import_file
 from fomkit.cli.pack_command import pack
@@ -38,6 +39,7 @@ app.command("accept")(accept)
 app.command("predict")(predict)
 app.command("profile")(profile)
 app.command("import")(import_file)
+app.command("export")(export)
 app.command("show")(show)
 app.command("explain")(explain)
 app.command("validate")(validate)

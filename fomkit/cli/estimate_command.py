@@ -45,7 +45,7 @@ Measured = Annotated[
     typer.Option(
         "--from",
         metavar="CSV",
-        help="Measurements of the baseline: tells its measured step times the predicted ratio as well.",
+        help="Measurements of the baseline, by path or name: tells them times the predicted ratio as well.",
     ),
 ]
 
@@ -115,6 +115,7 @@ def estimate(
 def _read_rows(path: Path | None, baseline: str | None) -> tuple[Measurement, ...]:
     """Read measurements before the estimating, which takes longer; a table of none is refused by its reader."""
     from fomkit.measurements import read_measurements
+    from fomkit.profiles.locate import locate
 
     if path is None:
         return ()
@@ -122,7 +123,7 @@ def _read_rows(path: Path | None, baseline: str | None) -> tuple[Measurement, ..
         raise FomkitError(
             f"--from {path}", "needs the machine they were taken on. Add, for example, '--baseline p100'."
         )
-    return read_measurements(path)
+    return read_measurements(locate(str(path), "measurements"))
 
 
 def _measured_block(

@@ -1,8 +1,9 @@
-"""``fomkit import``: a foreign file becomes a profile: timings a machine, a table of ops a model."""
+"""``fomkit import``: timings become a machine, a table of ops a model, records of runs measurements."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,13 +17,17 @@ if TYPE_CHECKING:
     from fomkit.timings import ImportedTimings
 
 Source = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A DeepBench workbook (.xlsx), a table of timings or of ops (.csv).")
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="A DeepBench workbook (.xlsx), a table of timings or ops (.csv), a record of a run (.json, log).",
+    ),
 ]
 FileFormat = Annotated[
     str | None,
     typer.Option(
         "--format",
-        metavar="deepbench|aiconfigurator|neusight|timings|ops",
+        metavar="deepbench|aiconfigurator|neusight|timings|ops|benchmarker|dawnbench|mllog",
         help="Its format; default: by its content.",
     ),
 ]
@@ -31,6 +36,24 @@ OneDevice = Annotated[
 ]
 Sizes = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=N", help="A model's named size, for example batch=64.")
+]
+Written = Annotated[
+    Path,
+    typer.Option(
+        "--output", "-o", help="The profile to write, NAME.yaml, its table beside it; measurements: NAME.csv."
+    ),
+]
+Product = Annotated[
+    str | None,
+    typer.Option(
+        "--as", metavar="machine|model|measurements", help="What to make of it; default: by its content."
+    ),
+]
+OfModel = Annotated[
+    str | None, typer.Option("--model", metavar="NAME", help="The model profile that a record is a run of.")
+]
+OnMachine = Annotated[
+    str | None, typer.Option("--machine", metavar="NAME", help="The machine profile that a record ran on.")
 ]
 _HEADINGS = ("kind", "sheet", "section", "pass", "imported", "corrected", "no time", "below 1 us", "skipped")
 
@@ -56,13 +79,8 @@ def _report(imported: ImportedTimings) -> list[str]:
 
 def import_file(
     source: Source,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The profile to write, NAME.yaml; its table goes beside it.")
-    ],
-    product: Annotated[
-        str | None,
-        typer.Option("--as", metavar="machine|model", help="What to make of it; default: by its content."),
-    ] = None,
+    output: Written,
+    product: Product = None,
     file_format: FileFormat = None,
     device: OneDevice = None,
     facts: Annotated[
@@ -75,10 +93,12 @@ def import_file(
     sizes: Sizes = None,
     samples: Annotated[int | None, typer.Option(min=1, help="A model's training samples in an epoch.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="A model's epochs in a run.")] = None,
+    model: OfModel = None,
+    machine: OnMachine = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Import measured timings as a machine profile, or a table of ops as a model profile.
+    """Import timings as a machine profile, ops as a model profile, or records of runs as measurements.
 
     The content decides which it is, never the name; where it fits several, say --as or --format.
 
@@ -89,12 +109,21 @@ def import_file(
       fomkit import vendor-timings.csv --facts datasheet.yaml -o mine.yaml
 
       fomkit import vendor-ops.csv --set batch=64 --epochs 90 -o theirs.yaml
+
+      fomkit import record.json --model resnet50 --machine v100 -o measured-v100.csv
     """
     from fomkit.study.imports import choose_import
 
+    chosen, product = choose_import(source, product, file_format)
+    if product == "measurements":
+        foreign = {"--device": device, "--facts": facts, "--name": name, "--set": sizes, "--samples": samples,
+                   "--epochs": epochs}  # fmt: skip
+        _refuse(foreign, "says nothing of a record of a run; --model and --machine do")
+        _import_measurements(source, output, chosen, model, machine, force=force)
+        return
+    _refuse({"--model": model, "--machine": machine}, "names what a record of a run is of, and this is none")
     if output.suffix not in (".yaml", ".yml"):
         raise FomkitError(str(output), "a profile is a YAML file. Write, for example, '-o machine.yaml'.")
-    chosen, product = choose_import(source, product, file_format)
     if facts is not None and not facts.is_file():
         table = "timings" if product == "machine" else "ops"
         raise FomkitError(
@@ -111,6 +140,30 @@ def import_file(
     else:
         run = {"train_samples": samples, "epochs": epochs}
         _import_model(source, output, facts, name, parse_sizes(sizes or ()), run, force=force)
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    if given := [name for name, value in options.items() if value]:
+        raise FomkitError(given[0], f"{why}. Leave it out.")
+
+
+def _import_measurements(
+    source: Path, output: Path, file_format: str, model: str | None, machine: str | None, *, force: bool
+) -> None:
+    from fomkit.measurements import import_measurements
+    from fomkit.profiles import check_absent
+    from fomkit.profiles.write import write_table
+
+    if output.suffix != ".csv":
+        raise FomkitError(str(output), "measurements are a CSV file. Write, for example, '-o measured.csv'.")
+    check_absent([output], force)
+    found = import_measurements(source, file_format, model=model, machine=machine)
+    write_table(found.table, output, "MEASUREMENTS")
+    for line in found.said:
+        print(f"{source}: {line}", file=sys.stderr)
+    for row in found.table.to_dict("records"):
+        print(f"{row['model']} on {row['machine']}: {row['quantity']} {row['value']:g}")
+    print(f"Written: {output}")
 
 
 def _import_machine(

@@ -1,4 +1,4 @@
-"""Foreign files as profiles: timings become a machine, a table of ops becomes a model.
+"""Foreign files as profiles: timings become a machine, a table of ops a model; records of runs measurements.
 
 Not imported with the room: its readers need openpyxl, which no study does.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fomkit.errors import FomkitError, nearest_names
+from fomkit.measurements import IMPORTERS
 from fomkit.profiles import load_model_facts
 from fomkit.resize import resize_ops, sizes_used
 from fomkit.schema import COSTS, TIMES, check_table
@@ -19,12 +20,12 @@ from fomkit.timings import READERS, choose_format
 from fomkit.workload import ModelProfile
 
 MADE = frozenset(column.name for column in (*COSTS, *TIMES))
-PRODUCTS = ("machine", "model")
+PRODUCTS = ("machine", "model", "measurements")
 
 
 @dataclass(frozen=True)
 class ImportFormat:
-    """A format that can be imported, and the profile it becomes."""
+    """A format that can be imported, and what it becomes."""
 
     title: str
     recognise: Callable[[Path], bool]
@@ -40,6 +41,7 @@ def recognise_ops_table(path: Path) -> bool:
 FORMATS: Mapping[str, ImportFormat] = {
     **{name: ImportFormat(reader.title, reader.recognise, "machine") for name, reader in READERS.items()},
     "ops": ImportFormat("table of ops (.csv: kind, dtype, count, …)", recognise_ops_table, "model"),
+    **{name: ImportFormat(one.title, one.recognise, "measurements") for name, one in IMPORTERS.items()},
 }
 
 
@@ -56,10 +58,6 @@ def choose_import(path: Path, product: str | None, file_format: str | None) -> t
     FomkitError
         When the content fits none or several of the formats that are left, or format and product disagree.
     """
-    if product == "measurements":
-        raise FomkitError(
-            "--as measurements", "measured steps and runs cannot be imported yet. Possible are: machine, model."
-        )
     if product is not None and product not in PRODUCTS:
         raise FomkitError(f"--as {product}", f"is nothing to import. {nearest_names(product, PRODUCTS)}")
     if file_format is not None:
