@@ -23,6 +23,8 @@ class Measurement:
         None is unknown.
     precision, scope, basis, party, framework, framework_version, date, source, note : str
         "" is unknown.
+    holds : str
+        Work in the figure besides the model's ops, in words; "" where nobody says of any.
     record : str
         Fields of the record it was imported from that have no place here, as JSON; "" where there are none.
     """
@@ -47,4 +49,5 @@ class Measurement:
     date: str = ""
     source: str = ""
     note: str = ""
+    holds: str = ""
     record: str = ""

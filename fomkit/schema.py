@@ -81,8 +81,7 @@ TIME_SOURCES = (
 BOUNDS = ("compute", "memory", "launch", "network", "input", "measured")
 _CONV = """batch in_channels out_channels depth height width kernel_d kernel_h kernel_w
     stride_d stride_h stride_w"""
-_PADDING = "pad_d pad_h pad_w"
-_OUTPUT_PADDING = "output_pad_d output_pad_h output_pad_w"
+_PADDING, _OUTPUT_PADDING = "pad_d pad_h pad_w", "output_pad_d output_pad_h output_pad_w"
 _DILATION = "dilation_d dilation_h dilation_w groups"
 
 _CONV_DOC = "size of a convolution; 1-D has height 1, 2-D has depth 1"
@@ -241,6 +240,7 @@ MEASUREMENTS: tuple[Column, ...] = (
     Column("basis", "", "text", "kind of figure; only measured ones are taken for measurements", words=BASES),
     Column("party", "", "text", "whose figure it is", words=("lab", "vendor", "published")),
     *_texts("framework framework_version date source note", "where the figure is from, in the user's words"),
+    *_texts("holds", "work in the figure besides the model's ops, in the user's words"),
     Column("record", "", "text", "fields of the imported record that have no column, as JSON"),
 )
 """What somebody timed of whole models."""

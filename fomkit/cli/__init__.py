@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fomkit.cli.accept_command import accept
+from fomkit.cli.compare_command import compare
 from fomkit.cli.estimate_command import estimate
 from fomkit.cli.explain_command import explain
 from fomkit.cli.export_command import export
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 app.command("estimate")(estimate)
 app.command("fom")(fom)
+app.command("compare")(compare)
 app.command("pack")(pack)
 app.command("accept")(accept)
 app.command("predict")(predict)

@@ -1,0 +1,151 @@
+"""``fomkit compare``: what was projected beside what was measured, and the grid of rates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fomkit.cli.choices import Interval, Output
+from fomkit.cli.names import complete_machine, complete_model
+from fomkit.cli.screen import Quiet, progress, standard_output
+from fomkit.errors import FomkitError
+
+if TYPE_CHECKING:
+    from fomkit.measurement import Measurement
+    from fomkit.study import Options
+
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[MODEL...]", help="Models to compare; default: all of the table.", autocompletion=complete_model
+    ),
+]
+Table = Annotated[
+    str, typer.Option("--measured", metavar="TABLE", help="Measurements by path, or a shipped table by name.")
+]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target", "-t", help="Machines to compare; default: all of the table.", autocompletion=complete_machine
+    ),
+]
+Grid = Annotated[
+    bool, typer.Option("--grid", help="Rates by model, machine, framework and mode instead of the comparison.")
+]
+
+
+def compare(
+    models: Models = None,
+    target: Targets = None,
+    measured: Table = "candle-lecture",
+    baseline: Annotated[
+        str, typer.Option(help="Machine that ratios are to.", autocompletion=complete_machine)
+    ] = "p100",
+    calibrate_on: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Carry how far off this model is to the others.")
+    ] = None,
+    host_from: Annotated[
+        str | None, typer.Option(metavar="MACHINE", help="Carry the host's part of this machine to the others.")
+    ] = None,
+    grid: Grid = False,
+    latency: Annotated[
+        str, typer.Option(metavar="TIME", help="Most that inference may take, with --grid.")
+    ] = "7 ms",
+    interval: Interval = 0.8,
+    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/compare/1 or fomkit/grid/1.")] = False,
+    output: Output = None,
+    quiet: Quiet = False,
+) -> None:
+    """Put what fomkit projects beside what somebody measured, cell by cell.
+
+    Each cell says what a device model may claim of it (its time, only its ratio, or neither and why), and whether
+    the measurement agrees.
+
+    Examples:
+
+      fomkit compare
+
+      fomkit compare tc1 nt3 --calibrate-on tc1
+
+      fomkit compare --host-from p100 -o candle.csv
+
+      fomkit compare tc1 p1b3 --grid --target v100
+    """
+    from fomkit.measurements import read_measurements
+    from fomkit.profiles.locate import locate
+    from fomkit.study import Options
+
+    if output is not None and output.suffix not in (".json", ".csv"):
+        raise FomkitError(str(output), "has an ending that compare cannot write. Use .json or .csv.")
+    rows = read_measurements(locate(measured, "measurements"))
+    known = dict.fromkeys(row.model for row in rows)
+    for name in models or []:
+        if name not in known and not grid:
+            raise FomkitError(measured, f"has no row of {name!r}. It has: {', '.join(known)}.")
+    rows = tuple(row for row in rows if not models or row.model in (*models, calibrate_on))
+    wanted = {*(target or []), baseline, host_from} if target else None
+    rows = tuple(row for row in rows if wanted is None or row.machine in wanted)
+    options = Options(interval=interval)
+    if grid:
+        _grid(rows, models, target, latency, options, (output, as_json, quiet))
+    else:
+        _compare(rows, baseline, calibrate_on, host_from, options, (output, as_json, quiet))
+
+
+def _compare(
+    rows: tuple[Measurement, ...],
+    baseline: str,
+    calibrate_on: str | None,
+    host_from: str | None,
+    options: Options,
+    ways: tuple[Path | None, bool, bool],
+) -> None:
+    from fomkit.compare import judge, make_cells
+    from fomkit.compare.carried import calibrated_on, host_carried_from
+    from fomkit.compare.content import compare_content
+    from fomkit.profiles import load_machine, load_model
+    from fomkit.report.compare import format_compare
+
+    with progress("projecting", len(rows), quiet=ways[2]) as advance:
+        cells = make_cells(rows, options, load_model, load_machine, advance)
+    judged = judge(cells, baseline)
+    calibrated = calibrated_on(judged, calibrate_on) if calibrate_on else ()
+    hosted = host_carried_from(judged, host_from) if host_from else ()
+    content = compare_content(judged, baseline, options.interval, calibrated, hosted)
+    _show(content, format_compare(content, standard_output()), ways)
+
+
+def _grid(
+    rows: tuple[Measurement, ...],
+    models: list[str] | None,
+    targets: list[str] | None,
+    latency: str,
+    options: Options,
+    ways: tuple[Path | None, bool, bool],
+) -> None:
+    from fomkit.compare.content import grid_content
+    from fomkit.compare.grid import make_grid
+    from fomkit.profiles import load_machine, load_model
+    from fomkit.quantities import parse_quantity
+    from fomkit.report.compare import format_grid
+
+    limit_s = parse_quantity(latency, "time_s", "--latency", "the time")
+    profiles = [load_model(name) for name in models or dict.fromkeys(row.model for row in rows)]
+    scoped = [row.machine for row in rows if row.scope in ("", "device")]
+    machines = [load_machine(name) for name in targets or dict.fromkeys(scoped)]
+    with progress("projecting", len(profiles) * len(machines), quiet=ways[2]) as advance:
+        cells = make_grid(profiles, machines, rows, options, limit_s, advance)
+    content = grid_content(cells, options.interval, limit_s)
+    _show(content, format_grid(content, standard_output()), ways)
+
+
+def _show(content: dict[str, Any], text: str, ways: tuple[Path | None, bool, bool]) -> None:
+    from fomkit.profiles import write_whole
+    from fomkit.report.files import to_csv, to_json
+
+    output, as_json, _ = ways
+    if output is not None:
+        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["cells"]))
+    print(to_json(content) if as_json else text, end="")

@@ -1,0 +1,143 @@
+"""Models × machines × frameworks × {train, infer}: rates, with a limit on the latency of inference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from fomkit.compare.cells import MEASURED
+from fomkit.errors import FomkitError
+from fomkit.hardware import Machine
+from fomkit.measurement import Measurement
+from fomkit.spans import Span, at_level
+from fomkit.study import Estimate, Options, estimate
+from fomkit.workload import ModelProfile
+
+Mode = Literal["train", "infer"]
+LATENCY_S = 7e-3
+"""The lecture's limit on the latency of inference [s]."""
+BATCHES = tuple(2**power for power in range(13))
+"""Batches that are tried in inference, up to 4,096."""
+
+
+@dataclass(frozen=True)
+class GridCell:
+    """One model on one machine with one framework in one mode.
+
+    Attributes
+    ----------
+    sample_per_s : Span or None
+        None where nobody knows; ``why`` says so.
+    latency_s : Span or None
+        Of one batch in inference.
+    basis : str
+        measured or modelled; "" for an empty cell.
+    """
+
+    model: str
+    machine: str
+    framework: str
+    mode: Mode
+    batch: int | None = None
+    sample_per_s: Span | None = None
+    latency_s: Span | None = None
+    basis: str = ""
+    why: str = ""
+
+
+def _forward_s(one: Estimate) -> Span:
+    """Take the forward pass of a training step for inference: dropout and batch statistics are in it."""
+    return one.step_time.passes["forward"]
+
+
+def _infer(cell: GridCell, model: ModelProfile, machine: Machine, options: Options, limit_s: float) -> GridCell:
+    """Find the largest batch, a power of two, whose forward pass stays in the limit."""
+    best = cell
+    for batch in BATCHES:
+        forward = _forward_s(estimate(model, machine, replace(options, batch=batch)))
+        if forward.value > limit_s:
+            slow = f"one sample takes {forward.value * 1e3:.3g} ms, more than {limit_s * 1e3:g} ms"
+            return best if best.batch else replace(cell, why=slow)
+        rate = forward.per(float(batch))
+        best = replace(cell, batch=batch, sample_per_s=rate, latency_s=forward, basis="modelled")
+    return best
+
+
+def _projected(
+    cell: GridCell, model: ModelProfile, machine: Machine, options: Options, limit_s: float
+) -> GridCell:
+    try:
+        if cell.mode == "infer":
+            return _infer(cell, model, machine, options, limit_s)
+        one = estimate(model, machine, options)
+    except FomkitError as error:
+        return replace(cell, why=error.what)
+    batch = one.sizes.get("batch")
+    if batch is None:
+        return replace(cell, why="the profile names no batch")
+    return replace(cell, batch=batch, sample_per_s=one.step.per(float(batch)), basis="modelled")
+
+
+def _rate(row: Measurement, model: ModelProfile) -> Span | None:
+    """Give the samples per second of a measured training, where the row and the profile say how many they are."""
+    figure = Span(row.value, row.low, row.high)
+    if row.quantity == "sample_per_s":
+        return figure
+    if row.quantity == "step_s" and row.batch:
+        return figure.per(float(row.batch))
+    if row.quantity == "epoch_s" and model.data.train_samples:
+        return figure.per(float(model.data.train_samples))
+    return None
+
+
+def _measured(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement], level: float) -> GridCell:
+    about = [row for row in rows if (row.model, row.machine) == (cell.model, cell.machine)]
+    if cell.mode == "infer" or not about:
+        return replace(cell, why=f"nobody measured it, and no profile was traced with {cell.framework}")
+    real = [row for row in about if row.basis == MEASURED]
+    if not real:
+        return replace(cell, why=f"only a figure that is {about[0].basis}")
+    rate = _rate(real[0], model)
+    if rate is None:
+        return replace(cell, why="the samples of an epoch are unknown")
+    return replace(cell, batch=real[0].batch, sample_per_s=at_level(rate, level), basis=MEASURED)
+
+
+def make_grid(
+    models: Sequence[ModelProfile],
+    machines: Sequence[Machine],
+    rows: Sequence[Measurement],
+    options: Options,
+    limit_s: float = LATENCY_S,
+    after_each: Callable[[], None] = lambda: None,
+) -> tuple[GridCell, ...]:
+    """Fill the grid: projected for the framework a profile was traced with, measured for those of the table.
+
+    Parameters
+    ----------
+    models : sequence of ModelProfile
+    machines : sequence of Machine
+    rows : sequence of Measurement
+    options : Options
+        The batch of training is the profile's unless it is given.
+    limit_s : float
+        Most that a batch may take in inference [s].
+    after_each : function, optional
+        Called after each model on each machine.
+    """
+    cells = []
+    measured_with = dict.fromkeys(row.framework for row in rows if row.framework)
+    for model in models:
+        traced = model.traced_with.get("framework", "none")
+        for machine in machines:
+            for mode in ("train", "infer"):
+                cell = GridCell(model.name, machine.name, traced, mode)
+                cells.append(_projected(cell, model, machine, options, limit_s))
+                for framework in measured_with:
+                    if framework != traced:
+                        about = [row for row in rows if row.framework == framework]
+                        other = GridCell(model.name, machine.name, framework, mode)
+                        cells.append(_measured(other, model, about, options.interval))
+            after_each()
+    return tuple(cells)

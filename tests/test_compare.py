@@ -1,0 +1,192 @@
+"""Projected beside measured: the lecture's table with a verdict a cell, what is carried, the grid."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from fomkit.api import estimate, machine
+from fomkit.cli import app
+from fomkit.compare.cells import make_cells
+from fomkit.compare.judged import agreement
+from fomkit.errors import FomkitError
+from fomkit.measurements import read_measurements
+from fomkit.profiles import load_machine, load_model
+from fomkit.profiles.locate import locate
+from fomkit.spans import Span
+from fomkit.study import Options
+
+HEADER = "model,machine,quantity,value,low,high,batch,precision,devices,scope,basis,framework"
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["compare", *arguments])
+
+
+@pytest.fixture(scope="module")
+def lecture() -> dict[tuple[str, str], dict[str, Any]]:
+    done = run("--calibrate-on", "tc1", "--host-from", "p100", "--json")
+    assert done.exit_code == 0, done.exception
+    return {(cell["model"], cell["machine"]): cell for cell in json.loads(done.stdout)["cells"]}
+
+
+# --- the lecture's table -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "claim"),
+    [
+        ("tc1", "absolute"), ("nt3", "absolute"), ("p3b3", "ratio"), ("p2b1", "ratio"),
+        ("p1b1", "start-up bound"), ("p1b2", "start-up bound"), ("combo", "start-up bound"),
+        ("p3b1", "start-up bound"),
+        ("p1b3", "host bound"), ("uno", "host bound"), ("p3b2", "host bound"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["p100", "v100"])
+def test_each_benchmark_says_what_may_be_claimed(lecture, model: str, claim: str, name: str) -> None:
+    assert lecture[model, name]["claim"] == claim
+
+
+def test_a_figure_that_nobody_measured_gets_no_verdict(lecture) -> None:
+    for key in (("p1b1", "titan"), ("uno", "titan"), ("p1b3", "a")):
+        assert lecture[key]["claim"] is None
+        assert lecture[key]["ratio"] is None
+        assert "estimated, not measured" in lecture[key]["cause"]
+
+
+def test_tc1_stands_beside_its_44_seconds_uncalibrated(lecture) -> None:
+    cell = lecture["tc1", "v100"]
+    assert cell["measured"]["value"] == 44
+    assert 0.4 < cell["explained"] < 0.6
+    assert cell["ratio_agrees"] == "inside"
+
+
+@pytest.mark.parametrize(("name", "seconds"), [("v100", 11.4), ("titan", 87.6), ("knl-7250", 501), ("p100", 19.7)])
+def test_calibrating_on_tc1_predicts_nt3(lecture, name: str, seconds: float) -> None:
+    carried = lecture["nt3", name]["calibrated"]
+    assert carried["value"] == pytest.approx(seconds, rel=5e-3)
+    assert carried["inside"] is (name != "p100")
+
+
+def test_a_host_term_is_carried_with_the_spread_of_the_other_models(lecture) -> None:
+    carried = lecture["p1b1", "v100"]["with_host_term"]
+    here = lecture["p1b1", "p100"]
+    host = here["measured"]["value"] - here["projected"]["value"]
+    assert carried["value"] == pytest.approx(host + lecture["p1b1", "v100"]["projected"]["value"])
+    assert carried["low"] < carried["value"] < carried["high"]
+    assert carried["inside"]
+    assert lecture["tc1", "v100"]["with_host_term"] is None  # its time is the device's own
+
+
+def test_a_roofline_with_the_update_stays_below_every_measurement(lecture) -> None:
+    """No op is faster than its arithmetic at the peak and its bytes at the memory's rate, so no epoch is."""
+    gaps = {}
+    for (model, name), cell in lecture.items():
+        if cell["projected"] is None:
+            continue
+        one, device = estimate(model, name), machine(name).device
+        peak, rate = device.peak("fp32", "vector"), device.byte_per_s
+        assert peak is not None
+        assert rate is not None
+        floors = pd.concat([one.ops["flop"] / peak.rate.value, one.ops["byte"] / rate.value], axis=1).max(axis=1)
+        step = float((floors * one.ops["count"]).sum())
+        assert one.run_time.steps_per_epoch is not None
+        gaps[model, name] = cell["measured"]["value"] / (step * one.run_time.steps_per_epoch)
+    assert len(gaps) == 36
+    assert min(gaps.values()) > 2
+
+
+# --- verdicts ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "said"),
+    [(10, 10, 10, "inside"), (13, 13, 13, "ambiguous"), (20, 20, 20, "outside"), (20, 11, 30, "ambiguous")],
+)
+def test_outside_but_near_is_ambiguous(value: float, low: float, high: float, said: str) -> None:
+    assert agreement(value, low, high, Span(10, 8, 12.5)) == said
+
+
+def table(folder: Path, *rows: str) -> Path:
+    path = folder / "m.csv"
+    path.write_text("\n".join([HEADER, *rows, ""]), encoding="utf-8")
+    return path
+
+
+def test_estimated_rows_are_never_averaged_with_measured_ones(tmp_path: Path) -> None:
+    path = table(
+        tmp_path,
+        "p1b3,v100,step_s,0.002,,,100,fp32,1,device,measured,",
+        "p1b3,v100,step_s,0.004,,,100,fp32,1,device,measured,",
+        "p1b3,v100,step_s,9,,,100,fp32,1,device,estimated,",
+    )
+    (cell,) = make_cells(read_measurements(path), Options(), load_model, load_machine)
+    assert cell.measured.value == pytest.approx(0.003)
+    assert (cell.measured.low, cell.measured.high) == (0.002, 0.004)
+    assert {row.basis for row in cell.rows} == {"measured"}
+
+
+def test_rates_compare_the_right_way_round(tmp_path: Path) -> None:
+    steps = {name: estimate("p1b3", name).step.value for name in ("v100", "p100")}
+    rows = [f"p1b3,{name},sample_per_s,{100 / step},,,100,fp32,1,device,measured," for name, step in steps.items()]
+    content = json.loads(run("--measured", str(table(tmp_path, *rows)), "--json").stdout)
+    fast, slow = content["cells"]
+    assert fast["error"] == pytest.approx(0, abs=1e-9)
+    assert fast["ratio"] == pytest.approx(steps["p100"] / steps["v100"])
+    assert fast["projected_ratio"]["value"] == pytest.approx(fast["ratio"])
+    assert (fast["claim"], fast["agrees"], slow["ratio"]) == ("absolute", "inside", None)
+
+
+def test_a_machine_without_a_profile_leaves_its_cell_and_says_so(tmp_path: Path) -> None:
+    path = table(tmp_path, "p1b3,k80,epoch_s,5491,,,100,fp32,1,device,measured,")
+    (cell,) = json.loads(run("--measured", str(path), "--json").stdout)["cells"]
+    assert cell["claim"] is None
+    assert "no machine profile is named k80" in cell["cause"]
+
+
+def test_bad_input_is_one_message(tmp_path: Path) -> None:
+    path = str(table(tmp_path, "p1b3,v100,epoch_s,5,,,100,fp32,1,device,measured,"))
+    for arguments, said in (
+        (("nope", "--measured", path), "has no row of 'nope'"),
+        (("--measured", path, "--calibrate-on", "tc1"), "no measured epoch"),
+        (("--measured", path, "--host-from", "a"), "no measured epoch"),
+        (("--measured", path, "-o", "x.png"), "ending"),
+        (("--measured", path, "--grid", "--latency", "7"), "no unit"),
+        (("--measured", "absent.csv",), "no table of measurements"),
+    ):  # fmt: skip
+        error = run(*arguments).exception
+        assert isinstance(error, FomkitError), arguments
+        assert said in str(error)
+
+
+# --- the grid ----------------------------------------------------------------------------------------------------
+
+
+def test_the_grid_keeps_the_latency_and_says_why_a_cell_is_empty(tmp_path: Path) -> None:
+    out = tmp_path / "grid.csv"
+    done = run("tc1", "p3b3", "--grid", "-t", "v100", "-t", "raspberry-pi-3", "-o", str(out))
+    assert done.exit_code == 0, done.exception
+    with out.open(encoding="utf-8", newline="") as stream:
+        cells = list(csv.DictReader(stream))
+    assert len(cells) == 2 * 2 * 2 * 2
+    for cell in cells:
+        assert bool(cell["sample_per_s.value"]) != bool(cell["why"])
+        if cell["latency_s.value"]:
+            assert float(cell["latency_s.value"]) <= 7e-3
+    said = {
+        (cell["machine"], cell["framework"], cell["mode"]): cell["why"] for cell in cells if cell["model"] == "tc1"
+    }
+    assert "more than 7 ms" in said["raspberry-pi-3", "torch", "infer"]
+    assert "nobody measured it" in said["v100", "keras/tensorflow", "infer"]
+    assert "empty: " in done.stdout
+
+
+def test_the_shipped_table_is_the_lectures() -> None:
+    rows = read_measurements(locate("candle-lecture", "measurements"))
+    assert {row.holds for row in rows if row.model == "p2b1"} != {""}
