@@ -174,6 +174,8 @@ model,machine,quantity,value,batch,precision,devices,scope,basis
 resnet50,p100,step_s,0.15,32,fp32,1,device,measured
 """
 
+RECORD = '{"device": "V100", "framework": "pytorch", "problem": {"name": "resnet50"}, "samples_per_second": 321}'
+
 
 @pytest.fixture(scope="module")
 def office(tmp_path_factory) -> Path:
@@ -190,6 +192,7 @@ def office(tmp_path_factory) -> Path:
     (folder / "datasheet.yaml").write_text(FACTS, encoding="utf-8")
     (folder / "ops.csv").write_text(OPS, encoding="utf-8")
     (folder / "measured.csv").write_text(MEASURED, encoding="utf-8")
+    (folder / "record.json").write_text(RECORD, encoding="utf-8")
     return folder
 
 
