@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["FomkitError", "Workload", "__version__", "estimate", "machine", "model", "predict_ops", "profile"]
+__all__ = [
+    "Conditions", "FomkitError", "Workload", "__version__", "compare_measured", "estimate", "machine", "model",
+    "predict_ops", "profile", "rate_suite",
+]  # fmt: skip
 
 if TYPE_CHECKING:
-    from fomkit.api import estimate, machine, model, predict_ops, profile
+    from fomkit.api import compare_measured, estimate, machine, model, predict_ops, profile, rate_suite
     from fomkit.errors import FomkitError
+    from fomkit.suite import Conditions
     from fomkit.workload import Workload
 
-_ROOMS = {"FomkitError": "fomkit.errors", "Workload": "fomkit.workload"}
+_ROOMS = {"Conditions": "fomkit.suite", "FomkitError": "fomkit.errors", "Workload": "fomkit.workload"}
 
 
 def __getattr__(name: str) -> object:

@@ -10,10 +10,11 @@ from fomkit.dtypes import Precision
 from fomkit.hardware import Machine, Scope
 from fomkit.profiles import load_machine, load_model
 from fomkit.spans import DEFAULT_LEVEL
-from fomkit.study import Estimate, Options, Prediction
+from fomkit.study import Estimate, Options, Prediction, SuiteResult
 from fomkit.study import estimate as _estimate
 from fomkit.study import predict_ops as _predict_ops
 from fomkit.study.asked import as_name, check_frame, check_options
+from fomkit.suite import Conditions
 from fomkit.workload import ModelProfile, Workload
 
 if TYPE_CHECKING:
@@ -126,6 +127,90 @@ def estimate(
         precision=precision,
     )
     return _estimate(profile, target, options)
+
+
+def rate_suite(
+    suite: str | Path,
+    target: str | Path | Machine,
+    *,
+    baseline: str | Path | Machine | None = None,
+    proposals: Mapping[str, Conditions] | None = None,
+    interval: float = DEFAULT_LEVEL,
+) -> SuiteResult:
+    """Rate a suite of work on a target and on its baseline.
+
+    Parameters
+    ----------
+    suite : name or path
+    target : name, path or profile
+    baseline : name, path or profile, optional
+        Default: the suite's.
+    proposals : mapping, optional
+        What the target does otherwise than a line fixes, by line.
+    interval : float
+        Level of all intervals.
+
+    Raises
+    ------
+    FomkitError
+        When a profile is unknown, or a machine does not state the suite's scope.
+
+    Examples
+    --------
+    >>> rated = rate_suite("lecture", "a")
+    >>> round(rated.merit.value.value, 6), round(rated.merit.weights["P1"], 3)
+    (82.597332, 0.769)
+    """
+    from fomkit.profiles import load_suite
+    from fomkit.study import run_suite
+
+    check_options(interval=interval)
+    lines = load_suite(suite)
+    new = target if isinstance(target, Machine) else load_machine(as_name(target, "target"))
+    named = baseline if baseline is not None else lines.baseline
+    old = named if isinstance(named, Machine) else load_machine(as_name(named, "baseline"))
+    return run_suite(lines, old, new, Options(interval=interval), load_model, proposals)
+
+
+def compare_measured(
+    table: str | Path = "candle-lecture",
+    *,
+    baseline: str | None = "p100",
+    interval: float = DEFAULT_LEVEL,
+) -> pd.DataFrame:
+    """Put projections beside a table of measurements, one row for each model on each machine.
+
+    Parameters
+    ----------
+    table : name or path
+        A shipped table of measurements, or your own (docs/profiles.md).
+    baseline : str, optional
+        Name of the machine that ratios are to.
+    interval : float
+        Level of all intervals.
+
+    Returns
+    -------
+    DataFrame
+        model, machine, batch, quantity, basis, claim, agrees, cause, error and explained (shares), and as value,
+        low and high: measured, projected [s, or 1/s], projected_ratio; ratio is the measured one.
+
+    Raises
+    ------
+    FomkitError
+        When the table or a model of it is unknown.
+    """
+    import pandas as pd
+
+    from fomkit.compare import judge, make_cells
+    from fomkit.compare.content import compare_content
+    from fomkit.measurements import read_measurements
+    from fomkit.profiles.locate import locate
+
+    check_options(interval=interval)
+    rows = read_measurements(locate(str(table), "measurements"))
+    cells = make_cells(rows, Options(interval=interval), load_model, load_machine)
+    return pd.json_normalize(compare_content(judge(cells, baseline), baseline, interval)["cells"], sep="_")
 
 
 def predict_ops(

@@ -9,11 +9,12 @@ import fomkit
 
 def test_the_public_surface() -> None:
     assert sorted(fomkit.__all__) == [
-        "FomkitError", "Workload", "__version__", "estimate", "machine", "model", "predict_ops", "profile",
+        "Conditions", "FomkitError", "Workload", "__version__", "compare_measured", "estimate", "machine", "model",
+        "predict_ops", "profile", "rate_suite",
     ]  # fmt: skip
     for name in fomkit.__all__:
         assert getattr(fomkit, name) is not None
-    with pytest.raises(AttributeError, match="It has: FomkitError"):
+    with pytest.raises(AttributeError, match="It has: Conditions"):
         _ = fomkit.nothing
 
 
@@ -49,3 +50,19 @@ def test_names_in_a_page_stay_text() -> None:
 def test_a_wider_level_gives_a_wider_interval() -> None:
     narrow, wide = (fomkit.estimate("alexnet", "v100", interval=level).step for level in (0.5, 0.95))
     assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_a_suite_and_its_proposals() -> None:
+    rated = fomkit.rate_suite("lecture", "a")
+    assert rated.summary().splitlines()[0].startswith("lecture, version 1")
+    with pytest.raises(fomkit.FomkitError, match="is given"):
+        fomkit.rate_suite("lecture", "a", proposals={"P1": fomkit.Conditions(batch=2)})
+    with pytest.raises(fomkit.FomkitError, match="no line of it"):
+        fomkit.rate_suite("lecture", "a", proposals={"P9": fomkit.Conditions(batch=2)})
+
+
+def test_measured_and_projected_stand_in_one_table() -> None:
+    table = fomkit.compare_measured()
+    tc1 = table[(table["model"] == "tc1") & (table["machine"] == "v100")].iloc[0]
+    assert tc1["measured_value"] == 44
+    assert tc1["projected_low"] < tc1["projected_value"] < tc1["projected_high"]

@@ -10,7 +10,7 @@ import pytest
 
 import fomkit
 from fomkit.profiles import load_machine, load_model
-from fomkit.study.imports import FORMATS, choose_import
+from fomkit.study.imports import FORMATS, PRODUCTS, choose_import
 
 TIMINGS = (
     "kind,dtype,engine,m,n,k,time_s,note\ngemm,fp32,vector,64,64,64,1e-5,=x\ngemm,fp32,vector,128,64,64,1.5e-5,\n"
@@ -108,7 +108,7 @@ def test_the_name_of_a_file_decides_nothing(here: Path) -> None:
     [
         (OPS.replace("count", "time_s"), [], "m is 'batch'. Expected a number"),
         (BOTH, [], "fits more than one format: timings, ops. The formats are"),
-        (TIMINGS, ["--as", "measurements"], "cannot be imported yet. Possible are: machine, model."),
+        (TIMINGS, ["--as", "measurements"], "is of no known format. The formats are: benchmarker"),
         (TIMINGS, ["--as", "machin"], "is nothing to import. The nearest names are 'machine'"),
         (TIMINGS, ["--as", "model", "--format", "timings"], "the format 'timings' makes a machine"),
         (TIMINGS.replace("time_s", "time_ms"), [], "Divide by 1,000 and name it 'time_s'"),
@@ -143,4 +143,4 @@ def test_facts_with_an_op_table_are_refused(here: Path) -> None:
 
 def test_every_format_says_what_it_is_and_what_it_becomes() -> None:
     assert {"deepbench", "timings", "ops"} <= set(FORMATS)
-    assert all(one.title and one.product in ("machine", "model") for one in FORMATS.values())
+    assert all(one.title and one.product in PRODUCTS for one in FORMATS.values())

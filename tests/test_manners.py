@@ -174,6 +174,8 @@ model,machine,quantity,value,batch,precision,devices,scope,basis
 resnet50,p100,step_s,0.15,32,fp32,1,device,measured
 """
 
+RECORD = '{"device": "V100", "framework": "pytorch", "problem": {"name": "resnet50"}, "samples_per_second": 321}'
+
 
 AGREED = """schema: fomkit/suite/1
 name: agreed
@@ -205,6 +207,7 @@ def office(tmp_path_factory) -> Path:
     shutil.copy(folder / "machine_profiles" / "v100.timings.csv", folder)
     (folder / "suite.yaml").write_text(AGREED, encoding="utf-8")
     (folder / "m.csv").write_text(DELIVERED, encoding="utf-8")
+    (folder / "record.json").write_text(RECORD, encoding="utf-8")
     return folder
 
 

@@ -22,7 +22,7 @@ def export(
 
     Examples:
 
-      fomkit export measured.csv -o record.json
+      fomkit export measured.csv -o measured.json
     """
     from fomkit.measurements import read_measurements
     from fomkit.measurements.benchmarker import format_benchmarker

@@ -49,6 +49,13 @@ Product = Annotated[
         "--as", metavar="machine|model|measurements", help="What to make of it; default: by its content."
     ),
 ]
+Facts = Annotated[
+    Path | None,
+    typer.Option(help="What the file does not say: a machine file without timings, a model file without ops."),
+]
+Name = Annotated[
+    str | None, typer.Option(help="Name of the profile; default: that of the facts, or of the output.")
+]
 OfModel = Annotated[
     str | None, typer.Option("--model", metavar="NAME", help="The model profile that a record is a run of.")
 ]
@@ -83,13 +90,8 @@ def import_file(
     product: Product = None,
     file_format: FileFormat = None,
     device: OneDevice = None,
-    facts: Annotated[
-        Path | None,
-        typer.Option(help="What the file does not say: a machine file without timings, a model file without ops."),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the profile; default: that of the facts, or of the output.")
-    ] = None,
+    facts: Facts = None,
+    name: Name = None,
     sizes: Sizes = None,
     samples: Annotated[int | None, typer.Option(min=1, help="A model's training samples in an epoch.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="A model's epochs in a run.")] = None,
@@ -110,7 +112,7 @@ def import_file(
 
       fomkit import vendor-ops.csv --set batch=64 --epochs 90 -o theirs.yaml
 
-      fomkit import record.json --model resnet50 --machine v100 -o measured-v100.csv
+      fomkit import record.json --model resnet50 --machine v100 -o run.csv
     """
     from fomkit.study.imports import choose_import
 

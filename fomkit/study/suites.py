@@ -93,6 +93,13 @@ class SuiteResult:
         rates = [one.unit_per_day for one in (*self.baseline, *self.target) if one.unit_per_day is not None]
         return any(rate.low < rate.high for rate in rates)
 
+    def summary(self) -> str:
+        """Write the result as the text that the command line prints."""
+        from fomkit.report.suite import format_suite
+        from fomkit.study.suite_content import suite_content
+
+        return format_suite(suite_content(self))
+
 
 def given_machines(suite: Suite) -> list[str]:
     """Name the machines that every line without a model has a time for, in the order of the first such line."""
