@@ -76,23 +76,44 @@ def _product(cells: Cells, device: str) -> Case:
     return Case(lambda: torch.matmul(left, right), check)
 
 
-def _convolution(cells: Cells, device: str) -> Case:
+class _Convolution(NamedTuple):
+    """A convolution's tensors and how it runs, with as many axes as its sizes need."""
+
+    inputs: Any
+    weights: Any
+    stride: list[int]
+    pad: list[int]
+    dilation: list[int]
+    groups: int
+
+    def forward(self, data: Any, filters: Any) -> Any:
+        import torch
+
+        return torch.ops.aten.convolution(
+            data, filters, None, self.stride, self.pad, self.dilation, False, [0] * len(self.pad), self.groups
+        )
+
+    def backward(self, of: Any, data: Any, filters: Any, mask: list[bool], groups: int) -> Any:
+        import torch
+
+        made = torch.ops.aten.convolution_backward(
+            of, data, filters, None, self.stride, self.pad, self.dilation, False, [0] * len(self.pad), groups, mask
+        )
+        return made[0] if mask[0] else made[1]
+
+
+def _convolution_parts(cells: Cells, device: str) -> _Convolution:
     import torch
 
     axes = ("d", "h", "w") if _size(cells, "depth", 1) > 1 or _size(cells, "kernel_d", 1) > 1 else ("h", "w")
     names = {"d": "depth", "h": "height", "w": "width"}
-    groups, dtype = _size(cells, "groups", 1), _dtype(cells)
+    groups, how = _size(cells, "groups", 1), {"device": device, "dtype": _dtype(cells)}
     if _size(cells, "transposed", 0):
         raise CannotTimeError("transposed convolutions are not timed here")
-    inputs = torch.randn(
-        (_size(cells, "batch"), _size(cells, "in_channels"), *(_size(cells, names[axis]) for axis in axes)),
-        device=device,
-        dtype=dtype,
-    )
-    kernel = tuple(_size(cells, f"kernel_{axis}") for axis in axes)
-    weights = torch.randn(
-        (_size(cells, "out_channels"), inputs.shape[1] // groups, *kernel), device=device, dtype=dtype
-    )
+    shape = (_size(cells, "batch"), _size(cells, "in_channels"), *(_size(cells, names[axis]) for axis in axes))
+    kernel = (_size(cells, f"kernel_{axis}") for axis in axes)
+    inputs = torch.randn(shape, **how)
+    weights = torch.randn((_size(cells, "out_channels"), shape[1] // groups, *kernel), **how)
     if cells.get("layout") == "nhwc":
         order = torch.channels_last if len(axes) == 2 else torch.channels_last_3d
         inputs, weights = inputs.to(memory_format=order), weights.to(memory_format=order)
@@ -100,44 +121,38 @@ def _convolution(cells: Cells, device: str) -> Case:
         [_size(cells, f"{name}_{axis}", default) for axis in axes]
         for name, default in (("stride", 1), ("pad", 0), ("dilation", 1))
     )
+    return _Convolution(inputs, weights, stride, pad, dilation, groups)
 
-    def forward(data: Any, filters: Any, parts: int = groups) -> Any:
-        return torch.ops.aten.convolution(
-            data, filters, None, stride, pad, dilation, False, [0] * len(axes), parts
-        )
 
+def _convolution(cells: Cells, device: str) -> Case:
+    """Make a convolution; its checks compute the first sample, or the first output channel of the weights."""
+    import torch
+
+    one = _convolution_parts(cells, device)
+    data, filters, groups = one.inputs, one.weights, one.groups
     if cells["pass_name"] == "forward":
         return Case(
-            lambda: forward(inputs, weights),
-            lambda result: _error(result[:1], forward(inputs[:1].double(), weights.double())),
+            lambda: one.forward(data, filters),
+            lambda result: _error(result[:1], one.forward(data[:1].double(), filters.double())),
         )
-    gradient = torch.randn_like(forward(inputs, weights))
-
-    def backward(of: Any, data: Any, filters: Any, mask: list[bool], parts: int = groups) -> Any:
-        made = torch.ops.aten.convolution_backward(
-            of, data, filters, None, stride, pad, dilation, False, [0] * len(axes), parts, mask
-        )
-        return made[0] if mask[0] else made[1]
-
+    gradient = torch.randn_like(one.forward(data, filters))
     if cells["pass_name"] == "backward_input":
         mask = [True, False, False]
-        return Case(
-            lambda: backward(gradient, inputs, weights, mask),
-            lambda result: _error(
-                result[:1], backward(gradient[:1].double(), inputs[:1].double(), weights.double(), mask)
-            ),
-        )
-    mask = [False, True, False]
-    channels = inputs.shape[1] // groups
 
-    def check_first(result: Any) -> float:
-        """Check the first output channel, which reads the first group of inputs only."""
-        alone = backward(
-            gradient[:, :1].double(), inputs[:, :channels].double(), weights[:1].double(), mask, parts=1
-        )
+        def check_sample(result: Any) -> float:
+            alone = one.backward(gradient[:1].double(), data[:1].double(), filters.double(), mask, groups)
+            return _error(result[:1], alone)
+
+        return Case(lambda: one.backward(gradient, data, filters, mask, groups), check_sample)
+    mask = [False, True, False]
+    channels = data.shape[1] // groups
+
+    def check_channel(result: Any) -> float:
+        first = data[:, :channels].double()
+        alone = one.backward(gradient[:, :1].double(), first, filters[:1].double(), mask, 1)
         return _error(result[:1], alone)
 
-    return Case(lambda: backward(gradient, inputs, weights, mask), check_first)
+    return Case(lambda: one.backward(gradient, data, filters, mask, groups), check_channel)
 
 
 def _recurrent(cells: Cells, device: str) -> Case:
