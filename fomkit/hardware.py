@@ -90,6 +90,8 @@ class Machine:
         Estimator parameters shipped beside the timings, keyed by family; valid only for ``timings_key``.
     timings_key : str
         Hash of the timings and the facts that a fit of them rests on; "" without timings.
+    lenders : tuple of Machine
+        Other machines, with fits, that tell what a table of a few rows leaves open.
     """
 
     name: str
@@ -105,6 +107,7 @@ class Machine:
     fits: Mapping[str, object] = field(default_factory=dict)
     timings_key: str = ""
     notes: tuple[str, ...] = ()
+    lenders: tuple[Machine, ...] = ()
 
     @property
     def scopes(self) -> tuple[Scope, ...]:

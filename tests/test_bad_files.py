@@ -277,7 +277,7 @@ def test_a_peak_says_of_which_format_and_engine_it_is(tmp_path: Path) -> None:
         load_machine(written(tmp_path, text, "x.yaml"))
 
 
-@pytest.mark.parametrize("content", ["[" * 100_000, "{", "NaN", '{"schema": "fomkit/fits/2", "timings_key": "k"}'])
+@pytest.mark.parametrize("content", ["[" * 100_000, "{", "NaN", '{"schema": "fomkit/fits/3", "timings_key": "k"}'])
 def test_broken_fits_are_told(tmp_path: Path, content: str) -> None:
     path = written(tmp_path, content, "x.fits.json")
     if content == "NaN":

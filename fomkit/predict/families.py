@@ -10,7 +10,9 @@ import pandas as pd
 
 from fomkit.dtypes import ITEM_BYTE
 from fomkit.predict.clock import own_times
+from fomkit.predict.convolutions import conv_features, conv_terms
 from fomkit.predict.estimates import PASS_FREE, PRODUCTS, numbers, texts
+from fomkit.predict.features import flag, log_product, log_sizes, roofline_terms
 from fomkit.predict.gaussian import LIMIT
 from fomkit.predict.tiles import conv_tiles, product_tiles
 from fomkit.schema import KIND_DIMENSIONS
@@ -19,10 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Matrix = NDArray[np.float64]
-
-CHANNEL_BYTE = 16.0
-"""Matrix engines pad the input channels of a convolution to this many bytes (cuDNN: 8 channels of fp16)."""
-
 
 ONE_WAY = ("all_gather", "reduce_scatter", "all_to_all")
 """Collectives in which no part of the message travels twice, as it does in an all-reduce."""
@@ -69,74 +67,47 @@ class View(NamedTuple):
     any_op: bool = False
 
 
-def _log(rows: pd.DataFrame, *columns: str) -> list[Matrix]:
-    return [np.log2(numbers(rows, column, 1.0)) for column in columns]
-
-
-def _log_product(rows: pd.DataFrame, *columns: str) -> Matrix:
-    return np.asarray(sum(_log(rows, *columns)), np.float64)
-
-
-def _flag(condition: Matrix | NDArray[np.bool_]) -> Matrix:
-    # A flag weighs as much as a factor of four in a size.
-    return 2.0 * np.asarray(condition, np.float64)
-
-
 def _storage(rows: pd.DataFrame) -> list[Matrix]:
-    return [_flag(numbers(rows, name, 0.5)) for name in ("trans_a", "trans_b")]
+    return [flag(numbers(rows, name, 0.5)) for name in ("trans_a", "trans_b")]
 
 
 def _gemm_features(rows: pd.DataFrame) -> Matrix:
-    b, m, n, k = _log(rows, "b", "m", "n", "k")
+    b, m, n, k = log_sizes(rows, "b", "m", "n", "k")
     return np.column_stack([b, m, n, k, *_storage(rows), m + n, m + n + k])
 
 
 def _sparse_features(rows: pd.DataFrame) -> Matrix:
-    b, n, density = _log(rows, "b", "n", "density")
-    return np.column_stack([b, n, _log_product(rows, "m", "k", "density"), density, *_storage(rows)])
-
-
-def _conv_features(rows: pd.DataFrame) -> Matrix:
-    batch, inputs, outputs, groups = _log(rows, "batch", "in_channels", "out_channels", "groups")
-    kernel = _log_product(rows, "kernel_d", "kernel_h", "kernel_w")
-    stride = _log_product(rows, "stride_d", "stride_h", "stride_w")
-    positions = _log_product(rows, "depth", "height", "width") - stride
-    # The usual fast algorithms: Winograd for 3×3 at stride 1, a plain product for 1×1.
-    winograd = _flag((kernel == 2 * np.log2(3.0)) & (stride == 0))
-    plain = _flag(kernel == 0)
-    dilation = _log_product(rows, "dilation_d", "dilation_h", "dilation_w")
-    odd = [groups, dilation, _flag(numbers(rows, "transposed", 0.0))]
-    sizes = [batch, inputs, outputs, kernel, positions, stride, _log(rows, "height")[0]]
-    return np.column_stack([*sizes, batch + positions, inputs + kernel, winograd, plain, *odd])
+    b, n, density = log_sizes(rows, "b", "n", "density")
+    return np.column_stack([b, n, log_product(rows, "m", "k", "density"), density, *_storage(rows)])
 
 
 def _rnn_features(rows: pd.DataFrame) -> Matrix:
-    cells = [_flag((texts(rows, "cell") == cell).to_numpy()) for cell in ("lstm", "gru")]
-    return np.column_stack([*_log(rows, "hidden_size", "batch", "steps"), *cells])
+    cells = [flag((texts(rows, "cell") == cell).to_numpy()) for cell in ("lstm", "gru")]
+    return np.column_stack([*log_sizes(rows, "hidden_size", "batch", "steps"), *cells])
 
 
 def _attention_features(rows: pd.DataFrame) -> Matrix:
-    batch, heads, kv_heads, q_len, kv_len, head_dim = _log(
+    batch, heads, kv_heads, q_len, kv_len, head_dim = log_sizes(
         rows, "batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"
     )
-    causal = _flag(numbers(rows, "causal", 0.5))
+    causal = flag(numbers(rows, "causal", 0.5))
     return np.column_stack([batch + heads, heads - kv_heads, q_len, kv_len, head_dim, causal])
 
 
 def _traffic_features(rows: pd.DataFrame) -> Matrix:
     read_byte, write_byte = numbers(rows, "read_byte", 0.0), numbers(rows, "write_byte", 0.0)
     share = np.log2((read_byte + 1.0) / (write_byte + 1.0))
-    return np.column_stack([np.log2(read_byte + write_byte + 1.0), *_log(rows, "row"), share])
+    return np.column_stack([np.log2(read_byte + write_byte + 1.0), *log_sizes(rows, "row"), share])
 
 
 def _between_nodes(rows: pd.DataFrame) -> Matrix:
-    return _flag((texts(rows, "link") == "system").to_numpy())
+    return flag((texts(rows, "link") == "system").to_numpy())
 
 
 def _collective_features(rows: pd.DataFrame) -> Matrix:
-    message, ranks = _log(rows, "message_byte", "ranks")
+    message, ranks = log_sizes(rows, "message_byte", "ranks")
     # Libraries change their algorithm between two sizes, so what one size tells of the next reaches less far.
-    others = [_flag((texts(rows, "collective") == name).to_numpy()) for name in ONE_WAY]
+    others = [flag((texts(rows, "collective") == name).to_numpy()) for name in ONE_WAY]
     return np.column_stack([4 * message, ranks, _between_nodes(rows), *others])
 
 
@@ -152,19 +123,6 @@ def _collective_terms(rows: pd.DataFrame) -> Matrix:
     return np.column_stack([np.ones(len(rows)), steps, (message * steps / ranks)[:, None] * share])
 
 
-def _roofline_terms(rows: pd.DataFrame) -> Matrix:
-    return np.column_stack([np.ones(len(rows)), rows["flop"], rows["byte"]])
-
-
-def _conv_terms(rows: pd.DataFrame) -> Matrix:
-    terms = _roofline_terms(rows)
-    multiple = CHANNEL_BYTE / texts(rows, "dtype").map(ITEM_BYTE).to_numpy(np.float64)
-    channels = numbers(rows, "in_channels", 1.0)
-    padded = np.ceil(channels / multiple) * multiple / channels
-    terms[:, 1] *= np.where((texts(rows, "engine") == "matrix").to_numpy(), padded, 1.0)
-    return terms
-
-
 def _rnn_terms(rows: pd.DataFrame) -> Matrix:
     # Half the flop of one step of one sample is the number of weights; they are read again in every step.
     steps = numbers(rows, "steps", 1.0)
@@ -177,13 +135,13 @@ _CONV_SHAPE = (
     "in_channels", "out_channels", "kernel_d", "kernel_h", "kernel_w", "depth", "height", "width",
     "stride_d", "stride_h", "stride_w", "groups",
 )  # fmt: skip
-_TRAFFIC = View(_traffic_features, _roofline_terms, ("numel",), any_op=True)
+_TRAFFIC = View(_traffic_features, roofline_terms, ("numel",), any_op=True)
 VIEWS: Mapping[str, View] = {
-    "gemm": View(_gemm_features, _roofline_terms, ("k",), tiles=product_tiles),
-    "sparse_gemm": View(_sparse_features, _roofline_terms, ("m", "k", "density")),
-    "conv": View(_conv_features, _conv_terms, _CONV_SHAPE, tiles=conv_tiles),
+    "gemm": View(_gemm_features, roofline_terms, ("k",), tiles=product_tiles),
+    "sparse_gemm": View(_sparse_features, roofline_terms, ("m", "k", "density")),
+    "conv": View(conv_features, conv_terms, _CONV_SHAPE, tiles=conv_tiles),
     "rnn": View(_rnn_features, _rnn_terms, ("hidden_size", "steps")),
-    "attention": View(_attention_features, _roofline_terms, ("heads", "head_dim")),
+    "attention": View(_attention_features, roofline_terms, ("heads", "head_dim")),
     "pointwise": _TRAFFIC,
     "reduction": _TRAFFIC,
     "norm": _TRAFFIC,

@@ -12,7 +12,7 @@ import pandas as pd
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
-from fomkit.predict import interpolate, measured, roofline, stand_in, transfer
+from fomkit.predict import borrow, interpolate, measured, roofline, stand_in, transfer
 from fomkit.predict.bounds import name_bounds
 from fomkit.predict.clock import own_times
 from fomkit.predict.engines import settle_engines
@@ -36,10 +36,10 @@ def _sum(rows: pd.DataFrame, _machine: Machine, _interval: float, *, parts: pd.D
 def ladder(calls: pd.DataFrame | None, parts: pd.DataFrame | None) -> tuple[Estimator, ...]:
     """List the estimators in the order in which they are asked; the first that knows a row prices it.
 
-    1. the op was timed; 2. the product was timed in other storage orders only; 3. similar ops were timed; 4. its
-    forward pass was timed; 5. it is a sum of library calls of which the recurrences were timed; 6. it is a sum of
-    parts; 7. it moves data as a timed element-wise op does; 8. the machine's rates. What none of them knows stays
-    unpriced.
+    1. the op was timed; 2. the product was timed in other storage orders only; 3. a few similar
+    ops were timed, and many on machines that it follows; 4. similar ops were timed; 5. its forward pass was timed;
+    6. it is a sum of library calls of which the recurrences were timed; 7. it is a sum of parts; 8. it moves data
+    as a timed element-wise op does; 9. the machine's rates. What none of them knows stays unpriced.
 
     Parameters
     ----------
@@ -47,10 +47,11 @@ def ladder(calls: pd.DataFrame | None, parts: pd.DataFrame | None) -> tuple[Esti
         TIMED tables with the column ``of``.
     """
     sums = [partial(_sum, parts=table) for table in (calls, parts) if table is not None]
-    table = partial(_climb, steps=(measured.estimate, interpolate.estimate))
+    table = partial(_climb, steps=(measured.estimate, borrow.estimate, interpolate.estimate))
     return (
         measured.estimate,
         partial(stand_in.another_order, table=table),
+        borrow.estimate,
         interpolate.estimate,
         partial(transfer.estimate, table=table),
         *sums,

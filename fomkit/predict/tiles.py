@@ -51,8 +51,15 @@ def product_tiles(rows: pd.DataFrame) -> Matrix:
     return np.column_stack([*filled, *(_aligned(rows, name) for name in ("m", "n", "k"))])
 
 
-def _output(rows: pd.DataFrame, size: str, axis: str) -> Matrix:
-    """Give the height or width of a convolution's output; at least 1, for a transposed one its input's."""
+def conv_output(rows: pd.DataFrame, size: str, axis: str) -> Matrix:
+    """Give the depth, height or width of a convolution's output; at least 1, for a transposed one its input's.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    size, axis : str
+        The column of the input's size, and the letter of its axis: d, h or w.
+    """
     reach = numbers(rows, f"dilation_{axis}", 1.0) * (numbers(rows, f"kernel_{axis}", 1.0) - 1)
     inside = numbers(rows, size, 1.0) + 2 * numbers(rows, f"pad_{axis}", 0.0) - reach - 1
     output = np.floor(inside / numbers(rows, f"stride_{axis}", 1.0)) + 1
@@ -62,6 +69,6 @@ def _output(rows: pd.DataFrame, size: str, axis: str) -> Matrix:
 
 def conv_tiles(rows: pd.DataFrame) -> Matrix:
     """Give the features of convolutions (n × 3)."""
-    height, width = _output(rows, "height", "h"), _output(rows, "width", "w")
+    height, width = conv_output(rows, "height", "h"), conv_output(rows, "width", "w")
     filled = [(fill(height, tile) + fill(width, tile)) / 2 for tile in OUTPUT_TILES]
     return np.column_stack([*filled, _aligned(rows, "in_channels")])

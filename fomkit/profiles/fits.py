@@ -17,7 +17,7 @@ from fomkit.schema import TABLES
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "fomkit/fits/2"
+SCHEMA = "fomkit/fits/3"
 """Counts up when fits look at ops in another way, so that older ones are made anew."""
 
 

@@ -15,6 +15,7 @@ from fomkit.costs import add_costs
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
 from fomkit.profiles import load_fits, save_fits
+from fomkit.study.lenders import with_lenders
 
 
 def cache_folder() -> Path:
@@ -55,6 +56,11 @@ def _cached_fits(machine: Machine, path: Path) -> dict[str, object]:
 
 
 def with_fits(machine: Machine) -> Machine:
+    """Give the machine with fits of its timings (`own_fits`), and with lenders where its table is short."""
+    return with_lenders(own_fits(machine))
+
+
+def own_fits(machine: Machine) -> Machine:
     """Give the machine with fits of its timings, made now if nobody has made them yet.
 
     A machine without timings, or with fits, comes back as it is. New fits are kept under the hash of the timings

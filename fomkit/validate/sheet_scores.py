@@ -10,7 +10,9 @@ import numpy as np
 
 from fomkit.errors import FomkitError, nearest_names
 from fomkit.profiles import load_machine
-from fomkit.validate.deepbench import Sheet, left_out_cases, parts
+from fomkit.profiles.locate import shipped_folder
+from fomkit.study.fits import own_fits
+from fomkit.validate.deepbench import Sheet, left_out_cases, parts, read_sheets
 from fomkit.validate.few_rows import few_rows_cases
 from fomkit.validate.published import SIMPLE
 from fomkit.validate.scores import Cases, Score, constant_band, join_cases, score
@@ -83,13 +85,17 @@ def score_sheets(sheets: Iterable[Sheet], level: float, *, full: bool, whole: bo
     grouped: list[Score] = []
     few: list[Score] = []
     found: dict[str, list[Cases]] = {}
+    names = sorted(
+        {sheet.machine for sheet in read_sheets(shipped_folder("validation") / "deepbench" / "sheets.csv")}
+    )
+    lenders = tuple(own_fits(load_machine(name)) for name in names)
     for sheet in sheets:
         machine = load_machine(sheet.machine)
         for part in parts(sheet, machine):
             for what, cases in left_out_cases(part, machine, level, full=full):
                 grouped.append(score(cases, GROUPED, "op", sheet.title, what, interval=level))
                 found.setdefault(part.kind, []).append(cases)
-            seeds = list(few_rows_cases(part, machine, level))
+            seeds = list(few_rows_cases(part, machine, level, lenders))
             if seeds:
                 few.append(score(join_cases(seeds), FEW, "op", sheet.title, part.what, interval=level))
     medians = [*_medians(grouped, GROUPED), *_medians(few, FEW)] if whole else []

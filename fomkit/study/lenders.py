@@ -1,0 +1,37 @@
+"""Other machines' tables for a machine that has timed a few ops of a kind only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from fomkit.costs import add_costs
+from fomkit.hardware import Machine
+from fomkit.predict.borrow import FEWEST, KINDS, MOST
+from fomkit.predict.families import families, training_rows
+from fomkit.profiles import load_machine
+from fomkit.profiles.locate import shipped_folder
+
+
+def is_short(machine: Machine) -> bool:
+    """Tell whether a machine's table has a family of so few ops that other machines may tell more of it."""
+    some = machine.timings[machine.timings["kind"].isin(KINDS)].reset_index(drop=True)
+    return any(FEWEST <= len(training_rows(some, name)) <= MOST for name, _ in families(some))
+
+
+@cache
+def shipped_lenders() -> tuple[Machine, ...]:
+    """Load the shipped machines that have fits of such kinds of their own."""
+    found = (load_machine(path) for path in sorted(shipped_folder("machine_profiles").glob("*.yaml")))
+    return tuple(one for one in found if any(key.partition("/")[0] in KINDS for key in one.fits))
+
+
+def with_lenders(machine: Machine) -> Machine:
+    """Give a machine with a short table the shipped machines to borrow from, and its timings their costs.
+
+    A machine without such a table comes back as it is.
+    """
+    if machine.lenders or not len(machine.timings) or not is_short(machine):
+        return machine
+    others = tuple(one for one in shipped_lenders() if one.name != machine.name)
+    return replace(machine, timings=add_costs(machine.timings), lenders=others)

@@ -1,0 +1,76 @@
+"""How a fit looks at convolutions: features and terms by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from costs.op_tables import conv, table
+
+from fomkit.costs import add_costs
+from fomkit.predict.convolutions import conv_features, conv_terms
+from fomkit.predict.families import FamilyName, training_rows
+from fomkit.predict.fit import fit_mean, fit_timings
+
+PASSES = ("forward", "backward_input", "backward_weight")
+
+
+def costed(*shapes, word="forward"):
+    return add_costs(table(*({**shape, "pass_name": word} for shape in shapes)))
+
+
+def test_only_what_a_feature_names_moves_it():
+    plain = conv(8.0, (64.0, 64.0), 28.0, 3.0)
+    shapes = {"pad_h": 1.0, "width": 56.0, "kernel_w": 5.0, "batch": 16.0, "in_channels": 128.0}
+    features = conv_features(costed(plain, *({**plain, name: value} for name, value in shapes.items())))
+    moved = [int((row != features[0]).sum()) for row in features[1:]]
+    assert all(moved)
+    assert len({tuple(row) for row in features}) == len(features)
+    assert np.isfinite(features).all()
+
+
+def test_a_tile_holds_the_channels_of_what_a_pass_computes():
+    shape = conv(8.0, (16.0, 64.0), 28.0, 3.0, pad_h=1.0, pad_w=1.0)
+    forward, back = (conv_features(costed(shape, word=word))[0] for word in PASSES[:2])
+    # 16 channels fill a quarter of a tile of 64.
+    assert (back - forward)[np.flatnonzero(back != forward)].tolist() == [-2.0]
+
+
+@pytest.mark.parametrize(
+    ("word", "kernel", "stride", "slow"),
+    [
+        ("forward", 5.0, 2.0, (False, False)),
+        ("backward_weight", 3.0, 1.0, (False, False)),
+        ("backward_weight", 3.0, 2.0, (True, False)),
+        ("backward_input", 3.0, 1.0, (False, False)),
+        ("backward_input", 1.0, 2.0, (True, False)),
+        ("backward_input", 5.0, 2.0, (True, True)),
+    ],
+)
+def test_gradients_without_a_fast_algorithm_have_rates_of_their_own(word, kernel, stride, slow):
+    rows = costed(conv(4.0, (32.0, 32.0), 28.0, kernel, stride_h=stride, stride_w=stride), word=word)
+    flop = rows["flop"].iloc[0]
+    assert conv_terms(rows)[0, 3:].tolist() == [flop * one for one in slow]
+
+
+def test_a_term_that_no_row_has_costs_nothing():
+    sizes = np.geomspace(1e6, 1e9, 20)
+    terms = np.column_stack([np.ones(20), sizes, np.zeros(20)])
+    found = fit_mean(terms, 1e-6 + sizes / 1e12)
+    assert found[2] == 0
+    assert found[1] == pytest.approx(1e-12, rel=0.05)
+
+
+def test_a_table_of_one_algorithm_prices_the_other(p100):
+    """No strided timing taught its term: a strided op is priced by the others' rates, and finitely."""
+    from dataclasses import replace
+
+    from fomkit.predict import interpolate
+
+    rows = training_rows(add_costs(p100.timings), FamilyName("conv", "fp32", "vector", "backward_input"))
+    straight = rows["stride_h"] == 1
+    known = rows[straight].reset_index(drop=True)
+    times = interpolate.estimate(rows[~straight], replace(p100, timings=known, fits=fit_timings(known)), 0.8)
+    ratio = pd.Series({index: timed.time_s for index, timed in times.items()}) / rows["_time_s"]
+    assert ratio.dropna().between(0.05, 20).all()
+    assert ratio.count() == (~straight).sum()
