@@ -242,3 +242,20 @@ optimizer = torch.optim.AdamW
     assert profile.parameters_total > 1.5e9
     attention = profile.ops[(profile.ops.kind == "attention") & (profile.ops.pass_name == "forward")]
     assert len(attention) == 48
+
+
+def test_a_file_may_say_what_an_epoch_holds_besides_its_steps(file_of: Write) -> None:
+    told = 'validation_samples = 30\nlast_batch = "keep"\nnotes = ["an estimate"]\n'
+    profile = profile_file(file_of(GOOD + told))
+    assert (profile.data.validation_samples, profile.data.last_batch) == (30, "keep")
+    assert profile.notes[-1] == "an estimate"
+    plain = profile_file(file_of(GOOD))
+    assert (plain.data.validation_samples, plain.data.last_batch) == (None, "drop")
+
+
+def test_what_it_says_of_an_epoch_is_checked(file_of: Write) -> None:
+    told = 'validation_samples = -1\nlast_batch = "half"\nnotes = "an estimate"\n'
+    with pytest.raises(FomkitError) as caught:
+        profile_file(file_of(GOOD + told))
+    for words in ("validation_samples is -1. A whole number of 0", "Write 'drop' or 'keep'", "A list of texts"):
+        assert words in str(caught.value)
