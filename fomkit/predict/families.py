@@ -14,7 +14,7 @@ from fomkit.predict.convolutions import conv_features, conv_terms
 from fomkit.predict.estimates import PASS_FREE, PRODUCTS, numbers, texts
 from fomkit.predict.features import flag, log_product, log_sizes, roofline_terms
 from fomkit.predict.gaussian import LIMIT
-from fomkit.predict.tiles import conv_tiles, product_tiles
+from fomkit.predict.tiles import conv_tiles, depth_in_turn, product_tiles, whole_depth
 from fomkit.schema import KIND_DIMENSIONS
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class View(NamedTuple):
     features : function
         Rows to features (n × p), mostly log2 of sizes. It takes dimensions only, since timings carry no costs.
     terms : function
-        COSTED rows to the terms (n × q) of the calibrated roofline; the first is the fixed cost per call.
+        COSTED rows to the terms (n × q) of the calibrated roofline; the first counts starts: one per call, or per
+        step of it.
     groups : tuple of str
         Columns that rows of one shape group share, which are left out together when the fit is judged.
     exact : tuple of str
@@ -73,7 +74,7 @@ def _storage(rows: pd.DataFrame) -> list[Matrix]:
 
 def _gemm_features(rows: pd.DataFrame) -> Matrix:
     b, m, n, k = log_sizes(rows, "b", "m", "n", "k")
-    return np.column_stack([b, m, n, k, *_storage(rows), m + n, m + n + k])
+    return np.column_stack([b, m, n, k, *_storage(rows), m + n, m + n + k, flag(whole_depth(rows))])
 
 
 def _sparse_features(rows: pd.DataFrame) -> Matrix:
@@ -123,12 +124,21 @@ def _collective_terms(rows: pd.DataFrame) -> Matrix:
     return np.column_stack([np.ones(len(rows)), steps, (message * steps / ranks)[:, None] * share])
 
 
+def _gemm_terms(rows: pd.DataFrame) -> Matrix:
+    return np.column_stack([roofline_terms(rows), depth_in_turn(rows)])
+
+
 def _rnn_terms(rows: pd.DataFrame) -> Matrix:
-    # Half the flop of one step of one sample is the number of weights; they are read again in every step.
+    # The weight gradient waits for no step: it is one product over all of them.
+    if (texts(rows, "pass_name") == "backward_weight").all():
+        return roofline_terms(rows)
+    # Half the flop of one step of one sample is the number of weights; they are read again in every step. What a
+    # call costs besides its steps is about as much as a step: a cost of its own would only be fitted to cells and
+    # widths, which come with few or many steps, and made a single step 13 times too long.
     steps = numbers(rows, "steps", 1.0)
     weights = rows["flop"].to_numpy() / (2 * numbers(rows, "batch", 1.0) * steps)
     item_byte = texts(rows, "dtype").map(ITEM_BYTE).to_numpy(np.float64)
-    return np.column_stack([np.ones(len(rows)), rows["flop"], steps * weights * item_byte, steps])
+    return np.column_stack([steps + 1, rows["flop"], steps * weights * item_byte])
 
 
 _CONV_SHAPE = (
@@ -137,7 +147,7 @@ _CONV_SHAPE = (
 )  # fmt: skip
 _TRAFFIC = View(_traffic_features, roofline_terms, ("numel",), any_op=True)
 VIEWS: Mapping[str, View] = {
-    "gemm": View(_gemm_features, roofline_terms, ("k",), tiles=product_tiles),
+    "gemm": View(_gemm_features, _gemm_terms, ("k",), tiles=product_tiles),
     "sparse_gemm": View(_sparse_features, roofline_terms, ("m", "k", "density")),
     "conv": View(conv_features, conv_terms, _CONV_SHAPE, tiles=conv_tiles),
     "rnn": View(_rnn_features, _rnn_terms, ("hidden_size", "steps")),

@@ -58,7 +58,7 @@ class LeftOut(NamedTuple):
 def fit_mean(terms: Matrix, seconds: Matrix) -> Matrix:
     """Fit non-negative coefficients of the terms to times, by their log errors and robust to outliers.
 
-    Each coefficient has a weak log-normal prior: the cost of a call at a tenth of the typical time, every other
+    Each coefficient has a weak log-normal prior: the cost of a start at a tenth of its typical time, every other
     term at the best rate seen in the table. It only decides coefficients that the table leaves open. A term
     that is 0 in every row costs nothing.
 
@@ -77,7 +77,7 @@ def fit_mean(terms: Matrix, seconds: Matrix) -> Matrix:
     logs = np.log(seconds)
     share = np.where(terms > 0, seconds[:, None] / np.where(terms > 0, terms, 1.0), np.inf)
     start = np.log(share.min(0))
-    start[0] = np.log(0.1 * np.median(seconds))
+    start[0] = np.log(0.1 * np.median(seconds / terms[:, 0]))
 
     def loss(logged: Matrix) -> tuple[float, Matrix]:
         parts = terms * np.exp(logged)

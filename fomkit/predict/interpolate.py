@@ -101,9 +101,9 @@ def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
     errors : array (n,)
     """
     near = np.argsort(distance, 1, kind="stable")[:, :ERRORS]
-    # A distance below a third of a length says no more: both ops are nearly the same.
-    weight = (np.take_along_axis(distance, near, 1) + 0.3) ** -2.0
-    typical = np.sqrt((weight * errors[near] ** 2).sum(1) / weight.sum(1))
+    # A distance below a tenth of a length says no more: both ops are nearly the same.
+    weight = (np.take_along_axis(distance, near, 1) + 0.1) ** -3.0
+    typical = (weight * np.abs(errors[near])).sum(1) / weight.sum(1)
     return np.asarray(typical + 0.1 * np.abs(errors).mean() + 1e-6)
 
 

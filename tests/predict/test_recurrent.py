@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from costs.op_tables import gemm, rnn, table
 from predict.machines import device, fact, machine
 
 from fomkit.costs import add_costs, split_recurrent
-from fomkit.predict import add_times
+from fomkit.predict import add_times, interpolate
+from fomkit.predict.families import FamilyName, training_rows
+from fomkit.predict.fit import fit_timings
 
 LAYER = {"input_size": 200.0, "layers": 2.0, "directions": 2.0}
 
@@ -59,3 +64,25 @@ def test_without_timings_of_recurrences_the_parts_are_added():
     timed = add_times(ops, known, parts=parts, calls=calls)
     assert timed.at[0, "evidence"].startswith("sum of 25 parts")
     assert add_times(ops, known, calls=calls).at[0, "evidence"].endswith("1 launch of 5.0 µs")
+
+
+@pytest.mark.parametrize("pass_name", ["forward", "backward_input", "backward_weight"])
+def test_one_step_is_no_long_call(pass_name, v100):
+    """DeepBench's only call of one step, from the calls of 25 steps and more and of other hidden sizes."""
+    timings = add_costs(v100.timings[v100.timings["kind"] == "rnn"])
+    rows = training_rows(timings, FamilyName("rnn", "fp32", "vector", pass_name))
+    one = rows[(rows["steps"] == 1).to_numpy()].reset_index(drop=True)
+    known = rows[(rows["hidden_size"] != 512).to_numpy()].reset_index(drop=True)
+    knowing = replace(v100, timings=known, fits=fit_timings(known))
+    timed = interpolate.estimate(one, knowing, 0.8)[0]
+    assert abs(np.log(timed.time_s / one["_time_s"].iloc[0])) < np.log(2.5)
+    assert timed.time_source == "extrapolated"
+
+
+@pytest.mark.parametrize("pass_name", ["forward", "backward_input"])
+def test_steps_cost_alike_from_the_first_on(pass_name, v100):
+    ops = add_costs(table(*(rnn("gru", 32, steps, 768, pass_name=pass_name) for steps in (1.0, 10.0, 100.0))))
+    times = interpolate.estimate(ops, v100, 0.8)
+    one, ten, hundred = (times[index].time_s for index in range(3))
+    assert one < ten < hundred
+    assert one < 4 * hundred / 100

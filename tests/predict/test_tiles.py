@@ -13,7 +13,7 @@ from fomkit.costs import add_costs
 from fomkit.predict.families import FamilyName, look_at, training_rows
 from fomkit.predict.fit import fit_timings, left_out
 from fomkit.predict.gaussian import LIMIT
-from fomkit.predict.tiles import conv_tiles, fill, product_tiles
+from fomkit.predict.tiles import conv_tiles, depth_in_turn, fill, product_tiles
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,8 @@ def one_thread():
 
 
 def products(m, n=128.0, k=64.0, dtype="fp32") -> pd.DataFrame:
-    sizes = pd.DataFrame({"m": np.atleast_1d(np.asarray(m, float)), "n": n, "k": k, "b": 1.0})
+    m, n, k = np.broadcast_arrays(*(np.atleast_1d(np.asarray(size, float)) for size in (m, n, k)))
+    sizes = pd.DataFrame({"m": m, "n": n, "k": k, "b": 1.0})
     return sizes.assign(kind="gemm", dtype=dtype, engine="vector", trans_a=0.0, trans_b=1.0)
 
 
@@ -113,3 +114,12 @@ def test_timings_of_one_op_teach_what_others_of_the_same_traffic_take():
 def test_a_named_product_still_stands_for_itself():
     named = stepped(20).assign(op="fp8_block_gemm")
     assert fit_timings(add_costs(named)) == {}
+
+
+def test_depths_of_a_power_of_two_are_told_apart_in_any_table():
+    features = look_at(products(16.0, k=[512.0, 2048.0, 1760.0, 3072.0]), "gemm", 8)
+    assert features[:, -1].tolist() == [2.0, 2.0, 0.0, 0.0]
+
+
+def test_a_depth_is_walked_in_turn_until_it_is_split():
+    assert depth_in_turn(products(1.0, k=[10.0, 8192.0, 500_000.0])).tolist() == [10.0, 8192.0, 8192.0]
