@@ -40,12 +40,16 @@ class Peak:
 
 @dataclass(frozen=True)
 class Device:
-    """One accelerator or processor; a fact that nobody stated is None."""
+    """One accelerator or processor; a fact that nobody stated is None.
+
+    ``architecture`` is vendor, generation and chip as three words, or their beginning; "" is unknown.
+    """
 
     peaks: tuple[Peak, ...] = ()
     capacity_byte: Fact | None = None
     byte_per_s: Fact | None = None
     launch_s: Fact | None = None
+    architecture: str = ""
 
     def peak(self, dtype: str, engine: str) -> Peak | None:
         """Find the stated peak of one number format on one engine; None when nobody stated it."""
@@ -92,6 +96,8 @@ class Machine:
         Hash of the timings and the facts that a fit of them rests on; "" without timings.
     lenders : tuple of Machine
         Other machines, with fits, that tell what a table of a few rows leaves open.
+    unheard : tuple of str
+        Architectures and machines whose timings must not tell what is usual here: a comparison leaves these out.
     """
 
     name: str
@@ -106,6 +112,7 @@ class Machine:
     overheads: tuple[Overhead, ...] = ()
     fits: Mapping[str, object] = field(default_factory=dict)
     timings_key: str = ""
+    unheard: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     lenders: tuple[Machine, ...] = ()
 

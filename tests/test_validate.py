@@ -23,14 +23,14 @@ from fomkit.validate.aims import Aim, Range, Verdict, judge, read_aims
 from fomkit.validate.calls import scored_calls
 from fomkit.validate.deepbench import group_folds, parts, read_sheets
 from fomkit.validate.few_rows import KNOWN, few_rows_cases
-from fomkit.validate.folder import LabelFolder, shipped
+from fomkit.validate.folder import NO_PROFILES, LabelFolder, shipped
 from fomkit.validate.framework_backward import accumulate, backward
 from fomkit.validate.framework_forward import FORWARD
 from fomkit.validate.graph_rows import GraphRow
 from fomkit.validate.graph_tables import ops_of
 from fomkit.validate.labels import read_single_calls, read_whole_models
 from fomkit.validate.left_out import crossed, nested
-from fomkit.validate.machines import facts_only, nearest_device
+from fomkit.validate.machines import architecture_of, facts_only, nearest_device, without_timings
 from fomkit.validate.neusight import OWN, compare_labels
 from fomkit.validate.predicted import predict_graphs
 from fomkit.validate.scores import constant_band, interval_scores, make_cases, score
@@ -353,3 +353,23 @@ def test_the_shipped_folder_is_small_and_a_copy_of_it_reads_alike(tmp_path: Path
     shutil.copytree(shipped(), tmp_path / "copy")
     assert LabelFolder(tmp_path / "copy").devices == LabelFolder(shipped()).devices
     assert replace(LabelFolder(shipped())).profiles["P4"].apart
+
+
+def test_a_device_left_out_takes_the_other_boards_of_its_chip_with_it(tmp_path: Path) -> None:
+    v100 = without_timings(load_machine("v100"))
+    assert not len(v100.timings)
+    assert not v100.fits
+    assert v100.unheard == (load_machine("v100-pcie-32gb").device.architecture,)
+    chips = tmp_path / "chips.csv"
+    chips.write_text("word,architecture\na100,NVIDIA Ampere GA100\nl4,NVIDIA Ada AD104\n")
+    assert architecture_of("A100-PCIe-40GB", chips) == load_machine("a100-sxm").device.architecture
+    assert architecture_of("L40S", chips) == ""
+
+
+def test_every_labelled_device_has_a_chip_and_its_profile_says_the_same() -> None:
+    folder = LabelFolder(shipped())
+    for device in folder.devices:
+        own = folder.profiles.get(device, NO_PROFILES).own
+        assert folder.architecture(device), device
+        if own:
+            assert load_machine(own).device.architecture == folder.architecture(device)

@@ -50,9 +50,9 @@ def _answer(row: Record, bound: Bound, usual: Usual, known: Rates, launch: Fact 
 def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int, Timed]:
     """Predict rows from rates alone.
 
-    time = max(flop / peak, byte / bandwidth) / utilisation + launches · launch cost. The utilisation is the median
-    seen for the kind at that floor over the public tables of several machines (`fomkit.predict.utilisation`), and
-    its quantiles give the interval, together with the spread of the facts.
+    time = max(flop / peak, byte / bandwidth) / utilisation + launches · launch cost. The utilisation is what
+    other, timed machines would reach (`fomkit.predict.usual`), and their disagreement gives the interval, together
+    with the spread of the facts.
 
     Parameters
     ----------
@@ -69,10 +69,10 @@ def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int,
         The rows for which every rate that their kind needs is known.
     """
     times: dict[int, Timed] = {}
+    usual = usual_utilisation(rows, machine, interval)
     for index, row in records(rows):
         known = rates(machine, row["dtype"], row["engine"])
         bound = binding(row, known)
-        if bound is not None:
-            usual = usual_utilisation(row, bound.floor_s, interval)
-            times[index] = _answer(row, bound, usual, known, machine.device.launch_s)
+        if bound is not None and index in usual:
+            times[index] = _answer(row, bound, usual[index], known, machine.device.launch_s)
     return times

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from fomkit.predict.estimates import Estimator, Timed, numbers, records, texts
+from fomkit.predict.estimates import Estimator, Timed, numbers, texts
 from fomkit.predict.transfer import BASELINE, usual_here, widen
 
 if TYPE_CHECKING:
@@ -128,12 +128,11 @@ def moved_data(rows: pd.DataFrame, machine: Machine, interval: float, *, table: 
     )
     known = table(like, machine, interval)
     times: dict[int, Timed] = {}
-    for index, row in records(chosen):
-        usual = usual_here(row, machine, interval) if index in known else None
-        if usual is not None:
+    for index, (bound, usual) in usual_here(chosen, machine, interval).items():
+        if index in known:
             timed = known[index]
-            times[index] = widen(timed, usual[1].high / usual[1].value, usual[1].value / usual[1].low)._replace(
-                bound=usual[0],
+            times[index] = widen(timed, usual.high / usual.value, usual.value / usual.low)._replace(
+                bound=bound,
                 evidence=f"as an element-wise op of this traffic ({timed.time_source}, {timed.evidence})",
             )
     return times

@@ -1,20 +1,52 @@
-"""The utilisation that ops of a kind usually reach on machines nobody timed: look-up in the shipped table."""
+"""The utilisation that ops usually reach on machines nobody timed, told from those that somebody did."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fomkit.predict.estimates import Record
-from fomkit.predict.utilisation import LEVELS, UTILISATION
+from fomkit.dtypes import ITEM_BYTE
+from fomkit.predict.rates import rates
+from fomkit.predict.surface_tables import TABLES
+from fomkit.predict.surfaces import Surface, Surfaces, heights, surfaces
+from fomkit.predict.usual_features import FEATURES
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from fomkit.hardware import Machine
+
+    Matrix = NDArray[np.float64]
 
 WORK: Mapping[str, str] = {
     "gemm": "gemm", "sparse_gemm": "sparse_gemm", "conv": "conv", "rnn": "rnn", "attention": "attention",
     "norm": "norm", "softmax": "softmax", "pointwise": "pointwise", "optimizer": "pointwise",
 }  # fmt: skip
-"""Kinds with measurements of their own; the others move data and take the spread of all kinds that do."""
+"""Kinds with timings of their own; the others move data, as all timed kinds that do together."""
+MOVING = "traffic"
+ARITHMETIC = ("gemm", "sparse_gemm", "conv", "rnn", "attention")
+BY_PASS = ("conv", "rnn")
+
+BALANCED = ("gemm",)
+"""Work that comes nearest to the peak where memory is fast beside the arithmetic. Of other kinds the balance tells
+nothing: with it, ops of chips that were left out are worse predicted."""
+ALIKE = 0.5
+"""Powers of two by which flop per byte of two machines may differ until one tells little of the other."""
+AT_LEAST = 0.01
+OTHER_VENDOR, OTHER_WIDTH = 0.3, 0.1
+SAME_ARCHITECTURE, SAME_CHIP = 3.0, 4.0
+"""How much more, or less, the word of a machine weighs, and that of a number format of other width: judgements."""
+ALONE = 0.3
+"""Spread of ln(utilisation) between machines that one machine alone leaves open."""
+LEAST = 0.15
+"""Spread of ln(utilisation) that remains where all machines agree."""
+
+UNJUDGED = 2.5
+"""Ends of an interval, in standard deviations, where no chip could be left out."""
 
 
 class Usual(NamedTuple):
@@ -26,40 +58,157 @@ class Usual(NamedTuple):
     source: str
 
 
-def _names(row: Record) -> Iterator[str]:
-    """Name the entries that may serve an op, the closest first."""
-    work = WORK.get(str(row["kind"]), "traffic")
-    engine, word = str(row["engine"]), str(row["pass_name"]).partition("_")[0]
-    if work == "gemm" and row.get("b", 1.0) > 1:
-        yield f"batched gemm/{engine}"
-    yield f"{work}/{engine}/{word}"
-    yield f"{work}/{engine}"
-    yield work
-    if work == "attention":
-        if row["causal"] == 1:
-            yield f"causal attention/{engine}"
-        yield f"batched gemm/{engine}"
-    yield f"{work}/vector/{word}"
-    yield f"{work}/vector"
-    yield f"gemm/{engine}"
-    yield "gemm/vector"
+def _names(kind: str, engine: str, pass_name: str) -> Iterator[str]:
+    """Name the tables that may serve an op, the closest first."""
+    work = WORK.get(kind, MOVING)
+    engines = dict.fromkeys((engine, "vector", "matrix"))
+    if work not in BY_PASS:
+        yield from (f"{work}/{name}" for name in engines)
+    else:
+        passes = dict.fromkeys((pass_name, f"{pass_name}_input", "forward"))
+        yield from (f"{work}/{name}/{word}" for word in passes for name in engines)
+    if work == "sparse_gemm":
+        yield "gemm/vector"
 
 
-def usual_utilisation(row: Record, floor_s: float, interval: float) -> Usual:
-    """Give the utilisation usual for an op whose floor is ``floor_s`` [s].
+def _choose(kind: str, engine: str, pass_name: str, unheard: tuple[str, ...]) -> tuple[str, Surfaces] | None:
+    for name in _names(kind, engine, pass_name):
+        found = surfaces(name, unheard)
+        if found is not None:
+            return name, found
+    return None
 
-    Between the floors of the table its logarithm is interpolated, beyond them it stays.
+
+def balance_of(machine: Machine, work: str, dtype: str, engine: str) -> float:
+    """Give log2 of flop per byte, where it tells of a kind of work; NaN elsewhere and where it is unknown."""
+    known = rates(machine, dtype, engine)
+    if work not in BALANCED or known.flop_per_s is None or known.byte_per_s is None:
+        return float("nan")
+    return float(np.log2(known.flop_per_s.value / known.byte_per_s.value))
+
+
+def _likeness(one: Surface, dtype: str, balance: float, architecture: str) -> float:
+    weight = 1.0 if ITEM_BYTE[dtype] == ITEM_BYTE[one.dtype] else OTHER_WIDTH
+    if not np.isnan(balance) and not np.isnan(one.balance):
+        weight *= float(np.exp(-0.5 * ((one.balance - balance) / ALIKE) ** 2)) + AT_LEAST
+    here, there = architecture.split(), one.architecture.split()
+    if here and here[0] != there[0]:
+        return weight * OTHER_VENDOR
+    same = here[:2] == there[:2] and len(here) > 1
+    return weight * (SAME_ARCHITECTURE if same else 1.0) * (SAME_CHIP if same and here == there else 1.0)
+
+
+def likeness(found: Surfaces, dtype: str, balance: float, architecture: str) -> Matrix:
+    """Weigh what each surface says of a machine, by its number format, balance, architecture and chip (surfaces).
+
+    Boards of one chip say much the same: together they count as their root.
+    """
+    boards = [(one.architecture, one.dtype) for one in found.known]
+    alike = (_likeness(one, dtype, balance, architecture) for one in found.known)
+    weight = [weight / np.sqrt(boards.count(board)) for weight, board in zip(alike, boards, strict=True)]
+    return np.asarray(np.array(weight) / sum(weight), np.float64)
+
+
+def middle(said: Matrix, weight: Matrix) -> Matrix:
+    """Give the weighted median of what surfaces say (surfaces × q), interpolated between two of them.
 
     Examples
     --------
-    >>> row = {"kind": "gemm", "engine": "vector", "pass_name": "forward", "b": 1.0}
-    >>> usual = usual_utilisation(row, 0.01, 0.8)
-    >>> usual.low < usual.value < usual.high
-    True
+    >>> middle(np.array([[1.0], [2.0], [9.0]]), np.array([0.3, 0.4, 0.3])).tolist()
+    [2.0]
     """
-    name = next(name for name in _names(row) if name in UTILISATION)
-    floors = np.log([floor for floor, _ in UTILISATION[name]])
-    quantiles = np.log([values for _, values in UTILISATION[name]])
-    here = [np.interp(np.log(max(floor_s, 1e-12)), floors, quantiles[:, level]) for level in range(len(LEVELS))]
-    low, value, high = np.exp(np.interp([0.5 - interval / 2, 0.5, 0.5 + interval / 2], LEVELS, here)).tolist()
-    return Usual(value, low, high, f"usual for {name}")
+    order = np.argsort(said, 0, kind="stable")
+    values, weights = np.take_along_axis(said, order, 0), weight[order]
+    reached = np.cumsum(weights, 0) - weights / 2
+    above = np.minimum((reached < 0.5).sum(0), len(said) - 1)
+    below = np.maximum(above - 1, 0)
+    at = np.arange(said.shape[1])
+    gap = reached[above, at] - reached[below, at]
+    share = np.clip(np.where(gap > 0, (0.5 - reached[below, at]) / np.where(gap > 0, gap, 1.0), 1.0), 0.0, 1.0)
+    return np.asarray(values[below, at] + share * (values[above, at] - values[below, at]), np.float64)
+
+
+def spread(said: Matrix, weight: Matrix, value: Matrix) -> Matrix:
+    """Give the standard deviation of ln(utilisation), up to the factors that `Surface.errors` hold (q)."""
+    between = (weight[:, None] * (said - value) ** 2).sum(0)
+    return np.asarray(np.sqrt(between + LEAST**2 + ALONE**2 * (weight**2).sum()))
+
+
+def tell(found: Surfaces, features: Matrix, weight: Matrix) -> tuple[Matrix, Matrix]:
+    """Give ln(utilisation) of ops (q × p) and its standard deviation, by surfaces of so much weight."""
+    said = heights(found, features)
+    value = middle(said, weight)
+    return value, spread(said, weight, value)
+
+
+def _ends(found: Surfaces, interval: float) -> tuple[float, float]:
+    """Give the ends of an interval in standard deviations, from what left-out chips missed.
+
+    Of a few chips the next one is farther off than their own quantiles say, as a new draw lies farther from the
+    mean of n than they do: by √(1 + 1/n).
+    """
+    judged = [one for one in found.known if len(one.errors)]
+    chips = len({one.architecture for one in judged})
+    if not chips:
+        return -UNJUDGED, UNJUDGED
+    errors = np.concatenate([one.errors for one in judged])
+    below, above = np.quantile(errors, [0.5 - interval / 2, 0.5 + interval / 2]) * np.sqrt(1 + 1 / chips)
+    return min(float(below), 0.0), max(float(above), 0.0)
+
+
+def _of_group(rows: pd.DataFrame, machine: Machine, interval: float) -> Iterator[tuple[int, Usual]]:
+    first = rows.iloc[0]
+    kind, dtype, engine = str(first["kind"]), str(first["dtype"]), str(first["engine"])
+    chosen = _choose(kind, engine, str(first["pass_name"]), machine.unheard)
+    known = rates(machine, dtype, engine)
+    if chosen is None or known.byte_per_s is None:
+        return
+    name, found = chosen
+    work = name.partition("/")[0]
+    if work in ARITHMETIC and known.flop_per_s is None:
+        return
+    peak = np.full(len(rows), known.flop_per_s.value if known.flop_per_s else np.nan)
+    # Of a kind that nobody timed anywhere, a like machine knows no more than another.
+    like = "" if work == MOVING else machine.device.architecture
+    weight = likeness(found, dtype, balance_of(machine, work, dtype, engine), like)
+    value, sigma = tell(found, FEATURES[work](rows, peak, known.byte_per_s.value), weight)
+    below, above = _ends(found, interval)
+    ends = np.exp([value, value + below * sigma, value + above * sigma])
+    source = f"usual for {name} on {found.known[int(weight.argmax())].machine} and the like"
+    for index, (usual, low, high) in zip(rows.index.tolist(), ends.T.tolist(), strict=True):
+        yield index, Usual(usual, low, high, source)
+
+
+def without_pass(machine: Machine, kind: str, pass_name: str) -> Machine:
+    """Give the machine deaf to those that timed a kind, but not in this pass: a ratio needs both of each."""
+    asked = [name for name in TABLES if name.startswith(f"{kind}/")]
+    timed = {one[0] for name in asked if name.endswith(f"/{pass_name}") for one in TABLES[name][1]}
+    others = {one[0] for name in asked for one in TABLES[name][1]} - timed
+    return replace(machine, unheard=(*machine.unheard, *sorted(others)))
+
+
+def usual_utilisation(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int, Usual]:
+    """Give the utilisation usual for ops on a machine.
+
+    Each timed machine's surface (`fomkit.predict.surfaces`) says what it would reach; the weighted median counts,
+    machines that are like this one most. The interval is how far they lie apart, times how far such medians were
+    off on chips that were left out.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        COSTED rows.
+    machine : Machine
+        Its own timings are not looked at, those of architectures it names as unheard neither.
+    interval : float
+        Share of intervals that should contain the truth.
+
+    Returns
+    -------
+    dict
+        The rows for which the rates that their kind needs are known.
+    """
+    found: dict[int, Usual] = {}
+    for at in rows.groupby(["kind", "dtype", "engine", "pass_name"], sort=False, dropna=False).indices.values():
+        found.update(_of_group(rows.iloc[at], machine, interval))
+    return found

@@ -47,6 +47,7 @@ class LaunchRecord(Record):
 class DeviceRecord(Record):
     """``device``: one accelerator or processor."""
 
+    architecture: str = ""
     peak: list[PeakRecord] = []
     memory: MemoryRecord | None = None
     launch: LaunchRecord | None = None

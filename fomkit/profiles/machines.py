@@ -39,7 +39,7 @@ def _device(record: DeviceRecord) -> Device:
         facts["byte_per_s"] = _fact(memory.bandwidth, memory.low, memory.high, memory.basis, memory.source)
     if launch := record.launch:
         facts["launch_s"] = _fact(launch.per_op, launch.low, launch.high, launch.basis, launch.source)
-    return Device(peaks=peaks, **facts)
+    return Device(peaks=peaks, architecture=record.architecture, **facts)
 
 
 def _overhead(document: Document, index: int, record: OverheadRecord) -> Overhead:

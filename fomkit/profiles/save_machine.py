@@ -34,6 +34,8 @@ def _peak(peak: Peak) -> dict[str, str]:
 
 def _device(machine: Machine) -> dict[str, Any]:
     device, content = machine.device, dict[str, Any]()
+    if device.architecture:
+        content["architecture"] = device.architecture
     if device.peaks:
         content["peak"] = [_peak(peak) for peak in device.peaks]
     memory: dict[str, str] = {}

@@ -16,7 +16,7 @@ from fomkit.timings.neusight import devices_of, read_neusight
 from fomkit.validate.graph_rows import read_graphs
 from fomkit.validate.graph_tables import ops_of
 from fomkit.validate.labels import read_single_calls, read_whole_models
-from fomkit.validate.machines import Profiles, facts_only, profile_of, read_profiles
+from fomkit.validate.machines import Profiles, architecture_of, facts_only, profile_of, read_profiles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,6 +92,10 @@ class LabelFolder:
         """Make a machine of the facts that a list of devices states; None where none knows the device."""
         lists = [path for path in (self.find("devices"), shipped() / "devices.csv") if path is not None]
         return next((found for path in lists if (found := facts_only(device, path)) is not None), None)
+
+    def architecture(self, device: str) -> str:
+        """Give vendor, generation and chip of a device; "" where the table of chips does not have it."""
+        return architecture_of(device, self._or_shipped("chips"))
 
     def own_machine(self, device: str) -> Machine | None:
         """Give the machine with the device's own timings: its profile, else the folder's own kernels of it."""

@@ -110,6 +110,30 @@ def profile_of(name: str) -> Machine | None:
     return load_machine(name) if name else None
 
 
-def without_timings(machine: Machine) -> Machine:
-    """Give the machine with its facts alone."""
-    return replace(machine, timings=machine.timings.iloc[:0], fits={}, timings_key="")
+def without_timings(machine: Machine, architecture: str = "") -> Machine:
+    """Give the machine as if nobody had timed it, nor another board of its chip.
+
+    Parameters
+    ----------
+    machine : Machine
+    architecture : str
+        Vendor, generation and chip, where the machine does not state it.
+    """
+    device = replace(machine.device, architecture=machine.device.architecture or architecture)
+    bare = replace(machine, timings=machine.timings.iloc[:0], fits={}, timings_key="", device=device)
+    return replace(bare, unheard=(device.architecture,)) if device.architecture else bare
+
+
+def architecture_of(name: str, path: Path) -> str:
+    """Find the architecture of a device by a word of its name; "" where the table has none.
+
+    Parameters
+    ----------
+    name : str
+        As the labels name the device.
+    path : Path
+        ``chips.csv``: word, architecture.
+    """
+    rows = read_columns(path, ("word", "architecture"), ())
+    known = dict(zip(rows["word"], rows["architecture"], strict=True))
+    return next((known[word] for word in _WORD.findall(name.lower()) if word in known), "")

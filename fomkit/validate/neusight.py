@@ -148,7 +148,7 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
     """Predict every labelled model on every labelled device, and score.
 
     Each device is predicted from its own table and from another board's, where there are any, and from its facts
-    as if nobody had timed it. The usual utilisations behind facts were measured on some of these devices too.
+    as if nobody had timed its chip.
 
     Raises
     ------
@@ -158,7 +158,8 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
     found = Found()
     for device in folder.devices:
         own = folder.own_machine(device)
-        facts = folder.facts(device) if own is None else without_timings(own)
+        stated = folder.facts(device) if own is None else own
+        facts = None if stated is None else without_timings(stated, folder.architecture(device))
         timed = None if own is None else _compare(folder, device, own, OWN, level, found)
         if facts is None:
             count = sum(
@@ -169,8 +170,11 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
             found.left_out.append((f"labels of {device}", count, "no profile and no facts of this device"))
         else:
             _compare(folder, device, facts, FACTS, level, found if own is None else _quiet(found))
-        other = profile_of(folder.profiles.get(device, NO_PROFILES).other)
+        names = folder.profiles.get(device, NO_PROFILES)
+        other = profile_of(names.other)
         if other is not None:
+            # Its table alone: what the device's own timings say is usual would help where it has none.
+            other = replace(other, unheard=(names.own,))
             also = _compare(folder, device, other, OTHER, level, found)
             if timed is not None and also is not None:
                 _warn_of_another_board(device, timed, other.name, also, found)

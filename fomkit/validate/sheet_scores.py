@@ -15,7 +15,7 @@ from fomkit.study.fits import own_fits
 from fomkit.validate.deepbench import Sheet, left_out_cases, parts, read_sheets
 from fomkit.validate.few_rows import few_rows_cases
 from fomkit.validate.published import SIMPLE
-from fomkit.validate.scores import Cases, Score, constant_band, join_cases, score
+from fomkit.validate.scores import Cases, Errors, Score, constant_band, join_cases, score
 
 GROUPED, FEW = "shape groups left out", "20 rows known"
 SHEETS = "median of sheets"
@@ -36,14 +36,16 @@ class SheetScores(NamedTuple):
     cases: list[Cases]
 
 
-def _median_line(lines: list[Score], comparison: str, what: str, peers: Mapping[str, Any]) -> Score:
-    """Give the medians over sheets; totals and biases without their sign."""
+def median_line(
+    lines: list[Score], comparison: str, what: str, peers: Mapping[str, Errors], machine: str = SHEETS
+) -> Score:
+    """Give the medians over sheets or machines; totals and biases without their sign."""
     values: dict[str, Any] = {}
     for column in fields(Score):
         if column.type == "float":
             values[column.name] = float(np.median([abs(getattr(line, column.name)) for line in lines]))
     cases = sum(line.cases for line in lines)
-    return Score(comparison, "op", SHEETS, what, cases, **values, peers=peers)
+    return Score(comparison, "op", machine, what, cases, **values, peers=peers)
 
 
 def _medians(lines: Iterable[Score], comparison: str) -> list[Score]:
@@ -51,7 +53,7 @@ def _medians(lines: Iterable[Score], comparison: str) -> list[Score]:
     for line in lines:
         kinds.setdefault(line.what, []).append(line)
     peers = SIMPLE if comparison == GROUPED else {}
-    return [_median_line(found, comparison, what, peers.get(what, {})) for what, found in kinds.items()]
+    return [median_line(found, comparison, what, peers.get(what, {})) for what, found in kinds.items()]
 
 
 def choose_sheets(known: list[Sheet], titles: Iterable[str] | None) -> list[Sheet]:

@@ -14,9 +14,10 @@ from fomkit.profiles.locate import shipped_folder
 from fomkit.spans import DEFAULT_LEVEL
 from fomkit.validate.aims import Verdict, judge, read_aims
 from fomkit.validate.deepbench import FOLDS, GROUPS, read_sheets
+from fomkit.validate.device_left_out import LEFT_OUT, MOST, left_out_scores
 from fomkit.validate.few_rows import KNOWN, SEEDS
 from fomkit.validate.folder import LabelFolder, shipped
-from fomkit.validate.neusight import Found, compare_labels, counted_devices, label_cases
+from fomkit.validate.neusight import FACTS, Found, compare_labels, counted_devices, label_cases
 from fomkit.validate.scores import Cases, Level, Score, join_cases, score
 from fomkit.validate.sheet_scores import FEW, GROUPED, choose_sheets, score_sheets
 
@@ -84,8 +85,9 @@ def _said(full: bool) -> tuple[str, ...]:
         f"{GROUPED}: {FOLDS} folds, group g in fold g mod {FOLDS}, groups in rising order; {groups} "
         f"(row-major: a workbook's m is our n). Everything is fitted anew without the fold; {way}.",
         f"{FEW}: {KNOWN} rows of each kind and pass by seeds {', '.join(map(str, SEEDS))}; the others are scored.",
-        "Labels are never fitted. Medians over sheets are of values without their sign. What is usual where facts "
-        "alone are known was measured on several of the labelled devices too.",
+        "Labels are never fitted. Medians over sheets are of values without their sign.",
+        f"{FACTS}, {LEFT_OUT}: nothing that was timed on the device, or on another board of its chip, tells what "
+        f"is usual; {MOST} timings of a kind at most are scored.",
         "The routing of mixtures of experts (getitem, setitem, count) depends on data and is not predicted.",
     )
 
@@ -137,6 +139,7 @@ def validate(
     scored = score_sheets(asked, level, full=full, whole=sheets is None)
     found = compare_labels(folder, level)
     pooled = _pooled(scored.cases if sheets is None else [], found, folder, level)
-    lines = (*scored.lines, *found.scores, *pooled)
+    apart = left_out_scores(level) if sheets is None else []
+    lines = (*scored.lines, *apart, *found.scores, *pooled)
     verdicts = tuple(judge(lines, read_aims(tables / "aims.csv")))
     return Validation(lines, verdicts, tuple(found.left_out), (*_said(full), *found.said), level, full)

@@ -13,7 +13,6 @@ from predict.machines import device, fact, machine
 from fomkit.costs import add_costs
 from fomkit.predict import roofline
 from fomkit.predict.usual import usual_utilisation
-from fomkit.predict.utilisation import LEVELS, UTILISATION
 
 PRODUCT = gemm(4096, 4096, 4096)
 
@@ -23,15 +22,16 @@ def estimate(row, known, interval=0.8):
 
 
 def test_a_large_product_by_hand():
-    answer = estimate(PRODUCT, machine(device(fact(5e-6), fact(1e12), fp32_vector=1e13)))
+    known = machine(device(fact(5e-6), fact(1e12), fp32_vector=1e13))
+    answer = estimate(PRODUCT, known)
     floor_s = 2 * 4096**3 / 1e13
-    usual = usual_utilisation(PRODUCT, floor_s, 0.8)
+    usual = usual_utilisation(add_costs(table(PRODUCT)), known, 0.8)[0]
     assert answer.time_s == pytest.approx(floor_s / usual.value + 5e-6)
     assert answer.low_s == pytest.approx(floor_s / usual.high + 5e-6)
     assert answer.high_s == pytest.approx(floor_s / usual.low + 5e-6)
     assert (answer.bound, answer.time_source) == ("compute", "roofline")
     assert answer.evidence == (
-        f"10.00 TFLOP/s, 1.000 TB/s; utilisation {usual.value:.2g}, usual for gemm/vector; 1 launch of 5.0 µs"
+        f"10.00 TFLOP/s, 1.000 TB/s; utilisation {usual.value:.2g}, {usual.source}; 1 launch of 5.0 µs"
     )
 
 
@@ -83,51 +83,16 @@ def test_without_facts_the_rates_are_those_of_the_table(x86):
     assert moved.low_s < 1.2e9 / fitted["byte_per_s"] < moved.time_s
 
 
-def test_utilisation_falls_where_ops_are_short_and_stays_beyond_the_table():
-    short, long, longer = (usual_utilisation(PRODUCT, floor_s, 0.8) for floor_s in (1e-6, 1e-2, 1e3))
-    assert short.value < long.value
-    assert longer.value == pytest.approx(UTILISATION["gemm/vector"][-1][1][LEVELS.index(0.5)])
-
-
-@pytest.mark.parametrize(
-    ("row", "source"),
-    [
-        ({"kind": "gemm", "b": 8.0, "engine": "vector"}, "batched gemm/vector"),
-        ({"kind": "gemm", "b": 8.0, "engine": "matrix"}, "gemm/matrix"),
-        ({"kind": "conv", "pass_name": "backward_weight"}, "conv/vector/backward"),
-        ({"kind": "attention", "causal": 1.0, "engine": "matrix"}, "causal attention/matrix"),
-        ({"kind": "attention", "causal": 0.0}, "batched gemm/vector"),
-        ({"kind": "rnn", "engine": "matrix"}, "rnn/matrix/forward"),
-        ({"kind": "optimizer"}, "pointwise"),
-        ({"kind": "embedding"}, "traffic"),
-        ({"kind": "softmax"}, "softmax"),
-    ],
-)
-def test_the_closest_entry_serves(row, source):
-    full = {"engine": "vector", "pass_name": "forward", "b": 1.0, **row}
-    assert usual_utilisation(full, 1e-3, 0.8).source == f"usual for {source}"
-
-
-def test_the_table_of_utilisation_is_in_order():
-    for entries in UTILISATION.values():
-        floors = [floor_s for floor_s, _ in entries]
-        assert floors == sorted(floors)
-        assert all(len(values) == len(LEVELS) and list(values) == sorted(values) for _, values in entries)
-
-
-def test_the_table_of_utilisation_is_what_its_script_makes(shared, usual):
-    assert usual.TARGET.read_text(encoding="utf-8") == usual.source(shared)
-
-
 def test_facts_alone_know_how_wrong_they_are(v100, p100):
     hits, wrong = [], []
     for full in (v100, p100):
         chosen = full.timings["kind"].isin(["gemm", "conv"]) & (full.timings["dtype"] == "fp32")
         timed = add_costs(full.timings[chosen]).reset_index(drop=True)
-        answers = roofline.estimate(timed, replace(full, fits={}), 0.8)
+        alone = replace(full, fits={}, unheard=(full.device.architecture,))
+        answers = roofline.estimate(timed, alone, 0.8)
         for at, time_s in timed["time_s"].items():
             hits.append(answers[at].low_s <= time_s <= answers[at].high_s)
             wrong.append(abs(answers[at].time_s / time_s - 1))
-    # The P100 reaches more of its peak than any other machine of the tables, so its products lie at the edge.
+    # Nothing timed on these chips was heard.
     assert 0.65 <= np.mean(hits) <= 0.95
     assert np.median(wrong) < 0.4

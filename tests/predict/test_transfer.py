@@ -13,7 +13,7 @@ from predict.machines import device, fact, machine, timings
 from fomkit.costs import add_costs
 from fomkit.predict import add_times, measured, transfer
 from fomkit.predict.storage import row_major
-from fomkit.predict.usual import usual_utilisation
+from fomkit.predict.usual import usual_utilisation, without_pass
 from fomkit.profiles import load_machine
 
 TRAINED = ["v100", "p100", "m40", "titan-x", "titan-x-pascal", "gtx-1080-ti", "mi25", "vega-fe", "knl-7250"]
@@ -31,9 +31,9 @@ def test_a_gradient_takes_the_usual_ratio_to_its_forward_pass(forward_only):
     known, op = forward_only
     timed = add_times(add_costs(table(*({**op, "pass_name": word} for word in ("forward", *GRADIENTS)))), known)
     assert timed["time_source"].tolist() == ["measured", "transferred", "transferred"]
-    floor_s = timed["flop"].iloc[0] / 1e13
-    usual = [usual_utilisation({**op, "pass_name": word}, floor_s, 0.8) for word in ("forward", *GRADIENTS)]
-    for at in (1, 2):
+    asked = add_costs(table(*({**op, "pass_name": word} for word in ("forward", *GRADIENTS))))
+    for at, word in enumerate(GRADIENTS, 1):
+        usual = usual_utilisation(asked, without_pass(known, "conv", word), 0.8)
         assert timed["time_s"].iloc[at] == pytest.approx(1e-3 * usual[0].value / usual[at].value)
         # The forward time is measured and exact, so the spread is that of the ratio.
         assert timed["time_s"].iloc[at] / timed["low_s"].iloc[at] == pytest.approx(
@@ -81,7 +81,7 @@ def test_a_timed_gradient_is_not_transferred(forward_only):
 
 @pytest.mark.parametrize("word", GRADIENTS)
 def test_on_the_nine_training_tables(root, word):
-    """As the module says: off by 36 % in the middle, with intervals that hold the truth more often than asked."""
+    """As the module says, with the machine's own chip unheard; intervals hold the truth more often than asked."""
     errors, hits = [], []
     for name in TRAINED:
         known = load_machine(root / "machine_profiles" / f"{name}.yaml")
@@ -89,12 +89,15 @@ def test_on_the_nine_training_tables(root, word):
         truth = table_of[(table_of["kind"] == "conv") & (table_of["dtype"] == "fp32")]
         truth = truth[truth["pass_name"] == word].reset_index(drop=True)
         asked = add_costs(truth).assign(op="conv")
-        forward = replace(known, timings=table_of[table_of["pass_name"] == "forward"])
+        chip = (known.device.architecture,)
+        forward = replace(known, timings=table_of[table_of["pass_name"] == "forward"], unheard=chip)
         times = transfer.estimate(asked, forward, 0.8, table=measured.estimate)
         found = [times[at] for at in asked.index]
         time_s = np.array([one.time_s for one in found])
         errors.append(np.median(np.abs(np.log(time_s / truth["time_s"]))))
         low_s, high_s = np.array([(one.low_s, one.high_s) for one in found]).T
         hits.append(((low_s <= truth["time_s"]) & (truth["time_s"] <= high_s)).mean())
-    assert np.expm1(np.mean(errors)) == pytest.approx(0.36, abs=0.05)
+    assert np.expm1(np.mean(errors)) == pytest.approx(
+        {"backward_input": 0.19, "backward_weight": 0.30}[word], abs=0.04
+    )
     assert 0.8 <= np.mean(hits) <= 0.95

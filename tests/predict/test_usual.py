@@ -1,0 +1,150 @@
+"""The usual utilisation: told by other machines' surfaces, the likest first, never by a chip that is left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from costs.op_tables import conv, gemm, optimizer, rnn, table, traffic
+from predict.machines import device, fact, machine
+
+from fomkit.costs import add_costs
+from fomkit.predict import surfaces as surfaces_of
+from fomkit.predict.surface_tables import TABLES
+from fomkit.predict.surfaces import Surface, heights, pack, side_by_side, surfaces, weights_of
+from fomkit.predict.usual import likeness, middle, tell, usual_utilisation
+
+PRODUCT = gemm(4096, 4096, 4096)
+LIMIT_BYTE = 300_000
+
+
+def known(architecture="", unheard=(), **peaks):
+    of = device(None, fact(1e12), **(peaks or {"fp32_vector": 1.5e13, "fp16_matrix": 1e14}))
+    return replace(machine(replace(of, architecture=architecture)), unheard=unheard)
+
+
+def usual(row, of=None, interval=0.8):
+    return usual_utilisation(add_costs(table(row)), of or known(), interval).get(0)
+
+
+def made_up(name, architecture, level, balance=4.0, dtype="fp32"):
+    features = np.array([[0.0], [1.0]])
+    return Surface(name, architecture, dtype, balance, np.log(level), (-1.0, 1.0), pack(features, np.zeros(2)))
+
+
+def test_a_surface_runs_through_what_was_timed():
+    features = np.linspace(0, 5, 6)[:, None]
+    reached = np.sin(features[:, 0])
+    weight = weights_of(features, reached, np.array([2.0]))
+    found = side_by_side([2.0], [Surface("m", "A B C", "fp32", 4.0, 0.0, (), pack(features, weight))])
+    assert heights(found, features)[0] == pytest.approx(reached, abs=0.1)
+    # Far from every timed op the machine's mean remains.
+    assert heights(found, np.array([[1e3]]))[0, 0] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_weighted_median_lies_with_the_heavier_half():
+    said = np.array([[0.0, 5.0], [1.0, 1.0], [9.0, 0.0]])
+    assert middle(said, np.array([0.1, 0.8, 0.1])).tolist() == [1.0, 1.0]
+    assert middle(said, np.array([0.0, 0.0, 1.0])) == pytest.approx([9.0, 0.0])
+    assert middle(said[:1], np.array([1.0])).tolist() == [0.0, 5.0]
+
+
+def test_like_machines_weigh_more():
+    found = side_by_side([1.0], [
+        made_up("same chip", "X New One", 0.9), made_up("same architecture", "X New Two", 0.9),
+        made_up("same vendor", "X Old Three", 0.9), made_up("other vendor", "Y New Four", 0.9),
+        made_up("other balance", "X Old Five", 0.9, balance=6.0),
+        made_up("other width", "X Old Six", 0.9, dtype="fp16"),
+    ])  # fmt: skip
+    weight = likeness(found, "fp32", 4.0, "X New One")
+    assert weight.sum() == pytest.approx(1.0)
+    assert weight[0] > weight[1] > weight[2] > max(weight[3:])
+    blind = likeness(found, "fp32", float("nan"), "")
+    assert blind[:5] == pytest.approx([blind[0]] * 5)
+
+
+def test_two_boards_of_a_chip_do_not_count_twice():
+    boards = [made_up("a", "X O One", 0.9), made_up("b", "X O One", 0.9), made_up("c", "X O Two", 0.5)]
+    weight = likeness(side_by_side([1.0], boards), "fp32", 4.0, "")
+    assert weight[0] + weight[1] == pytest.approx(weight[2] * 2**0.5)
+
+
+def test_machines_that_disagree_widen_the_interval():
+    asked, weight = np.array([[0.5]]), np.array([0.5, 0.5])
+    agreeing = side_by_side([1.0], [made_up("a", "X O One", 0.7), made_up("b", "X O Two", 0.7)])
+    apart = side_by_side([1.0], [made_up("a", "X O One", 0.9), made_up("b", "X O Two", 0.4)])
+    assert tell(apart, asked, weight)[1] > 1.5 * tell(agreeing, asked, weight)[1]
+
+
+def test_what_is_left_out_is_not_heard(monkeypatch):
+    heard = []
+    real = surfaces_of.surfaces
+
+    def listening(work, unheard=()):
+        found = real(work, unheard)
+        heard.extend(one.architecture for one in found.known)
+        return found
+
+    monkeypatch.setattr("fomkit.predict.usual.surfaces", listening)
+    chip = "NVIDIA Volta GV100"
+    assert any(one[1] == chip for one in TABLES["gemm/vector"][1])
+    full, without = usual(PRODUCT), usual(PRODUCT, known(unheard=(chip,)))
+    assert chip in heard
+    heard.clear()
+    assert usual(PRODUCT, known(unheard=(chip,))) == without
+    assert heard
+    assert chip not in heard
+    assert full.value != without.value
+
+
+def test_every_kind_has_an_answer_whatever_chip_is_left_out():
+    rows = [
+        PRODUCT, gemm(4096, 4096, 4096, engine="matrix", dtype="fp16"), conv(4.0, (64.0, 64.0), 56.0, 3.0),
+        rnn("lstm", 16.0, 25.0, 512.0), traffic("copy", 1e8), traffic("softmax", 1e8), traffic("norm", 1e8),
+        traffic("embedding", 1e8), optimizer("adam", "per_tensor", 1000.0, 100.0),
+    ]  # fmt: skip
+    chips = {one[1] for _, found in TABLES.values() for one in found}
+    for chip in sorted(chips):
+        found = usual_utilisation(add_costs(table(*rows)), known(unheard=(chip,)), 0.8)
+        assert set(found) == set(range(len(rows))), chip
+        assert all(0.001 < one.low < one.value < one.high < 10 for one in found.values()), chip
+
+
+@pytest.mark.parametrize(
+    ("row", "source"),
+    [
+        (PRODUCT, "gemm/vector"),
+        (gemm(4096, 4096, 4096, engine="matrix", dtype="fp16"), "gemm/matrix"),
+        (conv(4.0, (64.0, 64.0), 56.0, 3.0, pass_name="backward_weight"), "conv/vector/backward_weight"),
+        (rnn("lstm", 16.0, 25.0, 512.0, pass_name="backward"), "rnn/vector/backward_input"),
+        (optimizer("adam", "per_tensor", 1000.0, 100.0), "pointwise/vector"),
+        (traffic("embedding", 1e8), "traffic/vector"),
+        (traffic("softmax", 1e8), "softmax/vector"),
+    ],
+)
+def test_the_closest_table_serves(row, source):
+    assert usual(row).source.startswith(f"usual for {source} on ")
+
+
+def test_short_ops_reach_less_and_wider_intervals_are_wider():
+    assert usual(gemm(64, 64, 64)).value < usual(PRODUCT).value
+    narrow, wide = usual(PRODUCT, interval=0.5), usual(PRODUCT, interval=0.9)
+    assert wide.low < narrow.low < narrow.value == wide.value < narrow.high < wide.high
+
+
+def test_the_likest_machine_is_named():
+    of = device(None, fact(3.35e12), bf16_matrix=9.89e14)
+    like = machine(replace(of, architecture="NVIDIA Hopper GH100"))
+    assert "h200-sxm" in usual(gemm(4096, 4096, 4096, engine="matrix", dtype="bf16"), like).source
+
+
+def test_the_tables_are_what_their_script_makes(usual_script):
+    made = usual_script.source()
+    assert usual_script.TARGET.read_text(encoding="utf-8") == made
+    assert len(made.encode()) < LIMIT_BYTE
+
+
+def test_work_that_nobody_timed_has_no_surfaces():
+    assert surfaces("no such work") is None
+    assert surfaces("sparse_gemm/vector", ("NVIDIA Pascal GP102",)) is None
