@@ -19,7 +19,7 @@ from fomkit.predict import add_times
 from fomkit.profiles import load_machine, load_model
 from fomkit.report.evidence import format_evidence
 from fomkit.report.screen import Screen
-from fomkit.rollup import roll_up_step, steps_if_timed
+from fomkit.rollup import device_time, roll_up_step, steps_if_timed, uses_of
 from fomkit.study import Estimate, Options, estimate
 from fomkit.study.evidence import explain_ops
 from fomkit.study.fits import with_fits
@@ -155,6 +155,12 @@ def test_one_op_alone_carries_the_whole_interval(root: Path) -> None:
     rows = one.ops[one.ops["kind"] == "gemm"].head(1)
     known = steps_if_timed(rows, identities(rows), one.machine, 0.8)
     (step,) = known.values()
+    # Timed alone, how its use in a step differs stays unknown; a table taken inside steps leaves nothing.
+    exact = rows.assign(low_s=rows["time_s"], high_s=rows["time_s"])
+    in_use = device_time(exact, 0.8, uses_of(one.machine))
+    assert (step.low, step.high) == pytest.approx((in_use.low, in_use.high))
+    inside = replace(one.machine, timings=one.machine.timings.assign(harness="profiler"))
+    (step,) = steps_if_timed(rows, identities(rows), inside, 0.8).values()
     assert step.high - step.low == pytest.approx(0, abs=1e-15)
 
 

@@ -100,6 +100,16 @@ def test_gradients_follow_the_framework() -> None:
     assert FORWARD["dropout"](dropout._replace(forward=())) == []
 
 
+def test_filling_out_of_place_copies_first() -> None:
+    filled, in_place = (
+        FORWARD["misc"](call(name, "misc", [], inputs=((8, 4), (8, 4)), output=(8, 4)))
+        for name in ("masked_fill_1", "masked_fill_")
+    )
+    assert [work["op"] for work in filled] == ["aten::clone", "aten::masked_fill_"]
+    assert filled[1]["read_byte"] == (4 + 1) * 32
+    assert [work["op"] for work in in_place] == ["aten::masked_fill"]
+
+
 def test_calls_that_only_look_at_a_tensor_run_nothing() -> None:
     for name, opname in (("view", "misc"), ("transpose", "misc"), ("getitem", "getitem"), ("size", "misc")):
         assert FORWARD[opname](call(name, opname, [], inputs=((8, 4),), output=(8, 4))) == []

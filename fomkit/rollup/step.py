@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fomkit.hardware import Machine
 from fomkit.rollup.overheads import INPUT, overheads
+from fomkit.rollup.use import Uses, use_widths, uses_of
 from fomkit.schema import PASSES
 from fomkit.spans import Span, add_common, add_independent, latest
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_ALONE: Uses = {}
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def _family_spans(timed: pd.DataFrame, level: float) -> list[Span]:
     return [Span(value, low, high, level) for value, low, high in rows if value > 0]
 
 
-def device_time(timed: pd.DataFrame, level: float) -> Span:
+def device_time(timed: pd.DataFrame, level: float, uses: Uses = _ALONE) -> Span:
     """Add up ops that a device runs one after the other; rows without a time are left out.
 
     Parameters
@@ -66,8 +69,12 @@ def device_time(timed: pd.DataFrame, level: float) -> Span:
         A TIMED table.
     level : float
         The level of its intervals.
+    uses : mapping
+        What use in a step adds to the error of single kernels (`fomkit.rollup.use`); nothing by default.
     """
-    return add_independent(_family_spans(timed[timed["time_s"].notna()], level))
+    known = timed[timed["time_s"].notna()]
+    in_use = [Span(0.0, -below, above, level) for below, above in use_widths(known, uses, level)]
+    return add_independent([*_family_spans(known, level), *in_use])
 
 
 def _host_launch(timed: pd.DataFrame, machine: Machine, level: float) -> Span | None:
@@ -118,14 +125,15 @@ def roll_up_step(timed: pd.DataFrame, machine: Machine, level: float) -> StepTim
     """
     words = timed["pass_name"].str.partition("_")[0]
     names = [name for name in PASSES if "_" not in name and (words == name).any()]
-    device_s = device_time(timed, level)
+    uses = uses_of(machine)
+    device_s = device_time(timed, level, uses)
     terms = step_terms(timed, machine, device_s)
     host, input_s = terms.host_s, terms.input_s
     together = [(_device_bound(timed), device_s), ("launch", host), ("input", input_s)]
     known = [(bound, span) for bound, span in together if span is not None]
     excluded = [name for name, span in (("host_launch", host), ("input", input_s)) if span is None]
     return StepTime(
-        passes={name: device_time(timed[words == name], level) for name in names},
+        passes={name: device_time(timed[words == name], level, uses) for name in names},
         device_s=device_s,
         host_launch_s=host,
         input_s=input_s,

@@ -9,6 +9,7 @@ import pandas as pd
 
 from fomkit.hardware import Machine
 from fomkit.rollup.step import device_time, step_terms
+from fomkit.rollup.use import use_widths, uses_of
 from fomkit.spans import Span
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine
     """Give the wall time of the step if the ops of one group took exactly what is predicted, group by group.
 
     A timed op leaves its family, the ops of one kind and time source, whose errors are taken as common; what it
-    added to the ends of that family goes, and the families add up as in `device_time`. That a timing also tells
-    of similar ops, and that it may differ from the prediction, is left out: nobody knows either beforehand.
+    added to the ends of that family goes, and the families add up as in `device_time`. How its use in the step
+    differs from a timing of it alone stays unknown. That a timing also tells of similar ops, and that it may
+    differ from the prediction, is left out: nobody knows either beforehand.
 
     Parameters
     ----------
@@ -49,6 +51,7 @@ def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine
     known = timed["time_s"].notna().to_numpy()
     rows, numbers = timed[known], groups[known].to_numpy()
     whole = device_time(timed, level)
+    in_use = use_widths(rows, uses_of(machine), level)
     sides, family = _sides(rows)
     widths = np.zeros((int(family.max(initial=-1)) + 1, 2))
     np.add.at(widths, family, sides)
@@ -57,7 +60,7 @@ def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine
         at = numbers == number
         left = widths.copy()
         np.subtract.at(left, family[at], sides[at])
-        below, above = np.hypot.reduce(np.maximum(left, 0.0)).tolist()
+        below, above = np.hypot.reduce(np.vstack([np.maximum(left, 0.0), *in_use])).tolist()
         device_s = Span(whole.value, whole.value - below, whole.value + above, level)
         steps[int(number)] = step_terms(timed, machine, device_s).wall(device_s)
     return steps

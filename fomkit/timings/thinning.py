@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fomkit.dtypes import ITEM_BYTE
 from fomkit.schema import KIND_DIMENSIONS, TIMINGS
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 PARTS = ("kind", "dtype", "engine", "pass_name", "op", "note", "collective", "layout", "cell")
 """Rows that share these texts are thinned together."""
+LOAD_BYTE = 16.0
+"""Bytes that a thread loads at once."""
 _NUMBERS = frozenset(column.name for column in TIMINGS if column.dtype == "number")
 
 
@@ -53,7 +56,28 @@ def draw(sizes: NDArray[np.float64], count: int) -> NDArray[np.intp]:
     return np.flatnonzero(hashes <= np.partition(hashes, count - 1)[count - 1])
 
 
-def thin_timings(timings: pd.DataFrame, most: Mapping[str, int]) -> pd.DataFrame:
+def whole_loads(timings: pd.DataFrame) -> NDArray[np.bool_]:
+    """Tell which products have sizes that are multiples of what one load brings; False for all other kinds.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> sizes = {"kind": "gemm", "dtype": "fp32", "m": [64.0, 63.0], "n": 128.0, "k": 4.0}
+    >>> whole_loads(pd.DataFrame(sizes)).tolist()
+    [True, False]
+    """
+    products = (timings["kind"] == "gemm").to_numpy()
+    found = np.zeros(len(timings), bool)
+    if products.any():
+        rows = timings[products]
+        items = LOAD_BYTE / rows["dtype"].map(ITEM_BYTE).to_numpy(np.float64)
+        found[products] = (rows[["m", "n", "k"]].to_numpy(np.float64) % items[:, None] == 0).all(axis=1)
+    return found
+
+
+def thin_timings(
+    timings: pd.DataFrame, most: Mapping[str, int], apart: NDArray[np.bool_] | None = None
+) -> pd.DataFrame:
     """Keep at most about so many timings of a part, drawn by the hash of their sizes.
 
     Parameters
@@ -62,6 +86,8 @@ def thin_timings(timings: pd.DataFrame, most: Mapping[str, int]) -> pd.DataFrame
         A TIMINGS table.
     most : mapping
         Kind of op to the number of rows that a part (`PARTS`) of it keeps; other kinds stay whole.
+    apart : array of bool (n,), optional
+        Rows that are parts of their own: few and wanted, they would be drawn as rarely as the many others.
 
     Returns
     -------
@@ -70,7 +96,8 @@ def thin_timings(timings: pd.DataFrame, most: Mapping[str, int]) -> pd.DataFrame
     """
     kept: list[NDArray[np.intp]] = []
     parts = [name for name in PARTS if name in timings.columns]
-    for key, at in timings.groupby(parts, dropna=False, sort=False).indices.items():
+    keys = [*(timings[name] for name in parts), np.zeros(len(timings), bool) if apart is None else apart]
+    for key, at in timings.groupby(keys, dropna=False, sort=False).indices.items():
         positions = np.asarray(at, np.intp)
         kind = str(key[0]) if isinstance(key, tuple) else str(key)
         sizes = [name for name in KIND_DIMENSIONS[kind] if name in _NUMBERS]

@@ -8,6 +8,7 @@ Rules with a reason in the framework's code, none of them fitted to a label:
 - ``contiguous`` and ``reshape`` copy what was transposed just before, and nothing else.
 - ``max`` of a tensor and a number is an element-wise op (OPT clamps its attention weights so).
 - A repeated operand is read once if the cache holds it until its next use, else each time.
+- ``masked_fill`` copies the tensor and fills the copy (ATen/native/TensorAdvancedIndexing.cpp).
 - Dropout in training writes a mask of a byte per element beside its result (ATen/native/cuda/Dropout.cu).
 """
 
@@ -34,7 +35,7 @@ REORDERED = ("transpose", "permute")
 FIRST_PRODUCT = "transpose"
 """In the graphs the keys are transposed just before the product of queries and keys, and before that one only."""
 LOOKED_UP = ("embed", "embeddings", "embedding", "wpe", "wte", "tokens")
-_MASKS = ("masked_fill", "masked_fill_", "lt", "gt", "le")
+_MASKS = ("masked_fill_", "lt", "gt", "le")
 
 
 def _linear(row: GraphRow) -> list[Work]:
@@ -112,6 +113,11 @@ def _unnamed(row: GraphRow) -> list[Work]:
         return []
     if function in ("max", "sub"):
         return [elementwise(f"aten::{'maximum' if function == 'max' else function}", row.output, 1)]
+    if function == "masked_fill":
+        return [
+            copy("aten::clone", row.output),
+            elementwise("aten::masked_fill_", row.output, 1 + MASK_BYTE / ITEM),
+        ]
     if function in _MASKS:
         return [elementwise(f"aten::{function.rstrip('_')}", row.output, 1)]
     if function.endswith(LOOKED_UP) and len(row.output) == 1 + len(row.inputs[0]):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fomkit.rollup import USES, Uses
 from fomkit.validate.labels import PEERS
 from fomkit.validate.predicted import per_pass
 from fomkit.validate.scores import Cases, Errors, Score, errors_of, make_cases, score
@@ -44,7 +45,7 @@ class Outcome(NamedTuple):
         ]
 
 
-def outcomes(labels: pd.DataFrame, timed: pd.DataFrame, level: float) -> list[Outcome]:
+def outcomes(labels: pd.DataFrame, timed: pd.DataFrame, level: float, uses: Uses = USES) -> list[Outcome]:
     """Set labels of one device beside their predictions.
 
     Parameters
@@ -54,11 +55,13 @@ def outcomes(labels: pd.DataFrame, timed: pd.DataFrame, level: float) -> list[Ou
     timed : DataFrame
         What `fomkit.validate.predicted.predict_graphs` gives; it has every graph of ``labels``.
     level : float
+    uses : mapping
+        What use in a step adds to the error of single kernels.
     """
     found = []
     for row in labels.to_dict("records"):
         label = {str(name): value for name, value in row.items()}
-        spans = {name: per_pass(timed, str(label["graph"]), word, level) for name, word in PASSES.items()}
+        spans = {name: per_pass(timed, str(label["graph"]), word, level, uses) for name, word in PASSES.items()}
         found.append(Outcome(label, spans))
     return found
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from fomkit.rollup import Uses, widen_calls
 from fomkit.validate.calls import call_scores, cases_of_calls, scored_calls
 from fomkit.validate.folder import NO_PROFILES, LabelFolder
+from fomkit.validate.in_use import calls_by_group, learn_uses
 from fomkit.validate.machines import profile_of, without_timings
 from fomkit.validate.models import Outcome, cases_of, chosen, model_scores, outcomes
 from fomkit.validate.predicted import predict_graphs
@@ -69,18 +71,43 @@ def _usable(folder: LabelFolder, device: str, found: Found) -> pd.DataFrame | No
     return rows[kept] if kept.any() else None
 
 
-def _graphs_of(folder: LabelFolder, device: str, labels: pd.DataFrame | None) -> set[str]:
-    """Name the op graphs that a device has labels of, whole ones and of calls."""
+class Asked(NamedTuple):
+    """Level of the intervals, and what use in a step adds to them as other devices tell."""
+
+    level: float
+    uses: Uses
+
+
+def _ops_of(folder: LabelFolder, device: str, labels: pd.DataFrame | None) -> pd.DataFrame:
+    """Give the kernels of the op graphs that a device has labels of, whole ones and of calls."""
     names = set() if labels is None else set(labels["graph"])
-    calls = folder.single_calls
-    return names if calls is None else names | set(calls.loc[calls["device"] == device, "graph"])
+    calls = _calls_of(folder, device)
+    names |= set() if calls is None else set(calls["graph"])
+    return folder.ops[folder.ops["graph"].isin(names)]
 
 
-def _score_calls(folder: LabelFolder, device: str, timed: pd.DataFrame, found: Found) -> None:
+def known_calls(folder: LabelFolder, machines: Mapping[str, Machine | None]) -> dict[str, pd.DataFrame]:
+    """Give the calls of each counted device beside what its own table predicts: what tells of use in a step."""
+    known = {}
+    for device, machine in counted_devices(machines, folder).items():
+        labels = _calls_of(folder, device)
+        if machine is not None and labels is not None:
+            timed = predict_graphs(_ops_of(folder, device, None), machine)
+            known[device] = calls_by_group(labels, timed)
+    return known
+
+
+def _calls_of(folder: LabelFolder, device: str) -> pd.DataFrame | None:
+    """Give the labels of a device's calls; None where it has none."""
     labels = folder.single_calls
-    if labels is None or not (labels["device"] == device).any():
+    return None if labels is None or not (labels["device"] == device).any() else labels[labels["device"] == device]
+
+
+def _score_calls(folder: LabelFolder, device: str, timed: pd.DataFrame, asked: Asked, found: Found) -> None:
+    labels = _calls_of(folder, device)
+    if labels is None:
         return
-    scored, reasons = scored_calls(labels[labels["device"] == device], timed)
+    scored, reasons = scored_calls(labels, widen_calls(timed, asked.uses, asked.level))
     found.scores += call_scores(scored, OWN, device)
     if len(scored):
         found.calls[device] = cases_of_calls(scored)
@@ -88,18 +115,17 @@ def _score_calls(folder: LabelFolder, device: str, timed: pd.DataFrame, found: F
 
 
 def _compare(
-    folder: LabelFolder, device: str, machine: Machine, comparison: str, level: float, found: Found
+    folder: LabelFolder, device: str, machine: Machine, comparison: str, asked: Asked, found: Found
 ) -> pd.DataFrame | None:
     labels = _usable(folder, device, found if comparison != OTHER else Found())
-    names = _graphs_of(folder, device, labels)
-    ops = folder.ops[folder.ops["graph"].isin(names)]
+    ops = _ops_of(folder, device, labels)
     if not len(ops):
         return None
-    timed = predict_graphs(ops, machine, level)
+    timed = predict_graphs(ops, machine, asked.level)
     if comparison == OWN:
-        _score_calls(folder, device, timed, found)
+        _score_calls(folder, device, timed, asked, found)
     if labels is not None:
-        models = outcomes(labels, timed, level)
+        models = outcomes(labels, timed, asked.level, asked.uses)
         if unpriced := sum(one.spans["step"] is None for one in models):
             found.left_out.append((f"labels of {device}, {comparison}", unpriced, "work without a time"))
         found.outcomes.setdefault(comparison, {})[device] = models
@@ -148,7 +174,8 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
     """Predict every labelled model on every labelled device, and score.
 
     Each device is predicted from its own table and from another board's, where there are any, and from its facts
-    as if nobody had timed its chip.
+    as if nobody had timed its chip. What use in a step adds to the intervals is told from the other devices'
+    calls.
 
     Raises
     ------
@@ -156,11 +183,14 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
         When a table of the folder cannot be read.
     """
     found = Found()
-    for device in folder.devices:
-        own = folder.own_machine(device)
+    machines = {device: folder.own_machine(device) for device in folder.devices}
+    calls = known_calls(folder, machines)
+    for device, own in machines.items():
+        others = {name: rows for name, rows in calls.items() if name != device}
+        asked = Asked(level, learn_uses(others))
         stated = folder.facts(device) if own is None else own
         facts = None if stated is None else without_timings(stated, folder.architecture(device))
-        timed = None if own is None else _compare(folder, device, own, OWN, level, found)
+        timed = None if own is None else _compare(folder, device, own, OWN, asked, found)
         if facts is None:
             count = sum(
                 int((table["device"] == device).sum())
@@ -169,13 +199,13 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
             )
             found.left_out.append((f"labels of {device}", count, "no profile and no facts of this device"))
         else:
-            _compare(folder, device, facts, FACTS, level, found if own is None else _quiet(found))
+            _compare(folder, device, facts, FACTS, asked, found if own is None else _quiet(found))
         names = folder.profiles.get(device, NO_PROFILES)
         other = profile_of(names.other)
         if other is not None:
             # Its table alone: what the device's own timings say is usual would help where it has none.
             other = replace(other, unheard=(names.own,))
-            also = _compare(folder, device, other, OTHER, level, found)
+            also = _compare(folder, device, other, OTHER, asked, found)
             if timed is not None and also is not None:
                 _warn_of_another_board(device, timed, other.name, also, found)
     _together(found, folder)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fomkit.rollup import device_time
+from fomkit.rollup import USES, Uses, device_time
 from fomkit.spans import DEFAULT_LEVEL, Span
 from fomkit.study import predict_ops
 
@@ -60,7 +60,9 @@ def per_call(timed: pd.DataFrame) -> pd.DataFrame:
     return timed.groupby(keys, sort=False)[columns].sum(min_count=1).where(_complete(timed, keys))
 
 
-def per_pass(timed: pd.DataFrame, graph: str, pass_name: str | None, level: float) -> Span | None:
+def per_pass(
+    timed: pd.DataFrame, graph: str, pass_name: str | None, level: float, uses: Uses = USES
+) -> Span | None:
     """Add up a pass of one model, or all of it; None where work has no time.
 
     Parameters
@@ -71,9 +73,11 @@ def per_pass(timed: pd.DataFrame, graph: str, pass_name: str | None, level: floa
     pass_name : str or None
         forward, backward, or None for both.
     level : float
+    uses : mapping
+        What use in a step adds to the error of single kernels.
     """
     rows = timed[timed["graph"] == graph]
     rows = rows if pass_name is None else rows[rows["pass_name"] == pass_name]
     if not len(rows) or bool(np.isnan(rows["time_s"]).any()):
         return None
-    return device_time(rows, level)
+    return device_time(rows, level, uses)

@@ -10,8 +10,9 @@ from costs.op_tables import gemm, table, traffic
 from predict.machines import device, fact, machine, timings
 
 from fomkit.costs import add_costs
+from fomkit.costs.elementwise import NORM_FLOP, SOFTMAX_FLOP
 from fomkit.predict import add_times
-from fomkit.predict.stand_in import FEWEST, ORDER_SPREAD
+from fomkit.predict.stand_in import FEWEST, FORWARD_FLOP, ORDER_SPREAD
 
 ROUND = device(bandwidth=fact(1e12), fp32_vector=1e13)
 
@@ -62,3 +63,23 @@ def test_a_gradient_of_an_element_wise_op_moves_data_as_the_forward_op_of_this_t
     assert timed["time_s"].iloc[0] == 1e-5
     assert timed["low_s"].iloc[0] < 1e-5 < timed["high_s"].iloc[0]
     assert "as an element-wise op of this traffic (measured" in timed["evidence"].iloc[0]
+
+
+def test_a_gradient_over_rows_takes_what_its_forward_pass_takes_per_byte():
+    forward = traffic("norm", 1e6, row=100.0, read_byte=4e6, write_byte=4e6)
+    known = machine(
+        ROUND,
+        timings({**forward, "op": "aten::native_layer_norm", "pass_name": "forward", "time_s": 3e-5}),
+    )
+    gradient = {**forward, "op": "aten::native_layer_norm_backward", "pass_name": "backward", "read_byte": 16e6}
+    softmax = {**gradient, "kind": "softmax", "op": "aten::_softmax_backward_data"}
+    timed = add_times(add_costs(table(gradient, softmax)), known)
+    assert timed["time_source"].tolist() == ["transferred", "roofline"]
+    assert timed["time_s"].iloc[0] == pytest.approx(2.5 * 3e-5)
+    assert timed["low_s"].iloc[0] < 2.5 * 3e-5 < timed["high_s"].iloc[0]
+    assert "as its forward pass of this traffic (measured" in timed["evidence"].iloc[0]
+
+
+def test_both_passes_are_priced_as_costs_counts_them():
+    flop = {"norm": NORM_FLOP, "softmax": SOFTMAX_FLOP}
+    assert {kind: one["forward"] / one["backward"] for kind, one in flop.items()} == FORWARD_FLOP

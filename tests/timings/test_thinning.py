@@ -7,7 +7,7 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fomkit.timings.thinning import draw, thin_timings
+from fomkit.timings.thinning import draw, thin_timings, whole_loads
 
 
 def products(sizes: list[tuple[int, int]], dtype: str = "bf16") -> pd.DataFrame:
@@ -57,3 +57,13 @@ def test_the_draw_is_fair():
             count = ((drawn[:, column] > low) & (drawn[:, column] <= low + 50)).sum()
             assert abs(count - 500) < 4 * np.sqrt(1000 * 0.25)
         assert abs((drawn[:, column] % 2 == 0).sum() - 500) < 4 * np.sqrt(1000 * 0.25)
+
+
+def test_rows_kept_apart_are_drawn_for_themselves():
+    """A tenth of all would hold few of the eight; as a part of their own they all stay."""
+    table = products([(8 * at, 64) for at in range(1, 9)] + [(8 * at + 1, 64) for at in range(1, 57)])
+    apart = whole_loads(table)
+    assert apart.sum() == 8
+    kept = thin_timings(table, {"gemm": 8}, apart)
+    assert (len(kept), int(whole_loads(kept).sum())) == (16, 8)
+    assert whole_loads(thin_timings(table, {"gemm": 8})).sum() < 8

@@ -1,0 +1,29 @@
+"""Print what use in a step adds to the error of single kernels, as ``fomkit/rollup/use.py`` states it.
+
+``python benchmarks/use_in_steps.py`` sets the calls inside the models of ``validation/neusight`` beside what each
+machine's own table predicts of their kernels, all counted machines together. `fomkit validate` tells the same anew
+for each machine from the others alone, so that no machine's intervals rest on its own labels.
+"""
+
+from __future__ import annotations
+
+from fomkit.rollup import USES
+from fomkit.validate.folder import LabelFolder, shipped
+from fomkit.validate.in_use import learn_uses
+from fomkit.validate.neusight import known_calls
+
+
+def main() -> None:
+    folder = LabelFolder(shipped())
+    calls = known_calls(folder, {device: folder.own_machine(device) for device in folder.devices})
+    print(*(f"{device}: {len(rows)} calls" for device, rows in calls.items()), sep="; ")
+    for group, use in learn_uses(calls).items():
+        now, stated = (
+            ", ".join(f"Spread({one.faster:.3f}, {one.slower:.3f})" for one in found)
+            for found in (use, USES[group])
+        )
+        print(f'    "{group}": Use({now}),  # stated: {stated}')
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""What it adds to the error of a time from a table of single kernels that the kernel runs in a step.
+
+A benchmark repeats one kernel on its own operands; in a step the caches hold what the op before left, the clock
+follows the mean load, and the library may find its operands at another place. No table of single kernels can tell
+how much that is, so ``benchmarks/use_in_steps.py`` tells it from calls inside models on several machines: what
+their errors have beyond the tables' own intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from statistics import NormalDist
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from fomkit.hardware import Machine
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Spread(NamedTuple):
+    """Standard deviations of ln(time) towards shorter and longer times."""
+
+    faster: float
+    slower: float
+
+    def widen(self, value: float, low: float, high: float, level: float) -> tuple[float, float]:
+        """Widen an interval by this independent error, each side on its own.
+
+        Examples
+        --------
+        >>> [round(end, 3) for end in Spread(0.0, 0.1).widen(1.0, 0.9, 1.0, 0.8)]
+        [0.9, 1.137]
+        """
+        z = NormalDist().inv_cdf(0.5 + level / 2)
+        below = math.hypot(math.log(value / low), z * self.faster)
+        above = math.hypot(math.log(high / value), z * self.slower)
+        return value * math.exp(-below), value * math.exp(above)
+
+
+class Use(NamedTuple):
+    """Spread of one call, and of all calls of a group in one pass, whose errors cancel in part."""
+
+    call: Spread
+    whole: Spread
+
+
+Uses = Mapping[str, Use]
+GROUPS: Mapping[str, str] = {
+    "pointwise": "element", "copy": "element", "optimizer": "element", "embedding": "element",
+    "norm": "row", "softmax": "row", "reduction": "row", "pool": "row",
+    "gemm": "library", "conv": "library", "rnn": "library", "attention": "library", "sparse_gemm": "library",
+}  # fmt: skip
+"""Kinds whose errors in use are taken as one: element by element, over rows, products of libraries. Of the last,
+only dense products were seen in models. Links are another matter: collectives have no group."""
+TABLES = ("measured", "interpolated", "extrapolated", "transferred")
+"""Time sources that rest on timings of single kernels; what is usual on public machines is as wide already."""
+BENCHMARKS = ("DeepBench", "NeuSight", "aiconfigurator")
+"""How harnesses begin that time single kernels. Timings taken inside a step need no widening."""
+
+USES: Uses = {
+    "element": Use(Spread(0.007, 0.186), Spread(0.012, 0.099)),
+    "library": Use(Spread(0.103, 0.078), Spread(0.033, 0.027)),
+    "row": Use(Spread(0.069, 0.157), Spread(0.054, 0.100)),
+}
+"""Told from 741 calls on four boards (labels of NeuSight; Lee et al., ASPLOS 2025), each board with one weight."""
+
+
+def uses_of(machine: Machine) -> Uses:
+    """Give what use in a step adds to times from a machine's tables; nothing where they are not of benchmarks."""
+    timings = machine.timings
+    if "harness" not in timings.columns or not len(timings):
+        return {}
+    harnesses = timings["harness"].unique().tolist()
+    return USES if all(str(name).startswith((*BENCHMARKS, "nccl")) for name in harnesses) else {}
+
+
+def groups_of(timed: pd.DataFrame) -> pd.Series[str]:
+    """Name the group of each row; "" where its time does not rest on a table."""
+    groups = timed["kind"].astype("str").map(GROUPS).fillna("")
+    return groups.where(timed["time_source"].isin(TABLES), "")
+
+
+def widen_calls(timed: pd.DataFrame, uses: Uses, level: float) -> pd.DataFrame:
+    """Widen the interval of each row to what it is worth for one call inside a step.
+
+    Parameters
+    ----------
+    timed : DataFrame
+        A TIMED table.
+    uses : mapping
+        What `uses_of` gives.
+    level : float
+        The level of the intervals in ``timed``.
+    """
+    low, high = timed["low_s"].to_numpy(np.float64, copy=True), timed["high_s"].to_numpy(np.float64, copy=True)
+    value = timed["time_s"].to_numpy(np.float64)
+    for at, group in enumerate(groups_of(timed)):
+        if group in uses and value[at] > 0:
+            low[at], high[at] = uses[group].call.widen(value[at], low[at], high[at], level)
+    return timed.assign(low_s=low, high_s=high)
+
+
+def use_widths(timed: pd.DataFrame, uses: Uses, level: float) -> list[tuple[float, float]]:
+    """Give what use in a step adds to the sum of all rows, below and above [s], group by group.
+
+    Groups know nothing of each other. In one, errors of calls cancel in part: their sum has a spread of its own.
+    """
+    # Plain numbers: a step has few rows, and grouping a table takes longer than adding them up.
+    totals: dict[str, float] = {}
+    names = ("kind", "time_source", "time_s", "count")
+    for kind, source, time_s, count in zip(*(timed[name].tolist() for name in names), strict=True):
+        group = GROUPS.get(kind, "") if source in TABLES else ""
+        if group in uses:
+            totals[group] = totals.get(group, 0.0) + time_s * count
+    widths = []
+    for group, total in totals.items():
+        low, high = uses[group].whole.widen(total, total, total, level)
+        widths.append((total - low, high - total))
+    return [width for width in widths if max(width) > 0]

@@ -1,0 +1,111 @@
+"""What use in a step adds to the error of single kernels: where it counts, where not, and what it is told from."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fomkit.hardware import Device, Machine
+from fomkit.rollup import USES, Spread, Use, device_time, roll_up_step, steps_if_timed, uses_of, widen_calls
+from fomkit.validate.folder import LabelFolder, shipped
+from fomkit.validate.in_use import learn_uses
+from fomkit.validate.neusight import OWN, compare_labels, known_calls
+
+Z = 1.2815515655446004
+USE = {"library": Use(Spread(0.1, 0.2), Spread(0.05, 0.1))}
+
+
+def timed(source: str = "interpolated", kind: str = "gemm") -> pd.DataFrame:
+    common = {"op": "mm", "kind": kind, "pass_name": "forward", "launches": 1.0, "bound": "compute"}
+    return pd.DataFrame(
+        {"count": [2.0, 3.0], "time_s": [1.0, 2.0], "low_s": [1.0, 2.0], "high_s": [1.0, 2.0]}
+    ).assign(**common, time_source=source)
+
+
+def machine(*harnesses: str) -> Machine:
+    return Machine("m", "m", "lab", Device(), pd.DataFrame({"harness": pd.Series(harnesses, dtype="str")}))
+
+
+def test_a_call_is_as_wide_as_one_call_and_a_sum_as_all_of_them():
+    call = widen_calls(timed(), USE, 0.8).iloc[1]
+    assert (call["low_s"], call["high_s"]) == pytest.approx((2 * math.exp(-Z * 0.1), 2 * math.exp(Z * 0.2)))
+    whole = device_time(timed(), 0.8, USE)
+    assert (whole.value, whole.low, whole.high) == pytest.approx(
+        (8.0, 8 * math.exp(-Z * 0.05), 8 * math.exp(Z * 0.1))
+    )
+
+
+@pytest.mark.parametrize(("source", "kind"), [("roofline", "gemm"), ("interpolated", "collective")])
+def test_what_rests_on_no_table_or_on_links_stays_as_it_is(source, kind):
+    rows = timed(source, kind)
+    pd.testing.assert_frame_equal(widen_calls(rows, USE, 0.8), rows)
+    assert device_time(rows, 0.8, USE) == device_time(rows, 0.8)
+
+
+def test_only_tables_of_benchmarks_are_widened():
+    assert uses_of(machine("DeepBench", "DeepBench all-reduce")) is USES
+    assert uses_of(machine("aiconfigurator", "nccl-tests")) is USES
+    for harnesses in (("tfprof",), ("DeepBench", "own"), ()):
+        assert uses_of(machine(*harnesses)) == {}
+
+
+def test_a_step_is_widened_and_a_timing_of_the_op_does_not_tell_of_its_use():
+    step = roll_up_step(timed(), machine("DeepBench"), 0.8)
+    plain = roll_up_step(timed(), machine("tfprof"), 0.8)
+    assert plain.wall_s.low == plain.wall_s.high == 8.0
+    assert step.wall_s.low < 8.0 < step.wall_s.high
+    assert step.passes["forward"] == step.device_s
+    groups = pd.Series([1, 1], dtype="int64")
+    assert steps_if_timed(timed(), groups, machine("DeepBench"), 0.8)[1] == step.wall_s
+
+
+def calls(factors: list[float], own: float = 1.0) -> pd.DataFrame:
+    """Calls of 1 ms that took so many times as long, each model with two of them."""
+    frame = pd.DataFrame({"seconds": factors}) * 1e-3
+    names = {"graph": [f"g{at // 2}" for at in range(len(factors))], "label": "fw", "group": "library"}
+    return frame.assign(**names, count=1.0, time_s=1e-3, low_s=1e-3 / own, high_s=1e-3 * own)
+
+
+def test_a_spread_is_what_the_intervals_lack():
+    errors = np.exp(np.random.default_rng(1).normal(0.0, 0.2, 4000)).tolist()
+    found = learn_uses({"a": calls(errors), "b": calls(errors)})["library"]
+    assert found.call == pytest.approx((0.2, 0.2), rel=0.05)
+    # Two independent calls of a model cancel in part.
+    assert found.whole == pytest.approx((0.2 / math.sqrt(2), 0.2 / math.sqrt(2)), rel=0.08)
+    wide = learn_uses({"a": calls(errors, own=3.0), "b": calls(errors, own=3.0)})["library"]
+    assert wide == Use(Spread(0.0, 0.0), Spread(0.0, 0.0))
+
+
+def test_each_machine_has_one_weight():
+    few, many = calls([1.5] * 4), calls([1.0] * 400)
+    assert learn_uses({"a": few, "b": many})["library"].call.slower == pytest.approx(math.log(1.5) / Z)
+
+
+def test_one_machine_alone_tells_nothing():
+    assert learn_uses({"a": calls([2.0, 2.0])}) is USES
+
+
+def test_a_device_is_never_judged_by_intervals_from_its_own_labels():
+    """Doubled labels of one device move the intervals of the others and none of its own."""
+    folder, device, other = LabelFolder(shipped()), "T4", "P100-PCIe-16GB"
+    labels = folder.single_calls
+    chosen = labels["device"].isin([device, other, "V100-PCIe-32GB"])
+    wrong = LabelFolder(shipped())
+    scale = labels["seconds"].where(labels["device"] != device, labels["seconds"] * 2)
+    for one, table in ((folder, labels[chosen]), (wrong, labels.assign(seconds=scale)[chosen])):
+        one.__dict__["single_calls"] = table
+        one.__dict__["whole_models"] = folder.whole_models[folder.whole_models["device"].isin([device, other])]
+    true, doubled = (compare_labels(one, 0.8).outcomes[OWN] for one in (folder, wrong))
+    assert [one.spans for one in true[device]] == [one.spans for one in doubled[device]]
+    assert [one.spans for one in true[other]] != [one.spans for one in doubled[other]]
+
+
+def test_the_stated_spreads_are_those_that_the_labels_tell():
+    folder = LabelFolder(shipped())
+    told = learn_uses(known_calls(folder, {name: folder.own_machine(name) for name in folder.devices}))
+    for group, use in told.items():
+        for found, stated in zip(use, USES[group], strict=True):
+            assert found == pytest.approx(stated, abs=0.02), f"{group}: run benchmarks/use_in_steps.py"
