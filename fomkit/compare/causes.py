@@ -12,7 +12,8 @@ Claim = Literal["absolute", "ratio", "start-up bound", "host bound", "unexplaine
 """What a device model may claim of a cell: its time, only its ratio to another machine, or neither and why."""
 
 DEVICE_SHARE = 1 / 3
-"""From this share on the device's work is taken for what a measured time mostly is."""
+"""From this share on the device's work is taken for what a measured time mostly is, unless steps of a usual cost
+of their own explain the rest and that rest is the larger part."""
 STEP_HOST_S = 10e-3
 """Most that a framework's training loop takes for one step besides its kernels [s]."""
 FEW_STEPS, START_UP_S = 100, 60.0
@@ -31,22 +32,32 @@ def slower_where_faster(cells: Sequence[Cell]) -> tuple[str, str] | None:
     return None
 
 
-def _fixed_cost(cell: Cell, one: Estimate) -> str:
-    """Tell the time beside the device's as a fixed cost; "" where it is too long for one."""
-    steps = one.run_time.steps_per_epoch
-    if cell.projected is None or cell.quantity != "epoch_s" or not steps:
+def _rest_s(cell: Cell) -> float | None:
+    """Give the measured epoch [s] less the projected one."""
+    if cell.projected is None or cell.quantity != "epoch_s":
+        return None
+    return cell.measured.value - cell.projected.value
+
+
+def _cost_of_steps(cell: Cell, one: Estimate) -> str:
+    """Tell the time beside the device's as a fixed cost of each step; "" where it is too long for one."""
+    steps, rest = one.run_time.steps_per_epoch, _rest_s(cell)
+    if rest is None or not steps or rest / steps > STEP_HOST_S:
         return ""
-    rest = cell.measured.value - cell.projected.value
-    if rest / steps <= STEP_HOST_S:
-        return f"{rest / steps * 1e3:.2g} ms a step are not the device's"
-    if steps <= FEW_STEPS and rest <= START_UP_S:
-        return f"{rest:.2g} s an epoch of {steps} steps are not the device's"
-    return ""
+    return f"{rest / steps * 1e3:.2g} ms a step are not the device's"
+
+
+def _cost_of_epoch(cell: Cell, one: Estimate) -> str:
+    """Tell it as a fixed cost of each epoch; "" where the epoch has many steps or the rest is too long."""
+    steps, rest = one.run_time.steps_per_epoch, _rest_s(cell)
+    if rest is None or not steps or steps > FEW_STEPS or rest > START_UP_S:
+        return ""
+    return f"{rest:.2g} s an epoch of {steps} steps are not the device's"
 
 
 def _little_explained(cell: Cell, one: Estimate, against: tuple[str, str] | None) -> tuple[Claim, str]:
     device = f"the device explains {cell.explained:.1%}"
-    if fixed := _fixed_cost(cell, one):
+    if fixed := _cost_of_steps(cell, one) or _cost_of_epoch(cell, one):
         return "start-up bound", f"{device}; {fixed}"
     if against is not None:
         return "host bound", f"{device}; {against[0]} is slower than {against[1]}, though its device is faster"
@@ -78,6 +89,8 @@ def cause_of(cell: Cell, one: Estimate, same_model: Sequence[Cell]) -> tuple[Cla
         return "host bound", f"{against[0]} is slower than {against[1]}, though its device is faster"
     if share is None:
         return "ratio", f"the samples of an epoch are unknown; bound by {bound}"
+    if share < 1 / 2 and not cell.holds and (fixed := _cost_of_steps(cell, one)):
+        return "start-up bound", f"the device explains {share:.1%}; {fixed}"
     if cell.holds:
         return "ratio", f"the figure holds {cell.holds}; the device explains {share:.0%}, bound by {bound}"
     return "absolute", f"the device explains {share:.0%}, bound by {bound}"

@@ -37,8 +37,8 @@ def ladder(calls: pd.DataFrame | None, parts: pd.DataFrame | None) -> tuple[Esti
     """List the estimators in the order in which they are asked; the first that knows a row prices it.
 
     1. the op was timed; 2. the product was timed in other storage orders only; 3. a few similar ops were timed,
-    and many on machines that it follows; 4. similar ops were timed; 5. its forward pass was timed; 6. it is a sum of
-    library calls of which the recurrences were timed; 7. it is a sum of parts; 8. it moves data as a timed
+    and many on machines that it follows; 4. similar ops were timed; 5. its forward pass was timed; 6. it is a sum
+    of library calls of which the recurrences were timed; 7. it is a sum of parts; 8. it moves data as a timed
     element-wise op or its own forward pass does; 9. the machine's rates. What none of them knows stays unpriced.
 
     Parameters
