@@ -13,8 +13,8 @@ fits its long timings within 0.1 to 0.6 %. So
 - an op without an F of its own takes the H of `LIKE`, else the least H found;
 - a timing below `TOLD`·F is below the harness's resolution: nothing can be said of its kernel.
 
-H holds the start of the kernel too: nothing that grows with its bytes tells it from the host's work. But a kernel
-that waits in a queue needs no host and still starts, so what the harness costs is H less `START_S`.
+H holds the start of the kernel too, 1 to 2 µs that a kernel waiting in a queue has as well: nothing that grows with
+its bytes tells it from the host's work, so it is taken off with it.
 """
 
 from __future__ import annotations
@@ -40,10 +40,6 @@ TOLD = 1.2
 HUBER = 0.02
 """Relative error from which a timing pulls with constant force."""
 ROUNDS = 20
-START_S = 2e-6
-"""What each kernel of a queue takes besides its work [s]. In a stream of a V100, kernels that read and write 4 MB
-in all follow each other every 3.8 us (NVIDIA, "Getting Started with CUDA Graphs", 2019); at the 2.2 TB/s of its
-second-level cache (Jia et al., arXiv:1804.06826, table 3.1) that traffic takes 1.9 us of them."""
 LIKE: Mapping[str, str] = {"conv": "linear"}
 """Both are modules that call a library; no convolution of the tables is short enough to show its own cost."""
 
@@ -56,7 +52,7 @@ class Harness(NamedTuple):
     floor_s : mapping
         Op to the time of its shortest kernels, where they agree.
     cost_s : mapping
-        Op to the fixed cost in its long timings that a queue would not have; absent where nothing tells.
+        Op to the fixed cost in its long timings; absent where nothing tells.
     fitted : tuple of str
         The ops whose cost was fitted.
     """
@@ -132,4 +128,4 @@ def find_harness(rows: pd.DataFrame, elementwise: NDArray[np.bool_]) -> Harness:
     least = min(fitted.values())
     for op in rows["op"].unique():
         costs.setdefault(str(op), costs.get(LIKE.get(str(op), ""), least))
-    return Harness(floors, {op: max(cost - START_S, 0.0) for op, cost in costs.items()}, tuple(fitted))
+    return Harness(floors, costs, tuple(fitted))
