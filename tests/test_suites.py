@@ -249,3 +249,23 @@ def test_a_suite_without_a_time_cannot_be_frozen(tmp_path: Path) -> None:
 def test_mistakes_are_told_with_their_line(tmp_path: Path, lines: str, end: str, said: str) -> None:
     with pytest.raises(FomkitError, match=said):
         load_suite(written(tmp_path, lines, end=end))
+
+
+# --- CANDLE ------------------------------------------------------------------------------------------------------
+
+
+def test_candle_is_projected_on_both_sides_and_leaves_out_what_nobody_knows() -> None:
+    content = result_of(Path("candle"), "v100")
+    assert {one["line"] for one in content["missing"]} == {"P3B2", "P3B3"}
+    assert content["fom"]["worst_basis"] == "modelled"
+    assert 1 < content["fom"]["low"] < content["fom"]["value"] < content["fom"]["high"] < 4
+    assert content["fom"]["weights"]["TC1"] > 0.5
+
+
+def test_candle_as_measured_is_slower_on_the_newer_device() -> None:
+    """P1B3 waits for the host, takes most of the time, and was measured slower on the V100."""
+    content = result_of(Path("candle-measured"), "v100")
+    assert content["fom"]["value"] == pytest.approx(0.585, abs=1e-3)
+    assert content["fom"]["weights"]["P1B3"] == pytest.approx(0.633, abs=1e-3)
+    assert content["fom"]["worst_basis"] == "measured"
+    assert result_of(Path("candle-measured"), "titan")["fom"]["worst_basis"] == "estimated"
