@@ -197,10 +197,10 @@ TIMINGS: tuple[Column, ...] = (
     Column("padded", "", "number", "1 where sizes were padded before timing, else 0"),
     Column("library", "", "text", "library that ran the kernel"),
     Column("library_version", "", "text", "its version"),
-    Column("source_file", "", "text", "file the figure was read from"),
-    Column("source_sheet", "", "text", "sheet of that file"),
+    *_texts("source_file source_sheet", "file that the figure was read from, and its sheet"),
     Column("source_row", "", "number", "row of that sheet"),
     Column("note", "", "text", "correction made to the figure as printed, with the raw value"),
+    *_texts("basis party", "ground and author of the figure; empty = measured, by the machine's party"),
     *DIMENSIONS,
 )
 ACTS = ("input", "always", "training", "never")

@@ -37,7 +37,7 @@ from fomkit.rollup import coverage
 from fomkit.schema import HUGE, check_table
 from fomkit.tables import format_as_given, format_table, read_numbered_table, read_table
 from fomkit.tables.text import MAX_BYTE, MAX_COLUMNS
-from fomkit.timings.xlsx import read_workbook
+from fomkit.tables.xlsx import read_workbook
 
 LIVE = ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "=HYPERLINK(1)", "-x", "'=1", "''@"]
 OPS = "op,kind,dtype,engine,pass_name,count,b,m,n,k\nmm,gemm,fp32,vector,forward,1,1,8,8,8\n"

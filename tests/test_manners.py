@@ -208,6 +208,11 @@ def office(tmp_path_factory) -> Path:
     (folder / "suite.yaml").write_text(AGREED, encoding="utf-8")
     (folder / "m.csv").write_text(DELIVERED, encoding="utf-8")
     (folder / "record.json").write_text(RECORD, encoding="utf-8")
+    command = [sys.executable, "-m", "fomkit.cli", "fom", "lecture", "--for", "a", "-o", "sent.xlsx"]
+    subprocess.run(
+        command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=True
+    )
+    shutil.copy(folder / "sent.xlsx", folder / "vendor.xlsx")
     return folder
 
 

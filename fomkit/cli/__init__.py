@@ -19,6 +19,7 @@ from fomkit.cli.import_command import import_file
 from fomkit.cli.pack_command import pack
 from fomkit.cli.predict_command import predict
 from fomkit.cli.profile_command import profile
+from fomkit.cli.review_command import review
 from fomkit.cli.screen import complain
 from fomkit.cli.show_command import show
 from fomkit.cli.validate_command import validate
@@ -45,6 +46,7 @@ app.command("export")(export)
 app.command("show")(show)
 app.command("explain")(explain)
 app.command("validate")(validate)
+app.command("review")(review)
 
 _debug = False
 

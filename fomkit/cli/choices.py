@@ -9,6 +9,7 @@ import typer
 
 from fomkit.cli.names import complete_machine
 from fomkit.dtypes import Precision
+from fomkit.errors import FomkitError
 
 Target = Annotated[
     str,
@@ -27,6 +28,27 @@ Interval = Annotated[float, typer.Option(min=0.01, max=0.999, help="Level of the
 Uncovered = Annotated[
     bool, typer.Option("--allow-uncovered", help="Leave work without a time out; times are then lower bounds.")
 ]
+Only = Annotated[
+    str | None,
+    typer.Option(
+        "--for", metavar="TARGET", help="Leave every other machine's name and figures out of the workbook."
+    ),
+]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write .json or .csv as well; replaces the file.")
 ]
+
+
+def check_workbook(path: Path | None, only: str | None, others: tuple[str, ...] = ()) -> None:
+    """Raise when a file to write has an ending that the verb cannot write, or ``--for`` is about no workbook.
+
+    Raises
+    ------
+    FomkitError
+        With the endings that it can write.
+    """
+    endings = (*others, ".xlsx")
+    if path is not None and path.suffix not in endings:
+        raise FomkitError(str(path), f"has an ending that cannot be written here. Use {' or '.join(endings)}.")
+    if only is not None and (path is None or path.suffix != ".xlsx"):
+        raise FomkitError(f"--for {only}", "is about a workbook. Add, for example, '-o vendor.xlsx'.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fomkit.cli.choices import Batch, Interval, Output, Precisions, Sizes, Uncovered
+from fomkit.cli.choices import Batch, Interval, Only, Precisions, Sizes, Uncovered, check_workbook
 from fomkit.cli.names import complete_machine, complete_model
 from fomkit.cli.screen import Quiet, progress, standard_output
 from fomkit.cli.sizes import parse_sizes
@@ -50,6 +50,16 @@ Measured = Annotated[
 ]
 
 
+Partial = Annotated[Literal["drop", "keep"] | None, typer.Option(help="Drop or keep a partial last batch.")]
+Explained = Annotated[bool, typer.Option("--explain", help="Print the nine steps, each with its number.")]
+EstimateOutput = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", help="Write .json, .csv or a workbook that computes (.xlsx) as well; replaces the file."
+    ),
+]
+
+
 def estimate(
     models: Models = None,
     target: Targets = None,
@@ -60,15 +70,12 @@ def estimate(
     precision: Precisions = None,
     scope: Scopes = None,
     interval: Interval = 0.8,
-    last_batch: Annotated[
-        Literal["drop", "keep"] | None, typer.Option(help="Drop or keep a partial last batch.")
-    ] = None,
+    last_batch: Partial = None,
     allow_uncovered: Uncovered = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Print the nine steps, each with its number.")
-    ] = False,
+    explain: Explained = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/estimate/1 instead of a table.")] = False,
-    output: Output = None,
+    output: EstimateOutput = None,
+    only: Only = None,
     quiet: Quiet = False,
 ) -> None:
     """Estimate steps, runs and units of work per day.
@@ -85,6 +92,8 @@ def estimate(
 
       fomkit estimate gpt2 --target v100 --batch 8 --set seq=512 --precision mixed
 
+      fomkit estimate p1b3 --target v100 --baseline p100 --for v100 -o v100.xlsx
+
       fomkit estimate p1b3-lecture --target x86-lecture --explain
     """
     from fomkit.profiles import load_machine, load_model, model_names, models_named
@@ -92,8 +101,7 @@ def estimate(
 
     if not target:
         raise FomkitError("estimate", "no machine is named. Add, for example, '--target v100'.")
-    if output is not None and output.suffix not in (".json", ".csv"):
-        raise FomkitError(str(output), "has an ending that estimate cannot write. Use .json or .csv.")
+    check_workbook(output, only, (".json", ".csv"))
     rows = _read_rows(measurements, baseline)
     chosen = Options(batch, interval, scope, last_batch, allow_uncovered, parse_sizes(sizes or []), precision)
     names = [one for name in models for one in models_named(name)] if models else model_names()
@@ -107,9 +115,18 @@ def estimate(
             after_each=advance,
         )
     block = _measured_block(result, rows, str(measurements), last_batch) if rows else None
+    if output is not None and output.suffix == ".xlsx":
+        _write_workbook(result, output, only)
     _show(estimates_content(result, block), output, as_json)
     if explain and not as_json:
         _show_steps(result)
+
+
+def _write_workbook(result: Comparison, path: Path, only: str | None) -> None:
+    from fomkit.study.ledger_of import ledger_of_comparison
+    from fomkit.workbook import write_workbook
+
+    write_workbook(ledger_of_comparison(result), path, only)
 
 
 def _read_rows(path: Path | None, baseline: str | None) -> tuple[Measurement, ...]:
@@ -140,7 +157,7 @@ def _show(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
     from fomkit.report.from_measurements import format_from_measurements, with_ways
     from fomkit.report.terminal import format_estimates
 
-    if output is not None:
+    if output is not None and output.suffix != ".xlsx":
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(with_ways(content)))
     print(to_json(content) if as_json else format_estimates(content, standard_output()), end="")
     if "from_measurements" in content and not as_json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fomkit.cli.choices import Interval
+from fomkit.cli.choices import Interval, Only, check_workbook
 from fomkit.cli.names import complete_machine, complete_suite
 from fomkit.cli.proposals import parse_proposals
 from fomkit.cli.screen import Quiet, progress, standard_output
@@ -42,6 +42,10 @@ Propose = Annotated[
         metavar="LINE.CONDITION=VALUE",
         help="Change batch, precision, epochs, samples, quality or a size of a line on the target.",
     ),
+]
+Workbook = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Write a workbook that computes (.xlsx) as well; replaces the file."),
 ]
 Freeze = Annotated[
     Path | None,
@@ -80,6 +84,13 @@ def _freeze(suite: str, baseline: str | None, path: Path, quiet: bool) -> None:
     save_frozen(path, text, lines, rates, __version__)
 
 
+def _write_workbook(result: SuiteResult, path: Path, only: str | None) -> None:
+    from fomkit.study.ledger_of_suite import ledger_of_suite
+    from fomkit.workbook import write_workbook
+
+    write_workbook(ledger_of_suite(result), path, only)
+
+
 def _check_strict(result: SuiteResult) -> None:
     said = [f"{one.line.name}: {what}" for one in result.target for what in one.deviations]
     if said:
@@ -97,6 +108,8 @@ def fom(
     strict: Annotated[bool, typer.Option("--strict", help="Refuse deviations from what the lines fix.")] = False,
     interval: Interval = 0.8,
     freeze: Freeze = None,
+    output: Workbook = None,
+    only: Only = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/fom/1 instead of a table.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -109,12 +122,15 @@ def fom(
       fomkit fom lecture
 
       fomkit fom lecture.suite.yaml --baseline a --target titan --json
+
+      fomkit fom lecture --for a -o vendor.xlsx
     """
     from fomkit.profiles import load_machine, load_model, load_suite
     from fomkit.report.files import to_json
     from fomkit.report.suite import format_suite
     from fomkit.study import Options, run_suite, suite_content
 
+    check_workbook(output, only)
     if freeze is not None:
         _freeze(suite, baseline, freeze, quiet)
         return
@@ -126,6 +142,8 @@ def fom(
         result = run_suite(lines, old, new, options, load_model, parse_proposals(propose or []))
     if strict:
         _check_strict(result)
+    if output is not None:
+        _write_workbook(result, output, only)
     content = suite_content(result)
     print(to_json(content) if as_json else format_suite(content, standard_output()), end="")
     if result.merit is None:

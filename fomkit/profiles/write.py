@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def write_whole(path: Path, content: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Replace the file at ``path`` by ``content`` in one step, so that a failure leaves the old file as it was.
+
+    Text is written as UTF-8.
 
     Raises
     ------
@@ -27,8 +29,8 @@ def write_whole(path: Path, content: str) -> None:
     except OSError as error:
         raise FomkitError(str(path), f"cannot be written ({error.strerror}). Choose another folder.") from error
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(content)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content.encode("utf-8") if isinstance(content, str) else content)
         Path(temporary).chmod(0o666 & ~_umask())
         Path(temporary).replace(path)
     except OSError as error:

@@ -111,7 +111,7 @@ def _device_bound(timed: pd.DataFrame) -> str:
     return str(seconds.idxmax()) if len(seconds) else "unknown"
 
 
-def roll_up_step(timed: pd.DataFrame, machine: Machine, level: float) -> StepTime:
+def roll_up_step(timed: pd.DataFrame, machine: Machine, level: float, uses: Uses | None = None) -> StepTime:
     """Add up one step.
 
     Parameters
@@ -122,10 +122,12 @@ def roll_up_step(timed: pd.DataFrame, machine: Machine, level: float) -> StepTim
         For the launch cost and the overheads per step.
     level : float
         The level of the intervals in ``timed``.
+    uses : mapping, optional
+        What use in a step adds to the errors of single kernels; default: what the machine's table calls for.
     """
     words = timed["pass_name"].str.partition("_")[0]
     names = [name for name in PASSES if "_" not in name and (words == name).any()]
-    uses = uses_of(machine)
+    uses = uses_of(machine) if uses is None else uses
     device_s = device_time(timed, level, uses)
     terms = step_terms(timed, machine, device_s)
     host, input_s = terms.host_s, terms.input_s

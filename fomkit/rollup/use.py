@@ -74,8 +74,10 @@ def uses_of(machine: Machine) -> Uses:
     timings = machine.timings
     if "harness" not in timings.columns or not len(timings):
         return {}
-    harnesses = timings["harness"].unique().tolist()
-    return USES if all(str(name).startswith((*BENCHMARKS, "nccl")) for name in harnesses) else {}
+    # A row without a harness is a figure that somebody stated, beside the table that decides.
+    harnesses = [str(name) for name in timings["harness"].unique().tolist() if name]
+    of_benchmarks = harnesses and all(name.startswith((*BENCHMARKS, "nccl")) for name in harnesses)
+    return USES if of_benchmarks else {}
 
 
 def groups_of(timed: pd.DataFrame) -> pd.Series[str]:

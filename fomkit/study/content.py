@@ -105,7 +105,7 @@ def merit_content(merit: FigureOfMerit, worst_basis: str) -> dict[str, Any]:
     }
 
 
-def _worst_basis(estimates: Sequence[Estimate]) -> str:
+def worst_basis(estimates: Sequence[Estimate]) -> str:
     """Name the weakest basis of some estimates: measured only where every op is a measured one."""
     return "measured" if all(one.coverage["measured"] > 1 - 1e-12 for one in estimates) else "modelled"
 
@@ -114,7 +114,7 @@ def estimates_content(result: Comparison, measured: dict[str, Any] | None = None
     """Put a study in the form of ``fomkit/estimate/1``; ``measured`` is its block of measurements, if any."""
     estimates, baseline = result.estimates, result.baseline
     references = {one.model.name: one for one in baseline}
-    worst = _worst_basis([*estimates, *baseline])
+    worst = worst_basis([*estimates, *baseline])
     blocks = [merit_content(merit, worst) for merit in result.merits]
     return {
         "schema": "fomkit/estimate/1",

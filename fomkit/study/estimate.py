@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fomkit.costs import add_costs, split_recurrent
-from fomkit.errors import FomkitError
-from fomkit.fom import unit_per_day
+from fomkit.fom.per_day import runs_at_once, runs_per_day
 from fomkit.hardware import Machine, Scope
 from fomkit.precision import Formats, choose_formats, restate_ops
 from fomkit.predict import add_times
@@ -92,16 +91,6 @@ class Estimate:
         return estimates_html(self._content())
 
 
-def _runs_at_once(model: ModelProfile, machine: Machine, scope: Scope) -> int:
-    devices, needed = machine.devices(scope), model.run.devices_per_run
-    if needed > devices:
-        raise FomkitError(
-            f"{model.name} on {machine.name}",
-            f"one run needs {needed} devices and the scope {scope!r} has {devices}. Choose a wider --scope.",
-        )
-    return devices // needed
-
-
 def _costed(table: pd.DataFrame, sizes: Mapping[str, int], formats: Formats, where: str) -> pd.DataFrame:
     """Resize, restate and cost a table; the column ``of`` of a decomposition passes through."""
     numeric = resize_ops(table, sizes, where)
@@ -121,8 +110,7 @@ def _timed(
 
 
 def _unit_per_day(model: ModelProfile, machine: Machine, run: RunTime, scope: Scope, at_once: int) -> Span | None:
-    up_share = machine.availability if scope == "system" else 1.0
-    return run.run_s and unit_per_day(run.run_s.scaled(model.unit.runs), at_once * up_share)
+    return run.run_s and runs_per_day(model, machine, run.run_s, scope, at_once)
 
 
 def with_step(one: Estimate, wall_s: Span, last_batch: LastBatch | None = None) -> Estimate:
@@ -182,7 +170,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     step = roll_up_step(ops, machine, options.interval)
     last_batch = options.last_batch or model.data.last_batch
     run = roll_up_run(model, machine, step, sizes.get("batch"), last_batch)
-    at_once = _runs_at_once(model, machine, scope)
+    at_once = runs_at_once(model, machine, scope)
     shares = coverage(ops)
     return Estimate(
         model=model,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from fomkit.errors import FomkitError
 from fomkit.schema import TIMINGS, check_table
+from fomkit.tables.xlsx import Sheet, looks_like_workbook, read_workbook
 from fomkit.timings.deepbench_layout import Layout, find_layout, not_read
 from fomkit.timings.deepbench_libraries import library_of
 from fomkit.timings.deepbench_precision import Precision, find_precision
@@ -25,7 +26,6 @@ from fomkit.timings.deepbench_sheet import Block, has_sections, split_blocks
 from fomkit.timings.deepbench_tables import DEVICE_SPECS, NOTES
 from fomkit.timings.deepbench_words import words
 from fomkit.timings.imported import ImportedTimings, SectionCount
-from fomkit.timings.xlsx import Sheet, looks_like_workbook, read_workbook
 
 if TYPE_CHECKING:
     import pandas as pd

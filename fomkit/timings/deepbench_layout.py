@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from fomkit.errors import FomkitError
+from fomkit.tables.xlsx import Sheet
 from fomkit.timings.deepbench_sections import Dimension, Section
 from fomkit.timings.deepbench_sheet import Block
 from fomkit.timings.deepbench_tables import PADDED_HEADER, PASSED_OVER
 from fomkit.timings.deepbench_words import MILLISECONDS, heading, near, plain
-from fomkit.timings.xlsx import Sheet
 
 
 @dataclass(frozen=True)

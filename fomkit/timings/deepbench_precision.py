@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fomkit.errors import FomkitError
+from fomkit.tables.xlsx import Sheet
 from fomkit.timings.deepbench_words import plain, words
-from fomkit.timings.xlsx import Sheet
 
 
 @dataclass(frozen=True)

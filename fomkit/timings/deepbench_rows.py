@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fomkit.errors import FomkitError
+from fomkit.tables.xlsx import Sheet, cell_name
 from fomkit.timings.deepbench_layout import Layout
 from fomkit.timings.deepbench_precision import Precision
 from fomkit.timings.deepbench_sections import Cells, Section
@@ -15,7 +16,6 @@ from fomkit.timings.deepbench_tables import CORRECTIONS, HARNESS_CONSTANTS, HARN
 from fomkit.timings.deepbench_values import as_number
 from fomkit.timings.deepbench_words import plain
 from fomkit.timings.imported import SectionCount
-from fomkit.timings.xlsx import Sheet, cell_name
 
 UNITLESS = "the header states no unit, milliseconds as in all these workbooks"
 PICOSECOND_DIGITS = 12

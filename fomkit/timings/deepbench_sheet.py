@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fomkit.errors import FomkitError, nearest_names
+from fomkit.tables.xlsx import Sheet, cell_name
 from fomkit.timings.deepbench_sections import SECTIONS
 from fomkit.timings.deepbench_words import near, plain, words
-from fomkit.timings.xlsx import Sheet, cell_name
 
 PREAMBLE = "precision"
 _HEADER_WORDS = 3

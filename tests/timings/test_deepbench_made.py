@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fomkit.errors import FomkitError
+from fomkit.tables.xlsx import Sheet
 from fomkit.timings import READERS, Reader, read_deepbench, read_timings
 from fomkit.timings.deepbench_layout import find_layout
 from fomkit.timings.deepbench_precision import PRECISIONS
 from fomkit.timings.deepbench_rows import SectionRows
 from fomkit.timings.deepbench_sections import SECTIONS
 from fomkit.timings.deepbench_sheet import split_blocks
-from fomkit.timings.xlsx import Sheet
 
 CONV_HEADER = [
     "W", "H", "C", "N", "K ", "S (Fitler width)", "R (Filter height)", "pad_w", "pad_h", "Horizontal stride",

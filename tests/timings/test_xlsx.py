@@ -13,7 +13,7 @@ import openpyxl
 import pytest
 
 from fomkit.errors import FomkitError
-from fomkit.timings.xlsx import (
+from fomkit.tables.xlsx import (
     MAX_COLUMNS,
     MAX_PARTS,
     MAX_ROWS,

@@ -180,6 +180,33 @@ def _sheet_rows(path: Path, sheet: Worksheet) -> Iterator[tuple[int, tuple[Any, 
         yield number, row
 
 
+_FOREIGN = (
+    "vbaProject",
+    "xl/externalLinks/",
+    "xl/embeddings/",
+    "xl/activeX/",
+    "xl/connections",
+    "xl/queryTables/",
+)
+"""Parts by which a workbook runs code, or fetches figures from elsewhere."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What one cell holds.
+
+    Attributes
+    ----------
+    value : object
+        Of a formula the value that was saved with it, None without one.
+    formula : str
+        With its =; "" where there is none.
+    """
+
+    value: object
+    formula: str = ""
+
+
 def _values(path: Path, content: bytes) -> dict[str, tuple[tuple[object, ...], ...]]:
     book = load_workbook(io.BytesIO(content), read_only=True, data_only=True, keep_links=False)
     return {
@@ -219,3 +246,43 @@ def read_workbook(path: Path) -> tuple[Sheet, ...]:
         uncached = frozenset(place for place in formulas.get(name, ()) if sheet.cell(*place) is None)
         sheets.append(Sheet(name, rows, uncached))
     return tuple(sheets)
+
+
+def _check_plain(path: Path, content: bytes) -> None:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        found = next((name for name in archive.namelist() if any(word in name for word in _FOREIGN)), None)
+    if found is not None:
+        raise FomkitError(
+            str(path),
+            f"holds macros, links or data from elsewhere ({found}). Save it as a plain .xlsx without them.",
+        )
+
+
+def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Content]]:
+    values = _values(path, content)
+    book = load_workbook(io.BytesIO(content), read_only=True, data_only=False, keep_links=False)
+    sheets: dict[str, dict[tuple[int, int], Content]] = {}
+    for sheet in book.worksheets:
+        kept, known = sheets.setdefault(sheet.title, {}), Sheet(sheet.title, values[sheet.title])
+        for number, row in _sheet_rows(path, sheet):
+            for column, cell in enumerate(row, start=1):
+                if cell.value is None:
+                    continue
+                formula = str(getattr(cell.value, "text", cell.value)) if cell.data_type == "f" else ""
+                kept[number, column] = Content(known.cell(number, column) if formula else cell.value, formula)
+    return sheets
+
+
+def read_contents(path: Path) -> dict[str, dict[tuple[int, int], Content]]:
+    """Read every filled cell of a workbook with its formula, by sheet and 1-based position.
+
+    Raises
+    ------
+    FomkitError
+        As `read_workbook` does, and where the workbook holds macros, links to other files or embedded objects.
+    """
+    content = _read_file(path)
+    with _told(path):
+        content = _unpacked(path, content)
+        _check_plain(path, content)
+        return _contents(path, content)

@@ -1,0 +1,192 @@
+"""Studies as ledgers: the inputs that a workbook needs to compute the same answer by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import isnan
+from typing import Any
+
+from fomkit.hardware import Device, Machine, Peak
+from fomkit.ledger import Case, Ledger, OpLine, WorkloadFacts
+from fomkit.ledger.op_times import floor_s, op_time
+from fomkit.predict.engines import settle_engines
+from fomkit.predict.rates import binding, rates
+from fomkit.rollup import USES, uses_of
+from fomkit.schema import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS
+from fomkit.spans import DEFAULT_LEVEL
+from fomkit.study.compare import Comparison
+from fomkit.study.content import worst_basis
+from fomkit.study.estimate import Estimate
+from fomkit.study.fits import with_fits
+from fomkit.tables import empty_table
+from fomkit.views.shapes import shape_label
+
+ROUND = "round "
+"""Beginning of a machine's note that tells what a review changed."""
+
+
+def _used_device(estimates: Sequence[Estimate], machine: Machine) -> Device:
+    """Give a device with the rates that were fitted to its table where nobody stated them."""
+    fitted = with_fits(machine)
+    peaks = {(peak.dtype, peak.engine): peak for peak in machine.device.peaks}
+    bandwidth = machine.device.byte_per_s
+    for one in estimates:
+        rows = settle_engines(one.ops.reset_index(drop=True), machine)[0]
+        for dtype, engine in sorted(set(zip(rows["dtype"], rows["engine"], strict=True))):
+            known = rates(fitted, dtype, engine)
+            bandwidth = bandwidth or known.byte_per_s
+            if known.flop_per_s is not None:
+                peaks.setdefault((dtype, engine), Peak(dtype, engine, known.flop_per_s))
+    return replace(machine.device, peaks=tuple(peaks.values()), byte_per_s=bandwidth)
+
+
+def _facts_only(machine: Machine, device: Device) -> Machine:
+    return replace(machine, device=device, timings=empty_table("TIMINGS"), fits={}, timings_key="")
+
+
+def _dimensions(row: Mapping[str, Any]) -> tuple[tuple[str, float | str], ...]:
+    kind = str(row["kind"])
+    names = (*KIND_DIMENSIONS[kind], *OPTIONAL_DIMENSIONS.get(kind, ()))
+    return tuple((name, row[name]) for name in names if name in row and row[name] == row[name] and row[name] != "")
+
+
+def _line(row: Mapping[str, Any], machine: Machine, device: Device) -> OpLine:
+    time_s = float(row["time_s"])
+    line = OpLine(
+        op=str(row["op"]),
+        kind=str(row["kind"]),
+        sizes=shape_label(row),
+        dtype=str(row["dtype"]),
+        engine=str(row["engine"]),
+        pass_name=str(row["pass_name"]),
+        count=float(row["count"]),
+        launches=float(row["launches"]),
+        flop=float(row["flop"]),
+        byte=float(row["byte"]),
+        time_source=str(row["time_source"]),
+        bound=str(row["bound"]),
+        evidence=str(row["evidence"]),
+        dimensions=_dimensions(row),
+    )
+    if isnan(time_s):
+        return line
+    line = replace(line, low=float(row["low_s"]) / time_s, high=float(row["high_s"]) / time_s)
+    bound = binding(row, rates(machine, line.dtype, line.engine))
+    if line.time_source == "measured" or bound is None or bound.floor_s <= 0:
+        return replace(line, time_s=time_s)
+    launch = device.launch_s
+    # Only a roofline names its launches apart; a table's times hold them unseparated.
+    named = line.time_source == "roofline" and launch is not None and not isnan(line.launches)
+    starts = line.launches if named else 0.0
+    kernel_s = time_s - starts * (launch.value if launch is not None else 0.0)
+    if kernel_s <= 0:
+        starts, kernel_s = 0.0, time_s
+    return replace(line, utilisation=floor_s(line, device) / kernel_s, starts=starts)
+
+
+def _merged(lines: Sequence[OpLine]) -> tuple[OpLine, ...]:
+    """Put equal ops of different modules on one line, the longest first."""
+    together: dict[str, OpLine] = {}
+    for line in lines:
+        key = repr(replace(line, count=0.0))
+        known = together.get(key)
+        together[key] = line if known is None else replace(known, count=known.count + line.count)
+    return tuple(together.values())
+
+
+def _longest_first(lines: Sequence[OpLine], device: Device) -> tuple[OpLine, ...]:
+    def seconds(line: OpLine) -> float:
+        span = op_time(line, device, DEFAULT_LEVEL)
+        return 0.0 if span is None else span.value * line.count
+
+    return tuple(sorted(lines, key=seconds, reverse=True))
+
+
+def case_of(one: Estimate, name: str, device: Device) -> Case:
+    """Give the ops of one estimate, equal ones on one line."""
+    rows = settle_engines(one.ops.reset_index(drop=True), one.machine)[0].to_dict("records")
+    machine = with_fits(one.machine)
+    lines = [_line({str(key): cell for key, cell in row.items()}, machine, device) for row in rows]
+    return Case(
+        workload=name,
+        machine=one.machine.name,
+        ops=_longest_first(_merged(lines), device),
+        precision=f"{one.precision}: {one.formats.said}",
+        excludes=one.excludes,
+        deviations=one.deviations,
+    )
+
+
+def _made_with(one: Estimate) -> str:
+    words = [f"{key} {value}" for key, value in one.model.traced_with.items()]
+    if one.model.parameters_total is not None:
+        words.append(f"{one.model.parameters_total:,} parameters")
+    return ", ".join(words)
+
+
+def workload_of(one: Estimate, name: str) -> WorkloadFacts:
+    """Give what one run of an estimate's model is."""
+    model = one.model
+    # What the study chose stands in the workbook, not what the profile would choose by itself.
+    kept = one.run_time.partial_step or model.data.last_batch == "keep"
+    steps, samples, batch = one.run_time.steps_per_epoch, model.data.train_samples, one.sizes.get("batch")
+    if steps is not None and samples is not None and batch is not None and samples % batch:
+        kept = steps > samples // batch
+    data = replace(model.data, last_batch="keep" if kept else "drop")
+    return WorkloadFacts(
+        name=name,
+        title=model.title,
+        batch=batch,
+        data=data,
+        run=model.run,
+        unit=model.unit,
+        made_with=_made_with(one),
+    )
+
+
+def machines_of(estimates: Sequence[Estimate], machines: Sequence[Machine]) -> dict[str, Machine]:
+    """Give the facts of machines, with fitted rates where their estimates rest on such."""
+    found = {}
+    for machine in machines:
+        own = [one for one in estimates if one.machine.name == machine.name]
+        found[machine.name] = _facts_only(machine, _used_device(own, machine))
+    return found
+
+
+def uses_at(level: float) -> dict[str, tuple[float, float]]:
+    """Give what use in a step adds to sums of single kernels' times, as ratios at a level."""
+    return {name: use.whole.widen(1.0, 1.0, 1.0, level) for name, use in USES.items()}
+
+
+def widened_of(machines: Iterable[Machine]) -> tuple[str, ...]:
+    """Name the machines whose tables are of single kernels."""
+    return tuple(dict.fromkeys(one.name for one in machines if uses_of(one)))
+
+
+def rounds_of(machines: Sequence[Machine]) -> tuple[str, ...]:
+    """Give what reviews changed in machines, as their notes tell."""
+    return tuple(f"{one.name}: {note}" for one in machines for note in one.notes if note.startswith(ROUND))
+
+
+def ledger_of_comparison(result: Comparison, title: str = "Units of work a day") -> Ledger:
+    """Give the ledger of several models on targets and a baseline."""
+    every = [*result.estimates, *result.baseline]
+    distinct = {one.machine.name: one.machine for one in every}
+    machines = machines_of(every, list(distinct.values()))
+    workloads = {one.model.name: workload_of(one, one.model.name) for one in result.estimates}
+    return Ledger(
+        title=title,
+        scope=every[0].scope,
+        machines=tuple(machines.values()),
+        workloads=tuple(workloads.values()),
+        cases=tuple(case_of(one, one.model.name, machines[one.machine.name].device) for one in every),
+        targets=tuple(dict.fromkeys(one.machine.name for one in result.estimates)),
+        baseline=result.baseline[0].machine.name if result.baseline else None,
+        level=every[0].step.level,
+        worst_basis=worst_basis(every) if result.merits else "",
+        notes=tuple(f"not estimated: {error}" for error in result.failures),
+        rounds=rounds_of(list(distinct.values())),
+        uses=uses_at(every[0].step.level),
+        widened=widened_of(distinct.values()),
+    )

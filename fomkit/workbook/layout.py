@@ -1,0 +1,276 @@
+"""The sheets and tables of a workbook: what the writer puts where, and what the reader looks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal["input", "condition", "text", "formula", "issued", "state"]
+"""input: for the vendor to change. condition: set by the suite. issued: Python's value when it was written."""
+
+SHEETS = (
+    "Summary", "Workloads", "Machines", "Ops", "Timings", "Assumptions", "Checks", "Provenance", "History",
+    "Read me",
+)  # fmt: skip
+UNKNOWN = "unknown"
+AS_ISSUED = "as issued"
+CHANGED = "changed"
+
+
+def letters(number: int) -> str:
+    """Name a 1-based column.
+
+    Examples
+    --------
+    >>> letters(1), letters(26), letters(28)
+    ('A', 'Z', 'AB')
+    """
+    name = ""
+    while number:
+        number, rest = divmod(number - 1, 26)
+        name = chr(ord("A") + rest) + name
+    return name
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its key in code, its header with the unit, role, width and number format."""
+
+    key: str
+    header: str
+    role: Role = "text"
+    width: float = 12.0
+    form: str = "General"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: a title in column A, a row of headers below it, then its rows up to the first empty one."""
+
+    sheet: str
+    title: str
+    columns: tuple[Column, ...]
+
+    def letter(self, key: str) -> str:
+        """Name the column of a key."""
+        return letters(self.position(key))
+
+    def position(self, key: str) -> int:
+        """Give the 1-based position of a key's column."""
+        return next(index for index, column in enumerate(self.columns, start=1) if column.key == key)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A table at its place: the numbers of its first and last row."""
+
+    table: Table
+    first: int
+    last: int
+
+    def at(self, key: str, index: int) -> str:
+        """Name one cell as other sheets do, by its 0-based row."""
+        return f"{self.table.sheet}!${self.table.letter(key)}${self.first + index}"
+
+    def block(self, key: str, start: int = 0, stop: int | None = None) -> str:
+        """Name the cells of a column from row ``start`` to before ``stop`` as other sheets do."""
+        letter = self.table.letter(key)
+        last = self.last if stop is None else self.first + stop - 1
+        return f"{self.table.sheet}!${letter}${self.first + start}:${letter}${last}"
+
+
+PLAIN, FINE, TIME, COUNT, SHARE, RATIO = (
+    "[=0]0;[<0.1]0.000E+00;#,##0.0###",
+    "0.000000E+00",
+    "0.000E+00",
+    "#,##0",
+    "0.0%",
+    "0.0000",
+)
+
+
+def _numbers(role: Role, form: str, *pairs: tuple[str, str]) -> tuple[Column, ...]:
+    return tuple(Column(key, header, role, 13.0, form) for key, header in pairs)
+
+
+FACTS = Table("Machines", "Facts", (
+    Column("machine", "machine", width=22),
+    Column("fact", "fact", width=20),
+    Column("what", "number format or name", width=14),
+    Column("where", "engine or per", width=10),
+    Column("value", "value [unit beside]", "input", 13, PLAIN),
+    Column("unit", "unit", width=9),
+    Column("low", "low end [same unit]", "input", 13, PLAIN),
+    Column("high", "high end [same unit]", "input", 13, PLAIN),
+    Column("basis", "basis", "input", 11),
+    Column("party", "party", "input", 10),
+    Column("source", "source", "input", 50),
+    *_numbers("formula", FINE, ("si", "value [SI]"), ("si_low", "low [SI]"), ("si_high", "high [SI]")),
+    *_numbers("issued", PLAIN, ("was", "as issued: value"), ("was_low", "as issued: low"),
+              ("was_high", "as issued: high")),
+    Column("state", "state", "state", 10),
+))  # fmt: skip
+
+_RUN = (
+    ("batch", "batch [samples/step]"), ("train", "training samples [1/epoch]"),
+    ("validation", "validation samples [1/epoch]"), ("last_batch", "last, smaller batch"),
+    ("epochs", "epochs [1/run]"),
+    ("runs", "runs per unit of work"), ("devices", "devices per run"),
+    ("weight", "weight in weighted means"),
+)  # fmt: skip
+WORKLOADS = Table("Workloads", "Workloads", (
+    Column("workload", "workload", width=24),
+    Column("title", "what it is", width=40),
+    Column("unit", "unit of work", width=16),
+    *(Column(key, header, "condition", 13, COUNT) for key, header in _RUN),
+    Column("required", "required", width=9),
+    Column("category", "class", width=10),
+    Column("basis", "basis", width=10),
+    Column("party", "party", width=10),
+    *_numbers("formula", COUNT, ("steps", "steps per epoch"), ("validation_steps", "validation steps per epoch")),
+    *(Column(f"was_{key}", f"as issued: {header}", "issued", 12, COUNT) for key, header in _RUN),
+    Column("state", "state", "state", 10),
+))  # fmt: skip
+RUN_KEYS = tuple(key for key, _ in _RUN)
+
+GIVEN = Table("Workloads", "Given times", (
+    Column("workload", "workload", width=24),
+    Column("machine", "machine", width=24),
+    Column("hours", "time of one unit [h]", "input", 13, PLAIN),
+    Column("low", "low end [h]", "input", 13, PLAIN),
+    Column("high", "high end [h]", "input", 13, PLAIN),
+    Column("basis", "basis", "input", 11),
+    Column("party", "party", "input", 11),
+    Column("source", "source", "input", 30),
+    *_numbers("formula", COUNT, ("at_once", "units at once")),
+    *_numbers("formula", PLAIN, ("rate", "units [1/day]"), ("rate_low", "units, low [1/day]"),
+              ("rate_high", "units, high [1/day]")),
+    *_numbers("issued", PLAIN, ("was", "as issued: time [h]"), ("was_low", "as issued: low [h]"),
+              ("was_high", "as issued: high [h]"), ("was_rate", "as issued: units [1/day]")),
+    Column("state", "state", "state", 10),
+))  # fmt: skip
+
+_OP_INPUTS = (
+    ("count", "executions [1/step]", COUNT), ("launches", "kernel starts [1/execution]", PLAIN),
+    ("flop", "arithmetic [FLOP]", TIME), ("byte", "traffic [byte]", TIME),
+    ("utilisation", "utilisation (floor over kernel time)", RATIO), ("starts", "starts inside the time", PLAIN),
+    ("time", "time of one execution [s]", FINE), ("low", "low end / time", RATIO),
+    ("high", "high end / time", RATIO),
+)  # fmt: skip
+OP_KEYS = tuple(key for key, _, _ in _OP_INPUTS)
+OPS = Table("Ops", "Ops", (
+    Column("workload", "workload", width=18),
+    Column("machine", "machine", width=18),
+    Column("op", "op", width=26),
+    Column("sizes", "kind and sizes", width=46),
+    Column("dimensions", "dimensions", width=20),
+    Column("kind", "kind", width=11),
+    Column("dtype", "number format", width=9),
+    Column("engine", "engine", width=8),
+    Column("pass_name", "pass", width=15),
+    *(Column(key, header, "condition", 12, form) for key, header, form in _OP_INPUTS[:4]),
+    *_numbers("formula", TIME, ("peak", "peak [FLOP/s]"), ("bandwidth", "bandwidth [byte/s]"),
+              ("launch", "launch cost [s]")),
+    Column("utilisation", _OP_INPUTS[4][1], "input", 12, RATIO),
+    Column("starts", _OP_INPUTS[5][1], "condition", 9, PLAIN),
+    Column("time", _OP_INPUTS[6][1], "input", 14, FINE),
+    Column("low", _OP_INPUTS[7][1], "input", 9, RATIO),
+    Column("high", _OP_INPUTS[8][1], "input", 9, RATIO),
+    *_numbers("formula", FINE, ("total", "time [s/step]"), ("total_low", "low [s/step]"),
+              ("total_high", "high [s/step]")),
+    *_numbers("formula", PLAIN, ("step_starts", "kernel starts [1/step]")),
+    Column("time_source", "time source", width=13),
+    Column("bound", "bound", width=10),
+    Column("made", "how the time is made", width=44),
+    Column("basis", "basis", "input", 11),
+    Column("party", "party", "input", 10),
+    Column("evidence", "source of utilisation or time", "input", 80),
+    *(Column(f"was_{key}", f"as issued: {header}", "issued", 12, form) for key, header, form in _OP_INPUTS),
+    Column("state", "state", "state", 10),
+))  # fmt: skip
+
+FAMILIES = Table("Timings", "Time by kind and source", (
+    Column("workload", "workload", width=24),
+    Column("machine", "machine", width=22),
+    Column("kind", "kind", width=34),
+    Column("time_source", "time source", width=14),
+    *_numbers("formula", FINE, ("value", "step [s]"), ("low", "step, low [s]"), ("high", "step, high [s]"),
+              ("forward", "forward [s]"), ("forward_low", "forward, low [s]"),
+              ("forward_high", "forward, high [s]")),
+    *_numbers("formula", SHARE, ("share", "share of the device's time")),
+))  # fmt: skip
+TERMS = Table("Timings", "From ops to units a day", (
+    Column("workload", "workload", width=24),
+    Column("machine", "machine", width=22),
+    Column("term", "term", width=34),
+    Column("unit", "unit", width=14),
+    *_numbers("formula", PLAIN, ("value", "value"), ("low", "low"), ("high", "high")),
+    *_numbers("issued", PLAIN, ("was", "as issued: value"), ("was_low", "as issued: low"),
+              ("was_high", "as issued: high")),
+    Column("state", "state", "state", 12),
+    Column("how", "how it is made", width=60),
+))  # fmt: skip
+
+RATIOS = Table("Summary", "Ratios", (
+    Column("workload", "workload", width=44),
+    Column("machine", "target", width=22),
+    Column("of", "rate of", width=18),
+    *_numbers("formula", PLAIN, ("value", "ratio to the baseline"), ("low", "ratio, low"),
+              ("high", "ratio, high")),
+    *_numbers("formula", SHARE, ("weight", "weight in the FOM")),
+    *_numbers("formula", PLAIN, ("line_weight", "weight of the line")),
+    Column("was", "as issued: ratio", "issued", 13, PLAIN),
+    Column("state", "state", "state", 12),
+    *_numbers("formula", PLAIN, ("new", "target [unit of C]"), ("new_low", "target, low"),
+              ("new_high", "target, high"), ("old", "baseline [unit of C]"), ("old_low", "baseline, low"),
+              ("old_high", "baseline, high"), ("minus", "ratio − low"), ("plus", "high − ratio")),
+))  # fmt: skip
+MERITS = Table("Summary", "Figure of merit", (
+    Column("what", "what", width=44),
+    Column("machine", "target", width=22),
+    Column("unit", "unit", width=18),
+    *_numbers("formula", PLAIN, ("value", "value"), ("low", "low"), ("high", "high")),
+    *_numbers("issued", PLAIN, ("was", "as issued: value"), ("was_low", "as issued: low"),
+              ("was_high", "as issued: high")),
+    Column("state", "state", "state", 12),
+))  # fmt: skip
+ANSWERS = Table("Summary", "Answers", (
+    Column("workload", "workload", width=26),
+    Column("machine", "machine", width=22),
+    Column("precision", "number formats", width=18),
+    *_numbers("formula", PLAIN, ("step", "step [ms]"), ("step_low", "step, low [ms]"),
+              ("step_high", "step, high [ms]"), ("rate", "units [1/day]"),
+              ("rate_low", "units, low [1/day]"), ("rate_high", "units, high [1/day]")),
+    Column("was", "as issued: step [ms]", "issued", 13, PLAIN),
+    Column("was_rate", "as issued: units [1/day]", "issued", 13, PLAIN),
+    Column("state", "state", "state", 12),
+    Column("left_out", "left out (units/day are then upper bounds)", width=26),
+))  # fmt: skip
+PARETO = Table("Workloads", "Longest ops", (
+    Column("rank", "workload and rank", width=24),
+    Column("label", "op", width=40),
+    *_numbers("formula", PLAIN, ("total", "time [ms/step]")),
+    *_numbers("formula", SHARE, ("share", "share of the device's time"), ("together", "shares so far")),
+))  # fmt: skip
+ASSUMPTIONS = Table("Assumptions", "Assumptions", (
+    Column("name", "assumption", width=30),
+    Column("value", "value", "condition", 24, "General"),
+    Column("means", "what it means", width=100),
+))  # fmt: skip
+CHECKS = Table("Checks", "Checks", (
+    Column("what", "check", width=60),
+    Column("of", "of", width=44),
+    *_numbers("formula", PLAIN, ("found", "found"), ("expected", "expected")),
+    Column("state", "state", "state", 12),
+))  # fmt: skip
+PROVENANCE = Table("Provenance", "Provenance", (
+    Column("what", "what", width=30),
+    Column("name", "name", width=30),
+    Column("said", "source or note", width=120),
+))  # fmt: skip
+HISTORY = Table("History", "Rounds", (
+    Column("round", "round", width=10),
+    Column("what", "what happened", width=140),
+))  # fmt: skip
+INPUT_TABLES = (FACTS, WORKLOADS, GIVEN, OPS, ASSUMPTIONS)
+"""The tables that a reader takes a ledger from."""

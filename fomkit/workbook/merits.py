@@ -1,0 +1,140 @@
+"""The figure of merit of each target, with all means beside it, as formulas of the ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import harmonic_mean
+
+from fomkit.fom import FigureOfMerit
+from fomkit.ledger import Ledger, Values
+from fomkit.spans import Span, probability_above
+from fomkit.workbook.assumptions_sheet import AssumptionCells
+from fomkit.workbook.cells import Formula, Value
+from fomkit.workbook.layout import AS_ISSUED, CHANGED, MERITS, Placed
+from fomkit.workbook.mean_formulas import MEANS, interval_formulas, mean_formula
+from fomkit.workbook.page import Page
+
+FOM, CHANCE, VERDICT = "figure of merit", "chance of reaching the threshold", "verdict on the threshold"
+MEETS, FAILS = 0.9, 0.1
+"""Chances of reaching the threshold from which on it is met, and up to which it is not."""
+RATES = ("target's harmonic mean rate", "baseline's harmonic mean rate")
+
+
+@dataclass(frozen=True)
+class MeritCells:
+    """Where the table of merits starts; each target has the same `rows`."""
+
+    start: int
+    ledger: Ledger
+    targets: tuple[str, ...]
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The rows of one target."""
+        return (FOM, *RATES, *(mean for mean in MEANS if mean != self.ledger.mean), CHANCE, VERDICT)
+
+    @property
+    def height(self) -> int:
+        """Rows that the table takes, title and headers among them."""
+        return len(self.targets) * len(self.rows) + 3 if self.targets else 0
+
+    def at(self, target: str, what: str, key: str = "value") -> str:
+        """Name a cell of a target's merit."""
+        row = self.start + 2 + self.targets.index(target) * len(self.rows) + self.rows.index(what)
+        return f"{MERITS.sheet}!${MERITS.letter(key)}${row}"
+
+
+def verdict(chance: float | None) -> str:
+    """Say whether a threshold is met.
+
+    Examples
+    --------
+    >>> verdict(0.95), verdict(0.5), verdict(0.1), verdict(None)
+    ('meets', 'ambiguous', 'does not meet', 'no threshold')
+    """
+    if chance is None:
+        return "no threshold"
+    return "meets" if chance >= MEETS else "does not meet" if chance <= FAILS else "ambiguous"
+
+
+def _columns(target: str, ratios: Placed, keys: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    own = [index for index, key in enumerate(keys) if key[1] == target]
+    first, last = ratios.first + own[0], ratios.first + own[-1]
+    letters = {column.key: ratios.table.letter(column.key) for column in ratios.table.columns}
+    return {key: f"${letter}${first}:${letter}${last}" for key, letter in letters.items()}
+
+
+def _harmonic(spans: list[Span]) -> list[float]:
+    return [harmonic_mean([getattr(span, end) for span in spans]) for end in ("value", "low", "high")]
+
+
+def _figures(
+    cells: MeritCells, merit: FigureOfMerit, block: dict[str, str]
+) -> Iterator[tuple[str, list[str], list[float]]]:
+    """Give each row's name, its formulas for value, low and high, and their values."""
+    new, old = ([block[f"{key}{end}"] for end in ("", "_low", "_high")] for key in ("new", "old"))
+    weight, fom = block["line_weight"], cells.at(merit.target.machine, FOM)
+    ends = interval_formulas(merit.mean, new, old, weight, fom)
+    value = merit.value
+    yield FOM, [mean_formula(merit.mean, new[0], old[0], weight), *ends], [value.value, value.low, value.high]
+    for row, blocks, rates in zip(RATES, (new, old), (merit.target, merit.baseline), strict=True):
+        yield row, [f"HARMEAN({one})" for one in blocks], _harmonic(list(rates.unit_per_day.values()))
+    for name, figure in merit.other_means.items():
+        yield name, [mean_formula(name, new[0], old[0], weight)] * 3, [figure] * 3
+
+
+def _chance_formula(cells: MeritCells, target: str, assumptions: AssumptionCells) -> str:
+    value, low, high = (cells.at(target, FOM, end) for end in ("value", "low", "high"))
+    bar, level = assumptions.at("threshold"), assumptions.at("interval level")
+    distance = f"LN({bar}/{value})"
+    spread = f"(IF({bar}>{value},LN({high}/{value}),LN({value}/{low}))/NORMSINV(0.5+{level}/2))"
+    return f"IF({spread}=0,IF({bar}<={value},1,0),ROUND(1-NORMSDIST({distance}/{spread}),6))"
+
+
+def _verdict_rows(cells: MeritCells, merit: FigureOfMerit, assumptions: AssumptionCells) -> Iterator[list[Value]]:
+    target, limit = merit.target.machine, cells.ledger.threshold
+    chance = None if limit is None else round(probability_above(merit.value, limit), 6)
+    said, blank = verdict(chance), [None] * 2
+    if limit is None or chance is None:
+        yield [CHANCE, target, "", said, *blank, said, *blank, None]
+        yield [VERDICT, target, "", said, *blank, said, *blank, None]
+        return
+    cell, bar = cells.at(target, CHANCE), Formula(assumptions.at("threshold"), limit)
+    yield [
+        CHANCE,
+        target,
+        bar,
+        Formula(_chance_formula(cells, target, assumptions), chance),
+        *blank,
+        chance,
+        *blank,
+        None,
+    ]
+    word = f'IF({cell}>={MEETS},"meets",IF({cell}<={FAILS},"does not meet","ambiguous"))'
+    yield [VERDICT, target, bar, Formula(word, said), *blank, said, *blank, None]
+
+
+def write_merits(
+    page: Page,
+    cells: MeritCells,
+    values: Values,
+    assumptions: AssumptionCells,
+    ratios: Placed,
+    keys: tuple[tuple[str, str], ...],
+) -> None:
+    """Write the figures of all targets."""
+    rows = list[list[Value]]()
+    for target, merit in values.merits.items():
+        block = _columns(target, ratios, keys)
+        changed = f'COUNTIF({block["state"]},"{CHANGED}")'
+        for name, formulas, ends in _figures(cells, merit, block):
+            now, was = cells.at(target, name), cells.at(target, name, "was")
+            judged = f'IF(ABS({now}-{was})<=0.000000001*ABS({was}),"{AS_ISSUED}","error")'
+            said = f"{name} ({merit.mean})" if name == FOM else f"by the mean {name}" if name in MEANS else name
+            shown = [Formula(formula, end) for formula, end in zip(formulas, ends, strict=True)]
+            state = Formula(f'IF({changed}>0,"{CHANGED}",{judged})', AS_ISSUED)
+            unit = "units/day" if name in RATES else "times the baseline"
+            rows.append([said, target, unit, *shown, *ends, state])
+        rows += _verdict_rows(cells, merit, assumptions)
+    page.table(MERITS, rows)

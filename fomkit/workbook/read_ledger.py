@@ -1,0 +1,219 @@
+"""The ledger of a workbook that was read back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, cast, get_args
+
+from fomkit.errors import FomkitError
+from fomkit.hardware import Basis, Device, Fact, Machine, Overhead, Party, Peak, Scope
+from fomkit.ledger import Case, Given, Ledger, OpLine, WorkloadFacts
+from fomkit.schema import DIMENSIONS
+from fomkit.spans import Span
+from fomkit.tables import empty_table
+from fomkit.workbook.assumptions_sheet import ENDS, NONE, SCHEMA, USE, WIDENED
+from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, OPS, WORKLOADS
+from fomkit.workbook.machine_facts import from_unit
+from fomkit.workbook.mean_formulas import MEANS
+from fomkit.workbook.read import Book, Entry
+from fomkit.workbook.workloads_sheet import HOUR_S
+from fomkit.workload import Data, Run, Unit
+
+Row = Mapping[str, Entry]
+_NUMBERS = {column.name for column in DIMENSIONS if column.dtype == "number"}
+
+
+def _number(row: Row, key: str) -> float | None:
+    value = row.get(key)
+    return value if isinstance(value, float) else None
+
+
+def _count(row: Row, key: str) -> int | None:
+    value = _number(row, key)
+    return None if value is None else int(value)
+
+
+def _text(row: Row, key: str) -> str:
+    value = row.get(key)
+    return "" if value is None else str(value)
+
+
+def _ends(row: Row, value: float) -> tuple[float, float]:
+    ends = []
+    for key in ("low", "high"):
+        end = row.get(key)
+        ends.append(end if isinstance(end, float) else value)
+    return ends[0], ends[1]
+
+
+def _fact(row: Row) -> Fact | None:
+    value, name = _number(row, "value"), _text(row, "fact")
+    if value is None:
+        return None
+    low, high = _ends(row, value)
+    scaled = [from_unit(name, one) for one in (value, low, high)]
+    return Fact(scaled[0], scaled[1], scaled[2], cast("Basis", _text(row, "basis")), _text(row, "source"))
+
+
+def _machine(name: str, rows: list[Row]) -> Machine:
+    facts = {(_text(row, "fact"), _text(row, "what"), _text(row, "where")): _fact(row) for row in rows}
+
+    def stated(fact: str) -> Fact | None:
+        return facts.get((fact, "", ""))
+
+    def whole(fact: str) -> int | None:
+        found = stated(fact)
+        return None if found is None else int(found.value)
+
+    up = stated("availability")
+    return Machine(
+        name=name,
+        title=name,
+        party=cast("Party", _text(rows[0], "party")),
+        device=Device(
+            tuple(Peak(key[1], key[2], one) for key, one in facts.items() if key[0] == "peak" and one is not None),
+            stated("memory capacity"),
+            stated("memory bandwidth"),
+            stated("launch cost"),
+        ),
+        timings=empty_table("TIMINGS"),
+        node_devices=whole("devices per node"),
+        system_nodes=whole("nodes"),
+        availability=1.0 if up is None else up.value,
+        overheads=tuple(
+            Overhead(key[1], cast("Any", key[2]), *((one, None) if key[0] == "overhead" else (None, one)))
+            for key, one in facts.items()
+            if key[0] in ("overhead", "overhead share")
+        ),
+    )
+
+
+def _workload(row: Row, given: list[Row], level: float) -> WorkloadFacts:
+    times = {}
+    for one in given:
+        hours = _number(one, "hours")
+        if hours is not None:
+            low, high = _ends(one, hours)
+            span = Span(hours * HOUR_S, low * HOUR_S, high * HOUR_S, level)
+            words = [_text(one, key) for key in ("basis", "party", "source")]
+            times[_text(one, "machine")] = Given(span, *words)
+    last: Literal["drop", "keep"] = "keep" if _text(row, "last_batch") == "keep" else "drop"
+    return WorkloadFacts(
+        name=_text(row, "workload"),
+        title=_text(row, "title"),
+        batch=_count(row, "batch"),
+        data=Data(_count(row, "train"), _count(row, "validation"), last),
+        run=Run(_count(row, "epochs"), _count(row, "devices") or 1),
+        unit=Unit(_text(row, "unit"), _number(row, "runs") or 1.0),
+        given=times,
+        weight=1.0 if (weight := _number(row, "weight")) is None else weight,
+        required=_text(row, "required") != "no",
+        category=_text(row, "category"),
+        basis=_text(row, "basis"),
+        party=_text(row, "party"),
+    )
+
+
+def _dimensions(text: str) -> tuple[tuple[str, float | str], ...]:
+    pairs = (word.partition("=") for word in text.split())
+    return tuple((name, float(size) if name in _NUMBERS else size) for name, _, size in pairs)
+
+
+def _nan(row: Row, key: str) -> float:
+    value = _number(row, key)
+    return math.nan if value is None else value
+
+
+def _op(row: Row) -> OpLine:
+    words = {key: _text(row, key) for key in ("op", "kind", "sizes", "dtype", "engine", "pass_name", "bound")}
+    source, utilisation = _text(row, "time_source"), _number(row, "utilisation")
+    return OpLine(
+        **words,
+        count=_nan(row, "count"),
+        launches=_nan(row, "launches"),
+        flop=_nan(row, "flop"),
+        byte=_nan(row, "byte"),
+        time_source="" if source == "unknown" else source,
+        evidence=_text(row, "evidence"),
+        utilisation=utilisation,
+        starts=_number(row, "starts") or 0.0,
+        time_s=None if utilisation is not None else _number(row, "time"),
+        low=_number(row, "low") or 1.0,
+        high=_number(row, "high") or 1.0,
+        dimensions=_dimensions(_text(row, "dimensions")),
+    )
+
+
+def _cases(rows: tuple[Row, ...]) -> tuple[Case, ...]:
+    ops: dict[tuple[str, str], list[OpLine]] = {}
+    for row in rows:
+        ops.setdefault((_text(row, "workload"), _text(row, "machine")), []).append(_op(row))
+    return tuple(Case(workload, machine, tuple(lines)) for (workload, machine), lines in ops.items())
+
+
+def _uses(chosen: Mapping[str, Entry]) -> dict[str, tuple[float, float]]:
+    names = [name.removeprefix(USE).removesuffix(", low") for name in chosen if name.startswith(USE)]
+    groups = [name for name in names if not name.endswith(", high")]
+    ends = {group: [chosen.get(f"{USE}{group}, {end}") for end in ENDS] for group in groups}
+    return {
+        group: (low, high)
+        for group, (low, high) in ends.items()
+        if isinstance(low, float) and isinstance(high, float)
+    }
+
+
+def _check_choices(book: Book, chosen: Mapping[str, Entry]) -> None:
+    machines = {row.get("machine") for row in book.rows(FACTS)}
+    level = chosen.get("interval level")
+    allowed: list[tuple[str, bool, str]] = [
+        ("schema", chosen.get("schema") == SCHEMA, repr(SCHEMA)),
+        ("interval level", isinstance(level, float) and 0 < level < 1, "a share between 0 and 1"),
+        ("scope", chosen.get("scope") in get_args(Scope), "device, node or system"),
+        ("mean", chosen.get("mean") in MEANS, f"one of {', '.join(MEANS)}"),
+        ("baseline", chosen.get("baseline") in {*machines, NONE}, "a machine of this workbook, or none"),
+        ("target", chosen.get("target") in machines, "a machine of this workbook"),
+    ]
+    for name, is_right, expected in allowed:
+        if not is_right:
+            raise FomkitError(
+                f"{book.path}, sheet Assumptions", f"{name} is {chosen.get(name)!r}. {expected} was expected."
+            )
+
+
+def ledger_from(book: Book) -> Ledger:
+    """Make the ledger of a workbook's inputs.
+
+    Raises
+    ------
+    FomkitError
+        When the workbook has another layout than this version of fomkit writes, or text in a cell for numbers.
+    """
+    book.check()
+    choices = [(_text(row, "name"), row.get("value")) for row in book.rows(ASSUMPTIONS)]
+    chosen = dict(reversed(choices))
+    _check_choices(book, chosen)
+    level = float(cast("float", chosen["interval level"]))
+    machines: dict[str, list[Row]] = {}
+    for row in book.rows(FACTS):
+        machines.setdefault(_text(row, "machine"), []).append(row)
+    given = book.rows(GIVEN)
+    baseline, threshold = str(chosen["baseline"]), chosen.get("threshold")
+    return Ledger(
+        title=str(chosen.get("title")),
+        scope=cast("Scope", str(chosen["scope"])),
+        machines=tuple(_machine(name, rows) for name, rows in machines.items()),
+        workloads=tuple(
+            _workload(row, [one for one in given if one.get("workload") == row.get("workload")], level)
+            for row in book.rows(WORKLOADS)
+        ),
+        cases=_cases(book.rows(OPS)),
+        targets=tuple(str(value) for name, value in choices if name == "target"),
+        baseline=None if baseline == NONE else baseline,
+        level=level,
+        mean=str(chosen["mean"]),
+        threshold=threshold if isinstance(threshold, float) else None,
+        worst_basis=str(chosen.get("worst basis")),
+        uses=_uses(chosen),
+        widened=tuple(str(value) for name, value in choices if name == WIDENED),
+    )

@@ -1,0 +1,110 @@
+"""Whether a changed figure can be: its range, its unit, its ground, and whether it beats the stated peak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from fomkit.ledger import Ledger
+from fomkit.ledger.op_times import floor_s, op_time
+from fomkit.schema import BASES
+from fomkit.workbook.changes import Change, Finding
+from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, OPS
+from fomkit.workbook.read import LEADERS, Book, Entry
+
+_OTHER_UNIT = 100.0
+"""A figure so many times the one issued is likely in another unit."""
+_WHOLE = ("devices per node", "nodes")
+_WHOLE_KEYS = ("batch", "train", "validation", "epochs", "devices")
+PARTIES = ("lab", "vendor", "published")
+
+
+def _whole(change: Change, row: Mapping[str, Entry]) -> bool:
+    return change.key in _WHOLE_KEYS or (change.title == FACTS.title and row.get("fact") in _WHOLE)
+
+
+def _range(change: Change, row: Mapping[str, Entry]) -> Iterator[str]:
+    new = change.new
+    if not isinstance(new, float):
+        if isinstance(change.old, float):
+            yield "was a figure and is unknown now"
+        return
+    if new <= 0:
+        yield f"is {new:g}, and more than 0 was expected"
+    if _whole(change, row) and not new.is_integer():
+        yield f"is {new:g}, and a whole number was expected"
+    if row.get("fact") in ("availability", "overhead share") and new > 1:
+        yield f"is {new:g}, and a share up to 1 was expected"
+
+
+def _order(change: Change, row: Mapping[str, Entry]) -> Iterator[str]:
+    value: Entry = 1.0 if change.title == OPS.title else row.get(LEADERS.get(change.title, ""))
+    if change.key not in ("value", "hours", "low", "high") or not isinstance(value, float):
+        return
+    low, high = (end if isinstance(end := row.get(key), float) else value for key in ("low", "high"))
+    if not low <= value <= high:
+        yield f"the interval {low:g} … {high:g} does not hold the value {value:g}"
+
+
+def _unit(change: Change, row: Mapping[str, Entry]) -> Iterator[str]:
+    if isinstance(change.old, float) and isinstance(change.new, float) and change.old > 0 and change.new > 0:
+        factor = change.new / change.old
+        if not 1 / _OTHER_UNIT < factor < _OTHER_UNIT:
+            unit = f" is in {row.get('unit')} and" if row.get("unit") else ""
+            yield f"the cell{unit} was {change.old:g}; {change.new:g} is {factor:.3g} times that. Check the unit"
+
+
+def _ground(change: Change, was: Mapping[str, Entry], row: Mapping[str, Entry]) -> Iterator[str]:
+    if change.title not in (FACTS.title, GIVEN.title, OPS.title) or change.is_condition:
+        return
+    if change.basis not in BASES:
+        yield f"its basis is {change.basis!r}. One of {', '.join(BASES)} was expected"
+    if change.party not in PARTIES:
+        yield f"its party is {change.party!r}. One of {', '.join(PARTIES)} was expected"
+    if all(was.get(key) == row.get(key) for key in ("basis", "party", "source", "evidence")):
+        yield "the figure was changed, and basis, party and source were not"
+
+
+def validate(changed: Sequence[Change], issued: Book, returned: Book) -> Iterator[Finding]:
+    """Walk over what is wrong with, or unsaid of, the changes."""
+    for change in changed:
+        if change.is_condition:
+            effect = "; it is left out" if change.title == ASSUMPTIONS.title else ""
+            said = f"{change.what} is set for everybody; a change is a deviation{effect}."
+            yield Finding(change.where, "condition", said)
+        if not change.is_number:
+            continue
+        row = returned.tables[change.title].entries[change.index]
+        was = issued.tables[change.title].entries[change.index]
+        for kind, found in (
+            ("range", [*_range(change, row), *_order(change, row)]),
+            ("unit", _unit(change, row)),
+            ("basis", _ground(change, was, row)),
+        ):
+            for said in found:
+                yield Finding(change.where, kind, f"{change.what}: {said}.")
+
+
+def above_peak(changed: Sequence[Change], ledger: Ledger, first: int) -> Iterator[Finding]:
+    """Walk over changed ops that are faster than the stated rates allow.
+
+    Parameters
+    ----------
+    ledger : Ledger
+        With all changes.
+    first : int
+        Number of the first row of ops.
+    """
+    touched = {change.index for change in changed if change.title == OPS.title}
+    index = 0
+    for case in ledger.cases:
+        device = ledger.machine(case.machine).device
+        for line in case.ops:
+            span = op_time(line, device, ledger.level) if index in touched else None
+            floor = floor_s(line, device)
+            if span is not None and span.value < floor:
+                said = (
+                    f"{case.workload} on {case.machine}, {line.sizes}: {floor / span.value:.2f} times as fast as "
+                )
+                where = f"Ops!{OPS.letter('utilisation')}{first + index}"
+                yield Finding(where, "above peak", f"{said}the stated peak and bandwidth allow. Say why.")
+            index += 1

@@ -1,0 +1,227 @@
+"""What came back is compared cell by cell: old, new, ground, effect, and what has to be talked about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pandas as pd
+import pytest
+from libreoffice import resaved
+from made_ledgers import ledger
+from openpyxl import Workbook
+from sheets import find
+from typer.testing import CliRunner
+
+from fomkit.cli import app
+from fomkit.errors import FomkitError
+from fomkit.ledger import evaluate
+from fomkit.profiles import load_machine
+from fomkit.rollup import uses_of
+from fomkit.study.review import review, review_content
+from fomkit.workbook import write_workbook
+from fomkit.workbook.layout import FACTS, OPS, TERMS, WORKLOADS
+
+Edit = Callable[[Workbook], None]
+ACME = {"machine": "acme-1"}
+
+
+def returned(issued: Path, folder: Path, *edits: Edit) -> Path:
+    book = openpyxl.load_workbook(issued)
+    for edit in edits:
+        edit(book)
+    path = folder / "vendor.xlsx"
+    book.save(path)
+    return path
+
+
+def fact(value: object, name: str = "memory bandwidth", key: str = "value", said: bool = True) -> Edit:
+    def edit(book: Workbook) -> None:
+        find(book, FACTS, key, **ACME, fact=name).value = value  # type: ignore[assignment]
+        if said:
+            for column, word in (("basis", "committed"), ("party", "vendor"), ("source", "contract, annex 2")):
+                find(book, FACTS, column, **ACME, fact=name).value = word
+
+    return edit
+
+
+def op(key: str, value: object, kind: str, said: bool = True) -> Edit:
+    def edit(book: Workbook) -> None:
+        find(book, OPS, key, **ACME, workload="net-a", kind=kind).value = value  # type: ignore[assignment]
+        if said:
+            for column, word in (("basis", "simulated"), ("party", "vendor"), ("evidence", "simulator 3.1")):
+                find(book, OPS, column, **ACME, workload="net-a", kind=kind).value = word
+
+    return edit
+
+
+def content(issued: Path, path: Path) -> dict[str, Any]:
+    return review_content(review(path, issued))
+
+
+def test_nothing_changed(issued: Path, tmp_path: Path) -> None:
+    found = content(issued, returned(issued, tmp_path))
+    assert (found["changes"], found["together"], found["findings"]) == ([], [], [])
+
+
+def test_each_change_has_its_effect_alone_and_all_together(issued: Path, tmp_path: Path) -> None:
+    path = returned(issued, tmp_path, fact(1700), op("utilisation", 0.6, "conv"))
+    found = content(issued, path)
+    assert found["findings"] == []
+    first, second = found["changes"]
+    assert (first["where"], first["what"]) == ("Machines!E7", "acme-1 memory bandwidth")
+    assert (first["old"], first["new"], first["unit"]) == (1600, 1700, "GB/s")
+    assert (first["basis"], first["party"], first["source"]) == ("committed", "vendor", "contract, annex 2")
+    assert second["what"].startswith("net-a acme-1 aten::conv")
+    made = ledger()
+    device = made.machines[0].device
+    assert device.byte_per_s is not None
+    faster = replace(device, byte_per_s=replace(device.byte_per_s, value=1.7e12))
+    after = evaluate(replace(made, machines=(replace(made.machines[0], device=faster), *made.machines[1:])))
+    effects = {one["figure"]: one for one in first["alone"]}
+    assert effects["FOM of acme-1"]["new"] == pytest.approx(after.merits["acme-1"].value.value, rel=1e-12)
+    rate = effects["units/day of net-a on acme-1"]["new"]
+    assert rate == pytest.approx(after.unit_per_day["net-a", "acme-1"].value, rel=1e-12)
+    together = {one["figure"]: one["change"] for one in found["together"]}
+    alone = [{one["figure"]: one["change"] for one in change["alone"]} for change in found["changes"]]
+    figure = "units/day of net-a on acme-1"
+    assert together[figure] > max(one[figure] for one in alone) > 0
+    assert not any("rival" in name for name in together)
+
+
+def test_the_same_after_libreoffice_saved_it(issued: Path, tmp_path: Path) -> None:
+    path = returned(issued, tmp_path, fact(1700), op("time", 1e-5, "norm"))
+    direct, again = content(issued, path), content(issued, resaved(path, tmp_path))
+    for one, other in zip(direct["changes"], again["changes"], strict=True):
+        assert other["alone"] == pytest.approx(one["alone"]) if not one["alone"] else True
+        assert (other["where"], other["new"]) == (one["where"], pytest.approx(one["new"]))
+    assert again["findings"] == direct["findings"] == []
+
+
+FINDINGS: dict[str, tuple[Edit, str, str]] = {
+    "unit": (fact(1.7, key="value"), "unit", "the cell is in GB/s and was 1600; 1.7 is 0.00106 times that"),
+    "unit beside": (lambda book: fact("TB/s", key="unit", said=False)(book), "unit", "unit was 'GB/s', is 'TB/s'"),
+    "precision": (
+        lambda book: setattr(find(book, FACTS, "what", **ACME, fact="peak"), "value", "tf32"),
+        "precision",
+        "number format or name was 'fp32', is 'tf32'",
+    ),
+    "range": (fact(-3.0), "range", "is -3, and more than 0 was expected"),
+    "whole": (fact(2.5, "devices per node"), "range", "is 2.5, and a whole number was expected"),
+    "share": (fact(1.2, "availability"), "range", "a share up to 1 was expected"),
+    "order": (fact(3000), "range", "the interval 1400 … 1800 does not hold the value 3000"),
+    "emptied": (fact("unknown"), "range", "was a figure and is unknown now"),
+    "above peak": (op("utilisation", 1.25, "conv"), "above peak", "1.25 times as fast as the stated peak"),
+    "measured above peak": (op("time", 1e-6, "norm"), "above peak", "times as fast as the stated peak"),
+    "no ground": (fact(1700, said=False), "basis", "the figure was changed, and basis, party and source were not"),
+    "basis": (op("utilisation", 0.6, "conv", said=False), "basis", "basis, party and source were not"),
+    "condition": (
+        lambda book: setattr(find(book, WORKLOADS, "epochs", workload="TC1"), "value", 200),
+        "condition",
+        "TC1, epochs [1/run] is set for everybody; a change is a deviation",
+    ),
+    "formula": (
+        lambda book: setattr(find(book, TERMS, "value", **ACME, workload="net-a", term="step"), "value", 0.001),
+        "formula",
+        "0.001 is found. It is left out here",
+    ),
+    "figure over a prediction": (op("time", 1e-6, "conv", said=False), "formula", "is found. It is left out here"),
+}
+
+
+@pytest.mark.parametrize("case", FINDINGS)
+def test_what_has_to_be_talked_about(issued: Path, tmp_path: Path, case: str) -> None:
+    edit, kind, said = FINDINGS[case]
+    found = content(issued, returned(issued, tmp_path, edit))
+    matching = [one for one in found["findings"] if one["kind"] == kind and said in one["said"]]
+    assert matching, found["findings"]
+    assert "!" in matching[0]["where"]
+    if kind == "formula":
+        assert found["together"] == []  # nothing that was computed there counts
+
+
+def test_an_impossible_figure_ends_in_a_finding_not_in_a_traceback(issued: Path, tmp_path: Path) -> None:
+    found = content(issued, returned(issued, tmp_path, fact(0), fact(1, "devices per node")))
+    assert {"range"} <= {one["kind"] for one in found["findings"]}
+
+
+def test_moved_rows_are_refused(issued: Path, tmp_path: Path) -> None:
+    path = returned(issued, tmp_path, lambda book: book["Machines"].delete_rows(6))
+    with pytest.raises(
+        FomkitError, match="sheet Machines, cell B6: 'memory bandwidth' stands where 'peak' was issued"
+    ):
+        review(path, issued)
+    path = returned(issued, tmp_path, lambda book: book["Ops"].delete_rows(46))
+    with pytest.raises(FomkitError, match=r"sheet Ops: the table 'Ops' has 41 rows, 42 were issued"):
+        review(path, issued)
+
+
+def run(*words: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["review", *map(str, words)])
+    if isinstance(result.exception, FomkitError):
+        return 2, result.stdout, str(result.exception)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_the_command_and_the_round_it_keeps(issued: Path, tmp_path: Path) -> None:
+    path = returned(issued, tmp_path, fact(1700), op("utilisation", 0.6, "conv"))
+    kept = tmp_path / "round2.yaml"
+    code, out, _ = run(path, "--issued", issued, "-o", kept)
+    assert code == 0
+    assert "Machines!E7: acme-1 memory bandwidth: 1600 → 1700 GB/s" in out
+    assert "basis committed, party vendor; contract, annex 2" in out
+    assert "alone: FOM of acme-1" in out
+    machine = load_machine(kept)
+    assert (machine.name, machine.party) == ("acme-1", "vendor")
+    assert machine.device.byte_per_s is not None
+    assert machine.device.byte_per_s.value == 1.7e12
+    assert machine.device.byte_per_s.basis == "committed"
+    assert (machine.node_devices, machine.system_nodes, machine.availability) == (4, 100, 0.95)
+    assert len(machine.overheads) == 4
+    (row,) = machine.timings.to_dict("records")
+    assert (row["kind"], row["party"], row["basis"], row["in_channels"]) == ("conv", "vendor", "simulated", 4)
+    assert row["time_s"] == pytest.approx(3e10 / 1.8e14 / 0.6)
+    assert [note for note in machine.notes if note.startswith("round 1: ")] == list(machine.notes)
+    assert "1600 → 1700 GB/s (committed, vendor, contract, annex 2)" in machine.notes[0]
+    assert run(path, "--issued", issued, "-o", kept)[0] == 2  # never over a file without --force
+    assert run(path, "--issued", issued, "-o", kept, "--force")[0] == 0
+
+
+def test_rounds_stand_in_the_next_workbook(issued: Path, tmp_path: Path) -> None:
+    path, kept = returned(issued, tmp_path, fact(1700)), tmp_path / "round2.yaml"
+    assert run(path, "--issued", issued, "-o", kept)[0] == 0
+    from fomkit.study.ledger_of import rounds_of
+
+    said = rounds_of([load_machine(kept)])
+    write_workbook(replace(ledger(), rounds=said), tmp_path / "next.xlsx", "acme-1")
+    sheet = openpyxl.load_workbook(tmp_path / "next.xlsx")["History"]
+    texts = [str(cell.value) for row in sheet.iter_rows() for cell in row]
+    assert any("round 1: Machines!E7" in text and "1600 → 1700 GB/s" in text for text in texts)
+
+
+def test_exit_codes_and_json(issued: Path, tmp_path: Path) -> None:
+    path = returned(issued, tmp_path, fact(-3.0))
+    code, out, _ = run(path, "--issued", issued, "--json")
+    assert code == 1
+    assert json.loads(out)["schema"] == "fomkit/review/1"
+    code, out, said = run(path, "--issued", issued, "-o", tmp_path / "no.yaml")
+    assert code == 2
+    assert "is not written, because Machines!E7 cannot be" in said
+    assert not (tmp_path / "no.yaml").exists()
+    code, _, said = run(tmp_path / "absent.xlsx", "--issued", issued)
+    assert code == 2
+    assert "absent.xlsx: cannot be read" in said
+
+
+def test_a_vendors_timing_leaves_the_table_what_it_is() -> None:
+    """What single kernels lack in a step is added as before, though one row has no harness now."""
+    base = load_machine("v100")
+    row = {"kind": "gemm", "dtype": "fp32", "engine": "vector", "time_s": 1e-3, "party": "vendor", "harness": ""}
+    stated = pd.concat([base.timings, pd.DataFrame([row])], ignore_index=True)
+    assert uses_of(base)
+    assert uses_of(replace(base, timings=stated)) == uses_of(base)
+    assert not uses_of(replace(base, timings=stated.iloc[-1:]))

@@ -1,0 +1,231 @@
+"""A workbook is safe to open, shows numbers before anything is computed, and gives nobody's secrets away."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import openpyxl
+import pandas as pd
+import pytest
+from made_ledgers import ledger, op
+from sheets import find
+
+from fomkit.errors import FomkitError
+from fomkit.ledger import Case, Ledger, evaluate
+from fomkit.profiles import load_machine, load_model
+from fomkit.study import Options, compare
+from fomkit.study.ledger_of import ledger_of_comparison
+from fomkit.workbook import write_workbook
+from fomkit.workbook.layout import ANSWERS, FACTS, INPUT_TABLES, OPS, SHEETS, WORKLOADS
+from fomkit.workbook.names import name_of, unique_names
+
+LIVE = ["=1+1", "+1", "-x", "@x", '=HYPERLINK("http://x","y")', "\tx", "=cmd|' /C calc'!A0"]
+
+
+def parts(path: Path) -> dict[str, str]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name).decode("utf-8") for name in archive.namelist()}
+
+
+def test_sheets_names_and_set_up(issued: Path) -> None:
+    book = openpyxl.load_workbook(issued)
+    assert tuple(book.sheetnames) == SHEETS
+    assert book.calculation.fullCalcOnLoad
+    for sheet in book:
+        assert sheet.freeze_panes, sheet.title
+        assert sheet.page_setup.orientation == "landscape"
+        assert sheet.sheet_properties.pageSetUpPr.fitToPage
+    names = {name: found.attr_text for name, found in book.defined_names.items()}
+    assert {"fom", "target_nodes", "target_bandwidth", "unit_per_day_net_a", "unit_per_day_TC1"} <= set(names)
+    assert "TC1" not in names
+    shown = openpyxl.load_workbook(issued, data_only=True)
+
+    def value(name: str) -> object:
+        sheet, _, cell = names[name].partition("!")
+        return shown[sheet][cell.replace("$", "")].value
+
+    values = evaluate(ledger())
+    assert value("fom") == pytest.approx(values.merits["acme-1"].value.value)
+    assert value("fom_rival_9") == pytest.approx(values.merits["rival-9"].value.value)
+    assert value("target_nodes") == 100
+    assert value("target_bandwidth") == 1600
+    assert value("unit_per_day_TC1") == pytest.approx(values.unit_per_day["TC1", "acme-1"].value)
+
+
+def test_names_are_no_addresses_and_each_stands_once() -> None:
+    assert name_of("unit_per_day", "V100") == "unit_per_day_V100"
+    assert unique_names(iter([("a_b", "x"), ("A_B", "y"), ("a_b", "z")])) == {
+        "a_b": "x",
+        "A_B_2": "y",
+        "a_b_3": "z",
+    }
+
+
+def test_inputs_are_cells_and_the_rest_are_formulas(issued: Path) -> None:
+    book = openpyxl.load_workbook(issued)
+    place = {"workload": "net-a", "machine": "acme-1"}
+    time = find(book, OPS, "time", **place, kind="conv")
+    row = time.row
+    cell = {column.key: f"{OPS.letter(column.key)}{row}" for column in OPS.columns}
+    assert (
+        time.value
+        == f"=MAX({cell['flop']}/{cell['peak']},{cell['byte']}/{cell['bandwidth']})/{cell['utilisation']}"
+    )
+    assert find(book, OPS, "time", **place, kind="norm").data_type == "n"
+    for table in INPUT_TABLES[:1] + INPUT_TABLES[2:4]:
+        for column in table.columns:
+            formulas = {
+                book[table.sheet][f"{column_cell}"].data_type
+                for column_cell in [f"{table.letter(column.key)}{find(book, table, column.key).row}"]
+            }
+            if column.role in ("formula", "state"):
+                assert formulas == {"f"}, column.header
+    assert find(book, FACTS, "value", machine="acme-1", fact="peak").value == 20
+    assert find(book, FACTS, "unit", machine="acme-1", fact="peak").value == "TFLOP/s"
+
+
+def test_numbers_show_before_anything_is_computed(issued: Path) -> None:
+    formulas, shown = openpyxl.load_workbook(issued), openpyxl.load_workbook(issued, data_only=True)
+    for sheet in formulas:
+        for row in sheet.iter_rows():
+            for cell in row:
+                if cell.data_type == "f":
+                    assert shown[sheet.title][cell.coordinate].value is not None, (
+                        f"{sheet.title}!{cell.coordinate}"
+                    )
+    table = pd.read_excel(issued, sheet_name="Ops", header=3)
+    assert table["time [s/step]"].notna().all()
+
+
+def test_roles_are_seen_and_units_stand_in_headers(issued: Path) -> None:
+    book = openpyxl.load_workbook(issued)
+    fills = {
+        role: find(book, table, key, machine="acme-1").fill.fgColor.rgb
+        for role, table, key in (("input", FACTS, "value"), ("formula", FACTS, "si"), ("condition", OPS, "flop"))
+    }
+    assert len(set(fills.values())) == 3
+    headers = [column.header for column in OPS.columns if column.key in ("flop", "byte", "time", "peak", "total")]
+    assert all(re.search(r"\[.+\]", header) for header in headers)
+
+
+def test_charts_are_native_and_read_cells(issued: Path) -> None:
+    drawn = {name: text for name, text in parts(issued).items() if name.startswith("xl/charts/chart")}
+    assert len(drawn) == 2 + 2 * 2  # a ratio of each target, the ops of two workloads on both
+    ratio = [text for text in drawn.values() if "errBars" in text]
+    assert len(ratio) == 2
+    assert all("Summary" in text and "<c:plus>" in text.replace("<plus>", "<c:plus>") for text in ratio)
+
+
+def hostile(text: str) -> Ledger:
+    book = ledger()
+    lines = (replace(op("gemm"), op=text, sizes=text, evidence=text, bound=text), *book.cases[0].ops)
+    first = replace(book.workloads[0], name=text, title=text)
+    cases = tuple(
+        replace(case, workload=text, ops=lines, deviations=(text,)) if case.workload == "net-a" else case
+        for case in book.cases
+    )
+    facts = replace(book.machines[0], title=text, notes=(text,))
+    return replace(
+        book,
+        workloads=(first, *book.workloads[1:]),
+        cases=cases,
+        machines=(facts, *book.machines[1:]),
+        notes=(text,),
+    )
+
+
+@pytest.mark.parametrize("text", LIVE)
+def test_text_never_becomes_a_formula(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "hostile.xlsx"
+    write_workbook(hostile(text), path)
+    mark = re.escape(text.lstrip("\t").replace("&", "&amp;").replace('"', "&quot;"))
+    for name, part in parts(path).items():
+        assert not re.search(rf"<f>[^<]*{mark[2:]}[^<]*</f>", part) or len(text) < 4, name
+    book = openpyxl.load_workbook(path)
+    found = [cell for row in book["Ops"].iter_rows() for cell in row if str(cell.value).endswith(text[1:])]
+    assert found
+    assert {cell.data_type for cell in found if cell.value == text} <= {"s"}
+    assert {cell.data_type for cell in book["Workloads"]["A"] if cell.value == text} <= {"s"}
+
+
+def test_unknown_is_a_word_and_long_text_is_cut_visibly(tmp_path: Path) -> None:
+    path = tmp_path / "long.xlsx"
+    write_workbook(hostile("x" * 40_000), path)
+    book = openpyxl.load_workbook(path)
+    text = str(book["Ops"]["C5"].value)
+    assert len(text) == 32_767
+    assert text.endswith("[cut, 40,000 characters]")
+    assert find(book, OPS, "flop", kind="pointwise").value == "unknown"
+    assert find(book, FACTS, "value", machine="rival-9", fact="launch cost").value == "unknown"
+    assert find(book, WORKLOADS, "validation", workload="TC1").value == "unknown"
+    for part in parts(path).values():
+        assert not re.search(r"<v>(nan|inf|-inf|NaN)</v>", part)
+
+
+def test_a_copy_for_one_target_names_nobody_else(tmp_path: Path) -> None:
+    path = tmp_path / "for.xlsx"
+    write_workbook(ledger(), path, "acme-1")
+    values = evaluate(ledger())
+    content = parts(path)
+    words = "".join(content.values()).lower()
+    for word in ("rival", "oldlab", "price", "usd", "eur"):
+        assert word not in words, word
+    others = [values.unit_per_day["net-a", "rival-9"].value, values.cases["net-a", "oldlab-3"].step.wall_s.value]
+    numbers = {
+        round(float(one), 12) for text in content.values() for one in re.findall(r"<v>(-?[\d.eE+-]+)</v>", text)
+    }
+    assert not numbers & {round(one, 12) for one in others}
+    book = openpyxl.load_workbook(path, data_only=True)
+    shown = find(book, ANSWERS, "rate", workload="net-a", machine="acme-1").value
+    assert shown == pytest.approx(values.unit_per_day["net-a", "acme-1"].value)
+    summary = str([cell.value for row in book["Summary"].iter_rows() for cell in row])
+    fom = values.merits["acme-1"].value
+    assert "baseline" in summary
+    assert book["Summary"][
+        openpyxl.load_workbook(path).defined_names["fom"].attr_text.split("!")[1].replace("$", "")
+    ]
+    assert any(
+        isinstance(cell.value, float) and cell.value == pytest.approx(fom.high, rel=1e-9)
+        for row in book["Summary"].iter_rows()
+        for cell in row
+    )
+    with pytest.raises(FomkitError, match=r"--for acme-2: is no target here\. The nearest names are 'acme-1'"):
+        write_workbook(ledger(), path, "acme-2")
+
+
+def test_a_copy_of_a_real_study_names_no_other_machine(tmp_path: Path, root: Path) -> None:
+    """An op's time may rest on what other machines do, and its evidence says which."""
+    models = [load_model(name) for name in ("p1b3", "alexnet")]
+    result = compare(models, [load_machine("mi25"), load_machine("v100")], load_machine("p100"), Options())
+    whole, own = tmp_path / "whole.xlsx", tmp_path / "own.xlsx"
+    write_workbook(ledger_of_comparison(result), whole)
+    write_workbook(ledger_of_comparison(result), own, "mi25")
+    names = [path.stem for path in (root / "machine_profiles").glob("*.yaml") if len(path.stem) > 1]
+    words = re.compile(rf"(?<![\w-])(?:{'|'.join(names)}|nvidia)(?![\w-])", re.IGNORECASE)
+
+    def named(path: Path) -> set[str]:
+        # Addresses of cells look like machines; only texts count.
+        sheets = {name: text for name, text in parts(path).items() if name.startswith("xl/worksheets/")}
+        texts = [one for text in sheets.values() for one in re.findall(r"<t[^>]*>([^<]*)</t>", text)]
+        texts += [text for name, text in parts(path).items() if name not in sheets]
+        return {word.lower() for word in words.findall(" ".join(texts))}
+
+    assert {"v100", "p100", "mi25"} < named(whole)
+    assert named(own) == {"mi25"}
+
+
+def test_same_content_gives_the_same_cells_and_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.xlsx", tmp_path / "b.xlsx"
+    write_workbook(ledger(), first)
+    write_workbook(ledger(), second)
+    sheets = [{name: text for name, text in parts(path).items() if "sheet" in name} for path in (first, second)]
+    assert sheets[0] == sheets[1]
+    before = first.read_bytes()
+    broken = replace(ledger(), cases=(Case("net-a", "acme-1", (op("gemm"),) * 20_000),))
+    with pytest.raises(FomkitError, match="20,000 ops do not fit a sheet"):
+        write_workbook(broken, first)
+    assert first.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.xlsx", "b.xlsx"]
