@@ -13,8 +13,8 @@ fits its long timings within 0.1 to 0.6 %. So
 - an op without an F of its own takes the H of `LIKE`, else the least H found;
 - a timing below `TOLD`·F is below the harness's resolution: nothing can be said of its kernel.
 
-H holds the start of the kernel too, 1 to 2 µs that a kernel waiting in a queue has as well: nothing that grows with
-its bytes tells it from the host's work, so it is taken off with it.
+H holds the start of the kernel too, 1 to 2 µs that a kernel waiting in a queue has as well: nothing that grows
+with its bytes tells it from the host's work, so it is taken off with it.
 """
 
 from __future__ import annotations
