@@ -81,8 +81,8 @@ def _said(full: bool) -> tuple[str, ...]:
     way = (
         "the product fits and judges the other folds alone"
         if full
-        else "intervals from the errors of other folds, whose fits have seen the scored rows: the interval gain is "
-        "some points better than with --full, and hit rates are about the same"
+        else "intervals from the errors of other folds, whose fits have seen the scored rows: the interval gain "
+        "is some points better than with --full, and hit rates are about the same"
     )
     return (
         f"{GROUPED}: {FOLDS} folds, group g in fold g mod {FOLDS}, groups in rising order; {groups} "
