@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -98,6 +98,9 @@ class Machine:
         Other machines, with fits, that tell what a table of a few rows leaves open.
     unheard : tuple of str
         Architectures and machines whose timings must not tell what is usual here: a comparison leaves these out.
+    origin : Device or None
+        The device that timings and utilisations are of, where ``device`` is a change of it that nobody built
+        (`changed`); None for a machine that is.
     """
 
     name: str
@@ -115,6 +118,11 @@ class Machine:
     unheard: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     lenders: tuple[Machine, ...] = ()
+    origin: Device | None = None
+
+    def changed(self, device: Device) -> Machine:
+        """Give the machine with other rates or launch cost of its device; each op keeps its utilisation."""
+        return replace(self, device=device, origin=self.origin or self.device)
 
     @property
     def scopes(self) -> tuple[Scope, ...]:

@@ -131,6 +131,11 @@ def choose_formats(precision: str | None, framework: str, machine: Machine) -> F
     return formats
 
 
+def byte_factor(before: pd.Series[str], after: pd.Series[str]) -> pd.Series[float]:
+    """Give by how much traffic changes with the number format, row by row."""
+    return after.map(ITEM_BYTE).astype(float) / before.map(ITEM_BYTE).astype(float)
+
+
 def _in_formats(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
     """Give every row its number format and engine, and the bytes that follow from it."""
     kinds, dtype, engine = ops["kind"], ops["dtype"], ops["engine"]
@@ -142,7 +147,7 @@ def _in_formats(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
     for kind, (its_dtype, its_engine) in formats.matrix.items():
         rows = allowed & trained & kinds.eq(kind)
         dtype, engine = dtype.mask(rows, its_dtype), engine.mask(rows, its_engine)
-    factor = dtype.map(ITEM_BYTE).astype(float) / ops["dtype"].map(ITEM_BYTE).astype(float)
+    factor = byte_factor(ops["dtype"], dtype)
     moved = {name: ops[name] * factor for name in ("read_byte", "write_byte") if name in ops.columns}
     return ops.assign(dtype=dtype, engine=engine, **moved)
 

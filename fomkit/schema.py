@@ -290,19 +290,19 @@ def row_place(where: str, index: pd.Index, position: int) -> str:
 def _kind_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
     if "kind" not in data.columns:
         return
-    kinds = data["kind"].astype("str")
-    for kind in sorted(set(kinds.dropna()) - {"", *KIND_DIMENSIONS}):
+    kinds, present = data["kind"], data["kind"].dropna().unique()
+    for kind in sorted({str(kind) for kind in present} - {"", *KIND_DIMENSIONS}):
         place = row_place(where, data.index, int((kinds == kind).to_numpy().nonzero()[0][0]))
         yield FomkitError(place, f"{kind!r} is not a kind of op. {nearest_names(kind, KIND_DIMENSIONS)}")
-    empty: dict[str, NDArray[np.bool_]] = {}
-    for kind in kinds.unique():
-        rows = (kinds == kind).to_numpy()
+    needed = {name for kind in present for name in KIND_DIMENSIONS.get(kind, ())}
+    names = [name for name in data.columns if name in needed]
+    empty = dict(zip(names, data[names].isna().to_numpy().T, strict=True))
+    for kind in present:
+        rows = (kinds == kind).to_numpy(bool)
         for name in KIND_DIMENSIONS.get(kind, ()):
             if name not in data.columns:
                 yield FomkitError(where, f"the column {name!r} is missing, which kind {kind} needs. Add it.")
                 continue
-            if name not in empty:
-                empty[name] = data[name].isna().to_numpy()
             if (bad := rows & empty[name]).any():
                 place = row_place(where, data.index, int(bad.argmax()))
                 yield FomkitError(place, f"{name!r} is empty, which kind {kind} needs. Fill it.")
@@ -313,11 +313,11 @@ def _column_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[Fomki
     for name in _REQUIRED[table]:
         if name not in data.columns:
             yield FomkitError(where, f"the column {name!r} is missing ({known[name].doc}). Add it.")
-    for name in data.columns:
+    for name, dtype in zip(data.columns, data.dtypes, strict=True):
         if name not in known:
             yield FomkitError(where, f"{name!r} is not a column of this table. {nearest_names(str(name), known)}")
-        elif known[name].dtype == "number" and data[name].dtype.kind != "f":
-            yield FomkitError(where, f"the column {name!r} must be float64, it is {data[name].dtype}.")
+        elif known[str(name)].dtype == "number" and dtype.kind != "f":
+            yield FomkitError(where, f"the column {name!r} must be float64, it is {dtype}.")
 
 
 def _wrong_numbers(data: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.bool_]:

@@ -24,10 +24,11 @@ def _groups(ops: pd.DataFrame) -> Iterator[tuple[CompiledCost, NDArray[np.intp]]
 
     names = {"kind", *(name for columns in VARIANT_COLUMNS.values() for name in columns)} & set(ops.columns)
     cells = {name: ops[name].to_numpy(object) for name in names}
+    present = set(ops["kind"].unique())
     for kind, variants in COMPILED.items():
-        rows = np.flatnonzero(cells["kind"] == kind)
-        if not rows.size:
+        if kind not in present:
             continue
+        rows = np.flatnonzero(cells["kind"] == kind)
         for variant, cost in variants.items():
             match = np.ones(len(rows), bool)
             for column, value in zip(VARIANT_COLUMNS.get(kind, ()), variant, strict=True):
@@ -39,8 +40,8 @@ def _groups(ops: pd.DataFrame) -> Iterator[tuple[CompiledCost, NDArray[np.intp]]
 class _Columns:
     """The columns of one group of rows by name, read when a formula asks for them."""
 
-    def __init__(self, ops: pd.DataFrame, rows: NDArray[np.intp]) -> None:
-        self._ops, self._rows = ops, rows
+    def __init__(self, ops: pd.DataFrame, rows: NDArray[np.intp], read: dict[str, NDArray[np.float64]]) -> None:
+        self._ops, self._rows, self._read = ops, rows, read
 
     def __getattr__(self, column: str) -> NDArray[np.float64]:
         if column == "item_byte":
@@ -48,8 +49,10 @@ class _Columns:
         default = DEFAULTS.get(column, np.nan)
         if column not in self._ops.columns:
             return np.asarray(default, np.float64)
-        values: NDArray[np.float64] = self._ops[column].to_numpy(np.float64)[self._rows]
-        return np.where(np.isnan(values), np.float64(default), values)
+        if column not in self._read:
+            values: NDArray[np.float64] = self._ops[column].to_numpy(np.float64)
+            self._read[column] = np.where(np.isnan(values), np.float64(default), values)
+        return self._read[column][self._rows]
 
 
 def add_costs(ops: pd.DataFrame) -> pd.DataFrame:
@@ -83,7 +86,9 @@ def add_costs(ops: pd.DataFrame) -> pd.DataFrame:
     later = (*COSTS, *TIMES) if table == "OPS" else COSTS
     check_table(ops.drop(columns=[column.name for column in later], errors="ignore"), table, _WHERE)
     columns = {column.name: np.full(len(ops), np.nan) for column in COSTS}
+    read: dict[str, NDArray[np.float64]] = {}
     for cost, rows in _groups(ops):
+        cells = _Columns(ops, rows, read)
         for name, values in columns.items():
-            values[rows] = getattr(cost, name)(_Columns(ops, rows))
+            values[rows] = getattr(cost, name)(cells)
     return ops.assign(**columns)

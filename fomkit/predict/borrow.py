@@ -7,7 +7,7 @@ instead of 14.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from functools import partial
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,9 +15,10 @@ import numpy as np
 
 from fomkit.hardware import Machine
 from fomkit.predict import interpolate
-from fomkit.predict.estimates import Timed
+from fomkit.predict.estimates import Answers, as_answers, join_answers
 from fomkit.predict.families import FamilyName, families, look_at, servable, training_rows
-from fomkit.predict.gaussian import Hyper, correlation, distances, posterior
+from fomkit.predict.gaussian import Hyper, Learnt, ask, correlation, distances, join_posteriors, learn
+from fomkit.predict.kept import kept
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,23 +40,22 @@ NOISE = 0.1
 
 
 class _Lender(NamedTuple):
-    """A machine, its fit of the family that serves, and what that learnt from."""
+    """A machine and its fit of the family that serves, with what that learnt from."""
 
     machine: str
-    fit: interpolate.Fit
-    training: pd.DataFrame
+    family: interpolate.Family
+
+
+def _own(machine: Machine, name: FamilyName) -> pd.DataFrame:
+    """Give the distinct ops of a family in a machine's own table."""
+    make = partial(training_rows, machine.timings, name)
+    return kept(machine.timings, None, f"distinct ops of {name}", make)
 
 
 def _lenders(machine: Machine, name: FamilyName) -> list[_Lender]:
     """Find tables of the same number format, engine and pass that have more than a few ops."""
-    found = []
-    for lender in machine.lenders:
-        stored = lender.fits.get(str(name))
-        if isinstance(stored, Mapping):
-            training = training_rows(lender.timings, name)
-            if len(training) > MOST:
-                found.append(_Lender(lender.name, interpolate.as_fit(stored), training))
-    return found
+    families_of = ((lender.name, interpolate.family_of(lender, name)) for lender in machine.lenders)
+    return [_Lender(lender, one) for lender, one in families_of if one is not None and len(one.training) > MOST]
 
 
 def _variance(log_ratio: Matrix) -> Matrix:
@@ -96,38 +96,73 @@ def _typical_error(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper
 
 def _log_times(lenders: list[_Lender], rows: pd.DataFrame, kind: str) -> tuple[Matrix, Matrix]:
     """Give ln(time) on each lender (lenders × n), and its variance less what repeating the op would show too."""
-    found = [interpolate.believe(one.fit, one.training, rows, kind) for one in lenders]
-    variance = [there.variance - one.fit.hyper.noise for one, (_, there) in zip(lenders, found, strict=True)]
+    found = [interpolate.believe(one.family, rows, kind) for one in lenders]
+    variance = [
+        there.variance - one.family.fit.hyper.noise for one, (_, there) in zip(lenders, found, strict=True)
+    ]
     return np.array([log_s for log_s, _ in found]), np.maximum(variance, 0.0)
 
 
-def _answers(
-    rows: pd.DataFrame, training: pd.DataFrame, lenders: list[_Lender], name: FamilyName, interval: float
-) -> Iterator[tuple[int, Timed]]:
+class _Followed(NamedTuple):
+    """How a table of a few rows follows its lenders, ready for queries.
+
+    Attributes
+    ----------
+    lenders : list of _Lender
+    share : array (lenders,)
+    usual : float
+        Median of ln(own time / the lenders').
+    ratio : Learnt
+        What the ratio adds to that, by the sizes.
+    features : array (n, p)
+        Of the own timings.
+    """
+
+    lenders: list[_Lender]
+    share: Matrix
+    usual: float
+    ratio: Learnt
+    features: Matrix
+
+
+def _follow(training: pd.DataFrame, lenders: list[_Lender], kind: str) -> _Followed | None:
+    """Compare a table with its lenders'; None where it does not follow them."""
     known_s = np.log(training["_time_s"].to_numpy(np.float64))
-    theirs, _ = _log_times(lenders, training, name.kind)
+    theirs, _ = _log_times(lenders, training, kind)
     share = _shares(known_s - theirs)
     ratio = known_s - share @ theirs
     if _variance(ratio) > STEADY**2:
-        return
+        return None
     usual = float(np.median(ratio))
-    known, asked = (look_at(table, name.kind, len(training)) for table in (training, rows))
-    noise = interpolate.row_noise(training)
-    hyper = _hyper(known, ratio - usual)
-    correction = posterior(known, ratio - usual, noise, asked, hyper)
-    there, unsure = _log_times(lenders, rows, name.kind)
+    known = look_at(training, kind, len(training))
+    learnt = learn(known, ratio - usual, interpolate.row_noise(training), _hyper(known, ratio - usual))
+    return _Followed(lenders, share, usual, learnt, known)
+
+
+def _answers(
+    rows: pd.DataFrame, training: pd.DataFrame, followed: _Followed, kind: str, interval: float
+) -> Answers:
+    lenders, share, usual, learnt, known = followed
+    asked = look_at(rows, kind, len(training))
+    correction = join_posteriors([part for _, _, part in ask(learnt, asked)])
+    there, unsure = _log_times(lenders, rows, kind)
     log_s = share @ there + usual + correction.mean
     # What the lenders do not know of an op that they never timed comes on top of how well they are followed.
-    own = _typical_error(known, ratio - usual, noise, hyper, interval) * np.sqrt(correction.variance)
+    factor = _typical_error(known, learnt.target, learnt.noise, learnt.hyper, interval)
+    own = factor * np.sqrt(correction.variance)
     width = np.hypot(own, NormalDist().inv_cdf(0.5 + interval / 2) * np.sqrt(share @ unsure))
     first = lenders[int(share.argmax())].machine
     evidence = f"as {len(lenders)} other tables, mostly {first}, follow {len(training)} own timings"
-    for index, value, apart in zip(rows.index.tolist(), log_s.tolist(), width.tolist(), strict=True):
-        middle, low, high = np.exp([value, value - apart, value + apart]).tolist()
-        yield index, Timed(middle, low, high, "transferred", "measured", evidence)
+    return Answers(
+        rows.index.to_numpy(np.int64),
+        np.exp([log_s, log_s - width, log_s + width]),
+        np.full(len(rows), "transferred", object),
+        np.full(len(rows), "measured", object),
+        lambda _: evidence,
+    )
 
 
-def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int, Timed]:
+def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> Answers:
     """Predict rows of a small family from the tables of the machine's lenders and its own few timings.
 
     time = geometric mean of the lenders' predictions, the steadiest weighing most, times a ratio: the usual one of
@@ -144,23 +179,25 @@ def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int,
 
     Returns
     -------
-    dict
+    Answers
         Rows of `KINDS` of which the table has `FEWEST` to `MOST` distinct ops, and lenders that follow have more.
     """
-    times: dict[int, Timed] = {}
     if not machine.lenders or not {"flop", "byte"} <= set(machine.timings.columns):
-        return times
-    from threadpoolctl import threadpool_limits
-
+        return as_answers({})
+    found = []
     # Matrices of a few dozen rows: threads would wait for each other.
-    with threadpool_limits(limits=1):
+    with interpolate.threads().limit(limits=1):
         for name, at in families(rows):
+            if name.kind not in KINDS:
+                continue
             chosen = rows.iloc[at]
             chosen = chosen[servable(chosen, name.kind)]
-            if name.kind not in KINDS or not len(chosen):
+            training = _own(machine, name)
+            if not len(chosen) or not FEWEST <= len(training) <= MOST:
                 continue
-            training = training_rows(machine.timings, name)
-            lenders = _lenders(machine, name) if FEWEST <= len(training) <= MOST else []
-            if lenders:
-                times.update(_answers(chosen, training, lenders, name, interval))
-    return times
+            lenders = _lenders(machine, name)
+            make = partial(_follow, training, lenders, name.kind)
+            followed = kept(machine.timings, machine.lenders, f"lenders of {name}", make) if lenders else None
+            if followed is not None:
+                found.append(_answers(chosen, training, followed, name.kind, interval))
+    return join_answers(found)

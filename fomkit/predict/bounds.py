@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from fomkit.predict.estimates import Record, Timed, records
-from fomkit.predict.rates import FITTED, Bound, binding, rates
+from fomkit.predict.estimates import Answers, numbers, texts
+from fomkit.predict.rates import Bounds, bounds
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from numpy.typing import NDArray
 
     from fomkit.hardware import Machine
 
@@ -32,62 +33,65 @@ CACHED_BYTE = 2.7e8
 _OF_A_TABLE = ("measured", "interpolated", "extrapolated", "transferred")
 
 
-def _reason(row: Record, bound: str) -> str:
-    kernel = [row.get(name, np.nan) for name in ("kernel_d", "kernel_h", "kernel_w")]
-    if row["kind"] == "conv" and np.prod(kernel) == 1:
+def _reason(kind: str, bound: str, byte: float, plain: bool) -> str:
+    if kind == "conv" and plain:
         # A 1×1 convolution is a plain product: no algorithm saves arithmetic there.
         return USUAL_REASONS[bound]
-    if bound == "memory" and row["byte"] > CACHED_BYTE:
+    if bound == "memory" and byte > CACHED_BYTE:
         return "no cache holds so much; the table or the stated bandwidth is off"
-    return REASONS.get((row["kind"], bound), USUAL_REASONS[bound])
+    return REASONS.get((kind, bound), USUAL_REASONS[bound])
 
 
-def _possible(row: Record, timed: Timed, bound: Bound) -> Timed:
-    """Lift the ends of a plain product that no machine of these rates could reach; other kinds have short cuts."""
-    cached = bound.name == "memory" and row["byte"] <= CACHED_BYTE
-    if row["kind"] not in ("gemm", "attention") or timed.time_source == "measured" or cached:
-        return timed
-    if row["kind"] == "attention" and bound.name == "compute":
-        return timed  # a fused kernel may skip the masked half
-    least_s = bound.floor_s * bound.rate.value / bound.rate.high / BOOST
-    times = {name: max(getattr(timed, name), least_s) for name in ("time_s", "low_s", "high_s")}
-    if timed.time_s < least_s:
-        times["evidence"] = f"{timed.evidence}; lifted to the {bound.name} floor less {BOOST - 1:.0%}"
-    return timed._replace(**times)
+def _bounded(rows: pd.DataFrame, found: Bounds, answers: Answers, kinds: NDArray[np.object_]) -> NDArray[np.bool_]:
+    """Tell which times no machine of these rates could reach: plain products, other kinds have short cuts."""
+    measured = answers.time_source == "measured"
+    cached = ~found.compute & (rows["byte"].to_numpy(np.float64) <= CACHED_BYTE)
+    # A fused kernel may skip the masked half.
+    plain = (kinds == "gemm") | ((kinds == "attention") & ~found.compute)
+    return np.asarray(plain & ~measured & ~cached)
 
 
-def _named(row: Record, timed: Timed, machine: Machine) -> Timed:
-    bound = binding(row, rates(machine, row["dtype"], row["engine"]))
-    if bound is None or bound.rate.source == FITTED:
-        return timed
-    timed = _possible(row, timed, bound)
-    if timed.time_source in _OF_A_TABLE:
-        launch = machine.device.launch_s
-        starts_s = launch.value * float(np.nan_to_num(row["launches"])) if launch is not None else 0.0
-        timed = timed._replace(bound="launch" if starts_s > bound.floor_s else bound.name)
-    if timed.time_s < bound.floor_s:
-        reason = _reason(row, bound.name)
-        said = f"{timed.evidence}; {timed.time_s / bound.floor_s:.0%} of the {bound.name} floor: {reason}"
-        timed = timed._replace(evidence=said)
-    return timed
-
-
-def name_bounds(rows: pd.DataFrame, times: Mapping[int, Timed], machine: Machine) -> dict[int, Timed]:
+def name_bounds(rows: pd.DataFrame, times: Answers, machine: Machine) -> Answers:
     """Name the bound of times that come from the table, and the reason of every time below the stated floor.
 
-    Only stated rates count: fitted ones come from the same table and would prove nothing.
+    The ends of a plain product that no machine of these rates could reach are lifted. Only stated rates count:
+    fitted ones come from the same table and would prove nothing.
 
     Parameters
     ----------
     rows : DataFrame
         COSTED rows.
-    times : mapping
+    times : Answers
         What is known of them.
     machine : Machine
 
     Returns
     -------
-    dict
+    Answers
         ``times`` with bound compute, memory or launch where the rates are stated, and longer evidence.
     """
-    return {index: _named(row, times[index], machine) for index, row in records(rows) if index in times}
+    rows = rows.iloc[rows.index.get_indexer(pd.Index(times.index))]
+    found = bounds(rows, machine)
+    kinds, stated = texts(rows, "kind").to_numpy(object), ~np.isnan(found.floor_s) & ~found.fitted
+    least_s = np.where(stated & _bounded(rows, found, times, kinds), found.floor_s / found.high / BOOST, 0.0)
+    lifted = times.time_s < least_s
+    seconds = np.maximum(np.stack([times.time_s, times.low_s, times.high_s]), least_s)
+    launch = machine.device.launch_s
+    starts_s = np.nan_to_num(rows["launches"].to_numpy(np.float64)) * (launch.value if launch is not None else 0.0)
+    bound = np.where(starts_s > found.floor_s, "launch", found.names)
+    of_table = stated & np.isin(times.time_source.astype("U"), _OF_A_TABLE)
+    below = stated & (seconds[0] < found.floor_s)
+    plain = np.prod([numbers(rows, name) for name in ("kernel_d", "kernel_h", "kernel_w")], axis=0) == 1
+    byte = rows["byte"].to_numpy(np.float64)
+
+    def evidence(place: int) -> str:
+        said, name = times.evidence(place), str(found.names[place])
+        if lifted[place]:
+            said = f"{said}; lifted to the {name} floor less {BOOST - 1:.0%}"
+        if below[place]:
+            share = seconds[0, place] / found.floor_s[place]
+            reason = _reason(kinds[place], name, byte[place], plain[place])
+            said = f"{said}; {share:.0%} of the {name} floor: {reason}"
+        return said
+
+    return Answers(times.index, seconds, times.time_source, np.where(of_table, bound, times.bound), evidence)

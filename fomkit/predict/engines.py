@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from fomkit.dtypes import MATRIX_KINDS
 from fomkit.hardware import Machine
-from fomkit.predict.estimates import records, texts
+from fomkit.predict.estimates import texts
+from fomkit.predict.kept import kept
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +21,10 @@ def _alternatives(dtype: str, engine: str) -> Iterator[tuple[str, str]]:
     yield dtype, "vector" if engine == "matrix" else "matrix"
     if dtype == "tf32":
         yield "fp32", "vector"
+
+
+def _timed_engines(timings: pd.DataFrame) -> set[tuple[str, str]]:
+    return set(zip(texts(timings, "dtype"), texts(timings, "engine"), strict=True))
 
 
 def settle_engines(rows: pd.DataFrame, machine: Machine) -> tuple[pd.DataFrame, dict[int, str]]:
@@ -35,17 +40,22 @@ def settle_engines(rows: pd.DataFrame, machine: Machine) -> tuple[pd.DataFrame, 
         What was replaced, by index.
     """
     known = {(peak.dtype, peak.engine) for peak in machine.device.peaks}
-    known |= set(zip(texts(machine.timings, "dtype"), texts(machine.timings, "engine"), strict=True))
-    settled, notes = [], {}
-    for index, row in records(rows):
-        pair = (row["dtype"], row["engine"])
-        if row["kind"] in ARITHMETIC_KINDS and pair not in known:
+    known |= kept(machine.timings, None, "engines", lambda: _timed_engines(machine.timings))
+    triples = [texts(rows, name).to_numpy(object) for name in ("kind", "dtype", "engine")]
+    settled, notes = {}, {}
+    for kind, dtype, engine in set(zip(*triples, strict=True)):
+        pair = (dtype, engine)
+        found = pair
+        if kind in ARITHMETIC_KINDS and pair not in known:
             found = next((other for other in _alternatives(*pair) if other in known), pair)
-            if found != pair:
-                notes[index] = (
-                    f"{pair[0]} on the {pair[1]} engine is unknown here, taken as {found[0]} on {found[1]}"
-                )
-            pair = found
-        settled.append(pair)
-    dtypes, engines = zip(*settled, strict=True) if settled else ((), ())
-    return rows.assign(dtype=list(dtypes), engine=list(engines)), notes
+        settled[kind, dtype, engine] = found
+    dtypes, engines = (list(triples[1]), list(triples[2]))
+    for place, (index, triple) in enumerate(zip(rows.index.tolist(), zip(*triples, strict=True), strict=True)):
+        dtypes[place], engines[place] = found = settled[triple]
+        if found != triple[1:]:
+            notes[index] = (
+                f"{triple[1]} on the {triple[2]} engine is unknown here, taken as {found[0]} on {found[1]}"
+            )
+    if not notes:
+        return rows, notes
+    return rows.assign(dtype=dtypes, engine=engines), notes

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fomkit.hardware import Machine
+from fomkit.predict.kept import kept
 from fomkit.schema import KIND_DIMENSIONS
 
 if TYPE_CHECKING:
@@ -33,7 +34,96 @@ class Timed(NamedTuple):
     evidence: str
 
 
-Estimator = Callable[[pd.DataFrame, Machine, float], dict[int, Timed]]
+class Answers(Mapping[int, Timed]):
+    """What an estimator says of many ops, as columns; the words for the evidence are made when asked for.
+
+    Attributes
+    ----------
+    index : array (q,)
+        The ops, by their index.
+    time_s, low_s, high_s : array (q,)
+    time_source, bound : array (q,) of str
+    """
+
+    def __init__(
+        self,
+        index: NDArray[np.int64],
+        times: NDArray[np.float64],
+        time_source: NDArray[np.object_],
+        bound: NDArray[np.object_],
+        evidence: Callable[[int], str],
+    ) -> None:
+        self.index, self.time_source, self.bound, self._evidence = index, time_source, bound, evidence
+        self.time_s, self.low_s, self.high_s = times
+        self._places: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.index.tolist())
+
+    def __getitem__(self, index: int) -> Timed:
+        if not self._places:
+            self._places = {known: place for place, known in enumerate(self.index.tolist())}
+        return self.at(self._places[index])
+
+    def at(self, place: int) -> Timed:
+        """Give the answer at one place of the columns."""
+        value, low, high = (float(column[place]) for column in (self.time_s, self.low_s, self.high_s))
+        return Timed(value, low, high, self.time_source[place], self.bound[place], self.evidence(place))
+
+    def places(self, index: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Give the place of each op in the columns, -1 where nothing is said of it."""
+        return np.asarray(pd.Index(self.index).get_indexer(pd.Index(index)), np.intp)
+
+    def chosen(self, places: NDArray[np.intp]) -> Answers:
+        """Give the answers at some places."""
+        sources, bounds = self.time_source[places], self.bound[places]
+        return Answers(
+            self.index[places], self.times[:, places], sources, bounds, lambda at: self.evidence(int(places[at]))
+        )
+
+    @property
+    def times(self) -> NDArray[np.float64]:
+        """Value and ends (3, q) [s]."""
+        return np.stack([self.time_s, self.low_s, self.high_s])
+
+    def evidence(self, place: int) -> str:
+        """Write what the answer at one place of the columns rests on."""
+        return self._evidence(place)
+
+
+def as_answers(found: Mapping[int, Timed]) -> Answers:
+    """Put what an estimator found into columns."""
+    if isinstance(found, Answers):
+        return found
+    columns = list(zip(*found.values(), strict=True)) or [()] * len(Timed._fields)
+    words: list[str] = list(columns[5])
+    index = np.fromiter(found, np.int64, len(found))
+    sources, bounds = (np.array(column, object) for column in columns[3:5])
+    return Answers(index, np.array(columns[:3], np.float64), sources, bounds, words.__getitem__)
+
+
+def join_answers(found: Sequence[Answers]) -> Answers:
+    """Put the answers of several estimators, about different ops, one after the other."""
+    if len(found) == 1:
+        return found[0]
+    ends = np.cumsum([0, *(len(answers) for answers in found)])
+
+    def evidence(place: int) -> str:
+        part = int(np.searchsorted(ends, place, "right")) - 1
+        return found[part].evidence(place - int(ends[part]))
+
+    def joined(name: str, empty: type) -> NDArray[Any]:
+        return np.concatenate([np.empty(0, empty), *(getattr(answers, name) for answers in found)])
+
+    times = np.stack([joined(name, float) for name in ("time_s", "low_s", "high_s")])
+    sources, bounds = (joined(name, object) for name in ("time_source", "bound"))
+    return Answers(joined("index", np.int64), times, sources, bounds, evidence)
+
+
+Estimator = Callable[[pd.DataFrame, Machine, float], Mapping[int, Timed]]
 """From COSTED rows, a machine and the level of the intervals to the rows it can price, by their index."""
 
 
@@ -55,7 +145,40 @@ def texts(rows: pd.DataFrame, column: str) -> pd.Series[str]:
     """Give a text column with "" where it is empty or absent."""
     if column not in rows.columns:
         return pd.Series("", rows.index, dtype="str")
-    return rows[column].astype("str").fillna("")
+    known = rows[column]
+    if known.dtype == "category":
+        return known
+    words = known if known.dtype == "str" else known.astype("str")
+    return words.fillna("") if words.hasnans else words
+
+
+def same_texts(rows: pd.DataFrame, *columns: str) -> tuple[list[tuple[str, ...]], NDArray[np.intp]]:
+    """Give the distinct combinations of some text columns, by first appearance, and each row's number of them."""
+    words, together = [], np.zeros(len(rows), np.int64)
+    for column in columns:
+        known = texts(rows, column)
+        codes: NDArray[Any]
+        if known.dtype == "category":
+            codes, cells = known.cat.codes.to_numpy(np.int64), known.cat.categories.tolist()
+        else:
+            codes, distinct_cells = pd.factorize(known.to_numpy(object))
+            cells = distinct_cells.tolist()
+        words.append(list(cells))
+        together = together * max(len(cells), 1) + codes
+    numbers_of, distinct = pd.factorize(together)
+    found = []
+    for number in distinct.tolist():
+        cell: list[str] = []
+        for cells in reversed(words):
+            number, at = divmod(number, max(len(cells), 1))
+            cell.append(str(cells[at]))
+        found.append(tuple(reversed(cell)))
+    return found, numbers_of
+
+
+def timed_kinds(timings: pd.DataFrame) -> frozenset[str]:
+    """Name the kinds of ops that a table has timings of."""
+    return kept(timings, None, "kinds", lambda: frozenset(texts(timings, "kind")))
 
 
 def describe_sizes(row: Record) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 from fomkit.dtypes import ITEM_BYTE
 from fomkit.predict.clock import own_times
 from fomkit.predict.convolutions import conv_features, conv_terms
-from fomkit.predict.estimates import PASS_FREE, PRODUCTS, numbers, texts
+from fomkit.predict.estimates import PASS_FREE, PRODUCTS, numbers, same_texts, texts
 from fomkit.predict.features import flag, log_product, log_sizes, roofline_terms
 from fomkit.predict.gaussian import LIMIT
 from fomkit.predict.tiles import conv_tiles, depth_in_turn, product_tiles, whole_depth
@@ -175,12 +175,14 @@ def look_at(rows: pd.DataFrame, kind: str, learnt_rows: int) -> Matrix:
 
 def families(rows: pd.DataFrame) -> Iterator[tuple[FamilyName, NDArray[np.intp]]]:
     """Find the families in a table: name and row positions, in order of first appearance."""
-    names = pd.DataFrame({name: texts(rows, name) for name in FamilyName._fields})
-    names.loc[names["kind"].isin(PASS_FREE), "pass_name"] = ""
-    codes, unique = pd.factorize(pd.MultiIndex.from_frame(names))
-    for code, name in enumerate(unique):
-        if name[0] in VIEWS:
-            yield FamilyName(*name), np.flatnonzero(codes == code)
+    found, codes = same_texts(rows, *FamilyName._fields)
+    merged: dict[FamilyName, list[int]] = {}
+    for code, cells in enumerate(found):
+        name = FamilyName(*cells)
+        if name.kind in VIEWS:
+            merged.setdefault(name._replace(pass_name="") if name.kind in PASS_FREE else name, []).append(code)
+    for name, own in merged.items():
+        yield name, np.flatnonzero(np.isin(codes, own))
 
 
 def servable(rows: pd.DataFrame, kind: str) -> NDArray[np.bool_]:
@@ -209,7 +211,7 @@ def learnt(rows: pd.DataFrame, training: pd.DataFrame, kind: str) -> NDArray[np.
     return good
 
 
-def _same_ops(rows: pd.DataFrame, keys: Sequence[str]) -> NDArray[np.intp]:
+def same_ops(rows: pd.DataFrame, keys: Sequence[str]) -> NDArray[np.intp]:
     """Give each row the position of the first row that has the same values; empty cells are alike."""
     # Bytes of numbers compare faster than a group of a dozen columns, and this is done for every family of a step.
     values = [
@@ -244,7 +246,7 @@ def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     # Ops of one traffic stay apart: how they differ belongs to what is not known of the next one.
     more = ("trans_a", "trans_b") if name.kind in PRODUCTS else ("op",) if VIEWS[name.kind].any_op else ()
     keys = [*KIND_DIMENSIONS[name.kind], *more]
-    ids = _same_ops(rows, [key for key in keys if key in rows.columns])
+    ids = same_ops(rows, [key for key in keys if key in rows.columns])
     places, first = np.unique(ids, return_index=True)
     if len(places) == len(rows):
         return rows.reset_index(drop=True)

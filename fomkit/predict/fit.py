@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from fomkit.errors import FomkitError
 from fomkit.predict.families import VIEWS, FamilyName, families, look_at, training_rows
 from fomkit.predict.gaussian import LIMIT, Hyper, correlation, distances
-from fomkit.predict.interpolate import LEVELS, Fit, believe, deviation, judged, row_noise
+from fomkit.predict.interpolate import LEVELS, Fit, believe, deviation, judged, ready, row_noise
 from fomkit.predict.storage import row_major
 from fomkit.spans import DEFAULT_LEVEL
 
@@ -177,7 +177,7 @@ def leave_out(rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], asked: NDA
         out = rounds == number
         known = rows[fold != number].reset_index(drop=True)
         fit = _fit_rows(known, kind)
-        log_s[out], correction = believe(fit, known, tried[out], kind)
+        log_s[out], correction = believe(ready(fit, known, kind), tried[out], kind)
         features = look_at(tried, kind, len(known))
         apart[out] = distances(features[out], features, fit.hyper.length)
         parts.append((out, correction))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from numpy.typing import NDArray
 
     Matrix = NDArray[np.float64]
@@ -19,7 +21,7 @@ NEIGHBOURS = 32
 of 20,000 to 36,000 rows, convolutions), at ten times the cost or more."""
 
 BLOCK = 256
-"""Queries of a larger table that are answered at once; bounds the memory by so many rows of the table."""
+"""Queries that are answered at once; bounds the memory by so many rows of the table, and a cache holds them."""
 
 
 class Hyper(NamedTuple):
@@ -37,6 +39,31 @@ class Posterior(NamedTuple):
     variance: Matrix
     nearest: NDArray[np.intp]
     distance: Matrix
+
+
+class Learnt(NamedTuple):
+    """Rows of a table made ready for queries.
+
+    Attributes
+    ----------
+    scaled : array (n, p)
+        Features in lengths.
+    squares : array (n,)
+        Their squared norms.
+    target, noise : array (n,)
+    hyper : Hyper
+    half, weights : array (n, n), array (n,)
+        Inverse of the lower Cholesky factor of the rows' covariance, and the covariance's inverse times the
+        target; empty above `LIMIT` rows.
+    """
+
+    scaled: Matrix
+    squares: Matrix
+    target: Matrix
+    noise: Matrix
+    hyper: Hyper
+    half: Matrix
+    weights: Matrix
 
 
 def distances(left: Matrix, right: Matrix, length: Matrix) -> Matrix:
@@ -60,30 +87,78 @@ def correlation(distance: Matrix | float) -> Matrix:
     return np.asarray((1 + scaled) * np.exp(-scaled))
 
 
-def _exact(
-    distance: Matrix, between: Matrix, target: Matrix, noise: Matrix, hyper: Hyper
-) -> tuple[Matrix, Matrix]:
-    lower = np.linalg.cholesky(hyper.variance * correlation(between) + np.diag(hyper.noise + noise))
-    half = np.linalg.solve(lower, hyper.variance * correlation(distance).T)
-    mean = half.T @ np.linalg.solve(lower, target)
-    return np.asarray(mean), np.asarray(hyper.variance + hyper.noise - (half * half).sum(0))
+def covariance(distance: Matrix, variance: float) -> Matrix:
+    """Give variance · correlation, in as few passes over a large matrix as there may be."""
+    scaled = np.sqrt(3.0) * distance
+    shared = np.exp(-scaled)
+    scaled += 1
+    shared *= scaled
+    shared *= variance
+    return np.asarray(shared)
 
 
-def _local(
-    distance: Matrix, features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper
-) -> tuple[Matrix, Matrix]:
+def _exact(distance: Matrix, learnt: Learnt) -> tuple[Matrix, Matrix]:
+    """Predict from all rows; the distances stay as they are."""
+    shared = covariance(distance, learnt.hyper.variance)
+    mean = shared @ learnt.weights
+    half = shared @ learnt.half.T
+    return mean, np.asarray(learnt.hyper.variance + learnt.hyper.noise - np.einsum("ij,ij->i", half, half))
+
+
+def _local(distance: Matrix, learnt: Learnt) -> tuple[Matrix, Matrix]:
     """Predict each query from its nearest rows alone, all queries at once."""
+    hyper = learnt.hyper
     near = np.argpartition(distance, NEIGHBOURS, 1)[:, :NEIGHBOURS]
-    scaled = features[near] / hyper.length
+    scaled = learnt.scaled[near]
     squares = (scaled * scaled).sum(2)
     between = squares[:, :, None] + squares[:, None, :] - 2 * scaled @ scaled.transpose(0, 2, 1)
-    covariance = hyper.variance * correlation(np.sqrt(np.maximum(between, 0.0)))
+    among = hyper.variance * correlation(np.sqrt(np.maximum(between, 0.0)))
     diagonal = np.arange(NEIGHBOURS)
-    covariance[:, diagonal, diagonal] = hyper.variance + hyper.noise + noise[near]
+    among[:, diagonal, diagonal] = hyper.variance + hyper.noise + learnt.noise[near]
     shared = hyper.variance * correlation(np.take_along_axis(distance, near, 1))
-    solved = np.linalg.solve(covariance, np.stack([target[near], shared], 2))
+    solved = np.linalg.solve(among, np.stack([learnt.target[near], shared], 2))
     explained = (shared[:, :, None] * solved).sum(1)
     return explained[:, 0], hyper.variance + hyper.noise - explained[:, 1]
+
+
+def learn(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> Learnt:
+    """Prepare the rows of a table (n, p) for queries; see `posterior`."""
+    scaled = features / hyper.length
+    squares = (scaled * scaled).sum(1)
+    if len(features) > LIMIT:
+        return Learnt(scaled, squares, target, noise, hyper, np.empty((0, 0)), np.empty(0))
+    between = distances(features, features, hyper.length)
+    lower = np.linalg.cholesky(hyper.variance * correlation(between) + np.diag(hyper.noise + noise))
+    half = np.linalg.inv(lower)
+    return Learnt(scaled, squares, target, noise, hyper, half, half.T @ (half @ target))
+
+
+def apart(query: Matrix, known: Matrix, squares: Matrix) -> Iterator[tuple[slice, Matrix]]:
+    """Give the distances from queries (q, p) to rows (n, p) of these squared norms, a block of queries at a time.
+
+    Both are in lengths.
+    """
+    for start in range(0, len(query), BLOCK):
+        block = slice(start, start + BLOCK)
+        asked = query[block]
+        between = (asked * asked).sum(1)[:, None] + squares[None, :] - 2 * asked @ known.T
+        yield block, np.sqrt(np.maximum(between, 0.0, out=between), out=between)
+
+
+def ask(learnt: Learnt, query: Matrix) -> Iterator[tuple[slice, Matrix, Posterior]]:
+    """Predict the target at each query (q, p), a block of queries at a time.
+
+    Yields
+    ------
+    slice, array (block, n), Posterior
+        The block, its distances to the rows, and what is believed of it.
+    """
+    exact = len(learnt.target) <= LIMIT
+    for block, distance in apart(query / learnt.hyper.length, learnt.scaled, learnt.squares):
+        mean, variance = _exact(distance, learnt) if exact else _local(distance, learnt)
+        nearest = distance.argmin(1)
+        least = distance[np.arange(len(distance)), nearest]
+        yield block, distance, Posterior(mean, np.maximum(variance, learnt.hyper.noise), nearest, least)
 
 
 def posterior(features: Matrix, target: Matrix, noise: Matrix, query: Matrix, hyper: Hyper) -> Posterior:
@@ -103,18 +178,10 @@ def posterior(features: Matrix, target: Matrix, noise: Matrix, query: Matrix, hy
     Posterior
         The variance is that of a new observation: the common noise is in it.
     """
-    if len(features) <= LIMIT:
-        distance = distances(query, features, hyper.length)
-        between = distances(features, features, hyper.length)
-        mean, variance = _exact(distance, between, target, noise, hyper)
-        nearest = distance.argmin(1)
-        apart = distance[np.arange(len(query)), nearest]
-    else:
-        mean, variance, apart = np.empty((3, len(query)))
-        nearest = np.empty(len(query), np.intp)
-        for start in range(0, len(query), BLOCK):
-            block = slice(start, start + BLOCK)
-            distance = distances(query[block], features, hyper.length)
-            mean[block], variance[block] = _local(distance, features, target, noise, hyper)
-            nearest[block], apart[block] = distance.argmin(1), distance.min(1)
-    return Posterior(mean, np.maximum(variance, hyper.noise), nearest, apart)
+    return join_posteriors([part for _, _, part in ask(learn(features, target, noise, hyper), query)])
+
+
+def join_posteriors(parts: Sequence[Posterior]) -> Posterior:
+    """Put what is believed of several blocks of queries one after the other."""
+    empty = Posterior(np.empty(0), np.empty(0), np.empty(0, np.intp), np.empty(0))
+    return Posterior(*(np.concatenate(columns) for columns in zip(*(parts or [empty]), strict=True)))

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
-from fomkit.predict.estimates import Timed, describe_sizes, records
+from fomkit.predict.estimates import Answers, describe_sizes, join_answers, records
 from fomkit.predict.families import VIEWS, FamilyName, families, learnt, look_at, servable, training_rows
-from fomkit.predict.gaussian import LIMIT, Hyper, Posterior, correlation, distances, posterior
+from fomkit.predict.gaussian import LIMIT, Hyper, Learnt, Posterior, ask, correlation, join_posteriors, learn
+from fomkit.predict.kept import kept
 from fomkit.schema import KIND_DIMENSIONS
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
+    from threadpoolctl import ThreadpoolController
 
     Matrix = NDArray[np.float64]
 
@@ -74,19 +77,36 @@ def row_noise(training: pd.DataFrame) -> Matrix:
     return np.asarray((training["_step_s"] / training["_time_s"]) ** 2 / 12, np.float64)
 
 
-def believe(fit: Fit, training: pd.DataFrame, rows: pd.DataFrame, kind: str) -> tuple[Matrix, Posterior]:
+class Family(NamedTuple):
+    """A fit with what it learnt from, ready for queries."""
+
+    fit: Fit
+    training: pd.DataFrame
+    learnt: Learnt
+
+
+def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
+    """Prepare a fit for queries."""
+    known = look_at(training, kind, len(training))
+    return Family(fit, training, learn(known, fit.residual, row_noise(training), fit.hyper))
+
+
+def believe(family: Family, rows: pd.DataFrame, kind: str) -> tuple[Matrix, Posterior]:
     """Predict ln(time) of rows, and give the correction that is part of it with its variance."""
-    view = VIEWS[kind]
-    known, asked = (look_at(table, kind, len(training)) for table in (training, rows))
-    correction = posterior(known, fit.residual, row_noise(training), asked, fit.hyper)
-    return np.log(view.terms(rows) @ fit.mean) + correction.mean, correction
+    asked = look_at(rows, kind, len(family.training))
+    correction = join_posteriors([part for _, _, part in ask(family.learnt, asked)])
+    return np.log(VIEWS[kind].terms(rows) @ family.fit.mean) + correction.mean, correction
 
 
-def _apart(fit: Fit, training: pd.DataFrame, rows: pd.DataFrame, kind: str) -> Matrix:
-    """Distances in lengths from rows to the judged rows of the table."""
-    tables = (rows, training.iloc[judged(len(training))])
-    asked, known = (look_at(table, kind, len(training)) for table in tables)
-    return distances(asked, known, fit.hyper.length)
+def _nearest(distance: Matrix) -> NDArray[np.intp]:
+    """Give the places of the `ERRORS` least distances of each row, the first where several are alike."""
+    if distance.shape[1] <= ERRORS:
+        return np.argsort(distance, 1, kind="stable")
+    near = np.argpartition(distance, ERRORS, 1)[:, : ERRORS + 1]
+    found = np.take_along_axis(distance, near, 1)
+    alike = np.flatnonzero(found[:, :ERRORS].max(1) == found[:, ERRORS])
+    near[alike, :ERRORS] = np.argsort(distance[alike], 1, kind="stable")[:, :ERRORS]
+    return np.asarray(near[:, :ERRORS])
 
 
 def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
@@ -100,7 +120,7 @@ def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
         From queries to judged ops in lengths; infinite where an op must not speak for a query.
     errors : array (n,)
     """
-    near = np.argsort(distance, 1, kind="stable")[:, :ERRORS]
+    near = _nearest(distance)
     # A distance below a tenth of a length says no more: both ops are nearly the same.
     weight = (np.take_along_axis(distance, near, 1) + 0.1) ** -3.0
     typical = (weight * np.abs(errors[near])).sum(1) / weight.sum(1)
@@ -143,56 +163,87 @@ def _strange(rows: pd.DataFrame, training: pd.DataFrame, kind: str) -> NDArray[n
     return found
 
 
-def _answers(rows: pd.DataFrame, fit: Fit, training: pd.DataFrame, interval: float) -> Iterator[tuple[int, Timed]]:
+def _answers(rows: pd.DataFrame, family: Family, interval: float) -> Answers:
+    fit, training, rows_learnt = family
     kind = str(rows["kind"].iloc[0])
-    log_s, correction = believe(fit, training, rows, kind)
-    spread = deviation(correction, _apart(fit, training, rows, kind), fit.errors)
     below, above = np.interp([0.5 - interval / 2, 0.5 + interval / 2], LEVELS, fit.quantiles).tolist()
+    spread, mean, apart = np.empty((3, len(rows)))
+    nearest, places = np.empty(len(rows), np.intp), judged(len(training))
+    for block, distance, part in ask(rows_learnt, look_at(rows, kind, len(training))):
+        tried = distance if len(places) == len(training) else distance[:, places]
+        spread[block] = deviation(part, tried, fit.errors)
+        mean[block], apart[block], nearest[block] = part.mean, part.distance, part.nearest
+    log_s = np.log(VIEWS[kind].terms(rows) @ fit.mean) + mean
+    far = _strange(rows, training, kind) | (correlation(apart) < NEAR)
     sizes = [name for name in ("kind", *KIND_DIMENSIONS[kind]) if name in training.columns]
-    nearest = dict(records(training[sizes].iloc[np.unique(correction.nearest)]))
-    strange = _strange(rows, training, kind)
-    for at, index in enumerate(rows.index.tolist()):
-        distance = float(correction.distance[at])
-        yield (
-            index,
-            Timed(
-                time_s=float(np.exp(log_s[at])),
-                low_s=float(np.exp(log_s[at] + min(below, 0.0) * spread[at])),
-                high_s=float(np.exp(log_s[at] + max(above, 0.0) * spread[at])),
-                time_source="extrapolated" if strange[at] or correlation(distance) < NEAR else "interpolated",
-                bound="measured",
-                evidence=f"nearest of {len(training)}: {describe_sizes(nearest[int(correction.nearest[at])])}, "
-                f"distance {distance:.2g}",
-            ),
-        )
+
+    @cache
+    def written() -> dict[int, str]:
+        known = records(training[sizes].iloc[np.unique(nearest)])
+        return {at: f"nearest of {len(training)}: {describe_sizes(record)}" for at, record in known}
+
+    def evidence(place: int) -> str:
+        return f"{written()[int(nearest[place])]}, distance {apart[place]:.2g}"
+
+    ends = (min(below, 0.0) * spread, max(above, 0.0) * spread)
+    return Answers(
+        rows.index.to_numpy(np.int64),
+        np.exp(np.stack([log_s, log_s + ends[0], log_s + ends[1]])),
+        np.where(far, "extrapolated", "interpolated").astype(object),
+        np.full(len(rows), "measured", object),
+        evidence,
+    )
 
 
-def _training(machine: Machine, name: FamilyName, fit: Fit) -> pd.DataFrame:
+def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Family:
+    fit = as_fit(stored)
     training = training_rows(machine.timings, name)
     if len(training) != len(fit.residual):
         raise FomkitError(
             machine.name,
             f"its fit of {name} is of {len(fit.residual)} ops, the timings have {len(training)}. Fit them anew.",
         )
-    return training
+    return ready(fit, training, name.kind)
 
 
-def _served(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[pd.DataFrame, Fit, pd.DataFrame]]:
-    """Give the rows that each fit may serve, the fit, and what it learnt from."""
+def family_of(machine: Machine, name: FamilyName) -> Family | None:
+    """Give a machine's fit of a family, prepared once for all queries; None where there is no such fit.
+
+    Raises
+    ------
+    FomkitError
+        When the fit does not belong to the timings.
+    """
+    stored = machine.fits.get(str(name))
+    if not isinstance(stored, Mapping):
+        return None
+    return kept(machine.timings, stored, str(name), partial(_family, machine, name, stored))
+
+
+def _served(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[pd.DataFrame, Family]]:
+    """Give the rows that each fit may serve, and the fit."""
     for name, at in families(rows):
-        stored = machine.fits.get(str(name))
+        if str(name) not in machine.fits:
+            continue
         chosen = rows.iloc[at]
         priced = np.isfinite(VIEWS[name.kind].terms(chosen)).all(1)
         chosen = chosen[servable(chosen, name.kind) & priced]
-        if isinstance(stored, Mapping) and len(chosen):
-            fit = as_fit(stored)
-            training = _training(machine, name, fit)
-            chosen = chosen[learnt(chosen, training, name.kind)]
+        family = family_of(machine, name) if len(chosen) else None
+        if family is not None:
+            chosen = chosen[learnt(chosen, family.training, name.kind)]
             if len(chosen):
-                yield chosen, fit, training
+                yield chosen, family
 
 
-def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int, Timed]:
+@cache
+def threads() -> ThreadpoolController:
+    """Find the libraries that start threads, once: it takes milliseconds."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> Answers:
     """Predict rows from the machine's fits, which `fomkit.predict.fit.fit_timings` makes.
 
     The time is t0 + a·flop + b·byte, fitted per family of kind, number format, engine and pass, times the
@@ -210,7 +261,7 @@ def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int,
 
     Returns
     -------
-    dict
+    Answers
         The rows of fitted families; ``time_source`` is interpolated where the nearest timed op correlates by
         `NEAR` or more, else extrapolated.
 
@@ -219,11 +270,6 @@ def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int,
     FomkitError
         When the fits do not belong to the timings.
     """
-    from threadpoolctl import threadpool_limits
-
-    times: dict[int, Timed] = {}
     # Matrices of a few hundred rows: on a busy machine threads wait for each other a hundred times as long.
-    with threadpool_limits(limits=1):
-        for chosen, fit, training in _served(rows, machine):
-            times.update(_answers(chosen, fit, training, interval))
-    return times
+    with threads().limit(limits=1):
+        return join_answers([_answers(chosen, family, interval) for chosen, family in _served(rows, machine)])

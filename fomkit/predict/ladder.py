@@ -14,9 +14,12 @@ from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
 from fomkit.predict import borrow, interpolate, measured, roofline, stand_in, transfer
 from fomkit.predict.bounds import name_bounds
+from fomkit.predict.carried import carry_over, original
 from fomkit.predict.clock import own_times
 from fomkit.predict.engines import settle_engines
-from fomkit.predict.estimates import Estimator, Timed
+from fomkit.predict.estimates import Answers, Estimator, Timed, as_answers, join_answers
+from fomkit.predict.families import same_ops
+from fomkit.predict.kept import kept
 from fomkit.predict.storage import row_major
 from fomkit.predict.sums import add_up, fully_timed
 from fomkit.schema import COSTS, DIMENSIONS, TIMES, check_table
@@ -61,35 +64,68 @@ def ladder(calls: pd.DataFrame | None, parts: pd.DataFrame | None) -> tuple[Esti
     )
 
 
-def _climb(rows: pd.DataFrame, machine: Machine, interval: float, steps: Sequence[Estimator]) -> dict[int, Timed]:
-    times: dict[int, Timed] = {}
+def _climb(rows: pd.DataFrame, machine: Machine, interval: float, steps: Sequence[Estimator]) -> Answers:
+    found: list[Answers] = []
+    pending = np.ones(len(rows), bool)
     for estimate in steps:
-        pending = rows[~rows.index.isin(list(times))]
-        if len(pending):
-            times |= estimate(pending, machine, interval)
-    return times
+        if not pending.any():
+            break
+        asked = rows if pending.all() else rows[pending]
+        answers = as_answers(estimate(asked, machine, interval))
+        if len(answers):
+            found.append(answers)
+            pending &= ~np.isin(rows.index.to_numpy(), answers.index)
+    return join_answers(found)
 
 
 def _distinct(costed: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     """Give the distinct rows, indexed by the position of their first appearance, and each row's position there."""
     keys = [name for name in _IDENTITY if name in costed.columns]
-    codes = np.asarray(costed.groupby(keys, dropna=False, sort=False).ngroup(), np.int64)
-    _, first = np.unique(codes, return_index=True)
-    return costed.iloc[first].set_axis(first, axis=0), first[codes]
+    first = same_ops(costed, keys)
+    own = np.unique(first)
+    return costed.iloc[own].set_axis(own, axis=0), first
 
 
-def _with_notes(times: Mapping[int, Timed], notes: Mapping[int, str]) -> dict[int, Timed]:
-    return {
-        index: timed._replace(evidence=f"{notes[index]}; {timed.evidence}") if index in notes else timed
-        for index, timed in times.items()
-    }
+def prepared(machine: Machine) -> Machine:
+    """Give a machine with its timings as the estimators read them."""
+    timings = kept(machine.timings, None, "own times", lambda: own_times(row_major(machine.timings)))
+    return replace(machine, timings=timings)
 
 
-def _timed_parts(parts: pd.DataFrame | None, machine: Machine, interval: float) -> pd.DataFrame | None:
+def _sums(parts: pd.DataFrame | None, machine: Machine, interval: float) -> pd.DataFrame | None:
     if parts is None or not len(parts):
         return None
     timed = add_times(parts.drop(columns="of"), machine, interval=interval)
     return timed.assign(of=parts["of"].astype("int64"))
+
+
+def price(
+    rows: pd.DataFrame,
+    machine: Machine,
+    interval: float,
+    *,
+    parts: pd.DataFrame | None = None,
+    calls: pd.DataFrame | None = None,
+) -> Answers:
+    """Price rows whose engines are settled, on a machine that is `prepared`; see `add_times`.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        COSTED rows, each with an integer index of its own.
+    machine : Machine
+    interval : float
+    parts, calls : DataFrame, optional
+        COSTED tables of what rows are made of, by the column ``of``.
+
+    Returns
+    -------
+    Answers
+        Those rows that have a time.
+    """
+    timed_calls = _sums(calls, machine, interval)
+    steps = ladder(None if timed_calls is None else fully_timed(timed_calls), _sums(parts, machine, interval))
+    return name_bounds(rows, _climb(rows, machine, interval, steps), machine)
 
 
 def add_times(
@@ -136,16 +172,31 @@ def add_times(
     if not 0 < interval < 1:
         raise FomkitError(_WHERE, f"the interval is {interval}. Give a share between 0 and 1, for example 0.8.")
     check_table(costed.drop(columns=_TIMES, errors="ignore"), "COSTED", _WHERE)
-    machine = replace(machine, timings=own_times(row_major(machine.timings)))
+    built = prepared(original(machine))
     asked, first = _distinct(costed)
-    rows, notes = settle_engines(asked, machine)
-    timed_calls = _timed_parts(calls, machine, interval)
-    steps = ladder(
-        None if timed_calls is None else fully_timed(timed_calls), _timed_parts(parts, machine, interval)
-    )
-    times = _with_notes(name_bounds(rows, _climb(rows, machine, interval, steps), machine), notes)
-    unpriced = Timed(np.nan, np.nan, np.nan, "", "", "")
-    answers = [times.get(position, unpriced) for position in first.tolist()]
-    columns = pd.DataFrame(answers, columns=_TIMES, index=costed.index)
-    text = dict.fromkeys(("time_source", "bound", "evidence"), "str")
-    return costed.assign(**{str(name): column for name, column in columns.astype(text).items()})
+    rows, notes = settle_engines(asked, built)
+    answers = price(rows, built, interval, parts=parts, calls=calls)
+    if machine.origin is not None:
+        answers = carry_over(rows, answers, replace(machine, timings=built.timings))
+    return costed.assign(**_columns(answers, first, notes, costed.index))
+
+
+def _columns(
+    answers: Answers, first: NDArray[np.int64], notes: Mapping[int, str], index: pd.Index
+) -> dict[str, pd.Series]:
+    """Put answers in the columns of `fomkit.schema.TIMES`; ``first`` names the answer to each row."""
+    places = np.full(int(first.max(initial=-1)) + 1, -1)
+    places[answers.index] = np.arange(len(answers))
+    at = places[first]
+    priced = at >= 0
+    numbers, words = np.full((3, len(first)), np.nan), np.full((3, len(first)), "", object)
+    numbers[:, priced] = np.stack([answers.time_s, answers.low_s, answers.high_s])[:, at[priced]]
+    evidence = np.array([_said(answers, place, notes) for place in range(len(answers))], object)
+    words[:, priced] = np.stack([answers.time_source, answers.bound, evidence])[:, at[priced]]
+    columns = zip(_TIMES, (*numbers, *(pd.array(column, "str") for column in words)), strict=True)
+    return {name: pd.Series(column, index) for name, column in columns}
+
+
+def _said(answers: Answers, place: int, notes: Mapping[int, str]) -> str:
+    note = notes.get(int(answers.index[place]))
+    return f"{note}; {answers.evidence(place)}" if note else answers.evidence(place)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from fomkit.hardware import Fact, Machine
 from fomkit.predict.engines import ARITHMETIC_KINDS
-from fomkit.predict.estimates import Record
+from fomkit.predict.estimates import Record, same_texts, texts
 from fomkit.quantities import format_quantity
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
 
 FITTED = "rates fitted to the table"
 UNSEEN = 2.0
@@ -66,6 +72,85 @@ class Bound(NamedTuple):
     rate: Fact
 
 
+class Bounds(NamedTuple):
+    """The floors of many ops, by the rate that binds each.
+
+    Attributes
+    ----------
+    floor_s : array (q,)
+        NaN where a term that the kind needs is unknown: arithmetic kinds need the peak, all need the bandwidth.
+    compute : array (q,) of bool
+        True where arithmetic binds, False where traffic does.
+    low, high : array (q,)
+        Ends of the rate that binds, as shares of its value.
+    fitted : array (q,) of bool
+        True where no source states that rate.
+    """
+
+    floor_s: NDArray[np.float64]
+    compute: NDArray[np.bool_]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    fitted: NDArray[np.bool_]
+
+    def chosen(self, which: NDArray[np.bool_]) -> Bounds:
+        """Give those of some of the ops."""
+        return Bounds(**{name: column[which] for name, column in self._asdict().items()})
+
+    @property
+    def names(self) -> NDArray[np.object_]:
+        """Compute or memory."""
+        return np.where(self.compute, "compute", "memory").astype(object)
+
+
+def floors(
+    arithmetic: NDArray[np.bool_],
+    flop: NDArray[np.float64],
+    byte: NDArray[np.float64],
+    flop_per_s: NDArray[np.float64] | float,
+    byte_per_s: NDArray[np.float64] | float,
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Give the longer of flop / peak and byte / bandwidth [s], and where it is the first; NaN where unknown."""
+    compute_s, memory_s = np.asarray(flop / flop_per_s), np.asarray(byte / byte_per_s)
+    compute = compute_s >= memory_s
+    floor_s = np.where(compute, compute_s, memory_s)
+    return np.where(np.isnan(compute_s) & arithmetic, np.nan, floor_s), compute
+
+
+def value_of(rate: Fact | None) -> float:
+    """Give a rate, NaN where it is unknown."""
+    return np.nan if rate is None else rate.value
+
+
+def _bind(
+    arithmetic: NDArray[np.bool_], flop: NDArray[np.float64], byte: NDArray[np.float64], known: Rates
+) -> Bounds:
+    pair = (known.byte_per_s, known.flop_per_s)
+    floor_s, compute = floors(arithmetic, flop, byte, value_of(pair[1]), value_of(pair[0]))
+    ends = [np.ones(2) if fact is None else np.array([fact.low, fact.high]) / fact.value for fact in pair]
+    fitted = [fact is not None and fact.source == FITTED for fact in pair]
+    low, high = np.where(compute, ends[1][:, None], ends[0][:, None])
+    return Bounds(floor_s, compute, low, high, np.where(compute, fitted[1], fitted[0]))
+
+
+def same_rates(rows: pd.DataFrame) -> dict[tuple[str, str], NDArray[np.intp]]:
+    """Give the positions of the rows of each number format and engine."""
+    pairs, numbers_of = same_texts(rows, "dtype", "engine")
+    return {(dtype, engine): np.flatnonzero(numbers_of == at) for at, (dtype, engine) in enumerate(pairs)}
+
+
+def bounds(rows: pd.DataFrame, machine: Machine) -> Bounds:
+    """Find the term that bounds each op of a COSTED table."""
+    arithmetic = texts(rows, "kind").isin(ARITHMETIC_KINDS).to_numpy(bool)
+    flop, byte = rows["flop"].to_numpy(np.float64), rows["byte"].to_numpy(np.float64)
+    columns = [np.empty(len(rows), kind) for kind in (float, bool, float, float, bool)]
+    for pair, at in same_rates(rows).items():
+        found = _bind(arithmetic[at], flop[at], byte[at], rates(machine, *pair))
+        for column, values in zip(columns, found, strict=True):
+            column[at] = values
+    return Bounds(*columns)
+
+
 def binding(row: Record, known: Rates) -> Bound | None:
     """Find the term that bounds an op: the longer of flop / peak and byte / bandwidth.
 
@@ -74,11 +159,9 @@ def binding(row: Record, known: Rates) -> Bound | None:
     Bound or None
         None where a term that the kind needs is unknown: arithmetic kinds need the peak, all need the bandwidth.
     """
-    peak, bandwidth = known.flop_per_s, known.byte_per_s
-    if bandwidth is None or math.isnan(row["byte"]):
+    flop, byte = (np.array([row[name]], np.float64) for name in ("flop", "byte"))
+    found = _bind(np.array([row["kind"] in ARITHMETIC_KINDS]), flop, byte, known)
+    rate = known.flop_per_s if found.compute[0] else known.byte_per_s
+    if rate is None or math.isnan(found.floor_s[0]):
         return None
-    memory = Bound("memory", row["byte"] / bandwidth.value, bandwidth)
-    if peak is None or math.isnan(row["flop"]):
-        return None if row["kind"] in ARITHMETIC_KINDS else memory
-    compute = Bound("compute", row["flop"] / peak.value, peak)
-    return max(compute, memory, key=lambda bound: bound.floor_s)
+    return Bound(str(found.names[0]), float(found.floor_s[0]), rate)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import math
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fomkit.hardware import Fact, Machine
-from fomkit.predict.estimates import Record, Timed, records
-from fomkit.predict.rates import Bound, Rates, binding, rates
-from fomkit.predict.usual import Usual, usual_utilisation
+from fomkit.predict.estimates import Answers
+from fomkit.predict.rates import Bounds, Rates, bounds, rates
+from fomkit.predict.usual import Usuals, usual_utilisation
 from fomkit.quantities import format_quantity
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def _evidence(known: Rates, usual: Usual, launch: Fact | None, starts: float) -> str:
-    words = [known.describe(), f"utilisation {usual.value:.2g}, {usual.source}"]
+def _evidence(known: Rates, usual: float, source: str, launch: Fact | None, starts: float) -> str:
+    words = [known.describe(), f"utilisation {usual:.2g}, {source}"]
     if known.flop_per_s is None:
         words.append("no peak known, traffic only")
     if launch is None:
@@ -27,27 +29,33 @@ def _evidence(known: Rates, usual: Usual, launch: Fact | None, starts: float) ->
     return "; ".join(words)
 
 
-def _answer(row: Record, bound: Bound, usual: Usual, known: Rates, launch: Fact | None) -> Timed:
-    kernel_s, rate = bound.floor_s / usual.value, bound.rate
+def _answers(rows: pd.DataFrame, found: Bounds, usual: Usuals, machine: Machine) -> Answers:
+    kernel_s, launch = found.floor_s / usual.value, machine.device.launch_s
     # The usual utilisation and the stated rate err independently; both are factors.
-    faster = math.hypot(math.log(usual.high / usual.value), math.log(rate.high / rate.value))
-    slower = math.hypot(math.log(usual.value / usual.low), math.log(rate.value / rate.low))
-    starts = 0.0 if launch is None or math.isnan(row["launches"]) else float(row["launches"])
+    faster = np.hypot(np.log(usual.high / usual.value), np.log(found.high))
+    slower = np.hypot(np.log(usual.value / usual.low), np.log(found.low))
+    starts = np.zeros(len(rows)) if launch is None else np.nan_to_num(rows["launches"].to_numpy(np.float64))
     start_s, low_s, high_s = (launch.value, launch.low, launch.high) if launch is not None else (0.0, 0.0, 0.0)
     time_s = kernel_s + starts * start_s
-    below = math.hypot(kernel_s * (1 - math.exp(-faster)), starts * (start_s - low_s))
-    above = math.hypot(kernel_s * (math.exp(slower) - 1), starts * (high_s - start_s))
-    return Timed(
-        time_s=time_s,
-        low_s=time_s - below,
-        high_s=time_s + above,
-        time_source="roofline",
-        bound="launch" if starts * start_s > kernel_s else bound.name,
-        evidence=_evidence(known, usual, launch, starts),
+    below = np.hypot(kernel_s * (1 - np.exp(-faster)), starts * (start_s - low_s))
+    above = np.hypot(kernel_s * (np.exp(slower) - 1), starts * (high_s - start_s))
+
+    known_of = cache(partial(rates, machine))
+
+    def evidence(place: int) -> str:
+        known = known_of(str(rows["dtype"].iat[place]), str(rows["engine"].iat[place]))
+        return _evidence(known, usual.value[place], usual.source[place], launch, float(starts[place]))
+
+    return Answers(
+        rows.index.to_numpy(np.int64),
+        np.stack([time_s, time_s - below, time_s + above]),
+        np.full(len(rows), "roofline", object),
+        np.where(starts * start_s > kernel_s, "launch", found.names),
+        evidence,
     )
 
 
-def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int, Timed]:
+def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> Answers:
     """Predict rows from rates alone.
 
     time = max(flop / peak, byte / bandwidth) / utilisation + launches · launch cost. The utilisation is what
@@ -65,14 +73,11 @@ def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int,
 
     Returns
     -------
-    dict
+    Answers
         The rows for which every rate that their kind needs is known.
     """
-    times: dict[int, Timed] = {}
-    usual = usual_utilisation(rows, machine, interval)
-    for index, row in records(rows):
-        known = rates(machine, row["dtype"], row["engine"])
-        bound = binding(row, known)
-        if bound is not None and index in usual:
-            times[index] = _answer(row, bound, usual[index], known, machine.device.launch_s)
-    return times
+    found, usual = bounds(rows, machine), usual_utilisation(rows, machine, interval)
+    known = ~np.isnan(found.floor_s) & ~np.isnan(usual.value)
+    if not known.all():
+        rows, found, usual = rows[known], found.chosen(known), usual.chosen(known)
+    return _answers(rows, found, usual, machine)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,9 @@ import numpy as np
 import pandas as pd
 
 from fomkit.dtypes import ITEM_BYTE
-from fomkit.predict.estimates import Estimator, Timed, numbers, texts
-from fomkit.predict.transfer import BASELINE, usual_here, widen
+from fomkit.predict.estimates import Answers, Estimator, as_answers, numbers, same_texts, texts, timed_kinds
+from fomkit.predict.kept import kept
+from fomkit.predict.transfer import BASELINE, transferred, usual_here, widen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,10 +37,11 @@ ORDER_SPREAD = 0.25
 products (848 pairs) lie within a factor of 1.38; half lie within 1.07."""
 
 
-def _classes(products: pd.DataFrame) -> pd.Series[str]:
+def _classes(products: pd.DataFrame) -> list[str]:
     """Name what a fit of products tells apart, batched ones for themselves: libraries call other kernels."""
-    batched = np.where(numbers(products, "b", 1.0) > 1, "batched", "single")
-    return texts(products, "dtype") + "/" + texts(products, "engine") + "/" + batched
+    batched = np.where(numbers(products, "b", 1.0) > 1, "/batched", "/single").tolist()
+    pairs, numbers_of = same_texts(products, "dtype", "engine")
+    return ["/".join(pairs[at]) + word for at, word in zip(numbers_of.tolist(), batched, strict=True)]
 
 
 def _orders(products: pd.DataFrame) -> NDArray[np.float64]:
@@ -46,23 +49,30 @@ def _orders(products: pd.DataFrame) -> NDArray[np.float64]:
     return 2 * numbers(products, "trans_a") + numbers(products, "trans_b")
 
 
-def _usual_orders(products: pd.DataFrame, timings: pd.DataFrame) -> NDArray[np.float64]:
-    """Give products the commonest storage order of their class in the table; NaN where it has their own."""
+def _timed_orders(timings: pd.DataFrame) -> dict[str, dict[float, int]]:
+    """Count the timings of each storage order by class, of the classes where every timing states its order."""
     known = timings[(timings["kind"] == "gemm").to_numpy()]
     table: dict[str, dict[float, int]] = {}
-    for group, orders in pd.Series(_orders(known)).groupby(_classes(known).to_numpy()):
+    for group, orders in pd.Series(_orders(known)).groupby(np.array(_classes(known), object)):
         # An order that was not stated may be any, so a class with one such has them all.
         if orders.notna().all():
             table[str(group)] = {float(str(order)): int(count) for order, count in orders.value_counts().items()}
-    found = np.full(len(products), np.nan)
-    for at, (its_class, asked) in enumerate(zip(_classes(products), _orders(products), strict=True)):
-        here = table.get(str(its_class), {})
-        if not math.isnan(asked) and here.get(float(asked), 0) < FEWEST <= max(here.values(), default=0):
-            found[at] = max(here, key=lambda order: here[order])
-    return found
+    return table
 
 
-def another_order(rows: pd.DataFrame, machine: Machine, interval: float, *, table: Estimator) -> dict[int, Timed]:
+def _usual_orders(products: pd.DataFrame, timings: pd.DataFrame) -> NDArray[np.float64]:
+    """Give products the commonest storage order of their class in the table; NaN where it has their own."""
+    table = kept(timings, None, "storage orders", partial(_timed_orders, timings))
+    pairs = list(zip(_classes(products), _orders(products).tolist(), strict=True))
+    found: dict[tuple[str, float], float] = {}
+    for its_class, asked in dict.fromkeys(pairs):
+        here: dict[float, int] = table.get(its_class, {})
+        lacking = not math.isnan(asked) and here.get(asked, 0) < FEWEST <= max(here.values(), default=0)
+        found[its_class, asked] = max(here, key=lambda order: here[order]) if lacking else np.nan
+    return np.array([found.get(pair, np.nan) for pair in pairs])
+
+
+def another_order(rows: pd.DataFrame, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict products that are stored as the table has none: by those that it has, with a wider interval.
 
     Parameters
@@ -77,36 +87,36 @@ def another_order(rows: pd.DataFrame, machine: Machine, interval: float, *, tabl
 
     Returns
     -------
-    dict
+    Answers
         Products of which the table has fewer than `FEWEST` timings in their storage order.
     """
     products = rows[(rows["kind"] == "gemm").to_numpy()]
-    if not len(products) or not {"trans_a", "trans_b"} <= set(machine.timings.columns):
-        return {}
+    if (
+        not len(products)
+        or "gemm" not in timed_kinds(machine.timings)
+        or not {"trans_a", "trans_b"} <= set(machine.timings.columns)
+    ):
+        return as_answers({})
     orders = _usual_orders(products, machine.timings)
     lacking = ~np.isnan(orders)
     if not lacking.any():
-        return {}
+        return as_answers({})
     chosen, orders = products[lacking], orders[lacking]
     stored = chosen.assign(trans_a=orders // 2, trans_b=orders % 2)
     spread = math.exp(NormalDist().inv_cdf(0.5 + interval / 2) * ORDER_SPREAD)
-    return {
-        index: widen(timed, spread, spread)._replace(
-            evidence=f"as stored with trans_a {order // 2:g}, trans_b {order % 2:g}, its own order is not in the "
-            f"table ({timed.time_source}, {timed.evidence})"
+    known = as_answers(table(stored, machine, interval))
+    order = orders[stored.index.get_indexer(pd.Index(known.index))]
+
+    def evidence(place: int) -> str:
+        return (
+            f"as stored with trans_a {order[place] // 2:g}, trans_b {order[place] % 2:g}, its own order is not in "
+            f"the table ({known.time_source[place]}, {known.evidence(place)})"
         )
-        for (index, timed), order in _paired(table(stored, machine, interval), stored.index.tolist(), orders)
-    }
+
+    return transferred(known, widen(known.times, spread, spread), known.bound, evidence)
 
 
-def _paired(
-    times: dict[int, Timed], indices: list[int], orders: NDArray[np.float64]
-) -> list[tuple[tuple[int, Timed], float]]:
-    order_of = dict(zip(indices, orders.tolist(), strict=True))
-    return [((index, timed), order_of[index]) for index, timed in times.items()]
-
-
-def moved_data(rows: pd.DataFrame, machine: Machine, interval: float, *, table: Estimator) -> dict[int, Timed]:
+def moved_data(rows: pd.DataFrame, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict element-wise ops of other passes by the machine's own element-wise ops.
 
     An element-wise forward op that reads and writes as many bytes takes their place. The interval is widened by
@@ -124,19 +134,21 @@ def moved_data(rows: pd.DataFrame, machine: Machine, interval: float, *, table: 
 
     Returns
     -------
-    dict
+    Answers
         Rows of the kinds in `MOVING` whose stand-in ``table`` knows.
     """
     chosen = rows[texts(rows, "kind").isin(MOVING).to_numpy()]
-    if not len(chosen):
-        return {}
+    if not len(chosen) or "pointwise" not in timed_kinds(machine.timings):
+        return as_answers({})
     like = chosen.assign(
         kind="pointwise", engine="vector", pass_name=BASELINE, op="", inputs=np.nan, flop=chosen["numel"]
     )
-    return _carried_over(chosen, table(like, machine, interval), machine, interval, "an element-wise op")
+    return _carried_over(
+        chosen, as_answers(table(like, machine, interval)), machine, interval, "an element-wise op"
+    )
 
 
-def row_gradients(rows: pd.DataFrame, machine: Machine, interval: float, *, table: Estimator) -> dict[int, Timed]:
+def row_gradients(rows: pd.DataFrame, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict gradients of norms and of softmax by the machine's own forward passes over the same rows.
 
     time = forward time · bytes of the gradient / bytes of the forward pass, which reads and writes each element
@@ -154,38 +166,33 @@ def row_gradients(rows: pd.DataFrame, machine: Machine, interval: float, *, tabl
 
     Returns
     -------
-    dict
+    Answers
         Gradients of the kinds in `FORWARD_FLOP` whose forward pass ``table`` knows.
     """
-    gradient = texts(rows, "pass_name").str.startswith("backward") & texts(rows, "kind").isin(list(FORWARD_FLOP))
-    chosen = rows[gradient.to_numpy()]
+    timed = [kind for kind in FORWARD_FLOP if kind in timed_kinds(machine.timings)]
+    gradient = texts(rows, "kind").isin(timed) & texts(rows, "pass_name").astype("str").str.startswith("backward")
+    chosen = rows[gradient.to_numpy(bool)]
     if not len(chosen):
-        return {}
+        return as_answers({})
     once = chosen["numel"] * texts(chosen, "dtype").map(ITEM_BYTE)
     like = chosen.assign(
         pass_name=BASELINE, op="", inputs=np.nan, read_byte=once, write_byte=once, byte=2 * once,
         flop=chosen["flop"] * texts(chosen, "kind").map(FORWARD_FLOP),
     )  # fmt: skip
-    more = dict(zip(chosen.index.tolist(), (chosen["byte"] / (2 * once)).tolist(), strict=True))
-    known = {
-        index: timed._replace(
-            time_s=timed.time_s * more[index], low_s=timed.low_s * more[index], high_s=timed.high_s * more[index]
-        )
-        for index, timed in table(like, machine, interval).items()
-    }
-    return _carried_over(chosen, known, machine, interval, f"its {BASELINE} pass")
+    known = as_answers(table(like, machine, interval))
+    more = (chosen["byte"] / (2 * once)).to_numpy(np.float64)[chosen.index.get_indexer(pd.Index(known.index))]
+    scaled = Answers(known.index, known.times * more, known.time_source, known.bound, known.evidence)
+    return _carried_over(chosen, scaled, machine, interval, f"its {BASELINE} pass")
 
 
-def _carried_over(
-    chosen: pd.DataFrame, known: Mapping[int, Timed], machine: Machine, interval: float, what: str
-) -> dict[int, Timed]:
+def _carried_over(chosen: pd.DataFrame, known: Answers, machine: Machine, interval: float, what: str) -> Answers:
     """Take over the times of ops of the same traffic, wider by how far ops of the kind usually lie apart."""
-    times: dict[int, Timed] = {}
-    for index, (bound, usual) in usual_here(chosen, machine, interval).items():
-        if index in known:
-            timed = known[index]
-            times[index] = widen(timed, usual.high / usual.value, usual.value / usual.low)._replace(
-                bound=bound,
-                evidence=f"as {what} of this traffic ({timed.time_source}, {timed.evidence})",
-            )
-    return times
+    here, places = usual_here(chosen, machine, interval), known.places(chosen.index.to_numpy(np.int64))
+    good = (places >= 0) & here.known
+    usual, same = here.usual.chosen(good), known.chosen(places[good])
+
+    def evidence(place: int) -> str:
+        return f"as {what} of this traffic ({same.time_source[place]}, {same.evidence(place)})"
+
+    times = widen(same.times, usual.high / usual.value, usual.value / usual.low)
+    return transferred(same, times, here.bounds.names[good], evidence)

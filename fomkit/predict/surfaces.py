@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fomkit.predict.gaussian import correlation, distances
+from fomkit.predict.gaussian import apart, correlation, covariance, distances
 from fomkit.predict.surface_tables import TABLES
 
 if TYPE_CHECKING:
@@ -59,15 +59,16 @@ class Surfaces(NamedTuple):
     length : array (p,)
         Of the features.
     known : tuple of Surface
-    features, weight : array (n, p), array (n,)
-        Rows of all surfaces one after the other.
+    scaled, squares, weight : array (n, p), array (n,), array (n,)
+        Features in lengths, their squared norms and the weights: rows of all surfaces one after the other.
     starts : array
         The first row of each.
     """
 
     length: Matrix
     known: tuple[Surface, ...]
-    features: Matrix
+    scaled: Matrix
+    squares: Matrix
     weight: Matrix
     starts: NDArray[np.intp]
 
@@ -92,7 +93,9 @@ def side_by_side(length: Sequence[float], known: Sequence[Surface]) -> Surfaces:
     tables = [np.array(one.packed.split(), np.float64).reshape(-1, len(length) + 1) for one in known]
     starts = np.cumsum([0, *(len(table) for table in tables[:-1])])
     rows = np.concatenate(tables)
-    return Surfaces(np.array(length), tuple(known), rows[:, :-1] / DIGITS, rows[:, -1] / WEIGHT_DIGITS, starts)
+    scaled = rows[:, :-1] / DIGITS / np.array(length)
+    weight = rows[:, -1] / WEIGHT_DIGITS
+    return Surfaces(np.array(length), tuple(known), scaled, (scaled * scaled).sum(1), weight, starts)
 
 
 @lru_cache(maxsize=64)
@@ -106,6 +109,8 @@ def surfaces(work: str, unheard: tuple[str, ...] = ()) -> Surfaces | None:
 
 def heights(found: Surfaces, features: Matrix) -> Matrix:
     """Give ln(utilisation) of queries (q × p) by each surface (surfaces × q)."""
-    shared = VARIANCE * correlation(distances(features, found.features, found.length)) * found.weight
-    means = np.array([one.mean for one in found.known])
-    return np.asarray(np.add.reduceat(shared, found.starts, axis=1).T + means[:, None])
+    told = np.empty((len(found.known), len(features)))
+    for block, distance in apart(features / found.length, found.scaled, found.squares):
+        shared = covariance(distance, VARIANCE) * found.weight
+        told[:, block] = np.add.reduceat(shared, found.starts, axis=1).T
+    return np.asarray(told + np.array([one.mean for one in found.known])[:, None])

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
-from fomkit.predict.estimates import Estimator, Timed, records, texts
-from fomkit.predict.rates import binding, rates
-from fomkit.predict.usual import Usual, usual_utilisation, without_pass
+import numpy as np
+
+from fomkit.predict.estimates import Answers, Estimator, as_answers, join_answers, same_texts, texts, timed_kinds
+from fomkit.predict.rates import Bounds, bounds
+from fomkit.predict.usual import Usuals, usual_utilisation, without_pass
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
     from fomkit.hardware import Machine
+
+    Matrix = NDArray[np.float64]
 
 BASELINE = "forward"
 TRANSFERRED: Mapping[str, tuple[str, ...]] = {"conv": ("backward_input", "backward_weight")}
@@ -25,44 +29,49 @@ Recurrent layers do not follow: their weight gradient is one product over all st
 """
 
 
-def usual_here(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int, tuple[str, Usual]]:
-    """Give what bounds ops on a machine, and their usual utilisation; none where a rate is unknown."""
-    usual = usual_utilisation(rows, machine, interval)
-    bounds = {index: binding(row, rates(machine, row["dtype"], row["engine"])) for index, row in records(rows)}
-    return {
-        index: (bound.name, usual[index])
-        for index, bound in bounds.items()
-        if bound is not None and index in usual
-    }
+class UsualHere(NamedTuple):
+    """What bounds ops on a machine, and their usual utilisation; ``known`` is False where a rate is unknown."""
+
+    bounds: Bounds
+    usual: Usuals
+    known: NDArray[np.bool_]
 
 
-def _spread(known: float, of_ratio: float) -> float:
-    return math.exp(math.hypot(math.log(known), math.log(of_ratio)))
+def usual_here(rows: pd.DataFrame, machine: Machine, interval: float) -> UsualHere:
+    """Give what bounds ops on a machine, and their usual utilisation."""
+    usual, found = usual_utilisation(rows, machine, interval), bounds(rows, machine)
+    return UsualHere(found, usual, ~np.isnan(usual.value) & ~np.isnan(found.floor_s))
 
 
-def widen(known: Timed, faster: float, slower: float) -> Timed:
-    """Carry a time over to another op, its interval widened by how much faster or slower [1] that may be."""
-    return known._replace(
-        low_s=known.time_s / _spread(known.time_s / known.low_s, faster),
-        high_s=known.time_s * _spread(known.high_s / known.time_s, slower),
-        time_source="transferred",
-    )
+def widen(times: Matrix, faster: Matrix | float, slower: Matrix | float) -> Matrix:
+    """Carry times and their ends (3, q) over to other ops, wider by how much faster or slower [1] those may be."""
+    time_s, low_s, high_s = times
+    below = np.hypot(np.log(time_s / low_s), np.log(faster))
+    above = np.hypot(np.log(high_s / time_s), np.log(slower))
+    return np.stack([time_s, time_s / np.exp(below), time_s * np.exp(above)])
 
 
-def _answer(known: Timed, baseline: Usual, asked: Usual, bound: str) -> Timed:
+def transferred(
+    known: Answers, times: Matrix, bound: NDArray[np.object_], evidence: Callable[[int], str]
+) -> Answers:
+    """Say of the same ops that they take other times (3, q), carried over from what is known."""
+    return Answers(known.index, times, np.full(len(known), "transferred", object), bound, evidence)
+
+
+def _answers(known: Answers, asked: Usuals, baseline: Usuals, bound: NDArray[np.object_]) -> Answers:
     ratio = baseline.value / asked.value
-    wide = widen(known, asked.high / asked.value, asked.value / asked.low)
-    return wide._replace(
-        time_s=wide.time_s * ratio,
-        low_s=wide.low_s * ratio,
-        high_s=wide.high_s * ratio,
-        bound=bound,
-        evidence=f"{ratio:.2g} × its {BASELINE} pass ({known.time_source}, {known.evidence}), the ratio of "
-        f"what is {asked.source} and {baseline.source}",
-    )
+    times = widen(known.times, asked.high / asked.value, asked.value / asked.low) * ratio
+
+    def evidence(place: int) -> str:
+        return (
+            f"{ratio[place]:.2g} × its {BASELINE} pass ({known.time_source[place]}, {known.evidence(place)}), "
+            f"the ratio of what is {asked.source[place]} and {baseline.source[place]}"
+        )
+
+    return transferred(known, times, bound, evidence)
 
 
-def estimate(rows: pd.DataFrame, machine: Machine, interval: float, *, table: Estimator) -> dict[int, Timed]:
+def estimate(rows: pd.DataFrame, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict gradients of convolutions on a machine whose table has their forward pass only.
 
     time = forward time · usual utilisation of the forward pass / usual utilisation of the asked one. The machine's
@@ -80,23 +89,28 @@ def estimate(rows: pd.DataFrame, machine: Machine, interval: float, *, table: Es
 
     Returns
     -------
-    dict
+    Answers
         The rows whose forward pass ``table`` knows.
     """
-    follows = [
-        kind in TRANSFERRED and word in TRANSFERRED[kind]
-        for kind, word in zip(texts(rows, "kind"), texts(rows, "pass_name"), strict=True)
-    ]
+    kinds, passes = texts(rows, "kind"), texts(rows, "pass_name")
+    follows = np.zeros(len(rows), bool)
+    for kind, words in TRANSFERRED.items():
+        if kind in timed_kinds(machine.timings):
+            follows |= (kinds == kind).to_numpy(bool) & passes.isin(words).to_numpy(bool)
+    if not follows.any():
+        return as_answers({})
     chosen = rows[follows]
-    if not len(chosen):
-        return {}
     forward = chosen.assign(pass_name=BASELINE)
-    known = table(forward, machine, interval)
-    times: dict[int, Timed] = {}
-    for (kind, word), rows in chosen.groupby(["kind", "pass_name"], sort=False):
-        of = without_pass(machine, str(kind), str(word))
-        asked, baseline = (usual_here(part, of, interval) for part in (rows, forward.loc[rows.index]))
-        for index in rows.index.tolist():
-            if index in known and index in asked and index in baseline:
-                times[index] = _answer(known[index], baseline[index][1], asked[index][1], asked[index][0])
-    return times
+    known = as_answers(table(forward, machine, interval))
+    groups, numbers_of = same_texts(chosen, "kind", "pass_name")
+    found = []
+    for number, (kind, word) in enumerate(groups):
+        at, of = np.flatnonzero(numbers_of == number), without_pass(machine, kind, word)
+        asked, baseline = (usual_here(part.iloc[at], of, interval) for part in (chosen, forward))
+        places = known.places(chosen.index.to_numpy(np.int64)[at])
+        good = (places >= 0) & asked.known & baseline.known
+        bound = asked.bounds.names[good]
+        found.append(
+            _answers(known.chosen(places[good]), asked.usual.chosen(good), baseline.usual.chosen(good), bound)
+        )
+    return join_answers(found)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fomkit.dtypes import ITEM_BYTE
+from fomkit.predict.estimates import same_texts
 from fomkit.predict.rates import rates
 from fomkit.predict.surface_tables import TABLES
 from fomkit.predict.surfaces import Surface, Surfaces, heights, surfaces
@@ -48,6 +51,8 @@ LEAST = 0.15
 UNJUDGED = 2.5
 """Ends of an interval, in standard deviations, where no chip could be left out."""
 
+_GROUP = ("kind", "dtype", "engine", "pass_name")
+
 
 class Usual(NamedTuple):
     """Utilisation floor / time: median, ends of the interval, and where it comes from."""
@@ -56,6 +61,44 @@ class Usual(NamedTuple):
     low: float
     high: float
     source: str
+
+
+class Usuals(Mapping[int, Usual]):
+    """The usual utilisation of many ops, as columns; as a mapping, of those of which it is known.
+
+    Attributes
+    ----------
+    index : array (q,)
+        The ops, by their index.
+    value, low, high : array (q,)
+        NaN where it is unknown.
+    source : array (q,) of str
+    """
+
+    def __init__(self, index: NDArray[np.int64], ends: Matrix, source: NDArray[np.object_]) -> None:
+        self.index, self.source = index, source
+        self.value, self.low, self.high = ends
+
+    def chosen(self, which: NDArray[np.bool_]) -> Usuals:
+        """Give those of some of the ops."""
+        ends = np.stack([self.value, self.low, self.high])[:, which]
+        return Usuals(self.index[which], ends, self.source[which])
+
+    def _known(self) -> list[int]:
+        return [int(one) for one in self.index[~np.isnan(self.value)]]
+
+    def __len__(self) -> int:
+        return len(self._known())
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._known())
+
+    def __getitem__(self, index: int) -> Usual:
+        places = np.flatnonzero((self.index == index) & ~np.isnan(self.value))
+        if not len(places):
+            raise KeyError(index)
+        value, low, high = (float(column[places[0]]) for column in (self.value, self.low, self.high))
+        return Usual(value, low, high, str(self.source[places[0]]))
 
 
 def _names(kind: str, engine: str, pass_name: str) -> Iterator[str]:
@@ -83,7 +126,7 @@ def balance_of(machine: Machine, work: str, dtype: str, engine: str) -> float:
     """Give log2 of flop per byte, where it tells of a kind of work; NaN elsewhere and where it is unknown."""
     known = rates(machine, dtype, engine)
     if work not in BALANCED or known.flop_per_s is None or known.byte_per_s is None:
-        return float("nan")
+        return math.nan
     return float(np.log2(known.flop_per_s.value / known.byte_per_s.value))
 
 
@@ -156,38 +199,55 @@ def _ends(found: Surfaces, interval: float) -> tuple[float, float]:
     return min(float(below), 0.0), max(float(above), 0.0)
 
 
-def _of_group(rows: pd.DataFrame, machine: Machine, interval: float) -> Iterator[tuple[int, Usual]]:
-    first = rows.iloc[0]
-    kind, dtype, engine = str(first["kind"]), str(first["dtype"]), str(first["engine"])
-    chosen = _choose(kind, engine, str(first["pass_name"]), machine.unheard)
+class _Heard(NamedTuple):
+    """What a machine hears of others about one kind of work: how much each weighs, and whom it hears most."""
+
+    weight: Matrix
+    source: str
+
+
+@lru_cache(maxsize=256)
+def _heard(name: str, unheard: tuple[str, ...], dtype: str, balance: float, architecture: str) -> _Heard:
+    found = surfaces(name, unheard)
+    if found is None:
+        raise KeyError(name)
+    weight = likeness(found, dtype, balance, architecture)
+    return _Heard(weight, f"usual for {name} on {found.known[int(weight.argmax())].machine} and the like")
+
+
+def _of_group(rows: pd.DataFrame, machine: Machine, interval: float) -> tuple[Matrix, str] | None:
+    """Give median, low end and high end (3, q) of rows of one kind, format, engine and pass, and the source."""
+    kind, dtype, engine, pass_name = (str(rows[name].iat[0]) for name in _GROUP)
+    chosen = _choose(kind, engine, pass_name, machine.unheard)
     known = rates(machine, dtype, engine)
     if chosen is None or known.byte_per_s is None:
-        return
+        return None
     name, found = chosen
     work = name.partition("/")[0]
     if work in ARITHMETIC and known.flop_per_s is None:
-        return
+        return None
     peak = np.full(len(rows), known.flop_per_s.value if known.flop_per_s else np.nan)
     # Of a kind that nobody timed anywhere, a like machine knows no more than another.
     like = "" if work == MOVING else machine.device.architecture
-    weight = likeness(found, dtype, balance_of(machine, work, dtype, engine), like)
-    value, sigma = tell(found, FEATURES[work](rows, peak, known.byte_per_s.value), weight)
+    heard = _heard(name, machine.unheard, dtype, balance_of(machine, work, dtype, engine), like)
+    value, sigma = tell(found, FEATURES[work](rows, peak, known.byte_per_s.value), heard.weight)
     below, above = _ends(found, interval)
-    ends = np.exp([value, value + below * sigma, value + above * sigma])
-    source = f"usual for {name} on {found.known[int(weight.argmax())].machine} and the like"
-    for index, (usual, low, high) in zip(rows.index.tolist(), ends.T.tolist(), strict=True):
-        yield index, Usual(usual, low, high, source)
+    return np.exp([value, value + below * sigma, value + above * sigma]), heard.source
+
+
+@cache
+def _without_pass(kind: str, pass_name: str) -> tuple[str, ...]:
+    asked = [name for name in TABLES if name.startswith(f"{kind}/")]
+    timed = {one[0] for name in asked if name.endswith(f"/{pass_name}") for one in TABLES[name][1]}
+    return tuple(sorted({one[0] for name in asked for one in TABLES[name][1]} - timed))
 
 
 def without_pass(machine: Machine, kind: str, pass_name: str) -> Machine:
     """Give the machine deaf to those that timed a kind, but not in this pass: a ratio needs both of each."""
-    asked = [name for name in TABLES if name.startswith(f"{kind}/")]
-    timed = {one[0] for name in asked if name.endswith(f"/{pass_name}") for one in TABLES[name][1]}
-    others = {one[0] for name in asked for one in TABLES[name][1]} - timed
-    return replace(machine, unheard=(*machine.unheard, *sorted(others)))
+    return replace(machine, unheard=(*machine.unheard, *_without_pass(kind, pass_name)))
 
 
-def usual_utilisation(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int, Usual]:
+def usual_utilisation(rows: pd.DataFrame, machine: Machine, interval: float) -> Usuals:
     """Give the utilisation usual for ops on a machine.
 
     Each timed machine's surface (`fomkit.predict.surfaces`) says what it would reach; the weighted median counts,
@@ -205,10 +265,14 @@ def usual_utilisation(rows: pd.DataFrame, machine: Machine, interval: float) -> 
 
     Returns
     -------
-    dict
-        The rows for which the rates that their kind needs are known.
+    Usuals
+        As a mapping, the rows for which the rates that their kind needs are known.
     """
-    found: dict[int, Usual] = {}
-    for at in rows.groupby(["kind", "dtype", "engine", "pass_name"], sort=False, dropna=False).indices.values():
-        found.update(_of_group(rows.iloc[at], machine, interval))
-    return found
+    ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)
+    groups, numbers_of = same_texts(rows, *_GROUP)
+    for number in range(len(groups)):
+        at = np.flatnonzero(numbers_of == number)
+        found = _of_group(rows.iloc[at], machine, interval)
+        if found is not None:
+            ends[:, at], sources[at] = found
+    return Usuals(rows.index.to_numpy(np.int64), ends, sources)

@@ -10,7 +10,9 @@ from fomkit.resize.expressions import evaluate, names_in
 from fomkit.schema import HUGE, SIZED, row_place
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 
 def sizes_used(ops: pd.DataFrame) -> set[str]:
@@ -30,6 +32,24 @@ def _size(text: str, sizes: Mapping[str, int], place: str) -> float:
         shown = str(value) if abs(value) <= HUGE else f"a number of {len(str(abs(value)))} digits"
         raise FomkitError(place, f"{text!r} gives {shown}. Expected 0 to {HUGE:g}.")
     return float(value)
+
+
+def evaluate_many(text: str, sizes: Mapping[str, NDArray[np.float64]], where: str) -> NDArray[np.float64]:
+    """Work out an expression for many values of the named sizes (s,) at once.
+
+    Raises
+    ------
+    FomkitError
+        As `resize_ops`; for the first of the values that gives a size below 0 or too large.
+    """
+    import numpy as np
+
+    value = np.asarray(evaluate(text, sizes, where), np.float64)
+    value = np.broadcast_to(value, next(iter(sizes.values())).shape)
+    wrong = np.flatnonzero(~((value >= 0) & (value <= HUGE)))
+    if len(wrong):
+        raise FomkitError(where, f"{text!r} gives {value[wrong[0]]:g}. Expected 0 to {HUGE:g}.")
+    return value
 
 
 def resize_ops(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from fomkit.errors import FomkitError, nearest_names
 
@@ -24,10 +25,15 @@ def _symbols(text: str, where: str) -> list[str]:
     return symbols
 
 
+def _all(value: Any) -> bool:
+    """Tell whether a number, or every number of an array, is not 0."""
+    return bool(value.all() if hasattr(value, "all") else value)
+
+
 class _Parser:
     """Recursive descent over ``sum = product (± product)*``, ``product = atom (* // atom)*``."""
 
-    def __init__(self, text: str, sizes: Mapping[str, int], where: str) -> None:
+    def __init__(self, text: str, sizes: Mapping[str, Any], where: str) -> None:
         self.text, self.sizes, self.where = text, sizes, where
         self.symbols = _symbols(text, where)
 
@@ -39,25 +45,25 @@ class _Parser:
             self.where, f"{self.text!r} is not an expression of integers, sizes, + - * // and brackets."
         )
 
-    def sum(self) -> int:
+    def sum(self) -> Any:
         value = self.product()
         while self.peek() in ("+", "-"):
             value = value + self.product() if self.symbols.pop(0) == "+" else value - self.product()
         return value
 
-    def product(self) -> int:
+    def product(self) -> Any:
         value = self.atom()
         while self.peek() in ("*", "//"):
             if self.symbols.pop(0) == "*":
-                value *= self.atom()
+                value = value * self.atom()
                 continue
             divisor = self.atom()
-            if divisor == 0:
+            if not _all(divisor):
                 raise FomkitError(self.where, f"{self.text!r} divides by 0.")
-            value //= divisor
+            value = value // divisor
         return value
 
-    def atom(self) -> int:
+    def atom(self) -> Any:
         if not self.symbols:
             raise self.fail()
         symbol = self.symbols.pop(0)
@@ -79,7 +85,7 @@ class _Parser:
         raise self.fail()
 
 
-def evaluate(text: str, sizes: Mapping[str, int], where: str) -> int:
+def evaluate(text: str, sizes: Mapping[str, Any], where: str) -> Any:
     """Work out an expression in named sizes.
 
     Parameters
@@ -87,7 +93,7 @@ def evaluate(text: str, sizes: Mapping[str, int], where: str) -> int:
     text : str
         At most 200 characters.
     sizes : mapping
-        The value of each named size.
+        The value of each named size, or an array of whole numbers (float64) for many values at once.
     where : str
         Table, row and column, for the error message.
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from fomkit.hardware import Machine
+from fomkit.rollup.many import device_times, ops_of
 from fomkit.rollup.overheads import INPUT, overheads
-from fomkit.rollup.use import Uses, use_widths, uses_of
+from fomkit.rollup.use import Uses, uses_of
 from fomkit.schema import PASSES
-from fomkit.spans import Span, add_common, add_independent, latest
+from fomkit.spans import Span, add_common, latest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,14 +53,6 @@ class StepTime:
     excludes: tuple[str, ...]
 
 
-def _family_spans(timed: pd.DataFrame, level: float) -> list[Span]:
-    """Add up the ops of each family, whose errors are taken as common: one estimator made them all."""
-    seconds = timed[["time_s", "low_s", "high_s"]].mul(timed["count"], axis=0)
-    grouped = seconds.groupby([timed["kind"], timed["time_source"]], sort=True).sum(min_count=1)
-    rows = grouped.dropna().itertuples(index=False, name=None)
-    return [Span(value, low, high, level) for value, low, high in rows if value > 0]
-
-
 def device_time(timed: pd.DataFrame, level: float, uses: Uses = _ALONE) -> Span:
     """Add up ops that a device runs one after the other; rows without a time are left out.
 
@@ -72,17 +65,13 @@ def device_time(timed: pd.DataFrame, level: float, uses: Uses = _ALONE) -> Span:
     uses : mapping
         What use in a step adds to the error of single kernels (`fomkit.rollup.use`); nothing by default.
     """
-    known = timed[timed["time_s"].notna()]
-    in_use = [Span(0.0, -below, above, level) for below, above in use_widths(known, uses, level)]
-    return add_independent([*_family_spans(known, level), *in_use])
+    value, low, high = device_times(ops_of(timed), uses, level)[:, 0].tolist()
+    return Span(value, low, high, level)
 
 
-def _host_launch(timed: pd.DataFrame, machine: Machine, level: float) -> Span | None:
+def _host_launch(starts: float, machine: Machine, level: float) -> Span | None:
     launch = machine.device.launch_s
-    if launch is None:
-        return None
-    starts = float((timed["launches"] * timed["count"]).sum())
-    return Span(launch.value, launch.low, launch.high, level).scaled(starts)
+    return None if launch is None else Span(launch.value, launch.low, launch.high, level).scaled(starts)
 
 
 class Terms(NamedTuple):
@@ -100,10 +89,15 @@ class Terms(NamedTuple):
 
 def step_terms(timed: pd.DataFrame, machine: Machine, device_s: Span) -> Terms:
     """Give the terms of a step beside its device time; overheads may be shares of that."""
+    return terms_beside(float((timed["launches"] * timed["count"]).sum()), machine, device_s)
+
+
+def terms_beside(starts: float, machine: Machine, device_s: Span) -> Terms:
+    """Give the terms of a step of so many launches, beside its device time."""
     stated = overheads(machine, "step", device_s)
     input_s = stated.pop(INPUT, None)
     extra_s = add_common([Span.exact(0.0, device_s.level), *stated.values()])
-    return Terms(_host_launch(timed, machine, device_s.level), input_s, extra_s)
+    return Terms(_host_launch(starts, machine, device_s.level), input_s, extra_s)
 
 
 def _device_bound(timed: pd.DataFrame) -> str:

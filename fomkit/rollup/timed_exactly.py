@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 from fomkit.hardware import Machine
+from fomkit.rollup.many import ops_of
 from fomkit.rollup.step import device_time, step_terms
-from fomkit.rollup.use import use_widths, uses_of
+from fomkit.rollup.use import uses_of
 from fomkit.spans import Span
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine
     known = timed["time_s"].notna().to_numpy()
     rows, numbers = timed[known], groups[known].to_numpy()
     whole = device_time(timed, level)
-    in_use = use_widths(rows, uses_of(machine), level)
+    in_use = np.reshape(ops_of(rows).use_widths(uses_of(machine), level), (-1, 2))
     sides, family = _sides(rows)
     widths = np.zeros((int(family.max(initial=-1)) + 1, 2))
     np.add.at(widths, family, sides)
@@ -60,7 +61,7 @@ def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine
         at = numbers == number
         left = widths.copy()
         np.subtract.at(left, family[at], sides[at])
-        below, above = np.hypot.reduce(np.vstack([np.maximum(left, 0.0), *in_use])).tolist()
+        below, above = np.hypot.reduce(np.vstack([np.maximum(left, 0.0), in_use])).tolist()
         device_s = Span(whole.value, whole.value - below, whole.value + above, level)
         steps[int(number)] = step_terms(timed, machine, device_s).wall(device_s)
     return steps

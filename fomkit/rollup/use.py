@@ -9,7 +9,7 @@ their errors have beyond the tables' own intervals.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +19,9 @@ from fomkit.hardware import Machine
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
 
 
 class Spread(NamedTuple):
@@ -106,20 +109,34 @@ def widen_calls(timed: pd.DataFrame, uses: Uses, level: float) -> pd.DataFrame:
     return timed.assign(low_s=low, high_s=high)
 
 
-def use_widths(timed: pd.DataFrame, uses: Uses, level: float) -> list[tuple[float, float]]:
-    """Give what use in a step adds to the sum of all rows, below and above [s], group by group.
+def use_widths(
+    kinds: Sequence[str], seconds: Array, of_table: NDArray[np.bool_], uses: Uses, level: float
+) -> list[tuple[Array, Array]]:
+    """Give what use in a step adds to the sum of all ops, below and above [s], group by group.
 
     Groups know nothing of each other. In one, errors of calls cancel in part: their sum has a spread of its own.
+
+    Parameters
+    ----------
+    kinds : sequence (n,)
+    seconds : array (n, s)
+        What n ops take in each of s variants of a step, all executions of an op together; 0 where it is unknown.
+    of_table : array (n, s) of bool
+        True where the time rests on timings of single kernels (`TABLES`).
+    uses : mapping
+        What `uses_of` gives.
+    level : float
+        The level of the intervals.
+
+    Returns
+    -------
+    list of two arrays (s,)
     """
-    # Plain numbers: a step has few rows, and grouping a table takes longer than adding them up.
-    totals: dict[str, float] = {}
-    names = ("kind", "time_source", "time_s", "count")
-    for kind, source, time_s, count in zip(*(timed[name].tolist() for name in names), strict=True):
-        group = GROUPS.get(kind, "") if source in TABLES else ""
-        if group in uses:
-            totals[group] = totals.get(group, 0.0) + time_s * count
+    groups = [GROUPS.get(kind, "") for kind in kinds]
     widths = []
-    for group, total in totals.items():
-        low, high = uses[group].whole.widen(total, total, total, level)
-        widths.append((total - low, high - total))
-    return [width for width in widths if max(width) > 0]
+    for group in dict.fromkeys(group for group in groups if group in uses):
+        at = [place for place, other in enumerate(groups) if other == group]
+        total = (seconds[at] * of_table[at]).sum(0)
+        low, high = uses[group].whole.widen(1.0, 1.0, 1.0, level)
+        widths.append((total * (1 - low), total * (high - 1)))
+    return widths

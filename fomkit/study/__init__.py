@@ -1,5 +1,6 @@
 """Whole studies: one model on one machine, several compared, suites, and their explanation."""
 
+from fomkit.study.changes import change_machine
 from fomkit.study.compare import Comparison, compare
 from fomkit.study.content import estimates_content
 from fomkit.study.estimate import Estimate, estimate
@@ -8,6 +9,7 @@ from fomkit.study.from_measurements import FromMeasurements, from_measurements
 from fomkit.study.measured_content import measured_content
 from fomkit.study.options import Options
 from fomkit.study.prediction import Prediction, predict_ops
+from fomkit.study.scenarios import scenario_blocks, scenarios
 from fomkit.study.suite_content import suite_content
 from fomkit.study.suites import SuiteResult, freeze_rates, given_machines, run_suite
 
@@ -18,6 +20,7 @@ __all__ = [
     "Options",
     "Prediction",
     "SuiteResult",
+    "change_machine",
     "compare",
     "estimate",
     "estimates_content",
@@ -28,5 +31,7 @@ __all__ = [
     "measured_content",
     "predict_ops",
     "run_suite",
+    "scenario_blocks",
+    "scenarios",
     "suite_content",
 ]

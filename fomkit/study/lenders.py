@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 from fomkit.costs import add_costs
 from fomkit.hardware import Machine
 from fomkit.predict.borrow import FEWEST, KINDS, MOST
 from fomkit.predict.families import families, training_rows
+from fomkit.predict.kept import kept
 from fomkit.profiles import load_machine
 from fomkit.profiles.locate import shipped_folder
 
@@ -26,12 +27,18 @@ def shipped_lenders() -> tuple[Machine, ...]:
     return tuple(one for one in found if any(key.partition("/")[0] in KINDS for key in one.fits))
 
 
+@cache
+def _others(name: str) -> tuple[Machine, ...]:
+    return tuple(one for one in shipped_lenders() if one.name != name)
+
+
 def with_lenders(machine: Machine) -> Machine:
     """Give a machine with a short table the shipped machines to borrow from, and its timings their costs.
 
     A machine without such a table comes back as it is.
     """
-    if machine.lenders or not len(machine.timings) or not is_short(machine):
+    timings = machine.timings
+    if machine.lenders or not len(timings) or not kept(timings, None, "is short", partial(is_short, machine)):
         return machine
-    others = tuple(one for one in shipped_lenders() if one.name != machine.name)
-    return replace(machine, timings=add_costs(machine.timings), lenders=others)
+    costed = kept(timings, None, "costed", partial(add_costs, timings))
+    return replace(machine, timings=costed, lenders=_others(machine.name))

@@ -1,0 +1,130 @@
+"""How many studies a second one core does, as processor time, against a peer or a bound in the same run.
+
+``python benchmarks/scenarios.py [--model vgg16] [--target v100] [--scenarios 12000] [--no-fit]`` prints one table:
+fits, a warm estimate, and whole-model scenarios with every shape changing (batch, peak, bandwidth and launch cost
+vary) and with shapes reused (all but the batch). One thread. The peers are a loop of `estimate` over changed
+machines, and numpy's exponential of as many numbers as the Gaussian processes take: 90 for each op and scenario.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy as np
+import pandas as pd
+
+import fomkit
+from fomkit.hardware import Machine
+from fomkit.study import Options, change_machine, estimate, scenarios
+from fomkit.study.fits import fit
+from fomkit.workload import ModelProfile
+
+TIMED_ROWS = 90
+"""Rows of a usual family of DeepBench."""
+
+FIT_OF_MANY = """
+import numpy as np, pandas as pd, resource, time
+from fomkit.costs import add_costs
+from fomkit.predict.fit import fit_timings
+random = np.random.default_rng(0)
+m, n, k = 2.0 ** random.integers(4, 13, (3, 36_000)) + random.integers(0, 16, (3, 36_000))
+time_s = (5e-6 + 2 * m * n * k / 1e13) * np.exp(0.2 * random.standard_normal(36_000))
+timings = add_costs(pd.DataFrame({"kind": "gemm", "dtype": "fp32", "engine": "vector", "time_s": time_s,
+                                  "b": 1.0, "m": m, "n": n, "k": k}))
+start = time.process_time()
+fit_timings(timings)
+print(time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def processor_s(call: Callable[[], object], repeats: int = 1) -> float:
+    """Least processor time of some calls [s]."""
+    spent = []
+    for _ in range(repeats):
+        start = time.process_time()
+        call()
+        spent.append(time.process_time() - start)
+    return min(spent)
+
+
+def row(what: str, figure: str, aim: str, reached: bool, peer: str) -> dict[str, str]:
+    return {"what": what, "figure": figure, "aim": aim, "reached": "yes" if reached else "NO", "peer": peer}
+
+
+def fits() -> list[dict[str, str]]:
+    spent = processor_s(lambda: fit(fomkit.machine("v100")))
+    command = [sys.executable, "-c", FIT_OF_MANY]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    many_s, held = float(said[0]), float(said[1])
+    return [
+        row("fit of v100, 1,182 timings", f"{spent:.1f} s", "5 s", spent <= 5, ""),
+        row("fit of 36,000 products", f"{many_s:.1f} s", "60 s", many_s <= 60, ""),
+        row("its memory, Python and all", f"{held / 1e6:.0f} MB", "1,000 MB", held <= 1e9, ""),
+    ]
+
+
+def warm(model: ModelProfile, machine: Machine) -> dict[str, str]:
+    batches = iter(range(3, 1000))
+    estimate(model, machine, Options(batch=2))
+    spent = processor_s(lambda: estimate(model, machine, Options(batch=next(batches))), 15)
+    copy = processor_s(model.ops.copy, 15)
+    peer = f"copying its op table {copy * 1e3:.2f} ms: {spent / copy:.0f}×"
+    return row(f"warm estimate, {len(model.ops)} ops", f"{spent * 1e3:.1f} ms", "5 ms", spent <= 5e-3, peer)
+
+
+def variants(machine: Machine, count: int) -> pd.DataFrame:
+    """Vary batch, peak, bandwidth and launch cost; every batch is another one."""
+    random, device = np.random.default_rng(0), machine.device
+    peak = device.peaks[0]
+    facts = {f"flop_per_s/{peak.dtype}/{peak.engine}": peak.rate, "byte_per_s": device.byte_per_s,
+             "launch_s": device.launch_s}  # fmt: skip
+    varied = {name: fact.value * random.uniform(0.5, 2, count) for name, fact in facts.items() if fact is not None}
+    return pd.DataFrame({"batch": np.arange(1.0, count + 1), **varied})
+
+
+def rates(model: ModelProfile, machine: Machine, count: int) -> list[dict[str, str]]:
+    table, options = variants(machine, count), Options()
+    scenarios(model, machine, table[:2], options)
+    names = [name for name in table.columns if name != "batch"]
+
+    def loop() -> None:
+        for line in table[:10].to_dict("records"):
+            changed = change_machine(machine, {name: line[name] for name in names})
+            estimate(model, changed, Options(batch=int(line["batch"])))
+
+    one_s = processor_s(loop) / 10
+    cells = np.random.default_rng(0).normal(size=(len(model.ops), TIMED_ROWS))
+    bound_s = processor_s(lambda: np.exp(cells), 50)
+    found = []
+    for what, columns, aim in (("every shape changing", list(table), 3_000), ("shapes reused", names, 10_000)):
+        spent = processor_s(lambda columns=columns: scenarios(model, machine, table[columns], options)) / count
+        peer = f"loop of estimate: {one_s / spent:.0f}× as fast; exp alone: {spent / bound_s:.1f}× its time"
+        found.append(row(f"scenarios, {what}", f"{1 / spent:,.0f} /s", f"{aim:,} /s", 1 / spent >= aim, peer))
+    return found
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--model", default="vgg16")
+    arguments.add_argument("--target", default="v100")
+    arguments.add_argument("--scenarios", type=int, default=12_000)
+    arguments.add_argument("--no-fit", action="store_true")
+    chosen = arguments.parse_args()
+    model, machine = fomkit.model(chosen.model), fomkit.machine(chosen.target)
+    rows = [] if chosen.no_fit else fits()
+    rows += [warm(model, machine), *rates(model, machine, chosen.scenarios)]
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(pd.DataFrame(rows).to_string(index=False, justify="left"))
+    print(f"{model.name} on {machine.name}, {chosen.scenarios:,} scenarios, {held / 1e6:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

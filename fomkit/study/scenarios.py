@@ -1,0 +1,254 @@
+"""Many variants of one study: a model on a machine whose sizes, rates and costs change, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from fomkit.errors import FomkitError
+from fomkit.fom.per_day import runs_at_once, runs_per_day
+from fomkit.precision import choose_formats
+from fomkit.predict.carried import FROM_TABLE, factor
+from fomkit.predict.engines import ARITHMETIC_KINDS
+from fomkit.predict.ladder import prepared
+from fomkit.predict.rates import floors, rates, same_rates, value_of
+from fomkit.rollup import Ops, StepTime, Uses, check_covered, device_times, roll_up_run, terms_beside, uses_of
+from fomkit.rollup.use import TABLES
+from fomkit.spans import Span
+from fomkit.study.changes import change_machine, check_parameter, peak_name
+from fomkit.study.fits import with_fits
+from fomkit.study.options import Options, choose_scope, choose_sizes
+from fomkit.study.shapes import SOURCES, StepOps, Timed, step_ops, times_at
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fomkit.hardware import Machine, Scope
+    from fomkit.workload import ModelProfile
+
+    Array = NDArray[np.float64]
+
+FORWARD = "forward"
+CELLS = 300_000
+"""Ops times variants that are worked on at once; bounds the memory."""
+
+_SPANS = ("step_s", "sample_per_s", "unit_per_day")
+RESULTS = tuple(f"{name}{end}" for name in _SPANS for end in ("", "_low", "_high"))
+_TRANSFERRED = np.array([SOURCES["transferred" if name in FROM_TABLE else name] for name in SOURCES], np.int8)
+_OF_TABLE = np.array([SOURCES[name] for name in TABLES], np.int8)
+
+
+@dataclass(frozen=True)
+class _Study:
+    """What all scenarios share."""
+
+    model: ModelProfile
+    machine: Machine
+    options: Options
+    step: StepOps
+    scope: Scope
+    at_once: int
+    uses: Uses
+
+
+def _choose(model: ModelProfile, machine: Machine, table: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Tell the columns that are sizes of the model from those that are parameters of the machine, all checked.
+
+    Raises
+    ------
+    FomkitError
+        When a column is neither, or a value cannot be one.
+    """
+    sizes = [name for name in table.columns if name in model.sizes or name == "batch"]
+    changes = [name for name in table.columns if name not in sizes]
+    for name in table.columns if len(table) else ():
+        values = table[name].to_numpy(np.float64)
+        if not np.isfinite(values).all():
+            raise FomkitError("scenarios", f"{name} is not a finite number everywhere. Fill the gaps.")
+        if name in changes:
+            check_parameter(machine, name, float(values.min()))
+            continue
+        wrong = values[(values < 1) | (values != np.floor(values))]
+        if len(wrong):
+            raise FomkitError("scenarios", f"{name} is {wrong[0]:g}. Expected a whole number of 1 or more.")
+        for value in (values.min(), values.max()):
+            choose_sizes(model, {name: int(value)})
+    return sizes, changes
+
+
+def _changed_floors(study: _Study, timed: Timed, changes: Mapping[str, Array]) -> tuple[Array, Array]:
+    """Give the floors [s] of all ops (n, s) as built and as changed."""
+    rows = study.step.rows
+    before, after = np.empty((2, *timed.flop.shape))
+    arithmetic = rows["kind"].isin(ARITHMETIC_KINDS).to_numpy(bool)[:, None]
+    for pair, at in same_rates(rows).items():
+        known = rates(study.machine, *pair)
+        built = (value_of(known.flop_per_s), value_of(known.byte_per_s))
+        changed = (changes.get(peak_name(*pair), built[0]), changes.get("byte_per_s", built[1]))
+        work = (arithmetic[at], timed.flop[at], timed.byte[at])
+        before[at], after[at] = floors(*work, *built)[0], floors(*work, *changed)[0]
+    return before, after
+
+
+def _carried(study: _Study, timed: Timed, changes: Mapping[str, Array]) -> Timed:
+    """Carry the times of all ops (n, s) over to the changed machine of each scenario."""
+    launch = study.machine.device.launch_s
+    launch_s = launch.value if launch is not None else 0.0
+    ratio = changes["launch_s"] / launch_s if "launch_s" in changes and launch_s else 1.0
+    starts_s = np.nan_to_num(timed.launches) * launch_s
+    share = factor(timed.times[0], starts_s, *_changed_floors(study, timed, changes), ratio)
+    return timed._replace(times=timed.times * share, sources=_TRANSFERRED[timed.sources])
+
+
+def _one(
+    study: _Study, device_s: Span, forward_s: Span | None, starts: float, batch: int | None, launch: float | None
+) -> list[float]:
+    machine = study.machine if launch is None else change_machine(study.machine, {"launch_s": launch})
+    terms = terms_beside(starts, machine, device_s)
+    passes = {} if forward_s is None else {"forward": forward_s}
+    wall_s = terms.wall(device_s)
+    step = StepTime(passes, device_s, terms.host_s, terms.input_s, terms.extra_s, wall_s, "", ())
+    last_batch = study.options.last_batch or study.model.data.last_batch
+    run = roll_up_run(study.model, machine, step, batch, last_batch)
+    samples = None if batch is None else wall_s.per(batch)
+    per_day = run.run_s and runs_per_day(study.model, machine, run.run_s, study.scope, study.at_once)
+    return [end for span in (wall_s, samples, per_day) for end in _ends(span)]
+
+
+def _ends(span: Span | None) -> tuple[float, float, float]:
+    return (np.nan, np.nan, np.nan) if span is None else (span.value, span.low, span.high)
+
+
+def _device_times(study: _Study, timed: Timed, which: NDArray[np.bool_]) -> Array:
+    """Add up some of the ops of each scenario: value and ends (3, s) [s]."""
+    kinds, sources = study.step.rows["kind"][which].tolist(), timed.sources[which]
+    seconds = np.nan_to_num(timed.times[:, which] * timed.executions[which])
+    ops = Ops(kinds, seconds, sources, np.isin(sources, _OF_TABLE))
+    return device_times(ops, study.uses, study.options.interval)
+
+
+def _rolled_up(
+    study: _Study, timed: Timed, batches: list[int | None], launches: list[float | None]
+) -> pd.DataFrame:
+    """Roll the ops (n, s) of each scenario up."""
+    rows, level = study.step.rows, study.options.interval
+    devices = _device_times(study, timed, np.ones(len(rows), bool))
+    ahead = (rows["pass_name"].str.partition("_")[0] == FORWARD).to_numpy(bool)
+    forwards: list[Span | None] = [None] * len(batches)
+    if study.model.data.validation_samples is not None and ahead.any():
+        forward = _device_times(study, timed, ahead)
+        forwards = [Span(value, low, high, level) for value, low, high in forward.T.tolist()]
+    starts = np.nansum(timed.launches * timed.executions, 0).tolist()
+    spans = [Span(value, low, high, level) for value, low, high in devices.T.tolist()]
+    found = [_one(study, *terms) for terms in zip(spans, forwards, starts, batches, launches, strict=True)]
+    measured = ((timed.sources == SOURCES["measured"]) | (timed.executions == 0)).all(0)
+    result = pd.DataFrame(np.array(found).reshape(-1, len(RESULTS)), columns=list(RESULTS))
+    return result.assign(basis=pd.Categorical(np.where(measured, "measured", "modelled")))
+
+
+def _of_scenarios(timed: Timed, shape: NDArray[np.intp]) -> Timed:
+    """Give each scenario the ops of its shape."""
+    chosen = {name: column[..., shape] for name, column in timed._asdict().items()}
+    return Timed(**chosen)
+
+
+def scenario_blocks(
+    model: ModelProfile, machine: Machine, table: pd.DataFrame, options: Options
+) -> Iterator[pd.DataFrame]:
+    """Estimate many scenarios, some at a time; see `scenarios`.
+
+    Yields
+    ------
+    DataFrame
+        Results of some scenarios, by their position in ``table``, scenarios of the same shapes together.
+    """
+    machine = prepared(with_fits(machine))
+    size_names, changes = _choose(model, machine, table)
+    formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine)
+    scope = choose_scope([machine], options.scope)
+    step = step_ops(model, machine, formats)
+    study = _Study(model, machine, options, step, scope, runs_at_once(model, machine, scope), uses_of(machine))
+    base = choose_sizes(model, options.wanted_sizes)
+    if size_names:
+        shapes, shape_of = np.unique(table[size_names].to_numpy(np.float64), axis=0, return_inverse=True)
+    else:
+        shapes, shape_of = np.empty((1, 0)), np.zeros(len(table), np.intp)
+    order = np.argsort(shape_of, kind="stable")
+    most = max(1, CELLS // max(len(step.rows), 1))
+    for first in range(0, len(shapes), most):
+        block = shapes[first : first + most]
+        sizes = {name: np.full(len(block), float(value)) for name, value in base.items()}
+        sizes |= {name: block[:, column] for column, name in enumerate(size_names)}
+        timed = times_at(step, machine, formats, sizes, options.interval)
+        _check(study, timed)
+        own = order[np.searchsorted(shape_of[order], first) : np.searchsorted(shape_of[order], first + len(block))]
+        for start in range(0, len(own), most):
+            chosen = own[start : start + most]
+            yield _block(study, timed, sizes, table[changes].iloc[chosen], shape_of[chosen] - first).set_axis(
+                chosen
+            )
+
+
+def _block(
+    study: _Study, timed: Timed, sizes: Mapping[str, Array], changes: pd.DataFrame, shape: NDArray[np.intp]
+) -> pd.DataFrame:
+    here = _of_scenarios(timed, shape)
+    values = {str(name): changes[name].to_numpy(np.float64) for name in changes.columns}
+    if values:
+        here = _carried(study, here, values)
+    batches: list[int | None] = [None] * len(shape)
+    if "batch" in sizes:
+        batches = [int(batch) for batch in sizes["batch"][shape].tolist()]
+    launches: list[float | None] = [None] * len(shape)
+    if "launch_s" in values:
+        launches = values["launch_s"].tolist()
+    return _rolled_up(study, here, batches, launches)
+
+
+def _check(study: _Study, timed: Timed) -> None:
+    if study.options.allow_uncovered:
+        return
+    lacking = np.isnan(timed.times[0]).any(0)
+    at = int(lacking.argmax())
+    priced = study.step.rows.assign(time_s=timed.times[0, :, at], count=timed.executions[:, at])
+    check_covered(priced, study.model.unsupported, f"{study.model.name} on {study.machine.name}")
+
+
+def scenarios(model: ModelProfile, machine: Machine, table: pd.DataFrame, options: Options) -> pd.DataFrame:
+    """Estimate one model on one machine in many scenarios.
+
+    The numbers are those of `fomkit.study.estimate` on `fomkit.study.changes.change_machine` at those sizes.
+
+    Parameters
+    ----------
+    model : ModelProfile
+    machine : Machine
+    table : DataFrame, one row for each scenario
+        Columns are named sizes of the model (``batch``, ``seq``) and parameters of the machine
+        (`fomkit.study.changes.parameters`: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE [flop/s]).
+        What has no column stays as the profiles and options have it. Scenarios of the same sizes share the
+        utilisation of every op; on a changed machine it is kept and the time follows the roofline.
+    options : Options
+        Its sizes hold where the table has none.
+
+    Returns
+    -------
+    DataFrame
+        The table with step_s [s], sample_per_s [1/s] and unit_per_day [1/day], each with _low and _high, NaN
+        where the profile does not say; and ``basis``: measured where every op was timed and no machine changed,
+        else modelled.
+
+    Raises
+    ------
+    FomkitError
+        When a column is neither a size nor a parameter, a value cannot be one, or work has no time.
+    """
+    blocks = list(scenario_blocks(model, machine, table, options))
+    if not blocks:
+        return table.assign(**dict.fromkeys(RESULTS, np.nan), basis="modelled")
+    found = pd.concat(blocks).sort_index().set_axis(table.index)
+    return pd.concat([table, found], axis=1)

@@ -1,0 +1,69 @@
+"""Answers in columns: what the quick forms give is what the textbook forms give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fomkit
+from fomkit.predict import add_times
+from fomkit.predict.estimates import Timed, as_answers, join_answers, same_texts
+from fomkit.predict.gaussian import BLOCK, Hyper, correlation, distances, posterior
+from fomkit.predict.interpolate import ERRORS, errors_nearby
+from fomkit.study import Options, estimate
+
+
+def test_prepared_covariances_give_the_textbook_posterior() -> None:
+    random = np.random.default_rng(3)
+    known, target = random.normal(size=(90, 5)), random.normal(size=90)
+    noise, query = random.uniform(0, 0.01, 90), random.normal(size=(2 * BLOCK + 7, 5))
+    hyper = Hyper(np.full(5, 1.5), 0.4, 0.01)
+    found = posterior(known, target, noise, query, hyper)
+    covariance = hyper.variance * correlation(distances(known, known, hyper.length)) + np.diag(hyper.noise + noise)
+    shared = hyper.variance * correlation(distances(query, known, hyper.length))
+    np.testing.assert_allclose(found.mean, shared @ np.linalg.solve(covariance, target), rtol=1e-9, atol=1e-12)
+    explained = np.einsum("ij,ji->i", shared, np.linalg.solve(covariance, shared.T))
+    variance = np.maximum(hyper.variance + hyper.noise - explained, hyper.noise)
+    np.testing.assert_allclose(found.variance, variance, rtol=1e-9)
+
+
+def test_of_errors_equally_near_the_first_count() -> None:
+    random = np.random.default_rng(4)
+    distance = np.round(random.uniform(0, 2, (50, 60)), 1)  # many are alike
+    errors = random.normal(size=60)
+    near = np.argsort(distance, 1, kind="stable")[:, :ERRORS]
+    weight = (np.take_along_axis(distance, near, 1) + 0.1) ** -3.0
+    wanted = (weight * np.abs(errors[near])).sum(1) / weight.sum(1) + 0.1 * np.abs(errors).mean() + 1e-6
+    np.testing.assert_allclose(errors_nearby(distance, errors), wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["str", "object", "category"])
+def test_rows_are_numbered_by_their_words(dtype: str) -> None:
+    rows = pd.DataFrame({"kind": ["b", "a", "b", "b"], "op": ["x", "x", "x", ""]}).astype(dtype)
+    found, numbers = same_texts(rows, "kind", "op", "absent")
+    assert found == [("b", "x", ""), ("a", "x", ""), ("b", "", "")]
+    assert numbers.tolist() == [0, 1, 0, 2]
+
+
+def test_answers_read_as_the_mapping_they_were_made_of() -> None:
+    first = {
+        7: Timed(2.0, 1.0, 3.0, "measured", "memory", "a"),
+        3: Timed(5.0, 4.0, 6.0, "roofline", "launch", "b"),
+    }
+    second = {1: Timed(1.0, 1.0, 1.0, "transferred", "compute", "c")}
+    joined = join_answers([as_answers(first), as_answers({}), as_answers(second)])
+    assert dict(joined) == {**first, **second}
+    assert 2 not in joined
+    assert len(join_answers([])) == 0
+
+
+@pytest.mark.parametrize("name", ["v100", "v100-pcie-32gb", "titan"])
+def test_rows_priced_alone_are_as_priced_together(name: str) -> None:
+    machine = fomkit.machine(name)
+    ops = estimate(fomkit.model("alexnet"), machine, Options()).ops.iloc[::9]
+    times = ["time_s", "low_s", "high_s", "time_source", "bound", "evidence"]
+    costed = ops.drop(columns=times)
+    for index in ops.index:
+        alone = add_times(costed.loc[[index]], machine)
+        pd.testing.assert_frame_equal(alone[times], ops.loc[[index], times], rtol=1e-9)

@@ -1,0 +1,58 @@
+"""What is prepared of a table is kept with it, and never served for another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fomkit
+from fomkit.errors import FomkitError
+from fomkit.predict.kept import TABLES, kept
+from fomkit.study import Options, estimate
+
+
+def test_a_result_is_made_once_for_each_table_and_forgotten_with_old_tables() -> None:
+    made: list[int] = []
+    tables = [pd.DataFrame({"a": [float(number)]}) for number in range(TABLES + 1)]
+
+    def ask(number: int) -> float:
+        def make() -> float:
+            made.append(number)
+            return float(tables[number]["a"].iloc[0])
+
+        return kept(tables[number], None, "a", make)
+
+    assert [ask(0), ask(0), ask(1)] == [0.0, 0.0, 1.0]
+    assert made == [0, 1]
+    for number in range(TABLES + 1):
+        assert ask(number) == number
+    assert ask(0) == 0.0
+    assert made.count(0) == 2
+
+
+def test_other_arguments_are_other_results() -> None:
+    table, one, other = pd.DataFrame({"a": [1.0]}), [1], [2]
+    assert kept(table, one, "sum", lambda: 1) == 1
+    assert kept(table, other, "sum", lambda: 2) == 2
+    assert kept(table, one, "more", lambda: 3) == 3
+    assert kept(table, one, "sum", lambda: 4) == 1
+
+
+def test_an_estimate_says_the_same_twice_and_another_table_is_seen() -> None:
+    model, machine = fomkit.model("p1b3"), fomkit.machine("v100")
+    first, second = (estimate(model, machine, Options(batch=64)) for _ in range(2))
+    pd.testing.assert_frame_equal(first.ops, second.ops)
+    slow = machine.timings.assign(time_s=machine.timings["time_s"] * 2)
+    slower = estimate(model, replace(machine, timings=slow, timings_key="", fits={}), Options(batch=64))
+    assert slower.step.value > 1.3 * first.step.value
+
+
+def test_fits_of_another_table_are_refused_after_their_own_was_used() -> None:
+    model, machine = fomkit.model("p1b3"), fomkit.machine("v100")
+    estimate(model, machine, Options())
+    fewer = machine.timings[np.arange(len(machine.timings)) % 7 != 0]
+    with pytest.raises(FomkitError, match="Fit them anew"):
+        estimate(model, replace(machine, timings=fewer), Options())

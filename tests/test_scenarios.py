@@ -1,0 +1,141 @@
+"""Many scenarios at once say what a loop of estimates on changed machines says, in bounded memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fomkit
+from fomkit.errors import FomkitError
+from fomkit.hardware import Machine
+from fomkit.predict.carried import factor
+from fomkit.study import Options, change_machine, estimate, scenarios
+from fomkit.study.changes import parameters
+from fomkit.study.scenarios import RESULTS, scenario_blocks
+
+
+def facts(machine: Machine) -> dict[str, float]:
+    """Each parameter's value as the profile states it."""
+    device = machine.device
+    known = {"byte_per_s": device.byte_per_s, "launch_s": device.launch_s}
+    known |= {f"flop_per_s/{peak.dtype}/{peak.engine}": peak.rate for peak in device.peaks}
+    assert set(known) == set(parameters(machine))
+    return {name: fact.value for name, fact in known.items() if fact is not None}
+
+
+def varied(machine: Machine, count: int) -> pd.DataFrame:
+    random = np.random.default_rng(7)
+    changed = {name: value * random.uniform(0.3, 3, count) for name, value in facts(machine).items()}
+    return pd.DataFrame({"batch": random.integers(1, 300, count).astype(float), **changed})
+
+
+# vgg16 has products and convolutions of the table, gpt2 parts of ops, titan facts only.
+@pytest.mark.parametrize(("model_name", "name"), [("vgg16", "v100"), ("gpt2", "v100"), ("p1b3", "titan")])
+@pytest.mark.parametrize("columns", ["batch", "machine", "both"])
+def test_scenarios_are_a_loop_of_estimates(model_name: str, name: str, columns: str) -> None:
+    model, machine = fomkit.model(model_name), fomkit.machine(name)
+    table = varied(machine, 4)
+    names = [column for column in table.columns if column != "batch"]
+    table = {"batch": table[["batch"]], "machine": table[names], "both": table}[columns]
+    found = scenarios(model, machine, table, Options(interval=0.7))
+    for at, line in table.iterrows():
+        batch = int(line["batch"]) if "batch" in line else None
+        changed = change_machine(machine, dict(line.drop("batch", errors="ignore"))) if len(line) > 1 else machine
+        one = estimate(model, changed, Options(batch=batch, interval=0.7))
+        asked = [one.step, one.step.per(one.sizes["batch"]), one.unit_per_day]
+        wanted = [end for span in asked if span is not None for end in (span.value, span.low, span.high)]
+        here = found.loc[at, list(RESULTS[: len(wanted)])].to_numpy(np.float64)
+        np.testing.assert_allclose(here, wanted, rtol=1e-9)
+    assert found[list(table.columns)].equals(table)
+
+
+@pytest.mark.parametrize("precision", ["mixed", "fp32"])
+def test_scenarios_of_a_restated_step(precision: str) -> None:
+    model, machine, options = fomkit.model("p1b3"), fomkit.machine("v100"), Options(precision=precision)
+    found = scenarios(model, machine, pd.DataFrame({"batch": [7.0, 100.0]}), options)
+    for batch, step_s in zip((7, 100), found["step_s"], strict=True):
+        one = estimate(model, machine, Options(batch=batch, precision=precision))
+        assert step_s == pytest.approx(one.step.value, rel=1e-9)
+
+
+def test_a_machine_twice_as_good_takes_half_the_time_and_one_that_is_the_same_takes_the_same() -> None:
+    model, machine = fomkit.model("vgg16"), fomkit.machine("v100")
+    stated = facts(machine)
+    built = estimate(model, machine, Options())
+    same = estimate(model, change_machine(machine, stated), Options())
+    twice = {name: value / 2 if name == "launch_s" else value * 2 for name, value in stated.items()}
+    better = estimate(model, change_machine(machine, twice), Options())
+    np.testing.assert_allclose(same.ops["time_s"], built.ops["time_s"], rtol=1e-12)
+    np.testing.assert_allclose(better.ops["time_s"], built.ops["time_s"] / 2, rtol=1e-12)
+    # Nobody timed anything on a machine that nobody built.
+    of_table = ("measured", "interpolated", "extrapolated")
+    assert built.coverage["measured"] > 0
+    assert not any(same.coverage[name] for name in of_table)
+    assert same.coverage["transferred"] == pytest.approx(sum(built.coverage[name] for name in of_table))
+    assert same.ops["evidence"].str.contains("as built").all()
+
+
+def test_what_was_measured_is_modelled_on_a_changed_machine() -> None:
+    machine = fomkit.machine("x86-lecture")
+    found = scenarios(fomkit.model("p1b3-lecture"), machine, pd.DataFrame({"batch": [100.0]}), Options())
+    assert found["basis"].tolist() == ["measured"]
+    machine, model = fomkit.machine("v100"), fomkit.model("p1b3")
+    found = scenarios(model, machine, pd.DataFrame({"launch_s": [5e-6]}), Options())
+    assert found["basis"].tolist() == ["modelled"]
+
+
+def test_a_change_of_a_change_starts_from_the_machine_as_built() -> None:
+    machine, model = fomkit.machine("v100"), fomkit.model("vgg16")
+    once = change_machine(machine, {"byte_per_s": 5e11, "launch_s": 2e-6})
+    twice = change_machine(change_machine(machine, {"byte_per_s": 5e11}), {"launch_s": 2e-6})
+    assert estimate(model, once, Options()).step == estimate(model, twice, Options()).step
+
+
+def test_launches_scale_with_their_cost_and_kernels_with_their_floor() -> None:
+    time_s, starts_s, floor_s = np.array([10.0, 10.0, 3.0]), np.array([2.0, 20.0, 2.0]), np.array([4.0, 4.0, 4.0])
+    # The third beats its floor, so nothing of it is taken for launches.
+    np.testing.assert_allclose(factor(time_s, starts_s, floor_s, floor_s / 2, 1.0), [0.6, 0.8, 0.5])
+    np.testing.assert_allclose(factor(time_s, starts_s, floor_s, floor_s, 0.0), [0.8, 0.4, 1.0])
+    unknown = np.full(3, np.nan)
+    np.testing.assert_allclose(factor(time_s, starts_s, unknown, unknown, 2.0), np.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"bandwidth": [1e9]}, "'bandwidth' is not a parameter"),
+        ({"byte_per_s": [0.0]}, "byte_per_s is 0"),
+        ({"byte_per_s": [np.inf]}, "not a finite number"),
+        ({"batch": [2.5]}, "batch is 2.5. Expected a whole number"),
+        ({"batch": [0.0]}, "Expected a whole number of 1 or more"),
+        ({"batch": [1e9]}, "more than the"),
+    ],
+)
+def test_what_is_no_scenario_is_refused(columns: dict[str, list[float]], said: str) -> None:
+    with pytest.raises(FomkitError, match=said):
+        scenarios(fomkit.model("p1b3"), fomkit.machine("v100"), pd.DataFrame(columns), Options())
+
+
+def test_no_scenarios_are_an_empty_table() -> None:
+    table = pd.DataFrame({"byte_per_s": np.empty(0)})
+    found = scenarios(fomkit.model("p1b3"), fomkit.machine("titan"), table, Options())
+    assert len(found) == 0
+    assert {*RESULTS, "basis"} <= set(found.columns)
+
+
+def test_a_hundred_thousand_scenarios_stay_in_bounded_memory() -> None:
+    model, machine = fomkit.model("p1b3"), fomkit.machine("titan")
+    table = varied(machine, 100_000).drop(columns="launch_s")
+    table["batch"] = 1.0 + np.arange(len(table)) % 5_000
+    tracemalloc.start()
+    met = np.zeros(len(table), bool)
+    for block in scenario_blocks(model, machine, table, Options()):
+        met[block.index] = True
+        assert len(block) <= 20_000
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert met.all()
+    assert peak < 200e6
