@@ -86,7 +86,9 @@ TensorFlow, ``tf.config.experimental.enable_tensor_float_32_execution`` (on by d
 
 
 def _known(machine: Machine) -> set[str]:
-    return {peak.dtype for peak in machine.device.peaks} | set(machine.timings["dtype"].astype("str"))
+    return {peak.dtype for peak in machine.device.peaks} | {
+        str(dtype) for dtype in machine.timings["dtype"].unique()
+    }
 
 
 def _default(framework: str, machine: Machine) -> Formats:
@@ -138,6 +140,8 @@ def byte_factor(before: pd.Series[str], after: pd.Series[str]) -> pd.Series[floa
 
 def _in_formats(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
     """Give every row its number format and engine, and the bytes that follow from it."""
+    if not formats.matrix and not formats.stream:
+        return ops
     kinds, dtype, engine = ops["kind"], ops["dtype"], ops["engine"]
     trained = ops["pass_name"].ne("update")
     allowed = dtype.isin(FLOATS if formats.stream else ("fp32",))

@@ -296,9 +296,9 @@ def _kind_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
         yield FomkitError(place, f"{kind!r} is not a kind of op. {nearest_names(kind, KIND_DIMENSIONS)}")
     needed = {name for kind in present for name in KIND_DIMENSIONS.get(kind, ())}
     names = [name for name in data.columns if name in needed]
-    empty = dict(zip(names, data[names].isna().to_numpy().T, strict=True))
+    empty, cells = dict(zip(names, data[names].isna().to_numpy().T, strict=True)), kinds.to_numpy(object)
     for kind in present:
-        rows = (kinds == kind).to_numpy(bool)
+        rows = cells == kind
         for name in KIND_DIMENSIONS.get(kind, ()):
             if name not in data.columns:
                 yield FomkitError(where, f"the column {name!r} is missing, which kind {kind} needs. Add it.")

@@ -44,6 +44,11 @@ class _Columns:
         self._ops, self._rows, self._read = ops, rows, read
 
     def __getattr__(self, column: str) -> NDArray[np.float64]:
+        # Python asks this once for each column, and finds it as an attribute from then on.
+        values = self.__dict__[column] = self._column(column)
+        return values
+
+    def _column(self, column: str) -> NDArray[np.float64]:
         if column == "item_byte":
             return np.array([ITEM_BYTE[name] for name in self._ops["dtype"].to_numpy()[self._rows]])
         default = DEFAULTS.get(column, np.nan)
@@ -55,13 +60,15 @@ class _Columns:
         return self._read[column][self._rows]
 
 
-def add_costs(ops: pd.DataFrame) -> pd.DataFrame:
+def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
     """Add what one execution of each op costs.
 
     Parameters
     ----------
     ops : DataFrame
         An OPS table, or a TIMINGS table, which has no ``count``; every dimension is a number (float64).
+    checked : bool
+        True where the caller has checked the table, or made it.
 
     Returns
     -------
@@ -82,9 +89,10 @@ def add_costs(ops: pd.DataFrame) -> pd.DataFrame:
     >>> add_costs(ops)[["flop", "byte", "launches"]].iloc[0].tolist()
     [60.0, 124.0, 1.0]
     """
-    table = "OPS" if "count" in ops.columns else "TIMINGS"
-    later = (*COSTS, *TIMES) if table == "OPS" else COSTS
-    check_table(ops.drop(columns=[column.name for column in later], errors="ignore"), table, _WHERE)
+    if not checked:
+        table = "OPS" if "count" in ops.columns else "TIMINGS"
+        later = (*COSTS, *TIMES) if table == "OPS" else COSTS
+        check_table(ops.drop(columns=[column.name for column in later], errors="ignore"), table, _WHERE)
     columns = {column.name: np.full(len(ops), np.nan) for column in COSTS}
     read: dict[str, NDArray[np.float64]] = {}
     for cost, rows in _groups(ops):

@@ -19,6 +19,7 @@ from fomkit.predict.estimates import Answers, as_answers, join_answers
 from fomkit.predict.families import FamilyName, families, look_at, servable, training_rows
 from fomkit.predict.gaussian import Hyper, Learnt, ask, correlation, distances, join_posteriors, learn
 from fomkit.predict.kept import kept
+from fomkit.predict.rows import Rows, Table, as_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,7 +95,7 @@ def _typical_error(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper
     return float(np.quantile(errors, min(interval * (1 + 1 / len(target)), 1.0)))
 
 
-def _log_times(lenders: list[_Lender], rows: pd.DataFrame, kind: str) -> tuple[Matrix, Matrix]:
+def _log_times(lenders: list[_Lender], rows: Table, kind: str) -> tuple[Matrix, Matrix]:
     """Give ln(time) on each lender (lenders × n), and its variance less what repeating the op would show too."""
     found = [interpolate.believe(one.family, rows, kind) for one in lenders]
     variance = [
@@ -139,9 +140,7 @@ def _follow(training: pd.DataFrame, lenders: list[_Lender], kind: str) -> _Follo
     return _Followed(lenders, share, usual, learnt, known)
 
 
-def _answers(
-    rows: pd.DataFrame, training: pd.DataFrame, followed: _Followed, kind: str, interval: float
-) -> Answers:
+def _answers(rows: Rows, training: pd.DataFrame, followed: _Followed, kind: str, interval: float) -> Answers:
     lenders, share, usual, learnt, known = followed
     asked = look_at(rows, kind, len(training))
     correction = join_posteriors([part for _, _, part in ask(learnt, asked)])
@@ -154,7 +153,7 @@ def _answers(
     first = lenders[int(share.argmax())].machine
     evidence = f"as {len(lenders)} other tables, mostly {first}, follow {len(training)} own timings"
     return Answers(
-        rows.index.to_numpy(np.int64),
+        rows.index,
         np.exp([log_s, log_s - width, log_s + width]),
         np.full(len(rows), "transferred", object),
         np.full(len(rows), "measured", object),
@@ -162,7 +161,7 @@ def _answers(
     )
 
 
-def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> Answers:
+def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     """Predict rows of a small family from the tables of the machine's lenders and its own few timings.
 
     time = geometric mean of the lenders' predictions, the steadiest weighing most, times a ratio: the usual one of
@@ -184,14 +183,14 @@ def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> Answers:
     """
     if not machine.lenders or not {"flop", "byte"} <= set(machine.timings.columns):
         return as_answers({})
-    found = []
+    rows, found = as_rows(rows), []
     # Matrices of a few dozen rows: threads would wait for each other.
     with interpolate.threads().limit(limits=1):
         for name, at in families(rows):
             if name.kind not in KINDS:
                 continue
-            chosen = rows.iloc[at]
-            chosen = chosen[servable(chosen, name.kind)]
+            chosen = rows.take(at)
+            chosen = chosen.take(servable(chosen, name.kind))
             training = _own(machine, name)
             if not len(chosen) or not FEWEST <= len(training) <= MOST:
                 continue

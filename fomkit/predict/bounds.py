@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from fomkit.predict.estimates import Answers, numbers, texts
+from fomkit.predict.estimates import Answers
 from fomkit.predict.rates import Bounds, bounds
+from fomkit.predict.rows import Rows, numbers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,16 +43,16 @@ def _reason(kind: str, bound: str, byte: float, plain: bool) -> str:
     return REASONS.get((kind, bound), USUAL_REASONS[bound])
 
 
-def _bounded(rows: pd.DataFrame, found: Bounds, answers: Answers, kinds: NDArray[np.object_]) -> NDArray[np.bool_]:
+def _bounded(rows: Rows, found: Bounds, answers: Answers, kinds: NDArray[np.object_]) -> NDArray[np.bool_]:
     """Tell which times no machine of these rates could reach: plain products, other kinds have short cuts."""
     measured = answers.time_source == "measured"
-    cached = ~found.compute & (rows["byte"].to_numpy(np.float64) <= CACHED_BYTE)
+    cached = ~found.compute & (numbers(rows, "byte") <= CACHED_BYTE)
     # A fused kernel may skip the masked half.
     plain = (kinds == "gemm") | ((kinds == "attention") & ~found.compute)
     return np.asarray(plain & ~measured & ~cached)
 
 
-def name_bounds(rows: pd.DataFrame, times: Answers, machine: Machine) -> Answers:
+def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     """Name the bound of times that come from the table, and the reason of every time below the stated floor.
 
     The ends of a plain product that no machine of these rates could reach are lifted. Only stated rates count:
@@ -70,22 +71,24 @@ def name_bounds(rows: pd.DataFrame, times: Answers, machine: Machine) -> Answers
     Answers
         ``times`` with bound compute, memory or launch where the rates are stated, and longer evidence.
     """
-    rows = rows.iloc[rows.index.get_indexer(pd.Index(times.index))]
+    rows = rows.take(pd.Index(rows.index).get_indexer(pd.Index(times.index)))
     found = bounds(rows, machine)
-    kinds, stated = texts(rows, "kind").to_numpy(object), ~np.isnan(found.floor_s) & ~found.fitted
+    kinds, stated = rows.text("kind").cells(), ~np.isnan(found.floor_s) & ~found.fitted
     least_s = np.where(stated & _bounded(rows, found, times, kinds), found.floor_s / found.high / BOOST, 0.0)
     lifted = times.time_s < least_s
     seconds = np.maximum(np.stack([times.time_s, times.low_s, times.high_s]), least_s)
     launch = machine.device.launch_s
-    starts_s = np.nan_to_num(rows["launches"].to_numpy(np.float64)) * (launch.value if launch is not None else 0.0)
-    bound = np.where(starts_s > found.floor_s, "launch", found.names)
-    of_table = stated & np.isin(times.time_source.astype("U"), _OF_A_TABLE)
+    starts_s = np.nan_to_num(numbers(rows, "launches")) * (launch.value if launch is not None else 0.0)
+    names = found.names
+    bound = np.where(starts_s > found.floor_s, "launch", names)
+    codes, sources = pd.factorize(times.time_source)
+    of_table = stated & np.array([source in _OF_A_TABLE for source in sources], bool)[codes]
     below = stated & (seconds[0] < found.floor_s)
     plain = np.prod([numbers(rows, name) for name in ("kernel_d", "kernel_h", "kernel_w")], axis=0) == 1
-    byte = rows["byte"].to_numpy(np.float64)
+    byte = numbers(rows, "byte")
 
     def evidence(place: int) -> str:
-        said, name = times.evidence(place), str(found.names[place])
+        said, name = times.evidence(place), str(names[place])
         if lifted[place]:
             said = f"{said}; lifted to the {name} floor less {BOOST - 1:.0%}"
         if below[place]:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from fomkit.predict.estimates import Answers
 from fomkit.predict.rates import bounds
+from fomkit.predict.rows import Rows, numbers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,7 +66,7 @@ def factor(
     return np.asarray(fixed_share * launches + (1 - fixed_share) * np.where(np.isnan(ratio), 1.0, ratio))
 
 
-def carry_over(rows: pd.DataFrame, answers: Answers, machine: Machine) -> Answers:
+def carry_over(rows: Rows, answers: Answers, machine: Machine) -> Answers:
     """Carry what is known of the original machine over to the changed one.
 
     Parameters
@@ -78,10 +79,10 @@ def carry_over(rows: pd.DataFrame, answers: Answers, machine: Machine) -> Answer
         The changed one.
     """
     built = original(machine)
-    rows = rows.iloc[rows.index.get_indexer(pd.Index(answers.index))]
+    rows = rows.take(pd.Index(rows.index).get_indexer(pd.Index(answers.index)))
     before, after = bounds(rows, built), bounds(rows, machine)
     launch = built.device.launch_s
-    starts = np.nan_to_num(rows["launches"].to_numpy(np.float64))
+    starts = np.nan_to_num(numbers(rows, "launches"))
     starts_s = starts * (launch.value if launch is not None else 0.0)
     changed_launch = launch_ratio(machine.device, built.device)
     share = factor(answers.time_s, starts_s, before.floor_s, after.floor_s, changed_launch)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fomkit.predict.estimates import numbers, texts
+from fomkit.predict.rows import as_rows, numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,8 +39,10 @@ def clock_step(timings: pd.DataFrame) -> NDArray[np.float64]:
         A TIMINGS table; one step per row is returned.
     """
     steps = np.zeros(len(timings))
-    for at in timings.groupby(texts(timings, "harness").to_numpy()).indices.values():
-        steps[at] = _common_step(timings["time_s"].to_numpy(np.float64)[at])
+    time_s, harness = numbers(timings, "time_s"), as_rows(timings).text("harness")
+    for number in range(len(harness.words)):
+        at = harness.codes == number
+        steps[at] = _common_step(time_s[at])
     return steps
 
 

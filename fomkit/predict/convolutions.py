@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fomkit.dtypes import ITEM_BYTE
-from fomkit.predict.estimates import numbers, texts
 from fomkit.predict.features import flag, log_product, log_sizes, roofline_terms
+from fomkit.predict.rows import Table, are, item_bytes, numbers
 from fomkit.predict.tiles import conv_output, fill
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
     Matrix = NDArray[np.float64]
@@ -31,25 +29,25 @@ SMALL = 8.0
 _AXES = (("depth", "d"), ("height", "h"), ("width", "w"))
 
 
-def _winograd(rows: pd.DataFrame) -> Flags:
+def _winograd(rows: Table) -> Flags:
     """Tell which convolutions Winograd's algorithm usually serves: 3×3 at stride 1."""
     kernel = log_product(rows, "kernel_d", "kernel_h", "kernel_w")
     return np.asarray((kernel == 2 * np.log2(3.0)) & (log_product(rows, "stride_d", "stride_h", "stride_w") == 0))
 
 
-def _strided(rows: pd.DataFrame) -> Flags:
+def _strided(rows: Table) -> Flags:
     """Tell which convolutions skip positions with a kernel of more than one."""
     kernel = log_product(rows, "kernel_d", "kernel_h", "kernel_w")
     return np.asarray((kernel > 0) & (log_product(rows, "stride_d", "stride_h", "stride_w") > 0))
 
 
-def _tile_rows(rows: pd.DataFrame) -> Matrix:
+def _tile_rows(rows: Table) -> Matrix:
     """Count the rows of the product that a pass is: channels of what it computes."""
-    back = (texts(rows, "pass_name") == "backward_input").to_numpy()
+    back = are(rows, "pass_name", "backward_input")
     return np.where(back, numbers(rows, "in_channels", 1.0), numbers(rows, "out_channels", 1.0))
 
 
-def conv_features(rows: pd.DataFrame) -> Matrix:
+def conv_features(rows: Table) -> Matrix:
     """Give the features of convolutions (n × 19): logarithms of sizes, ratios and flags."""
     batch, inputs, outputs, groups = log_sizes(rows, "batch", "in_channels", "out_channels", "groups")
     kernel = log_product(rows, "kernel_d", "kernel_h", "kernel_w")
@@ -68,7 +66,7 @@ def conv_features(rows: pd.DataFrame) -> Matrix:
     return np.column_stack([*sizes, *aspects, *flags, fill(_tile_rows(rows), CHANNEL_TILE), *odd])
 
 
-def conv_terms(rows: pd.DataFrame) -> Matrix:
+def conv_terms(rows: Table) -> Matrix:
     """Give the terms (n × 5): call, flop, byte, and the flop of gradients that fast algorithms do not serve.
 
     A gradient that is not 3×3 at stride 1 goes without Winograd's saving. The gradient of the input of a strided
@@ -76,11 +74,10 @@ def conv_terms(rows: pd.DataFrame) -> Matrix:
     the forward pass a rate of its own helps nobody: there is a good algorithm for every shape.
     """
     terms = roofline_terms(rows)
-    multiple = CHANNEL_BYTE / texts(rows, "dtype").map(ITEM_BYTE).to_numpy(np.float64)
+    multiple = CHANNEL_BYTE / item_bytes(rows)
     channels = numbers(rows, "in_channels", 1.0)
     padded = np.ceil(channels / multiple) * multiple / channels
-    terms[:, 1] *= np.where((texts(rows, "engine") == "matrix").to_numpy(), padded, 1.0)
-    passes = texts(rows, "pass_name")
-    gradient = passes.isin(("backward_input", "backward_weight")).to_numpy()
-    slow = (gradient & ~_winograd(rows), (passes == "backward_input").to_numpy() & _strided(rows))
+    terms[:, 1] *= np.where(are(rows, "engine", "matrix"), padded, 1.0)
+    gradient = are(rows, "pass_name", "backward_input", "backward_weight")
+    slow = (gradient & ~_winograd(rows), are(rows, "pass_name", "backward_input") & _strided(rows))
     return np.column_stack([terms, *(np.where(where, terms[:, 1], 0.0) for where in slow)])

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from fomkit.dtypes import MATRIX_KINDS
 from fomkit.hardware import Machine
-from fomkit.predict.estimates import texts
 from fomkit.predict.kept import kept
+from fomkit.predict.rows import Rows, as_rows, same_texts, words_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,28 @@ def _alternatives(dtype: str, engine: str) -> Iterator[tuple[str, str]]:
 
 
 def _timed_engines(timings: pd.DataFrame) -> set[tuple[str, str]]:
-    return set(zip(texts(timings, "dtype"), texts(timings, "engine"), strict=True))
+    return {(dtype, engine) for dtype, engine in same_texts(timings, "dtype", "engine")[0]}
+
+
+def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
+    """Do what `settle_engines` does, on plain columns."""
+    known = {(peak.dtype, peak.engine) for peak in machine.device.peaks}
+    known |= kept(machine.timings, None, "engines", lambda: _timed_engines(machine.timings))
+    triples, numbers_of = same_texts(rows, "kind", "dtype", "engine")
+    settled, notes = [], dict[int, str]()
+    for number, (kind, *asked) in enumerate(triples):
+        pair = (asked[0], asked[1])
+        found = pair
+        if kind in ARITHMETIC_KINDS and pair not in known:
+            found = next((other for other in _alternatives(*pair) if other in known), pair)
+        settled.append(found)
+        if found != pair:
+            said = f"{pair[0]} on the {pair[1]} engine is unknown here, taken as {found[0]} on {found[1]}"
+            notes |= dict.fromkeys(rows.index[numbers_of == number].tolist(), said)
+    if not notes:
+        return rows, notes
+    dtypes, engines = (words_of(numbers_of, words) for words in zip(*settled, strict=True))
+    return rows.assign(dtype=dtypes, engine=engines), notes
 
 
 def settle_engines(rows: pd.DataFrame, machine: Machine) -> tuple[pd.DataFrame, dict[int, str]]:
@@ -39,23 +60,7 @@ def settle_engines(rows: pd.DataFrame, machine: Machine) -> tuple[pd.DataFrame, 
     notes : dict
         What was replaced, by index.
     """
-    known = {(peak.dtype, peak.engine) for peak in machine.device.peaks}
-    known |= kept(machine.timings, None, "engines", lambda: _timed_engines(machine.timings))
-    triples = [texts(rows, name).to_numpy(object) for name in ("kind", "dtype", "engine")]
-    settled, notes = {}, {}
-    for kind, dtype, engine in set(zip(*triples, strict=True)):
-        pair = (dtype, engine)
-        found = pair
-        if kind in ARITHMETIC_KINDS and pair not in known:
-            found = next((other for other in _alternatives(*pair) if other in known), pair)
-        settled[kind, dtype, engine] = found
-    dtypes, engines = (list(triples[1]), list(triples[2]))
-    for place, (index, triple) in enumerate(zip(rows.index.tolist(), zip(*triples, strict=True), strict=True)):
-        dtypes[place], engines[place] = found = settled[triple]
-        if found != triple[1:]:
-            notes[index] = (
-                f"{triple[1]} on the {triple[2]} engine is unknown here, taken as {found[0]} on {found[1]}"
-            )
+    settled, notes = settle(as_rows(rows), machine)
     if not notes:
         return rows, notes
-    return rows.assign(dtype=dtypes, engine=engines), notes
+    return rows.assign(**{name: settled.text(name).cells().tolist() for name in ("dtype", "engine")}), notes

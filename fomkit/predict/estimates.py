@@ -10,6 +10,7 @@ import pandas as pd
 
 from fomkit.hardware import Machine
 from fomkit.predict.kept import kept
+from fomkit.predict.rows import Table, as_rows
 from fomkit.schema import KIND_DIMENSIONS
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def join_answers(found: Sequence[Answers]) -> Answers:
     return Answers(joined("index", np.int64), times, sources, bounds, evidence)
 
 
-Estimator = Callable[[pd.DataFrame, Machine, float], Mapping[int, Timed]]
+Estimator = Callable[[Table, Machine, float], Mapping[int, Timed]]
 """From COSTED rows, a machine and the level of the intervals to the rows it can price, by their index."""
 
 
@@ -133,52 +134,9 @@ def records(rows: pd.DataFrame) -> Iterator[tuple[int, Record]]:
         yield index, {str(name): value for name, value in record.items()}
 
 
-def numbers(rows: pd.DataFrame, column: str, default: float = np.nan) -> NDArray[np.float64]:
-    """Give a number column as float64, with ``default`` where it is empty or absent."""
-    if column not in rows.columns:
-        return np.full(len(rows), np.float64(default))
-    values: NDArray[np.float64] = rows[column].to_numpy(np.float64)
-    return np.where(np.isnan(values), np.float64(default), values)
-
-
-def texts(rows: pd.DataFrame, column: str) -> pd.Series[str]:
-    """Give a text column with "" where it is empty or absent."""
-    if column not in rows.columns:
-        return pd.Series("", rows.index, dtype="str")
-    known = rows[column]
-    if known.dtype == "category":
-        return known
-    words = known if known.dtype == "str" else known.astype("str")
-    return words.fillna("") if words.hasnans else words
-
-
-def same_texts(rows: pd.DataFrame, *columns: str) -> tuple[list[tuple[str, ...]], NDArray[np.intp]]:
-    """Give the distinct combinations of some text columns, by first appearance, and each row's number of them."""
-    words, together = [], np.zeros(len(rows), np.int64)
-    for column in columns:
-        known = texts(rows, column)
-        codes: NDArray[Any]
-        if known.dtype == "category":
-            codes, cells = known.cat.codes.to_numpy(np.int64), known.cat.categories.tolist()
-        else:
-            codes, distinct_cells = pd.factorize(known.to_numpy(object))
-            cells = distinct_cells.tolist()
-        words.append(list(cells))
-        together = together * max(len(cells), 1) + codes
-    numbers_of, distinct = pd.factorize(together)
-    found = []
-    for number in distinct.tolist():
-        cell: list[str] = []
-        for cells in reversed(words):
-            number, at = divmod(number, max(len(cells), 1))
-            cell.append(str(cells[at]))
-        found.append(tuple(reversed(cell)))
-    return found, numbers_of
-
-
 def timed_kinds(timings: pd.DataFrame) -> frozenset[str]:
     """Name the kinds of ops that a table has timings of."""
-    return kept(timings, None, "kinds", lambda: frozenset(texts(timings, "kind")))
+    return kept(timings, None, "kinds", lambda: frozenset(as_rows(timings).text("kind").words))
 
 
 def describe_sizes(row: Record) -> str:

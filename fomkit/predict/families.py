@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fomkit.dtypes import ITEM_BYTE
 from fomkit.predict.clock import own_times
 from fomkit.predict.convolutions import conv_features, conv_terms
-from fomkit.predict.estimates import PASS_FREE, PRODUCTS, numbers, same_texts, texts
+from fomkit.predict.estimates import PASS_FREE, PRODUCTS
 from fomkit.predict.features import flag, log_product, log_sizes, roofline_terms
 from fomkit.predict.gaussian import LIMIT
+from fomkit.predict.rows import Table, are, as_rows, item_bytes, numbers, same_texts
 from fomkit.predict.tiles import conv_tiles, depth_in_turn, product_tiles, whole_depth
 from fomkit.schema import KIND_DIMENSIONS
 
@@ -60,34 +60,34 @@ class View(NamedTuple):
         True where the traffic decides the time, so that timings of one op teach what another takes.
     """
 
-    features: Callable[[pd.DataFrame], Matrix]
-    terms: Callable[[pd.DataFrame], Matrix]
+    features: Callable[[Table], Matrix]
+    terms: Callable[[Table], Matrix]
     groups: tuple[str, ...]
     exact: tuple[str, ...] = ()
-    tiles: Callable[[pd.DataFrame], Matrix] | None = None
+    tiles: Callable[[Table], Matrix] | None = None
     any_op: bool = False
 
 
-def _storage(rows: pd.DataFrame) -> list[Matrix]:
+def _storage(rows: Table) -> list[Matrix]:
     return [flag(numbers(rows, name, 0.5)) for name in ("trans_a", "trans_b")]
 
 
-def _gemm_features(rows: pd.DataFrame) -> Matrix:
+def _gemm_features(rows: Table) -> Matrix:
     b, m, n, k = log_sizes(rows, "b", "m", "n", "k")
     return np.column_stack([b, m, n, k, *_storage(rows), m + n, m + n + k, flag(whole_depth(rows))])
 
 
-def _sparse_features(rows: pd.DataFrame) -> Matrix:
+def _sparse_features(rows: Table) -> Matrix:
     b, n, density = log_sizes(rows, "b", "n", "density")
     return np.column_stack([b, n, log_product(rows, "m", "k", "density"), density, *_storage(rows)])
 
 
-def _rnn_features(rows: pd.DataFrame) -> Matrix:
-    cells = [flag((texts(rows, "cell") == cell).to_numpy()) for cell in ("lstm", "gru")]
+def _rnn_features(rows: Table) -> Matrix:
+    cells = [flag(are(rows, "cell", cell)) for cell in ("lstm", "gru")]
     return np.column_stack([*log_sizes(rows, "hidden_size", "batch", "steps"), *cells])
 
 
-def _attention_features(rows: pd.DataFrame) -> Matrix:
+def _attention_features(rows: Table) -> Matrix:
     batch, heads, kv_heads, q_len, kv_len, head_dim = log_sizes(
         rows, "batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"
     )
@@ -95,50 +95,50 @@ def _attention_features(rows: pd.DataFrame) -> Matrix:
     return np.column_stack([batch + heads, heads - kv_heads, q_len, kv_len, head_dim, causal])
 
 
-def _traffic_features(rows: pd.DataFrame) -> Matrix:
+def _traffic_features(rows: Table) -> Matrix:
     read_byte, write_byte = numbers(rows, "read_byte", 0.0), numbers(rows, "write_byte", 0.0)
     share = np.log2((read_byte + 1.0) / (write_byte + 1.0))
     return np.column_stack([np.log2(read_byte + write_byte + 1.0), *log_sizes(rows, "row"), share])
 
 
-def _between_nodes(rows: pd.DataFrame) -> Matrix:
-    return flag((texts(rows, "link") == "system").to_numpy())
+def _between_nodes(rows: Table) -> Matrix:
+    return flag(are(rows, "link", "system"))
 
 
-def _collective_features(rows: pd.DataFrame) -> Matrix:
+def _collective_features(rows: Table) -> Matrix:
     message, ranks = log_sizes(rows, "message_byte", "ranks")
     # Libraries change their algorithm between two sizes, so what one size tells of the next reaches less far.
-    others = [flag((texts(rows, "collective") == name).to_numpy()) for name in ONE_WAY]
+    others = [flag(are(rows, "collective", name)) for name in ONE_WAY]
     return np.column_stack([4 * message, ranks, _between_nodes(rows), *others])
 
 
-def _collective_terms(rows: pd.DataFrame) -> Matrix:
+def _collective_terms(rows: Table) -> Matrix:
     # A ring of p ranks reduces in 2·(p − 1) steps, each of which sends 1/p of the message (Patarasuk & Yuan,
     # Journal of Parallel and Distributed Computing 69, 2009); to gather, scatter or exchange takes half. How
     # fast depends on the links that so many ranks have, so there is a rate for each power of two of them; between
     # two, the share of each falls in a straight line.
     ranks, message = numbers(rows, "ranks"), numbers(rows, "message_byte")
-    steps = np.where(texts(rows, "collective").isin(ONE_WAY).to_numpy(), 1.0, 2.0) * (ranks - 1)
+    steps = np.where(are(rows, "collective", *ONE_WAY), 1.0, 2.0) * (ranks - 1)
     power = np.minimum(np.log2(ranks), RANK_POWERS[-1])
     share = np.maximum(0.0, 1.0 - np.abs(power[:, None] - RANK_POWERS))
     return np.column_stack([np.ones(len(rows)), steps, (message * steps / ranks)[:, None] * share])
 
 
-def _gemm_terms(rows: pd.DataFrame) -> Matrix:
+def _gemm_terms(rows: Table) -> Matrix:
     return np.column_stack([roofline_terms(rows), depth_in_turn(rows)])
 
 
-def _rnn_terms(rows: pd.DataFrame) -> Matrix:
+def _rnn_terms(rows: Table) -> Matrix:
     # The weight gradient waits for no step: it is one product over all of them.
-    if (texts(rows, "pass_name") == "backward_weight").all():
+    if are(rows, "pass_name", "backward_weight").all():
         return roofline_terms(rows)
     # Half the flop of one step of one sample is the number of weights; they are read again in every step. What a
     # call costs besides its steps is about as much as a step: a cost of its own would only be fitted to cells and
     # widths, which come with few or many steps, and made a single step 13 times too long.
     steps = numbers(rows, "steps", 1.0)
-    weights = rows["flop"].to_numpy() / (2 * numbers(rows, "batch", 1.0) * steps)
-    item_byte = texts(rows, "dtype").map(ITEM_BYTE).to_numpy(np.float64)
-    return np.column_stack([steps + 1, rows["flop"], steps * weights * item_byte])
+    weights = numbers(rows, "flop") / (2 * numbers(rows, "batch", 1.0) * steps)
+    item_byte = item_bytes(rows)
+    return np.column_stack([steps + 1, numbers(rows, "flop"), steps * weights * item_byte])
 
 
 _CONV_SHAPE = (
@@ -166,14 +166,14 @@ VIEWS: Mapping[str, View] = {
 """The kinds that can be fitted."""
 
 
-def look_at(rows: pd.DataFrame, kind: str, learnt_rows: int) -> Matrix:
+def look_at(rows: Table, kind: str, learnt_rows: int) -> Matrix:
     """Give the features of rows, as a fit of so many training rows looks at them."""
     view = VIEWS[kind]
     features = view.features(rows)
     return np.column_stack([features, view.tiles(rows)]) if view.tiles and learnt_rows > LIMIT else features
 
 
-def families(rows: pd.DataFrame) -> Iterator[tuple[FamilyName, NDArray[np.intp]]]:
+def families(rows: Table) -> Iterator[tuple[FamilyName, NDArray[np.intp]]]:
     """Find the families in a table: name and row positions, in order of first appearance."""
     found, codes = same_texts(rows, *FamilyName._fields)
     merged: dict[FamilyName, list[int]] = {}
@@ -185,7 +185,7 @@ def families(rows: pd.DataFrame) -> Iterator[tuple[FamilyName, NDArray[np.intp]]
         yield name, np.flatnonzero(np.isin(codes, own))
 
 
-def servable(rows: pd.DataFrame, kind: str) -> NDArray[np.bool_]:
+def servable(rows: Table, kind: str) -> NDArray[np.bool_]:
     """Tell which rows a fit may serve or learn from.
 
     A recurrent timing with an input projection, more layers or directions is another op: its parts are served.
@@ -198,7 +198,7 @@ def servable(rows: pd.DataFrame, kind: str) -> NDArray[np.bool_]:
     return good
 
 
-def learnt(rows: pd.DataFrame, training: pd.DataFrame, kind: str) -> NDArray[np.bool_]:
+def learnt(rows: Table, training: pd.DataFrame, kind: str) -> NDArray[np.bool_]:
     """Tell which rows have values that their fit has met, in the columns where no value lies between two others.
 
     An all-reduce over 64 ranks says nothing of the machine's 8: it runs over other links by another algorithm.
@@ -207,18 +207,17 @@ def learnt(rows: pd.DataFrame, training: pd.DataFrame, kind: str) -> NDArray[np.
     exact = list(VIEWS[kind].exact)
     if exact:
         known = pd.MultiIndex.from_frame(training[exact])
-        good &= pd.MultiIndex.from_frame(rows[exact]).isin(known)
+        good &= pd.MultiIndex.from_frame(as_rows(rows).frame(exact)[exact]).isin(known)
     return good
 
 
 def same_ops(rows: pd.DataFrame, keys: Sequence[str]) -> NDArray[np.intp]:
     """Give each row the position of the first row that has the same values; empty cells are alike."""
     # Bytes of numbers compare faster than a group of a dozen columns, and this is done for every family of a step.
-    values = [
-        rows[key].to_numpy(np.float64) if rows[key].dtype.kind == "f" else pd.factorize(rows[key])[0]
-        for key in keys
-    ]
-    table = np.nan_to_num(np.column_stack(values).astype(np.float64), nan=-1.0)
+    cells = rows[list(keys)]
+    sizes = [key for key, dtype in zip(keys, cells.dtypes, strict=True) if dtype.kind == "f"]
+    texts = [pd.factorize(cells[key].to_numpy(object))[0] for key in keys if key not in sizes]
+    table = np.nan_to_num(np.column_stack([cells[sizes].to_numpy(np.float64), *texts]), nan=-1.0)
     met: dict[bytes, int] = {}
     return np.array([met.setdefault(row.tobytes(), place) for place, row in enumerate(table)], np.intp)
 
@@ -236,7 +235,7 @@ def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
         the clock [s].
     """
     timings = own_times(timings)
-    unnamed = (texts(timings, "op") == "").to_numpy()
+    unnamed = are(timings, "op", "")
     chosen = (unnamed | VIEWS[name.kind].any_op) & (timings["_time_s"] > 0).to_numpy()
     for column, value in name._asdict().items():
         if column != "pass_name" or value:

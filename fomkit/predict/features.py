@@ -6,21 +6,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fomkit.predict.estimates import numbers
+from fomkit.predict.rows import Table, numbers
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
     Matrix = NDArray[np.float64]
 
 
-def log_sizes(rows: pd.DataFrame, *columns: str) -> list[Matrix]:
+def log_sizes(rows: Table, *columns: str) -> list[Matrix]:
     """Give log2 of each column; 0 where it is empty."""
     return [np.log2(numbers(rows, column, 1.0)) for column in columns]
 
 
-def log_product(rows: pd.DataFrame, *columns: str) -> Matrix:
+def log_product(rows: Table, *columns: str) -> Matrix:
     """Give log2 of the product of the columns."""
     return np.asarray(sum(log_sizes(rows, *columns)), np.float64)
 
@@ -30,6 +29,6 @@ def flag(condition: Matrix | NDArray[np.bool_]) -> Matrix:
     return 2.0 * np.asarray(condition, np.float64)
 
 
-def roofline_terms(rows: pd.DataFrame) -> Matrix:
+def roofline_terms(rows: Table) -> Matrix:
     """Give the terms (n × 3) of the plain roofline: one call, its flop and its byte."""
-    return np.column_stack([np.ones(len(rows)), rows["flop"], rows["byte"]])
+    return np.column_stack([np.ones(len(rows)), numbers(rows, "flop"), numbers(rows, "byte")])

@@ -141,7 +141,9 @@ def apart(query: Matrix, known: Matrix, squares: Matrix) -> Iterator[tuple[slice
     for start in range(0, len(query), BLOCK):
         block = slice(start, start + BLOCK)
         asked = query[block]
-        between = (asked * asked).sum(1)[:, None] + squares[None, :] - 2 * asked @ known.T
+        # In the order of `distances`: which of two rows is the nearer may hang on the last digit.
+        between = (asked * asked).sum(1)[:, None] + squares
+        between -= 2 * asked @ known.T
         yield block, np.sqrt(np.maximum(between, 0.0, out=between), out=between)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
-from fomkit.predict.estimates import Answers, describe_sizes, join_answers, records
+from fomkit.predict.estimates import Answers, describe_sizes, join_answers
 from fomkit.predict.families import VIEWS, FamilyName, families, learnt, look_at, servable, training_rows
 from fomkit.predict.gaussian import LIMIT, Hyper, Learnt, Posterior, ask, correlation, join_posteriors, learn
 from fomkit.predict.kept import kept
+from fomkit.predict.rows import Rows, Table, as_rows
 from fomkit.schema import KIND_DIMENSIONS
 
 if TYPE_CHECKING:
@@ -78,20 +79,49 @@ def row_noise(training: pd.DataFrame) -> Matrix:
 
 
 class Family(NamedTuple):
-    """A fit with what it learnt from, ready for queries."""
+    """A fit with what it learnt from, ready for queries.
+
+    Attributes
+    ----------
+    fit : Fit
+    training : DataFrame
+    learnt : Learnt
+    alike : mapping
+        The value of each size that all timed ops share.
+    describe : function
+        Writes the sizes of a timed op, by its place.
+    """
 
     fit: Fit
     training: pd.DataFrame
     learnt: Learnt
+    alike: Mapping[str, float]
+    describe: Callable[[int], str]
+
+
+def _alike(training: pd.DataFrame, kind: str) -> dict[str, float]:
+    sizes = {
+        name: training[name].to_numpy()
+        for name in KIND_DIMENSIONS[kind]
+        if name in training.columns and training[name].dtype.kind == "f"
+    }
+    return {name: float(known[0]) for name, known in sizes.items() if len(known) and (known == known[0]).all()}
 
 
 def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
     """Prepare a fit for queries."""
     known = look_at(training, kind, len(training))
-    return Family(fit, training, learn(known, fit.residual, row_noise(training), fit.hyper))
+    names = [name for name in ("kind", *KIND_DIMENSIONS[kind]) if name in training.columns]
+
+    @cache
+    def describe(place: int) -> str:
+        return describe_sizes({name: training[name].iat[place] for name in names})
+
+    learnt_rows = learn(known, fit.residual, row_noise(training), fit.hyper)
+    return Family(fit, training, learnt_rows, _alike(training, kind), describe)
 
 
-def believe(family: Family, rows: pd.DataFrame, kind: str) -> tuple[Matrix, Posterior]:
+def believe(family: Family, rows: Table, kind: str) -> tuple[Matrix, Posterior]:
     """Predict ln(time) of rows, and give the correction that is part of it with its variance."""
     asked = look_at(rows, kind, len(family.training))
     correction = join_posteriors([part for _, _, part in ask(family.learnt, asked)])
@@ -152,42 +182,32 @@ def deviation(correction: Posterior, apart: Matrix, errors: Matrix) -> Matrix:
     return np.asarray(errors_nearby(apart, errors) ** share * own ** (1 - share))
 
 
-def _strange(rows: pd.DataFrame, training: pd.DataFrame, kind: str) -> NDArray[np.bool_]:
+def _strange(rows: Rows, alike: Mapping[str, float]) -> NDArray[np.bool_]:
     """Tell which rows differ in a size that all timed ops share, such as groups: its effect is a guess."""
     found = np.zeros(len(rows), bool)
-    for name in KIND_DIMENSIONS[kind]:
-        if name in training.columns and training[name].dtype.kind == "f":
-            known = training[name].to_numpy()
-            if (known == known[0]).all():
-                found |= rows[name].to_numpy(np.float64) != known[0]
+    for name, value in alike.items():
+        found |= rows.number(name) != value
     return found
 
 
-def _answers(rows: pd.DataFrame, family: Family, interval: float) -> Answers:
-    fit, training, rows_learnt = family
-    kind = str(rows["kind"].iloc[0])
+def _answers(rows: Rows, terms: Matrix, kind: str, family: Family, interval: float) -> Answers:
+    fit, count = family.fit, len(family.training)
     below, above = np.interp([0.5 - interval / 2, 0.5 + interval / 2], LEVELS, fit.quantiles).tolist()
     spread, mean, apart = np.empty((3, len(rows)))
-    nearest, places = np.empty(len(rows), np.intp), judged(len(training))
-    for block, distance, part in ask(rows_learnt, look_at(rows, kind, len(training))):
-        tried = distance if len(places) == len(training) else distance[:, places]
+    nearest, places = np.empty(len(rows), np.intp), judged(count)
+    for block, distance, part in ask(family.learnt, look_at(rows, kind, count)):
+        tried = distance if len(places) == count else distance[:, places]
         spread[block] = deviation(part, tried, fit.errors)
         mean[block], apart[block], nearest[block] = part.mean, part.distance, part.nearest
-    log_s = np.log(VIEWS[kind].terms(rows) @ fit.mean) + mean
-    far = _strange(rows, training, kind) | (correlation(apart) < NEAR)
-    sizes = [name for name in ("kind", *KIND_DIMENSIONS[kind]) if name in training.columns]
-
-    @cache
-    def written() -> dict[int, str]:
-        known = records(training[sizes].iloc[np.unique(nearest)])
-        return {at: f"nearest of {len(training)}: {describe_sizes(record)}" for at, record in known}
+    log_s = np.log(terms @ fit.mean) + mean
+    far = _strange(rows, family.alike) | (correlation(apart) < NEAR)
 
     def evidence(place: int) -> str:
-        return f"{written()[int(nearest[place])]}, distance {apart[place]:.2g}"
+        return f"nearest of {count}: {family.describe(int(nearest[place]))}, distance {apart[place]:.2g}"
 
     ends = (min(below, 0.0) * spread, max(above, 0.0) * spread)
     return Answers(
-        rows.index.to_numpy(np.int64),
+        rows.index,
         np.exp(np.stack([log_s, log_s + ends[0], log_s + ends[1]])),
         np.where(far, "extrapolated", "interpolated").astype(object),
         np.full(len(rows), "measured", object),
@@ -220,19 +240,19 @@ def family_of(machine: Machine, name: FamilyName) -> Family | None:
     return kept(machine.timings, stored, str(name), partial(_family, machine, name, stored))
 
 
-def _served(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[pd.DataFrame, Family]]:
-    """Give the rows that each fit may serve, and the fit."""
+def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
+    """Ask each fit for the rows that it may serve."""
     for name, at in families(rows):
         if str(name) not in machine.fits:
             continue
-        chosen = rows.iloc[at]
-        priced = np.isfinite(VIEWS[name.kind].terms(chosen)).all(1)
-        chosen = chosen[servable(chosen, name.kind) & priced]
-        family = family_of(machine, name) if len(chosen) else None
+        chosen = rows.take(at)
+        terms = VIEWS[name.kind].terms(chosen)
+        good = servable(chosen, name.kind) & np.isfinite(terms).all(1)
+        family = family_of(machine, name) if good.any() else None
         if family is not None:
-            chosen = chosen[learnt(chosen, family.training, name.kind)]
-            if len(chosen):
-                yield chosen, family
+            good &= learnt(chosen, family.training, name.kind)
+            if good.any():
+                yield _answers(chosen.take(good), terms[good], name.kind, family, interval)
 
 
 @cache
@@ -243,7 +263,7 @@ def threads() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> Answers:
+def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     """Predict rows from the machine's fits, which `fomkit.predict.fit.fit_timings` makes.
 
     The time is t0 + a·flop + b·byte, fitted per family of kind, number format, engine and pass, times the
@@ -272,4 +292,4 @@ def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> Answers:
     """
     # Matrices of a few hundred rows: on a busy machine threads wait for each other a hundred times as long.
     with threads().limit(limits=1):
-        return join_answers([_answers(chosen, family, interval) for chosen, family in _served(rows, machine)])
+        return join_answers(list(_served(as_rows(rows), machine, interval)))

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-TABLES = 8
-"""Tables whose results are kept, those used last."""
+TABLES = 32
+"""Tables whose results are kept, those used last; a machine with a short table borrows from a dozen others."""
 
 _KEPT: OrderedDict[int, tuple[pd.DataFrame, dict[tuple[int, str], tuple[object, Any]]]] = OrderedDict()
 

@@ -16,10 +16,11 @@ from fomkit.predict import borrow, interpolate, measured, roofline, stand_in, tr
 from fomkit.predict.bounds import name_bounds
 from fomkit.predict.carried import carry_over, original
 from fomkit.predict.clock import own_times
-from fomkit.predict.engines import settle_engines
+from fomkit.predict.engines import settle
 from fomkit.predict.estimates import Answers, Estimator, Timed, as_answers, join_answers
 from fomkit.predict.families import same_ops
 from fomkit.predict.kept import kept
+from fomkit.predict.rows import Rows, Table, as_rows
 from fomkit.predict.storage import row_major
 from fomkit.predict.sums import add_up, fully_timed
 from fomkit.schema import COSTS, DIMENSIONS, TIMES, check_table
@@ -32,7 +33,7 @@ _TIMES = [column.name for column in TIMES]
 _IDENTITY = ["kind", "op", "dtype", "engine", "pass_name", *(column.name for column in (*DIMENSIONS, *COSTS))]
 
 
-def _sum(rows: pd.DataFrame, _machine: Machine, _interval: float, *, parts: pd.DataFrame) -> dict[int, Timed]:
+def _sum(rows: Table, _machine: Machine, _interval: float, *, parts: pd.DataFrame) -> dict[int, Timed]:
     return add_up(parts, rows.index.tolist())
 
 
@@ -64,26 +65,27 @@ def ladder(calls: pd.DataFrame | None, parts: pd.DataFrame | None) -> tuple[Esti
     )
 
 
-def _climb(rows: pd.DataFrame, machine: Machine, interval: float, steps: Sequence[Estimator]) -> Answers:
+def _climb(rows: Table, machine: Machine, interval: float, steps: Sequence[Estimator]) -> Answers:
     found: list[Answers] = []
+    rows = as_rows(rows)
     pending = np.ones(len(rows), bool)
     for estimate in steps:
         if not pending.any():
             break
-        asked = rows if pending.all() else rows[pending]
+        asked = rows if pending.all() else rows.take(pending)
         answers = as_answers(estimate(asked, machine, interval))
         if len(answers):
             found.append(answers)
-            pending &= ~np.isin(rows.index.to_numpy(), answers.index)
+            pending &= ~np.isin(rows.index, answers.index)
     return join_answers(found)
 
 
-def _distinct(costed: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+def _distinct(costed: pd.DataFrame) -> tuple[Rows, NDArray[np.int64]]:
     """Give the distinct rows, indexed by the position of their first appearance, and each row's position there."""
     keys = [name for name in _IDENTITY if name in costed.columns]
     first = same_ops(costed, keys)
     own = np.unique(first)
-    return costed.iloc[own].set_axis(own, axis=0), first
+    return as_rows(costed.set_axis(np.arange(len(costed)), axis=0)).take(own), first
 
 
 def prepared(machine: Machine) -> Machine:
@@ -95,12 +97,12 @@ def prepared(machine: Machine) -> Machine:
 def _sums(parts: pd.DataFrame | None, machine: Machine, interval: float) -> pd.DataFrame | None:
     if parts is None or not len(parts):
         return None
-    timed = add_times(parts.drop(columns="of"), machine, interval=interval)
+    timed = add_times(parts.drop(columns="of"), machine, interval=interval, checked=True)
     return timed.assign(of=parts["of"].astype("int64"))
 
 
 def price(
-    rows: pd.DataFrame,
+    rows: Rows,
     machine: Machine,
     interval: float,
     *,
@@ -111,7 +113,7 @@ def price(
 
     Parameters
     ----------
-    rows : DataFrame
+    rows : Rows
         COSTED rows, each with an integer index of its own.
     machine : Machine
     interval : float
@@ -135,6 +137,7 @@ def add_times(
     interval: float = 0.8,
     parts: pd.DataFrame | None = None,
     calls: pd.DataFrame | None = None,
+    checked: bool = False,
 ) -> pd.DataFrame:
     """Add what one execution of each op takes on a machine, with an interval and the evidence for it.
 
@@ -155,6 +158,8 @@ def add_times(
     calls : DataFrame, optional
         The same for recurrent layers as library calls (`fomkit.costs.split_recurrent`); preferred to ``parts``
         where the machine's table has the recurrences.
+    checked : bool
+        True where the caller has checked the tables, or made them.
 
     Returns
     -------
@@ -171,10 +176,12 @@ def add_times(
     """
     if not 0 < interval < 1:
         raise FomkitError(_WHERE, f"the interval is {interval}. Give a share between 0 and 1, for example 0.8.")
-    check_table(costed.drop(columns=_TIMES, errors="ignore"), "COSTED", _WHERE)
+    for table in () if checked else (costed, parts, calls):
+        if table is not None:
+            check_table(table.drop(columns=[*_TIMES, "of"], errors="ignore"), "COSTED", _WHERE)
     built = prepared(original(machine))
     asked, first = _distinct(costed)
-    rows, notes = settle_engines(asked, built)
+    rows, notes = settle(asked, built)
     answers = price(rows, built, interval, parts=parts, calls=calls)
     if machine.origin is not None:
         answers = carry_over(rows, answers, replace(machine, timings=built.timings))

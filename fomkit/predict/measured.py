@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from functools import partial
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from fomkit.hardware import Machine
 from fomkit.predict.clock import own_times
-from fomkit.predict.estimates import PASS_FREE, Timed, numbers, texts, timed_kinds
+from fomkit.predict.estimates import PASS_FREE, Timed, timed_kinds
 from fomkit.predict.kept import kept
+from fomkit.predict.rows import Rows, Table, are, as_rows, numbers, same_texts
 from fomkit.quantities import format_quantity
 from fomkit.schema import DIMENSIONS, KIND_DIMENSIONS, OPTIONAL_DIMENSIONS
 
@@ -51,21 +52,24 @@ def _known_values(timings: pd.DataFrame, kind: str) -> dict[str, NDArray[np.floa
     return {name: np.unique(numbers(same, name)) for name in KIND_DIMENSIONS[kind] if name in _NUMBERS}
 
 
-def _candidates(rows: pd.DataFrame, timings: pd.DataFrame, kind: str) -> pd.DataFrame:
+def _candidates(rows: Rows, timings: pd.DataFrame, kind: str) -> Rows:
     """Keep the rows of a kind each of whose sizes some timing has; cheaper than to join them all."""
-    at = np.flatnonzero(rows["kind"] == kind)
+    at = np.flatnonzero(are(rows, "kind", kind))
     known = kept(timings, None, f"sizes of {kind}", partial(_known_values, timings, kind))
     for name, values in known.items():
-        at = at[np.isin(numbers(rows, name)[at], values)]
-    return rows.iloc[at]
+        if not len(at):
+            break
+        sizes = rows.number(name)[at]
+        at = at[values[np.minimum(np.searchsorted(values, sizes), len(values) - 1)] == sizes]
+    return rows.take(at)
 
 
-def hits(rows: pd.DataFrame, timings: pd.DataFrame, kind: str) -> pd.DataFrame:
+def hits(rows: Table, timings: pd.DataFrame, kind: str) -> pd.DataFrame:
     """Join the rows of one kind with the timings of the same op, one line per pair; ``_at`` is the row's index."""
-    keys = ["dtype", "engine", *KIND_DIMENSIONS[kind]]
-    optional = [name for name in OPTIONAL_DIMENSIONS.get(kind, ()) if name in rows.columns]
+    rows, keys = as_rows(rows), ["dtype", "engine", *KIND_DIMENSIONS[kind]]
+    optional = [name for name in OPTIONAL_DIMENSIONS.get(kind, ()) if rows.has(name)]
     free = [*optional, "op"] if kind in PASS_FREE else [*optional, "pass_name", "op"]
-    ours = rows.loc[rows["kind"] == kind, [*keys, *free]].rename_axis("_at").reset_index()
+    ours = rows.take(are(rows, "kind", kind)).frame([*keys, *free]).rename_axis("_at").reset_index()
     kept = [name for name in (*keys, *free, *_OF_A_HIT) if name in timings.columns]
     theirs = timings.loc[timings["kind"] == kind, kept].rename(columns={name: f"{name}_timed" for name in free})
     pairs = ours.merge(theirs, on=keys, how="inner", suffixes=("", "_timed"))
@@ -74,7 +78,7 @@ def hits(rows: pd.DataFrame, timings: pd.DataFrame, kind: str) -> pd.DataFrame:
         agree &= _agree(pairs, name, name not in _NUMBERS)
     pairs = pairs[agree]
     # A timing that names the op says more than one for any op of the kind.
-    named = texts(pairs, "op_timed").ne("")
+    named = pd.Series(~are(pairs, "op_timed", ""), pairs.index)
     best = named.groupby(pairs["_at"]).transform("any")
     return pairs[named | ~best]
 
@@ -95,7 +99,8 @@ def _repeatability(timings: pd.DataFrame, kind: str) -> float:
 
 
 def _source(hit: pd.DataFrame) -> str:
-    first = next(iter(hit.to_dict("records")))
+    names = ("source_file", "source_sheet", "source_row")
+    first: dict[str, Any] = {name: hit[name].iat[0] for name in names if name in hit.columns}
     place = [str(first[name]) for name in ("source_file", "source_sheet") if pd.notna(first.get(name))]
     if pd.notna(first.get("source_row")):
         place.append(f"row {first['source_row']:g}")
@@ -120,7 +125,7 @@ def _answer(hit: pd.DataFrame, spread: float, interval: float) -> Timed:
     return Timed(time_s, low_s, high_s, "measured", "measured", _source(hit))
 
 
-def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int, Timed]:
+def estimate(rows: Table, machine: Machine, interval: float) -> dict[int, Timed]:
     """Look each row up among the machine's timings.
 
     A hit has the same kind, number format, engine and required dimensions. Optional dimensions (transposition,
@@ -144,7 +149,8 @@ def estimate(rows: pd.DataFrame, machine: Machine, interval: float) -> dict[int,
         The rows that were timed.
     """
     times: dict[int, Timed] = {}
-    for kind in sorted(set(rows["kind"]) & timed_kinds(machine.timings)):
+    rows = as_rows(rows)
+    for kind in sorted({kind for (kind,) in same_texts(rows, "kind")[0]} & timed_kinds(machine.timings)):
         timings = kept(machine.timings, None, "own times of hits", partial(_prepare, machine.timings))
         candidates = _candidates(rows, timings, kind)
         if not len(candidates):

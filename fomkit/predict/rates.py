@@ -11,11 +11,11 @@ import numpy as np
 
 from fomkit.hardware import Fact, Machine
 from fomkit.predict.engines import ARITHMETIC_KINDS
-from fomkit.predict.estimates import Record, same_texts, texts
+from fomkit.predict.estimates import Record
+from fomkit.predict.rows import Table, are, numbers, same_texts
 from fomkit.quantities import format_quantity
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
 FITTED = "rates fitted to the table"
@@ -133,16 +133,16 @@ def _bind(
     return Bounds(floor_s, compute, low, high, np.where(compute, fitted[1], fitted[0]))
 
 
-def same_rates(rows: pd.DataFrame) -> dict[tuple[str, str], NDArray[np.intp]]:
+def same_rates(rows: Table) -> dict[tuple[str, str], NDArray[np.intp]]:
     """Give the positions of the rows of each number format and engine."""
     pairs, numbers_of = same_texts(rows, "dtype", "engine")
     return {(dtype, engine): np.flatnonzero(numbers_of == at) for at, (dtype, engine) in enumerate(pairs)}
 
 
-def bounds(rows: pd.DataFrame, machine: Machine) -> Bounds:
+def bounds(rows: Table, machine: Machine) -> Bounds:
     """Find the term that bounds each op of a COSTED table."""
-    arithmetic = texts(rows, "kind").isin(ARITHMETIC_KINDS).to_numpy(bool)
-    flop, byte = rows["flop"].to_numpy(np.float64), rows["byte"].to_numpy(np.float64)
+    arithmetic = are(rows, "kind", *ARITHMETIC_KINDS)
+    flop, byte = numbers(rows, "flop"), numbers(rows, "byte")
     columns = [np.empty(len(rows), kind) for kind in (float, bool, float, float, bool)]
     for pair, at in same_rates(rows).items():
         found = _bind(arithmetic[at], flop[at], byte[at], rates(machine, *pair))

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from fomkit.dtypes import ITEM_BYTE
-from fomkit.predict.estimates import Answers, Estimator, as_answers, numbers, same_texts, texts, timed_kinds
+from fomkit.predict.estimates import Answers, Estimator, as_answers, timed_kinds
 from fomkit.predict.kept import kept
+from fomkit.predict.rows import Rows, Table, are, as_rows, item_bytes, numbers, same_texts
 from fomkit.predict.transfer import BASELINE, transferred, usual_here, widen
 
 if TYPE_CHECKING:
@@ -37,21 +37,21 @@ ORDER_SPREAD = 0.25
 products (848 pairs) lie within a factor of 1.38; half lie within 1.07."""
 
 
-def _classes(products: pd.DataFrame) -> list[str]:
+def _classes(products: Table) -> list[str]:
     """Name what a fit of products tells apart, batched ones for themselves: libraries call other kernels."""
     batched = np.where(numbers(products, "b", 1.0) > 1, "/batched", "/single").tolist()
     pairs, numbers_of = same_texts(products, "dtype", "engine")
     return ["/".join(pairs[at]) + word for at, word in zip(numbers_of.tolist(), batched, strict=True)]
 
 
-def _orders(products: pd.DataFrame) -> NDArray[np.float64]:
+def _orders(products: Table) -> NDArray[np.float64]:
     """Give the storage orders as numbers; NaN where a factor's is not stated."""
     return 2 * numbers(products, "trans_a") + numbers(products, "trans_b")
 
 
 def _timed_orders(timings: pd.DataFrame) -> dict[str, dict[float, int]]:
     """Count the timings of each storage order by class, of the classes where every timing states its order."""
-    known = timings[(timings["kind"] == "gemm").to_numpy()]
+    known = as_rows(timings).take(are(timings, "kind", "gemm"))
     table: dict[str, dict[float, int]] = {}
     for group, orders in pd.Series(_orders(known)).groupby(np.array(_classes(known), object)):
         # An order that was not stated may be any, so a class with one such has them all.
@@ -60,7 +60,7 @@ def _timed_orders(timings: pd.DataFrame) -> dict[str, dict[float, int]]:
     return table
 
 
-def _usual_orders(products: pd.DataFrame, timings: pd.DataFrame) -> NDArray[np.float64]:
+def _usual_orders(products: Table, timings: pd.DataFrame) -> NDArray[np.float64]:
     """Give products the commonest storage order of their class in the table; NaN where it has their own."""
     table = kept(timings, None, "storage orders", partial(_timed_orders, timings))
     pairs = list(zip(_classes(products), _orders(products).tolist(), strict=True))
@@ -72,7 +72,7 @@ def _usual_orders(products: pd.DataFrame, timings: pd.DataFrame) -> NDArray[np.f
     return np.array([found.get(pair, np.nan) for pair in pairs])
 
 
-def another_order(rows: pd.DataFrame, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+def another_order(rows: Table, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict products that are stored as the table has none: by those that it has, with a wider interval.
 
     Parameters
@@ -90,7 +90,8 @@ def another_order(rows: pd.DataFrame, machine: Machine, interval: float, *, tabl
     Answers
         Products of which the table has fewer than `FEWEST` timings in their storage order.
     """
-    products = rows[(rows["kind"] == "gemm").to_numpy()]
+    rows = as_rows(rows)
+    products = rows.take(are(rows, "kind", "gemm"))
     if (
         not len(products)
         or "gemm" not in timed_kinds(machine.timings)
@@ -101,11 +102,11 @@ def another_order(rows: pd.DataFrame, machine: Machine, interval: float, *, tabl
     lacking = ~np.isnan(orders)
     if not lacking.any():
         return as_answers({})
-    chosen, orders = products[lacking], orders[lacking]
+    chosen, orders = products.take(lacking), orders[lacking]
     stored = chosen.assign(trans_a=orders // 2, trans_b=orders % 2)
     spread = math.exp(NormalDist().inv_cdf(0.5 + interval / 2) * ORDER_SPREAD)
     known = as_answers(table(stored, machine, interval))
-    order = orders[stored.index.get_indexer(pd.Index(known.index))]
+    order = orders[pd.Index(stored.index).get_indexer(pd.Index(known.index))]
 
     def evidence(place: int) -> str:
         return (
@@ -116,7 +117,7 @@ def another_order(rows: pd.DataFrame, machine: Machine, interval: float, *, tabl
     return transferred(known, widen(known.times, spread, spread), known.bound, evidence)
 
 
-def moved_data(rows: pd.DataFrame, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+def moved_data(rows: Table, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict element-wise ops of other passes by the machine's own element-wise ops.
 
     An element-wise forward op that reads and writes as many bytes takes their place. The interval is widened by
@@ -137,18 +138,19 @@ def moved_data(rows: pd.DataFrame, machine: Machine, interval: float, *, table: 
     Answers
         Rows of the kinds in `MOVING` whose stand-in ``table`` knows.
     """
-    chosen = rows[texts(rows, "kind").isin(MOVING).to_numpy()]
+    rows = as_rows(rows)
+    chosen = rows.take(are(rows, "kind", *MOVING))
     if not len(chosen) or "pointwise" not in timed_kinds(machine.timings):
         return as_answers({})
     like = chosen.assign(
-        kind="pointwise", engine="vector", pass_name=BASELINE, op="", inputs=np.nan, flop=chosen["numel"]
+        kind="pointwise", engine="vector", pass_name=BASELINE, op="", inputs=np.nan, flop=chosen.number("numel")
     )
     return _carried_over(
         chosen, as_answers(table(like, machine, interval)), machine, interval, "an element-wise op"
     )
 
 
-def row_gradients(rows: pd.DataFrame, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+def row_gradients(rows: Table, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict gradients of norms and of softmax by the machine's own forward passes over the same rows.
 
     time = forward time · bytes of the gradient / bytes of the forward pass, which reads and writes each element
@@ -170,24 +172,27 @@ def row_gradients(rows: pd.DataFrame, machine: Machine, interval: float, *, tabl
         Gradients of the kinds in `FORWARD_FLOP` whose forward pass ``table`` knows.
     """
     timed = [kind for kind in FORWARD_FLOP if kind in timed_kinds(machine.timings)]
-    gradient = texts(rows, "kind").isin(timed) & texts(rows, "pass_name").astype("str").str.startswith("backward")
-    chosen = rows[gradient.to_numpy(bool)]
+    rows = as_rows(rows)
+    passes = rows.text("pass_name")
+    back = passes.told([word.startswith("backward") for word in passes.words], bool)
+    chosen = rows.take(are(rows, "kind", *timed) & back)
     if not len(chosen):
         return as_answers({})
-    once = chosen["numel"] * texts(chosen, "dtype").map(ITEM_BYTE)
+    kinds, once = chosen.text("kind"), chosen.number("numel") * item_bytes(chosen)
+    forward_share = kinds.told([FORWARD_FLOP.get(kind, np.nan) for kind in kinds.words], float)
     like = chosen.assign(
         pass_name=BASELINE, op="", inputs=np.nan, read_byte=once, write_byte=once, byte=2 * once,
-        flop=chosen["flop"] * texts(chosen, "kind").map(FORWARD_FLOP),
+        flop=chosen.number("flop") * forward_share,
     )  # fmt: skip
     known = as_answers(table(like, machine, interval))
-    more = (chosen["byte"] / (2 * once)).to_numpy(np.float64)[chosen.index.get_indexer(pd.Index(known.index))]
+    more = (chosen.number("byte") / (2 * once))[pd.Index(chosen.index).get_indexer(pd.Index(known.index))]
     scaled = Answers(known.index, known.times * more, known.time_source, known.bound, known.evidence)
     return _carried_over(chosen, scaled, machine, interval, f"its {BASELINE} pass")
 
 
-def _carried_over(chosen: pd.DataFrame, known: Answers, machine: Machine, interval: float, what: str) -> Answers:
+def _carried_over(chosen: Rows, known: Answers, machine: Machine, interval: float, what: str) -> Answers:
     """Take over the times of ops of the same traffic, wider by how far ops of the kind usually lie apart."""
-    here, places = usual_here(chosen, machine, interval), known.places(chosen.index.to_numpy(np.int64))
+    here, places = usual_here(chosen, machine, interval), known.places(chosen.index)
     good = (places >= 0) & here.known
     usual, same = here.usual.chosen(good), known.chosen(places[good])
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fomkit.predict.estimates import texts
+from fomkit.predict.rows import are
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +41,7 @@ def row_major(timings: pd.DataFrame) -> pd.DataFrame:
     >>> turned[["m", "n", "trans_a", "trans_b"]].values.tolist()
     [[16.0, 1760.0, 0.0, 1.0]]
     """
-    turned = np.asarray((timings["kind"] == "gemm") & (texts(timings, "layout") == COLUMN_MAJOR), bool)
+    turned = np.asarray((timings["kind"] == "gemm") & are(timings, "layout", COLUMN_MAJOR), bool)
     if not turned.any():
         return timings
     columns = {}
@@ -49,4 +49,4 @@ def row_major(timings: pd.DataFrame) -> pd.DataFrame:
         if one in timings.columns and other in timings.columns:
             columns[one] = np.where(turned, timings[other], timings[one])
             columns[other] = np.where(turned, timings[one], timings[other])
-    return timings.assign(**columns, layout=texts(timings, "layout").mask(turned, ""))
+    return timings.assign(**columns, layout=timings["layout"].mask(turned, ""))

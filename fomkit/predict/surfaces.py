@@ -111,6 +111,7 @@ def heights(found: Surfaces, features: Matrix) -> Matrix:
     """Give ln(utilisation) of queries (q × p) by each surface (surfaces × q)."""
     told = np.empty((len(found.known), len(features)))
     for block, distance in apart(features / found.length, found.scaled, found.squares):
-        shared = covariance(distance, VARIANCE) * found.weight
+        shared = covariance(distance, VARIANCE)
+        shared *= found.weight
         told[:, block] = np.add.reduceat(shared, found.starts, axis=1).T
     return np.asarray(told + np.array([one.mean for one in found.known])[:, None])

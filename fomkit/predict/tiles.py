@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fomkit.dtypes import ITEM_BYTE
-from fomkit.predict.estimates import numbers, texts
+from fomkit.predict.rows import Table, item_bytes, numbers
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
     Matrix = NDArray[np.float64]
@@ -42,19 +40,19 @@ def fill(sizes: Matrix, tile: float) -> Matrix:
     return np.asarray(np.log2(sizes / (np.ceil(sizes / tile) * tile)), np.float64)
 
 
-def _aligned(rows: pd.DataFrame, column: str) -> Matrix:
+def _aligned(rows: Table, column: str) -> Matrix:
     """Tell where a row of this many elements is a whole number of loads."""
-    elements = LOAD_BYTE / texts(rows, "dtype").map(ITEM_BYTE).to_numpy(np.float64)
+    elements = LOAD_BYTE / item_bytes(rows)
     return np.asarray(np.mod(numbers(rows, column, 1.0), elements) == 0, np.float64)
 
 
-def product_tiles(rows: pd.DataFrame) -> Matrix:
+def product_tiles(rows: Table) -> Matrix:
     """Give the features of products (n × 5)."""
     filled = [fill(numbers(rows, name, 1.0), PRODUCT_TILE) for name in ("m", "n")]
     return np.column_stack([*filled, *(_aligned(rows, name) for name in ("m", "n", "k"))])
 
 
-def depth_in_turn(rows: pd.DataFrame) -> Matrix:
+def depth_in_turn(rows: Table) -> Matrix:
     """Count the steps over k that one unit walks through in turn, however few rows and columns there are (n).
 
     Examples
@@ -66,7 +64,7 @@ def depth_in_turn(rows: pd.DataFrame) -> Matrix:
     return np.asarray(np.minimum(numbers(rows, "k"), SPLIT_DEPTH), np.float64)
 
 
-def whole_depth(rows: pd.DataFrame) -> NDArray[np.bool_]:
+def whole_depth(rows: Table) -> NDArray[np.bool_]:
     """Tell which products have a depth k of a power of two, for which libraries choose other kernels (n).
 
     Some ran up to twice as fast as products of other depths beside them, first seen on the Titan X Pascal. With it
@@ -76,7 +74,7 @@ def whole_depth(rows: pd.DataFrame) -> NDArray[np.bool_]:
     return np.asarray(np.mod(np.log2(numbers(rows, "k", 1.0)), 1.0) == 0)
 
 
-def conv_output(rows: pd.DataFrame, size: str, axis: str) -> Matrix:
+def conv_output(rows: Table, size: str, axis: str) -> Matrix:
     """Give the depth, height or width of a convolution's output; at least 1, for a transposed one its input's.
 
     Parameters
@@ -92,7 +90,7 @@ def conv_output(rows: pd.DataFrame, size: str, axis: str) -> Matrix:
     return np.asarray(np.maximum(straight, 1.0), np.float64)
 
 
-def conv_tiles(rows: pd.DataFrame) -> Matrix:
+def conv_tiles(rows: Table) -> Matrix:
     """Give the features of convolutions (n × 3)."""
     height, width = conv_output(rows, "height", "h"), conv_output(rows, "width", "w")
     filled = [(fill(height, tile) + fill(width, tile)) / 2 for tile in OUTPUT_TILES]

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fomkit.predict.estimates import Answers, Estimator, as_answers, join_answers, same_texts, texts, timed_kinds
+from fomkit.predict.estimates import Answers, Estimator, as_answers, join_answers, timed_kinds
 from fomkit.predict.rates import Bounds, bounds
+from fomkit.predict.rows import Table, are, as_rows, same_texts
 from fomkit.predict.usual import Usuals, usual_utilisation, without_pass
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
     from fomkit.hardware import Machine
@@ -37,7 +37,7 @@ class UsualHere(NamedTuple):
     known: NDArray[np.bool_]
 
 
-def usual_here(rows: pd.DataFrame, machine: Machine, interval: float) -> UsualHere:
+def usual_here(rows: Table, machine: Machine, interval: float) -> UsualHere:
     """Give what bounds ops on a machine, and their usual utilisation."""
     usual, found = usual_utilisation(rows, machine, interval), bounds(rows, machine)
     return UsualHere(found, usual, ~np.isnan(usual.value) & ~np.isnan(found.floor_s))
@@ -71,7 +71,7 @@ def _answers(known: Answers, asked: Usuals, baseline: Usuals, bound: NDArray[np.
     return transferred(known, times, bound, evidence)
 
 
-def estimate(rows: pd.DataFrame, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+def estimate(rows: Table, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict gradients of convolutions on a machine whose table has their forward pass only.
 
     time = forward time · usual utilisation of the forward pass / usual utilisation of the asked one. The machine's
@@ -92,22 +92,22 @@ def estimate(rows: pd.DataFrame, machine: Machine, interval: float, *, table: Es
     Answers
         The rows whose forward pass ``table`` knows.
     """
-    kinds, passes = texts(rows, "kind"), texts(rows, "pass_name")
+    rows = as_rows(rows)
     follows = np.zeros(len(rows), bool)
     for kind, words in TRANSFERRED.items():
         if kind in timed_kinds(machine.timings):
-            follows |= (kinds == kind).to_numpy(bool) & passes.isin(words).to_numpy(bool)
+            follows |= are(rows, "kind", kind) & are(rows, "pass_name", *words)
     if not follows.any():
         return as_answers({})
-    chosen = rows[follows]
+    chosen = rows.take(follows)
     forward = chosen.assign(pass_name=BASELINE)
     known = as_answers(table(forward, machine, interval))
     groups, numbers_of = same_texts(chosen, "kind", "pass_name")
     found = []
     for number, (kind, word) in enumerate(groups):
         at, of = np.flatnonzero(numbers_of == number), without_pass(machine, kind, word)
-        asked, baseline = (usual_here(part.iloc[at], of, interval) for part in (chosen, forward))
-        places = known.places(chosen.index.to_numpy(np.int64)[at])
+        asked, baseline = (usual_here(part.take(at), of, interval) for part in (chosen, forward))
+        places = known.places(chosen.index[at])
         good = (places >= 0) & asked.known & baseline.known
         bound = asked.bounds.names[good]
         found.append(

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fomkit.dtypes import ITEM_BYTE
-from fomkit.predict.estimates import same_texts
 from fomkit.predict.rates import rates
+from fomkit.predict.rows import Rows, Table, as_rows, same_texts
 from fomkit.predict.surface_tables import TABLES
 from fomkit.predict.surfaces import Surface, Surfaces, heights, surfaces
 from fomkit.predict.usual_features import FEATURES
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
     from fomkit.hardware import Machine
@@ -200,24 +199,31 @@ def _ends(found: Surfaces, interval: float) -> tuple[float, float]:
 
 
 class _Heard(NamedTuple):
-    """What a machine hears of others about one kind of work: how much each weighs, and whom it hears most."""
+    """What a machine hears of others about one kind of work.
+
+    How much each weighs, the ends of an interval in standard deviations, and whom it hears most.
+    """
 
     weight: Matrix
+    ends: tuple[float, float]
     source: str
 
 
 @lru_cache(maxsize=256)
-def _heard(name: str, unheard: tuple[str, ...], dtype: str, balance: float, architecture: str) -> _Heard:
+def _heard(
+    name: str, unheard: tuple[str, ...], dtype: str, balance: float, architecture: str, interval: float
+) -> _Heard:
     found = surfaces(name, unheard)
     if found is None:
         raise KeyError(name)
     weight = likeness(found, dtype, balance, architecture)
-    return _Heard(weight, f"usual for {name} on {found.known[int(weight.argmax())].machine} and the like")
+    first = found.known[int(weight.argmax())].machine
+    return _Heard(weight, _ends(found, interval), f"usual for {name} on {first} and the like")
 
 
-def _of_group(rows: pd.DataFrame, machine: Machine, interval: float) -> tuple[Matrix, str] | None:
+def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: float) -> tuple[Matrix, str] | None:
     """Give median, low end and high end (3, q) of rows of one kind, format, engine and pass, and the source."""
-    kind, dtype, engine, pass_name = (str(rows[name].iat[0]) for name in _GROUP)
+    kind, dtype, engine, pass_name = group
     chosen = _choose(kind, engine, pass_name, machine.unheard)
     known = rates(machine, dtype, engine)
     if chosen is None or known.byte_per_s is None:
@@ -229,9 +235,9 @@ def _of_group(rows: pd.DataFrame, machine: Machine, interval: float) -> tuple[Ma
     peak = np.full(len(rows), known.flop_per_s.value if known.flop_per_s else np.nan)
     # Of a kind that nobody timed anywhere, a like machine knows no more than another.
     like = "" if work == MOVING else machine.device.architecture
-    heard = _heard(name, machine.unheard, dtype, balance_of(machine, work, dtype, engine), like)
+    heard = _heard(name, machine.unheard, dtype, balance_of(machine, work, dtype, engine), like, interval)
     value, sigma = tell(found, FEATURES[work](rows, peak, known.byte_per_s.value), heard.weight)
-    below, above = _ends(found, interval)
+    below, above = heard.ends
     return np.exp([value, value + below * sigma, value + above * sigma]), heard.source
 
 
@@ -247,7 +253,7 @@ def without_pass(machine: Machine, kind: str, pass_name: str) -> Machine:
     return replace(machine, unheard=(*machine.unheard, *_without_pass(kind, pass_name)))
 
 
-def usual_utilisation(rows: pd.DataFrame, machine: Machine, interval: float) -> Usuals:
+def usual_utilisation(rows: Table, machine: Machine, interval: float) -> Usuals:
     """Give the utilisation usual for ops on a machine.
 
     Each timed machine's surface (`fomkit.predict.surfaces`) says what it would reach; the weighted median counts,
@@ -268,11 +274,12 @@ def usual_utilisation(rows: pd.DataFrame, machine: Machine, interval: float) -> 
     Usuals
         As a mapping, the rows for which the rates that their kind needs are known.
     """
+    rows = as_rows(rows)
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)
     groups, numbers_of = same_texts(rows, *_GROUP)
-    for number in range(len(groups)):
+    for number, group in enumerate(groups):
         at = np.flatnonzero(numbers_of == number)
-        found = _of_group(rows.iloc[at], machine, interval)
+        found = _of_group(rows.take(at), group, machine, interval)
         if found is not None:
             ends[:, at], sources[at] = found
-    return Usuals(rows.index.to_numpy(np.int64), ends, sources)
+    return Usuals(rows.index, ends, sources)

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fomkit.dtypes import ITEM_BYTE
-from fomkit.predict.estimates import numbers, texts
+from fomkit.predict.rows import Table, are, item_bytes, numbers
 from fomkit.predict.tiles import LOAD_BYTE, PRODUCT_TILE, fill
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
     Matrix = NDArray[np.float64]
@@ -29,7 +27,7 @@ def _log(values: Matrix) -> Matrix:
     return np.asarray(np.log2(np.maximum(values, 1e-30)), np.float64)
 
 
-def _sizes(rows: pd.DataFrame, *columns: str) -> list[Matrix]:
+def _sizes(rows: Table, *columns: str) -> list[Matrix]:
     return [_log(numbers(rows, column, 1.0)) for column in columns]
 
 
@@ -38,23 +36,23 @@ def _flag(condition: NDArray[np.bool_]) -> Matrix:
     return 2.0 * np.asarray(condition, np.float64)
 
 
-def _log_product(rows: pd.DataFrame, *columns: str) -> Matrix:
+def _log_product(rows: Table, *columns: str) -> Matrix:
     return np.asarray(sum(_sizes(rows, *columns)), np.float64)
 
 
-def _work(rows: pd.DataFrame, flop_per_s: Matrix, byte_per_s: float) -> list[Matrix]:
+def _work(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> list[Matrix]:
     """Give the floor and how far arithmetic lies above traffic, as powers of two."""
-    compute, memory = _log(rows["flop"].to_numpy() / flop_per_s), _log(rows["byte"].to_numpy() / byte_per_s)
+    compute, memory = _log(numbers(rows, "flop") / flop_per_s), _log(numbers(rows, "byte") / byte_per_s)
     return [np.maximum(compute, memory), np.clip(compute - memory, -BALANCED, BALANCED)]
 
 
-def _loaded_whole(rows: pd.DataFrame, column: str) -> Matrix:
+def _loaded_whole(rows: Table, column: str) -> Matrix:
     """Tell where a row of this many elements is a whole number of loads."""
-    elements = LOAD_BYTE / texts(rows, "dtype").map(ITEM_BYTE).to_numpy(np.float64)
+    elements = LOAD_BYTE / item_bytes(rows)
     return np.asarray(np.mod(numbers(rows, column, 1.0), elements) == 0, np.float64)
 
 
-def _gemm(rows: pd.DataFrame, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
+def _gemm(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     b, m, n, k = _sizes(rows, "b", "m", "n", "k")
     filled = sum(fill(numbers(rows, name, 1.0), PRODUCT_TILE) for name in ("m", "n"))
     loads = _loaded_whole(rows, "n") + _loaded_whole(rows, "k")
@@ -62,11 +60,11 @@ def _gemm(rows: pd.DataFrame, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     return np.column_stack([*_work(rows, flop_per_s, byte_per_s), *shape])
 
 
-def _sparse(rows: pd.DataFrame, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
+def _sparse(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     return np.column_stack([*_work(rows, flop_per_s, byte_per_s), *_sizes(rows, "n", "density")])
 
 
-def _conv(rows: pd.DataFrame, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
+def _conv(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     batch, inputs, outputs, groups, height, width = _sizes(
         rows, "batch", "in_channels", "out_channels", "groups", "height", "width"
     )
@@ -78,28 +76,28 @@ def _conv(rows: pd.DataFrame, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     return np.column_stack([*_work(rows, flop_per_s, byte_per_s), *shape])
 
 
-def _rnn(rows: pd.DataFrame, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
+def _rnn(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     batch, steps, hidden = _sizes(rows, "batch", "steps", "hidden_size")
-    cells = [_flag((texts(rows, "cell") == cell).to_numpy()) for cell in ("lstm", "gru")]
+    cells = [_flag(are(rows, "cell", cell)) for cell in ("lstm", "gru")]
     shape = [hidden - _log(flop_per_s) / 2, batch, steps, *cells]
     return np.column_stack([_work(rows, flop_per_s, byte_per_s)[0], *shape])
 
 
-def _attention(rows: pd.DataFrame, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
+def _attention(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     batch, heads, length, depth = _sizes(rows, "batch", "heads", "q_len", "head_dim")
     return np.column_stack([*_work(rows, flop_per_s, byte_per_s), length, depth, batch + heads - _log(flop_per_s)])
 
 
-def _traffic(rows: pd.DataFrame, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
+def _traffic(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     del flop_per_s
-    return np.column_stack([_log(rows["byte"].to_numpy() / byte_per_s), *_sizes(rows, "row")])
+    return np.column_stack([_log(numbers(rows, "byte") / byte_per_s), *_sizes(rows, "row")])
 
 
-def _bytes_alone(rows: pd.DataFrame, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
+def _bytes_alone(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     return _traffic(rows, flop_per_s, byte_per_s)[:, :1]
 
 
-FEATURES: Mapping[str, Callable[[pd.DataFrame, Matrix, float], Matrix]] = {
+FEATURES: Mapping[str, Callable[[Table, Matrix, float], Matrix]] = {
     "gemm": _gemm, "sparse_gemm": _sparse, "conv": _conv, "rnn": _rnn, "attention": _attention,
     "norm": _traffic, "softmax": _traffic, "pointwise": _bytes_alone, "traffic": _bytes_alone,
 }  # fmt: skip

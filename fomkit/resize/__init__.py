@@ -74,18 +74,16 @@ def resize_ops(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.Da
     FomkitError
         When an expression cannot be worked out or gives a size below 0 or too large.
     """
-    import pandas as pd
+    import numpy as np
 
-    columns: dict[str, pd.Series] = {}
+    columns: dict[str, NDArray[np.float64]] = {}
     for column in SIZED:
         if column not in ops.columns or ops[column].dtype.kind == "f":
             continue
-        values = {}
-        for position, text in enumerate(ops[column]):
+        values, cells = {}, ops[column].tolist()
+        for position, text in enumerate(cells):
             if isinstance(text, str) and text not in values:
                 place = f"{row_place(where, ops.index, position)}, {column}"
                 values[text] = _size(text, sizes, place)
-        columns[column] = pd.to_numeric(ops[column].map(lambda cell, known=values: known.get(cell, cell))).astype(
-            float
-        )
+        columns[column] = np.array([values[cell] if isinstance(cell, str) else cell for cell in cells], np.float64)
     return ops.assign(**columns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from fomkit.errors import FomkitError, nearest_names
@@ -12,17 +13,26 @@ MAX_LENGTH = 200
 _SYMBOL = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|(//|[-+*()]))")
 
 
-def _symbols(text: str, where: str) -> list[str]:
-    if len(text) > MAX_LENGTH:
-        raise FomkitError(where, f"an expression of {len(text)} characters. At most {MAX_LENGTH} are read.")
+@lru_cache(maxsize=4096)
+def _split(text: str) -> tuple[str, ...] | None:
+    """Give the symbols of a text; None where something else stands in it."""
     symbols, position = [], 0
     while text[position:].strip():
         match = _SYMBOL.match(text, position)
         if match is None:
-            raise FomkitError(where, f"{text!r} is not an expression of integers, sizes, + - * // and brackets.")
+            return None
         symbols.append(match[0].strip())
         position = match.end()
-    return symbols
+    return tuple(symbols)
+
+
+def _symbols(text: str, where: str) -> list[str]:
+    if len(text) > MAX_LENGTH:
+        raise FomkitError(where, f"an expression of {len(text)} characters. At most {MAX_LENGTH} are read.")
+    symbols = _split(text)
+    if symbols is None:
+        raise FomkitError(where, f"{text!r} is not an expression of integers, sizes, + - * // and brackets.")
+    return list(symbols)
 
 
 def _all(value: Any) -> bool:

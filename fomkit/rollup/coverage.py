@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fomkit.errors import FomkitError
 from fomkit.schema import TIME_SOURCES
 
@@ -29,13 +31,15 @@ def coverage(timed: pd.DataFrame) -> dict[str, float]:
     dict
         One entry for each time source and ``unpriced``.
     """
-    priced = timed["time_s"].notna()
-    unpriced = float(timed.loc[~priced, "count"].sum() / timed["count"].sum()) if len(timed) else 0.0
-    seconds = (timed["time_s"] * timed["count"])[priced].groupby(timed.loc[priced, "time_source"]).sum()
-    total = float(seconds.sum())
+    count, time_s = (timed[name].to_numpy(np.float64) for name in ("count", "time_s"))
+    priced = ~np.isnan(time_s)
+    unpriced = float(count[~priced].sum() / count.sum()) if len(timed) else 0.0
+    seconds: dict[str, float] = {}
+    for source, spent_s in zip(timed["time_source"].tolist(), np.nan_to_num(time_s * count).tolist(), strict=True):
+        seconds[source] = seconds.get(source, 0.0) + spent_s
+    total = sum(seconds.values())
     shares = {
-        source: (1 - unpriced) * float(seconds.get(source, 0.0)) / total if total else 0.0
-        for source in TIME_SOURCES
+        source: (1 - unpriced) * seconds.get(source, 0.0) / total if total else 0.0 for source in TIME_SOURCES
     }
     return {**shares, UNPRICED: unpriced if total else 1.0}
 
@@ -48,9 +52,10 @@ def check_covered(timed: pd.DataFrame, unsupported: tuple[str, ...], where: str)
     FomkitError
         With the number of executions and the kinds concerned.
     """
-    missing = timed[timed["time_s"].isna()]
+    lacking = np.isnan(timed["time_s"].to_numpy(np.float64))
     hint = "Add timings or facts to the machine profile, or pass --allow-uncovered for a lower bound of the time."
-    if len(missing):
+    if lacking.any():
+        missing = timed[lacking]
         kinds = missing.groupby("kind")["count"].sum().sort_values(ascending=False)
         listed = ", ".join(f"{kind} ({count:,.0f})" for kind, count in kinds.items())
         runs, total = missing["count"].sum(), timed["count"].sum()

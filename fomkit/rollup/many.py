@@ -35,6 +35,11 @@ class Ops(NamedTuple):
     sources: NDArray[np.integer[Any]]
     of_table: NDArray[np.bool_]
 
+    def chosen(self, which: NDArray[np.bool_]) -> Ops:
+        """Give some of the ops."""
+        kinds = [kind for kind, wanted in zip(self.kinds, which.tolist(), strict=True) if wanted]
+        return Ops(kinds, self.seconds[:, which], self.sources[which], self.of_table[which])
+
     def use_widths(self, uses: Uses, level: float) -> list[tuple[Array, Array]]:
         """Give what use in a step adds below and above [s]; see `fomkit.rollup.use.use_widths`."""
         return use_widths(self.kinds, self.seconds[0], self.of_table, uses, level)
@@ -75,7 +80,7 @@ def device_times(ops: Ops, uses: Uses, level: float) -> Array:
     words = np.array(ops.kinds, object)
     for kind in dict.fromkeys(ops.kinds):
         at = np.flatnonzero(words == kind)
-        for source in np.unique(ops.sources[at]):
+        for source in np.flatnonzero(np.bincount(ops.sources[at].ravel())):
             own = ops.sources[at] == source
             family = ops.seconds[:, at] if own.all() else ops.seconds[:, at] * own
             total, low, high = family.sum(1)

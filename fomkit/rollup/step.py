@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from fomkit.hardware import Machine
-from fomkit.rollup.many import device_times, ops_of
+from fomkit.rollup.many import Ops, device_times, ops_of
 from fomkit.rollup.overheads import INPUT, overheads
 from fomkit.rollup.use import Uses, uses_of
 from fomkit.schema import PASSES
@@ -65,7 +67,11 @@ def device_time(timed: pd.DataFrame, level: float, uses: Uses = _ALONE) -> Span:
     uses : mapping
         What use in a step adds to the error of single kernels (`fomkit.rollup.use`); nothing by default.
     """
-    value, low, high = device_times(ops_of(timed), uses, level)[:, 0].tolist()
+    return _device_span(ops_of(timed), uses, level)
+
+
+def _device_span(ops: Ops, uses: Uses, level: float) -> Span:
+    value, low, high = device_times(ops, uses, level)[:, 0].tolist()
     return Span(value, low, high, level)
 
 
@@ -89,7 +95,9 @@ class Terms(NamedTuple):
 
 def step_terms(timed: pd.DataFrame, machine: Machine, device_s: Span) -> Terms:
     """Give the terms of a step beside its device time; overheads may be shares of that."""
-    return terms_beside(float((timed["launches"] * timed["count"]).sum()), machine, device_s)
+    return terms_beside(
+        float(np.nansum(timed["launches"].to_numpy() * timed["count"].to_numpy())), machine, device_s
+    )
 
 
 def terms_beside(starts: float, machine: Machine, device_s: Span) -> Terms:
@@ -100,9 +108,11 @@ def terms_beside(starts: float, machine: Machine, device_s: Span) -> Terms:
     return Terms(_host_launch(starts, machine, device_s.level), input_s, extra_s)
 
 
-def _device_bound(timed: pd.DataFrame) -> str:
-    seconds = (timed["time_s"] * timed["count"]).groupby(timed["bound"]).sum()
-    return str(seconds.idxmax()) if len(seconds) else "unknown"
+def _device_bound(timed: pd.DataFrame, ops: Ops) -> str:
+    totals: dict[str, float] = {}
+    for bound, time_s in zip(timed["bound"].tolist(), ops.seconds[0, :, 0].tolist(), strict=True):
+        totals[bound] = totals.get(bound, 0.0) + time_s
+    return max(sorted(totals), key=lambda bound: totals[bound], default="unknown")
 
 
 def roll_up_step(timed: pd.DataFrame, machine: Machine, level: float, uses: Uses | None = None) -> StepTime:
@@ -119,17 +129,17 @@ def roll_up_step(timed: pd.DataFrame, machine: Machine, level: float, uses: Uses
     uses : mapping, optional
         What use in a step adds to the errors of single kernels; default: what the machine's table calls for.
     """
-    words = timed["pass_name"].str.partition("_")[0]
+    ops, words = ops_of(timed), np.array([name.partition("_")[0] for name in timed["pass_name"]], object)
     names = [name for name in PASSES if "_" not in name and (words == name).any()]
     uses = uses_of(machine) if uses is None else uses
-    device_s = device_time(timed, level, uses)
+    device_s = _device_span(ops, uses, level)
     terms = step_terms(timed, machine, device_s)
     host, input_s = terms.host_s, terms.input_s
-    together = [(_device_bound(timed), device_s), ("launch", host), ("input", input_s)]
+    together = [(_device_bound(timed, ops), device_s), ("launch", host), ("input", input_s)]
     known = [(bound, span) for bound, span in together if span is not None]
     excluded = [name for name, span in (("host_launch", host), ("input", input_s)) if span is None]
     return StepTime(
-        passes={name: device_time(timed[words == name], level, uses) for name in names},
+        passes={name: _device_span(ops.chosen(words == name), uses, level) for name in names},
         device_s=device_s,
         host_launch_s=host,
         input_s=input_s,

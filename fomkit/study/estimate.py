@@ -96,7 +96,7 @@ def _costed(table: pd.DataFrame, sizes: Mapping[str, int], formats: Formats, whe
     numeric = resize_ops(table, sizes, where)
     if "of" not in numeric.columns:
         check_table(numeric, "OPS", where)
-        return add_costs(restate_ops(numeric, formats))
+        return add_costs(restate_ops(numeric, formats), checked=True)
     numeric = numeric[numeric["count"] != 0]  # what a loop does between its steps, when there is only one
     return _costed(numeric.drop(columns="of"), sizes, formats, where).assign(of=numeric["of"])
 
@@ -106,7 +106,8 @@ def _timed(
 ) -> pd.DataFrame:
     ops = _costed(model.ops, sizes, formats, model.name)
     parts = _costed(model.parts, sizes, formats, f"{model.name}, parts") if len(model.parts) else None
-    return add_times(ops, machine, interval=interval, parts=parts, calls=split_recurrent(ops))
+    calls = split_recurrent(ops) if "rnn" in set(ops["kind"].tolist()) else None
+    return add_times(ops, machine, interval=interval, parts=parts, calls=calls, checked=True)
 
 
 def _unit_per_day(model: ModelProfile, machine: Machine, run: RunTime, scope: Scope, at_once: int) -> Span | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from fomkit.dtypes import Precision
 from fomkit.errors import FomkitError, nearest_names
 from fomkit.hardware import Machine, Scope
+from fomkit.predict.kept import kept
 from fomkit.resize import sizes_used
 from fomkit.spans import DEFAULT_LEVEL
 from fomkit.workload import LastBatch, ModelProfile
@@ -75,7 +77,7 @@ def choose_sizes(model: ModelProfile, wanted: Mapping[str, int]) -> dict[str, in
             raise FomkitError(model.name, f"{asked} makes no step. Give 1 or more.")
         if name != "batch" and name not in sizes:
             raise FomkitError(model.name, f"{asked}: {name!r} is not a size of it. {nearest_names(name, sizes)}")
-        if name not in sizes_used(model.ops):
+        if name not in kept(model.ops, None, "sizes", partial(sizes_used, model.ops)):
             known = f"{name} {sizes.get(name, 'unknown')}"
             raise FomkitError(
                 model.name,

@@ -14,6 +14,7 @@ from fomkit.errors import FomkitError
 from fomkit.precision import Formats, byte_factor, restate_ops
 from fomkit.predict.engines import settle_engines
 from fomkit.predict.ladder import prepared, price
+from fomkit.predict.rows import as_rows
 from fomkit.resize import evaluate_many, resize_ops
 from fomkit.schema import SIZED, TIME_SOURCES
 from fomkit.study.options import choose_sizes
@@ -210,9 +211,9 @@ def times_at(step: StepOps, machine: Machine, formats: Formats, sizes: Sizes, in
         table = add_costs(_stacked(step, at, sizes))
         for name, values in work.items():
             values[at] = table[name].to_numpy(np.float64).reshape(len(at), many)
-        calls = split_recurrent(table)
+        calls = split_recurrent(table) if table["kind"].iat[0] == "rnn" else None
         parts = _parts(step, at, sizes, formats)
-        answers = price(table, machine, interval, parts=parts, calls=calls)
+        answers = price(as_rows(table), machine, interval, parts=parts, calls=calls)
         flat, numbers = np.full((3, len(table)), np.nan), np.zeros(len(table), np.int8)
         flat[:, answers.index] = np.stack([answers.time_s, answers.low_s, answers.high_s])
         numbers[answers.index] = [SOURCES[name] for name in answers.time_source.tolist()]

@@ -8,9 +8,10 @@ import pytest
 
 import fomkit
 from fomkit.predict import add_times
-from fomkit.predict.estimates import Timed, as_answers, join_answers, same_texts
+from fomkit.predict.estimates import Timed, as_answers, join_answers
 from fomkit.predict.gaussian import BLOCK, Hyper, correlation, distances, posterior
 from fomkit.predict.interpolate import ERRORS, errors_nearby
+from fomkit.predict.rows import same_texts
 from fomkit.study import Options, estimate
 
 
