@@ -225,7 +225,9 @@ def test_suites_need_given_times_or_a_model(tmp_path: Path) -> None:
         "schema: fomkit/suite/1\nname: s\nversion: 1\nbaseline: titan\nscope: system\n"
         "mean: ratio_of_harmonic_means\nlines:\n  - {name: P1, basis: estimated, party: lab}\n"
     )
-    with pytest.raises(FomkitError, match=r"x.yaml:8: line 'P1' needs either 'given' times or a 'model'"):
+    with pytest.raises(
+        FomkitError, match=r"x.yaml:8: line 'P1' has no work. Add 'given' times, a 'model', or both"
+    ):
         load_suite(written(tmp_path, text))
 
 

@@ -12,7 +12,7 @@ from fomkit.costs import add_costs
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
 from fomkit.resize import resize_ops
-from fomkit.rollup import coverage, device_time
+from fomkit.rollup import Uses, coverage, device_time, uses_of
 from fomkit.schema import check_table
 from fomkit.study.census_view import census_content
 from fomkit.study.content import span_content
@@ -64,7 +64,8 @@ class _Step:
     distinct: pd.Series[int]
     total: Sums
     level: float
-    predicted: bool
+    uses: Uses | None
+    """What use in a step adds to intervals; None where times are not predicted."""
 
 
 def _ops(model: ModelProfile, machine: Machine | None, options: Options) -> tuple[pd.DataFrame, tuple[str, ...]]:
@@ -103,12 +104,12 @@ def _entry(step: _Step, ops: pd.DataFrame) -> dict[str, Any]:
         return content
     content["missing"]["time"] = sums.time_missing
     content["time_share"] = _share(sums.time_s, step.total.time_s)
-    if not step.predicted:
+    if step.uses is None:
         known = not isnan(sums.time_s)
         content["time_s"] = {"value": sums.time_s, "low": None, "high": None} if known else None
         content["time_sources"] = {TRACED: 1.0} if known else {}
         return content
-    span = device_time(ops, step.level)
+    span = device_time(ops, step.level, step.uses)
     content["time_s"] = None if isnan(sums.time_s) else span_content(span)
     content["time_sources"] = {name: share for name, share in coverage(ops).items() if share > 0 and len(ops)}
     return content
@@ -194,7 +195,8 @@ def show_model(
     distinct = identities(ops)
     total = add_up(ops, distinct)
     measure = choose_measure(total, view.measure)
-    step = _Step(ops, group_labels(ops, view.by), distinct, total, options.interval, machine is not None)
+    uses = uses_of(machine) if machine is not None else None
+    step = _Step(ops, group_labels(ops, view.by), distinct, total, options.interval, uses)
     separator = SEPARATORS.get(view.by)
     if separator is not None and view.top is None:
         rows, top = _tree(step, separator, view.depth), None

@@ -11,7 +11,7 @@ from fomkit.errors import FomkitError, nearest_names
 from fomkit.hardware import Machine
 from fomkit.predict import add_times
 from fomkit.resize import resize_ops, sizes_used
-from fomkit.rollup import coverage, device_time
+from fomkit.rollup import coverage, device_time, uses_of
 from fomkit.schema import COSTS, LINE, TIMES, check_table, column_names
 from fomkit.spans import DEFAULT_LEVEL
 from fomkit.study.content import span_content
@@ -52,7 +52,8 @@ class Prediction:
         """Give totals as plain content: rows and time by source, their sum, and what has no time."""
         rows = self.ops.groupby("time_source").size()
         unpriced = self.unpriced
-        total = device_time(self.ops, self.level) if len(unpriced) < len(self.ops) else None
+        uses = uses_of(self.machine)
+        total = device_time(self.ops, self.level, uses) if len(unpriced) < len(self.ops) else None
         return {
             "target": self.machine.name,
             "interval": self.level,
