@@ -89,7 +89,8 @@ class Machine:
     node_devices, system_nodes : int or None
         None means unknown, which is why a scope may be refused.
     timings : DataFrame
-        A TIMINGS table, empty for a machine known by facts only.
+        A TIMINGS table, empty for a machine known by facts only. Where ``origin`` is set, rows that name a party
+        were stated for the machine as it is changed, the others hold for the origin.
     fits : mapping
         Estimator parameters shipped beside the timings, keyed by family; valid only for ``timings_key``.
     timings_key : str
@@ -119,6 +120,20 @@ class Machine:
     notes: tuple[str, ...] = ()
     lenders: tuple[Machine, ...] = ()
     origin: Device | None = None
+
+    def stated_rows(self) -> pd.Series[bool]:
+        """Tell which timings were stated for the changed machine; none of a machine that is as built."""
+        import pandas as pd
+
+        known = self.origin is not None and "party" in self.timings.columns
+        return self.timings["party"].fillna("") != "" if known else pd.Series(False, self.timings.index)
+
+    def as_built(self) -> Machine:
+        """Give the machine that timings and utilisations are of."""
+        if self.origin is None:
+            return self
+        timings = self.timings[~self.stated_rows()].reset_index(drop=True)
+        return replace(self, device=self.origin, origin=None, timings=timings)
 
     def changed(self, device: Device) -> Machine:
         """Give the machine with other rates or launch cost of its device; each op keeps its utilisation."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
+import numpy as np
 import pandas as pd
 
 from fomkit.fom import FigureOfMerit, Rates, figure_of_merit, unit_per_day
@@ -110,7 +111,8 @@ def evaluate(ledger: Ledger) -> Values:
     FomkitError
         When an epoch has not one full batch, or a run needs more devices than the scope has.
     """
-    cases = {(one.workload, one.machine): _case(one, ledger) for one in ledger.cases}
+    with np.errstate(all="ignore"):  # anything may be typed into a workbook; what cannot be is a finding
+        cases = {(one.workload, one.machine): _case(one, ledger) for one in ledger.cases}
     units = {key: values.unit_per_day for key, values in cases.items() if values.unit_per_day is not None}
     units |= {
         (one.name, machine): _given(one, machine, ledger) for one in ledger.workloads for machine in one.given

@@ -14,7 +14,7 @@ from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
 from fomkit.predict import borrow, interpolate, measured, roofline, stand_in, transfer
 from fomkit.predict.bounds import name_bounds
-from fomkit.predict.carried import carry_over, original
+from fomkit.predict.carried import carry_over, original, stated
 from fomkit.predict.clock import own_times
 from fomkit.predict.engines import settle
 from fomkit.predict.estimates import Answers, Estimator, Timed, as_answers, join_answers
@@ -184,8 +184,16 @@ def add_times(
     rows, notes = settle(asked, built)
     answers = price(rows, built, interval, parts=parts, calls=calls)
     if machine.origin is not None:
-        answers = carry_over(rows, answers, replace(machine, timings=built.timings))
+        answers = _on_changed(rows, answers, machine, built, interval)
     return costed.assign(**_columns(answers, first, notes, costed.index))
+
+
+def _on_changed(rows: Rows, answers: Answers, machine: Machine, built: Machine, interval: float) -> Answers:
+    """Take what was stated for a changed machine as it stands, and carry the rest over from it as built."""
+    own = prepared(stated(machine))
+    known = name_bounds(rows, as_answers(measured.estimate(rows, own, interval)), own)
+    rest = answers.chosen(np.flatnonzero(~np.isin(answers.index, known.index)))
+    return join_answers([known, carry_over(rows, rest, replace(machine, timings=built.timings))])
 
 
 def _columns(

@@ -97,6 +97,7 @@ class MachineRecord(Record):
     title: str = ""
     party: Party = "published"
     device: DeviceRecord = DeviceRecord()
+    origin: DeviceRecord | None = None
     node: NodeRecord | None = None
     system: SystemRecord | None = None
     links: list[LinkRecord] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,7 +99,6 @@ def load_machine(name: str | Path) -> Machine:
             document.where(("system",)), "states nodes, but node.devices is absent. Add 'node: {devices: …}'."
         )
     timings, device = _read_timings(document, record.timings), _device(record.device)
-    key = fit_key(timings, device)
     overheads = tuple(_overhead(document, index, one) for index, one in enumerate(record.overheads))
     machine = Machine(
         name=record.name,
@@ -111,9 +111,11 @@ def load_machine(name: str | Path) -> Machine:
         availability=record.system.availability if record.system else 1.0,
         links=tuple(Link(one.tier, one.alpha, one.bandwidth, one.direction, one.source) for one in record.links),
         overheads=overheads,
-        fits=load_fits(path.with_name(f"{path.stem}.fits.json"), key),
-        timings_key=key,
         notes=tuple(record.notes),
+        origin=_device(record.origin) if record.origin is not None else None,
     )
     _check_order(document, machine)
-    return machine
+    built = machine.as_built()
+    key = fit_key(built.timings, built.device)
+    fits = load_fits(path.with_name(f"{path.stem}.fits.json"), key)
+    return replace(machine, timings_key=key, fits=fits)

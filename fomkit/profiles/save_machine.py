@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fomkit.hardware import Fact, Machine, Overhead, Peak
+from fomkit.hardware import Device, Fact, Machine, Overhead, Peak
 from fomkit.profiles.format_yaml import format_document
 from fomkit.profiles.machines import SCHEMA
 from fomkit.profiles.write import write_table, write_whole
@@ -32,8 +32,8 @@ def _peak(peak: Peak) -> dict[str, str]:
     }
 
 
-def _device(machine: Machine) -> dict[str, Any]:
-    device, content = machine.device, dict[str, Any]()
+def _device(device: Device) -> dict[str, Any]:
+    content = dict[str, Any]()
     if device.architecture:
         content["architecture"] = device.architecture
     if device.peaks:
@@ -75,7 +75,8 @@ def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
         "name": machine.name,
         "title": machine.title,
         "party": machine.party,
-        "device": _device(machine),
+        "device": _device(machine.device),
+        **({"origin": _device(machine.origin)} if machine.origin is not None else {}),
     }
     if machine.node_devices is not None:
         content["node"] = {"devices": machine.node_devices}

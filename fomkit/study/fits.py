@@ -30,7 +30,7 @@ def fit(machine: Machine) -> dict[str, object]:
     """Fit a machine's timings."""
     from fomkit.predict.fit import fit_timings
 
-    return fit_timings(add_costs(machine.timings))
+    return fit_timings(add_costs(machine.as_built().timings))
 
 
 def make_fits(machine: Machine, path: Path) -> dict[str, object]:

@@ -85,6 +85,11 @@ def _changed_ops(found: Review, machine: str) -> Iterator[tuple[OpLine, Change]]
 
 def _timing(line: OpLine, change: Change, device: Device, level: float) -> dict[str, Any]:
     span = op_time(line, device, level)
+    time_s = float("nan") if span is None else span.value
+    return _row(line, time_s, change.basis, VENDOR, f"{change.where}: {change.source}")
+
+
+def _row(line: OpLine, time_s: float, basis: str, party: str, note: str) -> dict[str, Any]:
     return {
         "kind": line.kind,
         "op": "" if line.kind in _ANY_NAME else line.op,
@@ -92,12 +97,22 @@ def _timing(line: OpLine, change: Change, device: Device, level: float) -> dict[
         "dtype": line.dtype,
         "engine": line.engine,
         **dict(line.dimensions),
-        "time_s": float("nan") if span is None else span.value,
+        "time_s": time_s,
         "harness": "",
-        "basis": change.basis,
-        "party": VENDOR,
-        "note": f"{change.where}: {change.source}",
+        "basis": basis,
+        "party": party,
+        "note": note,
     }
+
+
+def _untouched(found: Review, machine: str, party: Party) -> Iterator[dict[str, Any]]:
+    """Give the measured ops that nobody changed: inputs of the workbook, which do not move with the facts."""
+    changed = {id(line) for line, _ in _changed_ops(found, machine)}
+    for case in found.after.cases:
+        for line in case.ops:
+            measured = case.machine == machine and line.time_source == "measured" and id(line) not in changed
+            if measured and line.time_s is not None:
+                yield _row(line, line.time_s, "measured", party, line.evidence)
 
 
 def _number(entry: object) -> str:
@@ -114,7 +129,9 @@ def round_machine(found: Review, base: Machine | None) -> Machine:
     """Give the changed machine with the vendor's figures.
 
     Its facts are those of the returned workbook; each op whose time was stated is a timing that says
-    ``party: vendor``. Every change is a note, which the next workbook shows under History.
+    ``party: vendor``. Where facts of a machine with a table were changed, the table stays that of the machine as
+    built (``origin``): measured ops keep their times and all others their utilisation, as in the workbook. Every
+    change is a note, which the next workbook shows under History.
 
     Parameters
     ----------
@@ -126,14 +143,21 @@ def round_machine(found: Review, base: Machine | None) -> Machine:
     name = changed_machine(found)
     facts, before = found.after.machine(name), found.before.machine(name)
     old = base if base is not None else replace(facts, notes=())
+    device = _stated(facts.device, before.device, base is None or not len(base.timings))
     rows = [_timing(line, change, facts.device, found.after.level) for line, change in _changed_ops(found, name)]
+    origin = None
+    if base is not None and len(base.timings) and (base.origin is not None or device != base.device):
+        origin = base.origin or base.device
+        known = [] if base.origin is not None else _untouched(found, name, base.party)
+        rows = [*known, *rows]
     earlier = [note for note in old.notes if note.startswith(ROUND)]
     number = 1 + max((int(note[len(ROUND) :].partition(":")[0]) for note in earlier), default=0)
     notes = [_note(change, number) for change in found.changes if not change.is_ground]
     return replace(
         old,
         party=VENDOR,
-        device=_stated(facts.device, before.device, base is None or not len(base.timings)),
+        device=device,
+        origin=origin,
         node_devices=facts.node_devices,
         system_nodes=facts.system_nodes,
         availability=facts.availability,

@@ -12,7 +12,7 @@ import pandas as pd
 from fomkit.errors import FomkitError
 from fomkit.fom.per_day import runs_at_once, runs_per_day
 from fomkit.precision import choose_formats
-from fomkit.predict.carried import FROM_TABLE, factor
+from fomkit.predict.carried import FROM_TABLE, ROOFLINE, factor
 from fomkit.predict.engines import ARITHMETIC_KINDS
 from fomkit.predict.ladder import prepared
 from fomkit.predict.rates import floors, rates, same_rates, value_of
@@ -99,7 +99,7 @@ def _carried(study: _Study, timed: Timed, changes: Mapping[str, Array]) -> Timed
     launch = study.machine.device.launch_s
     launch_s = launch.value if launch is not None else 0.0
     ratio = changes["launch_s"] / launch_s if "launch_s" in changes and launch_s else 1.0
-    starts_s = np.nan_to_num(timed.launches) * launch_s
+    starts_s = np.where(timed.sources == SOURCES[ROOFLINE], np.nan_to_num(timed.launches) * launch_s, 0.0)
     share = factor(timed.times[0], starts_s, *_changed_floors(study, timed, changes), ratio)
     return timed._replace(times=timed.times * share, sources=_TRANSFERRED[timed.sources])
 

@@ -17,6 +17,7 @@ from openpyxl import Workbook
 from sheets import find
 from typer.testing import CliRunner
 
+import fomkit
 from fomkit.cli import app
 from fomkit.errors import FomkitError
 from fomkit.ledger import evaluate
@@ -225,3 +226,25 @@ def test_a_vendors_timing_leaves_the_table_what_it_is() -> None:
     assert uses_of(base)
     assert uses_of(replace(base, timings=stated)) == uses_of(base)
     assert not uses_of(replace(base, timings=stated.iloc[-1:]))
+
+
+@pytest.mark.parametrize("model", ["tc1", "resnet50"])
+def test_a_kept_round_estimates_what_its_review_said(model: str, tmp_path: Path) -> None:
+    """Of a machine with a table: measured ops keep their times, the others their utilisation."""
+    sent, back, kept = (tmp_path / name for name in ("sent.xlsx", "back.xlsx", "round2.yaml"))
+    arguments = ["estimate", model, "-t", "v100", "--baseline", "p100", "-o", str(sent)]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    book = openpyxl.load_workbook(sent)
+    sheet, cell = book.defined_names["target_bandwidth"].attr_text.replace("$", "").split("!")
+    book[sheet][cell].value = 1100
+    book.save(back)
+    code, out, _ = run(back, "--issued", sent, "-o", kept, "--json")
+    assert code == 1  # the basis was not changed with the figure
+    (effect,) = (one for one in json.loads(out)["together"] if one["figure"].startswith("units/day"))
+    machine = load_machine(kept)
+    assert machine.origin is not None
+    now = fomkit.estimate(model, machine)
+    assert now.unit_per_day is not None
+    assert now.unit_per_day.value == pytest.approx(effect["new"], rel=1e-8)
+    assert effect["new"] > effect["old"]
+    assert set(now.ops["time_source"]) <= {"measured", "transferred", "roofline"}
