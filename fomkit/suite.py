@@ -116,10 +116,20 @@ class SuiteLine:
 
 @dataclass(frozen=True)
 class FrozenRate:
-    """Units per day of one line on the baseline, as they were when the version was frozen."""
+    """Units per day of one line on the baseline, as they were when the version was frozen.
+
+    Attributes
+    ----------
+    precision : str
+        Number formats of most of the arithmetic; "" for a given time.
+    work : str
+        Hash of what an estimated line ran (`fomkit.study.frozen_work`); "" for a given time.
+    """
 
     unit_per_day: Span
     basis: Basis
+    precision: str = ""
+    work: str = ""
 
 
 @dataclass(frozen=True)

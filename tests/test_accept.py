@@ -48,7 +48,7 @@ def step_row(step: float, low: float, high: float, batch: int = 100) -> str:
     return f"p1b3,v100,step_s,{step},{low},{high},20,{batch},fp32,1,device,measured"
 
 
-GIVEN_ROW = "GIVEN,v100,run_s,18000,,,1,20,,,,measured"
+GIVEN_ROW = "GIVEN,v100,run_s,18000,,,1,20,fp32,1,device,measured"
 
 
 def test_verdicts_follow_the_measured_interval(folder: Path) -> None:
@@ -68,7 +68,37 @@ def test_rows_under_other_conditions_are_set_aside(folder: Path) -> None:
     assert code == 1
     assert {line["verdict"] for line in lines.values()} == {"not measured"}
     assert "batch is 256" in lines["TWO"]["rows"][0]["said"]
-    assert "batch is 64, the line fixes 20" in lines["GIVEN"]["rows"][0]["said"]
+    assert "batch is 64; 20 is asked for" in lines["GIVEN"]["rows"][0]["said"]
+
+
+def test_rows_of_a_given_line_must_state_what_is_compared(folder: Path) -> None:
+    rows = [
+        GIVEN_ROW.replace(",1,device", ",8,device"),
+        GIVEN_ROW.replace(",device,", ",node,"),
+        GIVEN_ROW.replace(",1,device", ",,device"),
+    ]
+    _, lines = accepted(folder, *rows)
+    assert lines["GIVEN"]["verdict"] == "not measured"
+    said = " ".join(row["said"] for row in lines["GIVEN"]["rows"])
+    assert "devices is 8; 1 is asked for" in said
+    assert "scope is node; device is asked for" in said
+    assert "devices is not stated" in said
+
+
+def test_rows_that_exclude_each_other_decide_nothing(folder: Path) -> None:
+    step = estimate("p1b3", "v100").step.value
+    rows = [step_row(step * factor, step * factor * 0.98, step * factor * 1.02) for factor in (0.05, 0.9)]
+    code, lines = accepted(folder, *rows, GIVEN_ROW)
+    assert code == 1
+    assert lines["TWO"]["contradictory"]
+    assert lines["TWO"]["verdict"] == "ambiguous"
+
+
+def test_what_is_predicted_beside_a_measured_step_is_told(folder: Path) -> None:
+    step = estimate("p1b3", "v100").step.value
+    _, lines = accepted(folder, step_row(step, step * 0.9, step * 1.1), GIVEN_ROW)
+    assert 0.01 < lines["TWO"]["modelled_share"] < 0.5  # 200,030 validation samples
+    assert lines["GIVEN"]["modelled_share"] == 0
 
 
 def test_an_unknown_machine_in_the_rows_is_one_message(folder: Path) -> None:

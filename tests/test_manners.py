@@ -185,7 +185,7 @@ scope: device
 mean: ratio_of_harmonic_means
 lines: [{name: A, basis: committed, party: vendor, given: {p100: 9 h, v100: 5 h}}]
 """
-DELIVERED = "model,machine,quantity,value,basis\nA,v100,run_s,17000,measured\n"
+DELIVERED = "model,machine,quantity,value,devices,scope,basis\nA,v100,run_s,17000,1,device,measured\n"
 
 
 @pytest.fixture(scope="module")

@@ -152,6 +152,48 @@ def test_conditions_beside_a_given_time_are_compared_too(tmp_path: Path) -> None
     assert content["lines"][0]["machines"]["v100"]["party"] == "vendor"
 
 
+def test_another_partys_time_has_to_say_its_conditions_and_a_gain_is_told(tmp_path: Path) -> None:
+    line = (
+        "  - {name: ONE, basis: measured, party: lab, batch: 20,\n"
+        "     given: {p100: 10 h, v100: {time: 2 h, utilisation_gain: 4, party: vendor, basis: committed}}}\n"
+    )
+    path = written(tmp_path, line)
+    said = [one["deviation"] for one in result_of(path)["deviations"]]
+    assert said == ["batch not stated (the line fixes 20)", "times a stated utilisation gain of 4"]
+    assert "gain of 4" in str(run(str(path), "-t", "v100", "--strict").exception)
+
+
+def test_number_formats_that_differ_are_told_where_a_line_leaves_them_open(tmp_path: Path) -> None:
+    path = written(tmp_path, "  - {name: NET, basis: modelled, party: lab, model: alexnet}\n")
+    told = format_suite(result_of(path, "a100-sxm"))
+    assert (
+        "number formats: NET runs in fp32 on p100 and in fp32/tf32 on a100-sxm; the line does not fix them" in told
+    )
+    fixed = written(tmp_path, "  - {name: NET, basis: modelled, party: lab, model: alexnet, precision: fp32}\n")
+    assert "number formats:" not in format_suite(result_of(fixed, "a100-sxm"))
+
+
+def test_a_frozen_line_is_what_its_profile_was(tmp_path: Path, root: Path, monkeypatch) -> None:
+    path, frozen = written(tmp_path, P1B3), tmp_path / "f.suite.yaml"
+    assert run(str(path), "--freeze", str(frozen)).exit_code == 0
+    for file in (root / "model_profiles" / "candle").glob("p1b3.*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    profile = tmp_path / "p1b3.yaml"
+    profile.write_text(
+        profile.read_text().replace("train_samples: 800121", "train_samples: 1000"), encoding="utf-8"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert "is not what version 1" in str(run("f.suite.yaml", "-t", "v100").exception)
+
+
+def test_freezing_takes_nothing_else_and_the_baseline_no_proposal(tmp_path: Path) -> None:
+    path, frozen = str(written(tmp_path, P1B3)), str(tmp_path / "f.suite.yaml")
+    assert "Leave --strict out" in str(run(path, "--freeze", frozen, "--strict").exception)
+    assert "no suite has" in str(run(path, "--freeze", str(tmp_path / "f.xlsx")).exception)
+    assert "1 rates of p100 frozen" in run(path, "--freeze", frozen).stdout
+    assert "baseline and the target" in str(run(frozen, "-t", "p100").exception)
+
+
 def test_strict_refuses_and_proposals_must_fit(tmp_path: Path) -> None:
     path = str(written(tmp_path, GIVEN, P1B3))
     refused = run(path, "-t", "v100", "--propose", "TWO.batch=256", "--strict")
@@ -234,7 +276,7 @@ def test_a_suite_without_a_time_cannot_be_frozen(tmp_path: Path) -> None:
     ("lines", "end", "said"),
     [
         ("  - {name: A, basis: measured, party: lab}\n", "", "has no work"),
-        ("  - {name: A, basis: measured, party: lab, given: {p100: 0 s}}\n", "", "no time at all"),
+        ("  - {name: A, basis: measured, party: lab, given: {p100: 0 s}}\n", "", "greater than 0"),
         ("  - {name: A, basis: measured, party: lab, given: {p100: {batch: 2}}}\n", "", "either 'time' or"),
         ("  - {name: A, basis: measured, party: lab, given: {p100: {time: 2 s, low: 1 s}}}\n", "", "one end"),
         ("  - {name: A, basis: measured, party: lab, given: {p100: {time: 2 s, low: 3 s, high: 4 s}}}\n", "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,13 +37,16 @@ Grid = Annotated[
 ]
 
 
+_USUAL_BASELINE = "p100"
+
+
 def compare(
     models: Models = None,
     target: Targets = None,
     measured: Table = "candle-lecture",
     baseline: Annotated[
         str, typer.Option(help="Machine that ratios are to.", autocompletion=complete_machine)
-    ] = "p100",
+    ] = _USUAL_BASELINE,
     calibrate_on: Annotated[
         str | None, typer.Option(metavar="MODEL", help="Carry how far off this model is to the others.")
     ] = None,
@@ -80,10 +84,9 @@ def compare(
     if output is not None and output.suffix not in (".json", ".csv"):
         raise FomkitError(str(output), "has an ending that compare cannot write. Use .json or .csv.")
     rows = read_measurements(locate(measured, "measurements"))
-    known = dict.fromkeys(row.model for row in rows)
-    for name in models or []:
-        if name not in known and not grid:
-            raise FomkitError(measured, f"has no row of {name!r}. It has: {', '.join(known)}.")
+    if not grid:
+        others = [name for name in (baseline, host_from) if name not in (None, _USUAL_BASELINE)]
+        _check_names(measured, rows, models or [], [*(target or []), *others])
     rows = tuple(row for row in rows if not models or row.model in (*models, calibrate_on))
     wanted = {*(target or []), baseline, host_from} if target else None
     rows = tuple(row for row in rows if wanted is None or row.machine in wanted)
@@ -92,6 +95,18 @@ def compare(
         _grid(rows, models, target, latency, options, (output, as_json, quiet))
     else:
         _compare(rows, baseline, calibrate_on, host_from, options, (output, as_json, quiet))
+
+
+def _check_names(
+    table: str, rows: tuple[Measurement, ...], models: list[str], machines: Sequence[str | None]
+) -> None:
+    for what, asked, known in (
+        ("the model", models, dict.fromkeys(row.model for row in rows)),
+        ("the machine", machines, dict.fromkeys(row.machine for row in rows)),
+    ):
+        for name in asked:
+            if name not in known:
+                raise FomkitError(table, f"has no row of {what} {name!r}. It has: {', '.join(known)}.")
 
 
 def _compare(

@@ -60,13 +60,12 @@ def _target(lines: Suite, baseline: str, wanted: str | None) -> str:
 
     others = [name for name in given_machines(lines) if name != baseline]
     if wanted is None and len(others) != 1:
-        raise FomkitError(
-            lines.name, f"the target is not clear; the suite gives {others or 'none'}. Add '--target NAME'."
-        )
+        known = f"the suite gives times of {', '.join(others)}" if others else "the suite gives no machine's times"
+        raise FomkitError(lines.name, f"the target is not clear; {known}. Add '--target NAME'.")
     return wanted or others[0]
 
 
-def _freeze(suite: str, baseline: str | None, path: Path, quiet: bool) -> None:
+def _freeze(suite: str, others: dict[str, object], path: Path, quiet: bool) -> None:
     from dataclasses import replace
 
     from fomkit import __version__
@@ -75,13 +74,18 @@ def _freeze(suite: str, baseline: str | None, path: Path, quiet: bool) -> None:
     from fomkit.profiles.suites import read_unfrozen
     from fomkit.study import Options, freeze_rates
 
+    if given := [name for name, value in others.items() if value]:
+        raise FomkitError(
+            "--freeze", f"rates the suite's own baseline and nothing else. Leave {', '.join(given)} out."
+        )
+    if path.suffix not in (".yaml", ".yml"):
+        raise FomkitError(str(path), "has an ending that no suite has. Use .suite.yaml.")
     text, lines = read_unfrozen(suite)
-    if baseline is not None and baseline != lines.baseline:
-        raise FomkitError(suite, f"freezes its own baseline, {lines.baseline}. Leave --baseline out.")
     lines = replace(lines, version=lines.version + 1 if lines.frozen else lines.version, frozen={})
     with progress(f"rating {lines.baseline}", quiet=quiet):
         rates = freeze_rates(lines, load_machine(lines.baseline), Options(), load_model)
     save_frozen(path, text, lines, rates, __version__)
+    print(f"{path}: version {lines.version} of {lines.name}, {len(rates)} rates of {lines.baseline} frozen")
 
 
 def _write_workbook(result: SuiteResult, path: Path, only: str | None) -> None:
@@ -132,7 +136,8 @@ def fom(
 
     check_workbook(output, only)
     if freeze is not None:
-        _freeze(suite, baseline, freeze, quiet)
+        others = {"--target": target, "--baseline": baseline, "--propose": propose, "--strict": strict}
+        _freeze(suite, {**others, "-o": output, "--for": only, "--json": as_json}, freeze, quiet)
         return
     lines = load_suite(suite)
     old = load_machine(baseline or lines.baseline)

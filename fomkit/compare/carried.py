@@ -126,7 +126,9 @@ def host_carried_from(judged: Sequence[Judged], machine: str) -> tuple[Carried, 
     known = _times(judged, ("start-up bound", "host bound", "ratio", "unexplained"))
     told = {(one.model, one.batch): one for one in known if one.machine == machine}
     if not told:
-        raise FomkitError(machine, "has no measured epoch, so no host term can be carried. Name another machine.")
+        raise FomkitError(
+            machine, "has no epoch that waits for its host, so no host term can be carried. Name another machine."
+        )
     found = []
     for one in known:
         teller = told.get((one.model, one.batch))

@@ -55,8 +55,11 @@ def _summary(pairs: list[tuple[float, Span]]) -> dict[str, Any] | None:
     return asdict(found) if found is not None else None
 
 
-def _carried_summary(carried: Sequence[Carried]) -> dict[str, Any] | None:
-    return _summary([(one.cell.measured.value, one.projected) for one in carried])
+def _carried_summary(carried: Sequence[Carried], judged: Sequence[Judged]) -> dict[str, Any] | None:
+    """Summarise what was carried to cells of which a device model, or a host term, may claim something."""
+    unexplained = {id(one.cell) for one in judged if one.claim == "unexplained"}
+    counted = [one for one in carried if id(one.cell) not in unexplained]
+    return _summary([(one.cell.measured.value, one.projected) for one in counted])
 
 
 def compare_content(
@@ -87,8 +90,8 @@ def compare_content(
         "summary": {
             "absolute": _summary(absolute),
             "ratio": _summary(ratios),
-            "calibrated": _carried_summary(calibrated),
-            "with_host_term": _carried_summary(hosted),
+            "calibrated": _carried_summary(calibrated, judged),
+            "with_host_term": _carried_summary(hosted, judged),
         },
     }
 

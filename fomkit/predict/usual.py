@@ -156,7 +156,7 @@ def middle(said: Matrix, weight: Matrix) -> Matrix:
 
     Examples
     --------
-    >>> middle(np.array([[1.0], [2.0], [9.0]]), np.array([0.3, 0.4, 0.3])).tolist()
+    >>> middle(np.array([[1.0], [2.0], [9.0]]), np.array([0.3, 0.4, 0.3])).round(9).tolist()
     [2.0]
     """
     order = np.argsort(said, 0, kind="stable")

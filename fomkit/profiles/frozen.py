@@ -34,6 +34,8 @@ class FrozenRateRecord(Record):
     low: float = Field(gt=0, strict=False)
     high: float = Field(gt=0, strict=False)
     basis: Basis
+    precision: str = ""
+    work: str = ""
 
 
 class FrozenRecord(Record):
@@ -49,7 +51,7 @@ def frozen_rates(record: FrozenRecord | None) -> dict[str, FrozenRate]:
     if record is None:
         return {}
     return {
-        name: FrozenRate(Span(one.value, one.low, one.high, DEFAULT_LEVEL), one.basis)
+        name: FrozenRate(Span(one.value, one.low, one.high, DEFAULT_LEVEL), one.basis, one.precision, one.work)
         for name, one in record.unit_per_day.items()
     }
 
@@ -125,6 +127,8 @@ def freeze_text(text: str, suite: Suite, rates: Mapping[str, FrozenRate], fomkit
                     "low": rate.unit_per_day.low,
                     "high": rate.unit_per_day.high,
                     "basis": rate.basis,
+                    **({"precision": rate.precision} if rate.precision else {}),
+                    **({"work": rate.work} if rate.work else {}),
                 }
                 for name, rate in rates.items()
             },

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from fomkit.dtypes import Precision
 from fomkit.errors import FomkitError
@@ -18,6 +19,8 @@ from fomkit.spans import Span
 from fomkit.suite import Campaign, Category, Conditions, GivenTime, MeanName, Suite, SuiteLine
 
 SCHEMA = "fomkit/suite/1"
+MOST = 1e12
+"""Largest number of runs, units or weights that a suite may state; their products stay finite."""
 
 
 class ConditionsRecord(Record):
@@ -41,12 +44,20 @@ class GivenRecord(ConditionsRecord):
     time: Time | None = Field(default=None, gt=0)
     low: Time | None = Field(default=None, gt=0)
     high: Time | None = Field(default=None, gt=0)
-    relative_rate: float | None = Field(default=None, gt=0, strict=False)
-    utilisation_gain: float = Field(default=1.0, gt=0, strict=False)
+    relative_rate: float | None = Field(default=None, ge=1 / MOST, le=MOST, strict=False)
+    utilisation_gain: float = Field(default=1.0, ge=1e-3, le=1e3, strict=False)
     basis: Basis | None = None
     party: Party | None = None
     class_: Category | None = Field(default=None, alias="class")
     source: str = ""
+
+
+def _as_mapping(stated: object) -> object:
+    """Take a plain time, ``10 h``, for a given time of which nothing else is said."""
+    return stated if isinstance(stated, dict | GivenRecord) else {"time": stated}
+
+
+Given = Annotated[GivenRecord, BeforeValidator(_as_mapping)]
 
 
 class LineRecord(ConditionsRecord):
@@ -58,9 +69,9 @@ class LineRecord(ConditionsRecord):
     required: bool = True
     class_: Category = Field(default="baseline", alias="class")
     unit: str = "run"
-    runs: float = Field(default=1.0, gt=0, strict=False)
-    weight: float = Field(default=1.0, gt=0, strict=False)
-    given: dict[str, Time | GivenRecord] = {}
+    runs: float = Field(default=1.0, ge=1 / MOST, le=MOST, strict=False)
+    weight: float = Field(default=1.0, ge=1 / MOST, le=MOST, strict=False)
+    given: dict[str, Given] = {}
     model: str | None = None
 
 
@@ -69,7 +80,7 @@ class CampaignRecord(Record):
 
     name: str
     line: str
-    units: float = Field(gt=0, strict=False)
+    units: float = Field(ge=1 / MOST, le=MOST, strict=False)
 
 
 class SuiteRecord(Record):
@@ -89,11 +100,8 @@ class SuiteRecord(Record):
     frozen: FrozenRecord | None = None
 
 
-def _given(line: LineRecord, machine: str, stated: float | GivenRecord, where: str) -> GivenTime:
+def _given(line: LineRecord, machine: str, one: GivenRecord, where: str) -> GivenTime:
     what = f"line {line.name!r} gives {machine}"
-    one = GivenRecord.model_construct(time=stated) if isinstance(stated, float) and stated > 0 else stated
-    if isinstance(one, float):
-        raise FomkitError(where, f"{what} no time at all. Give more than 0.")
     if (one.time is None) == (one.relative_rate is None):
         raise FomkitError(where, f"{what} needs either 'time' or 'relative_rate', not both.")
     if (one.low is None) != (one.high is None):

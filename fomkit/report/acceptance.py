@@ -19,7 +19,7 @@ def _row(line: Mapping[str, Any]) -> list[str]:
         line["basis"],
         line["party"],
         "none" if measured is None else format_number(measured["value"], 5),
-        format_interval(measured, None),
+        format_interval(measured, None) if line["spread_stated"] else "no spread stated" if measured else "",
         "" if committed is None or measured is None else f"{measured['value'] / committed['value'] - 1:+.1%}",
         "" if probability is None else f"{probability:.0%}",
         line["verdict"],
@@ -43,6 +43,15 @@ def format_acceptance(content: Mapping[str, Any], screen: Screen = PLAIN) -> str
     for line in content["lines"]:
         if line["committed"] is None:
             page.line(f"note: {line['name']} has no committed rate: {line['committed_from']}", "yellow")
+        for said in line["deviations"]:
+            page.line(f"deviation: {line['name']} was committed under other conditions: {said}", "yellow")
+        if line["contradictory"]:
+            page.line(
+                f"note: the rows of {line['name']} exclude each other, so nothing is met or missed", "yellow"
+            )
+        if line["modelled_share"] > 0.001:
+            share = f"validation and overheads, {line['modelled_share']:.1%} of the run"
+            page.line(f"note: {line['name']}: the step is measured; {share}, are as predicted")
         for row in line["rows"]:
             if not row["used"]:
                 page.line(f"set aside: {row['where']}: {row['said']}", "yellow")

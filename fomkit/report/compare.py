@@ -11,6 +11,12 @@ from fomkit.report.terminal import format_interval
 
 _CARRIED = {"calibrated": "calibrated on another model:", "with_host_term": "with a host term carried:"}
 _OTHER_FRAMEWORK = "empty: the profile was traced with another framework"
+_LEGEND = (
+    "claim: absolute = the device explains a third or more, so its time may be compared; ratio = only its ratio "
+    "to the baseline; start-up bound, host bound = the time is not the device's; unexplained = nothing here says why",
+    "agrees: inside the interval; ambiguous = outside it, but in that of 95 % or by the measurement's own spread; "
+    "outside. Summaries leave unexplained cells out",
+)
 _SAID = {
     "absolute": "cells whose time is claimed, projected over measured",
     "ratio": "cells whose ratio to the baseline is claimed",
@@ -100,6 +106,8 @@ def format_compare(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
                 f"{format_number(found['mean_factor'], 3)}, arithmetic mean of |error| {found['mean_error']:.0%}, "
                 f"{found['inside']} inside"
             )
+    for line in _LEGEND:
+        page.line(line)
     page.line(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}")
     return page.text()
 

@@ -21,9 +21,10 @@ def _number(value: float | None, digits: int = _DIGITS) -> str:
 
 def _table(content: Mapping[str, Any]) -> Table:
     old, new = content["baseline"], content["target"]
+    unit = "rate" if all(line["relative"] for line in content["lines"]) else "units/day"
     table = new_table(
         [("line", ""), ("required", ""), ("class", ""), ("basis", ""), ("party", ""), (f"{old} from", ""),
-         (f"{new} from", ""), (f"{old} units/day", "right"), (f"{new} units/day", "right"), ("ratio", "right"),
+         (f"{new} from", ""), (f"{old} {unit}", "right"), (f"{new} {unit}", "right"), ("ratio", "right"),
          ("weight", "right")]
     )  # fmt: skip
     for line in content["lines"]:
@@ -52,12 +53,21 @@ def _verdict_line(threshold: Mapping[str, Any]) -> str:
 
 
 def _first_lines(content: Mapping[str, Any], page: Page) -> None:
-    lines = content["lines"]
-    estimated = sum(any(on["from"] == line["model"] for on in line["machines"].values()) for line in lines)
-    frozen = f"; {content['baseline']} frozen in version {content['version']}" if content["frozen"] else ""
-    page.line(f"coverage: {len(lines) - estimated} of {len(lines)} lines given, {estimated} estimated{frozen}")
-    if relative := [line["name"] for line in lines if line["relative"]]:
+    old, new = content["baseline"], content["target"]
+    for name in (old, new):
+        kinds = [line["machines"][name]["kind"] for line in content["lines"]]
+        said = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+        page.line(f"coverage of {name}: {said}, of {len(kinds)} lines")
+    if relative := [line["name"] for line in content["lines"] if line["relative"]]:
         page.line(f"relative: {', '.join(relative)}: rates are multiples of a reference's, not units a day")
+    for line in content["lines"]:
+        if line["precisions_differ"]:
+            formats = [line["machines"][name]["precision"] for name in (old, new)]
+            page.line(
+                f"number formats: {line['name']} runs in {formats[0]} on {old} and in {formats[1]} on {new}; "
+                "the line does not fix them",
+                "yellow",
+            )
     for one in content["missing"]:
         left = "required" if one["required"] else "optional, left out of the mean"
         page.line(f"missing: {one['line']} on {one['machine']} ({left}): {one['why']}", "yellow")

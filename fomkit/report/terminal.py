@@ -127,7 +127,7 @@ def format_merit(merit: Mapping[str, Any]) -> list[str]:
     lines = [
         f"FOM {merit['target']} over {merit['baseline']} = {format_number(merit['value'], digits)} ({spread})",
         f"  mean: {merit['mean']}; scope: {merit['scope']}; worst basis: {merit['worst_basis']}",
-        f"  harmonic mean rates per day: {rates}",
+        f"  harmonic mean rates: {rates}",
         f"  implied weights: {weights}",
         f"  other means of the ratios: {other}",
     ]
@@ -139,7 +139,7 @@ def format_merit(merit: Mapping[str, Any]) -> list[str]:
     # Where a machine does less than one unit a day, whole units leave nothing to divide by.
     if exact and merit["value_with_rates_cut_to_whole_units"] is not None:
         cut = format_number(merit["value_with_rates_cut_to_whole_units"], digits)
-        lines.append(f"  with every rate cut to whole units first, as the lecture rounds: {cut}")
+        lines.append(f"  with every rate cut to whole units first: {cut}")
     return lines
 
 

@@ -11,10 +11,11 @@ from fomkit.fom import unit_per_day
 from fomkit.hardware import Machine
 from fomkit.measurement import Measurement
 from fomkit.spans import Span, at_level, probability_above
-from fomkit.study.estimate import with_step
+from fomkit.study.estimate import Estimate, with_step
 from fomkit.study.measured_steps import MEASURED_LEVEL, Reading, measured_step, read_row
 from fomkit.study.options import Options
-from fomkit.study.suites import Load, RatedLine, rate_lines, up_devices
+from fomkit.study.rated_lines import Load, RatedLine, up_devices
+from fomkit.study.suites import rate_lines
 from fomkit.suite import Suite
 
 Acceptance = Literal["met", "missed", "ambiguous", "not measured"]
@@ -36,12 +37,21 @@ class AcceptedLine:
         Whether every row used states the interval of its repeats.
     readings : tuple of Reading
         Every row about this line's workload on this machine, those set aside among them.
+    modelled_share : float
+        Share of the measured figure's run that is predicted: validation and overheads beside the measured step.
     """
 
     committed: RatedLine
     measured: Span | None
     spread_stated: bool
     readings: tuple[Reading, ...]
+    modelled_share: float = 0.0
+
+    @property
+    def contradictory(self) -> bool:
+        """Whether two rows exclude each other: their intervals, or values, are more than half apart."""
+        steps = [reading.step for reading in self.readings if reading.step is not None]
+        return any(one.low > 1.5 * other.high for one in steps for other in steps)
 
     @property
     def probability(self) -> float | None:
@@ -55,19 +65,37 @@ class AcceptedLine:
         """Say met, missed or ambiguous by the probability."""
         if self.probability is None:
             return "not measured"
+        if self.contradictory:
+            return "ambiguous"
         return "met" if self.probability >= MET else "missed" if self.probability <= MISSED else "ambiguous"
+
+
+def _mismatch(row: Measurement, line: RatedLine, suite: Suite) -> str:
+    """Say why a row is no measurement of a line without a model profile; "" where it is one."""
+    if row.basis != "measured":
+        return f"its basis is {row.basis}, not measured"
+    if row.quantity != "run_s":
+        return f"{row.quantity} of a line without a model profile says nothing of a run; measure run_s"
+    fixed = line.line.conditions
+    wanted: list[tuple[str, object, object]] = [
+        ("scope", row.scope, suite.scope),
+        ("devices", row.devices, 1),
+        ("batch", row.batch, fixed.batch),
+        ("precision", row.precision, fixed.precision),
+    ]
+    for name, stated, asked in wanted:
+        if stated in (None, "") and asked is not None:
+            return f"its {name} is not stated; {asked} is asked for"
+        if asked is not None and stated != asked:
+            return f"its {name} is {stated}; {asked} is asked for"
+    return ""
 
 
 def _of_given(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Measurement]) -> AcceptedLine:
     """Take measured runs of a line that has no model profile: their units are the line's."""
     readings = []
     for row in rows:
-        reason = "" if row.basis == "measured" else f"its basis is {row.basis}, not measured"
-        if not reason and row.quantity != "run_s":
-            reason = f"{row.quantity} of a line without a model profile says nothing of a run; measure run_s"
-        fixed, stated = line.line.conditions.batch, row.batch
-        if not reason and fixed is not None and stated != fixed:
-            reason = f"its batch is {stated or 'not stated'}, the line fixes {fixed}"
+        reason = _mismatch(row, line, suite)
         step = None if reason else Span(row.value, row.low, row.high, MEASURED_LEVEL)
         readings.append(Reading(row, step, reason or "a run"))
     found = measured_step(readings)
@@ -75,6 +103,14 @@ def _of_given(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Me
     if found is not None:
         rate = unit_per_day(found.step.scaled(line.line.runs), up_devices(machine, suite))
     return AcceptedLine(line, rate, bool(found and found.spread_stated), tuple(readings))
+
+
+def _modelled_share(one: Estimate) -> float:
+    """Give the share of a run that is predicted even where the step is measured: validation and overheads."""
+    times, epochs = one.run_time, one.model.run.epochs
+    if times.run_s is None or times.training_s is None or epochs is None:
+        return 0.0
+    return 1 - times.training_s.value * epochs / times.run_s.value
 
 
 def _accepted(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Measurement]) -> AcceptedLine:
@@ -85,9 +121,10 @@ def _accepted(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Me
     found = measured_step(readings)
     if found is None:
         return AcceptedLine(line, None, False, readings)
-    rate = with_step(one, found.step).unit_per_day
+    rolled = with_step(one, found.step)
+    rate = rolled.unit_per_day
     scaled = rate.scaled(one.model.unit.runs / line.line.runs) if rate is not None else None
-    return AcceptedLine(line, scaled, found.spread_stated, readings)
+    return AcceptedLine(line, scaled, found.spread_stated, readings, _modelled_share(rolled))
 
 
 def accept(

@@ -32,6 +32,9 @@ def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine]
                 "spread_stated": one.spread_stated,
                 "probability": one.probability if one.spread_stated else None,
                 "verdict": one.verdict,
+                "contradictory": one.contradictory,
+                "modelled_share": one.modelled_share,
+                "deviations": list(one.committed.deviations),
                 "rows": [
                     {"where": reading.row.where, "used": reading.step is not None, "said": reading.said}
                     for reading in one.readings

@@ -58,6 +58,22 @@ def deviations(fixed: Conditions, proposed: Conditions) -> tuple[str, ...]:
     )
 
 
+def unstated(fixed: Conditions, found: Conditions) -> tuple[str, ...]:
+    """Tell what a line fixes and a stated time does not say of itself.
+
+    Examples
+    --------
+    >>> unstated(Conditions(batch=20, epochs=4), Conditions(epochs=4))
+    ('batch not stated (the line fixes 20)',)
+    """
+    known = found.stated()
+    return tuple(
+        f"{name} not stated (the line fixes {value})"
+        for name, value in fixed.stated().items()
+        if name not in known
+    )
+
+
 def under_conditions(model: ModelProfile, conditions: Conditions) -> ModelProfile:
     """Give a model profile with the samples and epochs of a line; batch and sizes are options of the estimate."""
     data, run = model.data, model.run

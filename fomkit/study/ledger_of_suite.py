@@ -11,7 +11,8 @@ from fomkit.quantities import DAY_S
 from fomkit.spans import DEFAULT_LEVEL
 from fomkit.study.content import BASES_BY_TRUST
 from fomkit.study.ledger_of import case_of, machines_of, rounds_of, uses_at, widened_of, workload_of
-from fomkit.study.suites import RatedLine, SuiteResult, up_devices
+from fomkit.study.rated_lines import RatedLine, up_devices
+from fomkit.study.suites import SuiteResult
 from fomkit.workload import Unit
 
 

@@ -83,6 +83,16 @@ the rows without a time.
 What comes back becomes a machine profile with:
 
     fomkit import timed.csv --facts facts.yaml -o machine.yaml
+
+where facts.yaml is a machine profile without timings, for example
+
+    schema: fomkit/machine/1
+    name: machine
+    party: vendor
+    device:
+      peak:
+        - {{dtype: fp32, engine: vector, rate: 15 TFLOP/s, source: "datasheet, 2026"}}
+      memory: {{capacity: 16 GiB, bandwidth: 900 GB/s, source: "datasheet, 2026"}}
 """
 
 

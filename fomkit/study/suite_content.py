@@ -7,7 +7,8 @@ from typing import Any
 from fomkit import __version__
 from fomkit.spans import Span, probability_above
 from fomkit.study.content import BASES_BY_TRUST, merit_content, span_content
-from fomkit.study.suites import RatedLine, SuiteResult
+from fomkit.study.rated_lines import RatedLine
+from fomkit.study.suites import SuiteResult
 
 MEETS, FAILS = 0.9, 0.1
 """Probabilities of reaching the threshold from which on a proposal meets it, and up to which it does not."""
@@ -30,6 +31,8 @@ def _rated_content(one: RatedLine) -> dict[str, Any]:
         "party": one.party,
         "class": one.category,
         "from": one.source,
+        "kind": one.kind,
+        "precision": one.precision or None,
         "deviations": list(one.deviations),
         "missing": one.missing or None,
     }
@@ -50,6 +53,7 @@ def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> dict[s
         "party": new.party,
         "model": line.model,
         "relative": line.is_relative,
+        "precisions_differ": bool(old.precision and new.precision and old.precision != new.precision),
         "fixed": line.conditions.stated(),
         "unit_per_day": {name: rate.value if rate else None for name, rate in rates.items()},
         "ratio": ratio.value if ratio else None,

@@ -2,55 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from fomkit.errors import FomkitError, nearest_names
-from fomkit.fom import FigureOfMerit, Rates, figure_of_merit, unit_per_day
-from fomkit.hardware import Basis, Machine, Party
-from fomkit.spans import Span, at_level
-from fomkit.study.conditions import (
-    changed_conditions,
-    check_proposed,
-    deviations,
-    fixed_conditions,
-    under_conditions,
-)
-from fomkit.study.estimate import Estimate, estimate
+from fomkit.fom import FigureOfMerit, Rates, figure_of_merit
+from fomkit.hardware import Machine
+from fomkit.study.estimate import Estimate
 from fomkit.study.options import Options, choose_scope
-from fomkit.suite import OPTIMIZED, Category, Conditions, FrozenRate, Suite, SuiteLine
-from fomkit.workload import ModelProfile
-
-Load = Callable[[str], ModelProfile]
-
-
-@dataclass(frozen=True)
-class RatedLine:
-    """One line of a suite on one machine.
-
-    Attributes
-    ----------
-    unit_per_day : Span or None
-        None where nobody gave a time and none could be estimated; ``missing`` says why.
-    category : str
-        ``optimized`` where a condition of the line was changed.
-    deviations : tuple of str
-        Each condition that differs from what the line fixes.
-    estimate : Estimate or None
-        That behind an estimated rate.
-    source : str
-        Where the rate is from.
-    """
-
-    line: SuiteLine
-    unit_per_day: Span | None
-    basis: Basis
-    party: Party
-    category: Category
-    source: str
-    deviations: tuple[str, ...] = ()
-    estimate: Estimate | None = None
-    missing: str = ""
+from fomkit.study.rated_lines import LineRating, Load, RatedLine
+from fomkit.suite import Conditions, FrozenRate, Suite
 
 
 @dataclass(frozen=True)
@@ -107,84 +68,6 @@ def given_machines(suite: Suite) -> list[str]:
     return [name for name in given[0] if all(name in times for times in given)] if given else []
 
 
-def up_devices(machine: Machine, suite: Suite) -> float:
-    """Count the devices at the suite's scope, by the share of the time that they are up."""
-    return machine.devices(suite.scope) * (machine.availability if suite.scope == "system" else 1.0)
-
-
-@dataclass(frozen=True)
-class _Rating:
-    """What rating a line needs besides the line: the suite, the machine, and what is proposed for it."""
-
-    suite: Suite
-    machine: Machine
-    options: Options
-    load: Load
-    proposals: Mapping[str, Conditions] = field(default_factory=dict)
-
-    def _given(self, line: SuiteLine) -> RatedLine:
-        given = line.given[self.machine.name]
-        said = deviations(line.conditions, given.conditions)
-        run_s = at_level(given.run_s, self.options.interval)
-        rate = unit_per_day(run_s.scaled(line.runs), up_devices(self.machine, self.suite) * given.utilisation_gain)
-        return RatedLine(
-            line,
-            rate,
-            given.basis,
-            given.party,
-            OPTIMIZED if said else given.category,
-            given.source or "given",
-            said,
-        )
-
-    def _estimated(self, line: SuiteLine, name: str) -> RatedLine:
-        model = self.load(name)
-        fixed = fixed_conditions(line.conditions, model)
-        proposed = self.proposals.get(line.name, Conditions())
-        check_proposed(line.name, fixed, proposed)
-        said = deviations(fixed, proposed)
-        run = changed_conditions(fixed, proposed)
-        options = replace(
-            self.options,
-            batch=run.batch,
-            scope=self.suite.scope,
-            sizes=run.sizes,
-            precision=run.precision,
-        )
-        rated = RatedLine(line, None, "modelled", "lab", OPTIMIZED if said else line.category, name, said)
-        try:
-            one = estimate(under_conditions(model, run), self.machine, options)
-        except FomkitError as error:
-            return replace(rated, missing=str(error))
-        if one.unit_per_day is None:
-            return replace(rated, missing=f"{name} does not say what a run is: no train_samples or epochs")
-        per_run = one.unit_per_day.scaled(model.unit.runs / line.runs)
-        basis: Basis = "measured" if one.coverage["measured"] > 1 - 1e-12 else "modelled"
-        return replace(rated, unit_per_day=per_run, basis=basis, estimate=one)
-
-    def rate(self, line: SuiteLine) -> RatedLine:
-        """Rate one line: as frozen, else as given, else as estimated, else as missing."""
-        if self.machine.name == self.suite.baseline and self.suite.frozen:
-            frozen = self.suite.frozen.get(line.name)
-            source = f"frozen in version {self.suite.version}"
-            basis: Basis = frozen.basis if frozen else line.basis
-            rate = at_level(frozen.unit_per_day, self.options.interval) if frozen else None
-            why = "" if frozen else f"version {self.suite.version} froze no rate"
-            return RatedLine(line, rate, basis, line.party, line.category, source, missing=why)
-        if self.machine.name in line.given:
-            if line.name in self.proposals:
-                raise FomkitError(
-                    line.name,
-                    f"its time on {self.machine.name} is given, so a proposal cannot change it. "
-                    "State the conditions beside the given time.",
-                )
-            return self._given(line)
-        if line.model is not None:
-            return self._estimated(line, line.model)
-        why = f"no time given for {self.machine.name}, only for {', '.join(line.given)}"
-        return RatedLine(line, None, line.basis, line.party, line.category, "given", missing=why)
-
-
 def rate_lines(
     suite: Suite,
     machine: Machine,
@@ -204,7 +87,7 @@ def rate_lines(
     for name in proposals or {}:
         if name not in names:
             raise FomkitError(suite.name, f"{name!r} is no line of it. {nearest_names(name, names)}")
-    rating = _Rating(suite, machine, options, load, proposals or {})
+    rating = LineRating(suite, machine, options, load, proposals or {})
     return tuple(rating.rate(line) for line in suite.lines)
 
 
@@ -221,7 +104,9 @@ def freeze_rates(suite: Suite, baseline: Machine, options: Options, load: Load) 
         if one.unit_per_day is None and one.line.required:
             raise FomkitError(suite.name, f"cannot be frozen; {one.line.name} has no time: {one.missing}")
     return {
-        one.line.name: FrozenRate(one.unit_per_day, one.basis) for one in rated if one.unit_per_day is not None
+        one.line.name: FrozenRate(one.unit_per_day, one.basis, one.precision, one.work)
+        for one in rated
+        if one.unit_per_day is not None
     }
 
 
@@ -265,6 +150,10 @@ def run_suite(
     FomkitError
         When a machine does not state the suite's scope, a workload is unknown, or a proposal fits no line.
     """
+    if baseline.name == target.name:
+        raise FomkitError(
+            target.name, "is the baseline and the target. Its ratio to itself is 1; name another one."
+        )
     old = rate_lines(suite, baseline, options, load)
     new = rate_lines(suite, target, options, load, proposals)
     result = SuiteResult(suite, (baseline, target), old, new, None)

@@ -22,6 +22,7 @@ LEAST_S = 0.3
 SAMPLE_S = 2e-4
 """Shortest time [s] of one repeat; shorter ops run several times in it."""
 HARNESS = "fomkit pack"
+NEEDED = ("kind", "dtype", "engine", "time_s", "note")
 
 
 def _say(text: str) -> None:
@@ -119,7 +120,7 @@ def _timed(cells: Cells, device: str, about: str) -> dict[str, str]:
     torch.manual_seed(0)
     case = make_case(cells, device)
     error = case.check(case.run())
-    if not error <= TOLERANCES[cells["dtype"]]:
+    if not error <= TOLERANCES.get(cells["dtype"], 0.0):
         raise CannotTimeError(f"its result is wrong by {error:.1e} of the largest value")
     times = time_run(case.run, device)
     first, _, third = quantiles(times, n=4)
@@ -152,8 +153,28 @@ def _all_timed(rows: list[dict[str, str]], device: str, about: str) -> Iterator[
             yield done
 
 
+def read_cases(path: Path) -> tuple[list[dict[str, str]], list[str]]:
+    """Read the table of ops: its rows and its columns.
+
+    Raises
+    ------
+    OSError, ValueError
+        When the file cannot be read, or is no such table.
+    """
+    with path.open(encoding="utf-8", newline="") as stream:
+        reader = csv.DictReader(stream)
+        columns = list(reader.fieldnames or [])
+        missing = [name for name in NEEDED if name not in columns]
+        if missing:
+            raise ValueError(f"has no column {', '.join(missing)}. Take cases.csv as it was sent.")
+        rows = [{name: cells.get(name) or "" for name in columns} for cells in reader]
+    if not rows:
+        raise ValueError("has no rows. Take cases.csv as it was sent.")
+    return rows, columns
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Time the rows of a table and write those that could be timed; 1 where some could not."""
+    """Time the rows of a table and write those that could be timed; 1 where some could not, 2 without a table."""
     import torch
 
     parser = argparse.ArgumentParser(description="Times the ops of a table with PyTorch and checks their results.")
@@ -165,9 +186,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1, help="threads on a CPU")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(chosen.threads)
-    with chosen.cases.open(encoding="utf-8", newline="") as stream:
-        reader = csv.DictReader(stream)
-        rows, columns = list(reader), list(reader.fieldnames or [])
+    try:
+        rows, columns = read_cases(chosen.cases)
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{chosen.cases}: {error}\n")
+        return 2
     about = describe(chosen.device)
     _say(about)
     done = list(_all_timed(rows, chosen.device, about))

@@ -14,6 +14,7 @@ import pytest
 import fomkit
 from fomkit.study.pack import dominant_ops, pack_files
 from fomkit.timings.measure_cases import MAKERS, TOLERANCES, CannotTimeError, make_case
+from fomkit.timings.measure_times import main
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -145,3 +146,17 @@ def test_the_script_runs_alone_and_what_it_writes_is_used(estimates: list[Any], 
     asked = fomkit.estimate("p1b3", machine, batch=4, allow_uncovered=True)
     measured = asked.ops[asked.ops["time_source"] == "measured"]
     assert len(measured[measured["kind"] == "gemm"]) >= len(products)
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "a,b\n1,2\n", "kind,dtype,engine,time_s,note\n", b"\xff\xfe\x00garbage"]
+)
+def test_a_file_that_is_no_table_is_one_message(text: str | bytes | None, tmp_path: Path, capsys) -> None:
+    path = tmp_path / "cases.csv"
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert main([str(path), "-o", str(tmp_path / "timed.csv"), "--device", "cpu"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(str(path))
+    assert told.count("\n") == 1
+    assert not (tmp_path / "timed.csv").exists()

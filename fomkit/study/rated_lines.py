@@ -1,0 +1,194 @@
+"""One line of a suite on one machine: rated as frozen, as given, as estimated, or missing with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from fomkit.errors import FomkitError
+from fomkit.fom import unit_per_day
+from fomkit.hardware import Basis, Machine, Party
+from fomkit.spans import Span, at_level
+from fomkit.study.conditions import (
+    changed_conditions,
+    check_proposed,
+    deviations,
+    fixed_conditions,
+    under_conditions,
+    unstated,
+)
+from fomkit.study.estimate import Estimate, estimate
+from fomkit.study.frozen_work import work_hash
+from fomkit.study.options import Options
+from fomkit.suite import OPTIMIZED, Category, Conditions, Suite, SuiteLine
+from fomkit.workload import ModelProfile
+
+Load = Callable[[str], ModelProfile]
+RateKind = Literal["given", "frozen", "estimated", "missing"]
+
+
+@dataclass(frozen=True)
+class RatedLine:
+    """One line of a suite on one machine.
+
+    Attributes
+    ----------
+    unit_per_day : Span or None
+        None where nobody gave a time and none could be estimated; ``missing`` says why.
+    category : str
+        ``optimized`` where a condition of the line was changed.
+    deviations : tuple of str
+        Each condition that differs from what the line fixes.
+    estimate : Estimate or None
+        That behind an estimated rate.
+    source : str
+        Where the rate is from, in words.
+    kind : str
+        given, frozen, estimated or missing.
+    precision : str
+        Number formats of most of the arithmetic, as far as they are known.
+    work : str
+        Hash of what an estimated line runs.
+    """
+
+    line: SuiteLine
+    unit_per_day: Span | None
+    basis: Basis
+    party: Party
+    category: Category
+    source: str
+    deviations: tuple[str, ...] = ()
+    estimate: Estimate | None = None
+    missing: str = ""
+    kind: RateKind = "given"
+    precision: str = ""
+    work: str = ""
+
+
+def up_devices(machine: Machine, suite: Suite) -> float:
+    """Count the devices at the suite's scope, by the share of the time that they are up."""
+    return machine.devices(suite.scope) * (machine.availability if suite.scope == "system" else 1.0)
+
+
+@dataclass(frozen=True)
+class LineRating:
+    """What rating a line needs besides the line: the suite, the machine, and what is proposed for it."""
+
+    suite: Suite
+    machine: Machine
+    options: Options
+    load: Load
+    proposals: Mapping[str, Conditions] = field(default_factory=dict)
+
+    def _given(self, line: SuiteLine) -> RatedLine:
+        given = line.given[self.machine.name]
+        strangers = given.party != line.party
+        said = deviations(line.conditions, given.conditions) + (
+            unstated(line.conditions, given.conditions) if strangers else ()
+        )
+        if given.utilisation_gain != 1:
+            said += (f"times a stated utilisation gain of {given.utilisation_gain:g}",)
+        run_s = at_level(given.run_s, self.options.interval)
+        at_once = up_devices(self.machine, self.suite) * given.utilisation_gain
+        return RatedLine(
+            line,
+            unit_per_day(run_s.scaled(line.runs), at_once),
+            given.basis,
+            given.party,
+            OPTIMIZED if said else given.category,
+            given.source or "given",
+            said,
+            precision=given.conditions.precision or "",
+        )
+
+    def _estimated(self, line: SuiteLine, name: str) -> RatedLine:
+        model = self.load(name)
+        fixed = fixed_conditions(line.conditions, model)
+        frozen = self.suite.frozen.get(line.name)
+        work = work_hash(model, fixed)
+        if frozen is not None and frozen.work and frozen.work != work:
+            raise FomkitError(
+                line.name,
+                f"the model profile {name!r} is not what version {self.suite.version} of {self.suite.name!r} "
+                "froze. Restore it, or make the next version: fomkit fom SUITE --freeze NEW.suite.yaml.",
+            )
+        proposed = self.proposals.get(line.name, Conditions())
+        check_proposed(line.name, fixed, proposed)
+        said = deviations(fixed, proposed)
+        run = changed_conditions(fixed, proposed)
+        options = replace(
+            self.options,
+            batch=run.batch,
+            scope=self.suite.scope,
+            sizes=run.sizes,
+            precision=run.precision,
+        )
+        rated = RatedLine(
+            line,
+            None,
+            "modelled",
+            "lab",
+            OPTIMIZED if said else line.category,
+            name,
+            said,
+            kind="missing",
+            work=work,
+        )
+        try:
+            one = estimate(under_conditions(model, run), self.machine, options)
+        except FomkitError as error:
+            return replace(rated, missing=str(error))
+        if one.unit_per_day is None:
+            return replace(rated, missing=f"{name} does not say what a run is: no train_samples or epochs")
+        return replace(
+            rated,
+            unit_per_day=one.unit_per_day.scaled(model.unit.runs / line.runs),
+            basis="measured" if one.coverage["measured"] > 1 - 1e-12 else "modelled",
+            estimate=one,
+            kind="estimated",
+            precision=one.precision,
+        )
+
+    def _frozen(self, line: SuiteLine) -> RatedLine:
+        if line.name in self.proposals:
+            raise FomkitError(
+                line.name,
+                f"{self.machine.name} is the frozen baseline, which no proposal changes. Name another target.",
+            )
+        frozen = self.suite.frozen.get(line.name)
+        source = f"frozen in version {self.suite.version}"
+        if frozen is None:
+            why = f"version {self.suite.version} froze no rate"
+            return RatedLine(
+                line, None, line.basis, line.party, line.category, source, missing=why, kind="missing"
+            )
+        rate = at_level(frozen.unit_per_day, self.options.interval)
+        return RatedLine(
+            line,
+            rate,
+            frozen.basis,
+            line.party,
+            line.category,
+            source,
+            kind="frozen",
+            precision=frozen.precision,
+            work=frozen.work,
+        )
+
+    def rate(self, line: SuiteLine) -> RatedLine:
+        """Rate one line: as frozen, else as given, else as estimated, else as missing."""
+        if self.machine.name == self.suite.baseline and self.suite.frozen:
+            return self._frozen(line)
+        if self.machine.name in line.given:
+            if line.name in self.proposals:
+                raise FomkitError(
+                    line.name,
+                    f"its time on {self.machine.name} is given, so a proposal cannot change it. "
+                    "State the conditions beside the given time.",
+                )
+            return self._given(line)
+        if line.model is not None:
+            return self._estimated(line, line.model)
+        why = f"no time given for {self.machine.name}, only for {', '.join(line.given)}"
+        return RatedLine(line, None, line.basis, line.party, line.category, "given", missing=why, kind="missing")
