@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import pty
 import re
@@ -174,6 +175,8 @@ model,machine,quantity,value,batch,precision,devices,scope,basis
 resnet50,p100,step_s,0.15,32,fp32,1,device,measured
 """
 
+TRACE = """{"record_shapes": 1, "traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1,
+    "tid": 1, "ts": 1, "dur": 5, "args": {"Input Dims": [[64, 8], [8, 4]], "Input type": ["float", "float"]}}]}"""
 RECORD = '{"device": "V100", "framework": "pytorch", "problem": {"name": "resnet50"}, "samples_per_second": 321}'
 
 
@@ -208,6 +211,7 @@ def office(tmp_path_factory) -> Path:
     (folder / "suite.yaml").write_text(AGREED, encoding="utf-8")
     (folder / "m.csv").write_text(DELIVERED, encoding="utf-8")
     (folder / "record.json").write_text(RECORD, encoding="utf-8")
+    (folder / "trace.json.gz").write_bytes(gzip.compress(TRACE.encode()))
     command = [sys.executable, "-m", "fomkit.cli", "fom", "lecture", "--for", "a", "-o", "sent.xlsx"]
     subprocess.run(
         command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=True

@@ -20,14 +20,15 @@ Source = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        help="A DeepBench workbook (.xlsx), a table of timings or ops (.csv), a record of a run (.json, log).",
+        help="A DeepBench workbook (.xlsx), a table of timings or ops (.csv), a profiler's trace (.json), a "
+        "record of a run (.json, log).",
     ),
 ]
 FileFormat = Annotated[
     str | None,
     typer.Option(
         "--format",
-        metavar="deepbench|aiconfigurator|neusight|timings|ops|benchmarker|dawnbench|mllog",
+        metavar="deepbench|aiconfigurator|neusight|timings|ops|kineto|tfprof|benchmarker|dawnbench|mllog",
         help="Its format; default: by its content.",
     ),
 ]
@@ -100,7 +101,7 @@ def import_file(
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Import timings as a machine profile, ops as a model profile, or records of runs as measurements.
+    """Import timings as a machine profile, ops or a trace as a model profile, records of runs as measurements.
 
     The content decides which it is, never the name; where it fits several, say --as or --format.
 
@@ -111,6 +112,8 @@ def import_file(
       fomkit import vendor-timings.csv --facts datasheet.yaml -o mine.yaml
 
       fomkit import vendor-ops.csv --set batch=64 --epochs 90 -o theirs.yaml
+
+      fomkit import trace.json.gz --set batch=64 -o mine.yaml
 
       fomkit import record.json --model resnet50 --machine v100 -o run.csv
     """
@@ -141,7 +144,7 @@ def import_file(
         raise FomkitError(f"--device {device}", "says something of a table of timings, not of a model.")
     else:
         run = {"train_samples": samples, "epochs": epochs}
-        _import_model(source, output, facts, name, parse_sizes(sizes or ()), run, force=force)
+        _import_model(source, output, chosen, facts, name, parse_sizes(sizes or ()), run, force=force)
 
 
 def _refuse(options: Mapping[str, object], why: str) -> None:
@@ -180,12 +183,13 @@ def _import_machine(
     quiet: bool,
 ) -> None:
     from fomkit.profiles import check_absent, load_machine, save_machine
-    from fomkit.timings import as_machine, read_timings
+    from fomkit.study.imports import import_timings
+    from fomkit.timings import as_machine
 
     check_absent([output, output.with_name(f"{output.stem}.timings.csv")], force)
     stated = load_machine(facts) if facts else None
     with progress(f"reading {source.name}", quiet=quiet):
-        imported = read_timings(source, file_format, device=device)
+        imported = import_timings(source, file_format, device=device)
     machine = as_machine(imported, name or (stated.name if stated else output.stem), stated)
     written = save_machine(machine, output)
     print(f"{machine.title}: {len(imported.timings)} timings from {source.name}")
@@ -203,6 +207,7 @@ def _import_machine(
 def _import_model(
     source: Path,
     output: Path,
+    file_format: str,
     facts: Path | None,
     name: str | None,
     sizes: dict[str, int],
@@ -216,7 +221,7 @@ def _import_model(
 
     check_absent([output, *tables_beside(output)], force)
     named = name or (None if facts else output.stem)
-    model, said = import_model(source, facts, name=named, sizes=sizes, **run)
+    model, said = import_model(source, facts, name=named, file_format=file_format, sizes=sizes, **run)
     written = save_model(model, output)
     for line in said:
         print(f"{source}: {line}", file=sys.stderr)

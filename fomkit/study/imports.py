@@ -14,22 +14,32 @@ from fomkit.measurements import IMPORTERS
 from fomkit.profiles import load_model_facts
 from fomkit.resize import resize_ops, sizes_used
 from fomkit.schema import COSTS, TIMES, check_table
+from fomkit.study.trace_imports import model_of_tfprof, model_of_trace, timings_of_trace
 from fomkit.tables import empty_table, fill_defaults, read_numbered_table
 from fomkit.tables.text import read_header
-from fomkit.timings import READERS, choose_format
+from fomkit.timings import READERS, ImportedTimings, choose_format, read_timings
+from fomkit.trace.kineto_stream import recognise_kineto
+from fomkit.trace.tfprof_text import recognise_tfprof
 from fomkit.workload import ModelProfile
 
 MADE = frozenset(column.name for column in (*COSTS, *TIMES))
+TRACES = ("kineto",)
+"""Formats of any size."""
 PRODUCTS = ("machine", "model", "measurements")
 
 
 @dataclass(frozen=True)
 class ImportFormat:
-    """A format that can be imported, and what it becomes."""
+    """A format that can be imported, what it becomes, and what else it can become when asked to."""
 
     title: str
     recognise: Callable[[Path], bool]
     product: str
+    also: str = ""
+
+    def makes(self, product: str | None) -> bool:
+        """Tell whether it can become a product; ``None`` stands for any."""
+        return product in (None, self.product, self.also)
 
 
 def recognise_ops_table(path: Path) -> bool:
@@ -41,6 +51,10 @@ def recognise_ops_table(path: Path) -> bool:
 FORMATS: Mapping[str, ImportFormat] = {
     **{name: ImportFormat(reader.title, reader.recognise, "machine") for name, reader in READERS.items()},
     "ops": ImportFormat("table of ops (.csv: kind, dtype, count, …)", recognise_ops_table, "model"),
+    "kineto": ImportFormat(
+        "trace of PyTorch's profiler (.json, .json.gz)", recognise_kineto, "model", also="machine"
+    ),
+    "tfprof": ImportFormat("text that tfprof prints, its view of ops with shapes", recognise_tfprof, "model"),
     **{name: ImportFormat(one.title, one.recognise, "measurements") for name, one in IMPORTERS.items()},
 }
 
@@ -62,15 +76,17 @@ def choose_import(path: Path, product: str | None, file_format: str | None) -> t
         raise FomkitError(f"--as {product}", f"is nothing to import. {nearest_names(product, PRODUCTS)}")
     if file_format is not None:
         chosen = choose_format(path, file_format, FORMATS)
-        if product not in (None, FORMATS[chosen].product):
+        if not FORMATS[chosen].makes(product):
             raise FomkitError(
                 f"--as {product}",
                 f"the format {chosen!r} makes a {FORMATS[chosen].product}. Leave one of them out.",
             )
-        return chosen, FORMATS[chosen].product
-    fitting = {name: one for name, one in FORMATS.items() if product in (None, one.product)}
-    chosen = choose_format(path, None, fitting)
-    return chosen, FORMATS[chosen].product
+        return chosen, product or FORMATS[chosen].product
+    fitting = {name: one for name, one in FORMATS.items() if one.makes(product)}
+    # A trace may be larger than any table may be, so that the others would refuse to look at it.
+    traces = {name: one for name, one in fitting.items() if name in TRACES and one.recognise(path)}
+    chosen = choose_format(path, None, traces or fitting)
+    return chosen, product or FORMATS[chosen].product
 
 
 def _ops(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
@@ -89,26 +105,41 @@ def _ops(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str,
     return bare, said
 
 
+def _with_ops(stated: ModelProfile, bare: ModelProfile) -> ModelProfile:
+    """Give the stated facts a table of ops, and what is known with it."""
+    return replace(
+        stated,
+        ops=bare.ops,
+        sizes=bare.sizes,
+        unsupported=bare.unsupported,
+        traced_with=stated.traced_with or bare.traced_with,
+        optimizer=stated.optimizer or bare.optimizer,
+    )
+
+
 def import_model(
     path: Path,
     facts: Path | None = None,
     *,
     name: str | None = None,
+    file_format: str = "ops",
     sizes: Mapping[str, int] | None = None,
     train_samples: int | None = None,
     epochs: int | None = None,
 ) -> tuple[ModelProfile, tuple[str, ...]]:
-    """Make a model profile of a table of ops.
+    """Make a model profile of a table of ops or of a trace.
 
     Parameters
     ----------
     path : Path
         A CSV file, packed by gzip or not, with the columns of OPS; `fomkit.tables.fill_defaults` says which of
-        them may be missing.
+        them may be missing. Or a trace.
     facts : Path, optional
         A model file without ``ops``.
     name : str, optional
         Default: that of the facts, else the file's.
+    file_format : str
+        The key in `FORMATS` of one that makes models.
     sizes : mapping, optional
         Named sizes; they go before those of the facts.
     train_samples, epochs : int, optional
@@ -126,8 +157,9 @@ def import_model(
         With file and line, when the table or the facts are wrong or a size is missing.
     """
     stated = load_model_facts(facts) if facts else None
-    bare, said = _ops(path, {**(stated.sizes if stated else {}), **(sizes or {})})
-    model = replace(stated, ops=bare.ops, sizes=bare.sizes) if stated else bare
+    read = {"kineto": model_of_trace, "tfprof": model_of_tfprof}.get(file_format, _ops)
+    bare, said = read(path, {**(stated.sizes if stated else {}), **(sizes or {})})
+    model = _with_ops(stated, bare) if stated else bare
     samples = train_samples if train_samples is not None else model.data.train_samples
     data = replace(model.data, train_samples=samples)
     run = replace(model.run, epochs=epochs if epochs is not None else model.run.epochs)
@@ -135,3 +167,25 @@ def import_model(
     name = name or model.name
     title = model.title if stated else name
     return replace(model, name=name, title=title, data=data, run=run, notes=notes), said
+
+
+def import_timings(path: Path, file_format: str, *, device: str | None = None) -> ImportedTimings:
+    """Read timings of a machine from a file of any format of `FORMATS` that makes one.
+
+    Parameters
+    ----------
+    path : Path
+    file_format : str
+    device : str, optional
+        The device to read from a file of several.
+
+    Raises
+    ------
+    FomkitError
+        When the file is wrong, or a device is named for a format that has one per file.
+    """
+    if file_format not in TRACES:
+        return read_timings(path, file_format, device=device)
+    if device is not None:
+        raise FomkitError(f"--device {device}", "a trace is of one device. Leave it out.")
+    return timings_of_trace(path)

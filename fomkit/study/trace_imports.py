@@ -1,0 +1,127 @@
+"""Traces of profilers as a model profile, or as a machine's timings.
+
+Not imported with the room, as `fomkit.study.imports`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fomkit.errors import FomkitError, printable
+from fomkit.schema import check_table
+from fomkit.tables import empty_table
+from fomkit.timings import ImportedTimings, SectionCount
+from fomkit.timings.foreign_table import make_timings
+from fomkit.trace.kineto_model import TraceRows, read_trace, trace_table
+from fomkit.trace.kineto_timings import trace_timings
+from fomkit.trace.tfprof_text import read_tfprof
+from fomkit.workload import ModelProfile
+
+_BATCH = "the samples of a step are not in a trace; say them with --set batch=N"
+_SPECS = ("name", "totalGlobalMem", "numSms", "computeMajor", "computeMinor", "maxThreadsPerBlock")
+
+
+def model_of_trace(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Make a model profile of a trace of PyTorch's profiler.
+
+    Returns
+    -------
+    model : ModelProfile
+        With ``traced_time_s`` in its ops.
+    said : tuple of str
+        How it was made and what is missing, a line each.
+
+    Raises
+    ------
+    FomkitError
+        When the trace is damaged or has no shapes.
+    """
+    trace = read_trace(path)
+    ops = trace_table(trace.rows)
+    check_table(ops, "OPS", str(path))
+    name = path.name.partition(".")[0]
+    updates = [row.op.dimensions for row in trace.rows if row.op.kind == "optimizer"]
+    trainable = sum(int(one["numel"]) for one in updates)
+    passes = {row.op.pass_name for row in trace.rows}
+    mode = "infer" if passes == {"forward"} else "train"
+    device = printable(trace.device) or ("accelerator" if trace.on_device else "cpu")
+    updated = (f"the optimizer updates {trainable:,} parameters",) if trainable else ()
+    said = (*trace.notes, *updated, *(() if "batch" in sizes else (_BATCH,)))
+    profile = ModelProfile(
+        name=name,
+        title=name,
+        ops=ops,
+        parts=empty_table("OPS"),
+        sizes=sizes,
+        traced_with={"framework": "torch", "device": device, "mode": mode},
+        optimizer={key: str(updates[0][key]) for key in ("rule", "impl")} if updates else {},
+        unsupported=tuple(printable(one) for one in trace.unsupported),
+    )
+    return profile, said
+
+
+def model_of_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Make a model profile of what tfprof printed.
+
+    Raises
+    ------
+    FomkitError
+        When the batch is not among ``sizes``, or the text has no op with a time.
+    """
+    ops, said = read_tfprof(path, sizes)
+    check_table(ops, "OPS", str(path))
+    name = path.name.partition(".")[0]
+    traced_with = {"framework": "tensorflow"}
+    return ModelProfile(name, name, ops, empty_table("OPS"), sizes, traced_with), said
+
+
+def _specs(trace: TraceRows) -> dict[str, str]:
+    properties: Any = trace.head.get("deviceProperties")
+    first = properties[0] if isinstance(properties, list) and properties else {}
+    known = first if isinstance(first, dict) else {}
+    return {key: printable(str(known[key])[:80]) for key in _SPECS if key in known}
+
+
+def timings_of_trace(path: Path) -> ImportedTimings:
+    """Read the times of a trace's calls as timings of the machine that it was recorded on.
+
+    Returns
+    -------
+    ImportedTimings
+        Of kernels where the trace has any, each call's together; else of calls on the host.
+
+    Raises
+    ------
+    FomkitError
+        When the trace is damaged, or no call has shapes and a time of its own.
+    """
+    trace = read_trace(path)
+    table, left_out = trace_timings(trace.rows)
+    if table.empty:
+        raise FomkitError(str(path), "has no call with shapes and a time of its own. Record whole steps.")
+    timer = "kernels" if trace.on_device else "calls on the host"
+    columns: dict[str, object] = {
+        str(name): table[name].fillna("") if table[name].dtype == object else table[name] for name in table
+    }
+    fixed: dict[str, object] = {
+        "harness": f"torch.profiler, {timer}",
+        "library": "PyTorch",
+        "source_row": float("nan"),
+    }
+    if trace.on_device:
+        fixed["harness_s"] = 0.0
+    timings = make_timings({**columns, **fixed}, table.index, path)
+    groups = Counter(zip(timings["kind"], timings["pass_name"], strict=True))
+    counts = [
+        SectionCount("-", "trace", pass_name, imported=rows, kind=kind)
+        for (kind, pass_name), rows in groups.items()
+    ]
+    counts += [
+        SectionCount("-", "trace", skipped=rows, reason=why, kind=kind) for (kind, why), rows in left_out.items()
+    ]
+    return ImportedTimings(
+        timings, printable(trace.device), _specs(trace), tuple(counts), trace.notes, tuple(trace.unsupported[:5])
+    )

@@ -1,0 +1,159 @@
+"""The events of a trace that fomkit uses, in columns: about 50 bytes each, whatever stands in the file."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fomkit.errors import FomkitError
+from fomkit.trace.aten_table import RULES
+from fomkit.trace.aten_traffic import pointwise
+
+HOST = ("cpu_op", "operator", "user_annotation")
+DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "concurrent_kernel")
+"""Categories of events, in small letters; those of PyTorch 1.8 to 1.10 began with capitals."""
+_LAUNCH = ("_runtime", "_driver", "runtime")
+MAX_DISTINCT = 500_000
+"""Most distinct names, and most distinct calls, of one trace."""
+_MORE_VALUES = ("add_", "_foreach_add_", "lstm", "gru", "rnn_tanh", "rnn_relu", "scaled_dot_product_attention")
+VALUED = frozenset(name for name, rule in RULES.items() if rule not in (None, pointwise)) | set(_MORE_VALUES)
+"""Ops whose arguments that are no tensors are kept; others change in every step and decide nothing."""
+_COLLECTIVE = ("Collective name", "In msg nelems", "Out msg nelems", "Group size", "dtype")
+
+Signature = tuple[Any, Any, Any, Any]
+"""Dims, types, strides and values of a call's arguments, as the trace gives them; ``None`` where it does not."""
+
+
+class Interned:
+    """Distinct things by number."""
+
+    def __init__(self, what: str) -> None:
+        self.values: list[Any] = []
+        self._known: dict[str, int] = {}
+        self._what = what
+
+    def number(self, key: str, value: Any) -> int:
+        """Give the number of a thing, the same for the same key.
+
+        Raises
+        ------
+        FomkitError
+            When there are more than any program has.
+        """
+        found = self._known.setdefault(key, len(self._known))
+        if found == len(self.values):
+            self.values.append(value)
+            if found > MAX_DISTINCT:
+                raise FomkitError(
+                    "trace", f"has more than {MAX_DISTINCT:,} distinct {self._what}. Check the file."
+                )
+        return found
+
+
+def _whole(value: Any, default: int = -1) -> int:
+    return value if type(value) is int and -(2**62) < value < 2**62 else default
+
+
+def _real(value: Any) -> float | None:
+    """Give a number that can be a time; ``None`` for anything else."""
+    if type(value) is int or type(value) is float:
+        return float(value) if abs(value) < 1e17 else None
+    return None
+
+
+class Events:
+    """Columns of what ran on the host (`HOST`), of launches and of what ran on a device (`DEVICE`).
+
+    Attributes
+    ----------
+    start, end : array of float
+        Of host events [µs].
+    name, thread, call : array of int
+        Places in ``names``, ``threads`` and ``calls``; -1 for an annotation or a call without shapes.
+    sequence, external : array of int
+        As the trace numbers them; -1 where it does not.
+    forward_thread : array of int
+        1 where the call names the thread of its forward pass, which backward calls do.
+    launch_* : the same of launches, with their ``correlation``
+    device_* : the same of kernels, copies and fills, with their duration [µs] and occupancy [%], NaN where unknown
+    wrong : Counter
+        Events that were left out, by what is wrong with them.
+    """
+
+    def __init__(self) -> None:
+        self.names, self.threads = Interned("names"), Interned("threads")
+        self.calls, self.details = Interned("calls"), Interned("messages")
+        self.start, self.end = array("d"), array("d")
+        self.name, self.thread, self.call = array("i"), array("i"), array("i")
+        self.sequence, self.forward_thread, self.external = array("q"), array("b"), array("q")
+        self.launch_correlation, self.launch_start, self.launch_thread = array("q"), array("d"), array("i")
+        self.device_correlation, self.device_external = array("q"), array("q")
+        self.device_start, self.device_time, self.device_occupancy = array("d"), array("d"), array("d")
+        self.device_name, self.device_detail = array("i"), array("i")
+        self.wrong: Counter[str] = Counter()
+        self.seen = 0
+
+    def add_all(self, events: Iterable[Any]) -> None:
+        """Take in the events of a trace; those of other categories are passed over, broken ones counted."""
+        for event in events:
+            self.seen += 1
+            if not isinstance(event, dict):
+                self.wrong["no objects"] += 1
+            elif event.get("ph") == "X":
+                category = event.get("cat")
+                self._add(event, category.lower() if isinstance(category, str) else "")
+
+    def _add(self, event: Mapping[str, Any], category: str) -> None:
+        host, device = category in HOST, category in DEVICE
+        if not (host or device or category.endswith(_LAUNCH)):
+            return
+        start, time, name = _real(event.get("ts")), _real(event.get("dur", 0)), event.get("name")
+        if start is None or time is None or start != start or time != time or not isinstance(name, str):
+            self.wrong["without a time or a name"] += 1
+            return
+        if time < 0:
+            self.wrong["of negative duration"] += 1
+            return
+        args = event.get("args")
+        args = args if isinstance(args, dict) else {}
+        if device:
+            self._add_device(name, start, time, args)
+            return
+        where = repr((event.get("pid"), event.get("tid")))[:200]
+        thread = self.threads.number(where, where)
+        if host:
+            self._add_host(name, start, time, thread, args)
+        else:
+            self.launch_correlation.append(_whole(args.get("correlation")))
+            self.launch_start.append(start)
+            self.launch_thread.append(thread)
+
+    def _add_host(self, name: str, start: float, time: float, thread: int, args: Mapping[str, Any]) -> None:
+        self.name.append(self.names.number(name, name))
+        self.start.append(start)
+        self.end.append(start + time)
+        self.thread.append(thread)
+        self.sequence.append(_whole(args.get("Sequence number")))
+        self.forward_thread.append(_whole(args.get("Fwd thread id"), 0) > 0)
+        self.external.append(_whole(args.get("External id", args.get("external id"))))
+        dims = args.get("Input Dims", args.get("Input dims"))
+        call = -1
+        if dims is not None or "Collective name" in args:
+            values = args.get("Concrete Inputs") if name.partition("::")[2] in VALUED else None
+            signature = (dims, args.get("Input type"), args.get("Input Strides"), values)
+            detail = {key: args[key] for key in _COLLECTIVE if key in args}
+            call = self.calls.number(repr((signature, detail)), (signature, detail))
+        self.call.append(call)
+
+    def _add_device(self, name: str, start: float, time: float, args: Mapping[str, Any]) -> None:
+        occupancy = _real(args.get("est. achieved occupancy %"))
+        self.device_name.append(self.names.number(name, name))
+        self.device_start.append(start)
+        self.device_time.append(time)
+        self.device_correlation.append(_whole(args.get("correlation")))
+        self.device_external.append(_whole(args.get("External id", args.get("external id"))))
+        self.device_occupancy.append(float("nan") if occupancy is None or not 0 <= occupancy <= 100 else occupancy)
+        detail = {key: args[key] for key in (*_COLLECTIVE, "bytes") if key in args}
+        self.device_detail.append(self.details.number(repr(detail), detail) if detail else -1)

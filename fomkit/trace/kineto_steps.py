@@ -1,0 +1,197 @@
+"""From nested calls to executions: what ran in each step, how often and how long."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fomkit.trace.calls import BACKWARD, FORWARD, UPDATE
+from fomkit.trace.kineto_alike import Collected, Key
+from fomkit.trace.kineto_device import DeviceTimes
+from fomkit.trace.kineto_events import Events
+from fomkit.trace.kineto_nesting import BACKWARD_PASS, INPUT_PASS, UPDATE_PASS, Nesting, step_windows
+from fomkit.trace.kineto_update import Entry, describe_update
+
+PASSES = (FORWARD, BACKWARD, UPDATE)
+
+
+@dataclass
+class Executions:
+    """What ran in the chosen steps.
+
+    Attributes
+    ----------
+    counts : dict
+        Executions in one step, by key, in order of first execution.
+    times : dict
+        Times [s] of all executions in the chosen steps, NaN where unknown.
+    shares : dict
+        Of a backward convolution the share of time for its input's and its weight's gradient.
+    units : dict
+        Of calls whose kernels' names say on what they multiply: tf32, or matrix.
+    updates : list
+        What the keys of updates stand for.
+    steps, alike : int
+        Steps in the trace, and those of them that were taken: the most that are alike.
+    told : str
+        What tells the steps, as in `step_windows`.
+    input_calls : int
+        Calls of the data loader, which are left out.
+    """
+
+    counts: dict[Key, int]
+    times: dict[Key, NDArray[np.float64]]
+    shares: dict[Key, tuple[float, float]]
+    units: dict[Key, str]
+    updates: list[tuple[object, ...]]
+    steps: int
+    told: str
+    alike: int
+    input_calls: int
+
+
+class _Windows:
+    """Which step a moment lies in."""
+
+    def __init__(self, events: Events) -> None:
+        self.windows, self.told = step_windows(events)
+        self._starts = [start for start, _ in self.windows]
+
+    def step(self, at: float) -> int:
+        """Give the step; 0 where none is marked, -1 between steps."""
+        if not self.windows:
+            return 0
+        place = bisect_right(self._starts, at) - 1
+        return place if place >= 0 and at < self.windows[place][1] else -1
+
+
+class Collector:
+    """Collects the executions of all steps.
+
+    Parameters
+    ----------
+    events, nesting, device
+        Of one trace.
+    usual : str
+        Number format of lists of tensors, which the trace does not tell.
+    """
+
+    def __init__(self, events: Events, nesting: Nesting, device: DeviceTimes, usual: str) -> None:
+        self._events, self._nesting, self._device, self._usual = events, nesting, device, usual
+        self._windows = _Windows(events)
+        self._found = Collected()
+        self._on_device = bool(len(events.device_time))
+        self._input_calls = 0
+
+    def _time(self, row: int) -> float:
+        """Give a row's time [µs]: that of its kernels, or without a device that of its call."""
+        if self._on_device:
+            return float(self._device.of_row[row])
+        event = self._nesting.rows.event[row]
+        return self._events.end[event] - self._events.start[event]
+
+    def _key(self, row: int) -> Key | None:
+        rows, events = self._nesting.rows, self._events
+        event, code = rows.event[row], rows.pass_code[row]
+        if code == INPUT_PASS:
+            self._input_calls += 1
+            return None
+        if not rows.known[row] and self._on_device and np.isnan(self._device.of_row[row]):
+            # It launched nothing that is not told otherwise.
+            return None
+        what = "op" if rows.known[row] else "unknown"
+        return Key(what, events.name[event], events.call[event], PASSES[code])
+
+    def collect(self) -> Executions:
+        """Go through all rows and loose kernels."""
+        rows, events = self._nesting.rows, self._events
+        backward: dict[tuple[int, int], float] = {}
+        updates: dict[int, list[int]] = {}
+        for row, event in enumerate(rows.event):
+            step = self._windows.step(events.start[event])
+            if step < 0:
+                continue
+            if rows.pass_code[row] == BACKWARD_PASS:
+                owner = self._nesting.owners.get(rows.node[row], -1)
+                if owner >= 0:
+                    time = self._time(row)
+                    backward[step, owner] = backward.get((step, owner), 0.0) + (0.0 if np.isnan(time) else time)
+                    continue
+            if rows.pass_code[row] == UPDATE_PASS and rows.update[row] >= 0:
+                updates.setdefault(rows.update[row], []).append(row)
+                continue
+            self._add(step, row)
+        for update, members in updates.items():
+            self._add_update(update, members)
+        self._add_loose(backward)
+        for (step, owner), time in backward.items():
+            event = rows.event[owner]
+            key = Key("owner_back", events.name[event], events.call[event], BACKWARD)
+            self._found.add(step, key, time if time else float("nan"))
+        return self._chosen()
+
+    def _add(self, step: int, row: int) -> None:
+        key = self._key(row)
+        if key is None:
+            return
+        self._found.add(step, key, self._time(row))
+        if (gradients := self._device.gradients.get(row)) is not None:
+            totals = self._found.gradients.setdefault(key, [0.0, 0.0])
+            totals[0] += gradients[0]
+            totals[1] += gradients[1]
+        if row in self._device.units:
+            self._found.units[key] = self._device.units[row]
+
+    def _add_update(self, update: int, members: list[int]) -> None:
+        events, rows = self._events, self._nesting.rows
+        step = self._windows.step(events.start[update])
+        entries = []
+        for row in members:
+            event = rows.event[row]
+            name = events.names.values[events.name[event]].partition("::")[2]
+            call = events.call[event]
+            entries.append(Entry(name, events.calls.values[call][0] if call >= 0 else None))
+        annotation = events.names.values[events.name[update]]
+        described = describe_update(annotation, self._nesting.updates[update], entries, self._usual)
+        if described is None:
+            for row in members:
+                self._add(step, row)
+            return
+        told = (described.op, described.dtype, *described.dimensions.items())
+        place = self._found.updates.setdefault(told, len(self._found.updates))
+        times = [time for row in members if not np.isnan(time := self._time(row))]
+        self._found.add(step, Key("update", place, -1, UPDATE), sum(times) if times else float("nan"))
+
+    def _add_loose(self, backward: dict[tuple[int, int], float]) -> None:
+        events = self._events
+        for device, host in zip(self._device.loose, self._device.loose_host, strict=True):
+            at = events.start[host] if host >= 0 else events.device_start[device]
+            step = self._windows.step(at)
+            if step < 0:
+                continue
+            call, pass_name, owner = -1, FORWARD, -1
+            for one in self._nesting.around(host):
+                known = events.calls.values[events.call[one]][1] if events.call[one] >= 0 else {}
+                call = events.call[one] if call < 0 and known else call
+                name = events.names.values[events.name[one]]
+                if name.startswith("autograd::engine::evaluate_function") or events.forward_thread[one] > 0:
+                    pass_name = BACKWARD
+                    owner = max(owner, self._nesting.owners.get(events.sequence[one], -1))
+                elif name.startswith("Optimizer.step#"):
+                    pass_name = UPDATE
+            if owner >= 0:
+                backward[step, owner] = backward.get((step, owner), 0.0) + events.device_time[device]
+                continue
+            key = Key("device", events.device_name[device], call, pass_name, events.device_detail[device])
+            self._found.add(step, key, events.device_time[device])
+
+    def _chosen(self) -> Executions:
+        found, windows = self._found, self._windows
+        alike, counts, times = found.most_alike()
+        return Executions(
+            counts, times, found.shares(), found.units, list(found.updates), len(windows.windows) or 1,
+            windows.told, alike, self._input_calls,
+        )  # fmt: skip
