@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fomkit.dtypes import Precision
+from fomkit.errors import FomkitError
 from fomkit.hardware import Machine, Scope
 from fomkit.profiles import load_machine, load_model
 from fomkit.spans import DEFAULT_LEVEL
@@ -49,8 +50,9 @@ def profile(
     mode: Literal["train", "infer"] = "train",
     batch: int | None = None,
     sizes: Mapping[str, int] | None = None,
+    arguments: Sequence[str] | None = None,
 ) -> ModelProfile:
-    """Trace one training step by shapes only.
+    """Trace one training step, by shapes only unless a training program is run.
 
     Parameters
     ----------
@@ -62,14 +64,25 @@ def profile(
         Samples in one step; default: the workload's own.
     sizes : mapping, optional
         Values of further named sizes, those that ``inputs(batch, seq=1024)`` has with a whole-number default.
+    arguments : sequence of str, optional
+        Where given, also empty, the file is a training program that is run with them until a step is recorded;
+        its batch is its own.
 
     Raises
     ------
     FomkitError
         When the file fails, hangs or lacks something.
     """
-    from fomkit.trace import profile_file, profile_workload
+    from fomkit.trace import profile_file, profile_script, profile_workload
 
+    if arguments is not None:
+        if isinstance(source, Workload) or mode != "train" or batch is not None or sizes:
+            raise FomkitError(
+                "profile",
+                "arguments are for a training program, which decides mode, batch and sizes itself. Give its file "
+                "and its arguments only.",
+            )
+        return profile_script(Path(source), arguments)
     if isinstance(source, Workload):
         return profile_workload(source, mode=mode, batch=batch, sizes=sizes)
     return profile_file(Path(source), mode=mode, batch=batch, sizes=sizes)

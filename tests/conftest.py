@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Doctests are collected everywhere; a conftest is loaded by pytest itself and would be imported twice.
-collect_ignore_glob = ["*/conftest.py"]
+# Doctests are collected everywhere; a conftest is loaded by pytest itself and would be imported twice, and the
+# training programs would train.
+collect_ignore_glob = ["*/conftest.py", "data/scripts/*"]
 # Test machines are shared and slow at times; how long an example takes says nothing of the code.
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")

@@ -198,6 +198,9 @@ def office(tmp_path_factory) -> Path:
     for name in ("machine_profiles", "model_profiles"):
         shutil.copytree(ROOT / name, folder / name)
     shutil.copy(ROOT / "tests" / "data" / "lstm_tagger.py", folder / "model.py")
+    program = ROOT / "tests" / "data" / "scripts" / "pictures"
+    shutil.copytree(program / "picturenet", folder / "picturenet")
+    shutil.copy(program / "train.py", folder)
     shutil.copy(folder / "machine_profiles" / "m40.timings.csv", folder / "vendor-timings.csv")
     shutil.copy(folder / "model_profiles" / "candle" / "p1b3.ops.csv", folder / "vendor-ops.csv")
     (folder / "machine_profiles" / "m40.yaml").unlink()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 import typer
 
@@ -23,8 +24,35 @@ Sizes = Annotated[
 ]
 
 
+Source = Annotated[
+    Path, typer.Argument(metavar="FILE.py", help="The file with the model, or the program. It is run.")
+]
+Arguments = Annotated[
+    list[str] | None, typer.Argument(metavar="ARGUMENTS", help="With --script, after '--': the program's own.")
+]
+Script = Annotated[
+    bool, typer.Option("--script", help="The file is a training program: run it, take one of its steps.")
+]
+MemoryLimit = Annotated[
+    float | None,
+    typer.Option(min=0.1, metavar="GB", help="Memory that it may take; default: 8, with --script 16."),
+]
+
+
+_WITHOUT_DATA = {"meta": "on the meta device", "fake": "on fake tensors"}
+
+
+class Limits(TypedDict, total=False):
+    """What the child process may take; absent where the default is wanted."""
+
+    time_limit_s: float
+    memory_limit_byte: float
+
+
 def profile(
-    source: Annotated[Path, typer.Argument(metavar="FILE.py", help="The file with the model. It is run.")],
+    source: Source,
+    arguments: Arguments = None,
+    script: Script = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The profile to write; default: ./NAME.yaml.")
     ] = None,
@@ -35,6 +63,7 @@ def profile(
     sizes: Sizes = None,
     name: Annotated[str | None, typer.Option(help="Name of the profile; default: that of the file.")] = None,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one attempt may take.")] = 300.0,
+    memory_limit: MemoryLimit = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -43,27 +72,56 @@ def profile(
     This runs your file, so let it be one you trust. It gives workload() returning fomkit.Workload, or the names
     model, inputs, loss_fn, optimizer, batch_size, train_samples and epochs.
 
+    With --script the file is your own training program, unchanged: it really runs, on the CPU, until its third
+    step or a few more, is stopped, and the last step is taken. Batch, samples and epochs come from its DataLoader
+    and loops.
+
     Examples:
 
       fomkit profile model.py
 
       fomkit profile model.py --mode infer --batch 1 -o served.yaml
+
+      fomkit profile --script train.py -o trained.yaml -- --batch-size 32
     """
     from fomkit.profiles import check_absent, save_model
     from fomkit.profiles.models import tables_beside
-    from fomkit.trace import profile_file
+    from fomkit.trace import profile_file, profile_script
 
+    wanted = parse_sizes(sizes or ())
+    _check_use(source, script, arguments or [], mode=mode, batch=batch, sizes=wanted)
+    limits: Limits = {"time_limit_s": time_limit}
+    if memory_limit is not None:
+        limits["memory_limit_byte"] = memory_limit * 1e9
     path = output or Path(f"{name or source.stem}.yaml")
     if path.suffix not in (".yaml", ".yml"):
         raise FomkitError(str(path), "a model profile is a YAML file. Write, for example, '-o model.yaml'.")
     check_absent([path, *tables_beside(path)], force)
     with progress(f"profiling {source.name}", quiet=quiet):
-        found = profile_file(
-            source, mode=mode, batch=batch, sizes=parse_sizes(sizes or ()), time_limit_s=time_limit, name=name
-        )
+        if script:
+            found = profile_script(source, arguments or [], name=name, **limits)
+        else:
+            found = profile_file(source, mode=mode, batch=batch, sizes=wanted, name=name, **limits)
     written = save_model(found, path)
     print("\n".join(_summary(found)))
     print(f"Written: {', '.join(map(str, written))}")
+
+
+def _check_use(
+    source: Path, script: bool, arguments: list[str], *, mode: str, batch: int | None, sizes: Mapping[str, int]
+) -> None:
+    """Refuse what only the other way of profiling has."""
+    if arguments and not script:
+        told = f"the arguments {' '.join(arguments)!r:.80} are for a training program"
+        raise FomkitError(str(source), f"{told}. Add --script, or leave them out.")
+    asked = {"--mode infer": mode == "infer", "--batch": batch is not None, "--set": bool(sizes)}
+    if script and any(asked.values()):
+        given = next(option for option, is_given in asked.items() if is_given)
+        raise FomkitError(
+            str(source),
+            f"{given} is not for a training program, which runs as it is. Give it arguments of its own after "
+            f"'--', for example: fomkit profile --script {source} -- --batch-size 32",
+        )
 
 
 def _what_a_run_lacks(model: ModelProfile) -> list[str]:
@@ -72,7 +130,8 @@ def _what_a_run_lacks(model: ModelProfile) -> list[str]:
     lacking = [name for name, value in known.items() if value is None]
     if not lacking or model.traced_with.get("mode") == "infer":
         return []
-    return [f"note: no run and no units per day without {' and '.join(lacking)}; the file may give them"]
+    place = "file" if model.traced_with.get("device") in _WITHOUT_DATA else "profile's data and run"
+    return [f"note: no run and no units per day without {' and '.join(lacking)}; the {place} may give them"]
 
 
 def _summary(model: ModelProfile) -> list[str]:
@@ -83,9 +142,10 @@ def _summary(model: ModelProfile) -> list[str]:
     from fomkit.rollup.work import work_per_pass
 
     work = work_per_pass(add_costs(resize_ops(model.ops, model.sizes, model.name)))
-    device = "the meta device" if model.traced_with["device"] == "meta" else "fake tensors"
+    device = model.traced_with["device"]
+    traced = _WITHOUT_DATA.get(device, f"in its own run on the {device}")
     return [
-        f"{model.name}: {model.title}, batch {model.batch}, traced on {device}",
+        f"{model.name}: {model.title}, batch {model.batch}, traced {traced}",
         f"parameters: {model.parameters_total:,}, of them trainable {model.parameters_trainable:,}",
         "work: " + ", ".join(f"{name} {format_quantity(flop, 'flop')}" for name, flop in work.items()),
         f"table: {len(model.ops):,} rows, {len(model.parts):,} parts of rows found at the call",

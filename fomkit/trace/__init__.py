@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from fomkit.errors import FomkitError, ManyFomkitError
-from fomkit.trace.child_process import run_child
+from fomkit.trace.child_process import SCRIPT, run_child
 from fomkit.trace.draft import Draft
 from fomkit.trace.routes import Route, profile_by_routes
 from fomkit.workload import ModelProfile, Workload
 
-__all__ = ["profile_file", "profile_workload"]
+__all__ = ["profile_file", "profile_script", "profile_workload"]
 
 Mode = Literal["train", "infer"]
 TIME_LIMIT_S = 300.0
 MEMORY_LIMIT_BYTE = 8e9
+SCRIPT_MEMORY_LIMIT_BYTE = 16e9
+"""A script really trains, with data and weights."""
 
 
 def _wanted_sizes(where: str, batch: int | None, sizes: Mapping[str, int] | None) -> dict[str, int]:
@@ -38,6 +40,13 @@ def _check_request(where: str, mode: str) -> None:
         raise FomkitError(
             where, "profiling needs PyTorch, which is not here. Install it, or fomkit with its extra [torch]."
         )
+
+
+def _check_file(path: Path, wanted: str) -> None:
+    if not path.is_file():
+        raise FomkitError(str(path), f"is not a file. Give {wanted}.")
+    if path.suffix != ".py":
+        raise FomkitError(str(path), "is not a Python file. Its name must end in .py.")
 
 
 def profile_file(
@@ -76,10 +85,7 @@ def profile_file(
         When the file lacks something, raises, exits, crashes, hangs, or needs values that only data would give.
     """
     where = str(path)
-    if not path.is_file():
-        raise FomkitError(where, "is not a file. Give a Python file with a model, for example model.py.")
-    if path.suffix != ".py":
-        raise FomkitError(where, "is not a Python file. Its name must end in .py.")
+    _check_file(path, "a Python file with a model, for example model.py")
     _check_request(where, mode)
     wanted = _wanted_sizes(where, batch, sizes)
 
@@ -107,6 +113,52 @@ def _draft_or_error(result: Mapping[str, Any]) -> Draft | FomkitError:
     if result["final"]:
         raise error
     return error
+
+
+def profile_script(
+    path: Path,
+    arguments: Sequence[str] = (),
+    *,
+    time_limit_s: float = TIME_LIMIT_S,
+    memory_limit_byte: float = SCRIPT_MEMORY_LIMIT_BYTE,
+    name: str | None = None,
+) -> ModelProfile:
+    """Profile a training program as it is: run it in a child process, stop it after some steps, take a later one.
+
+    It runs as ``python path arguments`` would, here and on the CPU, with real data; what it writes, it writes. A
+    step ends where a ``torch.optim`` optimizer steps. When one is recorded the program is stopped by an exception
+    that no ``except Exception`` catches, so that its ``finally`` blocks run.
+
+    Parameters
+    ----------
+    path : Path
+    arguments : sequence of str
+        The program's own.
+    time_limit_s, memory_limit_byte : float
+        Wall time [s] and resident memory [byte].
+    name : str, optional
+        Of the profile; default: the file's name without ``.py``.
+
+    Raises
+    ------
+    FomkitError
+        When the program never trains, raises, exits, crashes or hangs before a step later than the first.
+    """
+    where = str(path)
+    _check_file(path, "a Python program that trains, for example train.py")
+    _check_request(where, "train")
+    request = {
+        "path": str(path.resolve()),
+        "where": where,
+        "name": name or path.stem,
+        "arguments": list(arguments),
+    }
+    result = run_child(request, where, time_limit_s, memory_limit_byte, SCRIPT)
+    if "draft" not in result:
+        told, what = result["error"]
+        raise FomkitError(told, what + (result["printed"] if result["quotes"] else ""))
+    profile = Draft(**result["draft"]).profile()
+    return replace(profile, title=_first_sentence(path) or profile.title)
 
 
 def _first_sentence(path: Path) -> str:

@@ -19,6 +19,7 @@ from fomkit.trace.aten_traffic import (
     embedding_backward,
     embedding_bag,
     embedding_bag_backward,
+    for_each,
     gather_from,
     generate,
     group_norm,
@@ -132,6 +133,16 @@ RULES: Mapping[str, Rule | None] = {
         binary_cross_entropy_backward multi_margin_loss_backward multilabel_margin_loss_backward addr rsub
         floor_divide masked_fill complex polar isin bernoulli""",
     ),
+    # element by element, on lists of tensors
+    **_each(
+        for_each("pointwise"),
+        """_amp_foreach_non_finite_check_and_unscale _foreach_abs _foreach_add _foreach_addcdiv _foreach_addcmul
+        _foreach_clamp_max _foreach_clamp_min _foreach_div _foreach_exp _foreach_lerp _foreach_log _foreach_maximum
+        _foreach_minimum _foreach_mul _foreach_neg _foreach_pow _foreach_reciprocal _foreach_sign _foreach_sqrt
+        _foreach_sub""",
+    ),
+    **_each(for_each("copy"), "_foreach_copy _foreach_zero"),
+    **_each(for_each("reduction"), "_foreach_norm _foreach_max"),
     # data that moves unchanged
     **_each(
         copy,
@@ -157,7 +168,7 @@ RULES: Mapping[str, Rule | None] = {
         other,
         """sort topk kthvalue median nanmedian mode cumsum cumprod cummax cummin logcumsumexp searchsorted
         bucketize bincount histc multinomial grid_sampler_2d grid_sampler_2d_backward grid_sampler_3d
-        grid_sampler_3d_backward max_unpool2d max_unpool3d masked_scatter""",
+        grid_sampler_3d_backward max_unpool2d max_unpool3d masked_scatter _amp_update_scale""",
     ),
     # no work: the tensor's description changes, or memory is set aside
     **_each(

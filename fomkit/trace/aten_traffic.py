@@ -32,6 +32,20 @@ def pointwise(call: Call) -> list[Work]:
     return [Work("pointwise", _traffic(_numel(call.written), call.read, call.written), call.dtype)]
 
 
+def for_each(kind: str) -> Rule:
+    """Make the rule of an op on a list of tensors, which is one kernel for all of them."""
+
+    def rule(call: Call) -> list[Work]:
+        tensors = list(arrays_in([call.arguments["self"]]))
+        read = list(arrays_in(call.arguments.values()))
+        numel = sum(array.numel for array in tensors)
+        row = numel // len(tensors) if kind == "reduction" else 0
+        traffic = _traffic(numel, read, tensors if call.op.endswith("_") else call.results, row=row)
+        return [Work(kind, {**traffic, "inputs": len(read) // len(tensors)}, tensors[0].dtype)]
+
+    return rule
+
+
 def upsample(call: Call) -> list[Work]:
     """Rule of interpolation, forward and back: as many operations as elements on the larger side."""
     numel = _numel((*call.read, *call.written))

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,28 +33,72 @@ spec = importlib.util.spec_from_file_location("fomkit", sys.argv[1])
 package = importlib.util.module_from_spec(spec)
 sys.modules["fomkit"] = package
 spec.loader.exec_module(package)
-from fomkit.trace.torch_child import main
-main()
+import importlib
+importlib.import_module(sys.argv[2]).main()
 """
 
 
-def _watch(
-    child: subprocess.Popen[bytes], log: BinaryIO, where: str, time_limit_s: float, memory_limit_byte: float
-) -> None:
+@dataclass(frozen=True)
+class Program:
+    """What runs in the child, and what its user is told to do about it.
+
+    Attributes
+    ----------
+    module : str
+        Its ``main`` reads the request and leaves the result.
+    slow, large, gone : str
+        What to do where it takes too long or too much memory, or ends without a result.
+    environment : mapping
+        Variables that are set for it.
+    """
+
+    module: str
+    slow: str
+    large: str
+    gone: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+MODEL_FILE = Program(
+    "fomkit.trace.torch_child",
+    slow="Only the model, its inputs and its loss belong in the file; or raise --time-limit.",
+    large="Tensors made by torch take none here; do not load data or weights in the file.",
+    gone="Take that out of the file.",
+)
+SCRIPT = Program(
+    "fomkit.trace.torch_script_child",
+    slow="Three training steps are needed: give the script a smaller batch or fewer samples by arguments of its "
+    "own, or raise --time-limit.",
+    large="The script really runs: give it a smaller batch or fewer samples by arguments of its own, or raise "
+    "--memory-limit.",
+    gone="Let it train in this process.",
+    # What is compiled has no ops to see, and a hidden accelerator makes the script take its way for a CPU.
+    environment={"TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""},
+)
+
+
+@dataclass(frozen=True)
+class _Limits:
+    where: str
+    program: Program
+    time_s: float
+    memory_byte: float
+
+
+def _watch(child: subprocess.Popen[bytes], log: BinaryIO, limits: _Limits) -> None:
     """Wait for the child's end; raise when it oversteps a limit."""
-    deadline = time.monotonic() + time_limit_s
+    where, program = limits.where, limits.program
+    deadline = time.monotonic() + limits.time_s
     while not _has_ended(child):
         if time.monotonic() > deadline:
             raise FomkitError(
                 where,
-                f"did not finish within {time_limit_s:g} s. Only the model, its inputs and its loss belong in the "
-                f"file; or raise --time-limit.{_tail(log)}",
+                f"did not finish within {limits.time_s:g} s. {program.slow}{_tail(log)}",
             )
-        if resident_byte(child.pid) > memory_limit_byte:
+        if resident_byte(child.pid) > limits.memory_byte:
             raise FomkitError(
                 where,
-                f"takes more than {memory_limit_byte / 1e9:g} GB of memory. Tensors made by torch take none here; "
-                "do not load data or weights in the file.",
+                f"takes more than {limits.memory_byte / 1e9:g} GB of memory. {program.large}",
             )
         if os.fstat(log.fileno()).st_size > PRINTED_LIMIT_BYTE:
             raise FomkitError(where, f"prints more than {PRINTED_LIMIT_BYTE / 1e6:g} MB. Let it print less.")
@@ -82,32 +127,38 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def _without_result(code: int, where: str, log: BinaryIO) -> FomkitError:
+def _without_result(code: int, where: str, program: Program, log: BinaryIO) -> FomkitError:
     if code < 0:
         ended = f"crashed by {signal.Signals(-code).name}"
     else:
         ended = f"ended the process with exit code {code} (os._exit, perhaps)"
-    return FomkitError(where, f"{ended} before the profile was done. Take that out of the file.{_tail(log)}")
+    return FomkitError(where, f"{ended} before the profile was done. {program.gone}{_tail(log)}")
 
 
 def run_child(
-    request: Mapping[str, Any], where: str, time_limit_s: float, memory_limit_byte: float
+    request: Mapping[str, Any],
+    where: str,
+    time_limit_s: float,
+    memory_limit_byte: float,
+    program: Program = MODEL_FILE,
 ) -> dict[str, Any]:
     """Run a request in a child process.
 
     Parameters
     ----------
     request : mapping
-        What ``torch_child`` is asked, in plain values.
+        What the program is asked, in plain values.
     where : str
         The user's file, for error messages.
     time_limit_s, memory_limit_byte : float
         Wall time [s] and resident memory [byte] that the child may take.
+    program : Program
+        What runs in the child.
 
     Returns
     -------
     dict
-        The child's result.
+        The child's result; one that tells errors has the end of what was printed, too.
 
     Raises
     ------
@@ -119,19 +170,24 @@ def run_child(
     with tempfile.TemporaryDirectory(prefix="fomkit-", ignore_cleanup_errors=True) as folder, _log(folder) as log:
         result_path, nonce = Path(folder, "result.json"), secrets.token_hex(16)
         message = {**request, "nonce": nonce, "result": str(result_path)}
-        command = [sys.executable, "-P", "-c", _BOOT, str(_PACKAGE)]
+        command = [sys.executable, "-P", "-c", _BOOT, str(_PACKAGE), program.module]
         child = subprocess.Popen(  # noqa: S603 - the program is this interpreter
-            command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={**os.environ, **program.environment},
         )
         try:
             _ask(child, message)
-            _watch(child, log, where, time_limit_s, memory_limit_byte)
+            _watch(child, log, _Limits(where, program, time_limit_s, memory_limit_byte))
         finally:
             _end(child)
         result = _read_result(result_path, nonce)
         if result is None:
-            raise _without_result(child.returncode, where, log)
-        return result
+            raise _without_result(child.returncode, where, program, log)
+        return {**result, "printed": _tail(log)}
 
 
 def _log(folder: str) -> BinaryIO:

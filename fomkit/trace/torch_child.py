@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from dataclasses import asdict
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fomkit.errors import FomkitError, ManyFomkitError
+from fomkit.trace.child_answer import take_request
 from fomkit.trace.torch_file import explain_exception, run_file, take_workload
 from fomkit.trace.torch_profile import Request, draft_profile
 from fomkit.trace.torch_shape_only import shape_only
@@ -31,18 +31,10 @@ def _result(path: Path, request: Request) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run one request from standard input.
-
-    Standard output and error belong to the user's file. The result file carries the parent's nonce, which the file
-    never sees; then the process ends at once, whatever threads and exit handlers the file left behind.
-    """
-    message = json.loads(sys.stdin.readline())
-    nonce, result_path = message.pop("nonce"), Path(message.pop("result"))
+    """Run one request, then end the process at once, whatever threads and exit handlers the file left behind."""
+    message, answer = take_request()
     path = Path(message.pop("path"))
     sys.dont_write_bytecode = True
     sys.argv = [str(path)]
-    result = _result(path, Request(**message))
-    unfinished = result_path.with_suffix(".part")
-    unfinished.write_text(json.dumps({"nonce": nonce, **result}), encoding="utf-8")
-    unfinished.replace(result_path)
+    answer.leave(_result(path, Request(**message)))
     os._exit(0)

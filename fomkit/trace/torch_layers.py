@@ -88,15 +88,26 @@ class LayerLog:
 
     What runs while the model itself is not running, such as checkpointed layers in the backward pass, is no part.
     Storages of results are held until the end, so that no number of one stands for two tensors.
+
+    Parameters
+    ----------
+    once : bool
+        Whether only the first call of the model counts, of several in one step.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, once: bool = False) -> None:
+        self._once = once
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, while the model is not running."""
         self.calls: list[LayerCall] = []
         self._running: list[LayerCall] = []
         self._makers: dict[int, LayerCall] = {}
         self._counted: set[int] = set()
         self._held: list[Any] = []
         self._open = 0
+        self._is_again = False
 
     def _arrays(self, values: Any) -> tuple[Array, ...]:
         tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
@@ -106,6 +117,9 @@ class LayerLog:
 
     def begin(self, values: Any) -> None:
         """Begin the model's own call, with what it is given."""
+        self._is_again = self._once and bool(self.calls) and not self._open
+        if self._is_again:
+            return
         self._open += 1
         call = LayerCall("input", "", acts="input")
         self._made(call, self._arrays(values))
@@ -113,7 +127,7 @@ class LayerLog:
 
     def end(self) -> None:
         """End it."""
-        self._open -= 1
+        self._open -= not self._is_again
 
     def own(self, call: LayerCall, module: torch.nn.Module, *, inside: bool) -> None:
         """Give a layer the parameters of its module that nobody has yet."""
@@ -205,9 +219,9 @@ def _watch_layer(module: torch.nn.Module, path: str, log: LayerLog) -> Iterator[
 
 
 @contextmanager
-def watch_layers(model: torch.nn.Module) -> Iterator[LayerLog]:
-    """Follow the layers of a model's forward pass inside the block."""
-    log = LayerLog()
+def watch_layers(model: torch.nn.Module, *, once: bool = False) -> Iterator[LayerLog]:
+    """Follow the layers of a model's forward pass, or of the first one of several, inside the block."""
+    log = LayerLog(once=once)
 
     def begin(_module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         log.begin((args, kwargs))

@@ -33,13 +33,14 @@ def _watch_module(module: torch.nn.Module, path: str, recorder: Recorder, handle
 
 
 @contextmanager
-def watch_modules(model: torch.nn.Module, recorder: Recorder) -> Iterator[None]:
-    """Follow every module call of a model inside the block."""
+def watch_modules(model: torch.nn.Module, recorder: Recorder, prefix: str = "") -> Iterator[None]:
+    """Follow every module call of a model inside the block; ``prefix`` names it among several."""
     with ExitStack() as handles:
         for path, module in model.named_modules():
             if isinstance(module, torch.jit.ScriptModule):
                 continue
             if getattr(module, "_orig_mod", None) is not None or module._compiled_call_impl is not None:
                 recorder.note("parts of the model are compiled; their eager ops are traced")
-            _watch_module(module, path.replace("_orig_mod.", "").removesuffix("._orig_mod"), recorder, handles)
+            path = path.replace("_orig_mod.", "").removesuffix("._orig_mod")
+            _watch_module(module, ".".join(filter(None, (prefix, path))), recorder, handles)
         yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,10 +76,6 @@ def _prepare(workload: Workload, request: Request, *, own: bool) -> tuple[Prepar
     return prepared, sizes, notes
 
 
-def _listed(unsupported: Counter[str]) -> list[str]:
-    return [f"{name} ×{count}" if count > 1 else name for name, count in sorted(unsupported.items())]
-
-
 def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
     """Trace a workload, inside `shape_only`.
 
@@ -104,11 +99,6 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
     notes += _deaf_to_the_batch(ops, sizes, request, fixed)
     rows, parts = count_rows(ops)
     parameters = list(prepared.model.parameters())
-    seen = sum(step.states.values())
-    shares = (
-        f"{seen:,} ops in the step: {step.states['priced']:,} priced, {step.states['zero_work']:,} without work, "
-        f"{step.states['unsupported']:,} unsupported"
-    )
     return Draft(
         name=request.name,
         title=f"{type(prepared.model).__name__}, {'inference' if request.mode == 'infer' else 'training step'}",
@@ -125,14 +115,8 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
         last_batch=workload.last_batch,
         epochs=None if request.mode == "infer" else workload.epochs,
         optimizer=step.optimizer,
-        unsupported=_listed(step.unsupported),
-        notes=[
-            f"{shares}, {step.states['unsupported']:,} unsupported",
-            *notes,
-            *step.notes,
-            *fixed,
-            *workload.notes,
-        ],
+        unsupported=step.listed_unsupported,
+        notes=[step.shares, *notes, *step.notes, *fixed, *workload.notes],
     )
 
 

@@ -41,21 +41,29 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         Forward ops that ran again in the backward pass (activation checkpointing).
     notes : list of str
         What the watchers of calls had to say, each once.
+    between : str
+        The pass of what runs outside calls and outside the backward pass.
     layers : LayerLog or None
         Is told each op of the model's forward pass that has work.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], *, on_meta: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.layers: LayerLog | None = None
+        self._parameters = {id(parameter) for parameter in parameters}
+        self._on_meta = on_meta
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, between two calls of the user's; what was recorded is no part of the step."""
         self.ops: list[TracedOp] = []
         self.states: Counter[str] = Counter()
         self.unsupported: Counter[str] = Counter()
         self.recomputed = 0
         self.notes: list[str] = []
         self.in_backward = False
-        self.layers: LayerLog | None = None
-        self.stack = ScopeStack({id(parameter) for parameter in parameters}, self._note_gradients)
-        self._on_meta = on_meta
+        self.between = FORWARD
+        self.stack = ScopeStack(self._parameters, self._note_gradients)
         self._node: Node = None
         self._node_ops: list[tuple[TracedOp, set[int]]] = []
         self._gradients: set[int] = set()
@@ -137,7 +145,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if node is not None:
             self._last_backward = self.stack.scopes.get(node, self._last_backward)
             return self._last_backward, BACKWARD
-        return self.stack.top, BACKWARD if self.in_backward else FORWARD
+        return self.stack.top, BACKWARD if self.in_backward else self.between
 
     def _follow(self, op: TracedOp | None, call: Call) -> None:
         """Keep track of which storages hold gradients of parameters, and so which ops make them.

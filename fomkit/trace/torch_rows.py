@@ -135,7 +135,7 @@ class CallWatcher(TorchFunctionMode):
             return self._dropout(*args, **kwargs)
         if func is functional.multi_head_attention_forward:
             # A function that was overridden runs with the override switched off, so its inner call is led here.
-            with _replaced(functional, "scaled_dot_product_attention", self.attention):
+            with replaced(functional, "scaled_dot_product_attention", self.attention):
                 return func(*args, **kwargs)
         return func(*args, **kwargs)
 
@@ -157,7 +157,8 @@ class CallWatcher(TorchFunctionMode):
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Let an attribute be another one inside the block."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:

@@ -64,6 +64,20 @@ class Step:
     optimizer: dict[str, str]
     notes: list[str]
 
+    @property
+    def shares(self) -> str:
+        """How many of the framework's ops have a price."""
+        states = self.states
+        return (
+            f"{sum(states.values()):,} ops in the step: {states['priced']:,} priced, "
+            f"{states['zero_work']:,} without work, {states['unsupported']:,} unsupported"
+        )
+
+    @property
+    def listed_unsupported(self) -> list[str]:
+        """The ops without a rule, with their counts."""
+        return [f"{name} ×{count}" if count > 1 else name for name, count in sorted(self.unsupported.items())]
+
 
 def call_model(model: torch.nn.Module, inputs: Any, notes: list[str]) -> Any:
     """Call a model with a tensor, a tuple or a dict; what its ``forward`` does not take is left for the loss."""

@@ -68,3 +68,37 @@ def test_existing_files_are_kept_and_mistakes_are_one_message(
     assert kept.read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.py", "model.py", "model.yaml"]
     assert "YAML" in command("model.py", "-o", "model.csv", cwd=tmp_path).stderr
+
+
+def test_a_program_and_its_own_arguments(root: Path, tmp_path: Path) -> None:
+    program = str(root / "tests" / "data" / "scripts" / "pictures" / "train.py")
+    done = command("--script", program, "-o", "out.yaml", "--", "--batch-size", "8", "--epochs", "3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "batch 8, traced in its own run on the cpu" in done.stdout
+    read = load_model(tmp_path / "out.yaml")
+    assert (read.batch, read.run.epochs, read.data.train_samples) == (8, 3, 250)
+    assert read.traced_with["device"] == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--script", "model.py", "--batch", "8"), "--batch is not for a training program"),
+        (("--script", "model.py", "--mode", "infer"), "--mode infer is not for a training program"),
+        (
+            ("model.py", "--", "--epochs", "3"),
+            "'--epochs 3' are for a training program. Add --script",
+        ),
+        (("--script", "absent.py"), "is not a file. Give a Python program that trains"),
+        (("--script", "model.py"), "ended without a step of an optimizer in this process"),
+    ],
+)
+def test_misuse_of_a_program_is_one_message(
+    file_of: Callable[..., Path], tmp_path: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    file_of(TEXT)
+    refused = command(*arguments, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert told in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["model.py"]

@@ -1,0 +1,268 @@
+"""Which step of a running program is taken: later than the first, after every optimizer has had its turn."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch.optim import optimizer as hooks
+
+from fomkit.trace.script_loops import Epochs, epochs_around
+from fomkit.trace.torch_rows import replaced
+from fomkit.trace.torch_script_calls import OuterCalls, watch_autocast, watch_backward, watch_compile
+from fomkit.trace.torch_script_loader import Fetched, watch_loaders
+from fomkit.trace.torch_script_recorder import Models, Recording
+from fomkit.trace.torch_step import Step
+
+WANTED_ROUND = 3
+"""The step that is taken; the first sets optimizers up, the second may still fill caches."""
+FURTHER_ROUNDS = 4
+"""Steps that are waited for one that stands alone: in the middle of an epoch, with a full batch."""
+PATIENCE = 50
+"""Steps of optimizers after which one that never took any is left out."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A recorded step and what was seen around it.
+
+    Attributes
+    ----------
+    place : int
+        Which step of the program it is, from 1.
+    steps_by : mapping
+        How often each optimizer stepped in it, by class name and order.
+    idle : int
+        Optimizers that were made and never stepped.
+    remarks : list of str
+        On the program as a whole.
+    """
+
+    step: Step
+    models: Models
+    place: int
+    is_clean: bool
+    batches: list[Fetched]
+    called_with: int | None
+    backwards: int
+    closures: int
+    steps_by: Mapping[str, int]
+    idle: int
+    epochs: Epochs
+    parameters: list[torch.Tensor]
+    remarks: list[str]
+
+
+class StepWatch:
+    """Follows a program's optimizers and records its steps until one can be taken.
+
+    A step ends where the optimizer steps. Of several optimizers, one round of all is a step: from one step of the
+    optimizer that came last to its next one.
+
+    Parameters
+    ----------
+    is_user_file : function of a path
+        Tells the user's own source from libraries'.
+    on_taken : function of Taken
+        Called once; it may raise what ends the program.
+
+    Attributes
+    ----------
+    rounds, backwards : int
+        Steps and backward passes that were seen.
+    taken : Taken or None
+        The best step so far.
+    is_over : bool
+        Whether a step was taken for good.
+    """
+
+    def __init__(self, is_user_file: Callable[[str], bool], on_taken: Callable[[Taken], None]) -> None:
+        self.rounds = self.backwards = 0
+        self.taken: Taken | None = None
+        self._is_user_file, self._on_taken = is_user_file, on_taken
+        self._made: WeakSet[Any] = WeakSet()
+        self._stepped: dict[int, torch.optim.Optimizer] = {}
+        self._steps = self._depth = 0
+        self.is_over = False
+        self._now: Recording | None = None
+        self._calls = OuterCalls(self._model_begins)
+        self._process = os.getpid()
+        self._remarks: dict[str, None] = {}
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Follow what runs inside the block."""
+        make = torch.optim.Optimizer.__init__
+
+        def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            make(optimizer, *args, **kwargs)
+            self._made.add(optimizer)
+
+        with ExitStack() as stack:
+            stack.enter_context(replaced(torch.optim.Optimizer, "__init__", made))
+            stack.enter_context(self._calls.watch())
+            stack.enter_context(watch_backward(self._backward, self._engine))
+            stack.enter_context(watch_loaders(self._loader_starts, self._batch, self._quietly))
+            stack.enter_context(watch_autocast(self._note))
+            stack.enter_context(watch_compile(self._remark))
+            stack.enter_context(_skipped_steps(self._skipped))
+            stack.callback(hooks.register_optimizer_step_pre_hook(self._before).remove)
+            stack.callback(hooks.register_optimizer_step_post_hook(self._after).remove)
+            try:
+                yield
+            finally:
+                if self._now:
+                    self._now.close()
+
+    @contextmanager
+    def _backward(self, outputs: Any, fills: bool) -> Iterator[None]:
+        self.backwards += 1
+        with self._now.backward(outputs, fills) if self._now else nullcontext():
+            yield
+
+    def _engine(self) -> Any:
+        return self._now.watched_engine() if self._now else nullcontext()
+
+    def _model_begins(self, model: torch.nn.Module, args: Any) -> None:
+        if self._now:
+            self._now.model_begins(model, args)
+
+    def _loader_starts(self) -> None:
+        if self._now:
+            self._now.forget()
+
+    def _batch(self, batch: Fetched) -> None:
+        if self._now:
+            self._now.batches.append(batch)
+            self._now.is_clean &= batch.is_full
+
+    @contextmanager
+    def _quietly(self) -> Iterator[None]:
+        now = self._now
+        before = now.pause(True) if now else False
+        try:
+            yield
+        finally:
+            if now:
+                now.pause(before)
+
+    def _remark(self, text: str) -> None:
+        self._remarks[text] = None
+
+    def _note(self, text: str) -> None:
+        if self._now:
+            self._now.note(text)
+
+    def _skipped(self) -> None:
+        """Record anew where loss scaling leaves a step out."""
+        if self._now:
+            self._now.close()
+            self._now = self._record()
+
+    def _before(self, _optimizer: Any, args: Any, kwargs: Any) -> Any:
+        self._depth += 1
+        if self._depth > 1 or self._now is None:
+            return None
+        now = self._now
+        now.pause(True)
+
+        def watched(closure: Any) -> Any:
+            def run(*given: Any, **named: Any) -> Any:
+                now.closures += 1
+                now.pause(False)
+                try:
+                    return closure(*given, **named)
+                finally:
+                    now.pause(True)
+
+            return run if callable(closure) else closure
+
+        return (args[0], *map(watched, args[1:])), {name: watched(value) for name, value in kwargs.items()}
+
+    def _after(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        self._depth -= 1
+        if self._depth or os.getpid() != self._process:
+            return
+        if self.is_over:
+            os._exit(0)  # a program that would not be stopped
+        self._steps += 1
+        if self._now:
+            self._now.pause(False)
+            self._now.update(optimizer)
+        is_new = id(optimizer) not in self._stepped
+        self._stepped[id(optimizer)] = optimizer
+        if is_new:
+            self.rounds, self.taken = 1, None
+            if self._now:
+                self._now.close()
+        elif optimizer is list(self._stepped.values())[-1]:
+            self.rounds += 1
+            self._round_ends()
+        else:
+            return
+        self._now = self._record()
+
+    def _record(self) -> Recording:
+        return Recording(self._calls.models(), self._parameters())
+
+    def _parameters(self) -> list[torch.Tensor]:
+        return [one for made in self._stepped.values() for group in made.param_groups for one in group["params"]]
+
+    def _idle(self) -> int:
+        return sum(id(made) not in self._stepped for made in self._made)
+
+    def _round_ends(self) -> None:
+        if self._now is None:
+            return
+        found = self._take(self._now)
+        if self.taken is None or found.is_clean or not self.taken.is_clean:
+            self.taken = found
+        is_late = self.rounds >= WANTED_ROUND + FURTHER_ROUNDS
+        waits = self._idle() and self._steps < PATIENCE
+        if self.rounds >= WANTED_ROUND and (self.taken.is_clean or is_late) and not waits:
+            self._now, self.is_over = None, True
+            self._on_taken(self.taken)
+
+    def _take(self, recording: Recording) -> Taken:
+        names = {
+            key: f"{type(made).__name__} {place}"
+            for place, (key, made) in enumerate(self._stepped.items(), start=1)
+        }
+        step = recording.close()
+        loader = recording.batches[0].loader if recording.batches else None
+        return Taken(
+            step=step,
+            models=recording.models,
+            place=self.rounds,
+            is_clean=recording.is_clean,
+            batches=recording.batches,
+            called_with=recording.called_with,
+            backwards=recording.backwards,
+            closures=recording.closures,
+            steps_by={names[key]: times for key, times in recording.updated_by.items()},
+            idle=self._idle(),
+            epochs=epochs_around(sys._getframe(), self._is_user_file, loader),
+            parameters=self._parameters(),
+            remarks=list(self._remarks),
+        )
+
+
+@contextmanager
+def _skipped_steps(on_skip: Callable[[], None]) -> Iterator[None]:
+    """Tell of steps that loss scaling leaves out, because a gradient overflowed, inside the block."""
+    kind: Any = torch.amp.GradScaler
+    step = kind._maybe_opt_step
+
+    def watched(self: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(float(found) for found in state["found_inf_per_device"].values()):
+            on_skip()
+        return step(self, optimizer, state, *args, **kwargs)
+
+    with replaced(kind, "_maybe_opt_step", watched):
+        yield

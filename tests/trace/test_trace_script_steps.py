@@ -1,0 +1,348 @@
+"""What one step of a training program is, in all the ways that programs are written; run in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from traced_work import flop, numbers
+
+from fomkit.workload import ModelProfile
+
+pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install 'fomkit[torch]'")
+
+START = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+torch.manual_seed(0)
+def loader(count, batch, **options):
+    data = TensorDataset(torch.randn(count, 8), torch.randint(3, (count,)))
+    return DataLoader(data, batch_size=batch, **options)
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, foreach=False)
+"""
+
+
+class Stopped(BaseException):
+    pass
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., ModelProfile]:
+    """Run the text of a program, as the child process does, until a step is taken or it ends."""
+    from fomkit.trace.torch_script_draft import draft_script
+    from fomkit.trace.torch_script_steps import StepWatch
+
+    def run_text(text: str, start: str = START) -> ModelProfile:
+        path = tmp_path / "train.py"
+        path.write_text(start + text, encoding="utf-8")
+
+        def stop(_: Any) -> None:
+            raise Stopped
+
+        watch = StepWatch(lambda name: name == str(path), stop)
+        try:
+            with watch.watch():
+                exec(compile(path.read_text(), str(path), "exec"), {"__name__": "__main__"})
+        except Stopped:
+            pass
+        assert watch.taken is not None
+        return draft_script(watch.taken, "train").profile()
+
+    return run_text
+
+
+def products(profile: ModelProfile) -> list[tuple[Any, ...]]:
+    rows = numbers(profile)
+    rows = rows[rows["kind"] == "gemm"]
+    return sorted(map(tuple, rows[["pass_name", "m", "n", "k", "count"]].to_numpy().tolist()))
+
+
+ONE_STEP = [
+    ("backward_input", 12.0, 16.0, 3.0, 1.0),
+    ("backward_weight", 3.0, 16.0, 12.0, 1.0),
+    ("backward_weight", 16.0, 8.0, 12.0, 1.0),
+    ("forward", 12.0, 3.0, 16.0, 1.0),
+    ("forward", 12.0, 16.0, 8.0, 1.0),
+]
+"""Products of one step of the small model at batch 12; its first layer needs no input gradient."""
+TRAIN = """
+        optimizer.zero_grad()
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def told(profile: ModelProfile, text: str) -> bool:
+    return any(text in note for note in profile.notes)
+
+
+@pytest.mark.parametrize("samples", [120, 40, 12])
+def test_evaluation_and_short_batches_are_no_part(run: Callable[..., ModelProfile], samples: int) -> None:
+    profile = run(f"""
+def evaluate():
+    model.eval()
+    with torch.no_grad():
+        for x, y in loader(30, 30):
+            (model(x).argmax(1) == y).float().mean().item()
+    model.train()
+train, epochs = loader({samples}, 12, shuffle=True), 9
+for epoch in range(epochs):
+    for x, y in train:
+{TRAIN}
+    evaluate()
+""")
+    assert products(profile) == ONE_STEP
+    assert profile.batch == 12
+    assert (profile.data.train_samples, profile.data.last_batch, profile.run.epochs) == (samples, "keep", 9)
+    assert told(profile, "partial: no step stood alone") == (samples == 12)
+
+
+def test_two_optimizers_are_one_round(run: Callable[..., ModelProfile]) -> None:
+    profile = run("""
+generator, judge = nn.Linear(4, 8), nn.Linear(8, 1)
+of_judge = torch.optim.Adam(judge.parameters(), foreach=False)
+of_generator = torch.optim.Adam(generator.parameters(), foreach=False)
+del optimizer
+data = loader(120, 12)
+for epoch in range(2):
+    for place, (x, _) in enumerate(data):
+        of_judge.zero_grad()
+        (judge(generator(torch.randn(12, 4)).detach()).mean() - judge(x).mean()).backward()
+        of_judge.step()
+        if place % 2:
+            of_generator.zero_grad()
+            judge(generator(torch.randn(12, 4))).mean().backward()
+            of_generator.step()
+""")
+    assert told(profile, "one step is one round of 2 optimizers: Adam 1 steps 2 times, Adam 2 steps once")
+    rows = numbers(profile)
+    updates = rows[rows["kind"] == "optimizer"]
+    assert dict(zip(updates["numel"], updates["count"], strict=True)) == {9.0: 2.0, 40.0: 1.0}
+    forward = rows[(rows["kind"] == "gemm") & (rows["pass_name"] == "forward")]
+    assert dict(zip(forward["module"], forward["count"], strict=True)) == {"linear": 3.0, "linear2": 5.0}
+    assert (profile.batch, profile.parameters_total, profile.run.epochs) == (24, 49, 2)
+
+
+def test_an_optimizer_that_never_steps_is_told(run: Callable[..., ModelProfile]) -> None:
+    profile = run(f"idle = torch.optim.SGD(model.parameters(), lr=1.0)\nfor x, y in loader(1200, 12):\n{TRAIN}")
+    assert products(profile) == ONE_STEP
+    assert told(profile, "1 more optimizers were made and took no step")
+
+
+def test_closures_run_in_the_step(run: Callable[..., ModelProfile]) -> None:
+    profile = run("""
+optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3, tolerance_grad=0.0, tolerance_change=0.0)
+for x, y in loader(120, 12):
+    def closure():
+        optimizer.zero_grad()
+        loss = criterion(model(x), y)
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+""")
+    assert products(profile) == [(*row[:-1], 3.0) for row in ONE_STEP]
+    assert told(profile, "the optimizer called its closure 3 times")
+    assert profile.unsupported == ("optimizer LBFGS",)
+    assert profile.batch == 12
+
+
+def test_autocast_and_loss_scaling(run: Callable[..., ModelProfile]) -> None:
+    profile = run("""
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)
+for x, y in loader(480, 12):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = criterion(model(x), y)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+""")
+    assert products(profile) == ONE_STEP
+    rows = numbers(profile)
+    assert set(rows.loc[rows["kind"] == "gemm", "dtype"]) == {"bf16"}
+    assert told(profile, "autocast for cpu: casts are those of a CPU")
+    checked = rows[rows["op"] == "aten::_amp_foreach_non_finite_check_and_unscale_"]
+    assert checked[["pass_name", "numel", "count"]].to_numpy().tolist() == [["update", 195.0, 1.0]]
+    clipped = rows[rows["op"] == "aten::_foreach_mul_"]
+    assert clipped[["pass_name", "numel", "write_byte"]].to_numpy().tolist() == [["update", 195.0, 780.0]]
+    assert not profile.unsupported
+
+
+def test_steps_that_loss_scaling_leaves_out_do_not_accumulate(run: Callable[..., ModelProfile]) -> None:
+    profile = run("""
+scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
+for place, (x, y) in enumerate(loader(480, 12)):
+    optimizer.zero_grad()
+    loss = criterion(model(x), y) * (float("inf") if place % 2 else 1.0)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""")
+    assert products(profile) == ONE_STEP
+    assert not told(profile, "accumulation")
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available or torch_xla")
+def test_autocast_of_an_absent_device_is_told(run: Callable[..., ModelProfile], torch: Any) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("a CUDA device is here")
+    profile = run("""
+for x, y in loader(480, 12):
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = criterion(model(x), y)
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+""")
+    assert products(profile) == ONE_STEP
+    assert set(profile.ops["dtype"]) >= {"fp32"}
+    assert told(profile, "autocast for cuda is off")
+
+
+def test_layers_that_are_one_row(run: Callable[..., ModelProfile]) -> None:
+    profile = run("""
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.out = nn.LSTM(5, 7, batch_first=True), nn.Linear(7, 3)
+        self.attention = nn.MultiheadAttention(7, 1, batch_first=True)
+    def forward(self, x):
+        x = self.lstm(x)[0]
+        return self.out(self.attention(x, x, x, need_weights=False)[0])
+model = Tagger()
+optimizer = torch.optim.RMSprop(model.parameters())
+for step in range(100):
+    model(torch.randn(6, 11, 5)).sum().backward()
+    optimizer.step()
+""")
+    rows = numbers(profile)
+    lstm = rows[rows["kind"] == "rnn"]
+    assert set(lstm["pass_name"]) == {"forward", "backward_input", "backward_weight"}
+    assert set(lstm[["batch", "steps", "hidden_size"]].to_numpy().flatten()) == {6.0, 11.0, 7.0}
+    attention = rows[rows["kind"] == "attention"]
+    assert attention["pass_name"].tolist() == ["forward", "backward"]
+    assert set(numbers(profile, "parts")["kind"]) >= {"gemm", "pointwise"}
+    assert profile.batch == 6
+    assert told(profile, "first axis of what the model is called with")
+    assert told(profile, "the number of epochs is not known: no loop over a DataLoader was found")
+
+
+def test_checkpointing_and_frozen_teachers(run: Callable[..., ModelProfile]) -> None:
+    profile = run("""
+from torch.utils.checkpoint import checkpoint
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16))
+        self.second = nn.Linear(16, 3)
+    def forward(self, x):
+        return self.second(checkpoint(self.first, x, use_reentrant=False).relu())
+class Teacher(nn.Linear):
+    pass
+model, teacher = Net(), Teacher(8, 3).eval().requires_grad_(False)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for x, _ in loader(120, 12):
+    with torch.no_grad():
+        wanted = teacher(x)
+    (model(x) - wanted).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""")
+    rows = numbers(profile)
+    gemm = rows[rows["kind"] == "gemm"]
+    of = {module: part["count"].sum() for module, part in gemm.groupby("module")}
+    assert of == {"teacher": 1.0, "net.first.0": 3.0, "net.first.2": 3.0, "net.second": 3.0}
+    assert told(profile, "run again in the backward pass (checkpointing)")
+    assert (profile.parameters_total, profile.parameters_trainable) == (494, 467)
+
+
+BAR = """
+class Bar:
+    def __init__(self, iterable):
+        self.iterable = iterable
+    def __iter__(self):
+        return iter(self.iterable)
+"""
+
+
+@pytest.mark.parametrize(
+    ("loops", "epochs"),
+    [
+        ("for epoch in range(3, 10):\n    for x, y in data:\n", 7),
+        ("args = {'epochs': 4}\nfor epoch in range(args['epochs'] * 2):\n    for x, y in iter(data):\n", 8),
+        ("for fold in range(2):\n  for epoch in range(5):\n    for x, y in enumerate_(data):\n", None),
+        ("epoch = 0\nwhile epoch < 5:\n    for x, y in data:\n", None),
+        ("for _ in range(1):\n  def one():\n    for x, y in data:\n", 6),
+        ("for x in range(2):\n  for x, y in data:\n", 2),
+        ("for x in range(2):\n  bar = Bar(data)\n  for place, (x, y) in enumerate(bar):\n", 2),
+        ("if True:\n    for x, y in data:\n", None),
+    ],
+)
+def test_epochs_are_read_where_a_loop_says_them(
+    run: Callable[..., ModelProfile], loops: str, epochs: int | None
+) -> None:
+    after = "\nfor round in range(6):\n    one()\n" if "def one" in loops else ""
+    profile = run(f"data = loader(120, 12)\nenumerate_ = lambda x: (one for one in x)\n{BAR}{loops}{TRAIN}{after}")
+    assert profile.run.epochs == epochs
+    assert told(profile, "the number of epochs is not known") == (epochs is None)
+
+
+def test_gradients_that_are_only_looked_at_are_no_accumulation(
+    run: Callable[..., ModelProfile], torch: Any
+) -> None:
+    profile = run("""
+for x, y in loader(120, 12):
+    x.requires_grad_()
+    output = model(x)
+    (slope,) = torch.autograd.grad(output.sum(), x, create_graph=True)
+    (criterion(output, y) + slope.square().mean()).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""")
+    assert not told(profile, "accumulation")
+    assert profile.batch == 12
+    from torch.nn.functional import cross_entropy, linear
+    from torch.utils.flop_counter import FlopCounterMode
+
+    first, second = torch.randn(16, 8, requires_grad=True), torch.randn(3, 16, requires_grad=True)
+    x = torch.randn(12, 8, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        output = linear(linear(x, first).relu(), second)
+        (slope,) = torch.autograd.grad(output.sum(), x, create_graph=True)
+        (cross_entropy(output, torch.zeros(12, dtype=torch.int64)) + slope.square().mean()).backward()
+    assert flop(numbers(profile), "forward", "backward") == counter.get_total_flops()
+
+
+def test_compilation_is_off_and_told(
+    run: Callable[..., ModelProfile], torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda model: model)  # as it is in the child
+    profile = run(f"model = torch.compile(model)\nfor x, y in loader(120, 12):\n{TRAIN}")
+    assert products(profile) == ONE_STEP
+    assert told(profile, "compilation is switched off")
+
+
+def test_streams_and_samplers(run: Callable[..., ModelProfile]) -> None:
+    profile = run(f"""
+class Stream(IterableDataset):
+    def __iter__(self):
+        while True:
+            yield torch.randn(8), 1
+for x, y in DataLoader(Stream(), batch_size=12):
+{TRAIN}
+""")
+    assert products(profile) == ONE_STEP
+    assert (profile.batch, profile.data.train_samples) == (12, None)
+    profile = run(f"""
+data = TensorDataset(torch.randn(100, 8), torch.randint(3, (100,)))
+some = torch.utils.data.SubsetRandomSampler(range(60))
+for x, y in DataLoader(data, batch_size=12, sampler=some, drop_last=True):
+{TRAIN}
+""")
+    assert (profile.batch, profile.data.train_samples, profile.data.last_batch) == (12, 60, "drop")
