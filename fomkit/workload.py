@@ -11,6 +11,13 @@ if TYPE_CHECKING:
 
 LastBatch = Literal["drop", "keep"]
 
+STATE_TENSORS: Mapping[str, int] = {
+    "sgd": 0, "momentum": 1, "nesterov": 1, "adam": 2, "adam_amsgrad": 3, "adamw": 2, "adamw_amsgrad": 3,
+    "adamax": 2, "nadam": 2, "radam": 2, "rmsprop": 1, "rmsprop_momentum": 2, "rmsprop_centered": 2,
+    "rmsprop_centered_momentum": 3, "adagrad": 1, "adadelta": 2,
+}  # fmt: skip
+"""Tensors of a parameter's size that an optimizer keeps for it, by rule (torch 2.13, torch.optim)."""
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -89,6 +96,8 @@ class ModelProfile:
         in ``ops`` of the row it decomposes, its ``count`` is per execution of that row. Empty where none.
     layers : DataFrame or None
         A LAYERS table of one forward pass; None where nobody recorded the layers.
+    order : DataFrame or None
+        An ORDER table of one step; None where nobody recorded the order.
     unsupported : tuple of str
         Ops that the tracer saw and has no rule for, with their counts; they are missing from ``ops``.
     """
@@ -108,6 +117,7 @@ class ModelProfile:
     unsupported: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     layers: pd.DataFrame | None = None
+    order: pd.DataFrame | None = None
 
     @property
     def batch(self) -> int | None:

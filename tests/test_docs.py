@@ -20,7 +20,16 @@ from fomkit.profiles.machine_record import MachineRecord
 from fomkit.profiles.models import ModelRecord
 from fomkit.profiles.suites import GivenRecord, SuiteRecord
 from fomkit.quantities import UNITS, parse_quantity
-from fomkit.schema import DIMENSIONS, KIND_DIMENSIONS, LAYERS, MEASUREMENTS, OPS, OPTIONAL_DIMENSIONS, TIMINGS
+from fomkit.schema import (
+    DIMENSIONS,
+    KIND_DIMENSIONS,
+    LAYERS,
+    MEASUREMENTS,
+    OPS,
+    OPTIONAL_DIMENSIONS,
+    ORDER,
+    TIMINGS,
+)
 from fomkit.study import Options, run_suite, suite_content
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -95,7 +104,13 @@ def test_walk_sees_the_fields_with_units() -> None:
 
 @pytest.mark.parametrize(
     ("heading", "columns"),
-    [("Its timings", TIMINGS), ("Its ops", OPS), ("Its layers", LAYERS), ("Measurements", MEASUREMENTS)],
+    [
+        ("Its timings", TIMINGS),
+        ("Its ops", OPS),
+        ("Its layers", LAYERS),
+        ("Its order", ORDER),
+        ("Measurements", MEASUREMENTS),
+    ],
 )
 def test_every_column_is_explained_with_its_unit(heading, columns) -> None:
     expected = {column.name: column.unit or "–" for column in columns if column not in DIMENSIONS}

@@ -125,6 +125,7 @@ def test_profiles_are_what_their_sources_give(name: str, root: Path) -> None:
     assert format_table(fresh.ops, "OPS") == format_table(shipped.ops, "OPS")
     assert format_table(fresh.parts, "OPS", ("of",)) == format_table(shipped.parts, "OPS", ("of",))
     assert format_table(fresh.layers, "LAYERS") == format_table(shipped.layers, "LAYERS")
+    assert format_table(fresh.order, "ORDER") == format_table(shipped.order, "ORDER")
     assert shipped.layers["parameters"].sum() == shipped.parameters_total
     assert (fresh.data, fresh.run, fresh.unit, fresh.sizes) == (
         shipped.data,

@@ -265,6 +265,8 @@ def test_mistakes_in_layers_say_where(root: Path, tmp_path: Path, old: str, new:
         told = (root / "model_profiles" / name).read_text()
         assert old in told or not name.endswith("layers.csv")
         (tmp_path / name).write_text(told.replace(old, new, 1) if name.endswith("layers.csv") else told)
+    order = "alexnet.order.csv.gz"
+    (tmp_path / order).write_bytes((root / "model_profiles" / order).read_bytes())
     done = fomkit("alexnet.yaml", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr

@@ -12,7 +12,7 @@ from fomkit.profiles.format_yaml import format_document
 from fomkit.profiles.locate import folders, locate
 from fomkit.profiles.records import Record, check_record, check_schema
 from fomkit.profiles.strict_yaml import load_document, read_text
-from fomkit.profiles.write import write_table, write_whole
+from fomkit.profiles.write import write_packed, write_table, write_whole
 from fomkit.tables import empty_table, read_table
 from fomkit.workload import Data, ModelProfile, Run, Unit
 
@@ -67,6 +67,7 @@ class ModelRecord(Record):
     ops: str
     parts: str | None = None
     layers: str | None = None
+    order: str | None = None
     unsupported: list[str] = []
     notes: list[str] = []
 
@@ -85,6 +86,14 @@ def _layers(path: Path, name: str | None) -> pd.DataFrame | None:
     table = _table(path, name, "LAYERS")
     # A column without text is not written: a network that is one layer has no paths.
     return table.assign(**{name: "" for name in ("module", "op") if name not in table.columns})
+
+
+def _order(path: Path, name: str | None) -> pd.DataFrame | None:
+    if name is None:
+        return None
+    table = _table(path, name, "ORDER")
+    empty: dict[str, Any] = {"row": float("nan"), "freed_by": float("nan"), "module": "", "pass_name": ""}
+    return table.assign(**{key: value for key, value in empty.items() if key not in table.columns})
 
 
 def _read(name: str | Path, **absent: str) -> tuple[Path, ModelRecord]:
@@ -106,7 +115,11 @@ def _read(name: str | Path, **absent: str) -> tuple[Path, ModelRecord]:
 
 
 def _profile(
-    record: ModelRecord, ops: pd.DataFrame, parts: pd.DataFrame, layers: pd.DataFrame | None
+    record: ModelRecord,
+    ops: pd.DataFrame,
+    parts: pd.DataFrame,
+    layers: pd.DataFrame | None,
+    order: pd.DataFrame | None = None,
 ) -> ModelProfile:
     return ModelProfile(
         name=record.name,
@@ -114,6 +127,7 @@ def _profile(
         ops=ops,
         parts=parts,
         layers=layers,
+        order=order,
         sizes=record.sizes,
         traced_with=record.traced_with,
         parameters_total=record.parameters.total if record.parameters else None,
@@ -137,7 +151,8 @@ def load_model(name: str | Path) -> ModelProfile:
     """
     path, record = _read(name)
     parts = _table(path, record.parts, "OPS", ("of",)) if record.parts else empty_table("OPS")
-    return _profile(record, _table(path, record.ops, "OPS"), parts, _layers(path, record.layers))
+    ops, layers, order = _table(path, record.ops, "OPS"), _layers(path, record.layers), _order(path, record.order)
+    return _profile(record, ops, parts, layers, order)
 
 
 def load_model_facts(path: Path) -> ModelProfile:
@@ -198,31 +213,36 @@ def model_content(model: ModelProfile, stem: str) -> dict[str, Any]:
         "ops": f"{stem}.ops.csv",
         "parts": f"{stem}.parts.csv" if len(model.parts) else None,
         "layers": f"{stem}.layers.csv" if model.layers is not None else None,
+        "order": f"{stem}.order.csv.gz" if model.order is not None else None,
         "unsupported": list(model.unsupported),
         "notes": list(model.notes),
     }
     return {key: value for key, value in content.items() if value not in (None, {}, [])}
 
 
-def tables_beside(path: Path) -> tuple[Path, Path, Path]:
-    """Name the tables of ops, parts and layers that belong to a model's YAML file."""
-    ops, parts, layers = (path.with_name(f"{path.stem}.{table}.csv") for table in ("ops", "parts", "layers"))
-    return ops, parts, layers
+def tables_beside(path: Path) -> tuple[Path, Path, Path, Path]:
+    """Name the tables of ops, parts, layers and order that belong to a model's YAML file."""
+    names = ("ops.csv", "parts.csv", "layers.csv", "order.csv.gz")
+    ops, parts, layers, order = (path.with_name(f"{path.stem}.{name}") for name in names)
+    return ops, parts, layers, order
 
 
 def save_model(model: ModelProfile, path: Path) -> list[Path]:
-    """Write NAME.yaml, NAME.ops.csv and, where there are any, parts and layers; each whole or not at all.
+    """Write NAME.yaml, NAME.ops.csv and, where there are any, parts, layers and order; each whole or not at all.
 
     Returns
     -------
     list of Path
         The files written.
     """
-    ops, parts, layers = tables_beside(path)
+    ops, parts, layers, order = tables_beside(path)
     write_table(model.ops, ops, "OPS")
     if len(model.parts):
         write_table(model.parts, parts, "OPS", ("of",))
     if model.layers is not None:
         write_table(model.layers, layers, "LAYERS")
+    if model.order is not None:
+        write_packed(model.order, order, "ORDER")
     write_whole(path, format_document(model_content(model, path.stem)))
-    return [path, ops, *([parts] if len(model.parts) else []), *([layers] if model.layers is not None else [])]
+    written = {parts: len(model.parts) > 0, layers: model.layers is not None, order: model.order is not None}
+    return [path, ops, *(one for one, is_there in written.items() if is_there)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import tempfile
 from pathlib import Path
@@ -42,6 +43,11 @@ def write_whole(path: Path, content: str | bytes) -> None:
 def write_table(data: pd.DataFrame, path: Path, table: str, extra: tuple[str, ...] = ()) -> None:
     """Write a table to a CSV file, whole or not at all."""
     write_whole(path, format_table(data, table, extra))
+
+
+def write_packed(data: pd.DataFrame, path: Path, table: str) -> None:
+    """Write a table to a CSV file packed with gzip, the same bytes for the same table."""
+    write_whole(path, gzip.compress(format_table(data, table).encode("utf-8"), mtime=0))
 
 
 def _umask() -> int:

@@ -16,6 +16,7 @@ from fomkit.rollup import UNPRICED, RunTime, StepTime, check_covered, coverage, 
 from fomkit.schema import check_table
 from fomkit.spans import Span
 from fomkit.study.fits import with_fits
+from fomkit.study.memory_of import memory_deviation
 from fomkit.study.options import Options, choose_scope, choose_sizes
 from fomkit.workload import LastBatch, ModelProfile
 
@@ -184,6 +185,9 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
         run_time=run,
         unit_per_day=_unit_per_day(model, machine, run, scope, at_once),
         coverage=shares,
-        deviations=_deviations(model, machine, run, options, shares),
+        deviations=(
+            *memory_deviation(model, machine, sizes, formats),
+            *_deviations(model, machine, run, options, shares),
+        ),
         formats=formats,
     )

@@ -28,6 +28,7 @@ class Draft:
     optimizer: dict[str, str]
     unsupported: list[str]
     notes: list[str]
+    order: list[Row] | None = None
 
     def profile(self, *notes: str) -> ModelProfile:
         """Make the profile, with further notes."""
@@ -37,6 +38,7 @@ class Draft:
             ops=make_table(self.rows),
             parts=make_table(self.parts, {"of": True}),
             layers=make_table(self.layers, table="LAYERS"),
+            order=None if self.order is None else make_table(self.order, table="ORDER"),
             sizes=self.sizes,
             traced_with=self.traced_with,
             parameters_total=self.parameters_total,

@@ -38,6 +38,12 @@ def count_rows(ops: Iterable[TracedOp]) -> tuple[list[Row], list[Row]]:
     return rows, parts
 
 
+def row_places(ops: Iterable[TracedOp]) -> list[int]:
+    """Give for each execution its position among the rows of `count_rows`."""
+    first: dict[object, int] = {}
+    return [first.setdefault((op.identity, tuple(op.dimensions.items())), len(first)) for op in ops]
+
+
 def _row(op: TracedOp) -> Row:
     place = {"pass_name": op.pass_name, "module": op.module, "count": op.count}
     return {"op": op.op, "kind": op.kind, "dtype": op.dtype, "engine": op.engine, **place, **op.dimensions}

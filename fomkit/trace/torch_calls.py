@@ -12,6 +12,7 @@ import torch
 from fomkit.trace.aten_table import find_rule
 from fomkit.trace.aten_traffic import pointwise
 from fomkit.trace.calls import Array, Call, Rule
+from fomkit.trace.torch_storages import held_tensor, storage_id
 
 _DTYPES: Mapping[torch.dtype, str] = {
     torch.float64: "fp64",
@@ -37,19 +38,9 @@ def dtype_name(dtype: torch.dtype) -> str:
     return _DTYPES.get(dtype) or _BY_WIDTH[dtype.itemsize]
 
 
-def storage_id(tensor: torch.Tensor) -> int:
-    """Identify the memory a tensor lies in; views share it. A freed one's number may come back."""
-    return int(_held(tensor).untyped_storage()._cdata)
-
-
-def _held(tensor: torch.Tensor) -> torch.Tensor:
-    """Give what a tensor holds in memory: of a sparse gradient its values, the rows looked up."""
-    return tensor if tensor.layout is torch.strided else tensor._values()
-
-
 def as_array(tensor: torch.Tensor) -> Array:
     """Describe a tensor without its data."""
-    tensor = _held(tensor)
+    tensor = held_tensor(tensor)
     return Array(
         tuple(tensor.shape),
         tensor.stride(),

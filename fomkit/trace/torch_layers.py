@@ -87,7 +87,6 @@ class LayerLog:
     """Collects the layers of one forward pass; the recorder tells it each op that has work.
 
     What runs while the model itself is not running, such as checkpointed layers in the backward pass, is no part.
-    Storages of results are held until the end, so that no number of one stands for two tensors.
 
     Parameters
     ----------
@@ -105,13 +104,11 @@ class LayerLog:
         self._running: list[LayerCall] = []
         self._makers: dict[int, LayerCall] = {}
         self._counted: set[int] = set()
-        self._held: list[Any] = []
         self._open = 0
         self._is_again = False
 
     def _arrays(self, values: Any) -> tuple[Array, ...]:
         tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
-        self._held += [tensor.untyped_storage() for tensor in tensors]
         # A result that is returned twice, such as an LSTM's last state, is one.
         return tuple(dict.fromkeys(as_array(tensor) for tensor in tensors))
 
@@ -162,14 +159,13 @@ class LayerLog:
         else:
             self._made(call, self._arrays(output))
 
-    def note_op(self, op: Call, scope: Scope, results: Any) -> None:
+    def note_op(self, op: Call, scope: Scope) -> None:
         """Note an op that has work: part of the running layer, or a function of its own."""
         if not self._open:
             return
         if self._running:
             self._running[-1].acts = "always"
             return
-        self._arrays(results)
         call = self.calls[-1] if self.calls else None
         if call is None or scope.owner is None or call.owner is not scope.owner:
             name = op.op if scope.owner is None else scope.owner.row.op

@@ -100,9 +100,10 @@ def _impl(group: Group) -> tuple[str, bool]:
     return ("per_tensor", False) if foreach is False else ("foreach", foreach is None)
 
 
-def _with_gradients(
+def with_gradients(
     optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]
 ) -> Iterator[tuple[Group, dict[str, list[torch.Tensor]]]]:
+    """Give each group of parameters with those that have a gradient, by number format."""
     for group in optimizer.param_groups:
         by_dtype: dict[str, list[torch.Tensor]] = {}
         for parameter in group["params"]:
@@ -112,7 +113,7 @@ def _with_gradients(
         yield group, by_dtype
 
 
-def _kernels_before(group: Group, rule: str) -> list[tuple[str, int]]:
+def kernels_before(group: Group, rule: str) -> list[tuple[str, int]]:
     """Name the kernels that unfused updates run before their rule, with the tensors that each reads.
 
     A gradient to climb is negated first. Weight decay adds a share of each parameter to its gradient; decoupled
@@ -129,7 +130,7 @@ def _rows_before(group: Group, rule: str, parameters: list[torch.Tensor], impl: 
     single = [parameter.numel() for parameter in parameters]
     dtype = dtype_name(parameters[0].dtype)
     rows = []
-    for op, inputs in [] if impl == "fused" else _kernels_before(group, rule):
+    for op, inputs in [] if impl == "fused" else kernels_before(group, rule):
         for numel in single if impl == "per_tensor" else [sum(single)]:
             byte = numel * parameters[0].element_size()
             traffic: Dimensions = {
@@ -180,4 +181,4 @@ def trace_update(optimizer: torch.optim.Optimizer | None, stand_ins: Mapping[int
         known = ", ".join(rule.__name__ for rule in RULES)
         hint = f"the update of {name} is not counted: only torch.optim's own {known} have a formula"
         return Update([], f"optimizer {name}", [hint])
-    return _groups_rows(_with_gradients(optimizer, stand_ins), rule_of, f"{name}.step")
+    return _groups_rows(with_gradients(optimizer, stand_ins), rule_of, f"{name}.step")

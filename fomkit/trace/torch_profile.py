@@ -12,7 +12,8 @@ from fomkit.errors import FomkitError
 from fomkit.trace.calls import TracedOp
 from fomkit.trace.draft import Draft
 from fomkit.trace.layer_table import count_layers, split_layers
-from fomkit.trace.op_table import count_rows
+from fomkit.trace.op_table import count_rows, row_places
+from fomkit.trace.order_table import order_rows
 from fomkit.trace.routes import Route
 from fomkit.trace.symbolic import Sizes
 from fomkit.trace.torch_inputs import inputs_and_sizes
@@ -94,8 +95,9 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
         Whatever the user's code or the framework raises.
     """
     prepared, sizes, notes = _prepare(workload, request, own=own)
-    step, ops, fixed = trace_sizes(prepared, sizes)
-    ops, layers = split_layers(ops)
+    sized = trace_sizes(prepared, sizes)
+    step, fixed = sized.step, sized.fixed
+    ops, layers = split_layers(sized.ops)
     notes += _deaf_to_the_batch(ops, sizes, request, fixed)
     rows, parts = count_rows(ops)
     parameters = list(prepared.model.parameters())
@@ -105,6 +107,7 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
         rows=rows,
         parts=parts,
         layers=count_layers(layers),
+        order=order_rows(sized.order, step.ops, sized.ops, row_places(sized.ops)),
         sizes=sizes,
         traced_with=_traced_with(request),
         parameters_total=sum(parameter.numel() for parameter in parameters),
@@ -116,7 +119,7 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
         epochs=None if request.mode == "infer" else workload.epochs,
         optimizer=step.optimizer,
         unsupported=step.listed_unsupported,
-        notes=[step.shares, *notes, *step.notes, *fixed, *workload.notes],
+        notes=[step.shares, *notes, *step.notes, *fixed, *sized.notes, *workload.notes],
     )
 
 

@@ -13,9 +13,11 @@ from torch.utils._pytree import tree_map
 
 from fomkit.trace.aten_table import works_of
 from fomkit.trace.calls import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Call, Rule, TracedOp
-from fomkit.trace.torch_calls import OpFacts, describe_call, facts_of, storage_id
+from fomkit.trace.torch_calls import OpFacts, describe_call, facts_of
 from fomkit.trace.torch_layers import LayerLog
+from fomkit.trace.torch_order import OrderLog
 from fomkit.trace.torch_scopes import Node, RowScope, Scope, ScopeStack
+from fomkit.trace.torch_storages import storage_id
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -45,6 +47,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         The pass of what runs outside calls and outside the backward pass.
     layers : LayerLog or None
         Is told each op of the model's forward pass that has work.
+    order : OrderLog
+        Is told each op.
+    places : dict
+        After `finish`, the position of each op among those given, by its ``id()``.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], *, on_meta: bool) -> None:
@@ -63,6 +69,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.notes: list[str] = []
         self.in_backward = False
         self.between = FORWARD
+        self.order = OrderLog()
+        self.places: dict[int, int] = {}
         self.stack = ScopeStack(self._parameters, self._note_gradients)
         self._node: Node = None
         self._node_ops: list[tuple[TracedOp, set[int]]] = []
@@ -89,37 +97,52 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # The framework computes shapes in Python too; what watches the user's calls must not meddle with that, nor
         # with a look at the tensors here.
         with torch._C.DisableTorchFunction():
+            self.order.hold((args, kwargs), "input")
             if self._on_meta:
                 args, kwargs = _all_meta(facts, args, kwargs)
             results = func(*args, **kwargs)
             self.states[facts.state] += 1
+            rows: list[TracedOp] = []
             if facts.state == "unsupported":
                 self.unsupported[facts.name] += 1
             elif facts.rule is not None:
-                self._record_call(describe_call(facts, args, kwargs, results), facts.rule, results)
+                rows = self._record_call(describe_call(facts, args, kwargs, results), facts.rule)
+            self.order.note(rows, results, *self._where())
         return results
 
-    def _record_call(self, call: Call, rule: Rule, results: Any) -> None:
-        self._record(call, rule)
+    def _record_call(self, call: Call, rule: Rule) -> list[TracedOp]:
+        rows = self._record(call, rule)
         if self.layers is not None and len(self.stack.running) > 1 and not self.in_backward:
-            self.layers.note_op(call, self.stack.top, results)
+            self.layers.note_op(call, self.stack.top)
+        return rows
 
-    def _record(self, call: Call, rule: Rule) -> None:
+    def _record(self, call: Call, rule: Rule) -> list[TracedOp]:
         scope, now = self._place()
+        rows = []
         for work in works_of(call, rule):
             pass_name = work.pass_name or now
             op = TracedOp(call.op, work.kind, work.dimensions, work.dtype, pass_name, scope.path)
             by_gradient = op.kind == "gemm"
             if scope.owner is None:
                 self.ops.append(op)
+                rows.append(op)
             else:
                 row = self._row(scope.owner, now)
                 row.parts.append(op)
+                rows.append(row)
                 by_gradient |= row.kind == "rnn"
                 if row.pass_name == FORWARD:
                     op.pass_name = FORWARD
             if op.pass_name == BACKWARD:
                 self._follow(op if by_gradient else None, call)
+        return rows[:1] if scope.owner is not None else rows
+
+    def _where(self) -> tuple[str, str]:
+        """Give the module and the pass in which the op just recorded ran."""
+        node: Node = torch._C._current_autograd_node()
+        if len(self.stack.running) == 1 and node is not None:
+            return (self.stack.scope_of(node) or self._last_backward).path, BACKWARD
+        return self.stack.top.path, BACKWARD if self.in_backward or node is not None else FORWARD
 
     def _row(self, owner: RowScope, pass_name: str) -> TracedOp:
         """Give the row that an op inside ``owner`` belongs to; it joins the list with its first op."""
@@ -143,7 +166,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.recomputed += node is not None
             return self.stack.top, BACKWARD if node is not None else FORWARD
         if node is not None:
-            self._last_backward = self.stack.scopes.get(node, self._last_backward)
+            self._last_backward = self.stack.scope_of(node) or self._last_backward
             return self._last_backward, BACKWARD
         return self.stack.top, BACKWARD if self.in_backward else self.between
 
@@ -175,7 +198,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def finish(self) -> list[TracedOp]:
         """Give the recorded ops, recurrent backward rows split into their two gradients."""
-        return [row for op in self.ops for row in _split(op)]
+        found: list[TracedOp] = []
+        for op in self.ops:
+            self.places[id(op)] = len(found)
+            found += _split(op)
+        return found
 
 
 def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:

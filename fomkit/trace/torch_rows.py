@@ -147,6 +147,7 @@ class CallWatcher(TorchFunctionMode):
         stack.enter(row.module, (query, key, value, args, kwargs), row)
         result = self._attention(query, key, value, *args, **kwargs)
         stack.leave(result)
+        self._recorder.order.note_attention((query, key, value), result)
         return result
 
     @staticmethod

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
@@ -27,6 +29,8 @@ class Scope:
     path: str
     owner: RowScope | None = None
 
+
+_KEYS = count()
 
 Node = Any
 """An autograd node; PyTorch has no public type for it."""
@@ -64,12 +68,25 @@ class ScopeStack:
         ``id`` of each trainable parameter.
     on_gradients : function of a list of tensors
         Called when a node has run, with those of its results that are gradients of parameters.
+    key : int
+        Under which a node knows its scope; a parameter's node may live on from one step to the next.
     """
 
     parameters: set[int]
     on_gradients: Callable[[list[torch.Tensor]], None]
     running: list[Scope] = field(default_factory=lambda: [Scope("loss")])
-    scopes: dict[Node, Scope] = field(default_factory=dict)
+    key: int = field(default_factory=partial(next, _KEYS))
+
+    def scope_of(self, node: Node) -> Scope | None:
+        """Give the scope that a node belongs to.
+
+        It is kept in the node's own dictionary: a list of nodes here would keep alive what they hold.
+        """
+        found: Scope | None = node.metadata.get(self.key)
+        return found
+
+    def _keep(self, node: Any, scope: Scope) -> None:
+        node.metadata[self.key] = scope
 
     @property
     def top(self) -> Scope:
@@ -95,9 +112,9 @@ class ScopeStack:
             waiting = [tensor.grad_fn for tensor in tensors if tensor.requires_grad]
         while waiting:
             node = waiting.pop()
-            if node is None or node in self.scopes:
+            if node is None or self.scope_of(node) is not None:
                 continue
-            self.scopes[node] = scope
+            self._keep(node, scope)
             following = node.next_functions
             self._watch(node, following)
             waiting += [successor for successor, _ in following]

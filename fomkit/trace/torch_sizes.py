@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fomkit.trace.calls import TracedOp
+from fomkit.trace.order_table import name_order
 from fomkit.trace.symbolic import NoExpression, Sizes, name_sizes
 from fomkit.trace.torch_step import Prepared, Step, trace_step
 
@@ -38,17 +39,17 @@ class _Exploration:
     prepared: Prepared
     sizes: Sizes
     ops: list[TracedOp]
-    traced: dict[tuple[int, ...], list[TracedOp] | Exception] = field(default_factory=dict)
+    traced: dict[tuple[int, ...], Step | Exception] = field(default_factory=dict)
     points: list[Sizes] = field(default_factory=list)
     values: dict[str, tuple[int, ...]] = field(default_factory=dict)
     fixed: dict[str, str] = field(default_factory=dict)
 
-    def at(self, sizes: Sizes) -> list[TracedOp]:
-        """Give the ops at a point, traced once; a step that failed there fails again."""
+    def at(self, sizes: Sizes) -> Step:
+        """Give the step at a point, traced once; a step that failed there fails again."""
         point = tuple(sizes.values())
         if point not in self.traced:
             try:
-                self.traced[point] = trace_step(self.prepared, sizes).ops
+                self.traced[point] = trace_step(self.prepared, sizes)
             except Exception as error:  # whatever the user's code raises at sizes it was not written for
                 self.traced[point] = error
         found = self.traced[point]
@@ -86,22 +87,58 @@ class _Exploration:
 
     def _name(self, name: str, values: tuple[int, ...]) -> None:
         points = [*self.points, *self._further(name, values)]
-        steps = [self.at(point) for point in points]
+        steps = [self.at(point).ops for point in points]
         self.ops = name_sizes(steps, points, [*self.values, name])
         self.values[name], self.points = (self.sizes[name], *values), points
         self.fixed.pop(name, None)
 
+    def order(self) -> tuple[list[TracedOp], list[str]]:
+        """Give the order with as many sizes named as can be, and why others hold at their value only."""
+        names = list(self.values)
+        for most in range(len(names), 0, -1):
+            some = names[:most]
+            points = [one for one in self.points if all(one[name] == self.sizes[name] for name in names[most:])]
+            with suppress(NoExpression):
+                return name_order([self.at(one).order for one in points], points, some), _stay(names[most:])
+        return self.at(self.sizes).order, _stay(names)
 
-def _explore(prepared: Prepared, sizes: Sizes, step: Step) -> tuple[list[TracedOp], list[str]]:
+
+def _stay(names: list[str]) -> list[str]:
+    return [f"the order of the ops, and so the memory, holds at one {' and '.join(names)} only"] if names else []
+
+
+@dataclass(frozen=True)
+class SizedStep:
+    """A step whose sizes have names.
+
+    Attributes
+    ----------
+    step : Step
+        At the sizes given.
+    ops, order : list of TracedOp
+        Its ops and lines, with sizes as names.
+    fixed, notes : list of str
+        Why a size has to stay fixed; what else is to be said.
+    """
+
+    step: Step
+    ops: list[TracedOp]
+    order: list[TracedOp]
+    fixed: list[str]
+    notes: list[str]
+
+
+def _explore(prepared: Prepared, sizes: Sizes, step: Step) -> SizedStep:
     point = tuple(sizes.values())
-    exploration = _Exploration(prepared, sizes, step.ops, {point: step.ops}, [sizes])
+    exploration = _Exploration(prepared, sizes, step.ops, {point: step}, [sizes])
     for name in sizes:
         exploration.add(name)
-    return exploration.ops, list(exploration.fixed.values())
+    order, notes = exploration.order()
+    return SizedStep(step, exploration.ops, order, list(exploration.fixed.values()), notes)
 
 
-def trace_sizes(prepared: Prepared, sizes: Sizes) -> tuple[Step, list[TracedOp], list[str]]:
-    """Trace a step; give it, its ops with sizes as names, and for each size that has to stay fixed why.
+def trace_sizes(prepared: Prepared, sizes: Sizes) -> SizedStep:
+    """Trace a step; give it with sizes as names, and for each size that has to stay fixed why.
 
     Parameters
     ----------
@@ -115,11 +152,11 @@ def trace_sizes(prepared: Prepared, sizes: Sizes) -> tuple[Step, list[TracedOp],
         What the step raises at the sizes given.
     """
     step = trace_step(prepared, sizes)
-    ops, fixed = _explore(prepared, sizes, step)
-    if not fixed:
-        return step, ops, fixed
+    found = _explore(prepared, sizes, step)
+    if not (found.fixed or found.notes):
+        return found
     # The first step may have filled caches or lazy layers, which no later step does again.
     again = trace_step(prepared, sizes)
-    if again.ops == step.ops:
-        return step, ops, fixed
-    return again, *_explore(prepared, sizes, again)
+    if again.ops == step.ops and again.order == step.order:
+        return found
+    return _explore(prepared, sizes, again)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from fomkit.trace.torch_optimizers import trace_update
 from fomkit.trace.torch_recorder import Recorder
 from fomkit.trace.torch_rows import CallWatcher
 from fomkit.trace.torch_sync_norm import watch_sync_norms
+from fomkit.trace.torch_update_memory import update_lines
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,9 @@ class Step:
         The ops, and after them the layers of the forward pass, whose kind is ``layer``.
     states, unsupported : Counter
         The framework's ops by priced, zero_work and unsupported, and the last ones by name.
+    order : list of TracedOp
+        The lines of the order, whose kind is ``order``; their ``row`` is a position in ``ops``. Empty where
+        nobody watched what is made and freed.
     """
 
     ops: list[TracedOp]
@@ -63,6 +68,7 @@ class Step:
     unsupported: Counter[str]
     optimizer: dict[str, str]
     notes: list[str]
+    order: list[TracedOp] = field(default_factory=list)
 
     @property
     def shares(self) -> str:
@@ -147,14 +153,27 @@ def _plain_kernels(mode: str) -> Iterator[None]:
             getattr(torch._C, f"_set_{name}")(value)
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Let no search for reference cycles free tensors at a moment that depends on what ran before."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def _run(prepared: Prepared, inputs: Any, recorder: Recorder, notes: list[str]) -> None:
+    # The output is held until the backward pass is over, as a training loop's variable holds it.
     output = call_model(prepared.model, inputs, notes)
     if prepared.mode == "infer":
         return
     loss = _loss(prepared, output, inputs, notes)
     recorder.stack.tag(loss, recorder.stack.top)
-    del output
     recorder.in_backward = True
+    recorder.order.end_forward()
     # What loss.backward() does in the end. As a function that modes can override, that would run without them,
     # and so without them everything that checkpointing runs again.
     torch.autograd.Variable._execution_engine.run_backward(
@@ -179,6 +198,8 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
         parameter.grad = None
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     recorder = Recorder(trainable, on_meta=prepared.on_meta)
+    recorder.order.hold_model(model)
+    recorder.order.hold(inputs, "input")
     with ExitStack() as stack:
         stack.enter_context(watch_modules(model, recorder))
         recorder.layers = layers = stack.enter_context(watch_layers(model))
@@ -187,7 +208,10 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
         stack.enter_context(_plain_kernels(prepared.mode))
         stack.enter_context(recorder)
         stack.enter_context(CallWatcher(recorder))
-        _run(prepared, inputs, recorder, notes)
+        with _no_collection():
+            _run(prepared, inputs, recorder, notes)
+        recorder.order.hold_model(model)
+        lines = recorder.order.finish(one.grad for one in trainable if one.grad is not None)
     ops, states, unsupported = recorder.finish(), recorder.states, recorder.unsupported
     if recorder.recomputed:
         notes.append(
@@ -197,9 +221,15 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     optimizer: dict[str, str] = {}
     if prepared.mode == "train":
         update = trace_update(prepared.optimizer, prepared.stand_ins)
+        places = {id(row): len(ops) + place for place, row in enumerate(update.rows)}
+        recorder.places.update(places)
+        modules = {id(one): name.rpartition(".")[0] for name, one in model.named_parameters()}
+        executed = recorder.order.executed
+        lines += update_lines(prepared.optimizer, prepared.stand_ins, update.rows, modules, executed)
         ops, optimizer, notes = ops + update.rows, update.optimizer, notes + update.notes
         states["priced"] += len(update.rows)
         if update.unsupported:
             unsupported[update.unsupported] += 1
             states["unsupported"] += 1
-    return Step(ops + layers.rows(model), states, unsupported, optimizer, notes)
+    order = [line.traced(recorder.places) for line in lines]
+    return Step(ops + layers.rows(model), states, unsupported, optimizer, notes, order)

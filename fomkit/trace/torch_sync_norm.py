@@ -49,6 +49,7 @@ def _note_exchange(module: Any, recorder: Recorder) -> None:
     for row in _exchanges(module.num_features, ranks, recorder.stack.top.path):
         if row.pass_name == FORWARD or torch.is_grad_enabled():
             recorder.ops.append(row)
+            recorder.order.note([row], (), row.module, row.pass_name)
 
 
 @contextmanager

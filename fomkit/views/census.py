@@ -79,6 +79,23 @@ def _sums(amounts: pd.Series, places: pd.Series[int], count: int) -> Matrix:
     return np.bincount(places, weights=amounts.to_numpy(np.float64), minlength=count).astype(np.float64)
 
 
+def gathered_byte(ops: pd.DataFrame, item_byte: Mapping[str, float]) -> pd.Series[float]:
+    """Give the bytes that one execution of each convolution would gather as a plain product (im2col); else 0.
+
+    Parameters
+    ----------
+    ops : DataFrame
+        A COSTED table.
+    item_byte : mapping
+        Bytes of one number by number format.
+    """
+    rows = ops[ops["kind"] == "conv"]
+    if rows.empty:
+        return pd.Series(0.0, ops.index)
+    byte = rows["flop"] / 2 / rows["out_channels"] * rows["dtype"].map(item_byte)
+    return byte.reindex(ops.index, fill_value=0.0)
+
+
 def _work(layers: pd.DataFrame, forward: pd.DataFrame, item_byte: Mapping[str, float]) -> dict[str, Matrix]:
     """Give each layer's multiply-adds, other operations and gathered bytes; rows of one module are one layer."""
     count = len(layers)
@@ -94,12 +111,7 @@ def _work(layers: pd.DataFrame, forward: pd.DataFrame, item_byte: Mapping[str, f
     outputs = (layers["output_numel"] * layers["count"]).to_numpy(np.float64)
     biased = np.where(layers["bias"] > 0, outputs, 0.0)
     plain = np.where(in_windows > 0, in_windows, np.where(works, outputs, 0.0))
-    gathered = np.zeros(count)
-    convolutions = forward["kind"] == "conv"
-    if convolutions.any():
-        per_output = flop[convolutions] / 2 / forward["out_channels"][convolutions]
-        width = forward["dtype"][convolutions].map(item_byte)
-        gathered = _sums(per_output * width, forward["_layer"][convolutions], count)
+    gathered = _sums(gathered_byte(forward, item_byte) * forward["count"], forward["_layer"], count)
     return {
         "multiply_adds": multiply_adds,
         "other_operations": np.where(multiply_adds > 0, biased, plain),

@@ -1,4 +1,4 @@
-"""The tables that flow through fomkit: their columns, units and meaning, and the check at each entrance.
+"""The tables that flow through fomkit: their columns, units and meaning.
 
 The same names stand in CSV files, formulas, YAML and reports. A dimension that a kind of op does not have is
 empty (NaN); unknown is empty too, never 0, -1 or "?".
@@ -6,18 +6,12 @@ empty (NaN); unknown is empty too, never 0, -1 or "?".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fomkit.dtypes import ENGINES, ITEM_BYTE
-from fomkit.errors import FomkitError, ManyFomkitError, nearest_names
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
-    from numpy.typing import NDArray
 
 ColumnType = Literal["number", "text"]
 
@@ -223,6 +217,16 @@ LAYERS: tuple[Column, ...] = (
     _amount("readers", "", "layers that read the output"),
     _flag("in_place", "1 where the output takes the place of an input, else 0"),
 )
+ROLES = ("parameter", "buffer", "input", "state", "gradient", "activation", "temporary")
+ORDER: tuple[Column, ...] = (
+    *_sizes("id", "executed op, counted from 1; 0 = in memory before the step", 0.0),
+    *_sizes("row", "position of the op in the op table; empty where it has no row", 0.0),
+    Column("role", "", "text", "what the memory is for; empty where the op makes none", words=("", *ROLES)),
+    LAYER_SIZES[1],
+    *_sizes("freed_by", "id after which it is free again; empty = the step's end", 0.0),
+    *_texts("module pass_name", "where an op without a row ran, or whose the memory is"),
+)
+"""The ops of one step in the order they ran, and the memory that they make."""
 QUANTITIES = ("step_s", "epoch_s", "run_s", "sample_per_s", "latency_s")
 BASES = ("measured", "simulated", "modelled", "estimated", "committed", "published", "assumed")
 MEASUREMENTS: tuple[Column, ...] = (
@@ -250,151 +254,10 @@ PLAIN_TABLES = ("TIMINGS", "MEASUREMENTS")
 """Tables of what was measured, which hold numbers only."""
 TABLES: Mapping[str, tuple[Column, ...]] = {
     "OPS": OPS, "COSTED": OPS + COSTS, "TIMED": OPS + COSTS + TIMES, "TIMINGS": TIMINGS, "LAYERS": LAYERS,
-    "MEASUREMENTS": MEASUREMENTS,
+    "ORDER": ORDER, "MEASUREMENTS": MEASUREMENTS,
 }  # fmt: skip
-_REQUIRED: Mapping[str, tuple[str, ...]] = {
-    "OPS": ("op", "kind", "dtype", "engine", "pass_name", "count"),
-    "COSTED": ("op", "kind", "dtype", "engine", "pass_name", "count", "flop", "byte", "launches"),
-    "TIMED": ("op", "kind", "count", "pass_name", "flop", "byte", "time_s", "low_s", "high_s", "time_source"),
-    "TIMINGS": ("kind", "dtype", "engine", "time_s"),
-    "LAYERS": tuple(column.name for column in LAYERS),
-    "MEASUREMENTS": ("model", "machine", "quantity", "value", "basis"),
-}
-_NEVER_EMPTY: Mapping[str, tuple[str, ...]] = {
-    "OPS": ("kind", "dtype", "engine", "pass_name", "count"),
-    "COSTED": ("kind", "dtype", "engine", "pass_name", "count"),
-    "TIMED": ("kind", "pass_name", "count"),
-    "TIMINGS": ("kind", "dtype", "engine", "time_s"),
-    "LAYERS": tuple(column.name for column in LAYERS if column.name not in ("module", "op")),
-    "MEASUREMENTS": _REQUIRED["MEASUREMENTS"],
-}
 
 
 def column_names(table: str, dtype: ColumnType | None = None) -> list[str]:
     """Name the columns of a table in file order, all or only those of one type."""
     return [column.name for column in TABLES[table] if dtype in (None, column.dtype)]
-
-
-def row_place(where: str, index: pd.Index, position: int) -> str:
-    """Name a row for an error message: by the line of the file where the table is indexed so, else by its index.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> row_place("ops.csv", pd.Index([2, 5], name="line"), 1), row_place("add_costs", pd.RangeIndex(2), 1)
-    ('ops.csv:5', 'add_costs: row 1')
-    """
-    return f"{where}:{index[position]}" if index.name == LINE else f"{where}: row {index[position]}"
-
-
-def _kind_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
-    if "kind" not in data.columns:
-        return
-    kinds, present = data["kind"], data["kind"].dropna().unique()
-    for kind in sorted({str(kind) for kind in present} - {"", *KIND_DIMENSIONS}):
-        place = row_place(where, data.index, int((kinds == kind).to_numpy().nonzero()[0][0]))
-        yield FomkitError(place, f"{kind!r} is not a kind of op. {nearest_names(kind, KIND_DIMENSIONS)}")
-    needed = {name for kind in present for name in KIND_DIMENSIONS.get(kind, ())}
-    names = [name for name in data.columns if name in needed]
-    empty, cells = dict(zip(names, data[names].isna().to_numpy().T, strict=True)), kinds.to_numpy(object)
-    for kind in present:
-        rows = cells == kind
-        for name in KIND_DIMENSIONS.get(kind, ()):
-            if name not in data.columns:
-                yield FomkitError(where, f"the column {name!r} is missing, which kind {kind} needs. Add it.")
-                continue
-            if (bad := rows & empty[name]).any():
-                place = row_place(where, data.index, int(bad.argmax()))
-                yield FomkitError(place, f"{name!r} is empty, which kind {kind} needs. Fill it.")
-
-
-def _column_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[FomkitError]:
-    known = {column.name: column for column in TABLES[table]}
-    for name in _REQUIRED[table]:
-        if name not in data.columns:
-            yield FomkitError(where, f"the column {name!r} is missing ({known[name].doc}). Add it.")
-    for name, dtype in zip(data.columns, data.dtypes, strict=True):
-        if name not in known:
-            yield FomkitError(where, f"{name!r} is not a column of this table. {nearest_names(str(name), known)}")
-        elif known[str(name)].dtype == "number" and dtype.kind != "f":
-            yield FomkitError(where, f"the column {name!r} must be float64, it is {dtype}.")
-
-
-def _wrong_numbers(data: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.bool_]:
-    """Tell which cells (rows × columns) hold a number that its column does not allow; empty ones are judged apart.
-
-    All columns at once, because this stands at every stage's entrance.
-    """
-    import numpy as np
-
-    cells = data[[column.name for column in columns]].to_numpy(np.float64)
-    least, most = ([getattr(column, name) for column in columns] for name in ("least", "most"))
-    whole = np.array([column.whole for column in columns])
-    finite = np.nan_to_num(cells, posinf=0.5, neginf=0.5)
-    return np.asarray((cells < least) | (cells > most) | np.isinf(cells) | (whole & (np.floor(finite) != finite)))
-
-
-def _wrong_words(data: pd.DataFrame, column: Column, never_empty: bool) -> NDArray[np.bool_]:
-    import numpy as np
-    import pandas as pd
-
-    allowed = {"", *column.words}
-    known: dict[object, bool] = {}
-    for cell in data[column.name].unique():
-        empty = pd.isna(cell) or cell == ""
-        known[cell] = (empty and never_empty) or (bool(column.words) and not empty and cell not in allowed)
-    if not any(known.values()):
-        return np.zeros(len(data), bool)
-    return np.asarray(data[column.name].map(known), bool)
-
-
-def _allowed(column: Column) -> str:
-    if column.words:
-        return f"one of {', '.join(column.words)}"
-    if column.dtype == "text":
-        return column.doc
-    kind = "a whole number" if column.whole else "a finite number"
-    if column.least == TINY:
-        return f"{kind} above 0, between {TINY:g} and {HUGE:g}"
-    return f"{kind} of {column.least:g} or more" + (f", at most {column.most:g}" if column.most < inf else "")
-
-
-def _value_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[FomkitError]:
-    columns = [column for column in TABLES[table] if column.name in data.columns]
-    numbers = [column for column in columns if column.dtype == "number"]
-    wrong = dict(zip((column.name for column in numbers), _wrong_numbers(data, numbers).T, strict=True))
-    for column in columns:
-        never_empty = column.name in _NEVER_EMPTY[table]
-        if column.dtype == "text":
-            wrong[column.name] = _wrong_words(data, column, never_empty)
-        elif never_empty:
-            wrong[column.name] = wrong[column.name] | data[column.name].isna().to_numpy()
-        if wrong[column.name].any():
-            position = int(wrong[column.name].nonzero()[0][0])
-            cell = data[column.name].iloc[position]
-            shown = repr(cell) if column.dtype == "text" else f"{float(str(cell)):g}"
-            place = row_place(where, data.index, position)
-            yield FomkitError(place, f"{column.name} is {shown}. Expected {_allowed(column)}.")
-
-
-def check_table(data: pd.DataFrame, table: str, where: str) -> None:
-    """Raise unless ``data`` has the columns, types and dimensions that its stage needs.
-
-    Parameters
-    ----------
-    data : DataFrame, one row per op or timing
-    table : str
-        A key of `TABLES`.
-    where : str
-        File or stage, for the error message.
-
-    Raises
-    ------
-    ManyFomkitError
-        With every mistake found.
-    """
-    errors = list(_column_errors(data, table, where))
-    if not errors:
-        errors += [*_kind_errors(data, where), *_value_errors(data, table, where)]
-    if errors:
-        raise ManyFomkitError(errors)

@@ -1,0 +1,154 @@
+"""The memory that lives at each moment of a step, from the order of its ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from fomkit.errors import FomkitError
+from fomkit.schema import PASSES, ROLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+BLOCK_BYTE = 512
+"""Every piece of memory takes whole blocks of this size [byte] (PyTorch's CUDACachingAllocator, kMinBlockSize)."""
+
+WORKSPACE = "workspace"
+UPDATE = PASSES[-1]
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a step takes.
+
+    Attributes
+    ----------
+    live_byte : array
+        Bytes that stand in memory while each op runs, by its id; 0 is before the step.
+    workspace_byte : array
+        Of these, the workspace of the op itself.
+    moments : DataFrame
+        Op, module and pass of each id; that of 0 is empty.
+    pieces : DataFrame
+        Each piece of memory: ``role``, ``module``, ``byte``, first and last id at which it lives.
+    """
+
+    live_byte: NDArray[np.float64]
+    workspace_byte: NDArray[np.float64]
+    moments: pd.DataFrame
+    pieces: pd.DataFrame
+
+    @property
+    def peak_id(self) -> int:
+        """The first id at which most memory is taken."""
+        return int(self.live_byte.argmax())
+
+    @property
+    def peak_byte(self) -> float:
+        """The most memory that the step takes at once [byte]."""
+        return float(self.live_byte.max())
+
+    def peak_of(self, pass_name: str) -> int | None:
+        """Give the id of the peak of one pass: forward, backward or update; None where it has no op."""
+        ids = np.flatnonzero(self.moments["pass_name"].str.partition("_")[0] == pass_name)
+        return int(ids[self.live_byte[ids].argmax()]) if len(ids) else None
+
+    def standing(self, moment: int) -> pd.DataFrame:
+        """Give the pieces that stand at an id; the workspace of its op is one of them."""
+        pieces = self.pieces
+        found = pieces[(pieces["first"] <= moment) & (pieces["last"] >= moment)]
+        if not self.workspace_byte[moment]:
+            return found
+        module = self.moments["module"].iloc[moment]
+        own = {"role": WORKSPACE, "module": module, "byte": self.workspace_byte[moment]}
+        return pd.concat([found, pd.DataFrame([{**own, "first": moment, "last": moment}])], ignore_index=True)
+
+    def by_role(self, moment: int) -> dict[str, float]:
+        """Add up what stands at an id by what it is for [byte]."""
+        sums = self.standing(moment).groupby("role")["byte"].sum()
+        return {role: float(sums.get(role, 0.0)) for role in (*ROLES, WORKSPACE)}
+
+    def total(self, role: str) -> float:
+        """Add up all memory of one role over the whole step [byte]; of temporary memory this is never at once."""
+        return float(self.pieces.loc[self.pieces["role"] == role, "byte"].sum())
+
+
+def _check_places(order: pd.DataFrame, ops: pd.DataFrame, where: str) -> None:
+    row = order["row"]
+    if (row >= len(ops)).any():
+        raise FomkitError(where, f"names row {row.max():g} of {len(ops)} ops. The two tables belong to two steps.")
+    if (order["freed_by"] < order["id"]).any():
+        place = int((order["freed_by"] < order["id"]).to_numpy().argmax())
+        raise FomkitError(f"{where}: row {place}", "memory is freed before it is made. Profile the model anew.")
+
+
+def _moments(order: pd.DataFrame, ops: pd.DataFrame, count: int) -> pd.DataFrame:
+    first = order[order["id"] > 0].drop_duplicates("id")
+    rows = first["row"].to_numpy(np.float64)
+    known = ~np.isnan(rows)
+    texts: Mapping[str, str] = {"op": "", "module": "module", "pass_name": "pass_name"}
+    found = {}
+    for name, own in texts.items():
+        column = np.array(first[own] if own else [""] * len(first), dtype=object)
+        if name in ops.columns:
+            column[known] = ops[name].astype("object").fillna("").to_numpy()[rows[known].astype(int)]
+        whole = np.full(count, "", dtype=object)
+        whole[first["id"].to_numpy(int)] = column
+        found[name] = whole
+    return pd.DataFrame(found)
+
+
+def memory_use(
+    order: pd.DataFrame, ops: pd.DataFrame, workspace_byte: NDArray[np.float64], where: str,
+    block_byte: int = BLOCK_BYTE,
+) -> Use:  # fmt: skip
+    """Follow the memory of a step.
+
+    Parameters
+    ----------
+    order : DataFrame
+        An ORDER table whose sizes are numbers.
+    ops : DataFrame
+        The OPS table of the same step.
+    workspace_byte : array
+        Workspace that each row of ``ops`` takes while it runs [byte].
+    where : str
+        Name of the profile, for error messages.
+    block_byte : int
+        Every piece takes a multiple of this [byte].
+
+    Raises
+    ------
+    FomkitError
+        When the order does not belong to the ops.
+
+    Examples
+    --------
+    >>> order = pd.DataFrame({"id": [0.0, 1.0, 2.0], "row": [float("nan"), 0.0, 1.0], "output_byte": [512.0] * 3,
+    ...     "role": ["parameter", "temporary", "temporary"], "freed_by": [float("nan"), 1.0, 2.0], "module": "",
+    ...     "pass_name": ""})
+    >>> ops = pd.DataFrame({"op": ["mm", "relu"], "module": "", "pass_name": "forward"})
+    >>> memory_use(order, ops, np.zeros(2), "net").live_byte.tolist()
+    [512.0, 1024.0, 1024.0]
+    """
+    _check_places(order, ops, where)
+    last = int(order["id"].max())
+    moments = _moments(order, ops, last + 1)
+    ids = order["id"].to_numpy(int)
+    ends = np.minimum(order["freed_by"].fillna(last).to_numpy(np.float64), last).astype(int)
+    byte = np.ceil(order["output_byte"].to_numpy(np.float64) / block_byte) * block_byte
+    change = np.bincount(ids, byte, last + 2) - np.bincount(ends + 1, byte, last + 2)
+    rows = order["row"].to_numpy(np.float64)
+    has_row = ~np.isnan(rows)
+    working = np.zeros(last + 1)
+    working[ids[has_row]] = workspace_byte[rows[has_row].astype(int)]
+    module = np.where(ids > 0, moments["module"].to_numpy(object)[ids], order["module"].to_numpy(object))
+    pieces = pd.DataFrame({"role": order["role"].astype("object"), "module": module, "byte": byte,
+                           "first": ids, "last": ends})  # fmt: skip
+    return Use(change.cumsum()[:-1] + working, working, moments, pieces[byte > 0].reset_index(drop=True))

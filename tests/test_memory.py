@@ -1,0 +1,195 @@
+"""Memory of a step: liveness by hand, the classic networks' figures, shipped orders, what does not fit."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from fomkit import estimate
+from fomkit.cli import app
+from fomkit.errors import FomkitError
+from fomkit.memory import largest_that_fits, memory_use, standing_memory
+from fomkit.profiles import load_machine, load_model, save_model
+from fomkit.resize import resize_ops
+from fomkit.study import Options
+from fomkit.study.memory_of import largest_batch, step_memory
+from fomkit.study.memory_view import memory_content
+
+MIB = 2**20
+NAN = float("nan")
+SHIPPED = ["alexnet", "vgg16", "googlenet", "resnet50-caffe", "resnet50", "gpt2", "candle/p1b3", "candle/p3b2"]
+
+
+def order_of(*lines: tuple[float, float, str, float, float]) -> pd.DataFrame:
+    table = pd.DataFrame(lines, columns=["id", "row", "role", "output_byte", "freed_by"])
+    return table.assign(module="", pass_name="")
+
+
+OPS = pd.DataFrame({
+    "op": ["conv", "relu", "conv_backward", "sgd"], "kind": ["conv", "pointwise", "conv", "optimizer"],
+    "module": ["a", "b", "a", ""], "pass_name": ["forward", "forward", "backward_weight", "update"],
+})  # fmt: skip
+
+
+def test_liveness_by_hand() -> None:
+    order = order_of(
+        (0, NAN, "parameter", 1000, NAN),  # 1024 in blocks
+        (1, 0, "activation", 512, 3),
+        (2, 1, "temporary", 512, 2),
+        (3, 2, "gradient", 1000, NAN),
+        (4, 3, "", 0, NAN),
+    )
+    use = memory_use(order, OPS, np.array([0.0, 0.0, 300.0, 0.0]), "net")
+    assert use.live_byte.tolist() == [1024, 1536, 2048, 2860, 2048]
+    assert (use.peak_id, use.peak_byte) == (3, 2860)
+    assert {role: byte for role, byte in use.by_role(3).items() if byte} == {
+        "parameter": 1024, "gradient": 1024, "activation": 512, "workspace": 300,
+    }  # fmt: skip
+    assert [use.peak_of(name) for name in ("forward", "backward", "update", "other")] == [2, 3, 4, None]
+    assert use.standing(3).groupby("module")["byte"].sum().to_dict() == {"": 1024, "a": 512 + 1024 + 300}
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 4000), st.integers(0, 8) | st.none()), min_size=1))
+def test_liveness_is_what_counting_moment_by_moment_gives(pieces) -> None:
+    lines = [(first, byte, NAN if more is None else first + more) for first, byte, more in pieces]
+    order = order_of(*((first, NAN, "temporary", byte, freed) for first, byte, freed in lines))
+    use = memory_use(order, OPS, np.zeros(4), "net")
+    for moment, live in enumerate(use.live_byte):
+        stands = [byte for first, byte, freed in lines if first <= moment and not freed < moment]
+        assert live == sum(512 * ceil(byte / 512) for byte in stands)
+        assert sum(use.by_role(moment).values()) == live
+
+
+def test_orders_that_belong_to_no_step_are_refused() -> None:
+    with pytest.raises(FomkitError, match="names row 9 of 4 ops"):
+        memory_use(order_of((1, 9, "temporary", 8, 1)), OPS, np.zeros(4), "net")
+    with pytest.raises(FomkitError, match="freed before it is made"):
+        memory_use(order_of((5, 1, "temporary", 8, 3)), OPS, np.zeros(4), "net")
+
+
+@given(st.integers(0, 3000))
+def test_the_largest_batch(most: int) -> None:
+    assert largest_that_fits(lambda batch: batch <= most, 2048) == min(most, 2048)
+
+
+# weights, activations and im2col of one sample in MiB, as the lecture prints them
+@pytest.mark.parametrize(
+    ("name", "weights", "activations", "gathered"),
+    [("alexnet", 233, 8, 11.24), ("vgg16", 528, 110, None), ("googlenet", 26.7, 52.6, 46.19),
+     ("resnet50-caffe", 97.5, 221.1, 79.19)],
+)  # fmt: skip
+def test_the_classic_networks(name, weights, activations, gathered) -> None:
+    content = memory_content(load_model(name), Options())
+    layers = content["layers"]
+    for byte, told in (
+        (content["totals"]["parameter"], weights),
+        (layers["with_copies_byte"], activations),
+        (layers["im2col_byte"], gathered),
+    ):
+        digits = len(str(told).partition(".")[2])
+        assert told is None or round(byte / MIB, digits) == told
+
+
+def test_feature_maps_of_resnet_and_its_workspace() -> None:
+    model = load_model("resnet50-caffe")
+    layers = memory_content(model, Options(batch=32))["layers"]
+    assert round(layers["feature_maps_byte"] / MIB, 2) == 178.21
+    assert round(32 * layers["feature_maps_in_place_byte"] / MIB, 1) == 4594.1
+    assert round(32 * layers["feature_maps_byte"] / MIB, 1) == 5702.7
+    use = step_memory(model, model.sizes)
+    assert use is not None
+    assert use.workspace_byte.max() == layers["largest_im2col_byte"]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_orders_agree_with_their_other_tables(name: str) -> None:
+    model = load_model(name)
+    use = step_memory(model, model.sizes)
+    assert use is not None
+    standing = standing_memory(resize_ops(model.ops, model.sizes, name))
+    assert standing is not None
+    unrounded = 512 * len(use.pieces)
+    for role, least in standing._asdict().items():
+        assert least <= use.total(role) <= least + unrounded, role
+    assert 4 * model.parameters_total <= use.total("parameter") <= 4 * model.parameters_total + unrounded
+    executed = model.order[model.order["row"].notna()].drop_duplicates("id")["row"].value_counts()
+    single = resize_ops(model.ops, model.sizes, name).reset_index(drop=True)
+    plain = single[~single["kind"].isin(["attention", "rnn"])]
+    assert executed.reindex(plain.index).tolist() == plain["count"].tolist()
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_largest_batch_is_the_last_that_fits(name: str) -> None:
+    model = load_model(name)
+    largest = largest_batch(model, model.sizes, 16 * 1024 * MIB)
+    fits = [
+        step_memory(model, {**model.sizes, "batch": batch}).peak_byte <= 16 * 1024 * MIB
+        for batch in (largest, largest + 1)
+    ]
+    assert fits == [True, False]
+
+
+def test_an_estimate_says_what_does_not_fit() -> None:
+    fits, too_large = (estimate("vgg16", "titan", batch=batch) for batch in (32, 256))
+    assert not any("does not fit" in said for said in fits.deviations)
+    (said,) = [one for one in too_large.deviations if "does not fit" in one]
+    assert "titan has 6.442 GB" in said
+    assert "a step would fill 20.49 GB" in said
+    assert not any(
+        "does not fit" in one for one in estimate("vgg16", "v100", batch=256, precision="mixed").deviations
+    )
+    bare = replace(load_model("vgg16"), order=None)
+    assert not any("does not fit" in one for one in estimate(bare, "titan", batch=256).deviations)
+    huge = replace(bare, ops=bare.ops.assign(numel=bare.ops["numel"].where(bare.ops["kind"] != "optimizer", 1e9)))
+    (said,) = [one for one in estimate(huge, "titan").deviations if "does not fit" in one]
+    assert "optimizer's state alone would fill 12.00 GB" in said
+
+
+def test_the_command(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    told = run(app, ["memory", "gpt2", "--batch", "8", "--set", "seq=512", "--target", "v100"]).output
+    for words in ("peak of backward", "optimizer state", "largest batch that fits", "cuDNN chooses is unknown",
+                  "the framework's context", "batch 8, seq 512"):  # fmt: skip
+        assert words in told, words
+    out = tmp_path / "moments.csv"
+    content = json.loads(run(app, ["memory", "gpt2", "--json", "-o", str(out)]).output)
+    assert content["schema"] == "fomkit/memory/1"
+    assert sum(content["peak"]["roles"].values()) == content["peak"]["byte"]
+    assert sum(one["byte"] for one in content["modules"]) == content["peak"]["byte"]
+    assert max(one["byte"] for one in content["live"]) == content["peak"]["byte"]
+    assert len(out.read_text().splitlines()) == len(content["live"]) + 1
+    bare = run(app, ["memory", "p1b3-lecture", "--target", "titan"]).output
+    assert "114.78" in bare
+    assert "unknown: activations and the peak" in bare
+
+
+def test_a_machine_without_a_capacity_and_a_model_without_anything() -> None:
+    with pytest.raises(FomkitError, match="states no capacity"):
+        memory_content(load_model("alexnet"), Options(), load_machine("x86-lecture"))
+    empty = replace(load_model("p1b3-lecture"), parameters_total=None)
+    with pytest.raises(FomkitError, match="says nothing of memory"):
+        memory_content(empty, Options())
+
+
+def test_an_order_at_one_batch_only(tmp_path: Path) -> None:
+    model = load_model("alexnet")
+    fixed = resize_ops(model.order, model.sizes, "alexnet")
+    path = tmp_path / "fixed.yaml"
+    assert path.with_name("fixed.order.csv.gz") in save_model(replace(model, order=fixed), path)
+    assert gzip.decompress(path.with_name("fixed.order.csv.gz").read_bytes()).startswith(b"id,row,role,")
+    again = load_model(path)
+    pd.testing.assert_frame_equal(again.order[list(fixed.columns)], fixed, check_dtype=False)
+    assert largest_batch(again, again.sizes, 1e12) is None
+    with pytest.raises(FomkitError, match=r"fixed at batch \d+, so the memory at 7 needs a new trace"):
+        memory_content(again, Options(batch=7))
+    estimate(again, "titan", batch=7)  # judged by what stands alone
