@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from fomkit.errors import FomkitError
 from fomkit.fom import Rates, figure_of_merit, unit_per_day
+from fomkit.fom.verdicts import PROPOSAL, verdict
 from fomkit.spans import Span
 
 HOURS = {"titan": [60.0, 6.0, 12.0], "a": [4.0, 0.5, 0.25]}
@@ -72,3 +75,12 @@ def test_scopes_and_lines_must_agree() -> None:
     short = Rates("a", "system", {"P1": Span.exact(1.0)})
     with pytest.raises(FomkitError, match=r"P2.*P3"):
         figure_of_merit(rates("titan"), short)
+
+
+def test_one_pair_of_limits_judges_proposals_and_deliveries(root: Path) -> None:
+    assert [verdict(chance, PROPOSAL) for chance in (1.0, 0.9, 0.89, 0.11, 0.1, 0.0)] == [
+        "meets", "meets", "ambiguous", "ambiguous", "does not meet", "does not meet",
+    ]  # fmt: skip
+    limits = re.compile(r"0\.9, 0\.1\b")
+    holders = [path.name for path in (root / "fomkit").rglob("*.py") if limits.search(path.read_text("utf-8"))]
+    assert holders == ["verdicts.py"]

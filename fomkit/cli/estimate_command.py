@@ -11,6 +11,7 @@ from fomkit.cli.choices import Batch, Interval, Only, Precisions, Sizes, Uncover
 from fomkit.cli.names import complete_machine, complete_model
 from fomkit.cli.screen import Quiet, progress, standard_output
 from fomkit.cli.sizes import parse_sizes
+from fomkit.cli.workbooks import write_and_tell
 from fomkit.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -124,9 +125,8 @@ def estimate(
 
 def _write_workbook(result: Comparison, path: Path, only: str | None) -> None:
     from fomkit.study.ledger_of import ledger_of_comparison
-    from fomkit.workbook import write_workbook
 
-    write_workbook(ledger_of_comparison(result), path, only)
+    write_and_tell(ledger_of_comparison(result), path, only)
 
 
 def _read_rows(path: Path | None, baseline: str | None) -> tuple[Measurement, ...]:

@@ -11,6 +11,7 @@ from fomkit.cli.choices import Interval, Only, check_workbook
 from fomkit.cli.names import complete_machine, complete_suite
 from fomkit.cli.proposals import parse_proposals
 from fomkit.cli.screen import Quiet, progress, standard_output
+from fomkit.cli.workbooks import write_and_tell
 from fomkit.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -90,9 +91,8 @@ def _freeze(suite: str, others: dict[str, object], path: Path, quiet: bool) -> N
 
 def _write_workbook(result: SuiteResult, path: Path, only: str | None) -> None:
     from fomkit.study.ledger_of_suite import ledger_of_suite
-    from fomkit.workbook import write_workbook
 
-    write_workbook(ledger_of_suite(result), path, only)
+    write_and_tell(ledger_of_suite(result), path, only)
 
 
 def _check_strict(result: SuiteResult) -> None:

@@ -67,10 +67,12 @@ def _known(name: str) -> Machine | None:
 def _keep(found: Review, output: Path, force: bool) -> None:
     from fomkit.profiles.save_machine import save_machine
     from fomkit.profiles.write import check_absent
-    from fomkit.study.rounds import changed_machine, round_machine
+    from fomkit.study.rounds import changed_machine, not_kept, round_machine
 
     impossible = next((one for one in found.findings if one.kind == "range"), None)
     if impossible is not None:
         raise FomkitError(str(output), f"is not written, because {impossible.where} cannot be: {impossible.said}")
     check_absent([output, output.with_name(f"{output.stem}.timings.csv")], force)
     save_machine(round_machine(found, _known(changed_machine(found))), output)
+    for said in not_kept(found):
+        typer.echo(said, err=True)

@@ -42,8 +42,8 @@ class FigureOfMerit:
         Rate of the target over that of the baseline, by line.
     weights : mapping
         The weight each line's ratio really has in the value; they sum to 1.
-    other_means : mapping
-        The value by every other mean.
+    others : mapping
+        The value by every other mean, with intervals made as that of the chosen one.
     mean_rates : mapping
         Harmonic mean rate [1/day] of the baseline and of the target.
     with_whole_rates : float
@@ -55,10 +55,15 @@ class FigureOfMerit:
     value: Span
     ratios: Mapping[str, Span]
     weights: Mapping[str, float]
-    other_means: Mapping[str, float]
+    others: Mapping[str, Span]
     mean_rates: Mapping[str, float]
     with_whole_rates: float
     mean: str
+
+    @property
+    def other_means(self) -> Mapping[str, float]:
+        """Give the value by every other mean, without intervals."""
+        return {name: span.value for name, span in self.others.items()}
 
 
 def unit_per_day(unit_s: Span, runs_at_once: float) -> Span:
@@ -138,7 +143,7 @@ def figure_of_merit(
     old = [baseline.unit_per_day[line] for line in lines]
     new = [target.unit_per_day[line] for line in lines]
     by_line = [1.0 if weights is None else weights[line] for line in lines]
-    old_values, new_values = [rate.value for rate in old], [rate.value for rate in new]
+    old_values, new_values = ([rate.value for rate in rates] for rates in (old, new))
     shares = implied_weights(mean, old_values, by_line)
     return FigureOfMerit(
         baseline=baseline,
@@ -146,7 +151,7 @@ def figure_of_merit(
         value=_merit(mean, old, new, by_line),
         ratios={line: divide_independent(b, a) for line, a, b in zip(lines, old, new, strict=True)},
         weights=dict(zip(lines, shares, strict=True)),
-        other_means={name: take_mean(name, new_values, old_values, by_line) for name in MEANS if name != mean},
+        others={name: _merit(name, old, new, by_line) for name in MEANS if name != mean},
         mean_rates={"baseline": harmonic_mean(old_values), "target": harmonic_mean(new_values)},
         with_whole_rates=_whole(new) / _whole(old) if mean == MEAN else math.nan,
         mean=mean,

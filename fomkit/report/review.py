@@ -16,7 +16,9 @@ def _figure(entry: object) -> str:
     return f"{entry:.6g}" if isinstance(entry, float) else str(entry)
 
 
-def _effects(effects: Sequence[Mapping[str, Any]]) -> str:
+def _effects(effects: Sequence[Mapping[str, Any]] | None, why_not: str) -> str:
+    if effects is None:
+        return f"cannot be computed: {why_not}"
     if not effects:
         return "moves nothing"
     largest = sorted(effects, key=lambda one: (not one["figure"].startswith("FOM"), -abs(one["change"])))
@@ -39,10 +41,10 @@ def format_review(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
         )
         ground = f"basis {one['basis'] or 'not said'}, party {one['party'] or 'not said'}"
         page.line(f"  {ground}; {one['source']}" if one["source"] else f"  {ground}")
-        if one["alone"] is not None:
-            page.line(f"  alone: {_effects(one['alone'])}")
+        if one["alone"] is not None or one["not_computed"]:
+            page.line(f"  alone: {_effects(one['alone'], one['not_computed'])}")
     if changed:
-        page.line(f"all together: {_effects(content['together'])}", "bold")
+        page.line(f"all together: {_effects(content['together'], content['not_computed'])}", "bold")
     for finding in findings:
         page.line(f"to talk about: {finding['where']} ({finding['kind']}): {finding['said']}", "yellow")
     return page.text()

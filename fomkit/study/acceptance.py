@@ -8,6 +8,7 @@ from typing import Literal
 
 from fomkit.errors import FomkitError, nearest_names
 from fomkit.fom import unit_per_day
+from fomkit.fom.verdicts import verdict
 from fomkit.hardware import Machine
 from fomkit.measurement import Measurement
 from fomkit.spans import Span, at_level, probability_above
@@ -19,8 +20,7 @@ from fomkit.study.suites import rate_lines
 from fomkit.suite import Suite
 
 Acceptance = Literal["met", "missed", "ambiguous", "not measured"]
-MET, MISSED = 0.9, 0.1
-"""Probabilities of reaching the committed rate from which on a line is met, and up to which it is missed."""
+_WORDS: tuple[Acceptance, Acceptance, Acceptance] = ("met", "missed", "ambiguous")
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,7 @@ class AcceptedLine:
         """Say met, missed or ambiguous by the probability."""
         if self.probability is None:
             return "not measured"
-        if self.contradictory:
-            return "ambiguous"
-        return "met" if self.probability >= MET else "missed" if self.probability <= MISSED else "ambiguous"
+        return "ambiguous" if self.contradictory else verdict(self.probability, _WORDS)
 
 
 def _mismatch(row: Measurement, line: RatedLine, suite: Suite) -> str:

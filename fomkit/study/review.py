@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ from fomkit import __version__
 from fomkit.errors import FomkitError
 from fomkit.ledger import Ledger, Values, evaluate
 from fomkit.study.rounds import Review
-from fomkit.workbook.changes import Change, Finding, changes, tampering
-from fomkit.workbook.layout import ASSUMPTIONS, OPS, UNKNOWN
+from fomkit.workbook.appearance import appearance
+from fomkit.workbook.changes import Change, Finding, changes
+from fomkit.workbook.layout import OPS, UNKNOWN
 from fomkit.workbook.read import Book, read_book
 from fomkit.workbook.read_cells import FOLLOWS
 from fomkit.workbook.read_ledger import ledger_from
+from fomkit.workbook.tampering import tampering
 from fomkit.workbook.validity import above_peak, validate
 
 _IMPOSSIBLE = (FomkitError, ArithmeticError, ValueError)
@@ -25,9 +28,7 @@ MOST_ALONE = 200
 
 def _with(issued: Book, some: Sequence[Change]) -> Book:
     book = issued
-    for change in some:
-        if change.title == ASSUMPTIONS.title:
-            continue
+    for change in (one for one in some if not one.is_left_out):
         book = book.with_entry(change.title, change.index, change.key, change.new)
     return book
 
@@ -45,7 +46,8 @@ def review(returned: Path, issued: Path) -> Review:
     back.check()
     before, book = ledger_from(sent), _with(sent, changed)
     after = ledger_from(book)
-    findings = [*tampering(sent, back), *validate(changed, sent, back)]
+    findings = [*tampering(sent, back, is_unchanged=not changed), *appearance(sent, back)]
+    findings += validate(changed, sent, back)
     findings += above_peak(changed, after, sent.tables[OPS.title].first)
     return Review(returned, issued, sent, before, after, changed, tuple(findings))
 
@@ -67,6 +69,9 @@ def _figures(ledger: Ledger, values: Values) -> dict[str, float]:
 
 def _effects(before: dict[str, float], ledger: Ledger) -> list[dict[str, Any]]:
     after = _figures(ledger, evaluate(ledger))
+    lost = [name for name, old in before.items() if isfinite(old) and not isfinite(after.get(name, nan))]
+    if lost:
+        raise ValueError(f"{lost[0]} would be no number")
     return [
         {"figure": name, "old": old, "new": after[name], "change": after[name] / old - 1}
         for name, old in before.items()
@@ -78,7 +83,7 @@ def _said(entry: object) -> object:
     return UNKNOWN if entry is None else "the value" if entry == FOLLOWS else entry
 
 
-def _change_content(change: Change, alone: list[dict[str, Any]] | None) -> dict[str, Any]:
+def _change_content(change: Change, alone: list[dict[str, Any]] | None, why_not: str) -> dict[str, Any]:
     return {
         "where": change.where,
         "what": change.what,
@@ -89,6 +94,7 @@ def _change_content(change: Change, alone: list[dict[str, Any]] | None) -> dict[
         "party": change.party,
         "source": change.source,
         "alone": alone,
+        "not_computed": why_not,
     }
 
 
@@ -96,27 +102,52 @@ def _finding_content(finding: Finding) -> dict[str, str]:
     return {"where": finding.where, "kind": finding.kind, "said": finding.said}
 
 
+def _barred(change: Change, findings: Sequence[Finding]) -> str:
+    """Say why nothing can be computed with a change; "" where it can."""
+    if not any(one.kind == "range" and one.where == change.where for one in findings):
+        return ""
+    return f"{change.what} is {'unknown' if change.new is None else 'impossible'}"
+
+
+def _alone(found: Review, change: Change, before: dict[str, float]) -> tuple[list[dict[str, Any]] | None, str]:
+    """Give the effect of one change, or why there is none."""
+    why_not = _barred(change, found.findings)
+    if why_not:
+        return None, why_not
+    try:
+        return _effects(before, ledger_from(_with(found.sent, [change]))), ""
+    except _IMPOSSIBLE as error:
+        return None, f"{change.what}: nothing can be computed ({error})"
+
+
+def _together(found: Review, before: dict[str, float]) -> tuple[list[dict[str, Any]] | None, str]:
+    computed = [change for change in found.changes if not change.is_left_out]
+    barred = [change.where for change in computed if _barred(change, found.findings)]
+    if barred:
+        return None, f"{', '.join(barred)} cannot be"
+    try:
+        return _effects(before, found.after), ""
+    except _IMPOSSIBLE as error:
+        return None, f"with all changes nothing can be computed ({error})"
+
+
 def review_content(found: Review) -> dict[str, Any]:
-    """Put a review in the form of ``fomkit/review/1``: each change with its effect alone, and all together."""
+    """Put a review in the form of ``fomkit/review/1``: each change with its effect alone, and all together.
+
+    An effect is None, and ``not_computed`` says why, where a figure is unknown or cannot be.
+    """
     findings, entries = list(found.findings), []
     before = _figures(found.before, evaluate(found.before))
     for index, change in enumerate(one for one in found.changes if not one.is_ground):
-        alone: list[dict[str, Any]] | None = None
-        if change.is_number and index < MOST_ALONE:
-            try:
-                alone = _effects(before, ledger_from(_with(found.sent, [change])))
-            except _IMPOSSIBLE as error:
-                findings.append(
-                    Finding(change.where, "range", f"{change.what}: nothing can be computed ({error}).")
-                )
-        entries.append(_change_content(change, alone))
-    try:
-        together = _effects(before, found.after)
-    except _IMPOSSIBLE as error:
-        together = []
-        findings.append(
-            Finding(str(found.returned), "range", f"with all changes nothing can be computed ({error}).")
-        )
+        alone, why_not = None, ""
+        if change.is_number and not change.is_left_out and index < MOST_ALONE:
+            alone, why_not = _alone(found, change, before)
+            if why_not and not _barred(change, findings):
+                findings.append(Finding(change.where, "range", f"{why_not}."))
+        entries.append(_change_content(change, alone, why_not))
+    together, why_not = _together(found, before)
+    if why_not and not any(one.kind == "range" for one in findings):
+        findings.append(Finding(str(found.returned), "range", f"{why_not}."))
     return {
         "schema": "fomkit/review/1",
         "fomkit": __version__,
@@ -124,5 +155,6 @@ def review_content(found: Review) -> dict[str, Any]:
         "issued": str(found.issued),
         "changes": entries,
         "together": together,
+        "not_computed": why_not,
         "findings": [_finding_content(finding) for finding in findings],
     }

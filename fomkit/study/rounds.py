@@ -16,7 +16,8 @@ from fomkit.predict.estimates import PASS_FREE
 from fomkit.predict.rates import FITTED
 from fomkit.study.ledger_of import ROUND
 from fomkit.workbook.changes import Change, Finding
-from fomkit.workbook.layout import FACTS, OPS, UNKNOWN
+from fomkit.workbook.for_target import BASELINE
+from fomkit.workbook.layout import FACTS, GIVEN, OPS, UNKNOWN
 from fomkit.workbook.read import Book
 
 _ANY_NAME = (*ARITHMETIC_KINDS, "collective", "optimizer")
@@ -50,16 +51,44 @@ def changed_machine(found: Review) -> str:
     Raises
     ------
     FomkitError
-        When the changes are about several machines.
+        When the changes are about several machines, or about one that is no target.
     """
     rows = {title: found.sent.tables[title].entries for title in (FACTS.title, OPS.title)}
     names = {str(rows[one.title][one.index]["machine"]) for one in found.changes if one.title in rows}
+    own = sorted(name for name in names if name not in found.before.targets or name == BASELINE)
+    if own:
+        raise FomkitError(
+            str(found.returned),
+            f"changes {', '.join(own)}, which is no target. Nothing is kept. Ask for its rows as issued.",
+        )
     if len(names) > 1:
         listed = ", ".join(sorted(names))
         raise FomkitError(
             str(found.returned), f"changes several machines: {listed}. Keep one; send others their own."
         )
-    return names.pop() if names else found.before.targets[0]
+    name = names.pop() if names else found.before.targets[0]
+    if name == BASELINE:
+        raise FomkitError(str(found.returned), f"rates a machine called {BASELINE!r}, of which nothing is kept.")
+    return name
+
+
+def _is_kept(change: Change) -> bool:
+    return change.title in (FACTS.title, OPS.title) and not (change.is_condition or change.is_left_out)
+
+
+def not_kept(found: Review) -> list[str]:
+    """Say which changes have no place in a machine profile."""
+    own = [one for one in found.changes if not (one.is_ground or _is_kept(one))]
+    given = sum(one.title == GIVEN.title and not one.is_left_out for one in own)
+    others = len(own) - given
+    said = []
+    if given:
+        said.append(f"not kept: {given} change{'s' * (given > 1)} of given times; they belong in the suite")
+    if others:
+        said.append(
+            f"not kept: {others} change{'s' * (others > 1)} of conditions; they are the same for everybody"
+        )
+    return said
 
 
 def _stated(after: Device, before: Device, facts: bool) -> Device:
@@ -152,7 +181,7 @@ def round_machine(found: Review, base: Machine | None) -> Machine:
         rows = [*known, *rows]
     earlier = [note for note in old.notes if note.startswith(ROUND)]
     number = 1 + max((int(note[len(ROUND) :].partition(":")[0]) for note in earlier), default=0)
-    notes = [_note(change, number) for change in found.changes if not change.is_ground]
+    notes = [_note(change, number) for change in found.changes if _is_kept(change) and not change.is_ground]
     return replace(
         old,
         party=VENDOR,

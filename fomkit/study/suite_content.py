@@ -5,22 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from fomkit import __version__
+from fomkit.fom.verdicts import PROPOSAL, verdict
 from fomkit.spans import Span, probability_above
 from fomkit.study.content import BASES_BY_TRUST, merit_content, span_content
 from fomkit.study.rated_lines import RatedLine
 from fomkit.study.suites import SuiteResult
 
-MEETS, FAILS = 0.9, 0.1
-"""Probabilities of reaching the threshold from which on a proposal meets it, and up to which it does not."""
-
 
 def _verdict(value: Span, threshold: float, *, has_interval: bool) -> dict[str, Any]:
     probability = probability_above(value, threshold)
-    word = "meets" if probability >= MEETS else "does not meet" if probability <= FAILS else "ambiguous"
     return {
         "threshold": threshold,
         "probability": probability if has_interval else None,
-        "verdict": word,
+        "verdict": verdict(probability, PROPOSAL),
     }
 
 
@@ -98,9 +95,9 @@ def suite_content(result: SuiteResult) -> dict[str, Any]:
         {"line": one.line.name, "machine": name, "required": one.line.required, "why": one.missing}
         for one, name in result.missing
     ]
-    verdict = None
+    judged = None
     if merit is not None and suite.threshold is not None:
-        verdict = _verdict(merit.value, suite.threshold, has_interval=result.has_interval)
+        judged = _verdict(merit.value, suite.threshold, has_interval=result.has_interval)
     return {
         "schema": "fomkit/fom/1",
         "fomkit": __version__,
@@ -111,7 +108,7 @@ def suite_content(result: SuiteResult) -> dict[str, Any]:
         "target": result.machines[1].name,
         "frozen": bool(suite.frozen) and result.machines[0].name == suite.baseline,
         "interval": merit.value.level if merit and result.has_interval else None,
-        "threshold": verdict,
+        "threshold": judged,
         "incomplete": list(result.incomplete),
         "missing": missing,
         "deviations": [

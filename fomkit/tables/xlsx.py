@@ -101,7 +101,7 @@ def looks_like_workbook(path: Path) -> bool:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def told(path: Path) -> Iterator[None]:
     """Turn damage into one message, and keep openpyxl's remarks about features nobody asked for quiet."""
     try:
         with warnings.catch_warnings():
@@ -167,6 +167,17 @@ def _unpacked(path: Path, content: bytes) -> bytes:
     return plain.getvalue()
 
 
+def unpacked_file(path: Path) -> bytes:
+    """Read a workbook's file under the caps of this module, as a plain archive.
+
+    Raises
+    ------
+    FomkitError
+        When it is no zip archive, or larger than the caps.
+    """
+    return _unpacked(path, _read_file(path))
+
+
 def _sheet_rows(path: Path, sheet: Worksheet) -> Iterator[tuple[int, tuple[Any, ...]]]:
     # The size that a sheet declares of itself may be false, so it is forgotten and the rows are counted.
     sheet.reset_dimensions()  # type: ignore[attr-defined]  # a read-only sheet has it; the stubs know only the other
@@ -201,10 +212,13 @@ class Content:
         Of a formula the value that was saved with it, None without one.
     formula : str
         With its =; "" where there is none.
+    form : str
+        Its number format.
     """
 
     value: object
     formula: str = ""
+    form: str = "General"
 
 
 def _values(path: Path, content: bytes) -> dict[str, tuple[tuple[object, ...], ...]]:
@@ -236,9 +250,8 @@ def read_workbook(path: Path) -> tuple[Sheet, ...]:
     FomkitError
         When the file is no zip archive, is truncated or damaged, or is larger than the caps of this module.
     """
-    content = _read_file(path)
-    with _told(path):
-        content = _unpacked(path, content)
+    with told(path):
+        content = unpacked_file(path)
         values, formulas = _values(path, content), _formulas(path, content)
     sheets = []
     for name, rows in values.items():
@@ -269,7 +282,8 @@ def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Con
                 if cell.value is None:
                     continue
                 formula = str(getattr(cell.value, "text", cell.value)) if cell.data_type == "f" else ""
-                kept[number, column] = Content(known.cell(number, column) if formula else cell.value, formula)
+                value = known.cell(number, column) if formula else cell.value
+                kept[number, column] = Content(value, formula, cell.number_format)
     return sheets
 
 
@@ -281,8 +295,7 @@ def read_contents(path: Path) -> dict[str, dict[tuple[int, int], Content]]:
     FomkitError
         As `read_workbook` does, and where the workbook holds macros, links to other files or embedded objects.
     """
-    content = _read_file(path)
-    with _told(path):
-        content = _unpacked(path, content)
+    with told(path):
+        content = unpacked_file(path)
         _check_plain(path, content)
         return _contents(path, content)

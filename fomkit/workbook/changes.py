@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fomkit.errors import FomkitError
-from fomkit.tables.xlsx import cell_name
-from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, INPUT_TABLES, OPS, WORKLOADS, Column, Table
+from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, INPUT_TABLES, OPS, WORKLOADS, Table
 from fomkit.workbook.read import LEADERS, Book, Entry, Rows
-from fomkit.workbook.read_cells import FOLLOWS, is_number_column, same_formula
+from fomkit.workbook.read_cells import FOLLOWS, is_number_column
 
 IDENTITY = {
     FACTS.title: ("machine", "fact"),
@@ -19,14 +18,9 @@ IDENTITY = {
     ASSUMPTIONS.title: ("name",),
 }
 """The columns by which a row is known; a row where they differ was moved."""
-_KIND_OF_TEXT = {
-    "unit": "unit",
-    "dtype": "precision",
-    "engine": "precision",
-    "what": "precision",
-    "where": "precision",
-}
 _NEAR = 1e-12
+_COUNT = "1"
+"""The unit of plain counts, which nobody reads aloud."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +41,9 @@ class Change:
         What the returned workbook says of the row.
     is_ground : bool
         True for words that came with a figure of the same row; alone they are a change of their own.
+    is_left_out : bool
+        True for choices of the whole workbook and rows of machines that are no targets: nothing is computed with
+        them.
     """
 
     title: str
@@ -63,6 +60,7 @@ class Change:
     party: str
     source: str
     is_ground: bool = False
+    is_left_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,8 @@ class Finding:
     said: str
 
 
-def _same(old: Entry, new: Entry) -> bool:
+def same_entry(old: Entry, new: Entry) -> bool:
+    """Tell whether two entries are the same; an empty text and no text are."""
     if isinstance(old, float) and isinstance(new, float):
         return abs(old - new) <= _NEAR * max(abs(old), abs(new))
     return old == new or {old, new} == {None, ""}
@@ -106,15 +105,21 @@ def _check_places(issued: Book, returned: Book, table: Table) -> None:
 Row = Mapping[str, Entry]
 
 
-def _entry_changes(rows: Rows, index: int, was: Row, now: Row) -> Iterator[Change]:
+def _unit(table: Table, row: Row) -> str:
+    unit = str(row.get("unit") or "") if table is FACTS else ""
+    return "" if unit == _COUNT else unit
+
+
+def _entry_changes(rows: Rows, index: int, was: Row, now: Row, targets: frozenset[Entry]) -> Iterator[Change]:
     table = rows.table
+    is_foreign = "machine" in was and was["machine"] not in targets
     for column in table.columns:
-        if column.role not in ("input", "condition") or _same(was.get(column.key), now.get(column.key)):
+        if column.role not in ("input", "condition") or same_entry(was.get(column.key), now.get(column.key)):
             continue
         if table is OPS and column.key == "time" and was.get("utilisation") is not None:
             continue  # a figure over a formula, which `tampering` tells
         leader = LEADERS.get(table.title, "")
-        if was.get(column.key) == FOLLOWS and _same(now.get(column.key), now.get(leader)):
+        if was.get(column.key) == FOLLOWS and same_entry(now.get(column.key), now.get(leader)):
             continue
         yield Change(
             title=table.title,
@@ -122,14 +127,15 @@ def _entry_changes(rows: Rows, index: int, was: Row, now: Row) -> Iterator[Chang
             key=column.key,
             where=f"{table.sheet}!{rows.cell(index, column.key)}",
             what=row_name(table, now) + ("" if column.key == leader else f", {column.header}"),
-            unit=str(now.get("unit") or "") if table is FACTS and is_number_column(table, column) else "",
+            unit=_unit(table, now) if is_number_column(table, column) else "",
             old=was.get(column.key),
             new=now.get(column.key),
             is_number=is_number_column(table, column),
-            is_condition=column.role == "condition",
+            is_condition=is_foreign or column.role == "condition",
             basis=str(now.get("basis") or ""),
             party=str(now.get("party") or ""),
             source=str(now.get("source") or now.get("evidence") or ""),
+            is_left_out=is_foreign or table is ASSUMPTIONS,
         )
 
 
@@ -147,48 +153,6 @@ def changes(issued: Book, returned: Book) -> Iterator[Change]:
             continue
         rows = issued.tables[table.title]
         for index, (was, now) in enumerate(zip(rows.entries, returned.rows(table), strict=True)):
-            found = list(_entry_changes(rows, index, was, now))
+            found = list(_entry_changes(rows, index, was, now, issued.targets))
             figures = any(one.is_number for one in found)
             yield from (replace(one, is_ground=figures and not one.is_number) for one in found)
-
-
-def _text_findings(rows: Rows, returned: Book) -> Iterator[Finding]:
-    texts: list[Column] = [column for column in rows.table.columns if column.role == "text"]
-    for index, (was, now) in enumerate(zip(rows.entries, returned.rows(rows.table), strict=True)):
-        for column in texts:
-            if not _same(was.get(column.key), now.get(column.key)):
-                kind = _KIND_OF_TEXT.get(column.key, "label")
-                said = f"{row_name(rows.table, was)}: {column.header} was {was.get(column.key)!r}, is "
-                advice = "It has no effect; ask anew." if kind == "precision" else "It has no effect."
-                where = f"{rows.table.sheet}!{rows.cell(index, column.key)}"
-                yield Finding(where, kind, f"{said}{now.get(column.key)!r}. {advice}")
-
-
-def tampering(issued: Book, returned: Book) -> Iterator[Finding]:
-    """Walk over labels and formulas that are not as they were issued."""
-    for rows in issued.tables.values():
-        yield from _text_findings(rows, returned)
-    for sheet, cells in issued.sheets.items():
-        there = returned.sheets[sheet]
-        inputs = _input_places(issued, sheet)
-        for place, cell in cells.items():
-            now = there.get(place)
-            found = "" if now is None else now.formula or repr(now.value)
-            if cell.formula and place not in inputs and not (now and same_formula(cell.formula, now.formula)):
-                said = f"the formula {cell.formula} was issued, {found or 'nothing'} is found. It is left out here"
-                yield Finding(f"{sheet}!{cell_name(*place)}", "formula", f"{said}, where all is computed anew.")
-            elif not cell.formula and now is not None and now.formula:
-                said = f"a formula, {now.formula}, stands in a cell for a figure. Its saved value is taken."
-                yield Finding(f"{sheet}!{cell_name(*place)}", "formula", said)
-
-
-def _input_places(issued: Book, sheet: str) -> set[tuple[int, int]]:
-    """Give the cells whose formula a person may replace by a figure: ends that follow their value."""
-    return {
-        (rows.first + index, rows.table.position(key))
-        for rows in issued.tables.values()
-        if rows.table.sheet == sheet
-        for index, row in enumerate(rows.entries)
-        for key, entry in row.items()
-        if entry == FOLLOWS
-    }

@@ -23,7 +23,7 @@ def _nameless(ledger: Ledger) -> Machine:
 
 
 def _given(one: WorkloadFacts, target: str, rate: Span | None) -> WorkloadFacts:
-    own = {name: time for name, time in one.given.items() if name == target}
+    own = {name: replace(time, source="") for name, time in one.given.items() if name == target}
     if rate is not None:
         own[BASELINE] = Given(rate.per(DAY_S), one.basis or "modelled", "lab", "the lab's figure for the baseline")
     return replace(one, given=own)

@@ -69,10 +69,14 @@ def _row(number: int, row: FactRow, party: str) -> Iterator[Value]:
 
 def write_machines(page: Page, ledger: Ledger) -> MachineCells:
     """Write the facts of all machines."""
-    page.line("Facts of the machines: change the yellow cells, in the unit that stands beside them.")
+    page.line(
+        "Facts of the machines: change the yellow cells, in the unit that stands beside them. "
+        "Rows of the machine to compare with are grey."
+    )
     page.gap()
     rows = tuple(row for machine in ledger.machines for row in fact_rows(machine))
     parties = {machine.name: machine.party for machine in ledger.machines}
     first = page.first_row()
     cells = [list(_row(first + index, row, parties[row.machine])) for index, row in enumerate(rows)]
-    return MachineCells(page.table(FACTS, cells), rows)
+    own = {index for index, row in enumerate(rows) if row.machine not in ledger.targets}
+    return MachineCells(page.table(FACTS, cells, conditions=own), rows)

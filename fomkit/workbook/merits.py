@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import harmonic_mean
 
 from fomkit.fom import FigureOfMerit
+from fomkit.fom.verdicts import MISSED, PROPOSAL, REACHED, verdict
 from fomkit.ledger import Ledger, Values
 from fomkit.spans import Span, probability_above
 from fomkit.workbook.assumptions_sheet import AssumptionCells
@@ -16,8 +17,6 @@ from fomkit.workbook.mean_formulas import MEANS, interval_formulas, mean_formula
 from fomkit.workbook.page import Page
 
 FOM, CHANCE, VERDICT = "figure of merit", "chance of reaching the threshold", "verdict on the threshold"
-MEETS, FAILS = 0.9, 0.1
-"""Chances of reaching the threshold from which on it is met, and up to which it is not."""
 RATES = ("target's harmonic mean rate", "baseline's harmonic mean rate")
 
 
@@ -45,19 +44,6 @@ class MeritCells:
         return f"{MERITS.sheet}!${MERITS.letter(key)}${row}"
 
 
-def verdict(chance: float | None) -> str:
-    """Say whether a threshold is met.
-
-    Examples
-    --------
-    >>> verdict(0.95), verdict(0.5), verdict(0.1), verdict(None)
-    ('meets', 'ambiguous', 'does not meet', 'no threshold')
-    """
-    if chance is None:
-        return "no threshold"
-    return "meets" if chance >= MEETS else "does not meet" if chance <= FAILS else "ambiguous"
-
-
 def _columns(target: str, ratios: Placed, keys: tuple[tuple[str, str], ...]) -> dict[str, str]:
     own = [index for index, key in enumerate(keys) if key[1] == target]
     first, last = ratios.first + own[0], ratios.first + own[-1]
@@ -80,8 +66,9 @@ def _figures(
     yield FOM, [mean_formula(merit.mean, new[0], old[0], weight), *ends], [value.value, value.low, value.high]
     for row, blocks, rates in zip(RATES, (new, old), (merit.target, merit.baseline), strict=True):
         yield row, [f"HARMEAN({one})" for one in blocks], _harmonic(list(rates.unit_per_day.values()))
-    for name, figure in merit.other_means.items():
-        yield name, [mean_formula(name, new[0], old[0], weight)] * 3, [figure] * 3
+    for name, span in merit.others.items():
+        ends = interval_formulas(name, new, old, weight, cells.at(merit.target.machine, name))
+        yield name, [mean_formula(name, new[0], old[0], weight), *ends], [span.value, span.low, span.high]
 
 
 def _chance_formula(cells: MeritCells, target: str, assumptions: AssumptionCells) -> str:
@@ -95,7 +82,7 @@ def _chance_formula(cells: MeritCells, target: str, assumptions: AssumptionCells
 def _verdict_rows(cells: MeritCells, merit: FigureOfMerit, assumptions: AssumptionCells) -> Iterator[list[Value]]:
     target, limit = merit.target.machine, cells.ledger.threshold
     chance = None if limit is None else round(probability_above(merit.value, limit), 6)
-    said, blank = verdict(chance), [None] * 2
+    said, blank = "no threshold" if chance is None else verdict(chance, PROPOSAL), [None] * 2
     if limit is None or chance is None:
         yield [CHANCE, target, "", said, *blank, said, *blank, None]
         yield [VERDICT, target, "", said, *blank, said, *blank, None]
@@ -111,7 +98,8 @@ def _verdict_rows(cells: MeritCells, merit: FigureOfMerit, assumptions: Assumpti
         *blank,
         None,
     ]
-    word = f'IF({cell}>={MEETS},"meets",IF({cell}<={FAILS},"does not meet","ambiguous"))'
+    reached, missed, neither = PROPOSAL
+    word = f'IF({cell}>={REACHED},"{reached}",IF({cell}<={MISSED},"{missed}","{neither}"))'
     yield [VERDICT, target, bar, Formula(word, said), *blank, said, *blank, None]
 
 

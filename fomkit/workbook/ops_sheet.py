@@ -142,4 +142,10 @@ def write_ops(page: Page, ledger: Ledger, values: Values, machines: MachineCells
         for line, span in zip(case.ops, spans, strict=True):
             rows.append(list(_row(first + len(rows), case, line, span, machine, machines)))
         starts[case.workload, case.machine] = (start, len(rows))
-    return OpCells(page.table(OPS, rows), starts)
+    own = {
+        index
+        for (_, machine), (start, stop) in starts.items()
+        if machine not in ledger.targets
+        for index in range(start, stop)
+    }
+    return OpCells(page.table(OPS, rows, conditions=own), starts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from fomkit.workbook.cells import Formula, Value, cell_text, is_live
@@ -22,6 +22,14 @@ _FOLDED = ("Workloads", "Ops")
 """Tables of which the copies of inputs are folded away."""
 Cached = dict[str, float | str]
 """Value of each formula cell of a sheet, by its address."""
+
+
+def _role(value: Value, column: Column, *, is_condition: bool) -> str:
+    if column.role != "input":
+        return column.role
+    if isinstance(value, Formula) and not value.is_input:
+        return "formula"
+    return "condition" if is_condition else "input"
 
 
 class Page:
@@ -64,19 +72,20 @@ class Page:
         """Give the number of the first row of the next table."""
         return self.row + 2
 
-    def table(self, table: Table, rows: Sequence[Sequence[Value]], title: str = "") -> Placed:
-        """Write a table; its rows have one value for each column."""
+    def table(
+        self, table: Table, rows: Sequence[Sequence[Value]], title: str = "", conditions: Collection[int] = ()
+    ) -> Placed:
+        """Write a table; its rows have one value for each column, those numbered in ``conditions`` no inputs."""
         self._put(self.row, 1, title or table.title, style_name("title"))
         for position, column in enumerate(table.columns, start=1):
             self._put(self.row + 1, position, column.header, style_name("header"))
             self._widen(position, column, table.title in _FOLDED)
         self.sheet.row_dimensions[self.row + 1].height = _HEADER_HEIGHT
         first = self.first_row()
-        styles = [(column, style_name(column.role, column.form)) for column in table.columns]
-        for number, row in enumerate(rows, start=first):
-            for position, (value, (column, style)) in enumerate(zip(row, styles, strict=True), start=1):
-                is_formula = isinstance(value, Formula) and not value.is_input and column.role == "input"
-                self._put(number, position, value, style_name("formula", column.form) if is_formula else style)
+        for index, row in enumerate(rows):
+            for position, (value, column) in enumerate(zip(row, table.columns, strict=True), start=1):
+                role = _role(value, column, is_condition=index in conditions)
+                self._put(first + index, position, value, style_name(role, column.form))
         self.row = first + len(rows) + 1
         placed = Placed(table, first, first + len(rows) - 1)
         mark_table(self.sheet, placed)

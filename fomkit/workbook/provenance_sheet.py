@@ -17,7 +17,8 @@ _PURPOSE = (
     "it is compared with the one that was sent, cell by cell, and every change is shown with its effect.",
     "Figures stand in the unit beside them, with a decimal point or comma as your program shows it. What is not "
     "known is the word unknown, never 0 and never an empty cell.",
-    "Conditions (grey cells: batch, samples, epochs, work of an op) are the same for everybody. Another batch or "
+    "Conditions (grey cells: batch, samples, epochs, work of an op, the machine to compare with) are the same for "
+    "everybody. Another batch or "
     "precision needs a new workbook, because the sizes of all ops follow from them.",
     "The columns 'as issued' hold Python's values. A row says 'as issued' while nothing behind it was changed, "
     "then 'changed'. 'error' in Checks means that the workbook itself was damaged.",

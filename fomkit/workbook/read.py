@@ -8,7 +8,8 @@ from pathlib import Path
 
 from fomkit.errors import FomkitError, ManyFomkitError
 from fomkit.tables.xlsx import Content, read_contents
-from fomkit.workbook.layout import INPUT_TABLES, OPS, SHEETS, Column, Table, letters
+from fomkit.tables.xlsx_marks import Marks, read_marks
+from fomkit.workbook.layout import ASSUMPTIONS, INPUT_TABLES, OPS, SHEETS, Column, Table, letters
 from fomkit.workbook.read_cells import FOLLOWS, is_number_column, read_number, read_text, same_formula
 
 Cells = Mapping[tuple[int, int], Content]
@@ -38,11 +39,12 @@ class Rows:
 
 @dataclass(frozen=True)
 class Book:
-    """A workbook's inputs by the title of their table, all of its cells, and what is wrong with inputs."""
+    """A workbook's inputs by the title of their table, its cells and marks, and what is wrong with inputs."""
 
     path: Path
     tables: Mapping[str, Rows]
     sheets: Mapping[str, Cells]
+    marks: Marks
     errors: tuple[FomkitError, ...] = ()
 
     def check(self) -> None:
@@ -55,6 +57,11 @@ class Book:
         """
         if self.errors:
             raise ManyFomkitError(self.errors)
+
+    @property
+    def targets(self) -> frozenset[Entry]:
+        """The machines to rate; every other machine is the lab's own."""
+        return frozenset(row.get("value") for row in self.rows(ASSUMPTIONS) if row.get("name") == "target")
 
     def rows(self, table: Table) -> tuple[Mapping[str, Entry], ...]:
         """Give the rows of a table; none where the workbook lacks it."""
@@ -145,4 +152,4 @@ def read_book(path: Path) -> Book:
         )
     errors: list[FomkitError] = []
     tables = dict(_tables(path, sheets, errors))
-    return Book(path, tables, sheets, tuple(errors))
+    return Book(path, tables, sheets, read_marks(path), tuple(errors))

@@ -28,8 +28,18 @@ def plain_formula(text: str) -> str:
     --------
     >>> plain_formula("=$'Machines'.E5 * 2") == plain_formula("=Machines!$E$5*2")
     True
+
+    Texts inside a formula and its comparisons stay what they are:
+
+    >>> plain_formula('=IF(A1<=2,"ok")') == plain_formula('=IF(A1<2,"ok")')
+    False
     """
-    return re.sub(r"[\s$'=]", "", text.replace(".", "!") if "." in text and "!" not in text else text).upper()
+    pieces = text.lstrip().removeprefix("=").split('"')
+    outside = [re.sub(r"[\s$']", "", piece).upper() for piece in pieces[::2]]
+    if not any("!" in piece for piece in outside):
+        outside = [piece.replace(".", "!") for piece in outside]
+    pieces[::2] = outside
+    return '"'.join(pieces)
 
 
 def same_formula(one: str, other: str) -> bool:

@@ -8,13 +8,18 @@ from fomkit.ledger import Ledger
 from fomkit.ledger.op_times import floor_s, op_time
 from fomkit.schema import BASES
 from fomkit.workbook.changes import Change, Finding
-from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, OPS
+from fomkit.workbook.layout import FACTS, GIVEN, OPS
 from fomkit.workbook.read import LEADERS, Book, Entry
 
 _OTHER_UNIT = 100.0
 """A figure so many times the one issued is likely in another unit."""
+_NO_UNIT = 1e6
+"""A figure so many times the one issued is in no unit at all."""
+_SMALLEST, _LARGEST = 1e-18, 1e24
+"""Figures that no machine has in the unit of any sheet."""
 _WHOLE = ("devices per node", "nodes")
 _WHOLE_KEYS = ("batch", "train", "validation", "epochs", "devices")
+_GROUND = ("basis", "party")
 PARTIES = ("lab", "vendor", "published")
 
 
@@ -30,6 +35,10 @@ def _range(change: Change, row: Mapping[str, Entry]) -> Iterator[str]:
         return
     if new <= 0:
         yield f"is {new:g}, and more than 0 was expected"
+    elif not _SMALLEST <= new <= _LARGEST:
+        yield f"is {new:g}, which is no figure of a machine"
+    elif isinstance(change.old, float) and change.old > 0 and not 1 / _NO_UNIT < new / change.old < _NO_UNIT:
+        yield f"is {new:g}, and {change.old:g} was issued: no unit is so different"
     if _whole(change, row) and not new.is_integer():
         yield f"is {new:g}, and a whole number was expected"
     if row.get("fact") in ("availability", "overhead share") and new > 1:
@@ -64,14 +73,23 @@ def _ground(change: Change, was: Mapping[str, Entry], row: Mapping[str, Entry]) 
         yield "the figure was changed, and basis, party and source were not"
 
 
+def _alone(change: Change) -> Iterator[Finding]:
+    """Tell of words that were changed without the figure that they are about."""
+    if change.key in _GROUND:
+        said = f"was {change.old or 'empty'!r}, is {change.new or 'empty'!r}, but no figure changed. Ask why."
+        yield Finding(change.where, "basis", f"{change.what}: {said}")
+
+
 def validate(changed: Sequence[Change], issued: Book, returned: Book) -> Iterator[Finding]:
     """Walk over what is wrong with, or unsaid of, the changes."""
     for change in changed:
         if change.is_condition:
-            effect = "; it is left out" if change.title == ASSUMPTIONS.title else ""
+            effect = "; it is left out" if change.is_left_out else ""
             said = f"{change.what} is set for everybody; a change is a deviation{effect}."
             yield Finding(change.where, "condition", said)
-        if not change.is_number:
+        elif not (change.is_number or change.is_ground):
+            yield from _alone(change)
+        if not change.is_number or change.is_left_out:
             continue
         row = returned.tables[change.title].entries[change.index]
         was = issued.tables[change.title].entries[change.index]

@@ -121,5 +121,6 @@ def write_workloads(page: Page, ledger: Ledger, values: Values, machines: Machin
         given = page.table(
             GIVEN,
             [list(_given_row(first + index, key, ledger, values, machines)) for index, key in enumerate(keys)],
+            conditions={index for index, (_, machine) in enumerate(keys) if machine not in ledger.targets},
         )
     return WorkloadCells(placed, tuple(one.name for one in ledger.workloads), given, keys)

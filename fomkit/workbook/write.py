@@ -94,20 +94,21 @@ def _set_up(pages: dict[str, Page]) -> None:
 def _roles() -> set[tuple[str, str]]:
     tables = [table for table in vars(layout).values() if isinstance(table, layout.Table)]
     pairs = {(column.role, column.form) for table in tables for column in table.columns}
-    return pairs | {("formula", form) for _, form in pairs} | {(role, "General") for role in LEGEND}
+    forms = {(role, form) for _, form in pairs for role in ("formula", "condition")}
+    return pairs | forms | {(role, "General") for role in LEGEND}
 
 
-def workbook_bytes(ledger: Ledger, only: str | None = None) -> bytes:
+def workbook_bytes(shown: Ledger, only: str | None = None) -> bytes:
     """Make the workbook of a ledger.
 
     Parameters
     ----------
+    shown : Ledger
     only : str, optional
-        The one target that the reader may see.
+        The one target that the ledger holds.
     """
     from openpyxl import Workbook
 
-    shown = ledger if only is None else for_target(ledger, only)
     _check_size(shown)
     book = Workbook()
     book.remove(book.worksheets[0])
@@ -124,12 +125,19 @@ def workbook_bytes(ledger: Ledger, only: str | None = None) -> bytes:
     return add_cached_values(saved.getvalue(), parts)
 
 
-def write_workbook(ledger: Ledger, path: Path, only: str | None = None) -> None:
-    """Write the workbook of a ledger, whole or not at all.
+def write_workbook(ledger: Ledger, path: Path, only: str | None = None) -> Ledger:
+    """Write the workbook of a ledger, whole or not at all, and give what it shows of the ledger.
+
+    Parameters
+    ----------
+    only : str, optional
+        The one target that the reader may see.
 
     Raises
     ------
     FomkitError
         When ``only`` is no target, the ops do not fit, or the file cannot be written.
     """
-    write_whole(path, workbook_bytes(ledger, only))
+    shown = ledger if only is None else for_target(ledger, only)
+    write_whole(path, workbook_bytes(shown, only))
+    return shown

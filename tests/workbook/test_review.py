@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import openpyxl
 import pandas as pd
 import pytest
 from libreoffice import resaved
 from made_ledgers import ledger
-from openpyxl import Workbook
+from returns import ACME, Edit, content, fact, op, returned
 from sheets import find
 from typer.testing import CliRunner
 
@@ -23,45 +21,9 @@ from fomkit.errors import FomkitError
 from fomkit.ledger import evaluate
 from fomkit.profiles import load_machine
 from fomkit.rollup import uses_of
-from fomkit.study.review import review, review_content
+from fomkit.study.review import review
 from fomkit.workbook import write_workbook
-from fomkit.workbook.layout import FACTS, OPS, TERMS, WORKLOADS
-
-Edit = Callable[[Workbook], None]
-ACME = {"machine": "acme-1"}
-
-
-def returned(issued: Path, folder: Path, *edits: Edit) -> Path:
-    book = openpyxl.load_workbook(issued)
-    for edit in edits:
-        edit(book)
-    path = folder / "vendor.xlsx"
-    book.save(path)
-    return path
-
-
-def fact(value: object, name: str = "memory bandwidth", key: str = "value", said: bool = True) -> Edit:
-    def edit(book: Workbook) -> None:
-        find(book, FACTS, key, **ACME, fact=name).value = value  # type: ignore[assignment]
-        if said:
-            for column, word in (("basis", "committed"), ("party", "vendor"), ("source", "contract, annex 2")):
-                find(book, FACTS, column, **ACME, fact=name).value = word
-
-    return edit
-
-
-def op(key: str, value: object, kind: str, said: bool = True) -> Edit:
-    def edit(book: Workbook) -> None:
-        find(book, OPS, key, **ACME, workload="net-a", kind=kind).value = value  # type: ignore[assignment]
-        if said:
-            for column, word in (("basis", "simulated"), ("party", "vendor"), ("evidence", "simulator 3.1")):
-                find(book, OPS, column, **ACME, workload="net-a", kind=kind).value = word
-
-    return edit
-
-
-def content(issued: Path, path: Path) -> dict[str, Any]:
-    return review_content(review(path, issued))
+from fomkit.workbook.layout import FACTS, GIVEN, TERMS, WORKLOADS
 
 
 def test_nothing_changed(issued: Path, tmp_path: Path) -> None:
@@ -98,7 +60,11 @@ def test_the_same_after_libreoffice_saved_it(issued: Path, tmp_path: Path) -> No
     path = returned(issued, tmp_path, fact(1700), op("time", 1e-5, "norm"))
     direct, again = content(issued, path), content(issued, resaved(path, tmp_path))
     for one, other in zip(direct["changes"], again["changes"], strict=True):
-        assert other["alone"] == pytest.approx(one["alone"]) if not one["alone"] else True
+        assert [effect["figure"] for effect in other["alone"]] == [effect["figure"] for effect in one["alone"]]
+        assert one["alone"]
+        for ours, theirs in zip(one["alone"], other["alone"], strict=True):
+            figures = [[effect[key] for key in ("old", "new", "change")] for effect in (ours, theirs)]
+            assert figures[1] == pytest.approx(figures[0], rel=1e-9)
         assert (other["where"], other["new"]) == (one["where"], pytest.approx(one["new"]))
     assert again["findings"] == direct["findings"] == []
 
@@ -148,6 +114,48 @@ def test_what_has_to_be_talked_about(issued: Path, tmp_path: Path, case: str) ->
 def test_an_impossible_figure_ends_in_a_finding_not_in_a_traceback(issued: Path, tmp_path: Path) -> None:
     found = content(issued, returned(issued, tmp_path, fact(0), fact(1, "devices per node")))
     assert {"range"} <= {one["kind"] for one in found["findings"]}
+
+
+def given(hours: object) -> Edit:
+    return lambda book: setattr(find(book, GIVEN, "hours", **ACME, workload="chem"), "value", hours)
+
+
+CANNOT: dict[str, tuple[Edit, str]] = {
+    "unknown bandwidth": (fact("unknown"), "acme-1 memory bandwidth is unknown"),
+    "blank utilisation": (op("utilisation", None, "conv"), "utilisation (floor over kernel time) is unknown"),
+    "negative peak": (fact(-5, "peak"), "acme-1 peak fp32 vector is impossible"),
+    "hours of nothing": (given(1e-300), "chem acme-1 is impossible"),
+    "hours of a microsecond": (given(1e-9), "chem acme-1 is impossible"),
+    "nodes without end": (fact(1e300, "nodes"), "acme-1 nodes is impossible"),
+    "interval beside": (fact(3000), "acme-1 memory bandwidth is impossible"),
+}
+
+
+@pytest.mark.parametrize("case", CANNOT)
+def test_a_figure_that_cannot_be_has_no_effect(issued: Path, tmp_path: Path, case: str) -> None:
+    edit, said = CANNOT[case]
+    path = returned(issued, tmp_path, edit, fact(0.9, "availability"))
+    found = content(issued, path)
+    first = next(one for one in found["changes"] if one["not_computed"])
+    assert first["not_computed"].endswith(said)
+    assert first["alone"] is None
+    assert found["together"] is None
+    assert next(one for one in found["changes"] if "availability" in one["what"])["alone"]
+    text = run(path, "--issued", issued)[1]
+    assert f"alone: cannot be computed: {first['not_computed']}" in text
+    assert f"all together: cannot be computed: {first['where']} cannot be" in text
+
+
+def test_a_better_basis_alone_is_told(issued: Path, tmp_path: Path) -> None:
+    path = returned(issued, tmp_path, fact("measured", key="basis", said=False))
+    (finding,) = content(issued, path)["findings"]
+    assert finding["kind"] == "basis"
+    assert "was 'published', is 'measured', but no figure changed" in finding["said"]
+
+
+def test_plain_counts_have_no_unit(issued: Path, tmp_path: Path) -> None:
+    out = run(returned(issued, tmp_path, fact(120, "nodes")), "--issued", issued)[1]
+    assert "acme-1 nodes: 100 → 120\n" in out
 
 
 def test_moved_rows_are_refused(issued: Path, tmp_path: Path) -> None:

@@ -64,9 +64,10 @@ def expected(book: Ledger, values: Values) -> Iterator[tuple[str, list[object], 
     for name, merit in values.merits.items():
         place = {"what": f"figure of merit ({book.mean})", "machine": name}
         yield f"fom {name}", [MERITS, ("value", "low", "high"), place], ends(merit.value)
-        for mean, figure in merit.other_means.items():
+        for mean, span in merit.others.items():
+            assert span.low < span.value < span.high, mean
             place = {"what": f"by the mean {mean}", "machine": name}
-            yield f"{mean} {name}", [MERITS, ("value",), place], [figure]
+            yield f"{mean} {name}", [MERITS, ("value", "low", "high"), place], ends(span)
 
 
 def assert_agrees(path: Path, book: Ledger) -> None:

@@ -196,6 +196,19 @@ def test_a_copy_for_one_target_names_nobody_else(tmp_path: Path) -> None:
         write_workbook(ledger(), path, "acme-2")
 
 
+def test_sources_of_given_times_stay_behind(tmp_path: Path) -> None:
+    book = ledger()
+    lines = tuple(
+        replace(one, given={name: replace(time, source="mail of the 3rd") for name, time in one.given.items()})
+        for one in book.workloads
+    )
+    for only, stays in ((None, True), ("acme-1", False)):
+        path = tmp_path / f"{only}.xlsx"
+        shown = write_workbook(replace(book, workloads=lines), path, only)
+        assert any("mail of the 3rd" in text for text in parts(path).values()) is stays
+        assert shown.targets == (("acme-1", "rival-9") if only is None else (only,))
+
+
 def test_a_copy_of_a_real_study_names_no_other_machine(tmp_path: Path, root: Path) -> None:
     """An op's time may rest on what other machines do, and its evidence says which."""
     models = [load_model(name) for name in ("p1b3", "alexnet")]
