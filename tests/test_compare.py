@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import openpyxl
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -194,3 +195,14 @@ def test_the_grid_keeps_the_latency_and_says_why_a_cell_is_empty(tmp_path: Path)
 def test_the_shipped_table_is_the_lectures() -> None:
     rows = read_measurements(locate("candle-lecture", "measurements"))
     assert {row.holds for row in rows if row.model == "p2b1"} != {""}
+
+
+def test_the_grid_as_a_sheet(tmp_path: Path) -> None:
+    out = tmp_path / "grid.xlsx"
+    assert run("p1b3", "--grid", "-t", "v100", "-o", str(out)).exit_code == 0
+    sheet = openpyxl.load_workbook(out)["grid"]
+    header = [cell.value for cell in sheet[1]]
+    rows = [dict(zip(header, (cell.value for cell in row), strict=True)) for row in sheet.iter_rows(min_row=2)]
+    assert len(rows) == 4
+    for row in rows:
+        assert isinstance(row["sample_per_s.value"], float) != bool(row["why"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fomkit.cli.choices import Interval, Output
+from fomkit.cli.choices import Interval
 from fomkit.cli.names import complete_machine, complete_model
 from fomkit.cli.screen import Quiet, progress, standard_output
 from fomkit.errors import FomkitError
@@ -37,6 +37,10 @@ Grid = Annotated[
 ]
 
 
+Sheet = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Write .json, .csv or .xlsx as well; replaces the file."),
+]
 _USUAL_BASELINE = "p100"
 
 
@@ -59,7 +63,7 @@ def compare(
     ] = "7 ms",
     interval: Interval = 0.8,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/compare/1 or fomkit/grid/1.")] = False,
-    output: Output = None,
+    output: Sheet = None,
     quiet: Quiet = False,
 ) -> None:
     """Put what fomkit projects beside what somebody measured, cell by cell.
@@ -81,8 +85,8 @@ def compare(
     from fomkit.profiles.locate import locate
     from fomkit.study import Options
 
-    if output is not None and output.suffix not in (".json", ".csv"):
-        raise FomkitError(str(output), "has an ending that compare cannot write. Use .json or .csv.")
+    if output is not None and output.suffix not in (".json", ".csv", ".xlsx"):
+        raise FomkitError(str(output), "has an ending that compare cannot write. Use .json, .csv or .xlsx.")
     rows = read_measurements(locate(measured, "measurements"))
     if not grid:
         others = [name for name in (baseline, host_from) if name not in (None, _USUAL_BASELINE)]
@@ -158,9 +162,11 @@ def _grid(
 
 def _show(content: dict[str, Any], text: str, ways: tuple[Path | None, bool, bool]) -> None:
     from fomkit.profiles import write_whole
-    from fomkit.report.files import to_csv, to_json
+    from fomkit.report.files import to_csv, to_json, to_xlsx
 
     output, as_json, _ = ways
-    if output is not None:
+    if output is not None and output.suffix == ".xlsx":
+        write_whole(output, to_xlsx(content["cells"], "grid" if "latency_limit_s" in content else "compare"))
+    elif output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["cells"]))
     print(to_json(content) if as_json else text, end="")

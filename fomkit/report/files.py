@@ -1,4 +1,4 @@
-"""Results as JSON and CSV text."""
+"""Results as JSON and CSV text, and as a plain sheet."""
 
 from __future__ import annotations
 
@@ -33,12 +33,43 @@ def _cell(value: Any) -> str:
     return disarm(value) if isinstance(value, str) else str(value)
 
 
+def _table(rows: list[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+    flat = [_flat(row) for row in rows]
+    header = list(dict.fromkeys(key for row in flat for key in row))
+    return header, [[row.get(key) for key in header] for row in flat]
+
+
+def to_xlsx(rows: list[Mapping[str, Any]], title: str) -> bytes:
+    """Write nested rows as a sheet, one column a leaf (``step_s.low``), unknown as an empty cell.
+
+    Numbers are numbers; text is text even where a spreadsheet program would take it for a formula.
+    """
+    from io import BytesIO
+
+    from openpyxl import Workbook
+    from openpyxl.styles import Font
+
+    book = Workbook()
+    sheet = book.active or book.create_sheet()
+    sheet.title = title
+    header, table = _table(rows)
+    for line, cells in enumerate([header, *table], start=1):
+        for column, value in enumerate(cells, start=1):
+            cell = sheet.cell(line, column, value)
+            if isinstance(value, str):
+                cell.data_type = "s"
+    for cell in sheet[1]:
+        cell.font = Font(bold=True)
+    sheet.freeze_panes = "A2"
+    stream = BytesIO()
+    book.save(stream)
+    return stream.getvalue()
+
+
 def to_csv(rows: list[Mapping[str, Any]]) -> str:
     """Write nested rows as CSV, one column a leaf (``step_s.low``), unknown as an empty cell.
 
     Text that a spreadsheet program would run as a formula gets a leading apostrophe.
     """
-    flat = [_flat(row) for row in rows]
-    header = list(dict.fromkeys(key for row in flat for key in row))
-    cells = ([_cell(row.get(key)) for key in header] for row in flat)
-    return format_rows([disarm(key) for key in header], cells)
+    header, table = _table(rows)
+    return format_rows([disarm(key) for key in header], ([_cell(value) for value in row] for row in table))
