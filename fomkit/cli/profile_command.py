@@ -39,7 +39,7 @@ MemoryLimit = Annotated[
 ]
 
 
-_WITHOUT_DATA = {"meta": "on the meta device", "fake": "on fake tensors"}
+_WITHOUT_DATA = {"meta": "on the meta device", "fake": "on fake tensors", "graph": "on the graph of its step"}
 
 
 class Limits(TypedDict, total=False):
@@ -67,10 +67,11 @@ def profile(
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Trace a PyTorch model by shapes alone: no data, no accelerator, no memory for weights.
+    """Trace a PyTorch or Keras model by shapes alone: no data, no accelerator, no memory for weights.
 
     This runs your file, so let it be one you trust. It gives workload() returning fomkit.Workload, or the names
-    model, inputs, loss_fn, optimizer, batch_size, train_samples and epochs.
+    model, inputs, loss_fn, optimizer, batch_size, train_samples and epochs. A compiled keras.Model has its own
+    inputs, loss and optimizer.
 
     With --script the file is your own training program, unchanged: it really runs, on the CPU, until its third
     step or a few more, is stopped, and the last step is taken. Batch, samples and epochs come from its DataLoader

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from fomkit.errors import FomkitError, ManyFomkitError
-from fomkit.trace.child_process import SCRIPT, run_child
+from fomkit.trace.child_process import KERAS_FILE, MODEL_FILE, SCRIPT, Program, run_child
+from fomkit.trace.doors import Framework, check_installed, framework_of_file, framework_of_model
 from fomkit.trace.draft import Draft
-from fomkit.trace.routes import Route, profile_by_routes
+from fomkit.trace.routes import profile_by_routes
 from fomkit.workload import ModelProfile, Workload
 
 __all__ = ["profile_file", "profile_script", "profile_workload"]
@@ -33,13 +33,10 @@ def _wanted_sizes(where: str, batch: int | None, sizes: Mapping[str, int] | None
     return wanted
 
 
-def _check_request(where: str, mode: str) -> None:
+def _check_request(where: str, mode: str, framework: Framework) -> None:
     if mode not in ("train", "infer"):
         raise FomkitError(where, f"the mode is {mode!r}. Choose 'train' or 'infer'.")
-    if find_spec("torch") is None:
-        raise FomkitError(
-            where, "profiling needs PyTorch, which is not here. Install it, or fomkit with its extra [torch]."
-        )
+    check_installed(framework, where)
 
 
 def _check_file(path: Path, wanted: str) -> None:
@@ -63,7 +60,8 @@ def profile_file(
 
     The file is run, so it must be one you trust; the child only shields this process from its exits, crashes,
     hangs, prints and settings. It gives ``workload()``, or the plain names ``model``, ``inputs``, ``loss_fn``,
-    ``optimizer``, ``batch_size``, ``train_samples`` and ``epochs``. Tensors that it makes have shapes and no data.
+    ``optimizer``, ``batch_size``, ``train_samples`` and ``epochs``; a compiled ``keras.Model`` is enough.
+    Tensors that PyTorch makes have shapes and no data, and so have the weights that Keras makes.
 
     Parameters
     ----------
@@ -86,7 +84,8 @@ def profile_file(
     """
     where = str(path)
     _check_file(path, "a Python file with a model, for example model.py")
-    _check_request(where, mode)
+    framework = framework_of_file(path)
+    _check_request(where, mode, framework)
     wanted = _wanted_sizes(where, batch, sizes)
 
     request = {
@@ -97,10 +96,13 @@ def profile_file(
         "sizes": wanted,
     }
 
-    def trace(route: Route) -> Draft | FomkitError:
-        return _draft_or_error(run_child({**request, "route": route}, where, time_limit_s, memory_limit_byte))
+    def run(program: Program, **more: Any) -> Draft | FomkitError:
+        return _draft_or_error(run_child({**request, **more}, where, time_limit_s, memory_limit_byte, program))
 
-    profile = profile_by_routes(trace, where)
+    if framework == "tensorflow":
+        profile = _profile_or_raise(run(KERAS_FILE))
+    else:
+        profile = profile_by_routes(lambda route: run(MODEL_FILE, route=route), where)
     return replace(profile, title=_first_sentence(path) or profile.title)
 
 
@@ -113,6 +115,12 @@ def _draft_or_error(result: Mapping[str, Any]) -> Draft | FomkitError:
     if result["final"]:
         raise error
     return error
+
+
+def _profile_or_raise(told: Draft | FomkitError) -> ModelProfile:
+    if isinstance(told, FomkitError):
+        raise told
+    return told.profile()
 
 
 def profile_script(
@@ -146,7 +154,7 @@ def profile_script(
     """
     where = str(path)
     _check_file(path, "a Python program that trains, for example train.py")
-    _check_request(where, "train")
+    _check_request(where, "train", "torch")
     request = {
         "path": str(path.resolve()),
         "where": where,
@@ -192,8 +200,11 @@ def profile_workload(
     FomkitError
         When the workload lacks something, or its code fails without data.
     """
-    _check_request("profile", mode)
+    framework = framework_of_model(workload.model)
+    _check_request("profile", mode, framework)
     wanted = _wanted_sizes("profile", batch, sizes)
-    from fomkit.trace.torch_notebook import profile_here
-
-    return profile_here(workload, name or type(workload.model).__name__.lower(), mode, wanted)
+    if framework == "tensorflow":
+        from fomkit.trace import keras_notebook as notebook
+    else:
+        from fomkit.trace import torch_notebook as notebook  # type: ignore[no-redef]
+    return notebook.profile_here(workload, name or type(workload.model).__name__.lower(), mode, wanted)

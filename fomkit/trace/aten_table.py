@@ -14,21 +14,16 @@ from fomkit.trace.aten_gemm import dot, gemm_of, linear, matrix_vector_of, trili
 from fomkit.trace.aten_traffic import (
     adaptive_pool,
     batch_norm,
-    copy,
     copy_into,
     embedding_backward,
     embedding_bag,
     embedding_bag_backward,
     for_each,
     gather_from,
-    generate,
     group_norm,
     layer_norm,
-    other,
     picked_loss,
     picked_loss_backward,
-    pointwise,
-    reduction,
     scatter,
     softmax_along,
     upsample,
@@ -36,6 +31,7 @@ from fomkit.trace.aten_traffic import (
     window_pool,
 )
 from fomkit.trace.calls import Call, Rule, Work
+from fomkit.trace.traffic import copy, generate, other, pointwise, reduction
 
 
 def _each(rule: Rule | None, names: str) -> dict[str, Rule | None]:

@@ -2,34 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import prod
 
 from fomkit.trace.calls import Array, Call, Dimensions, Rule, Work, arrays_in
-
-
-def _byte(arrays: Iterable[Array]) -> int:
-    return sum(array.byte for array in arrays)
-
-
-def _traffic(
-    numel: int, read: Iterable[Array], written: Iterable[Array], *, row: int = 0, extra_byte: int = 0
-) -> Dimensions:
-    """Give the dimensions of a traffic row; ``extra_byte`` is what is picked out of a larger tensor."""
-    tensors = list(read)
-    dimensions: Dimensions = {"numel": numel, "inputs": len(tensors)}
-    if row:
-        dimensions["row"] = row
-    return {**dimensions, "read_byte": _byte(tensors) + extra_byte, "write_byte": _byte(written)}
-
-
-def _numel(arrays: Iterable[Array]) -> int:
-    return max((array.numel for array in arrays), default=0)
-
-
-def pointwise(call: Call) -> list[Work]:
-    """Rule of one operation per element: reads every argument, writes every result."""
-    return [Work("pointwise", _traffic(_numel(call.written), call.read, call.written), call.dtype)]
+from fomkit.trace.traffic import most_elements, total_byte, traffic
 
 
 def for_each(kind: str) -> Rule:
@@ -40,45 +16,23 @@ def for_each(kind: str) -> Rule:
         read = list(arrays_in(call.arguments.values()))
         numel = sum(array.numel for array in tensors)
         row = numel // len(tensors) if kind == "reduction" else 0
-        traffic = _traffic(numel, read, tensors if call.op.endswith("_") else call.results, row=row)
-        return [Work(kind, {**traffic, "inputs": len(read) // len(tensors)}, tensors[0].dtype)]
+        found = traffic(numel, read, tensors if call.op.endswith("_") else call.results, row=row)
+        return [Work(kind, {**found, "inputs": len(read) // len(tensors)}, tensors[0].dtype)]
 
     return rule
 
 
 def upsample(call: Call) -> list[Work]:
     """Rule of interpolation, forward and back: as many operations as elements on the larger side."""
-    numel = _numel((*call.read, *call.written))
-    return [Work("pointwise", _traffic(numel, call.read, call.written), call.dtype)]
-
-
-def generate(call: Call) -> list[Work]:
-    """Rule of fills and random numbers: nothing is read, the results are written."""
-    return [Work("copy", _traffic(_numel(call.written), (), call.written), call.dtype)]
-
-
-def copy(call: Call) -> list[Work]:
-    """Rule of data that moves unchanged into new memory."""
-    return [Work("copy", _traffic(_numel(call.written), call.read, call.written), call.dtype)]
+    numel = most_elements((*call.read, *call.written))
+    return [Work("pointwise", traffic(numel, call.read, call.written), call.dtype)]
 
 
 def copy_into(call: Call) -> list[Work]:
     """Rule of ``copy_(self, src)``: what stood in self before is not read."""
     source = call.arguments.get("src")
     read = [source] if isinstance(source, Array) else []
-    return [Work("copy", _traffic(_numel(call.written), read, call.written), call.dtype)]
-
-
-def other(call: Call) -> list[Work]:
-    """Rule of work with no formula of its own (sorting, scans): its compulsory traffic only."""
-    return [Work("other", _traffic(_numel((*call.read, *call.written)), call.read, call.written), call.dtype)]
-
-
-def reduction(call: Call) -> list[Work]:
-    """Rule of sums, means, extrema and losses: all elements in, few out."""
-    numel, results = _numel(call.read), _numel(call.written)
-    traffic = _traffic(numel, call.read, call.written, row=numel // max(results, 1))
-    return [Work("reduction", traffic, call.dtype)]
+    return [Work("copy", traffic(most_elements(call.written), read, call.written), call.dtype)]
 
 
 def softmax_along(name: str) -> Rule:
@@ -87,8 +41,8 @@ def softmax_along(name: str) -> Rule:
     def rule(call: Call) -> list[Work]:
         values = call.array(name)
         row = values.shape[int(call.arguments["dim"])] if values.shape else 1
-        traffic = _traffic(values.numel, call.read, call.written, row=row)
-        return [Work("softmax", traffic, values.dtype)]
+        found = traffic(values.numel, call.read, call.written, row=row)
+        return [Work("softmax", found, values.dtype)]
 
     return rule
 
@@ -97,22 +51,22 @@ def batch_norm(call: Call) -> list[Work]:
     """Rule of batch normalisation, forward or back: a row is all values of one channel."""
     values = call.array("input")
     channels = values.shape[1] if len(values.shape) > 1 else 1
-    traffic = _traffic(values.numel, call.read, call.written, row=values.numel // max(channels, 1))
-    return [Work("norm", traffic, values.dtype)]
+    found = traffic(values.numel, call.read, call.written, row=values.numel // max(channels, 1))
+    return [Work("norm", found, values.dtype)]
 
 
 def layer_norm(call: Call) -> list[Work]:
     """Rule of layer and root-mean-square normalisation, forward or back: a row is the normalised shape."""
     values = call.array("input")
     row = prod(call.arguments["normalized_shape"])
-    return [Work("norm", _traffic(values.numel, call.read, call.written, row=row), values.dtype)]
+    return [Work("norm", traffic(values.numel, call.read, call.written, row=row), values.dtype)]
 
 
 def group_norm(call: Call) -> list[Work]:
     """Rule of group normalisation, forward or back: a row is the values of one group of one sample."""
     values = call.array("input")
     row = values.numel // max(int(call.arguments["N"]) * int(call.arguments["group"]), 1)
-    return [Work("norm", _traffic(values.numel, call.read, call.written, row=row), values.dtype)]
+    return [Work("norm", traffic(values.numel, call.read, call.written, row=row), values.dtype)]
 
 
 def weight_norm(call: Call) -> list[Work]:
@@ -120,7 +74,7 @@ def weight_norm(call: Call) -> list[Work]:
     weight = call.array("v" if "v" in call.arguments else "saved_v")
     lengths = call.array("g" if "g" in call.arguments else "saved_g")
     row = weight.numel // max(lengths.numel, 1)
-    return [Work("norm", _traffic(weight.numel, call.read, call.written, row=row), weight.dtype)]
+    return [Work("norm", traffic(weight.numel, call.read, call.written, row=row), weight.dtype)]
 
 
 def _pool_reads(call: Call) -> list[Array]:
@@ -135,8 +89,8 @@ def window_pool(call: Call) -> list[Work]:
     spatial = 3 if "3d" in call.op else 2
     window = prod(kernel * spatial if len(kernel) == 1 else kernel)
     results = call.array("grad_output").numel if "grad_output" in call.arguments else call.results[0].numel
-    traffic = _traffic(results * window, _pool_reads(call), call.written, row=window)
-    return [Work("pool", traffic, call.dtype)]
+    found = traffic(results * window, _pool_reads(call), call.written, row=window)
+    return [Work("pool", found, call.dtype)]
 
 
 def adaptive_pool(call: Call) -> list[Work]:
@@ -145,20 +99,20 @@ def adaptive_pool(call: Call) -> list[Work]:
         call.array("self"),
         call.array("grad_output") if "grad_output" in call.arguments else call.results[0],
     )
-    numel, pooled = _numel(arrays), min(array.numel for array in arrays)
-    traffic = _traffic(numel, _pool_reads(call), call.written, row=numel // max(pooled, 1))
-    return [Work("pool", traffic, call.dtype)]
+    numel, pooled = most_elements(arrays), min(array.numel for array in arrays)
+    found = traffic(numel, _pool_reads(call), call.written, row=numel // max(pooled, 1))
+    return [Work("pool", found, call.dtype)]
 
 
 def gather_from(table: str, kind: str) -> Rule:
     """Make the rule of a lookup in the named table: only the elements looked up are read, not the table."""
 
     def rule(call: Call) -> list[Work]:
-        source, found = call.array(table), call.results[0]
+        source, picked = call.array(table), call.results[0]
         read = [array for array in call.read if array != source]
-        row = found.shape[-1] if kind == "embedding" else 0
-        traffic = _traffic(found.numel, read, call.written, row=row, extra_byte=found.numel * source.item_byte)
-        return [Work(kind, {**traffic, "inputs": len(read) + 1}, source.dtype)]
+        row = picked.shape[-1] if kind == "embedding" else 0
+        found = traffic(picked.numel, read, call.written, row=row, extra_byte=picked.numel * source.item_byte)
+        return [Work(kind, {**found, "inputs": len(read) + 1}, source.dtype)]
 
     return rule
 
@@ -169,15 +123,15 @@ def embedding_bag(call: Call) -> list[Work]:
     read = [array for array in call.read if array != table]
     width = table.shape[-1]
     numel = indices.numel * width
-    traffic = _traffic(numel, read, call.results[:1], row=width, extra_byte=numel * table.item_byte)
-    return [Work("embedding", {**traffic, "inputs": len(read) + 1}, table.dtype)]
+    found = traffic(numel, read, call.results[:1], row=width, extra_byte=numel * table.item_byte)
+    return [Work("embedding", {**found, "inputs": len(read) + 1}, table.dtype)]
 
 
 def embedding_backward(call: Call) -> list[Work]:
     """Rule of a lookup's gradient: reads what came back, writes the gradient of the whole table."""
     gradient = call.array("grad_output" if "grad_output" in call.arguments else "grad")
     row = gradient.shape[-1]
-    return [Work("embedding", _traffic(gradient.numel, call.read, call.written, row=row), gradient.dtype)]
+    return [Work("embedding", traffic(gradient.numel, call.read, call.written, row=row), gradient.dtype)]
 
 
 def embedding_bag_backward(call: Call) -> list[Work]:
@@ -187,7 +141,7 @@ def embedding_bag_backward(call: Call) -> list[Work]:
     read = [gradient, *arrays_in(call.arguments.get(name) for name in names[int(call.arguments["mode"])].split())]
     width = gradient.shape[-1]
     numel = gradient.numel if largest else call.array("indices").numel * width
-    return [Work("embedding", _traffic(numel, read, call.written, row=width), gradient.dtype)]
+    return [Work("embedding", traffic(numel, read, call.written, row=width), gradient.dtype)]
 
 
 def scatter(call: Call) -> list[Work]:
@@ -197,8 +151,8 @@ def scatter(call: Call) -> list[Work]:
     in_place = any(array.storage == target.storage for array in call.results)
     touched = max((array.numel for array in read), default=0)
     if not in_place:
-        return [Work("copy", _traffic(touched, call.read, call.written), target.dtype)]
-    dimensions: Dimensions = {"numel": touched, "inputs": len(read), "read_byte": _byte(read)}
+        return [Work("copy", traffic(touched, call.read, call.written), target.dtype)]
+    dimensions: Dimensions = {"numel": touched, "inputs": len(read), "read_byte": total_byte(read)}
     return [Work("copy", {**dimensions, "write_byte": touched * target.item_byte}, target.dtype)]
 
 
@@ -208,12 +162,12 @@ def picked_loss(call: Call) -> list[Work]:
     probabilities = call.array("self")
     read = [array for array in call.read if array != probabilities]
     picked = target.numel * probabilities.item_byte
-    traffic = _traffic(target.numel, read, call.written, row=target.numel, extra_byte=picked)
-    return [Work("reduction", {**traffic, "inputs": len(read) + 1}, probabilities.dtype)]
+    found = traffic(target.numel, read, call.written, row=target.numel, extra_byte=picked)
+    return [Work("reduction", {**found, "inputs": len(read) + 1}, probabilities.dtype)]
 
 
 def picked_loss_backward(call: Call) -> list[Work]:
     """Rule of its gradient: a whole tensor of zeros with one value per target."""
     probabilities = call.array("self")
     read = [array for array in call.read if array != probabilities]
-    return [Work("copy", _traffic(probabilities.numel, read, call.written), probabilities.dtype)]
+    return [Work("copy", traffic(probabilities.numel, read, call.written), probabilities.dtype)]

@@ -75,6 +75,14 @@ SCRIPT = Program(
     # What is compiled has no ops to see, and a hidden accelerator makes the script take its way for a CPU.
     environment={"TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""},
 )
+KERAS_FILE = Program(
+    "fomkit.trace.keras_child",
+    slow=MODEL_FILE.slow,
+    large="Weights that Keras makes take none here; do not load data or weights in the file.",
+    gone=MODEL_FILE.gone,
+    # The graph of a step is the same on every device; what a device compiles into one op has no parts to see.
+    environment={"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""},
+)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Draft:
             title=self.title,
             ops=make_table(self.rows),
             parts=make_table(self.parts, {"of": True}),
-            layers=make_table(self.layers, table="LAYERS"),
+            layers=make_table(self.layers, table="LAYERS") if self.layers else None,
             order=None if self.order is None else make_table(self.order, table="ORDER"),
             sizes=self.sizes,
             traced_with=self.traced_with,

@@ -9,7 +9,7 @@ from typing import Any
 
 from fomkit.errors import FomkitError
 from fomkit.trace.aten_table import RULES
-from fomkit.trace.aten_traffic import pointwise
+from fomkit.trace.traffic import pointwise
 
 HOST = ("cpu_op", "operator", "user_annotation")
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "concurrent_kernel")

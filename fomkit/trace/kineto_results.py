@@ -11,20 +11,17 @@ from fomkit.trace.aten_table import RULES
 from fomkit.trace.aten_traffic import (
     adaptive_pool,
     batch_norm,
-    copy,
     embedding_backward,
     embedding_bag,
-    generate,
     group_norm,
     layer_norm,
     picked_loss,
     picked_loss_backward,
-    pointwise,
-    reduction,
     window_pool,
 )
 from fomkit.trace.calls import Array, Call, Rule, arrays_in
 from fomkit.trace.kineto_call import CallError, make_array
+from fomkit.trace.traffic import copy, generate, pointwise, reduction
 
 Made = list[Array]
 _RESULT = 1_000_000

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fomkit.trace.aten_table import find_rule, works_of
-from fomkit.trace.aten_traffic import pointwise
 from fomkit.trace.calls import BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Array, Dimensions, TracedOp
 from fomkit.trace.kineto_alike import Key
 from fomkit.trace.kineto_call import DTYPES, CallError, describe, loose
@@ -21,6 +20,7 @@ from fomkit.trace.kineto_device import collective_word, is_collective, is_copy, 
 from fomkit.trace.kineto_events import Events, Signature
 from fomkit.trace.kineto_results import with_results
 from fomkit.trace.kineto_steps import Executions
+from fomkit.trace.traffic import pointwise
 
 _CELLS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "vanilla", "rnn_relu": "vanilla"}
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from fomkit.trace.aten_table import find_rule
-from fomkit.trace.aten_traffic import pointwise
 from fomkit.trace.calls import Array, Call, Rule
 from fomkit.trace.torch_storages import held_tensor, storage_id
+from fomkit.trace.traffic import pointwise
 
 _DTYPES: Mapping[torch.dtype, str] = {
     torch.float64: "fp64",

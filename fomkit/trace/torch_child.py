@@ -8,26 +8,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fomkit.errors import FomkitError, ManyFomkitError
+from fomkit.errors import ManyFomkitError
 from fomkit.trace.child_answer import take_request
-from fomkit.trace.torch_file import explain_exception, run_file, take_workload
-from fomkit.trace.torch_profile import Request, draft_profile
+from fomkit.trace.drafting import Request
+from fomkit.trace.model_file import NEVER_MENDED, explain_exception, run_file, take_workload
+from fomkit.trace.torch_profile import draft_profile
 from fomkit.trace.torch_shape_only import shape_only
-
-_NEVER_MENDED = (FomkitError, SystemExit, SyntaxError, NameError, ImportError, OSError, ArithmeticError)
-"""What no other way of making tensors would mend."""
+from fomkit.trace.torch_workload import check_workload
 
 
 def _result(path: Path, request: Request) -> dict[str, Any]:
     try:
         with shape_only(request.route):
-            workload = take_workload(run_file(path), request.where)
+            workload = take_workload(run_file(path), request.where, check_workload)
             return {"draft": asdict(draft_profile(workload, request, own=True))}
     except ManyFomkitError as errors:
         return {"errors": [[error.where, error.what] for error in errors.errors], "final": True}
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
         told = explain_exception(error, request.where, path)
-        return {"errors": [[told.where, told.what]], "final": isinstance(error, _NEVER_MENDED)}
+        return {"errors": [[told.where, told.what]], "final": isinstance(error, NEVER_MENDED)}
 
 
 def main() -> None:

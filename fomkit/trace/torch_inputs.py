@@ -2,52 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fomkit.errors import FomkitError, nearest_names
+from fomkit.trace.input_sizes import MakeInputs, named_sizes
+from fomkit.trace.symbolic import Sizes
 from fomkit.trace.torch_shape_only import tree_without_data
 from fomkit.workload import Workload
-
-Sizes = Mapping[str, int]
-MakeInputs = Callable[[Sizes], Any]
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
-
-
-def named_sizes(make: Any, where: str) -> dict[str, int]:
-    """Give the sizes besides the batch that an inputs function names: parameters whose default is a whole number.
-
-    Raises
-    ------
-    FomkitError
-        When such a default is below 1.
-
-    Examples
-    --------
-    >>> named_sizes(lambda batch, seq=1024, causal=True: None, "model.py")
-    {'seq': 1024}
-    """
-    try:
-        parameters = list(inspect.signature(make).parameters.values())[1:]
-    except ValueError:  # a builtin does not say
-        return {}
-    sizes = {}
-    for parameter in parameters:
-        if isinstance(parameter.default, bool) or not isinstance(parameter.default, int):
-            continue
-        if parameter.default < 1:
-            raise FomkitError(
-                where, f"inputs has {parameter.name}={parameter.default}. A size of 1 or more was expected."
-            )
-        sizes[parameter.name] = parameter.default
-    return sizes
 
 
 def _from_function(make: Callable[..., Any], where: str) -> MakeInputs:

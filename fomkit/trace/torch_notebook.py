@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from fomkit.errors import FomkitError
 from fomkit.trace.draft import Draft
+from fomkit.trace.drafting import Request
+from fomkit.trace.model_file import explain_exception
 from fomkit.trace.routes import Route, profile_by_routes
 from fomkit.trace.symbolic import Sizes
-from fomkit.trace.torch_file import check_workload, explain_exception
-from fomkit.trace.torch_profile import Request, draft_profile
+from fomkit.trace.torch_profile import draft_profile
 from fomkit.trace.torch_shape_only import shape_only
+from fomkit.trace.torch_workload import check_workload
 from fomkit.workload import ModelProfile, Workload
 
 _WHERE = "profile"

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map
 
 from fomkit.trace.aten_table import works_of
 from fomkit.trace.calls import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Call, Rule, TracedOp
+from fomkit.trace.rnn_passes import split_gradients
 from fomkit.trace.torch_calls import OpFacts, describe_call, facts_of
 from fomkit.trace.torch_layers import LayerLog
 from fomkit.trace.torch_order import OrderLog
@@ -201,7 +202,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         found: list[TracedOp] = []
         for op in self.ops:
             self.places[id(op)] = len(found)
-            found += _split(op)
+            found += split_gradients(op)
         return found
 
 
@@ -224,19 +225,3 @@ def _all_meta(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf, (args, kwargs)
     )
     return moved
-
-
-def _split(op: TracedOp) -> list[TracedOp]:
-    """Split a recurrent backward row in two; data needs no gradient, so its product is not in the row's sizes."""
-    if op.kind != "rnn" or op.pass_name != BACKWARD:
-        return [op]
-    rows = []
-    for pass_name in (INPUT_GRADIENT, WEIGHT_GRADIENT):
-        wanted = pass_name == WEIGHT_GRADIENT
-        parts = [part for part in op.parts if (part.pass_name == WEIGHT_GRADIENT) == wanted]
-        for part in parts:
-            part.pass_name = pass_name
-        if parts:
-            sizes = op.dimensions if wanted or op.input_gradient else {**op.dimensions, "input_size": 0}
-            rows.append(TracedOp(op.op, op.kind, sizes, op.dtype, pass_name, op.module, parts))
-    return rows

@@ -15,7 +15,7 @@ from typing import Any
 
 from fomkit.errors import FomkitError
 from fomkit.trace.child_answer import Answer, take_request
-from fomkit.trace.torch_file import explain_exception
+from fomkit.trace.model_file import explain_exception
 from fomkit.trace.torch_script_draft import draft_script
 from fomkit.trace.torch_script_steps import WANTED_ROUND, StepWatch, Taken
 

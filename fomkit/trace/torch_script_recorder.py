@@ -13,6 +13,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._pytree import tree_leaves
 
 from fomkit.trace.calls import FORWARD, UPDATE, TracedOp
+from fomkit.trace.step import Step
 from fomkit.trace.torch_layers import LayerLog, watch_layers
 from fomkit.trace.torch_modules import watch_modules
 from fomkit.trace.torch_optimizers import trace_update
@@ -20,7 +21,6 @@ from fomkit.trace.torch_recorder import Recorder
 from fomkit.trace.torch_rows import CallWatcher
 from fomkit.trace.torch_scopes import Scope
 from fomkit.trace.torch_script_loader import Fetched
-from fomkit.trace.torch_step import Step
 from fomkit.trace.torch_sync_norm import watch_sync_norms
 
 Models = Mapping[str, torch.nn.Module]

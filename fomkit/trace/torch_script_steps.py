@@ -14,11 +14,11 @@ import torch
 from torch.optim import optimizer as hooks
 
 from fomkit.trace.script_loops import Epochs, epochs_around
+from fomkit.trace.step import Step
 from fomkit.trace.torch_rows import replaced
 from fomkit.trace.torch_script_calls import OuterCalls, watch_autocast, watch_backward, watch_compile
 from fomkit.trace.torch_script_loader import Fetched, watch_loaders
 from fomkit.trace.torch_script_recorder import Models, Recording
-from fomkit.trace.torch_step import Step
 
 WANTED_ROUND = 3
 """The step that is taken; the first sets optimizers up, the second may still fill caches."""

@@ -14,6 +14,13 @@ def torch() -> Any:
     return pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install 'fomkit[torch]'")
 
 
+@pytest.fixture(scope="session")
+def keras() -> Any:
+    """Keras on TensorFlow, which warns about other packages while it is imported."""
+    pytest.importorskip("tensorflow", reason="Keras's tests need TensorFlow: pip install 'fomkit[tensorflow]'")
+    return pytest.importorskip("keras", reason="Keras's tests need TensorFlow: pip install 'fomkit[tensorflow]'")
+
+
 @pytest.fixture
 def on_meta(torch: Any) -> Iterator[None]:
     """Build the test's own model without memory for its weights."""

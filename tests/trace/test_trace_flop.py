@@ -185,11 +185,12 @@ def test_nothing_to_train_is_an_error(torch: Any) -> None:
 
 
 def load(torch: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> Workload:
-    from fomkit.trace.torch_file import run_file, take_workload
+    from fomkit.trace.model_file import run_file, take_workload
+    from fomkit.trace.torch_workload import check_workload
 
     monkeypatch.setattr(sys, "path", list(sys.path))
     with torch.device("meta"):
-        return take_workload(run_file(path), path.name)
+        return take_workload(run_file(path), path.name, check_workload)
 
 
 @pytest.mark.parametrize("name", sorted(set(EXPECTED) - {"lstm_tagger"}))

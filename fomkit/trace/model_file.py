@@ -1,30 +1,23 @@
-"""A user's ``model.py``: run it and take what it gives, naming what it lacks."""
+"""A user's ``model.py``: run it, take what it gives, and say what its code raised."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
-import torch
-
-from fomkit.errors import FomkitError, ManyFomkitError
+from fomkit.errors import FomkitError
 from fomkit.workload import LastBatch, Workload
-
-EXAMPLES: Mapping[str, str] = {
-    "model": "model = torch.nn.Linear(784, 10)",
-    "inputs": "inputs = lambda batch: torch.randn(batch, 784)",
-    "batch_size": "batch_size = 100",
-}
-"""What to write for each name that a workload cannot do without."""
 
 _MODULE = "profiled_file"
 _OPTIONAL = ("optimizer", "batch_size", "train_samples", "epochs", "validation_samples")
 _LEAST: Mapping[str, int] = {"batch_size": 1, "train_samples": 1, "epochs": 1, "validation_samples": 0}
+NEVER_MENDED = (FomkitError, SystemExit, SyntaxError, NameError, ImportError, OSError, ArithmeticError)
+"""What no other way of making tensors would mend."""
 
 
 def run_file(path: Path) -> ModuleType:
@@ -46,8 +39,16 @@ def run_file(path: Path) -> ModuleType:
     return module
 
 
-def take_workload(module: ModuleType, where: str) -> Workload:
+def take_workload(module: ModuleType, where: str, check: Callable[[Workload, str], None]) -> Workload:
     """Take ``workload()`` or the plain names of a module.
+
+    Parameters
+    ----------
+    module : module
+    where : str
+        The user's file, for error messages.
+    check : function of the workload and ``where``
+        Raises where a framework could not use it.
 
     Raises
     ------
@@ -67,11 +68,12 @@ def take_workload(module: ModuleType, where: str) -> Workload:
                 f"workload() gave a {type(workload).__name__}. Let it return "
                 "fomkit.Workload(model=…, inputs=…, loss=…, optimizer=…, train_samples=…, epochs=…).",
             )
-    check_workload(workload, where)
+    check(workload, where)
     return workload
 
 
-def _run_errors(workload: Workload, where: str) -> list[FomkitError]:
+def count_errors(workload: Workload, where: str) -> list[FomkitError]:
+    """List what is wrong with the counts and texts of a workload."""
     errors = []
     for name, least in _LEAST.items():
         value = getattr(workload, name)
@@ -84,34 +86,6 @@ def _run_errors(workload: Workload, where: str) -> list[FomkitError]:
     if not isinstance(workload.notes, list | tuple) or not all(isinstance(one, str) for one in workload.notes):
         errors.append(FomkitError(where, f"notes is {workload.notes!r:.80}. A list of texts was expected."))
     return errors
-
-
-def check_workload(workload: Workload, where: str) -> None:
-    """Raise unless a workload has a model, inputs and sensible counts.
-
-    Raises
-    ------
-    ManyFomkitError
-        With every mistake.
-    """
-    errors = _run_errors(workload, where)
-    if workload.model is None:
-        errors.append(FomkitError(where, f"'model' is missing. Give one, for example: {EXAMPLES['model']}"))
-    elif not isinstance(workload.model, torch.nn.Module):
-        made = "a class: call it" if isinstance(workload.model, type) else f"a {type(workload.model).__name__}"
-        errors.append(FomkitError(where, f"'model' is {made}. A torch.nn.Module was expected."))
-    if workload.inputs is None:
-        errors.append(
-            FomkitError(where, f"'inputs' is missing: a tensor, tuple or dict, or a function of the batch size "
-                               f"giving one. For example: {EXAMPLES['inputs']}")
-        )  # fmt: skip
-    if workload.loss is not None and not callable(workload.loss):
-        errors.append(
-            FomkitError(where, "the loss is not a function. Give one of (output, inputs), for example: "
-                               "loss_fn = lambda output, inputs: output.mean()")
-        )  # fmt: skip
-    if errors:
-        raise ManyFomkitError(errors)
 
 
 def explain_exception(error: BaseException, where: str, path: Path | None = None) -> FomkitError:

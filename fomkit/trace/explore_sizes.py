@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fomkit.trace.calls import TracedOp
 from fomkit.trace.order_table import name_order
+from fomkit.trace.step import Step
 from fomkit.trace.symbolic import NoExpression, Sizes, name_sizes
-from fomkit.trace.torch_step import Prepared, Step, trace_step
 
 BATCH = "batch"
+Trace = Callable[[Sizes], Step]
 
 
 class Refused(NoExpression):
@@ -36,7 +37,7 @@ def _attempts(name: str, value: int) -> Iterator[tuple[int, ...]]:
 class _Exploration:
     """Traces at the points tried, those that fit together, and the reason for each size that stays fixed."""
 
-    prepared: Prepared
+    trace: Trace
     sizes: Sizes
     ops: list[TracedOp]
     traced: dict[tuple[int, ...], Step | Exception] = field(default_factory=dict)
@@ -49,7 +50,7 @@ class _Exploration:
         point = tuple(sizes.values())
         if point not in self.traced:
             try:
-                self.traced[point] = trace_step(self.prepared, sizes)
+                self.traced[point] = self.trace(sizes)
             except Exception as error:  # whatever the user's code raises at sizes it was not written for
                 self.traced[point] = error
         found = self.traced[point]
@@ -115,6 +116,8 @@ class SizedStep:
     ----------
     step : Step
         At the sizes given.
+    sizes : mapping
+        Their values by name.
     ops, order : list of TracedOp
         Its ops and lines, with sizes as names.
     fixed, notes : list of str
@@ -122,27 +125,29 @@ class SizedStep:
     """
 
     step: Step
+    sizes: Sizes
     ops: list[TracedOp]
     order: list[TracedOp]
     fixed: list[str]
     notes: list[str]
 
 
-def _explore(prepared: Prepared, sizes: Sizes, step: Step) -> SizedStep:
+def _explore(trace: Trace, sizes: Sizes, step: Step) -> SizedStep:
     point = tuple(sizes.values())
-    exploration = _Exploration(prepared, sizes, step.ops, {point: step}, [sizes])
+    exploration = _Exploration(trace, sizes, step.ops, {point: step}, [sizes])
     for name in sizes:
         exploration.add(name)
     order, notes = exploration.order()
-    return SizedStep(step, exploration.ops, order, list(exploration.fixed.values()), notes)
+    return SizedStep(step, sizes, exploration.ops, order, list(exploration.fixed.values()), notes)
 
 
-def trace_sizes(prepared: Prepared, sizes: Sizes) -> SizedStep:
+def trace_sizes(trace: Trace, sizes: Sizes) -> SizedStep:
     """Trace a step; give it with sizes as names, and for each size that has to stay fixed why.
 
     Parameters
     ----------
-    prepared : Prepared
+    trace : function of the sizes
+        Gives the step at them.
     sizes : mapping
         Value of each named size; ``batch`` comes first.
 
@@ -151,12 +156,12 @@ def trace_sizes(prepared: Prepared, sizes: Sizes) -> SizedStep:
     Exception
         What the step raises at the sizes given.
     """
-    step = trace_step(prepared, sizes)
-    found = _explore(prepared, sizes, step)
+    step = trace(sizes)
+    found = _explore(trace, sizes, step)
     if not (found.fixed or found.notes):
         return found
     # The first step may have filled caches or lazy layers, which no later step does again.
-    again = trace_step(prepared, sizes)
+    again = trace(sizes)
     if again.ops == step.ops and again.order == step.order:
         return found
-    return _explore(prepared, sizes, again)
+    return _explore(trace, sizes, again)

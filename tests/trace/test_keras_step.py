@@ -1,0 +1,222 @@
+"""What the Keras door makes of one step: the lecture's table, sizes, passes, updates, and what it cannot count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from traced_work import flop, numbers
+
+from fomkit.errors import FomkitError
+from fomkit.trace import profile_file, profile_workload
+from fomkit.workload import ModelProfile, Workload
+
+WIDTHS = (29532, 1000, 500, 100, 50)
+P1B3 = """
+'''P1B3 in Keras.'''
+import keras
+
+layers = [keras.Input((29532,))]
+for width in (1000, 500, 100, 50):
+    layers += [keras.layers.Dense(width, activation="relu"), keras.layers.Dropout(0.1)]
+model = keras.Sequential([*layers, keras.layers.Dense(1)])
+model.compile(optimizer=keras.optimizers.SGD(0.001), loss="mse")
+batch_size, train_samples, epochs = 100, 800_121, 20
+"""
+
+
+def small(
+    keras: Any, layers: list[Any], shape: tuple[int, ...] = (12,), loss: str = "mse", **compiled: Any
+) -> Any:
+    model = keras.Sequential([keras.Input(shape), *layers])
+    model.compile(**{"optimizer": keras.optimizers.SGD(0.1), "loss": loss, **compiled})
+    return model
+
+
+def profiled(keras: Any, layers: list[Any], shape: tuple[int, ...] = (12,), **compiled: Any) -> ModelProfile:
+    return profile_workload(Workload(small(keras, layers, shape, **compiled), None, batch_size=4))
+
+
+def as_printed(row: Any) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Give the shapes of a product's factors as they stand in memory, which is what tfprof prints."""
+    left = (row["k"], row["m"]) if row["trans_a"] else (row["m"], row["k"])
+    right = (row["n"], row["k"]) if row["trans_b"] else (row["k"], row["n"])
+    return left, right
+
+
+@pytest.mark.usefixtures("keras")
+def test_the_lectures_table_of_p1b3_comes_out(file_of: Callable[[str], Path]) -> None:
+    profile = profile_file(file_of(P1B3), name="p1b3")
+    assert profile.title == "P1B3 in Keras"
+    assert profile.parameters_total == profile.parameters_trainable == 30_088_701
+    assert (profile.data.train_samples, profile.run.epochs, profile.batch) == (800_121, 20, 100)
+    assert not profile.unsupported
+    rows = numbers(profile)
+    products = rows[rows["kind"] == "gemm"]
+    assert products["count"].sum() == 14
+    assert len({as_printed(row) for _, row in products.iterrows()}) == 13
+    written = sum(row["m"] * row["n"] * 4 * row["count"] for _, row in products.iterrows())
+    assert written == 121_668_600
+    assert flop(rows, "forward", kind="gemm") == 6_017_410_000
+    assert flop(rows, "forward", "backward", kind="gemm") == 12_145_830_000
+    never_run = ((100, 1000), (29532, 1000))
+    assert never_run not in {as_printed(row) for _, row in products.iterrows()}
+    assert products.query("module == 'dense'")["pass_name"].tolist() == ["forward", "backward_weight"]
+    assert profile.optimizer == {"rule": "sgd", "impl": "per_tensor"}
+    update = rows[rows["kind"] == "optimizer"].iloc[0]
+    assert (update["numel"], update["tensors"]) == (30_088_701, 10)
+
+
+def test_a_function_of_the_inputs_names_more_sizes(keras: Any) -> None:
+    import numpy as np
+
+    words = keras.Input((None,), dtype="int32")
+    hidden = keras.layers.LSTM(8)(keras.layers.Embedding(50, 6)(words))
+    model = keras.Model(words, keras.layers.Dense(3)(hidden))
+    model.compile(optimizer="adam", loss="sparse_categorical_crossentropy")
+    profile = profile_workload(Workload(model, lambda batch, seq=9: np.zeros((batch, seq), "int32"), batch_size=4))
+    rnn = profile.ops[profile.ops["kind"] == "rnn"]
+    assert set(rnn["steps"]) == {"seq"}
+    assert set(rnn["batch"]) == {"batch"}
+    assert set(profile.sizes) == {"batch", "seq"}
+    assert not profile.unsupported
+
+
+def test_inference_is_the_forward_pass_alone(keras: Any) -> None:
+    model = small(keras, [keras.layers.Dense(5), keras.layers.Dropout(0.5), keras.layers.BatchNormalization()])
+    profile = profile_workload(Workload(model, None, batch_size=4), mode="infer")
+    assert set(profile.ops["pass_name"]) == {"forward"}
+    assert "dropout" not in set(profile.ops["module"])
+
+
+def test_what_is_traced_changes_no_weight(keras: Any) -> None:
+    model = small(keras, [keras.layers.Dense(5), keras.layers.BatchNormalization()], optimizer="adam")
+    before = [weight.copy() for weight in model.get_weights()]
+    profile_workload(Workload(model, None, batch_size=4))
+    assert all((one == other).all() for one, other in zip(before, model.get_weights(), strict=True))
+
+
+def test_a_model_that_is_not_compiled_takes_the_files_own_loss_and_optimizer(keras: Any) -> None:
+    model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(5), keras.layers.Dense(2)])
+    loss = lambda output, inputs: keras.ops.mean(output**2) + 0 * keras.ops.mean(inputs)  # noqa: E731
+    optimizer = keras.optimizers.Adam(0.1)
+    profile = profile_workload(Workload(model, None, loss=loss, optimizer=optimizer, batch_size=4))
+    rows = numbers(profile)
+    assert len(rows[rows["kind"] == "gemm"]) == 5
+    assert profile.optimizer["rule"] == "adam"
+
+
+@pytest.mark.parametrize(
+    ("name", "switches", "rule"),
+    [("SGD", {"momentum": 0.9}, "momentum"), ("SGD", {"momentum": 0.9, "nesterov": True}, "nesterov"),
+     ("Adam", {"amsgrad": True}, "adam_amsgrad"), ("AdamW", {}, "adamw"), ("RMSprop", {}, "rmsprop"),
+     ("Adagrad", {}, "adagrad")],
+)  # fmt: skip
+def test_an_optimizer_is_one_row_by_its_rule(keras: Any, name: str, switches: Any, rule: str) -> None:
+    optimizer = getattr(keras.optimizers, name)(0.1, **switches)
+    profile = profiled(keras, [keras.layers.Dense(5)], optimizer=optimizer)
+    update = profile.ops[profile.ops["pass_name"] == "update"]
+    assert update["rule"].tolist() == [rule]
+    assert update["numel"].tolist() == [65]
+
+
+def test_an_update_with_more_than_its_rule_is_counted_op_by_op(keras: Any) -> None:
+    profile = profiled(keras, [keras.layers.Dense(5)], optimizer=keras.optimizers.SGD(0.1, clipnorm=1.0))
+    update = profile.ops[profile.ops["pass_name"] == "update"]
+    assert {"Mul", "AssignSubVariableOp"} <= set(update["op"])
+    assert "optimizer" not in set(update["kind"])
+    assert any("one by one" in note for note in profile.notes)
+
+
+def test_frozen_layers_have_no_weight_gradient(keras: Any) -> None:
+    frozen = keras.layers.Dense(7, trainable=False)
+    rows = numbers(profiled(keras, [frozen, keras.layers.Dense(5)]))
+    products = rows[rows["kind"] == "gemm"]
+    assert products["pass_name"].tolist() == ["forward", "forward", "backward_weight"]
+
+
+def test_an_op_without_a_rule_is_listed_with_its_count(keras: Any) -> None:
+    class Spectrum(keras.layers.Layer):
+        def call(self, values: Any) -> Any:
+            import tensorflow as tf
+
+            return tf.math.real(tf.signal.fft(tf.cast(values, tf.complex64)))
+
+    profile = profiled(keras, [keras.layers.Dense(5), Spectrum(), Spectrum()])
+    assert any(name.startswith("FFT ×") or name == "FFT" for name in profile.unsupported), profile.unsupported
+    assert len(profile.ops[profile.ops["kind"] == "gemm"]) == 3 - 1
+
+
+def test_control_flow_that_depends_on_data_is_listed(keras: Any) -> None:
+    class Settling(keras.layers.Layer):
+        def call(self, values: Any) -> Any:
+            import tensorflow as tf
+
+            step = lambda one: (one * 0.5,)  # noqa: E731
+            (settled,) = tf.while_loop(lambda one: tf.reduce_max(one) > 1.0, step, (values,))
+            return tf.cond(tf.reduce_sum(settled) > 0, lambda: settled, lambda: -settled)
+
+    profile = profiled(keras, [keras.layers.Dense(5), Settling()])
+    told = " ".join(profile.unsupported)
+    assert "a loop whose trips depend on data" in told
+    assert "a branch that depends on data" in told
+
+
+def test_a_loop_is_counted_by_its_trips(keras: Any) -> None:
+    class Powers(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.kernel = self.add_weight(shape=(shape[-1], shape[-1]))
+
+        def call(self, values: Any) -> Any:
+            import tensorflow as tf
+
+            step = lambda at, one: (at + 2, tf.matmul(one, self.kernel))  # noqa: E731
+            return tf.while_loop(lambda at, _: at < 7, step, (0, values))[1]
+
+    rows = numbers(profiled(keras, [keras.layers.Dense(5), Powers()]))
+    products = rows[(rows["kind"] == "gemm") & (rows["module"] == "powers")]
+    assert products["count"].tolist() == [4, 4, 4]
+    assert products["pass_name"].tolist() == ["forward", "backward_input", "backward_weight"]
+
+
+# --- what it says of files that lack something ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import keras\nmodel = 3", "'model' is a int. A keras.Model was expected"),
+        ("import keras", "'model' is missing"),
+        ("import keras\nmodel = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])\n",
+         "'batch_size' is missing"),
+        ("import keras\nbatch_size = 2\n"
+         "model = keras.Sequential([keras.Input((None, 3)), keras.layers.Dense(2)])\n",
+         "leaves more open than the batch"),
+        ("import keras\nraise SystemExit(3)", "ends the program by sys.exit(3)"),
+    ],
+    ids=["no_model", "missing", "batch", "open", "exit"],
+)  # fmt: skip
+@pytest.mark.usefixtures("keras")
+def test_a_wrong_file_is_told_in_one_message(file_of: Callable[[str], Path], text: str, told: str) -> None:
+    with pytest.raises(FomkitError) as error:
+        profile_file(file_of(text))
+    assert told in str(error.value)
+
+
+def test_the_framework_is_found_by_what_a_file_and_its_neighbours_import(file_of: Callable[..., Path]) -> None:
+    from fomkit.trace.doors import framework_of_file
+
+    file_of("import keras\n", "network.py")
+    assert framework_of_file(file_of("from network import model\n")) == "tensorflow"
+    assert framework_of_file(file_of("import torch\nfrom network2 import model\n")) == "torch"
+    assert framework_of_file(file_of("this is no Python")) == "torch"
+
+
+def test_without_tensorflow_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, file_of: Callable[[str], Path]
+) -> None:
+    monkeypatch.setattr("fomkit.trace.doors.find_spec", lambda _: None)
+    with pytest.raises(FomkitError, match=r"needs TensorFlow, which is not here.*\[tensorflow\]"):
+        profile_file(file_of("import keras\n"))
