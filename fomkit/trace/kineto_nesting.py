@@ -153,7 +153,7 @@ class Nesting:
                 self.updates[event] = "per_tensor"
         elif role == _LOADER:
             frame.pass_code = INPUT_PASS
-        elif frame.update >= 0 and role == _UNSUPPORTED:
+        elif frame.update >= 0 and role in (_PRICED, _UNSUPPORTED):
             self._note_implementation(event, frame.update)
         if not frame.shielded and role in (_OWNER, _PRICED, _UNSUPPORTED):
             self._add(frame, known=role != _UNSUPPORTED)
