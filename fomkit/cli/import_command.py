@@ -113,7 +113,7 @@ def import_file(
 
       fomkit import vendor-ops.csv --set batch=64 --epochs 90 -o theirs.yaml
 
-      fomkit import trace.json.gz --set batch=64 -o mine.yaml
+      fomkit import trace.json.gz --set batch=64 -o traced.yaml
 
       fomkit import record.json --model resnet50 --machine v100 -o run.csv
     """

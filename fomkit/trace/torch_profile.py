@@ -63,6 +63,8 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
         Whatever the user's code or the framework raises.
     """
     prepared, sizes, notes = _prepare(workload, request, own=own)
+    sized = trace_sizes(partial(trace_step, prepared), sizes)
+    # Lazy modules have no sizes before they have run.
     parameters = list(prepared.model.parameters())
     model = Traced(
         type(prepared.model).__name__,
@@ -70,7 +72,7 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
         sum(parameter.numel() for parameter in parameters),
         sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
     )
-    return make_draft(workload, request, model, trace_sizes(partial(trace_step, prepared), sizes), notes)
+    return make_draft(workload, request, model, sized, notes)
 
 
 def _traced_with(request: Request) -> dict[str, str]:
