@@ -1,6 +1,6 @@
 """Models that nobody here wrote, by configuration and without weights.
 
-All their work has a cost, their counts are the published ones, and their products are the weights that tokens meet.
+All their work has a cost, their counts are the published ones, their products the weights that tokens meet.
 Counts as published: BERT base with its masked-language head, T5 small and ViT base on their authors' pages at
 huggingface.co; TinyLlama 1.1B, Zhang and others, arXiv 2401.02385.
 """
