@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 __all__ = [
-    "Conditions", "FomkitError", "Workload", "__version__", "compare_measured", "estimate", "machine", "model",
-    "predict_ops", "profile", "rate_suite",
+    "Conditions", "FomkitError", "Workload", "__version__", "advise", "compare_measured", "estimate", "machine",
+    "model", "predict_ops", "profile", "rate_suite",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from fomkit.api import compare_measured, estimate, machine, model, predict_ops, profile, rate_suite
+    from fomkit.api import advise, compare_measured, estimate, machine, model, predict_ops, profile, rate_suite
     from fomkit.errors import FomkitError
     from fomkit.suite import Conditions
     from fomkit.workload import Workload

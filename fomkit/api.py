@@ -21,6 +21,8 @@ from fomkit.workload import ModelProfile, Workload
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fomkit.advice import Advice
+
 
 def machine(name: str | Path) -> Machine:
     """Load a machine profile by name (``"v100"``) or path.
@@ -140,6 +142,54 @@ def estimate(
         precision=precision,
     )
     return _estimate(profile, target, options)
+
+
+def advise(
+    model: str | Path | ModelProfile,
+    machine: str | Path | Machine,
+    *,
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    precision: Precision | None = None,
+    interval: float = DEFAULT_LEVEL,
+) -> Advice:
+    """Advise what to change in a training on a machine; each change is estimated again.
+
+    Parameters
+    ----------
+    model, machine : name, path or profile
+    batch : int, optional
+        Samples in one step; default: the profile's.
+    sizes : mapping, optional
+        Other named sizes of the profile, for example ``{"seq": 512}``.
+    precision : str, optional
+        fp32, tf32, mixed, bf16 or fp8; default: what the framework would do on the machine.
+    interval : float
+        Level of all intervals.
+
+    Returns
+    -------
+    Advice
+        Its ``findings`` are what is worth doing, ``content`` is everything, ``summary()`` the text.
+
+    Raises
+    ------
+    FomkitError
+        When a profile is unknown or no op has a time.
+
+    Examples
+    --------
+    >>> advice = advise("resnet50", "v100")
+    >>> advice.findings[0]["rule"], round(advice.findings[0]["stake"]["share"]["value"], 1)
+    ('faster engine', 0.6)
+    """
+    from fomkit.advice import advise as _advise
+
+    check_options(batch=batch, sizes=sizes, interval=interval)
+    profile = model if isinstance(model, ModelProfile) else load_model(as_name(model, "model"))
+    target = machine if isinstance(machine, Machine) else load_machine(as_name(machine, "machine"))
+    options = Options(batch=batch, interval=interval, sizes=sizes or {}, precision=precision)
+    return _advise(profile, target, options)
 
 
 def rate_suite(

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fomkit.cli.accept_command import accept
+from fomkit.cli.advise_command import advise
 from fomkit.cli.compare_command import compare
 from fomkit.cli.estimate_command import estimate
 from fomkit.cli.explain_command import explain
@@ -46,6 +47,7 @@ app.command("import")(import_file)
 app.command("export")(export)
 app.command("show")(show)
 app.command("memory")(memory)
+app.command("advise")(advise)
 app.command("explain")(explain)
 app.command("validate")(validate)
 app.command("review")(review)

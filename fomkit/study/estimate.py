@@ -112,7 +112,9 @@ def _timed(
 
 
 def _unit_per_day(model: ModelProfile, machine: Machine, run: RunTime, scope: Scope, at_once: int) -> Span | None:
-    return run.run_s and runs_per_day(model, machine, run.run_s, scope, at_once)
+    if run.run_s is None or run.run_s.value == 0:  # nothing of it has a time
+        return None
+    return runs_per_day(model, machine, run.run_s, scope, at_once)
 
 
 def with_step(one: Estimate, wall_s: Span, last_batch: LastBatch | None = None) -> Estimate:

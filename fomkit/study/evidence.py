@@ -37,7 +37,7 @@ def _known(value: Any) -> Any:
     return None if value is None or value == "" or value != value else value
 
 
-def _distinct(ops: pd.DataFrame) -> pd.DataFrame:
+def distinct_ops(ops: pd.DataFrame) -> pd.DataFrame:
     """Add ops of one name, sizes, number format and pass over the modules that run them."""
     ops = ops.reset_index(drop=True)
     groups = ops.groupby(identities(ops), sort=False)
@@ -46,7 +46,8 @@ def _distinct(ops: pd.DataFrame) -> pd.DataFrame:
     return first.assign(count=counts["sum"].to_numpy(), places=counts["size"].to_numpy())
 
 
-def _neighbour(near: Neighbour) -> dict[str, Any]:
+def neighbour_content(near: Neighbour) -> dict[str, Any]:
+    """Put a timing beside an op in the form of an entry of ``nearest``."""
     return {
         "sizes": shape_label(near.timing),
         "distance": near.distance,
@@ -99,7 +100,7 @@ def _entry(row: Record, near: list[Neighbour], machine: Machine, device_s: float
         "step_time_s": in_step,
         "share": in_step["value"] / device_s,
         **{name: str(row[name]) for name in ("time_source", "bound", "evidence")},
-        "nearest": [_neighbour(one) for one in near],
+        "nearest": [neighbour_content(one) for one in near],
         "costs": _costs(row),
         "floor": _floor(row, machine),
     }
@@ -108,7 +109,7 @@ def _entry(row: Record, near: list[Neighbour], machine: Machine, device_s: float
 def _longest(one: Estimate, top: int) -> tuple[list[dict[str, Any]], dict[str, Any], list[dict[str, Any]]]:
     """Give the entries of the longest ops, the sum of the others, and the ops without a time."""
     machine = with_fits(one.machine)
-    ops = _distinct(settle_engines(one.ops.reset_index(drop=True), machine)[0])
+    ops = distinct_ops(settle_engines(one.ops.reset_index(drop=True), machine)[0])
     device_s = one.step_time.device_s.value
     known = ops[ops["time_s"].notna()]
     seconds = (known["time_s"] * known["count"]).sort_values(ascending=False, kind="stable")
