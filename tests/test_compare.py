@@ -206,3 +206,25 @@ def test_the_grid_as_a_sheet(tmp_path: Path) -> None:
     assert len(rows) == 4
     for row in rows:
         assert isinstance(row["sample_per_s.value"], float) != bool(row["why"])
+
+
+# --- rows that say a thing twice ---------------------------------------------------------------------------------
+
+
+def test_copies_count_once_and_several_figures_of_a_cell_are_told(tmp_path: Path) -> None:
+    row = "p1b3,v100,step_s,{},,,100,{},1,device,measured,"
+    rows = [row.format(0.002, "fp32"), row.format(0.002, "fp32"), row.format(0.009, "fp16")]
+    path = tmp_path / "m.csv"
+    path.write_text("\n".join([HEADER, *rows, ""]), encoding="utf-8")
+    done = run("--measured", str(path))
+    assert done.exit_code == 0, done.exception
+    notes = [line for line in done.stdout.splitlines() if line.startswith("note: ")]
+    assert notes[0] == f"note: {path}:3 is a copy of line 2 and counts once"
+    assert notes[1] == (
+        "note: p1b3 on v100, step_s: lines 2, 4 say 0.002 … 0.009; their median counts, with all their ends as "
+        "its interval; they are of different precisions"
+    )
+    (cell,) = json.loads(run("--measured", str(path), "--json").stdout)["cells"]
+    assert cell["measured"]["value"] == pytest.approx(0.0055)
+    grid = run("p1b3", "--grid", "--measured", str(path), "--target", "v100")
+    assert f"note: {path}:3 is a copy of line 2 and counts once" in grid.stdout

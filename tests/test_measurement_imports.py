@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -269,3 +270,23 @@ def test_an_imported_record_serves_as_a_measured_baseline(tmp_path: Path) -> Non
     (baseline,) = json.loads(succeed(*arguments, cwd=tmp_path))["from_measurements"]["baselines"]
     assert baseline["measured_step_s"]["value"] == pytest.approx(32 / RECORD["samples_per_second"])
     assert math.isclose(baseline["measured_step_s"]["value"], 0.0996, rel_tol=1e-3)
+
+
+def test_what_has_no_field_in_a_record_comes_back_too(tmp_path: Path) -> None:
+    row = Measurement(
+        "x:1", "tc1", "v100", "sample_per_s", 98.2, 95.5, 101.0, True, "estimated", batch=20, precision="fp32",
+        repeats=7, devices=1, scope="device", framework="pytorch", party="vendor", date="2024-05-01",
+        source="their slides", note="by hand", holds="validation",
+    )  # fmt: skip
+    path = tmp_path / "made.json"
+    path.write_text(format_benchmarker([row]), encoding="utf-8")
+    assert json.loads(path.read_text())["fomkit"]["party"] == "vendor"
+    (back,), _ = rows(path, tmp_path)
+    assert replace(back, where="", record="") == replace(row, where="")
+    assert json.loads(format_benchmarker([back])) == json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("stranger", [3, {"low": "x"}, {"colour": 1}, {"party": None}])
+def test_a_stranger_s_field_of_our_name_stays_as_it_is(stranger: Any, tmp_path: Path) -> None:
+    found, _ = rows(write(tmp_path / "a.json", {**RECORD, "fomkit": stranger}), tmp_path)
+    assert json.loads(format_benchmarker(found)) == {**RECORD, "fomkit": stranger}

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import fomkit as package
+from fomkit.errors import FomkitError
+from fomkit.profiles.recognise import find_profile
 
 MIB = 1024**2
 BY = ("kind", "op", "shape", "module", "pass")
@@ -235,13 +237,19 @@ def test_machine_without_facts(root: Path) -> None:
     assert [(one["kind"], one["ops"]) for one in families] == [("gemm", 14)]
 
 
-def test_nothing_named_lists_both(root: Path) -> None:
+def test_nothing_named_lists_models_suites_and_machines(root: Path) -> None:
     found = content(cwd=root)["profiles"]
     names = {(one["what"], one["name"]): one["title"] for one in found}
     assert names["machine", "v100"] == "NVIDIA Tesla V100-SXM2-16GB in a DGX-1"
     assert ("model", "p1b3-lecture") in names
+    assert ("suite", "lecture") in names
     assert not any("suite" in one["name"] for one in found)
     assert "v100" in text(cwd=root)
+
+
+def test_a_suite_is_told_from_a_profile() -> None:
+    with pytest.raises(FomkitError, match=r"is a suite, .*lecture.suite.yaml. 'fomkit fom lecture' rates"):
+        find_profile("lecture")
 
 
 def test_what_cannot_be_read_is_listed_with_its_reason(tmp_path: Path) -> None:

@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from json_figures import sorted_out
 from typer.testing import CliRunner
 
 from fomkit.cli import app
 from fomkit.errors import FomkitError
+from fomkit.metrics import METRICS
 from fomkit.profiles import load_machine
 from fomkit.profiles.locate import shipped_folder
 from fomkit.validate import validate
@@ -286,6 +288,9 @@ def test_the_command_prints_writes_and_fails_past_a_tolerance(tmp_path: Path) ->
     assert content["schema"] == "fomkit/validate/1"
     assert content["regressed"] is True
     assert {line["level"] for line in content["lines"]} == {"op", "model", "ratio"}
+    known, unknown = sorted_out(content, "validate")
+    assert not unknown
+    assert known == {one.name for one in METRICS if "validate" in one.by.split()}
 
 
 @pytest.mark.parametrize(

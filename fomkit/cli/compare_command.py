@@ -81,6 +81,7 @@ def compare(
 
       fomkit compare tc1 p1b3 --grid --target v100
     """
+    from fomkit.compare.repeats import counted_once
     from fomkit.measurements import read_measurements
     from fomkit.profiles.locate import locate
     from fomkit.study import Options
@@ -93,12 +94,12 @@ def compare(
         _check_names(measured, rows, models or [], [*(target or []), *others])
     rows = tuple(row for row in rows if not models or row.model in (*models, calibrate_on))
     wanted = {*(target or []), baseline, host_from} if target else None
-    rows = tuple(row for row in rows if wanted is None or row.machine in wanted)
+    found = counted_once([row for row in rows if wanted is None or row.machine in wanted])
     options = Options(interval=interval)
     if grid:
-        _grid(rows, models, target, latency, options, (output, as_json, quiet))
+        _grid(found, models, target, latency, options, (output, as_json, quiet))
     else:
-        _compare(rows, baseline, calibrate_on, host_from, options, (output, as_json, quiet))
+        _compare(found, baseline, calibrate_on, host_from, options, (output, as_json, quiet))
 
 
 def _check_names(
@@ -113,8 +114,12 @@ def _check_names(
                 raise FomkitError(table, f"has no row of {what} {name!r}. It has: {', '.join(known)}.")
 
 
+Found = tuple[tuple["Measurement", ...], tuple[str, ...]]
+"""Rows of measurements, and what is to be said of those that were left out."""
+
+
 def _compare(
-    rows: tuple[Measurement, ...],
+    found: Found,
     baseline: str,
     calibrate_on: str | None,
     host_from: str | None,
@@ -127,17 +132,17 @@ def _compare(
     from fomkit.profiles import load_machine, load_model
     from fomkit.report.compare import format_compare
 
-    with progress("projecting", len(rows), quiet=ways[2]) as advance:
-        cells = make_cells(rows, options, load_model, load_machine, advance)
+    with progress("projecting", len(found[0]), quiet=ways[2]) as advance:
+        cells = make_cells(found[0], options, load_model, load_machine, advance)
     judged = judge(cells, baseline)
     calibrated = calibrated_on(judged, calibrate_on) if calibrate_on else ()
     hosted = host_carried_from(judged, host_from) if host_from else ()
-    content = compare_content(judged, baseline, options.interval, calibrated, hosted)
+    content = compare_content(judged, baseline, options.interval, calibrated, hosted, found[1])
     _show(content, format_compare(content, standard_output()), ways)
 
 
 def _grid(
-    rows: tuple[Measurement, ...],
+    found: Found,
     models: list[str] | None,
     targets: list[str] | None,
     latency: str,
@@ -150,13 +155,14 @@ def _grid(
     from fomkit.quantities import parse_quantity
     from fomkit.report.compare import format_grid
 
+    rows, said = found
     limit_s = parse_quantity(latency, "time_s", "--latency", "the time")
     profiles = [load_model(name) for name in models or dict.fromkeys(row.model for row in rows)]
     scoped = [row.machine for row in rows if row.scope in ("", "device")]
     machines = [load_machine(name) for name in targets or dict.fromkeys(scoped)]
     with progress("projecting", len(profiles) * len(machines), quiet=ways[2]) as advance:
         cells = make_grid(profiles, machines, rows, options, limit_s, advance)
-    content = grid_content(cells, options.interval, limit_s)
+    content = grid_content(cells, options.interval, limit_s, said)
     _show(content, format_grid(content, standard_output()), ways)
 
 

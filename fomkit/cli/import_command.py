@@ -29,7 +29,7 @@ FileFormat = Annotated[
     typer.Option(
         "--format",
         metavar="deepbench|aiconfigurator|neusight|timings|ops|kineto|tfprof|benchmarker|dawnbench|mllog",
-        help="Its format; default: by its content.",
+        help="Its format, or that of an installed adapter; default: by its content.",
     ),
 ]
 OneDevice = Annotated[

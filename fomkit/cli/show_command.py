@@ -62,11 +62,12 @@ def show(
     sizes: Sizes = None,
     precision: Precisions = None,
     target: Target = None,
+    metrics: Annotated[bool, typer.Option("--metrics", help="Every figure that fomkit gives, explained.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/show/1 instead of tables.")] = False,
     output: Output = None,
     quiet: Quiet = False,
 ) -> None:
-    """Show a model's ops by group, a machine's facts and tables, or the names of both.
+    """Show a model's ops by group, a machine's facts and tables, or the names of all.
 
     Examples:
 
@@ -77,6 +78,8 @@ def show(
       fomkit show gpt2 --by module --depth 3 --target v100
 
       fomkit show v100
+
+      fomkit show --metrics
     """
     from fomkit.profiles import write_whole
     from fomkit.profiles.recognise import find_profile
@@ -88,7 +91,9 @@ def show(
     with progress("looking", quiet=quiet):
         given = {"--by": by, "--top": top, "--measure": measure, "--depth": depth, "--batch": batch,
                  "--set": sizes, "--precision": precision, "--target": target}  # fmt: skip
-        if name is None:
+        if metrics:
+            text, rows, content = _metrics(any(value is not None for value in (name, *given.values())))
+        elif name is None:
             if any(value is not None for value in given.values()):
                 raise FomkitError(
                     "show", "its options are for a model, and none is named. Name one, or leave them."
@@ -97,14 +102,9 @@ def show(
         else:
             path, what = find_profile(name)
             if what == "machine":
-                text, rows, content = _machine(
-                    path, [option for option, value in given.items() if value is not None]
-                )
+                set_ones = [option for option, value in given.items() if value is not None]
+                text, rows, content = _machine(path, set_ones)
             else:
-                if precision is not None and target is None:
-                    raise FomkitError(
-                        "--precision", "depends on what a machine has. Add, for example, --target v100."
-                    )
                 options = Options(batch, sizes=parse_sizes(sizes or ()), precision=precision, allow_uncovered=True)
                 levels = depth if depth is not None else ALL_LEVELS if as_json or output else 2
                 text, rows, content = _model(path, by or "kind", measure, top, levels, options, target)
@@ -123,6 +123,15 @@ def _list() -> Shown:
 
     rows = [one._asdict() for one in list_profiles()]
     return format_profiles(rows, standard_output()), rows, {"schema": "fomkit/show/1", "profiles": rows}
+
+
+def _metrics(more: bool) -> Shown:
+    from fomkit.report.metrics import format_metrics, metrics_content
+
+    if more:
+        raise FomkitError("--metrics", "lists figures, of no profile. Leave the name and options out.")
+    content = metrics_content()
+    return format_metrics(content, standard_output()), content["metrics"], content
 
 
 def _machine(path: Path, options: list[str]) -> Shown:
@@ -158,6 +167,8 @@ def _model(
     from fomkit.report.model_view import format_model_view, view_rows
     from fomkit.study.model_view import View, show_model
 
+    if options.precision is not None and target is None:
+        raise FomkitError("--precision", "depends on what a machine has. Add, for example, --target v100.")
     view = View(by, measure, None if top is None else _share(top), depth or None)
     machine = None if target is None else load_machine(target)
     content = show_model(load_model(path), view, options, machine)

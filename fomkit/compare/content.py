@@ -10,6 +10,7 @@ from fomkit import __version__
 from fomkit.compare.carried import Carried
 from fomkit.compare.grid import GridCell
 from fomkit.compare.judged import Judged, summarise
+from fomkit.compare.repeats import said_of_several
 from fomkit.spans import Span
 from fomkit.study.content import INTERVAL_MEANING, span_content
 
@@ -68,8 +69,9 @@ def compare_content(
     level: float,
     calibrated: Sequence[Carried] = (),
     hosted: Sequence[Carried] = (),
+    said: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Put judged cells in the form of ``fomkit/compare/1``."""
+    """Put judged cells in the form of ``fomkit/compare/1``; ``said`` is what became of rows on the way."""
     absolute = [
         (one.cell.measured.value, one.cell.projected)
         for one in judged
@@ -87,6 +89,7 @@ def compare_content(
         "interval_covers": INTERVAL_MEANING,
         "baseline": baseline,
         "cells": [_row(one, calibrated, hosted) for one in judged],
+        "notes": [*said, *said_of_several([one.cell for one in judged])],
         "summary": {
             "absolute": _summary(absolute),
             "ratio": _summary(ratios),
@@ -96,7 +99,9 @@ def compare_content(
     }
 
 
-def grid_content(cells: Sequence[GridCell], level: float, limit_s: float) -> dict[str, Any]:
+def grid_content(
+    cells: Sequence[GridCell], level: float, limit_s: float, said: Sequence[str] = ()
+) -> dict[str, Any]:
     """Put a grid in the form of ``fomkit/grid/1``."""
     return {
         "schema": "fomkit/grid/1",
@@ -104,6 +109,7 @@ def grid_content(cells: Sequence[GridCell], level: float, limit_s: float) -> dic
         "interval": level,
         "latency_limit_s": limit_s,
         "inference_is": "the forward pass of the training step, at the largest power of two that keeps the limit",
+        "notes": list(said),
         "cells": [
             {
                 "model": one.model,

@@ -67,11 +67,43 @@ def _kept(rest: Mapping[str, Any], where: str) -> str:
     return kept
 
 
+_SOURCE = "benchmarker, "
+_BESIDE = "fomkit"
+"""Field of a record for what the benchmarker has no field of."""
+_ENDS, _WORDS = ("low", "high"), ("basis", "party", "date", "source", "note", "holds")
+
+
+def _usual(mode: str) -> dict[str, str]:
+    return {"basis": "measured", "note": f"mode {mode}"}
+
+
+def _beside(row: Measurement, mode: str) -> dict[str, Any]:
+    """Give what a record says of a row in no field of the benchmarker's, and an import would not know."""
+    words = {name: getattr(row, name) for name in _WORDS}
+    if row.source.startswith(_SOURCE):
+        words["source"] = ""
+    usual = _usual(mode)
+    ends = {"low": row.low, "high": row.high} if row.spread_stated else {}
+    return {**ends, **{name: text for name, text in words.items() if text and text != usual.get(name)}}
+
+
+def _taken_beside(rest: dict[str, Any]) -> dict[str, Any]:
+    """Take what an export put beside the benchmarker's fields out of a record; a stranger's field stays in it."""
+    found = rest.get(_BESIDE)
+    if not isinstance(found, dict) or not found.keys() <= {*_ENDS, *_WORDS}:
+        return {}
+    kinds = {**dict.fromkeys(_ENDS, float), **dict.fromkeys(_WORDS, str)}
+    if not all(isinstance(value, kinds[name]) for name, value in found.items()):
+        return {}
+    return dict(rest.pop(_BESIDE))
+
+
 def _row(record: Mapping[str, Any], where: str) -> dict[str, Any]:
     problem = record.get("problem")
     if not isinstance(problem, dict):
         raise FomkitError(where, "problem is no object. Expected {name: …, cnt_samples: …}.")
     rest = copy.deepcopy(dict(record))
+    beside = _taken_beside(rest)
     rate, mode = _rate(record, problem, where), text(record, "mode", where) or "training"
     quantity, value, own = "sample_per_s", rate, "samples_per_second"
     if mode == "inference":
@@ -99,11 +131,11 @@ def _row(record: Mapping[str, Any], where: str) -> dict[str, Any]:
         "devices": devices,
         "scope": "device" if devices == 1 else "node",
         "repeats": number(record, "nb_epoch", where, whole=True),
-        "basis": "measured",
         "framework": framework,
         "framework_version": text(record, "framework_full", where),
-        "note": f"mode {mode}",
         "record": _kept(rest, where),
+        **_usual(mode),
+        **beside,
     }
 
 
@@ -115,7 +147,7 @@ def read_benchmarker(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[
     FomkitError
         When a field is not what it should be, there is no time, or two of them disagree.
     """
-    return [{**_row(one, str(path)), "source": f"benchmarker, {path.name}"} for one in read_objects(path)], ()
+    return [{"source": f"{_SOURCE}{path.name}", **_row(one, str(path))} for one in read_objects(path)], ()
 
 
 def benchmarker_record(row: Measurement) -> dict[str, Any]:
@@ -143,7 +175,12 @@ def benchmarker_record(row: Measurement) -> dict[str, Any]:
         made["mode"] = "inference" if row.quantity == "latency_s" else "training"
         if row.precision:
             record["problem"]["precision"] = row.precision.upper()
+        if row.repeats is not None:
+            made["nb_epoch"] = row.repeats
     record["problem"] = {"name": row.model, **record["problem"]}
+    mode = str({**made, **record}.get("mode") or "training")
+    if beside := _beside(row, mode):
+        made[_BESIDE] = beside
     return {**made, **record}
 
 

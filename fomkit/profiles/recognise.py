@@ -10,10 +10,13 @@ from fomkit.profiles.locate import Folder, locate, profile_names, shipped_folder
 from fomkit.profiles.machines import SCHEMA as MACHINE
 from fomkit.profiles.models import SCHEMA as MODEL
 from fomkit.profiles.strict_yaml import load_document
+from fomkit.profiles.suites import SCHEMA as SUITE
 
 What = Literal["model", "machine"]
+Kind = Literal["model", "machine", "suite"]
 FOLDERS: tuple[Folder, ...] = ("model_profiles", "machine_profiles")
 _WHAT: dict[object, What] = {MODEL: "model", MACHINE: "machine"}
+_KINDS: dict[object, Kind] = {**_WHAT, SUITE: "suite"}
 
 
 class Found(NamedTuple):
@@ -24,9 +27,9 @@ class Found(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A profile that can be named: what it is, its name, and its title or why it cannot be read."""
+    """A profile or suite that can be named: what it is, its name, and its title or why it cannot be read."""
 
-    what: What
+    what: Kind
     name: str
     title: str
 
@@ -52,6 +55,8 @@ def find_profile(name: str) -> Found:
     """
     paths = _candidates(name)
     if not paths:
+        if suites := _candidates(f"{name}.suite"):
+            raise FomkitError(name, f"is a suite, {suites[0]}. 'fomkit fom {name}' rates machines on it.")
         known = [one for folder in FOLDERS for one in profile_names(folder)]
         shown = name if len(name) <= 80 else f"{name[:80]}…"
         raise FomkitError(shown, f"no model or machine profile of this name. {nearest_names(name, known)}")
@@ -68,8 +73,8 @@ def find_profile(name: str) -> Found:
 
 
 def list_profiles() -> list[Listed]:
-    """List every model and machine that can be named, models first; suites are left out."""
-    listed = []
+    """List every model, suite and machine that can be named, in this order."""
+    listed: list[Listed] = []
     for folder in FOLDERS:
         for name in profile_names(folder):
             try:
@@ -77,9 +82,11 @@ def list_profiles() -> list[Listed]:
             except FomkitError as error:
                 listed.append(Listed(_of(folder), name, f"cannot be read: {error.what}"))
                 continue
-            if content.get("schema") in _WHAT:
-                listed.append(Listed(_WHAT[content.get("schema")], name, str(content.get("title", name))))
-    return listed
+            what = _KINDS.get(content.get("schema"))
+            if what is not None:
+                named = name.removesuffix(".suite") if what == "suite" else name
+                listed.append(Listed(what, named, str(content.get("title", named))))
+    return sorted(listed, key=lambda one: ("model", "suite", "machine").index(one.what))
 
 
 def _of(folder: Folder) -> What:

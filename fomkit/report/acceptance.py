@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fomkit.quantities import format_number
-from fomkit.report.screen import PLAIN, Page, Screen, new_table
+from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
 from fomkit.report.terminal import format_interval
 
 
@@ -20,7 +20,7 @@ def _row(line: Mapping[str, Any]) -> list[str]:
         line["party"],
         "none" if measured is None else format_number(measured["value"], 5),
         format_interval(measured, None) if line["spread_stated"] else "no spread stated" if measured else "",
-        "" if committed is None or measured is None else f"{measured['value'] / committed['value'] - 1:+.1%}",
+        "" if line["difference"] is None else f"{line['difference']:+.1%}",
         "" if probability is None else f"{probability:.0%}",
         line["verdict"],
     ]
@@ -33,8 +33,8 @@ def format_acceptance(content: Mapping[str, Any], screen: Screen = PLAIN) -> str
         f"{content['suite']}, version {content['version']}, on {content['machine']}: committed against measured"
     )
     table = new_table(
-        [("line", ""), ("required", ""), ("committed units/day", "right"), ("basis", ""), ("party", ""),
-         ("measured", "right"), ("interval", ""), ("difference", "right"), ("P(reached)", "right"),
+        [("line", ""), ("required", ""), figure("lines.committed"), ("basis", ""), ("party", ""),
+         figure("lines.measured"), ("interval", ""), figure("difference"), figure("probability"),
          ("verdict", "")]
     )  # fmt: skip
     for line in content["lines"]:

@@ -6,21 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from fomkit.quantities import format_mebibyte
-from fomkit.report.screen import Page, Screen
+from fomkit.report.screen import Page, Screen, figure
 from fomkit.report.whole_numbers import table_of_numbers
 
 WIDE = 100
 """Width from which other operations have a column of their own."""
 
-_HEADERS = {
-    "layers": "layers",
-    "multiply_adds": "multiply-adds",
-    "other_operations": "other ops",
-    "parameters": "parameters",
-    "parameter_byte": "weights",
-    "output_byte": "outputs",
-    "im2col_byte": "im2col",
-}
+_NAMES = (
+    "layers", "multiply_adds", "other_operations", "parameters", "parameter_byte", "output_byte", "im2col_byte",
+)  # fmt: skip
 
 
 def _cell(name: str, value: float) -> str:
@@ -31,11 +25,11 @@ def _cell(name: str, value: float) -> str:
 
 def add_census(page: Page, census: Mapping[str, Any], batch: int | None, screen: Screen) -> None:
     """Add the table of layer types and what it adds up to."""
-    names = [name for name in _HEADERS if name != "other_operations" or screen.width >= WIDE]
+    names = [name for name in _NAMES if name != "other_operations" or screen.width >= WIDE]
     samples = census["samples"]
     of = "one sample" if samples == 1 else f"{samples} samples"
     page.line(f"layers by type, forward pass of {of}; weights, outputs and im2col in MiB")
-    table = table_of_numbers([("layer", ""), *((_HEADERS[name], "right") for name in names)])
+    table = table_of_numbers([("layer", ""), *map(figure, names)])
     for row in census["types"]:
         table.add_row(row["layer"], *(_cell(name, row[name]) for name in names))
     table.add_section()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fomkit.quantities import format_number, format_quantity
-from fomkit.report.screen import PLAIN, Page, Screen, new_table
+from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
 from fomkit.report.terminal import format_interval
 
 _CARRIED = {"calibrated": "calibrated on another model:", "with_host_term": "with a host term carried:"}
@@ -83,8 +83,8 @@ def format_compare(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     quantities = dict.fromkeys(cell["quantity"] for cell in content["cells"])
     page.line(f"projected beside measured: {', '.join(quantities)}; ratios to {base}; [ ] = not measured")
     table = new_table(
-        [("model", ""), ("machine", ""), ("measured", "right"), ("projected", "right"), ("interval", ""),
-         ("error", "right"), ("ratio", "right"), ("projected ratio", ""), ("claim", ""), ("agrees", ""),
+        [("model", ""), ("machine", ""), figure("cells.measured"), figure("cells.projected"), ("interval", ""),
+         figure("error"), figure("ratio"), ("projected ratio", ""), ("claim", ""), ("agrees", ""),
          ("what the time waits for", "")]
     )  # fmt: skip
     for cell in content["cells"]:
@@ -106,6 +106,8 @@ def format_compare(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
                 f"{format_number(found['mean_factor'], 3)}, arithmetic mean of |error| {found['mean_error']:.0%}, "
                 f"{found['inside']} inside"
             )
+    for said in content["notes"]:
+        page.line(f"note: {said}", "yellow")
     for line in _LEGEND:
         page.line(line)
     page.line(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}")
@@ -133,5 +135,7 @@ def format_grid(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
             model, machine, *(found.get(way, "empty: the profile has another framework") for way in ways)
         )
     page.table(table)
+    for said in content["notes"]:
+        page.line(f"note: {said}", "yellow")
     page.line(f"intervals: {content['interval']:.0%}")
     return page.text()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fomkit.quantities import format_quantity
-from fomkit.report.screen import PLAIN, Page, Screen, new_table
+from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
 from fomkit.report.terminal import format_coverage, format_interval
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ def _source(near: Entry) -> str:
 
 def _ops_table(ops: list[Entry], rest: Entry, screen: Screen) -> Table:
     broad = screen.width >= _BROAD
-    more = [("pass", ""), ("count", "right"), ("each", "right")] if broad else [("count", "right")]
-    last = [("interval", ""), ("share", "right"), ("time from", "")] if broad else [("share", "right")]
-    table = new_table([("#", "right"), ("op", ""), *more, ("per step", "right"), *last])
+    more = [("pass", ""), figure("count"), figure("time_s", "each")] if broad else [figure("count")]
+    last = [("interval", ""), figure("share"), ("time from", "")] if broad else [figure("share")]
+    table = new_table([("#", "right"), ("op", ""), *more, figure("step_time_s"), *last])
     for place, one in enumerate(ops, 1):
         step, count = one["step_time_s"], f"{one['count']:,.0f}"
         before = [one["pass_name"], count, _seconds(one["time_s"]["value"])] if broad else [count]
@@ -116,8 +116,8 @@ def _add_measurements(page: Page, content: Entry, screen: Screen) -> None:
     page.line(
         "to time on the machine, best first: what an exact timing would leave of the step's interval", "bold"
     )
-    more = [("pass", ""), ("count", "right"), ("now", "")] if screen.width >= _BROAD else []
-    table = new_table([("op", ""), *more, ("step then", ""), ("narrower", "right")])
+    more = [("pass", ""), figure("executions"), ("now", "")] if screen.width >= _BROAD else []
+    table = new_table([("op", ""), *more, ("step then", ""), figure("shrinks")])
     for one in content["measurements"]:
         passes = ", ".join(one["passes"])
         cells = [passes, f"{one['executions']:,.0f}", one["time_source"]] if more else []

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fomkit.quantities import format_number, format_quantity
-from fomkit.report.screen import PLAIN, Page, Screen, new_table
+from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
 from fomkit.report.terminal import format_interval
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def _cells(way: Mapping[str, Any]) -> list[str]:
 
 def _table(content: Mapping[str, Any]) -> Table:
     table = new_table(
-        [("model", ""), ("machine", ""), ("way", ""), ("step", "right"), ("interval", ""), ("run", "right"),
-         ("interval", ""), ("units/day", "right"), ("interval", "")]
+        [("model", ""), ("machine", ""), ("way", ""), figure("step_s"), ("interval", ""), figure("run_s"),
+         ("interval", ""), figure("unit_per_day"), ("interval", "")]
     )  # fmt: skip
     for one in content["models"]:
         for key, name in WAYS.items():

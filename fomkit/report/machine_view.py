@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fomkit.quantities import exact_quantity, format_number, format_quantity
-from fomkit.report.screen import PLAIN, Page, Screen
+from fomkit.report.screen import PLAIN, Page, Screen, figure
 from fomkit.report.terminal import format_interval
 from fomkit.report.whole_numbers import table_of_numbers
 
@@ -68,7 +68,9 @@ def _add_facts(page: Page, content: Entry) -> None:
     facts = content["facts"]
     rows = list(_facts(facts))
     sources = {source: place for place, source in enumerate(dict.fromkeys(row[-1] for row in rows if row[-1]), 1)}
-    table = table_of_numbers([("fact", ""), ("value", ""), ("ridge", "right"), ("basis", ""), ("source", "right")])
+    table = table_of_numbers(
+        [("fact", ""), ("value", ""), figure("ridge_point"), ("basis", ""), ("source", "right")]
+    )
     for *cells, source in rows:
         table.add_row(*cells, f"[{sources[source]}]" if source else "")
     page.table(table)
@@ -95,7 +97,7 @@ def _listed(entries: Sequence[Entry]) -> str:
 def _add_tables(page: Page, tables: Entry) -> None:
     page.line("")
     page.line(f"timings: {tables['rows']:,} rows")
-    table = table_of_numbers([*_FAMILY, ("rows", "right")])
+    table = table_of_numbers([*_FAMILY, figure("rows")])
     for section in tables["sections"]:
         table.add_row(*_family(section), f"{section['rows']:,}")
     page.table(table)
@@ -131,8 +133,8 @@ def _add_coverage(page: Page, coverage: Entry, screen: Screen) -> None:
     works = ("flop",) if narrow else ("flop", "byte")
     ranges = [(name, "") for name in works] if wide else []
     decades = [(f"decades\nof {name}", "right") for name in works]
-    reached = ("spacing", "right"), ("near", "right"), ("of flop", "right")
-    table = table_of_numbers([*_FAMILY, ("ops", "right"), *ranges, *decades, *reached])
+    reached = figure("spacing"), figure("near"), figure("near_flop_share")
+    table = table_of_numbers([*_FAMILY, figure("ops"), *ranges, *decades, *reached])
     for family in coverage["families"]:
         spacing = family["spacing"] or ()
         table.add_row(
@@ -184,7 +186,7 @@ def _error_cells(errors: Entry | None) -> list[str]:
 def _add_errors(page: Page, coverage: Entry) -> None:
     page.line("")
     page.line("errors of ops whose whole shape group was left out of the table")
-    columns = [("ops", "right"), ("median", "right"), ("mean", "right"), ("80 % hits", "right")]
+    columns = [figure("ops"), figure("median"), figure("mean"), figure("hit_rate", "80 % hits")]
     table = table_of_numbers([*_FAMILY, *columns])
     for kind in coverage["kinds"]:
         for family in coverage["families"]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fomkit.quantities import format_mebibyte
-from fomkit.report.screen import PLAIN, Page, Screen, new_table
+from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
 
 MODULES = 12
 """Modules listed; the others are one line."""
@@ -20,7 +20,7 @@ def _cell(byte: float | None) -> str:
 
 def _roles(page: Page, content: Mapping[str, Any]) -> None:
     passes, totals = content["passes"], content["totals"]
-    table = new_table([("MiB", ""), ("whole step", "right"), *((f"peak of {name}", "right") for name in passes)])
+    table = new_table([("MiB", ""), figure("totals"), *((f"peak of {name}", "right") for name in passes)])
     roles = [*dict.fromkeys([*totals, *(role for one in passes.values() for role in one["roles"])])]
     for role in roles:
         cells = [totals.get(role), *(one["roles"].get(role) for one in passes.values())]
@@ -33,7 +33,7 @@ def _roles(page: Page, content: Mapping[str, Any]) -> None:
 
 
 def _modules(page: Page, content: Mapping[str, Any]) -> None:
-    table = new_table([("module at the peak", ""), ("MiB", "right"), ("mostly", "")])
+    table = new_table([("module at the peak", ""), figure("modules.byte", "MiB"), ("mostly", "")])
     rows, rest = content["modules"][:MODULES], content["modules"][MODULES:]
     for row in rows:
         mostly = max(row["roles"], key=row["roles"].__getitem__)

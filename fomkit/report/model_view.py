@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fomkit.quantities import format_number, format_quantity
 from fomkit.report.census import add_census
-from fomkit.report.screen import PLAIN, Page, Screen
+from fomkit.report.screen import PLAIN, Page, Screen, figure
 from fomkit.report.terminal import format_coverage, format_interval
 from fomkit.report.whole_numbers import table_of_numbers
 
@@ -66,18 +66,18 @@ def _intensity(entry: Entry) -> str:
 
 def _columns(with_time: bool, predicted: bool) -> list[Column]:
     columns = [
-        Column("count", "right", lambda entry: f"{entry['count']:,.0f}" if entry["count"] else "", 1),
-        Column("distinct", "right", lambda entry: f"{entry['distinct_ops']:,}" if entry["count"] else "", 6),
-        Column("flop", "right", _amount("flop", "flop")),
-        Column("share", "right", lambda entry: format_share(entry["flop_share"]), 2),
-        Column("byte", "right", _amount("byte", "byte"), 3),
-        Column("share", "right", lambda entry: format_share(entry["byte_share"]), 5),
-        Column("flop/byte", "right", _intensity, 4),
+        Column(*figure("count"), lambda entry: f"{entry['count']:,.0f}" if entry["count"] else "", 1),
+        Column(*figure("distinct_ops"), lambda entry: f"{entry['distinct_ops']:,}" if entry["count"] else "", 6),
+        Column(*figure("flop"), _amount("flop", "flop")),
+        Column(*figure("flop_share"), lambda entry: format_share(entry["flop_share"]), 2),
+        Column(*figure("byte"), _amount("byte", "byte"), 3),
+        Column(*figure("byte_share"), lambda entry: format_share(entry["byte_share"]), 5),
+        Column(*figure("intensity"), _intensity, 4),
     ]
     if with_time:
-        columns.append(Column("time", "right", _time))
+        columns.append(Column(*figure("time_s"), _time))
         columns += [Column("interval", "", _interval)] if predicted else []
-        columns.append(Column("share", "right", lambda entry: format_share(entry.get("time_share"))))
+        columns.append(Column(*figure("time_share"), lambda entry: format_share(entry.get("time_share"))))
     if predicted:
         columns.append(Column("time from", "", lambda entry: format_coverage(entry["time_sources"]), 7))
     return columns

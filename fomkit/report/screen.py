@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fomkit.metrics import title_of
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 MAX_COLUMN = 70
+Header = tuple[str, str]
+"""Its words, and "right" or ""."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,14 @@ class Page:
         return "\n".join(line.rstrip() for line in self._stream.getvalue().splitlines()) + "\n"
 
 
-def new_table(headers: Sequence[tuple[str, str]]) -> Table:
-    """Begin a table from (header, "right" or "") pairs."""
+def figure(name: str, words: str = "") -> Header:
+    """Give the header of a figure of `fomkit.metrics`, in its own words or in those that a table needs."""
+    title = title_of(name)
+    return words or title, "right"
+
+
+def new_table(headers: Sequence[Header]) -> Table:
+    """Begin a table."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fomkit.quantities import format_number
-from fomkit.report.screen import PLAIN, Page, Screen, new_table
+from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
 from fomkit.report.terminal import format_merit
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ def _table(content: Mapping[str, Any]) -> Table:
     unit = "rate" if all(line["relative"] for line in content["lines"]) else "units/day"
     table = new_table(
         [("line", ""), ("required", ""), ("class", ""), ("basis", ""), ("party", ""), (f"{old} from", ""),
-         (f"{new} from", ""), (f"{old} {unit}", "right"), (f"{new} {unit}", "right"), ("ratio", "right"),
-         ("weight", "right")]
+         (f"{new} from", ""), (f"{old} {unit}", "right"), (f"{new} {unit}", "right"), figure("ratio"),
+         figure("weight")]
     )  # fmt: skip
     for line in content["lines"]:
         on = line["machines"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fomkit.metrics import title_of
 from fomkit.quantities import format_number, format_quantity
 from fomkit.report.screen import PLAIN, Page, Screen, new_table
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 HEAVY = 0.8
+_BATCH, _STEP, _RUN, _RATE, _RATIO, _COVERAGE = map(
+    title_of, ("batch", "step_s", "run_s", "unit_per_day", "ratio", "coverage")
+)
 NO_SPREAD = "no spread stated"
 NARROW = "under 1 % wide"
 
@@ -79,21 +83,21 @@ def _cells(one: Mapping[str, Any]) -> dict[str, str]:
     return {
         "model": one["model"],
         "machine": one["target"],
-        "batch": str(one["batch"] or "unknown"),
+        _BATCH: str(one["batch"] or "unknown"),
         "precision": one["precision"],
-        "step": _value(one["step_s"], "time_s"),
-        "step interval": format_interval(one["step_s"], "time_s"),
-        "run": _value(one["run_s"], "time_s"),
-        "units/day": _value(one["unit_per_day"], None),
-        "units/day interval": format_interval(one["unit_per_day"], None),
-        "ratio": f"{format_number(ratio['value'], 3)} ({format_interval(ratio, None)})" if ratio else "",
+        _STEP: _value(one["step_s"], "time_s"),
+        f"{_STEP} interval": format_interval(one["step_s"], "time_s"),
+        _RUN: _value(one["run_s"], "time_s"),
+        _RATE: _value(one["unit_per_day"], None),
+        f"{_RATE} interval": format_interval(one["unit_per_day"], None),
+        _RATIO: f"{format_number(ratio['value'], 3)} ({format_interval(ratio, None)})" if ratio else "",
         "bound": one["bound"],
-        "coverage": format_coverage(one["coverage"]),
+        _COVERAGE: format_coverage(one["coverage"]),
     }
 
 
-NUMBER_COLUMNS = ("batch", "step", "run", "units/day")
-WIDE_COLUMNS = ("run", "bound", "coverage")
+NUMBER_COLUMNS = (_BATCH, _STEP, _RUN, _RATE)
+WIDE_COLUMNS = (_RUN, "bound", _COVERAGE)
 """Columns that a narrow terminal does without, which is said; ``--json`` has them."""
 
 
@@ -102,10 +106,10 @@ def _estimates_table(models: Sequence[Mapping[str, Any]], screen: Screen) -> Tab
     rows = [_cells(one) for one in sorted(models, key=lambda entry: order.index(entry["model"]))]
     left_out = {
         *(WIDE_COLUMNS if screen.narrow else ()),
-        *(() if any(row["ratio"] for row in rows) else ("ratio",)),
+        *(() if any(row[_RATIO] for row in rows) else (_RATIO,)),
     }
     names = [name for name in rows[0] if name not in left_out]
-    headers = [name.removeprefix("step ").removeprefix("units/day ") for name in names]
+    headers = [name.removeprefix(f"{_STEP} ").removeprefix(f"{_RATE} ") for name in names]
     table = new_table(
         [(header, "right" if name in NUMBER_COLUMNS else "") for name, header in zip(names, headers, strict=True)]
     )

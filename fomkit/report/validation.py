@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fomkit.report.screen import PLAIN, Page, Screen
+from fomkit.report.screen import PLAIN, Page, Screen, figure
 from fomkit.report.whole_numbers import table_of_numbers
 
 Entry = Mapping[str, Any]
 _LINE = (
-    ("machine", ""), ("what", ""), ("cases", "right"), ("median", "right"), ("mean", "right"), ("bias", "right"),
-    ("total", "right"), ("hits", "right"), ("score", "right"), ("constant", "right"), ("half-width", "right"),
-    ("peers: median (mean)", ""),
+    ("machine", ""), ("what", ""), figure("cases"), figure("median"), figure("mean"), figure("bias"),
+    figure("lines.total"), figure("hit_rate"), figure("interval_score"), figure("constant_score"),
+    figure("half_width"), ("peers: median (mean)", ""),
 )  # fmt: skip
 _AIM = (
-    ("comparison", ""), ("machine", ""), ("what", ""), ("figure", ""), ("found", "right"), ("target", "right"),
-    ("tolerance", "right"), ("", ""),
+    ("comparison", ""), ("machine", ""), ("what", ""), ("figure", ""), figure("aims"), figure("aims.target"),
+    figure("aims.tolerance"), ("", ""),
 )  # fmt: skip
 _FACTORS = ("half_width",)
 _LEVELS = {"op": "single ops", "model": "whole models", "ratio": "ratios of two machines"}

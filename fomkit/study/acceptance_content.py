@@ -11,6 +11,11 @@ from fomkit.study.content import span_content
 from fomkit.suite import Suite
 
 
+def _difference(one: AcceptedLine) -> float | None:
+    committed, measured = one.committed.unit_per_day, one.measured
+    return None if committed is None or measured is None else measured.value / committed.value - 1
+
+
 def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine], level: float) -> dict[str, Any]:
     """Put accepted lines in the form that JSON, terminal and page show."""
     return {
@@ -29,6 +34,7 @@ def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine]
                 "basis": one.committed.basis,
                 "party": one.committed.party,
                 "measured": span_content(one.measured),
+                "difference": _difference(one),
                 "spread_stated": one.spread_stated,
                 "probability": one.probability if one.spread_stated else None,
                 "verdict": one.verdict,

@@ -7,20 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fomkit.errors import FomkitError, nearest_names
 from fomkit.measurements import IMPORTERS
 from fomkit.profiles import load_model_facts
 from fomkit.resize import resize_ops, sizes_used
 from fomkit.schema import COSTS, TIMES, check_table
+from fomkit.study.adapter_imports import choose_adapter, ops_by_adapter, timings_by_adapter
 from fomkit.study.trace_imports import model_of_tfprof, model_of_trace, timings_of_trace
 from fomkit.tables import empty_table, fill_defaults, read_numbered_table
 from fomkit.tables.text import read_header
-from fomkit.timings import READERS, ImportedTimings, choose_format, read_timings
+from fomkit.timings import READERS, AmbiguousFormatError, ImportedTimings, choose_format, read_timings
 from fomkit.trace.kineto_stream import recognise_kineto
 from fomkit.trace.tfprof_text import recognise_tfprof
 from fomkit.workload import ModelProfile
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MADE = frozenset(column.name for column in (*COSTS, *TIMES))
 TRACES = ("kineto",)
@@ -65,7 +71,7 @@ def choose_import(path: Path, product: str | None, file_format: str | None) -> t
     Returns
     -------
     file_format, product : str
-        A key of `FORMATS` and one of `PRODUCTS`.
+        A key of `FORMATS`, or the name of an adapter, and one of `PRODUCTS`.
 
     Raises
     ------
@@ -74,24 +80,34 @@ def choose_import(path: Path, product: str | None, file_format: str | None) -> t
     """
     if product is not None and product not in PRODUCTS:
         raise FomkitError(f"--as {product}", f"is nothing to import. {nearest_names(product, PRODUCTS)}")
+    try:
+        chosen = _own_format(path, product, file_format)
+    except AmbiguousFormatError:
+        raise
+    except FomkitError as refusal:
+        return choose_adapter(path, product, file_format, FORMATS, refusal)
+    if not FORMATS[chosen].makes(product):
+        raise FomkitError(
+            f"--as {product}", f"the format {chosen!r} makes a {FORMATS[chosen].product}. Leave one of them out."
+        )
+    return chosen, product or FORMATS[chosen].product
+
+
+def _own_format(path: Path, product: str | None, file_format: str | None) -> str:
     if file_format is not None:
-        chosen = choose_format(path, file_format, FORMATS)
-        if not FORMATS[chosen].makes(product):
-            raise FomkitError(
-                f"--as {product}",
-                f"the format {chosen!r} makes a {FORMATS[chosen].product}. Leave one of them out.",
-            )
-        return chosen, product or FORMATS[chosen].product
+        return choose_format(path, file_format, FORMATS)
     fitting = {name: one for name, one in FORMATS.items() if one.makes(product)}
     # A trace may be larger than any table may be, so that the others would refuse to look at it.
     traces = {name: one for name, one in fitting.items() if name in TRACES and one.recognise(path)}
-    chosen = choose_format(path, None, traces or fitting)
-    return chosen, product or FORMATS[chosen].product
+    return choose_format(path, None, traces or fitting)
 
 
 def _ops(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
     """Read the op table as a model of which nothing else is known, checked at the given sizes."""
-    table = read_numbered_table(path, "TIMED")
+    return _of_table(read_numbered_table(path, "TIMED"), path, sizes)
+
+
+def _of_table(table: pd.DataFrame, path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
     made = [name for name in table.columns if name in MADE]
     ops, said = fill_defaults(table.drop(columns=made), str(path))
     if made:
@@ -103,6 +119,12 @@ def _ops(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str,
     name = path.name.partition(".")[0]
     bare = ModelProfile(name, name, ops.reset_index(drop=True), empty_table("OPS"), sizes, {"framework": "none"})
     return bare, said
+
+
+def _by_adapter(file_format: str, path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
+    table, said = ops_by_adapter(path, file_format, FORMATS)
+    bare, filled = _of_table(table, path, sizes)
+    return bare, (*said, *filled)
 
 
 def _with_ops(stated: ModelProfile, bare: ModelProfile) -> ModelProfile:
@@ -157,7 +179,8 @@ def import_model(
         With file and line, when the table or the facts are wrong or a size is missing.
     """
     stated = load_model_facts(facts) if facts else None
-    read = {"kineto": model_of_trace, "tfprof": model_of_tfprof}.get(file_format, _ops)
+    own = {"kineto": model_of_trace, "tfprof": model_of_tfprof}.get(file_format, _ops)
+    read = own if file_format in FORMATS else partial(_by_adapter, file_format)
     bare, said = read(path, {**(stated.sizes if stated else {}), **(sizes or {})})
     model = _with_ops(stated, bare) if stated else bare
     samples = train_samples if train_samples is not None else model.data.train_samples
@@ -184,8 +207,11 @@ def import_timings(path: Path, file_format: str, *, device: str | None = None) -
     FomkitError
         When the file is wrong, or a device is named for a format that has one per file.
     """
-    if file_format not in TRACES:
+    if file_format in READERS:
         return read_timings(path, file_format, device=device)
     if device is not None:
-        raise FomkitError(f"--device {device}", "a trace is of one device. Leave it out.")
+        what = "trace" if file_format in FORMATS else "file of an adapter"
+        raise FomkitError(f"--device {device}", f"a {what} is of one device. Leave it out.")
+    if file_format not in FORMATS:
+        return timings_by_adapter(path, file_format, FORMATS)
     return timings_of_trace(path)

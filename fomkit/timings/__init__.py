@@ -17,6 +17,7 @@ from fomkit.timings.timings_table import read_timings_table, recognise_timings_t
 
 __all__ = [
     "READERS",
+    "AmbiguousFormatError",
     "ImportedTimings",
     "Reader",
     "SectionCount",
@@ -54,6 +55,10 @@ READERS: Mapping[str, Reader] = {
 }
 
 
+class AmbiguousFormatError(FomkitError):
+    """A file that fits more than one format."""
+
+
 class Format(Protocol):
     """What tells one format from another."""
 
@@ -72,7 +77,8 @@ def choose_format(path: Path, file_format: str | None, formats: Mapping[str, For
     Raises
     ------
     FomkitError
-        When the one named is unknown, or no format or more than one fits, with the list of formats.
+        When the one named is unknown, or no format fits, with the list of formats; an `AmbiguousFormatError` when
+        more than one does.
     """
     if file_format is not None:
         if file_format not in formats:
@@ -84,9 +90,8 @@ def choose_format(path: Path, file_format: str | None, formats: Mapping[str, For
     if len(found) != 1:
         what = f"fits more than one format: {', '.join(found)}" if found else "is of no known format"
         listed = "; ".join(f"{name}: {one.title}" for name, one in formats.items())
-        raise FomkitError(
-            str(path), f"{what}. The formats are: {listed}. Name one with --format, or check the file."
-        )
+        kind = AmbiguousFormatError if found else FomkitError
+        raise kind(str(path), f"{what}. The formats are: {listed}. Name one with --format, or check the file.")
     return found[0]
 
 

@@ -64,10 +64,22 @@ def read_timings_table(path: Path) -> ImportedTimings:
     FomkitError
         With file and line, when a column, a dimension or a value is missing or cannot be.
     """
-    table = read_numbered_table(path, "TIMINGS")
+    return timings_of_table(read_numbered_table(path, "TIMINGS"), path)
+
+
+def timings_of_table(
+    table: pd.DataFrame, path: Path, *, device: str = "", notes: tuple[str, ...] = ()
+) -> ImportedTimings:
+    """Make timings of a table with their columns, numbered by the lines of a file.
+
+    Raises
+    ------
+    FomkitError
+        With file and line, when a column, a dimension or a value is missing or cannot be.
+    """
     said: tuple[str, ...] = ()
     if "kind" in table.columns:
         table, said = fill_dimensions(table)
     check_table(table, "TIMINGS", str(path))
     table = _with_source(table, path).reset_index(drop=True)
-    return ImportedTimings(table, device="", counts=_counts(table), notes=said)
+    return ImportedTimings(table, device=device, counts=_counts(table), notes=(*notes, *said))

@@ -93,6 +93,10 @@ def _numbers(role: Role, form: str, *pairs: tuple[str, str]) -> tuple[Column, ..
     return tuple(Column(key, header, role, 13.0, form) for key, header in pairs)
 
 
+_AS_ISSUED = _numbers(
+    "issued", PLAIN, ("was", "as issued: value"), ("was_low", "as issued: low"), ("was_high", "as issued: high")
+)
+
 FACTS = Table("Machines", "Facts", (
     Column("machine", "machine", width=22),
     Column("fact", "fact", width=20),
@@ -106,8 +110,7 @@ FACTS = Table("Machines", "Facts", (
     Column("party", "party", "input", 10),
     Column("source", "source", "input", 50),
     *_numbers("formula", FINE, ("si", "value [SI]"), ("si_low", "low [SI]"), ("si_high", "high [SI]")),
-    *_numbers("issued", PLAIN, ("was", "as issued: value"), ("was_low", "as issued: low"),
-              ("was_high", "as issued: high")),
+    *_AS_ISSUED,
     Column("state", "state", "state", 10),
 ))  # fmt: skip
 
@@ -205,8 +208,7 @@ TERMS = Table("Timings", "From ops to units a day", (
     Column("term", "term", width=34),
     Column("unit", "unit", width=14),
     *_numbers("formula", PLAIN, ("value", "value"), ("low", "low"), ("high", "high")),
-    *_numbers("issued", PLAIN, ("was", "as issued: value"), ("was_low", "as issued: low"),
-              ("was_high", "as issued: high")),
+    *_AS_ISSUED,
     Column("state", "state", "state", 12),
     Column("how", "how it is made", width=60),
 ))  # fmt: skip
@@ -230,8 +232,7 @@ MERITS = Table("Summary", "Figure of merit", (
     Column("machine", "target", width=22),
     Column("unit", "unit", width=18),
     *_numbers("formula", PLAIN, ("value", "value"), ("low", "low"), ("high", "high")),
-    *_numbers("issued", PLAIN, ("was", "as issued: value"), ("was_low", "as issued: low"),
-              ("was_high", "as issued: high")),
+    *_AS_ISSUED,
     Column("state", "state", "state", 12),
 ))  # fmt: skip
 ANSWERS = Table("Summary", "Answers", (

@@ -1,0 +1,39 @@
+"""The metrics by which Deep500 compares benchmarks (Ben-Nun et al., IPDPS 2019, Table II), and ours.
+
+The columns were written down after the paper and not compared with its print.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class PeerColumn(NamedTuple):
+    """A column of Deep500's Table II: what it is, the figures here that answer it, or why there is none."""
+
+    column: str
+    what: str
+    ours: tuple[str, ...] = ()
+    absent: str = ""
+
+
+_TRAINS = "fomkit never trains: it knows the work of a step, not what the step learns"
+DEEP500: tuple[PeerColumn, ...] = (
+    PeerColumn("Perf", "performance", ("step_s", "flop_per_s", "unit_per_day")),
+    PeerColumn("Con", "convergence", absent=_TRAINS),
+    PeerColumn("Acc", "accuracy", absent=_TRAINS),
+    PeerColumn("Tim", "time", ("time_s", "step_s", "run_s")),
+    PeerColumn("Cos", "cost", absent="prices are no part of a machine profile"),
+    PeerColumn("Ene", "energy", absent="power is no part of a machine profile yet"),
+    PeerColumn("Util", "utilisation", absent="only the workbook has it: column utilisation of its sheet Ops"),
+    PeerColumn("Mem", "memory consumption", ("peak.byte", "roles")),
+    PeerColumn("Tput", "throughput", ("sample_per_s", "unit_per_day")),
+    PeerColumn("Brk", "timing breakdown", ("passes_s", "time_share")),
+    PeerColumn("Sca", "strong scaling", absent="one device a run is estimated; runs side by side are counted"),
+    PeerColumn("Com", "communication", absent="links are read, but no communication of a step is derived yet"),
+    PeerColumn("TTA", "time to accuracy", absent=f"{_TRAINS}; the epochs of a run are given"),
+    PeerColumn("FTA", "final test accuracy", absent=_TRAINS),
+    PeerColumn("Lat", "latency of inference", ("latency_s",)),
+)
+"""Its columns of metrics; the others (closed, open, infrastructure, operators, the fields of application) say
+what a benchmark contains."""

@@ -1,0 +1,196 @@
+"""The table of metrics: every figure that a command prints is in it, and nothing that no command prints."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from json_figures import sorted_out
+from typer.testing import CliRunner
+
+from fomkit.cli import app
+from fomkit.fom import MEAN
+from fomkit.metrics import DEEP500, METRICS, find_metric, title_of
+from fomkit.schema import COSTS, TIMES
+
+SUITE = """schema: fomkit/suite/1
+name: s
+version: 1
+baseline: p100
+scope: device
+mean: ratio_of_harmonic_means
+threshold: 1.2
+lines:
+  - {name: TWO, basis: modelled, party: lab, model: p1b3, batch: 100, epochs: 20}
+  - {name: GIVEN, basis: committed, party: vendor, batch: 20, given: {v100: 5 h, p100: 9 h}}
+"""
+MEASURED = """model,machine,quantity,value,low,high,repeats,batch,precision,devices,scope,basis
+tc1,p100,step_s,0.05,0.049,0.052,20,20,fp32,1,device,measured
+p1b3,p100,step_s,0.05,0.049,0.052,20,100,fp32,1,device,measured
+p1b3,p100,step_s,0.05,0.049,0.052,20,100,fp16,1,device,measured
+p1b3,m40,step_s,0.05,0.049,0.052,20,100,fp32,1,device,measured
+p1b3,v100,step_s,0.0018,0.0017,0.002,20,100,fp32,1,device,measured
+GIVEN,v100,run_s,18000,17900,18100,10,20,fp32,1,device,measured
+"""
+MACHINE = """schema: fomkit/machine/1
+name: mine
+title: A machine with overheads
+party: published
+device:
+  peak: [{dtype: fp32, engine: vector, rate: 10 TFLOP/s, source: example}]
+  memory: {bandwidth: 500 GB/s, capacity: 16 GiB, source: example}
+  launch: {per_op: 5 us, low: 3 us, high: 10 us, basis: assumed}
+overheads:
+  - {name: start-up, per: run, time: 30 s, source: example}
+  - {name: input, per: step, time: 2 ms, source: example}
+"""
+PRINTED = (
+    "estimate p1b3 --target mine.yaml --baseline p100",
+    "estimate tc1 p1b3 --target v100 --target m40 --baseline p100 --from m.csv",
+    "estimate gpt2 --target v100",
+    "fom lecture",
+    "fom s.suite.yaml --target v100",
+    *(f"show alexnet --by {by} --target v100" for by in ("kind", "module", "pass")),
+    "show resnet50",
+    "show v100",
+    "show summit",
+    "memory alexnet --target v100",
+    "explain p1b3 --target v100",
+    "compare --calibrate-on tc1 --host-from p100",
+    "compare tc1 p1b3 --grid --target v100",
+    "accept s.suite.yaml --committed v100 --measured m.csv",
+    "review changed.xlsx --issued sent.xlsx",
+)
+Printed = Mapping[str, tuple[set[str], set[str]]]
+"""By command: names of the metrics that it gave, and figures that are none."""
+
+
+def changed_workbook(folder: Path) -> None:
+    """Write a workbook and one in which somebody changed the first bandwidth."""
+    import openpyxl
+
+    done = CliRunner().invoke(
+        app, ["estimate", "p1b3", "--target", "v100", "--baseline", "p100", "-o", "sent.xlsx"]
+    )
+    assert done.exit_code == 0, done.output
+    book = openpyxl.load_workbook(folder / "sent.xlsx")
+    row = next(
+        row
+        for row in book["Machines"].iter_rows()
+        if [cell.value for cell in row[:2]] == ["v100", "memory bandwidth"]
+    )
+    row[4].value *= 1.1
+    book.save(folder / "changed.xlsx")
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory) -> Printed:
+    folder = tmp_path_factory.mktemp("metrics")
+    for name, text in (("s.suite.yaml", SUITE), ("mine.yaml", MACHINE), ("m.csv", MEASURED)):
+        (folder / name).write_text(text, encoding="utf-8")
+    found: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        changed_workbook(folder)
+        for line in PRINTED:
+            words = line.split()
+            done = CliRunner().invoke(app, [*words, "--json"])
+            assert done.stdout.startswith("{"), (line, done.output)
+            for all_of, some in zip(found[words[0]], sorted_out(json.loads(done.stdout), words[0]), strict=True):
+                all_of |= some
+    return found
+
+
+def test_every_figure_of_the_json_is_a_metric(printed) -> None:
+    unknown = sorted(figure for _, others in printed.values() for figure in others)
+    assert not unknown, "add to fomkit/metrics/table.py, or its command to 'by':\n" + "\n".join(unknown)
+
+
+def test_every_metric_is_printed_by_every_command_that_it_names(printed) -> None:
+    elsewhere = {"predict", "import", "validate"}
+    """Their figures are columns of tables, as below; test_validate.py has validate's."""
+    missing = [
+        f"{one.name} by {verb}"
+        for one in METRICS
+        for verb in one.by.split()
+        if verb not in elsewhere and one.name not in printed[verb][0]
+    ]
+    assert not missing, "\n".join(missing)
+
+
+def test_figures_of_tables_are_metrics_in_the_units_of_the_schema() -> None:
+    for column in (*COSTS, *TIMES):
+        if column.dtype == "number":
+            metric = find_metric([column.name], "predict")
+            assert metric is not None, column.name
+            assert metric.unit == (column.unit or "count"), column.name
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda one: one.name)
+def test_the_mean_follows_from_the_unit(metric) -> None:
+    allowed = {
+        **dict.fromkeys(("s", "day", "byte", "flop", "count", "share"), "arithmetic"),
+        **dict.fromkeys(("1/s", "1/day", "flop/s", "byte/s", "flop/byte"), "harmonic"),
+        "ratio": "geometric",
+        "mixed": "none",
+    }
+    assert metric.mean in (allowed[metric.unit], "none")
+    assert metric.better != "lower" or metric.mean != "harmonic"
+    assert metric.doc
+    assert metric.title
+
+
+def test_names_are_one_each_and_commands_exist() -> None:
+    verbs = {command.name for command in app.registered_commands}
+    assert len({one.name for one in METRICS}) == len(METRICS)
+    assert {verb for one in METRICS for verb in one.by.split()} <= verbs
+
+
+def test_the_mean_of_a_figure_of_merit_is_that_of_its_rates() -> None:
+    (rate,) = (one for one in METRICS if one.name == "unit_per_day")
+    assert rate.mean in MEAN
+
+
+def test_each_column_of_deep500_is_given_or_has_a_reason() -> None:
+    names = {one.name for one in METRICS}
+    for one in DEEP500:
+        assert bool(one.ours) != bool(one.absent), one.column
+        assert {*one.ours} <= names
+
+
+def test_the_page_is_the_table(root) -> None:
+    done = CliRunner().invoke(app, ["show", "--metrics", "--json"])
+    content = json.loads(done.stdout)
+    assert [one["name"] for one in content["metrics"]] == [one.name for one in METRICS]
+    from fomkit.report.metrics import metrics_page
+
+    page = (root / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert page == metrics_page(), "run 'python -m fomkit.cli.metrics_page > docs/metrics.md'"
+
+
+def test_a_title_is_written_once(root) -> None:
+    """Right-aligned headers are figures: their words come from the table."""
+    for path in sorted((root / "fomkit" / "report").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Tuple) and len(node.elts) == 2:
+                first, second = (one.value if isinstance(one, ast.Constant) else None for one in node.elts)
+                assert second != "right" or first in (None, "", "#", "source"), (
+                    f"{path.name}:{node.lineno}: {first}"
+                )
+
+
+def test_headers_have_titles_of_metrics() -> None:
+    done = CliRunner().invoke(app, ["estimate", "p1b3", "--target", "v100", "--baseline", "p100"])
+    header = next(line for line in done.stdout.splitlines() if line.startswith("model"))
+    words = re.split(r"\s{2,}", header)
+    titles = [
+        title_of(name) for name in ("batch", "step_s", "interval", "run_s", "unit_per_day", "ratio", "coverage")
+    ]
+    assert [word for word in words if word in titles] == [
+        "batch", "step", "interval", "run", "units/day", "interval", "ratio", "coverage"
+    ]  # fmt: skip
