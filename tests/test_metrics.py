@@ -60,6 +60,7 @@ PRINTED = (
     "show v100",
     "show summit",
     "memory alexnet --target v100",
+    "advise alexnet --target v100 --all",
     "explain p1b3 --target v100",
     "compare --calibrate-on tc1 --host-from p100",
     "compare tc1 p1b3 --grid --target v100",

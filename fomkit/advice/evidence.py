@@ -80,7 +80,7 @@ def evidence(
                 "dtype": str(row["dtype"]),
                 "engine": str(row["engine"]),
                 "executions": float(own["count"].sum()),
-                "seconds": float(own["seconds"].sum()),
+                "step_time_s": float(own["seconds"].sum()),
                 "floor_s": _sum(own["floor_s"] * own["count"]),
                 "after_s": None if after_s is None else _sum(own["after_s"]),
                 "time_source": str(row["time_source"]),

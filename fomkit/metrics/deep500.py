@@ -25,7 +25,7 @@ DEEP500: tuple[PeerColumn, ...] = (
     PeerColumn("Tim", "time", ("time_s", "step_s", "run_s")),
     PeerColumn("Cos", "cost", absent="prices are no part of a machine profile"),
     PeerColumn("Ene", "energy", absent="power is no part of a machine profile yet"),
-    PeerColumn("Util", "utilisation", absent="only the workbook has it: column utilisation of its sheet Ops"),
+    PeerColumn("Util", "utilisation", ("peak_fraction",)),
     PeerColumn("Mem", "memory consumption", ("peak.byte", "roles")),
     PeerColumn("Tput", "throughput", ("sample_per_s", "unit_per_day")),
     PeerColumn("Brk", "timing breakdown", ("passes_s", "time_share")),

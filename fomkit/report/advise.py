@@ -161,7 +161,7 @@ def _op(one: Entry) -> str:
         told += f" ({place}: {near['source_file'] or 'table'}{row})"
     rows = ", ".join(map(str, one["rows"][:3])) + (", …" if len(one["rows"]) > 3 else "")
     place = "row" if len(one["rows"]) == 1 else "rows"
-    return f"{one['sizes']}, {one['pass_name']}: {_time(one['seconds'])}{then}; {told}; {place} {rows}"
+    return f"{one['sizes']}, {one['pass_name']}: {_time(one['step_time_s'])}{then}; {told}; {place} {rows}"
 
 
 def _finding(page: Page, number: str, one: Entry, content: Entry, width: int) -> None:
