@@ -59,7 +59,7 @@ def profile(
     Parameters
     ----------
     source : path or Workload
-        A ``model.py``, which runs in a child process, or a workload made here, which is traced here.
+        A ``model.py``, which runs in a child process; an ONNX file, which is read; or a workload made here.
     mode : str
         ``train`` for forward, backward and update, ``infer`` for the forward pass.
     batch : int, optional
@@ -75,7 +75,8 @@ def profile(
     FomkitError
         When the file fails, hangs or lacks something.
     """
-    from fomkit.trace import profile_file, profile_script, profile_workload
+    from fomkit.trace import profile_file, profile_onnx, profile_script, profile_workload
+    from fomkit.trace.onnx_file import recognise_onnx
 
     if arguments is not None:
         if isinstance(source, Workload) or mode != "train" or batch is not None or sizes:
@@ -87,6 +88,8 @@ def profile(
         return profile_script(Path(source), arguments)
     if isinstance(source, Workload):
         return profile_workload(source, mode=mode, batch=batch, sizes=sizes)
+    if recognise_onnx(Path(source)):
+        return profile_onnx(Path(source), mode=mode, batch=batch, sizes=sizes)
     return profile_file(Path(source), mode=mode, batch=batch, sizes=sizes)
 
 

@@ -191,6 +191,17 @@ lines: [{name: A, basis: committed, party: vendor, given: {p100: 9 h, v100: 5 h}
 DELIVERED = "model,machine,quantity,value,devices,scope,basis\nA,v100,run_s,17000,1,device,measured\n"
 
 
+def exported() -> bytes:
+    """A dense layer as an ONNX file."""
+    helper = pytest.importorskip("onnx", reason="an example reads ONNX: pip install 'fomkit[onnx]'").helper
+    given, made = (
+        helper.make_tensor_value_info(name, 1, ["batch", length]) for name, length in (("x", 3), ("y", 2))
+    )
+    weight = helper.make_tensor("w", 1, [3, 2], [0.0] * 6)
+    layer = helper.make_node("MatMul", ["x", "w"], ["y"])
+    return helper.make_model(helper.make_graph([layer], "g", [given], [made], [weight])).SerializeToString()
+
+
 @pytest.fixture(scope="module")
 def office(tmp_path_factory) -> Path:
     """A folder with everything that the examples of the help texts name."""
@@ -214,6 +225,7 @@ def office(tmp_path_factory) -> Path:
     (folder / "suite.yaml").write_text(AGREED, encoding="utf-8")
     (folder / "m.csv").write_text(DELIVERED, encoding="utf-8")
     (folder / "record.json").write_text(RECORD, encoding="utf-8")
+    (folder / "model.onnx").write_bytes(exported())
     (folder / "trace.json.gz").write_bytes(gzip.compress(TRACE.encode()))
     command = [sys.executable, "-m", "fomkit.cli", "fom", "lecture", "--for", "a", "-o", "sent.xlsx"]
     subprocess.run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,15 +20,15 @@ Source = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        help="A DeepBench workbook (.xlsx), a table of timings or ops (.csv), a profiler's trace (.json), a "
-        "record of a run (.json, log).",
+        help="A DeepBench workbook (.xlsx), a table of timings or ops (.csv), a profiler's trace (.json), a model "
+        "(.onnx), a record of a run (.json, log).",
     ),
 ]
 FileFormat = Annotated[
     str | None,
     typer.Option(
         "--format",
-        metavar="deepbench|aiconfigurator|neusight|timings|ops|kineto|tfprof|benchmarker|dawnbench|mllog",
+        metavar="deepbench|aiconfigurator|neusight|timings|ops|kineto|tfprof|onnx|benchmarker|dawnbench|mllog",
         help="Its format, or that of an installed adapter; default: by its content.",
     ),
 ]
@@ -63,6 +63,14 @@ OfModel = Annotated[
 OnMachine = Annotated[
     str | None, typer.Option("--machine", metavar="NAME", help="The machine profile that a record ran on.")
 ]
+Mode = Annotated[
+    Literal["train", "infer"] | None,
+    typer.Option(help="Of an ONNX file: a training step, or the forward pass only; default: train."),
+]
+Optimizer = Annotated[
+    str | None,
+    typer.Option(metavar="RULE", help="Of an ONNX file's training step: sgd, adam, …, none; default: sgd."),
+]
 _HEADINGS = ("kind", "sheet", "section", "pass", "imported", "corrected", "no time", "below 1 us", "skipped")
 
 
@@ -96,12 +104,14 @@ def import_file(
     sizes: Sizes = None,
     samples: Annotated[int | None, typer.Option(min=1, help="A model's training samples in an epoch.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="A model's epochs in a run.")] = None,
+    mode: Mode = None,
+    optimizer: Optimizer = None,
     model: OfModel = None,
     machine: OnMachine = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Import timings as a machine profile, ops or a trace as a model profile, records of runs as measurements.
+    """Import timings as a machine profile; ops, a trace or ONNX as a model profile; records as measurements.
 
     The content decides which it is, never the name; where it fits several, say --as or --format.
 
@@ -115,11 +125,14 @@ def import_file(
 
       fomkit import trace.json.gz --set batch=64 -o traced.yaml
 
+      fomkit import model.onnx --set batch=64 --optimizer adam -o network.yaml
+
       fomkit import record.json --model resnet50 --machine v100 -o run.csv
     """
     from fomkit.study.imports import choose_import
 
     chosen, product = choose_import(source, product, file_format)
+    of_graph = _of_graph(chosen, mode, optimizer)
     if product == "measurements":
         foreign = {"--device": device, "--facts": facts, "--name": name, "--set": sizes, "--samples": samples,
                    "--epochs": epochs}  # fmt: skip
@@ -127,13 +140,7 @@ def import_file(
         _import_measurements(source, output, chosen, model, machine, force=force)
         return
     _refuse({"--model": model, "--machine": machine}, "names what a record of a run is of, and this is none")
-    if output.suffix not in (".yaml", ".yml"):
-        raise FomkitError(str(output), "a profile is a YAML file. Write, for example, '-o machine.yaml'.")
-    if facts is not None and not facts.is_file():
-        table = "timings" if product == "machine" else "ops"
-        raise FomkitError(
-            str(facts), f"is not a file. Give a {product} file without {table}; see docs/profiles.md."
-        )
+    _check_profile(output, facts, product)
     if product == "machine":
         if sizes or samples or epochs:
             raise FomkitError(
@@ -143,8 +150,26 @@ def import_file(
     elif device:
         raise FomkitError(f"--device {device}", "says something of a table of timings, not of a model.")
     else:
-        run = {"train_samples": samples, "epochs": epochs}
-        _import_model(source, output, chosen, facts, name, parse_sizes(sizes or ()), run, force=force)
+        more = {"train_samples": samples, "epochs": epochs, **of_graph}
+        _import_model(source, output, chosen, facts, name, parse_sizes(sizes or ()), more, force=force)
+
+
+def _of_graph(chosen: str, mode: str | None, optimizer: str | None) -> dict[str, str]:
+    """Give the options that only a file with a graph has."""
+    given = {name: value for name, value in (("mode", mode), ("optimizer", optimizer)) if value}
+    if chosen != "onnx":
+        _refuse({f"--{name}": value for name, value in given.items()}, "is for an ONNX file, and this is none")
+    return given
+
+
+def _check_profile(output: Path, facts: Path | None, product: str) -> None:
+    if output.suffix not in (".yaml", ".yml"):
+        raise FomkitError(str(output), "a profile is a YAML file. Write, for example, '-o machine.yaml'.")
+    if facts is not None and not facts.is_file():
+        table = "timings" if product == "machine" else "ops"
+        raise FomkitError(
+            str(facts), f"is not a file. Give a {product} file without {table}; see docs/profiles.md."
+        )
 
 
 def _refuse(options: Mapping[str, object], why: str) -> None:
@@ -211,7 +236,7 @@ def _import_model(
     facts: Path | None,
     name: str | None,
     sizes: dict[str, int],
-    run: dict[str, int | None],
+    more: dict[str, Any],
     *,
     force: bool,
 ) -> None:
@@ -221,9 +246,9 @@ def _import_model(
 
     check_absent([output, *tables_beside(output)], force)
     named = name or (None if facts else output.stem)
-    model, said = import_model(source, facts, name=named, file_format=file_format, sizes=sizes, **run)
+    model, said = import_model(source, facts, name=named, file_format=file_format, sizes=sizes, **more)
     written = save_model(model, output)
-    for line in said:
+    for line in (*said, *(f"unsupported: {one}" for one in model.unsupported)):
         print(f"{source}: {line}", file=sys.stderr)
     print(f"{model.name}: {len(model.ops):,} rows of ops from {source.name}")
     if model.data.train_samples is None or model.run.epochs is None:

@@ -1,4 +1,4 @@
-"""``fomkit profile``: a model.py becomes a model profile."""
+"""``fomkit profile``: a model.py, a training program or an ONNX file becomes a model profile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ Sizes = Annotated[
 
 
 Source = Annotated[
-    Path, typer.Argument(metavar="FILE.py", help="The file with the model, or the program. It is run.")
+    Path,
+    typer.Argument(
+        metavar="FILE", help="The .py file with the model, or the program, which is run; or an ONNX file."
+    ),
 ]
 Arguments = Annotated[
     list[str] | None, typer.Argument(metavar="ARGUMENTS", help="With --script, after '--': the program's own.")
@@ -39,7 +42,24 @@ MemoryLimit = Annotated[
 ]
 
 
-_WITHOUT_DATA = {"meta": "on the meta device", "fake": "on fake tensors", "graph": "on the graph of its step"}
+Written = Annotated[
+    Path | None, typer.Option("--output", "-o", help="The profile to write; default: ./NAME.yaml.")
+]
+Mode = Annotated[Literal["train", "infer"], typer.Option(help="A training step, or the forward pass only.")]
+Optimizer = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RULE",
+        help="With an ONNX file, which has none: sgd, momentum, adam, adamw, …, none; default: sgd.",
+    ),
+]
+_OF_FILE = "file"
+_WITHOUT_DATA = {
+    _OF_FILE: "from the graph in the file",
+    "meta": "on the meta device",
+    "fake": "on fake tensors",
+    "graph": "on the graph of its step",
+}
 
 
 class Limits(TypedDict, total=False):
@@ -53,14 +73,11 @@ def profile(
     source: Source,
     arguments: Arguments = None,
     script: Script = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The profile to write; default: ./NAME.yaml.")
-    ] = None,
-    mode: Annotated[
-        Literal["train", "infer"], typer.Option(help="A training step, or the forward pass only.")
-    ] = "train",
+    output: Written = None,
+    mode: Mode = "train",
     batch: Annotated[int | None, typer.Option(min=1, help="Samples in the step; default: the file's own.")] = None,
     sizes: Sizes = None,
+    optimizer: Optimizer = None,
     name: Annotated[str | None, typer.Option(help="Name of the profile; default: that of the file.")] = None,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one attempt may take.")] = 300.0,
     memory_limit: MemoryLimit = None,
@@ -77,6 +94,8 @@ def profile(
     step or a few more, is stopped, and the last step is taken. Batch, samples and epochs come from its DataLoader
     and loops.
 
+    Or it is an ONNX file, which is read, not run. Its backward pass and update are derived; the profile says so.
+
     Examples:
 
       fomkit profile model.py
@@ -84,28 +103,53 @@ def profile(
       fomkit profile model.py --mode infer --batch 1 -o served.yaml
 
       fomkit profile --script train.py -o trained.yaml -- --batch-size 32
+
+      fomkit profile model.onnx --batch 32 --optimizer adam -o exported.yaml
     """
-    from fomkit.profiles import check_absent, save_model
-    from fomkit.profiles.models import tables_beside
-    from fomkit.trace import profile_file, profile_script
+    from fomkit.profiles import save_model
+    from fomkit.trace import profile_file, profile_onnx, profile_script
 
     wanted = parse_sizes(sizes or ())
+    is_onnx = _is_onnx(source, script, optimizer)
     _check_use(source, script, arguments or [], mode=mode, batch=batch, sizes=wanted)
     limits: Limits = {"time_limit_s": time_limit}
     if memory_limit is not None:
         limits["memory_limit_byte"] = memory_limit * 1e9
     path = output or Path(f"{name or source.stem}.yaml")
-    if path.suffix not in (".yaml", ".yml"):
-        raise FomkitError(str(path), "a model profile is a YAML file. Write, for example, '-o model.yaml'.")
-    check_absent([path, *tables_beside(path)], force)
+    _check_output(path, force)
     with progress(f"profiling {source.name}", quiet=quiet):
         if script:
             found = profile_script(source, arguments or [], name=name, **limits)
+        elif is_onnx:
+            found = profile_onnx(
+                source, mode=mode, optimizer=optimizer, batch=batch, sizes=wanted, name=name, **limits
+            )
         else:
             found = profile_file(source, mode=mode, batch=batch, sizes=wanted, name=name, **limits)
     written = save_model(found, path)
     print("\n".join(_summary(found)))
     print(f"Written: {', '.join(map(str, written))}")
+
+
+def _check_output(path: Path, force: bool) -> None:
+    from fomkit.profiles import check_absent
+    from fomkit.profiles.models import tables_beside
+
+    if path.suffix not in (".yaml", ".yml"):
+        raise FomkitError(str(path), "a model profile is a YAML file. Write, for example, '-o model.yaml'.")
+    check_absent([path, *tables_beside(path)], force)
+
+
+def _is_onnx(source: Path, script: bool, optimizer: str | None) -> bool:
+    """Tell by content whether a file is an ONNX model; by its name, too, so that a damaged one is told as such."""
+    from fomkit.trace.onnx_file import recognise_onnx
+
+    found = not script and (source.suffix == ".onnx" or recognise_onnx(source))
+    if optimizer and not found:
+        raise FomkitError(
+            f"--optimizer {optimizer}", "is for an ONNX file. Name the optimizer in the Python file."
+        )
+    return found
 
 
 def _check_use(
@@ -131,7 +175,8 @@ def _what_a_run_lacks(model: ModelProfile) -> list[str]:
     lacking = [name for name, value in known.items() if value is None]
     if not lacking or model.traced_with.get("mode") == "infer":
         return []
-    place = "file" if model.traced_with.get("device") in _WITHOUT_DATA else "profile's data and run"
+    made_by_code = model.traced_with.get("device") in _WITHOUT_DATA.keys() - {_OF_FILE}
+    place = "file" if made_by_code else "profile's data and run"
     return [f"note: no run and no units per day without {' and '.join(lacking)}; the {place} may give them"]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fomkit.errors import FomkitError, nearest_names
 from fomkit.measurements import IMPORTERS
@@ -17,11 +17,12 @@ from fomkit.profiles import load_model_facts
 from fomkit.resize import resize_ops, sizes_used
 from fomkit.schema import COSTS, TIMES, check_table
 from fomkit.study.adapter_imports import choose_adapter, ops_by_adapter, timings_by_adapter
-from fomkit.study.trace_imports import model_of_tfprof, model_of_trace, timings_of_trace
+from fomkit.study.trace_imports import model_of_onnx, model_of_tfprof, model_of_trace, timings_of_trace
 from fomkit.tables import empty_table, fill_defaults, read_numbered_table
 from fomkit.tables.text import read_header
 from fomkit.timings import READERS, AmbiguousFormatError, ImportedTimings, choose_format, read_timings
 from fomkit.trace.kineto_stream import recognise_kineto
+from fomkit.trace.onnx_file import recognise_onnx
 from fomkit.trace.tfprof_text import recognise_tfprof
 from fomkit.workload import ModelProfile
 
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 MADE = frozenset(column.name for column in (*COSTS, *TIMES))
 TRACES = ("kineto",)
-"""Formats of any size."""
+LARGE = (*TRACES, "onnx")
+"""Formats whose files may be larger than any table."""
 PRODUCTS = ("machine", "model", "measurements")
 
 
@@ -61,8 +63,12 @@ FORMATS: Mapping[str, ImportFormat] = {
         "trace of PyTorch's profiler (.json, .json.gz)", recognise_kineto, "model", also="machine"
     ),
     "tfprof": ImportFormat("text that tfprof prints, its view of ops with shapes", recognise_tfprof, "model"),
+    "onnx": ImportFormat("ONNX model (.onnx)", recognise_onnx, "model"),
     **{name: ImportFormat(one.title, one.recognise, "measurements") for name, one in IMPORTERS.items()},
 }
+
+READ_MODEL = {"kineto": model_of_trace, "tfprof": model_of_tfprof, "onnx": model_of_onnx}
+"""Readers of what is no table of ops."""
 
 
 def choose_import(path: Path, product: str | None, file_format: str | None) -> tuple[str, str]:
@@ -97,9 +103,9 @@ def _own_format(path: Path, product: str | None, file_format: str | None) -> str
     if file_format is not None:
         return choose_format(path, file_format, FORMATS)
     fitting = {name: one for name, one in FORMATS.items() if one.makes(product)}
-    # A trace may be larger than any table may be, so that the others would refuse to look at it.
-    traces = {name: one for name, one in fitting.items() if name in TRACES and one.recognise(path)}
-    return choose_format(path, None, traces or fitting)
+    # The others would refuse to look at a file that is larger than a table may be.
+    large = {name: one for name, one in fitting.items() if name in LARGE and one.recognise(path)}
+    return choose_format(path, None, large or fitting)
 
 
 def _ops(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
@@ -132,7 +138,13 @@ def _with_ops(stated: ModelProfile, bare: ModelProfile) -> ModelProfile:
     return replace(
         stated,
         ops=bare.ops,
+        parts=bare.parts,
+        order=bare.order,
+        layers=bare.layers,
         sizes=bare.sizes,
+        notes=(*stated.notes, *bare.notes),
+        parameters_total=stated.parameters_total or bare.parameters_total,
+        parameters_trainable=stated.parameters_trainable or bare.parameters_trainable,
         unsupported=bare.unsupported,
         traced_with=stated.traced_with or bare.traced_with,
         optimizer=stated.optimizer or bare.optimizer,
@@ -148,8 +160,9 @@ def import_model(
     sizes: Mapping[str, int] | None = None,
     train_samples: int | None = None,
     epochs: int | None = None,
+    **more: Any,
 ) -> tuple[ModelProfile, tuple[str, ...]]:
-    """Make a model profile of a table of ops or of a trace.
+    """Make a model profile of a table of ops, of a trace or of an ONNX file.
 
     Parameters
     ----------
@@ -166,6 +179,8 @@ def import_model(
         Named sizes; they go before those of the facts.
     train_samples, epochs : int, optional
         What makes a run; they go before the facts.
+    **more
+        Of an ONNX file: ``mode`` and ``optimizer``.
 
     Returns
     -------
@@ -179,16 +194,16 @@ def import_model(
         With file and line, when the table or the facts are wrong or a size is missing.
     """
     stated = load_model_facts(facts) if facts else None
-    own = {"kineto": model_of_trace, "tfprof": model_of_tfprof}.get(file_format, _ops)
+    own: Callable[..., tuple[ModelProfile, tuple[str, ...]]] = READ_MODEL.get(file_format, _ops)
     read = own if file_format in FORMATS else partial(_by_adapter, file_format)
-    bare, said = read(path, {**(stated.sizes if stated else {}), **(sizes or {})})
+    bare, said = read(path, {**(stated.sizes if stated else {}), **(sizes or {})}, **more)
     model = _with_ops(stated, bare) if stated else bare
     samples = train_samples if train_samples is not None else model.data.train_samples
     data = replace(model.data, train_samples=samples)
     run = replace(model.run, epochs=epochs if epochs is not None else model.run.epochs)
     notes = (*model.notes, f"Op table from {path.name}.", *said)
     name = name or model.name
-    title = model.title if stated else name
+    title = model.title if stated or file_format == "onnx" else name
     return replace(model, name=name, title=title, data=data, run=run, notes=notes), said
 
 

@@ -1,4 +1,4 @@
-"""Traces of profilers as a model profile, or as a machine's timings.
+"""Traces of profilers and ONNX files as a model profile, or traces as a machine's timings.
 
 Not imported with the room, as `fomkit.study.imports`.
 """
@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fomkit.errors import FomkitError, printable
 from fomkit.schema import check_table
 from fomkit.tables import empty_table
 from fomkit.timings import ImportedTimings, SectionCount
 from fomkit.timings.foreign_table import make_timings
+from fomkit.trace import profile_onnx
 from fomkit.trace.kineto_model import TraceRows, read_trace, trace_table
 from fomkit.trace.kineto_timings import trace_timings
 from fomkit.trace.tfprof_text import read_tfprof
@@ -76,6 +78,23 @@ def model_of_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile,
     name = path.name.partition(".")[0]
     traced_with = {"framework": "tensorflow"}
     return ModelProfile(name, name, ops, empty_table("OPS"), sizes, traced_with), said
+
+
+def model_of_onnx(
+    path: Path,
+    sizes: Mapping[str, int],
+    *,
+    mode: Literal["train", "infer"] = "train",
+    optimizer: str | None = None,
+) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Make a model profile of an ONNX file; see `fomkit.trace.profile_onnx`.
+
+    Raises
+    ------
+    FomkitError
+    """
+    profile = profile_onnx(path, mode=mode, optimizer=optimizer, sizes=sizes)
+    return replace(profile, notes=()), profile.notes
 
 
 def _specs(trace: TraceRows) -> dict[str, str]:

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fomkit.errors import FomkitError, ManyFomkitError
-from fomkit.trace.child_process import KERAS_FILE, MODEL_FILE, SCRIPT, Program, run_child
+from fomkit.errors import FomkitError, ManyFomkitError, nearest_names
+from fomkit.trace.child_process import KERAS_FILE, MODEL_FILE, ONNX_FILE, SCRIPT, Program, run_child
 from fomkit.trace.doors import Framework, check_installed, framework_of_file, framework_of_model
 from fomkit.trace.draft import Draft
 from fomkit.trace.routes import profile_by_routes
-from fomkit.workload import ModelProfile, Workload
+from fomkit.workload import STATE_TENSORS, ModelProfile, Workload
 
-__all__ = ["profile_file", "profile_script", "profile_workload"]
+__all__ = ["profile_file", "profile_onnx", "profile_script", "profile_workload"]
 
 Mode = Literal["train", "infer"]
 TIME_LIMIT_S = 300.0
@@ -33,7 +33,7 @@ def _wanted_sizes(where: str, batch: int | None, sizes: Mapping[str, int] | None
     return wanted
 
 
-def _check_request(where: str, mode: str, framework: Framework) -> None:
+def _check_request(where: str, mode: str, framework: Framework | Literal["onnx"]) -> None:
     if mode not in ("train", "infer"):
         raise FomkitError(where, f"the mode is {mode!r}. Choose 'train' or 'infer'.")
     check_installed(framework, where)
@@ -167,6 +167,68 @@ def profile_script(
         raise FomkitError(told, what + (result["printed"] if result["quotes"] else ""))
     profile = Draft(**result["draft"]).profile()
     return replace(profile, title=_first_sentence(path) or profile.title)
+
+
+def profile_onnx(
+    path: Path,
+    *,
+    mode: Mode = "train",
+    optimizer: str | None = None,
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    train_samples: int | None = None,
+    epochs: int | None = None,
+    time_limit_s: float = TIME_LIMIT_S,
+    memory_limit_byte: float = MEMORY_LIMIT_BYTE,
+    name: str | None = None,
+) -> ModelProfile:
+    """Profile an ONNX file, in a child process; its weights are not needed, files beside it not opened.
+
+    The file holds a forward pass. A training step's gradients and update are derived from it by rule, and the
+    profile's notes say so.
+
+    Parameters
+    ----------
+    path : Path
+    mode, time_limit_s, memory_limit_byte
+        As in `profile_file`.
+    optimizer : str, optional
+        Rule of the update, such as ``adam``; ``none`` for no update; default: sgd.
+    batch : int, optional
+        Samples in the step; default: the file's, or 1 where it is open there.
+    sizes : mapping, optional
+        Values of further dimensions that the file leaves open.
+    train_samples, epochs : int, optional
+        What makes a run.
+    name : str, optional
+        Of the profile; default: the file's name without its ending.
+
+    Raises
+    ------
+    FomkitError
+        When the package onnx is not here, the file is damaged or no graph that can run, or a size is missing.
+    """
+    where = str(path)
+    if not path.is_file():
+        raise FomkitError(where, "is not a file. Give an ONNX file, for example model.onnx.")
+    rules = ("none", *STATE_TENSORS)
+    if optimizer is not None and optimizer not in rules:
+        raise FomkitError(f"--optimizer {optimizer}", f"has no formula. {nearest_names(optimizer, rules)}")
+    _check_request(where, mode, "onnx")
+    if optimizer and mode == "infer":
+        raise FomkitError(f"--optimizer {optimizer}", "is for training. Leave it out, or --mode infer.")
+    request = {
+        "path": str(path.resolve()),
+        "where": where,
+        "name": name or path.stem,
+        "mode": mode,
+        "sizes": _wanted_sizes(where, batch, sizes),
+        "optimizer": optimizer,
+        "run": {"train_samples": train_samples, "epochs": epochs},
+    }
+    return _profile_or_raise(
+        _draft_or_error(run_child(request, where, time_limit_s, memory_limit_byte, ONNX_FILE))
+    )
 
 
 def _first_sentence(path: Path) -> str:

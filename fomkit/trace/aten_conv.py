@@ -24,7 +24,8 @@ def _layout(values: Array) -> str:
     return f"n{axes}c" if channels_last else f"nc{axes}"
 
 
-def _dimensions(arguments: Any, values: Array, weight: Array) -> Dimensions:
+def conv_dimensions(arguments: Any, values: Array, weight: Array) -> Dimensions:
+    """Give the dimensions of a convolution's row; ``arguments`` are those of ``aten::convolution``."""
     spatial, groups = len(weight.shape) - 2, int(arguments["groups"])
     transposed = bool(arguments["transposed"])
     # A transposed convolution's weight is (in, out/groups, …), the direct one's (out, in/groups, …).
@@ -50,7 +51,7 @@ def _dimensions(arguments: Any, values: Array, weight: Array) -> Dimensions:
 def convolution(call: Call) -> list[Work]:
     """Rule of a forward convolution; its bias is added in the same kernel."""
     values = call.array("input")
-    return [Work("conv", _dimensions(call.arguments, values, call.array("weight")), values.dtype, FORWARD)]
+    return [Work("conv", conv_dimensions(call.arguments, values, call.array("weight")), values.dtype, FORWARD)]
 
 
 def convolution_backward(call: Call) -> list[Work]:
@@ -60,7 +61,7 @@ def convolution_backward(call: Call) -> list[Work]:
     sum over all positions.
     """
     values, gradient = call.array("input"), call.array("grad_output")
-    dimensions = _dimensions(call.arguments, values, call.array("weight"))
+    dimensions = conv_dimensions(call.arguments, values, call.array("weight"))
     to_input, to_weight, to_bias = call.arguments["output_mask"]
     works = []
     if to_input:

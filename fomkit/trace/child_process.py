@@ -83,6 +83,12 @@ KERAS_FILE = Program(
     # The graph of a step is the same on every device; what a device compiles into one op has no parts to see.
     environment={"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""},
 )
+ONNX_FILE = Program(
+    "fomkit.trace.onnx_child",
+    slow="It is a very large graph; raise --time-limit of 'fomkit profile' if you trust it.",
+    large="Its weights are not needed: export it with its weights in files beside it.",
+    gone="It is damaged, or shows a fault of the onnx package. Check it with onnx.checker.",
+)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from fomkit.errors import FomkitError
 
 Framework = Literal["torch", "tensorflow"]
-_NAMES = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
+_NAMES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "onnx": "the package onnx"}
 _KERAS = ("keras", "tensorflow", "keras_hub", "keras_cv", "keras_nlp")
 _MOST_FILES = 50
 
@@ -49,7 +49,7 @@ def framework_of_model(model: Any) -> Framework:
     return "tensorflow" if any(kind.__module__.partition(".")[0] == "keras" for kind in kinds.__mro__) else "torch"
 
 
-def check_installed(framework: Framework, where: str) -> None:
+def check_installed(framework: Framework | Literal["onnx"], where: str) -> None:
     """Raise unless a framework is here.
 
     Raises

@@ -28,7 +28,7 @@ def _channels(call: Call, values: Array) -> int:
     return values.shape[1] if _channels_first(call) else values.shape[-1]
 
 
-def _padded(length: int, out: int, reach: int, stride: int) -> tuple[int, int]:
+def padded(length: int, out: int, reach: int, stride: int) -> tuple[int, int]:
     """Give the padding of each side, and the length it is added to, that give the output length.
 
     TensorFlow may pad one side more than the other, which one number per axis cannot say: where no such number
@@ -41,7 +41,7 @@ def _padded(length: int, out: int, reach: int, stride: int) -> tuple[int, int]:
     return 0, length + total
 
 
-def _cut(length: int, out: int, reach: int, stride: int) -> tuple[int, int]:
+def cut(length: int, out: int, reach: int, stride: int) -> tuple[int, int]:
     """Give the padding and the output padding of a transposed convolution."""
     less = (length - 1) * stride + reach - out
     pad = max(-(-less // 2), 0)
@@ -65,10 +65,10 @@ def _dimensions(call: Call, small: Array, large: Array, kernel: Sequence[int], *
         reach = dilations[at] * (lengths[at] - 1) + 1
         if transposed:
             found[name] = small_at[at]
-            found[f"pad_{axis}"], more = _cut(small_at[at], large_at[at], reach, strides[at])
+            found[f"pad_{axis}"], more = cut(small_at[at], large_at[at], reach, strides[at])
             added.append(more)
         else:
-            found[f"pad_{axis}"], found[name] = _padded(large_at[at], small_at[at], reach, strides[at])
+            found[f"pad_{axis}"], found[name] = padded(large_at[at], small_at[at], reach, strides[at])
         found |= {f"kernel_{axis}": lengths[at], f"stride_{axis}": strides[at], f"dilation_{axis}": dilations[at]}
     if any(added):
         found.update({f"output_pad_{axis}": more for axis, more in zip(_AXES, added, strict=True)})

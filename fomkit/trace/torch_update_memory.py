@@ -3,43 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from fomkit.trace.calls import TracedOp
 from fomkit.trace.torch_optimizers import RULES, kernels_before, with_gradients
 from fomkit.trace.torch_order import Line
+from fomkit.trace.update_copies import COPIES as COPIES
 from fomkit.workload import STATE_TENSORS
-
-
-class Copies(NamedTuple):
-    """Tensors of a parameter's size that stand at once while an unfused update runs.
-
-    Attributes
-    ----------
-    listed, listed_decayed : int
-        Of all parameters, in an update by lists, without and with weight decay that is added to gradients.
-    single, held : int
-        Of one parameter, in an update tensor by tensor, and of the one before, which its variables still hold.
-    """
-
-    listed: int
-    listed_decayed: int
-    single: int
-    held: int
-
-
-_ADAM = Copies(1, 1, 2, 1)
-_RMSPROP = Copies(1, 2, 1, 1)
-COPIES: Mapping[str, Copies] = {
-    "sgd": Copies(0, 1, 0, 0), "momentum": Copies(0, 1, 0, 0), "nesterov": Copies(0, 1, 1, 0),
-    **dict.fromkeys(("adam", "adam_amsgrad", "adamw", "adamw_amsgrad"), _ADAM),
-    **dict.fromkeys(("rmsprop", "rmsprop_momentum", "rmsprop_centered", "rmsprop_centered_momentum"), _RMSPROP),
-    "adamax": Copies(1, 1, 1, 0), "nadam": Copies(1, 2, 2, 1), "radam": Copies(1, 1, 2, 0),
-    "adagrad": Copies(2, 2, 1, 1), "adadelta": Copies(2, 3, 2, 1),
-}  # fmt: skip
-"""As torch 2.13 makes them; a test runs every rule and compares."""
 
 
 def made_byte(group: Mapping[str, Any], rule: str, impl: str, sizes: Sequence[int]) -> int:

@@ -1,0 +1,159 @@
+"""An ONNX file's draft of a profile."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from fomkit.errors import FomkitError, printable
+from fomkit.trace.draft import Draft
+from fomkit.trace.drafting import Request, Traced, make_draft
+from fomkit.trace.explore_sizes import BATCH, SizedStep, trace_sizes
+from fomkit.trace.onnx_file import in_running_order, read_graph
+from fomkit.trace.onnx_shapes import NotAtTheseSizes, Walker, module_of
+from fomkit.trace.onnx_sizes import read_inputs
+from fomkit.trace.onnx_step import IMPL, Prepared, trace_step
+from fomkit.trace.onnx_weights import RULE, Weights, find_weights
+from fomkit.trace.symbolic import Sizes
+from fomkit.workload import Workload
+
+_FOLDED = "onnx::Conv_"
+"""How PyTorch's exporter names the weight of a convolution that it has changed."""
+
+
+def _modules(nodes: Sequence[Any], names: Sequence[str]) -> dict[str, str]:
+    """Give the module of each weight: what its own name says of it, else the op that reads it."""
+    readers = {name: module_of(node) for node in reversed(nodes) for name in node.input}
+    return {
+        name: printable(name.rpartition(".")[0])[:200]
+        if "." in name and "::" not in name
+        else readers.get(name, "")
+        for name in names
+    }
+
+
+def _notes(nodes: Sequence[Any], weights: Weights, mode: str, rule: str, by_default: bool) -> Iterator[str]:
+    ops = Counter(node.op_type for node in nodes)
+    if mode == "train":
+        yield (
+            "derived, not traced: an ONNX file holds the forward pass; gradients follow from it by rule, of all "
+            "that leads from a weight to an output"
+        )
+        yield (
+            "the loss is not in the file and not counted"
+            if "SoftmaxCrossEntropyLoss" not in ops
+            else ("the loss is the file's own")
+        )
+        if rule:
+            why = "taken, since none was named; --optimizer names another" if by_default else "as named"
+            yield f"optimizer: {rule}, {why}; {IMPL}, the default on accelerators"
+        else:
+            yield "optimizer: none was asked for, so the update is not counted"
+    yield RULE
+    yield from _of_export(nodes, ops, mode)
+    if weights.external:
+        yield f"the values of {weights.external} stored tensors are in files beside it, which were not opened"
+    pairs = ops["QuantizeLinear"] + ops["DequantizeLinear"]
+    if pairs:
+        yield "quantised: ops between DequantizeLinear and QuantizeLinear are priced as floating-point ops"
+
+
+def _of_export(nodes: Sequence[Any], ops: Counter[str], mode: str) -> Iterator[str]:
+    convolutions = [node for node in nodes if node.op_type == "Conv"]
+    folded = sum(len(node.input) > 1 and node.input[1].startswith(_FOLDED) for node in convolutions)
+    keep = "torch.onnx.export(…, training=TrainingMode.TRAINING) keeps it"
+    if folded and not ops["BatchNormalization"]:
+        told = f"the export folded batch normalisation into {folded} convolutions"
+        yield f"partial: {told}; {keep}" if mode == "train" else told
+    elif mode == "train" and not ops["Dropout"] and not ops["BatchNormalization"]:
+        yield f"an export for inference has no dropout, and its batch normalisation is folded; {keep}"
+
+
+def _sized(prepared: Prepared, sizes: Sizes) -> SizedStep:
+    """Walk the graph at several sizes.
+
+    One sample needs no sum over samples, so its step is not that of a batch. The ops of two are taken for it where
+    the graph holds for any batch.
+    """
+    if sizes.get(BATCH) == 1:
+        with suppress(NotAtTheseSizes):
+            found = trace_sizes(partial(trace_step, prepared), {**sizes, BATCH: 2})
+            if not found.fixed:
+                return replace(found, sizes=sizes)
+    return trace_sizes(partial(trace_step, prepared), sizes)
+
+
+def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict[str, int | None]) -> Draft:
+    """Walk a file's graph.
+
+    Parameters
+    ----------
+    path : Path
+    request : Request
+    optimizer : str, optional
+        Rule of the update, ``none`` for none; default: sgd, and a note says so.
+    run : dict
+        ``train_samples`` and ``epochs``, where they are known.
+
+    Raises
+    ------
+    FomkitError
+        When the file is damaged, is no graph that can run, or leaves a size open.
+    """
+    where = request.where
+    model, graph = read_graph(path, where)
+    inputs = read_inputs(graph, request.sizes, where)
+    stored = {one.name for one in graph.initializer}
+    nodes = in_running_order(graph, stored | {one.name for one in inputs.inputs}, where)
+    weights = find_weights(graph, nodes)
+    training = request.mode == "train"
+    if training and not weights.trainable:
+        raise FomkitError(
+            where, "has no weight in a floating-point format, so there is nothing to train. Profile it with "
+                   "--mode infer.")  # fmt: skip
+    rule = "" if not training or optimizer == "none" else optimizer or "sgd"
+    prepared = Prepared(
+        walker=Walker(model, nodes, inputs, frozenset(weights.trainable), training=training),
+        weights=weights,
+        results=tuple(one.name for one in graph.output),
+        modules=_modules(nodes, weights.trainable),
+        mode=request.mode,
+        rule=rule,
+    )
+    try:
+        sized = _sized(prepared, inputs.sizes)
+    except NotAtTheseSizes as error:
+        told = ", ".join(f"{name} {value}" for name, value in inputs.sizes.items())
+        raise FomkitError(where, f"{error}, at {told}. Give sizes that the model is made for.") from error
+    if not sized.step.states["priced"]:
+        listed = ", ".join(sized.step.listed_unsupported[:5]) or "none at all"
+        raise FomkitError(where, f"has no op with work that is known here: {listed}.")
+    notes = [*inputs.notes, *_notes(nodes, weights, request.mode, rule, optimizer is None)]
+    if training and sized.step.unsupported:
+        notes.append(
+            "partial: no gradient goes through an op that is unsupported, so those before it may lack theirs"
+        )
+    sizes_of = {one.name: prod(one.dims) for one in graph.initializer}
+    trainable = sum(sizes_of[name] for name in weights.trainable)
+    traced = Traced(
+        _title(model),
+        {"framework": "onnx", "version": str(onnx.__version__), "device": "file", "mode": request.mode},
+        trainable + sum(sizes_of[name] for name in weights.quantised),
+        trainable,
+    )
+    workload = Workload(None, None, **run)  # type: ignore[arg-type]
+    return make_draft(workload, request, traced, sized, notes)
+
+
+def _title(model: Any) -> str:
+    """Say what the file says of itself."""
+    maker = f"{model.producer_name} {model.producer_version}".strip()
+    return printable(f"ONNX graph{f' of {maker}' if maker else ''}"[:120])

@@ -1,0 +1,267 @@
+"""Rules of ONNX's ops: sizes of single ops, named sizes, and random graphs against a brute-force counter."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+pytest.importorskip("onnx", reason="reading ONNX files needs onnx: pip install 'fomkit[onnx]'")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx_graphs import TensorProto, graph, helper, node, numbers_of, perceptron, profiled, tensor
+from traced_work import flop, numbers, row_flop
+
+from fomkit.errors import FomkitError
+from fomkit.workload import ModelProfile
+
+
+def only(profile: ModelProfile, kind: str, pass_name: str = "forward") -> dict[str, Any]:
+    (row,) = numbers(profile).query(f"kind == '{kind}' and pass_name == '{pass_name}'").to_dict("records")
+    return dict(row)
+
+
+def test_the_batch_is_a_name_and_a_number_may_be_its_value(tmp_path: Path) -> None:
+    for written in ("batch", "N", None, 7):
+        found = profiled(perceptron(written), tmp_path)
+        assert found.sizes == {"batch": 7 if written == 7 else 1}
+        assert found.ops["m"][0] == "batch"
+        assert any("the batch is open" in note for note in found.notes) == (written != 7)
+
+
+def test_one_sample_has_the_ops_of_many(tmp_path: Path) -> None:
+    one, many = profiled(perceptron(), tmp_path, batch=1), profiled(perceptron(), tmp_path, batch=8)
+    assert one.ops.equals(many.ops)
+    assert "reduction" in set(one.ops["kind"])
+
+
+def test_other_open_dimensions_are_sizes(tmp_path: Path) -> None:
+    nodes = [node("Shape", "x", "s"), node("MatMul", "x w", "h"), node("Reshape", "h shape", "r"),
+             node("ReduceMean", "r axes", "m", keepdims=0), node("Add", "m b", "y")]  # fmt: skip
+    stored = [
+        tensor("w", (8, 6)),
+        numbers_of("shape", [0, -1, 2, 3]),
+        numbers_of("axes", [1]),
+        tensor("b", (2, 3)),
+    ]
+    # A shape that the file stores from its own batch is not believed.
+    stale = [helper.make_tensor_value_info("h", TensorProto.FLOAT, [1, 5, 6])]
+    model = graph(nodes, {"x": ("batch", "seq len", 8)}, stored, value_info=stale)
+    found = profiled(model, tmp_path, batch=3, seq_len=5)
+    assert found.sizes == {"batch": 3, "seq_len": 5}
+    assert found.ops["m"][0] == "batch*seq_len"
+    assert only(found, "gemm")["m"] == 15
+    assert only(found, "reduction")["row"] == 5
+    assert not found.unsupported
+
+
+def test_a_size_that_the_export_wrote_as_a_number_is_found(tmp_path: Path) -> None:
+    """Shape inference lets a Reshape to other than as many elements pass."""
+    nodes = [node("Reshape", "x shape", "r"), node("MatMul", "r w", "y")]
+    stored = [numbers_of("shape", [16, 2, 8]), tensor("w", (8, 6))]
+    model = graph(nodes, {"x": ("batch", "seq", 8)}, stored)
+    with pytest.raises(FomkitError, match=r"64 elements do not make .16, 2, 8., at batch 1, seq 8. Give sizes"):
+        profiled(model, tmp_path, seq=8)
+    found = profiled(model, tmp_path, seq=32)
+    assert found.ops["m"][0] == 32
+    assert any(note.startswith("the sizes hold for batch 1 only") for note in found.notes)
+
+
+def test_recurrent_layers_take_steps_first(tmp_path: Path) -> None:
+    stored = [tensor("w", (1, 32, 9)), tensor("r", (1, 32, 8)), tensor("b", (1, 64))]
+    model = graph([node("LSTM", "x w r b", "y h c", hidden_size=8)], {"x": (7, 4, 9)}, stored, ("y",))
+    found = profiled(model, tmp_path)
+    assert found.sizes == {"batch": 4}
+    row = only(found, "rnn")
+    assert (row["cell"], row["batch"], row["steps"], row["input_size"], row["hidden_size"]) == ("lstm", 4, 7, 9, 8)
+    # Data needs no gradient: nothing of the input's products.
+    assert only(found, "rnn", "backward_input")["input_size"] == 0
+    for place, one in numbers(found).query("kind == 'rnn'").iterrows():
+        inside = numbers(found, "parts").query(f"of == {place}")
+        assert flop(inside, "forward", "backward", kind="gemm") == row_flop(one)
+    assert found.parameters_trainable == 32 * 9 + 32 * 8 + 64
+
+
+def test_attention_is_a_row_with_parts(tmp_path: Path) -> None:
+    stored = [tensor("w", (12, 36))]
+    nodes = [node("MatMul", "x w", "h"), node("Split", "h", "q k v", axis=2, num_outputs=3),
+             node("Attention", "q k v", "y", q_num_heads=3, kv_num_heads=3, is_causal=1)]  # fmt: skip
+    found = profiled(graph(nodes, {"x": ("batch", 10, 12)}, stored), tmp_path, batch=2)
+    row = only(found, "attention")
+    assert [row[name] for name in ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal")] == [
+        2, 3, 3, 10, 10, 4, 1,
+    ]  # fmt: skip
+    for place, one in numbers(found).query("kind == 'attention'").iterrows():
+        inside = numbers(found, "parts").query(f"of == {place}")
+        assert flop(inside, "forward", "backward", kind="gemm") == row_flop(one)
+
+
+def test_a_convolution_padded_on_one_side_keeps_its_output(tmp_path: Path) -> None:
+    for told in ({"pads": [0, 0, 1, 1]}, {"auto_pad": "SAME_UPPER"}):
+        nodes = [node("Conv", "x w", "y", strides=[2, 2], **told)]
+        found = profiled(graph(nodes, {"x": ("batch", 3, 8, 8)}, [tensor("w", (5, 3, 3, 3))]), tmp_path, batch=2)
+        assert row_flop(only(found, "conv")) == 2 * 2 * 5 * 4 * 4 * 3 * 3 * 3
+
+
+def test_einsum_and_its_gradients_are_products(tmp_path: Path) -> None:
+    nodes = [node("Einsum", "x w", "y", equation="bsd,hde->bhse")]
+    found = profiled(graph(nodes, {"x": ("batch", 7, 6)}, [tensor("w", (3, 6, 5))]), tmp_path, batch=2)
+    assert flop(numbers(found), "forward") == flop(numbers(found), "backward") == 2 * 2 * 7 * 6 * 3 * 5
+    assert set(found.ops.query("kind == 'gemm'")["pass_name"]) == {"forward", "backward_weight"}
+
+
+def test_integers_are_priced_as_integers_and_not_trained(tmp_path: Path) -> None:
+    nodes = [node("MatMulInteger", "x w", "i"), node("Cast", "i", "y", to=TensorProto.FLOAT)]
+    stored = [tensor("w", (6, 5), TensorProto.INT8)]
+    model = graph(nodes, {"x": ("batch", 6)}, stored, types={"x": TensorProto.UINT8})
+    found = profiled(model, tmp_path, "infer", batch=4)
+    row = only(found, "gemm")
+    assert (row["dtype"], row["engine"], row["m"], row["n"], row["k"]) == ("int8", "matrix", 4, 5, 6)
+    assert (found.parameters_total, found.parameters_trainable) == (30, 0)
+
+
+def test_inference_runs_the_forward_pass_only_and_folds_what_never_changes(tmp_path: Path) -> None:
+    stored = [tensor("w", (6, 5)), tensor("scale", (5,))]
+    nodes = [node("Mul", "w scale", "v"), node("MatMul", "x v", "h"), node("Dropout", "h", "y")]
+    model = graph(nodes, {"x": ("batch", 6)}, stored)
+    assert profiled(model, tmp_path, "infer", batch=4).ops["op"].tolist() == ["MatMul"]
+    training = profiled(model, tmp_path, batch=4)
+    assert training.ops["op"].tolist()[:3] == ["Mul", "MatMul", "Dropout"]
+    assert set(training.ops["pass_name"]) == {"forward", "backward", "backward_weight", "update"}
+
+
+def test_the_optimizer_is_the_one_that_is_named(tmp_path: Path) -> None:
+    assert profiled(perceptron(), tmp_path).optimizer == {"rule": "sgd", "impl": "foreach"}
+    named = profiled(perceptron(), tmp_path, optimizer="adam")
+    assert only(named, "optimizer", "update")["rule"] == "adam"
+    assert named.order is not None
+    states = named.order.query("role == 'state'")["output_byte"]
+    assert sum(map(float, states)) == 2 * 4 * (10 * 20 + 20 + 3 * 20 + 3)
+    assert "optimizer" not in set(profiled(perceptron(), tmp_path, optimizer="none").ops["kind"])
+
+
+def test_what_is_no_weight_is_not_counted(tmp_path: Path) -> None:
+    stored = [tensor("w", (4, 3, 1, 1)), *(tensor(one, (4,)) for one in "abmv"), tensor("half", ())]
+    nodes = [node("Conv", "x w", "c"), node("BatchNormalization", "c a b m v", "n"), node("Mul", "n half", "y")]
+    found = profiled(graph(nodes, {"x": ("batch", 3, 5, 5)}, stored), tmp_path)
+    assert found.parameters_trainable == 12 + 4 + 4
+    assert found.order is not None
+    assert found.order["role"].tolist()[:6] == ["parameter"] * 3 + ["buffer"] * 3
+
+
+def test_a_weight_used_twice_counts_once_and_its_gradients_add_up(tmp_path: Path) -> None:
+    nodes = [node("MatMul", "x w", "h"), node("Transpose", "w", "t", perm=[1, 0]), node("MatMul", "h t", "y")]
+    found = profiled(graph(nodes, {"x": ("batch", 6)}, [tensor("w", (6, 5))]), tmp_path, batch=4)
+    assert found.parameters_trainable == 30
+    assert found.ops.query("kind == 'gemm'")["pass_name"].tolist() == [
+        "forward", "forward", "backward_input", "backward_weight", "backward_weight",
+    ]  # fmt: skip
+    assert found.ops.query("op == 'SumGrad'")["numel"].tolist() == [30]
+
+
+def test_folded_batch_normalisation_is_told(tmp_path: Path) -> None:
+    stored = [tensor("onnx::Conv_7", (4, 3, 1, 1)), tensor("onnx::Conv_8", (4,))]
+    model = graph([node("Conv", "x onnx::Conv_7 onnx::Conv_8", "y")], {"x": ("batch", 3, 5, 5)}, stored)
+    found = profiled(model, tmp_path)
+    assert any(
+        one.startswith("partial: the export folded batch normalisation into 1 convolution") for one in found.notes
+    )
+
+
+def test_unknown_ops_are_listed_and_never_free(tmp_path: Path) -> None:
+    inside = helper.make_graph([node("Relu", "h", "z")], "then", [], [helper.make_tensor_value_info("z", 1, None)])
+    branch = helper.make_node("If", ["c"], ["i"], then_branch=inside, else_branch=inside)
+    fancy = helper.make_node("Fancy", ["h"], ["f"], domain="strange")
+    # The file's own order is not a running order: Reshape comes late.
+    nodes = [node("Gemm", "x w", "h"), fancy, node("DFT", "h4 _ _", "d"), node("Reshape", "h s4", "h4"), branch,
+             node("Relu", "f", "y")]  # fmt: skip
+    stored = [tensor("w", (6, 4)), numbers_of("s4", [-1, 1, 4, 1]), tensor("c", (), TensorProto.BOOL)]
+    model = graph(nodes, {"x": ("batch", 6)}, stored, ("y", "h", "d", "i"))
+    found = profiled(model, tmp_path, batch=4)
+    assert Counter(found.unsupported) == Counter(
+        ["strange::Fancy", "DFT", "If: a branch that depends on data", "Relu of unknown shape"]
+    )
+    assert any("4 unsupported" in note for note in found.notes)
+    assert any(note.startswith("partial: no gradient goes through") for note in found.notes)
+    assert set(found.ops.query("kind == 'gemm'")["pass_name"]) == {"forward", "backward_weight"}
+
+
+def test_a_gradient_that_is_not_known_is_listed(tmp_path: Path) -> None:
+    nodes = [node("Gemm", "x w", "h"), node("CumProd", "h a", "p"), node("Relu", "p", "y")]
+    stored = [tensor("w", (6, 4)), helper.make_tensor("a", TensorProto.INT64, [], [1])]
+    found = profiled(graph(nodes, {"x": ("batch", 6)}, stored, opset=26), tmp_path, batch=4)
+    assert found.unsupported == ("CumProdGrad",)
+
+
+OPS = ("gemm", "gemm_turned", "relu", "add", "square", "concat")
+
+
+@st.composite
+def small_graphs(draw: Any) -> tuple[Any, int]:
+    """A graph of a few ops on matrices, and the work of its products by brute force."""
+    batch, widths = draw(st.integers(2, 5)), {"x": draw(st.integers(1, 4))}
+    trained, sources, nodes, stored = {"x": False}, {"x": ()}, [], []
+    products: list[tuple[str, tuple[str, ...], int, bool]] = []
+    for at in range(draw(st.integers(1, 7))):
+        op, one, name = draw(st.sampled_from(OPS)), draw(st.sampled_from(sorted(widths))), f"t{at}"
+        width = widths[one]
+        reads: tuple[str, ...] = (one,)
+        trained[name] = trained[one]
+        if op in ("gemm", "gemm_turned"):
+            widths[name] = draw(st.integers(1, 4))
+            turned = int(op == "gemm_turned")
+            shape = (widths[name], width) if turned else (width, widths[name])
+            stored.append(tensor(f"w{at}", shape))
+            nodes.append(node("Gemm", f"{one} w{at}", name, transB=turned))
+            products.append((name, (one,), sum(2 for _ in range(batch * width * widths[name])), True))
+            trained[name] = True
+        elif op == "square":  # a product of two tensors that are no weights: (B×w)·(w×B)·(B×w)
+            nodes += [node("Transpose", one, f"u{at}", perm=[1, 0]), node("MatMul", f"u{at} {one}", f"v{at}"),
+                      node("MatMul", f"{one} v{at}", name)]  # fmt: skip
+            widths[name] = width
+            products.append((f"v{at}", (one, one), sum(2 for _ in range(width * batch * width)), False))
+            products.append((name, (one, f"v{at}"), sum(2 for _ in range(batch * width * width)), False))
+            trained[f"v{at}"], sources[f"v{at}"] = trained[one], (one,)
+            reads = (one, f"v{at}")
+        elif op == "relu":
+            nodes.append(node("Relu", one, name))
+            widths[name] = width
+        else:
+            other = draw(
+                st.sampled_from([key for key in sorted(widths) if op == "concat" or widths[key] == width])
+            )
+            nodes.append(node("Add" if op == "add" else "Concat", f"{one} {other}", name, **(
+                {} if op == "add" else {"axis": 1})))  # fmt: skip
+            widths[name] = width + (widths[other] if op == "concat" else 0)
+            reads, trained[name] = (one, other), trained[one] or trained[other]
+        sources[name] = reads
+    last = f"t{max(int(name[1:]) for name in widths if name != 'x')}"
+    useful, waiting = set(), [last]
+    while waiting:
+        name = waiting.pop()
+        if name not in useful:
+            useful.add(name)
+            waiting += sources[name]
+    total = 0
+    for name, reads, work, weighty in products:
+        total += work
+        if name in useful:
+            total += work * (weighty + sum(trained[one] for one in reads))
+    model = graph(nodes, {"x": (batch, widths["x"])}, stored or [tensor("spare", (2,))], (last,))
+    return model, total
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_graphs())
+def test_random_graphs_agree_with_a_brute_force_counter(drawn: tuple[Any, int]) -> None:
+    model, total = drawn
+    if not any(one.name.startswith("w") for one in model.graph.initializer):
+        return
+    with TemporaryDirectory() as folder:
+        found = profiled(model, Path(folder))
+    assert not found.unsupported
+    assert flop(numbers(found), "forward", "backward") == total
