@@ -53,6 +53,8 @@ def profile(
     batch: int | None = None,
     sizes: Mapping[str, int] | None = None,
     arguments: Sequence[str] | None = None,
+    measure: Literal["step", "ops"] | None = None,
+    threads: int | None = None,
 ) -> ModelProfile:
     """Trace one training step, by shapes only unless a training program is run.
 
@@ -69,6 +71,10 @@ def profile(
     arguments : sequence of str, optional
         Where given, also empty, the file is a training program that is run with them until a step is recorded;
         its batch is its own.
+    measure : str, optional
+        Of a ``model.py``: time the plain ``step``, or its ``ops`` as well; it then runs for real.
+    threads : int, optional
+        Of the framework on the CPU while it is timed; default: as many as it takes.
 
     Raises
     ------
@@ -78,6 +84,8 @@ def profile(
     from fomkit.trace import profile_file, profile_onnx, profile_script, profile_workload
     from fomkit.trace.onnx_file import recognise_onnx
 
+    if measure is not None and (isinstance(source, Workload) or arguments is not None):
+        raise FomkitError("profile", "only a model.py is timed, in a process of its own. Give its path.")
     if arguments is not None:
         if isinstance(source, Workload) or mode != "train" or batch is not None or sizes:
             raise FomkitError(
@@ -89,8 +97,15 @@ def profile(
     if isinstance(source, Workload):
         return profile_workload(source, mode=mode, batch=batch, sizes=sizes)
     if recognise_onnx(Path(source)):
+        if measure is not None:
+            raise FomkitError(str(source), "is an ONNX file, which is read, not run. Give a model.py to time it.")
         return profile_onnx(Path(source), mode=mode, batch=batch, sizes=sizes)
-    return profile_file(Path(source), mode=mode, batch=batch, sizes=sizes)
+    found = profile_file(Path(source), mode=mode, batch=batch, sizes=sizes)
+    if measure is None:
+        return found
+    from fomkit.study.measured_profile import measure_profile
+
+    return measure_profile(found, Path(source), ops=measure == "ops", threads=threads)
 
 
 def estimate(

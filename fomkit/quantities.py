@@ -187,3 +187,14 @@ def exact_quantity(value: float, dimension: str) -> str:
         if exact and len(text) < len(best):
             best = text
     return best
+
+
+def round_quantity(value: float, dimension: str, digits: int = 6) -> float:
+    """Round an SI value to what is read back from its short text.
+
+    Examples
+    --------
+    >>> round_quantity(0.0041068123456, "time_s"), exact_quantity(round_quantity(1 / 3, "time_s"), "time_s")
+    (0.00410681, '333.333 ms')
+    """
+    return parse_quantity(format_quantity(value, dimension, digits).replace(",", ""), dimension, "", "a figure")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fomkit.measurement import MeasuredRun
+
 LastBatch = Literal["drop", "keep"]
 
 STATE_TENSORS: Mapping[str, int] = {
@@ -100,6 +102,8 @@ class ModelProfile:
         An ORDER table of one step; None where nobody recorded the order.
     unsupported : tuple of str
         Ops that the tracer saw and has no rule for, with their counts; they are missing from ``ops``.
+    measured : MeasuredRun or None
+        How long its step took where it was timed; the times of its ops are ``traced_time_s`` in ``ops``.
     """
 
     name: str
@@ -118,6 +122,7 @@ class ModelProfile:
     notes: tuple[str, ...] = ()
     layers: pd.DataFrame | None = None
     order: pd.DataFrame | None = None
+    measured: MeasuredRun | None = None
 
     @property
     def batch(self) -> int | None:

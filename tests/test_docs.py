@@ -17,6 +17,12 @@ from fomkit.fom.means import MEANS
 from fomkit.measurements import read_measurements
 from fomkit.profiles import load_machine, load_model, load_suite
 from fomkit.profiles.machine_record import MachineRecord
+from fomkit.profiles.measured_record import (
+    MeasuredOpsRecord,
+    MeasuredRecord,
+    RepeatedRecord,
+    StepTimesRecord,
+)
 from fomkit.profiles.models import ModelRecord
 from fomkit.profiles.suites import GivenRecord, SuiteRecord
 from fomkit.quantities import UNITS, parse_quantity
@@ -46,13 +52,17 @@ def rows(heading: str, first: str, text: str = TEXT) -> dict[str, list[str]]:
     return {name: row for row in cells for name in re.findall(r"`([^`]+)`", row[0])}
 
 
+OWN_TABLES = (MeasuredRecord, MeasuredOpsRecord, StepTimesRecord, RepeatedRecord)
+"""Parts of a model file whose fields have a table of their own."""
+
+
 def fields(record: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, bool, str]]:
     """Give each field of a file: dotted name, whether it is needed, and its dimension where it has a unit."""
     for name, info in record.model_fields.items():
         path = f"{prefix}{info.alias or name}"
         parts = (info.annotation, *getattr(info.annotation, "__args__", ()))
         inner = next((one for one in parts if isinstance(one, type) and issubclass(one, BaseModel)), None)
-        if inner is None:
+        if inner is None or inner in OWN_TABLES:
             yield path, info.is_required(), dimension(info.metadata, parts)
         else:
             yield from fields(inner, f"{path}[]." if info.annotation == list[inner] else f"{path}.")
@@ -78,6 +88,10 @@ def files(tmp_path, monkeypatch) -> Path:
     [
         ("A machine", "field", TEXT, MachineRecord),
         ("A model", "field", TEXT, ModelRecord),
+        ("Its measured times", "field of measured", TEXT, MeasuredRecord),
+        ("Its measured times", "field of step", TEXT, StepTimesRecord),
+        ("Its measured times", "field of a clock", TEXT, RepeatedRecord),
+        ("Its measured times", "field of ops", TEXT, MeasuredOpsRecord),
         ("Suites", "field", SUITES, SuiteRecord),
         ("Suites", "given", SUITES, GivenRecord),
     ],

@@ -189,6 +189,10 @@ mean: ratio_of_harmonic_means
 lines: [{name: A, basis: committed, party: vendor, given: {p100: 9 h, v100: 5 h}}]
 """
 DELIVERED = "model,machine,quantity,value,devices,scope,basis\nA,v100,run_s,17000,1,device,measured\n"
+TIMED = """measured:
+  {clock: wall, device: cpu, processor: a test's, threads: 1, warm_up: 3,
+   step: {repeats: 1, wall: {median: 300 ms, p25: 300 ms, p75: 300 ms}}}
+"""
 
 
 def exported() -> bytes:
@@ -223,6 +227,9 @@ def office(tmp_path_factory) -> Path:
     shutil.copy(folder / "machine_profiles" / "v100.yaml", folder / "round2.yaml")
     shutil.copy(folder / "machine_profiles" / "v100.timings.csv", folder)
     (folder / "suite.yaml").write_text(AGREED, encoding="utf-8")
+    profile = (folder / "model_profiles" / "candle" / "p1b3.yaml").read_text(encoding="utf-8")
+    tables = re.sub(r"^(layers|order): .*\n", "", profile.replace("p1b3.ops.csv", "vendor-ops.csv"), flags=re.M)
+    (folder / "timed.yaml").write_text(tables + TIMED, encoding="utf-8")
     (folder / "m.csv").write_text(DELIVERED, encoding="utf-8")
     (folder / "record.json").write_text(RECORD, encoding="utf-8")
     (folder / "model.onnx").write_bytes(exported())

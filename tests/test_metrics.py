@@ -49,6 +49,27 @@ overheads:
   - {name: start-up, per: run, time: 30 s, source: example}
   - {name: input, per: step, time: 2 ms, source: example}
 """
+TIMED = """schema: fomkit/model/1
+name: timed
+sizes: {batch: 4}
+ops: timed.ops.csv
+measured:
+  clock: process
+  device: cpu
+  processor: a test's
+  threads: 1
+  warm_up: 3
+  step: {repeats: 6, process: {median: 2 ms, p25: 1 ms, p75: 3 ms, low: 1 ms, high: 3 ms, p10: 1 ms, p90: 3 ms}}
+  ops:
+    profiler: a test's
+    step: {repeats: 6, process: {median: 3 ms, p25: 2 ms, p75: 4 ms}}
+    joined: 1 ms
+    unjoined: [{op: aten::t, count: 2, time: 4 us, why: no work}]
+  load: {start: 0.5, end: 0.6}
+"""
+TIMED_OPS = """op,kind,dtype,engine,pass_name,count,b,m,n,k,traced_time_s
+mm,gemm,fp32,vector,forward,1,1,batch,4,4,0.001
+"""
 PRINTED = (
     "estimate p1b3 --target mine.yaml --baseline p100",
     "estimate tc1 p1b3 --target v100 --target m40 --baseline p100 --from m.csv",
@@ -59,6 +80,7 @@ PRINTED = (
     "show resnet50",
     "show v100",
     "show summit",
+    "show timed.yaml --by op --target v100",
     "memory alexnet --target v100",
     "advise alexnet --target v100 --all",
     "explain p1b3 --target v100",
@@ -92,7 +114,8 @@ def changed_workbook(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory) -> Printed:
     folder = tmp_path_factory.mktemp("metrics")
-    for name, text in (("s.suite.yaml", SUITE), ("mine.yaml", MACHINE), ("m.csv", MEASURED)):
+    files = {"s.suite.yaml": SUITE, "mine.yaml": MACHINE, "m.csv": MEASURED}
+    for name, text in (files | {"timed.yaml": TIMED, "timed.ops.csv": TIMED_OPS}).items():
         (folder / name).write_text(text, encoding="utf-8")
     found: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
     with pytest.MonkeyPatch.context() as patch:

@@ -36,16 +36,24 @@ Arguments = Annotated[
 Script = Annotated[
     bool, typer.Option("--script", help="The file is a training program: run it, take one of its steps.")
 ]
-MemoryLimit = Annotated[
-    float | None,
-    typer.Option(min=0.1, metavar="GB", help="Memory that it may take; default: 8, with --script 16."),
-]
-
-
 Written = Annotated[
     Path | None, typer.Option("--output", "-o", help="The profile to write; default: ./NAME.yaml.")
 ]
 Mode = Annotated[Literal["train", "infer"], typer.Option(help="A training step, or the forward pass only.")]
+MemoryLimit = Annotated[
+    float | None,
+    typer.Option(min=0.1, metavar="GB", help="Memory that it may take; default: 8, where it really runs 16."),
+]
+Measured = Annotated[
+    Literal["step", "ops"] | None,
+    typer.Option(
+        "--measure", help="Run it for real, too: time the plain step, or its ops as well, by the profiler."
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(min=1, help="With --measure: threads on the CPU; default: the framework's own number."),
+]
 Optimizer = Annotated[
     str | None,
     typer.Option(
@@ -79,6 +87,8 @@ def profile(
     sizes: Sizes = None,
     optimizer: Optimizer = None,
     name: Annotated[str | None, typer.Option(help="Name of the profile; default: that of the file.")] = None,
+    measure: Measured = None,
+    threads: Threads = None,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one attempt may take.")] = 300.0,
     memory_limit: MemoryLimit = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
@@ -96,11 +106,16 @@ def profile(
 
     Or it is an ONNX file, which is read, not run. Its backward pass and update are derived; the profile says so.
 
+    With --measure the model really runs after that, with its weights and on an accelerator where there is one. The
+    plain step is timed again and again, without a profiler; --measure ops then times each op.
+
     Examples:
 
       fomkit profile model.py
 
       fomkit profile model.py --mode infer --batch 1 -o served.yaml
+
+      fomkit profile model.py --measure ops --threads 1 -o measured.yaml
 
       fomkit profile --script train.py -o trained.yaml -- --batch-size 32
 
@@ -112,11 +127,10 @@ def profile(
     wanted = parse_sizes(sizes or ())
     is_onnx = _is_onnx(source, script, optimizer)
     _check_use(source, script, arguments or [], mode=mode, batch=batch, sizes=wanted)
-    limits: Limits = {"time_limit_s": time_limit}
-    if memory_limit is not None:
-        limits["memory_limit_byte"] = memory_limit * 1e9
+    _check_measuring(source, measure, threads, program=script, graph=is_onnx)
+    limits = _limits(time_limit, memory_limit)
     path = output or Path(f"{name or source.stem}.yaml")
-    _check_output(path, force)
+    _check_output(path, force=force)
     with progress(f"profiling {source.name}", quiet=quiet):
         if script:
             found = profile_script(source, arguments or [], name=name, **limits)
@@ -126,12 +140,21 @@ def profile(
             )
         else:
             found = profile_file(source, mode=mode, batch=batch, sizes=wanted, name=name, **limits)
+    if measure is not None:
+        with progress(f"timing {source.name}", quiet=quiet):
+            found = _measured(found, source, measure, threads, limits)
     written = save_model(found, path)
     print("\n".join(_summary(found)))
     print(f"Written: {', '.join(map(str, written))}")
 
 
-def _check_output(path: Path, force: bool) -> None:
+def _limits(time_limit: float, memory_limit: float | None) -> Limits:
+    memory: Limits = {} if memory_limit is None else {"memory_limit_byte": memory_limit * 1e9}
+    return {"time_limit_s": time_limit, **memory}
+
+
+def _check_output(path: Path, *, force: bool) -> None:
+    """Refuse a name that is no profile's, and files that are there already."""
     from fomkit.profiles import check_absent
     from fomkit.profiles.models import tables_beside
 
@@ -152,6 +175,14 @@ def _is_onnx(source: Path, script: bool, optimizer: str | None) -> bool:
     return found
 
 
+def _measured(
+    found: ModelProfile, source: Path, measure: str, threads: int | None, limits: Limits
+) -> ModelProfile:
+    from fomkit.study.measured_profile import measure_profile
+
+    return measure_profile(found, source, ops=measure == "ops", threads=threads, **limits)
+
+
 def _check_use(
     source: Path, script: bool, arguments: list[str], *, mode: str, batch: int | None, sizes: Mapping[str, int]
 ) -> None:
@@ -169,6 +200,28 @@ def _check_use(
         )
 
 
+def _check_measuring(
+    source: Path, measure: str | None, threads: int | None, *, program: bool, graph: bool
+) -> None:
+    """Refuse what cannot be timed before anything runs."""
+    if measure is None:
+        if threads is not None:
+            raise FomkitError(str(source), "--threads is for timing. Add --measure step, or leave it out.")
+        return
+    if graph:
+        raise FomkitError(str(source), "is an ONNX file, which is read, not run. Give a model.py to time it.")
+    if program:
+        raise FomkitError(
+            str(source),
+            "--measure is not for a training program, whose step cannot be run again alone. Give its model as a "
+            "model.py: model, inputs, loss_fn and optimizer.",
+        )
+    from fomkit.trace.measuring import check_can_be_timed
+
+    if source.is_file():
+        check_can_be_timed(source)
+
+
 def _what_a_run_lacks(model: ModelProfile) -> list[str]:
     """Name what keeps an estimate at the step."""
     known = {"train_samples": model.data.train_samples, "epochs": model.run.epochs}
@@ -184,8 +237,10 @@ def _summary(model: ModelProfile) -> list[str]:
     """Say what was found, for people."""
     from fomkit.costs import add_costs
     from fomkit.quantities import format_quantity
+    from fomkit.report.measured import measured_lines
     from fomkit.resize import resize_ops
     from fomkit.rollup.work import work_per_pass
+    from fomkit.study.measured_run import run_content
 
     work = work_per_pass(add_costs(resize_ops(model.ops, model.sizes, model.name)))
     device = model.traced_with["device"]
@@ -198,4 +253,5 @@ def _summary(model: ModelProfile) -> list[str]:
         *(f"unsupported: {name}" for name in model.unsupported),
         *(f"note: {note}" for note in model.notes),
         *_what_a_run_lacks(model),
+        *(measured_lines(run_content(model.measured)) if model.measured else ()),
     ]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fomkit.errors import FomkitError
 from fomkit.measurement import Measurement
 from fomkit.schema import check_table, column_names
-from fomkit.tables import read_numbered_table
+from fomkit.tables import format_table, read_numbered_table
 
 _SPREAD = ("value", "low", "high")
 _COUNTS = ("repeats", "batch", "devices")
@@ -56,3 +56,19 @@ def read_measurements(path: Path) -> tuple[Measurement, ...]:
         _measurement({str(name): cell for name, cell in row.items()}, f"{path}:{line}")
         for line, row in zip(lines, rows, strict=True)
     )
+
+
+def format_measurements(rows: Sequence[Measurement]) -> str:
+    """Write rows as a table that `read_measurements` reads back."""
+    import pandas as pd
+
+    numbers = column_names("MEASUREMENTS", "number")
+    columns: dict[str, Any] = {}
+    for name in column_names("MEASUREMENTS"):
+        cells = [getattr(row, name) if _is_stated(row, name) else None for row in rows]
+        columns[name] = pd.Series(cells, dtype="float64" if name in numbers else "object")
+    return format_table(pd.DataFrame(columns), "MEASUREMENTS")
+
+
+def _is_stated(row: Measurement, name: str) -> bool:
+    return row.spread_stated or name not in ("low", "high")

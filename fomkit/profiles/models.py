@@ -10,6 +10,7 @@ from pydantic import Field
 from fomkit.errors import FomkitError
 from fomkit.profiles.format_yaml import format_document
 from fomkit.profiles.locate import folders, locate
+from fomkit.profiles.measured_record import MeasuredRecord, measured_block, measured_run
 from fomkit.profiles.records import Record, check_record, check_schema
 from fomkit.profiles.strict_yaml import load_document, read_text
 from fomkit.profiles.write import write_packed, write_table, write_whole
@@ -68,6 +69,7 @@ class ModelRecord(Record):
     parts: str | None = None
     layers: str | None = None
     order: str | None = None
+    measured: MeasuredRecord | None = None
     unsupported: list[str] = []
     notes: list[str] = []
 
@@ -138,6 +140,7 @@ def _profile(
         optimizer=record.optimizer,
         unsupported=tuple(record.unsupported),
         notes=tuple(record.notes),
+        measured=measured_run(record.measured) if record.measured else None,
     )
 
 
@@ -214,6 +217,7 @@ def model_content(model: ModelProfile, stem: str) -> dict[str, Any]:
         "parts": f"{stem}.parts.csv" if len(model.parts) else None,
         "layers": f"{stem}.layers.csv" if model.layers is not None else None,
         "order": f"{stem}.order.csv.gz" if model.order is not None else None,
+        "measured": measured_block(model.measured) if model.measured else None,
         "unsupported": list(model.unsupported),
         "notes": list(model.notes),
     }

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fomkit.quantities import format_number, format_quantity
 from fomkit.report.census import add_census
+from fomkit.report.measured import measured_lines
 from fomkit.report.screen import PLAIN, Page, Screen, figure
 from fomkit.report.terminal import format_coverage, format_interval
 from fomkit.report.whole_numbers import table_of_numbers
@@ -64,7 +65,12 @@ def _intensity(entry: Entry) -> str:
     return "" if entry["intensity"] is None else format_number(entry["intensity"], 3)
 
 
-def _columns(with_time: bool, predicted: bool) -> list[Column]:
+def _traced(entry: Entry) -> str:
+    time_s = entry.get("traced_time_s")
+    return "" if time_s is None else format_quantity(time_s, "time_s")
+
+
+def _columns(with_time: bool, predicted: bool, traced: str) -> list[Column]:
     columns = [
         Column(*figure("count"), lambda entry: f"{entry['count']:,.0f}" if entry["count"] else "", 1),
         Column(*figure("distinct_ops"), lambda entry: f"{entry['distinct_ops']:,}" if entry["count"] else "", 6),
@@ -78,6 +84,8 @@ def _columns(with_time: bool, predicted: bool) -> list[Column]:
         columns.append(Column(*figure("time_s"), _time))
         columns += [Column("interval", "", _interval)] if predicted else []
         columns.append(Column(*figure("time_share"), lambda entry: format_share(entry.get("time_share"))))
+    if traced:
+        columns.append(Column(traced, "right", _traced))
     if predicted:
         columns.append(Column("time from", "", lambda entry: format_coverage(entry["time_sources"]), 7))
     return columns
@@ -107,7 +115,8 @@ def _fitting(columns: list[Column], rows: Sequence[Entry], labels: Sequence[str]
 
 def _add_rows(page: Page, content: Mapping[str, Any], screen: Screen) -> None:
     rows, total, top = content["rows"], content["total"], content["top"]
-    columns = _columns("time_s" in total, content["target"] is not None)
+    traced = _word_of_traced(content) if "traced_time_s" in total else ""
+    columns = _columns("time_s" in total, content["target"] is not None, traced)
     if any("inclusive" in row for row in rows):
         columns.append(_inclusive(content["measure"]))
     separator = "." if content["by"]["name"] == "module" else "_"
@@ -151,7 +160,14 @@ def _notes(content: Mapping[str, Any]) -> list[str]:
         )
     if content["unsupported"]:
         lines.append(f"not in the table, no rule: {', '.join(content['unsupported'])}")
+    if content["measured"] is not None:
+        lines += measured_lines(content["measured"])
     return [*lines, *(f"note: {said}" for said in content["deviations"])]
+
+
+def _word_of_traced(content: Mapping[str, Any]) -> str:
+    """Name times that are not predicted: of a run here, or of a trace that came as a file."""
+    return "traced" if content["measured"] is None else "measured"
 
 
 def _head(content: Mapping[str, Any]) -> list[str]:
@@ -163,7 +179,8 @@ def _head(content: Mapping[str, Any]) -> list[str]:
     order = "in order of execution" if tree else f"by {_MEASURES[content['measure']]}"
     times = ""
     if "time_s" in content["total"]:
-        times = f"; times: {'as traced' if content['target'] is None else 'predicted on ' + content['target']}"
+        target = content["target"]
+        times = f"; times: {f'as {_word_of_traced(content)}' if target is None else f'predicted on {target}'}"
     return [f"{content['name']}: {content['title']}", f"{what}, {sizes}{learned}; {order}{times}"]
 
 

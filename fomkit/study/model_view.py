@@ -17,6 +17,7 @@ from fomkit.schema import check_table
 from fomkit.study.census_view import census_content
 from fomkit.study.content import span_content
 from fomkit.study.estimate import estimate
+from fomkit.study.measured_run import run_content
 from fomkit.study.options import Options, choose_sizes
 from fomkit.views import GROUPINGS, Grouping, add_up, fewest, group_labels, identities, tree_labels
 from fomkit.views.groups import Sums
@@ -71,12 +72,27 @@ class _Step:
 def _ops(model: ModelProfile, machine: Machine | None, options: Options) -> tuple[pd.DataFrame, tuple[str, ...]]:
     if machine is not None:
         found = estimate(model, machine, options)
-        return found.ops, (*found.formats.said.splitlines(), *found.deviations)
-    numeric = resize_ops(model.ops, choose_sizes(model, options.wanted_sizes), model.name)
+        ops, stale = _traced_at(found.ops, model, found.sizes)
+        return ops, (*found.formats.said.splitlines(), *found.deviations, *stale)
+    sizes = choose_sizes(model, options.wanted_sizes)
+    numeric = resize_ops(model.ops, sizes, model.name)
     check_table(numeric, "OPS", model.name)
-    ops = add_costs(numeric)
-    traced = "traced_time_s" in ops.columns and ops["traced_time_s"].notna().any()
-    return (ops.assign(time_s=ops["traced_time_s"]) if traced else ops), ()
+    ops, stale = _traced_at(add_costs(numeric), model, sizes)
+    return (ops.assign(time_s=ops["traced_time_s"]) if _is_traced(ops) else ops), stale
+
+
+def _is_traced(ops: pd.DataFrame) -> bool:
+    return "traced_time_s" in ops.columns and bool(ops["traced_time_s"].notna().any())
+
+
+def _traced_at(
+    ops: pd.DataFrame, model: ModelProfile, sizes: Mapping[str, int]
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Leave the times of a trace out where another step is looked at."""
+    if not _is_traced(ops) or dict(sizes) == dict(model.sizes):
+        return ops, ()
+    own = ", ".join(f"{name} {size}" for name, size in model.sizes.items())
+    return ops.drop(columns="traced_time_s"), (f"times of its ops were traced at {own} and are left out",)
 
 
 def _number(value: float) -> float | None:
@@ -100,6 +116,8 @@ def _entry(step: _Step, ops: pd.DataFrame) -> dict[str, Any]:
         "byte_share": _share(sums.byte, step.total.byte),
         "missing": {"flop": sums.flop_missing, "byte": sums.byte_missing},
     }
+    if step.uses is not None and _is_traced(step.ops):
+        content["traced_time_s"] = _number(add_up(ops.assign(time_s=ops["traced_time_s"]), step.distinct).time_s)
     if "time_s" not in ops.columns:
         return content
     content["missing"]["time"] = sums.time_missing
@@ -219,6 +237,7 @@ def show_model(
         "rows": rows,
         "total": _entry(step, ops),
         "top": top,
+        "measured": None if model.measured is None else run_content(model.measured),
         "layers": census_content(model, sizes) if view.by == "kind" else None,
         "unsupported": list(model.unsupported),
         "deviations": list(said),

@@ -89,6 +89,12 @@ ONNX_FILE = Program(
     large="Its weights are not needed: export it with its weights in files beside it.",
     gone="It is damaged, or shows a fault of the onnx package. Check it with onnx.checker.",
 )
+MEASURED = Program(
+    "fomkit.trace.torch_measure_child",
+    slow="The step runs a dozen times at least: measure a smaller one with --batch, or raise --time-limit.",
+    large="The model really runs: measure a smaller step with --batch, or raise --memory-limit.",
+    gone=MODEL_FILE.gone,
+)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fomkit.errors import FomkitError
 from fomkit.trace.kineto_device import DeviceTimes, join_device
@@ -108,6 +108,39 @@ def _notes(events: Events, executions: Executions, rows: Rows, device: DeviceTim
         yield f"partial: {missing:,} of {told.called:,} executions a step have no rule or no shapes"
 
 
+class Steps(NamedTuple):
+    """A trace taken apart: what it says of itself, its events, who ran inside whom, and its steps' executions."""
+
+    head: Mapping[str, Any]
+    events: Events
+    nesting: Nesting
+    device: DeviceTimes
+    executions: Executions
+    rows: Rows
+
+
+def read_steps(path: Path) -> Steps:
+    """Read a trace and find its steps.
+
+    Raises
+    ------
+    FomkitError
+        When the file is damaged, or holds no op.
+    """
+    events, reader = Events(), TraceReader(path)
+    events.add_all(reader)
+    _check(events, str(path))
+    nesting = Nesting(events)
+    device = join_device(events, nesting)
+    usual = usual_dtype(events)
+    executions = Collector(events, nesting, device, usual).collect()
+    ranks = _entry(reader.head, "distributedInfo", "world_size")
+    properties = _entry(reader.head, "deviceProperties")
+    local = len(properties) if isinstance(properties, list) else 0
+    rows = Rows(events, executions, usual, ranks if type(ranks) is int and ranks > 1 else 0, local)
+    return Steps(reader.head, events, nesting, device, executions, rows)
+
+
 def read_trace(path: Path) -> TraceRows:
     """Read a trace of PyTorch's profiler, of CUDA, ROCm or a CPU.
 
@@ -122,22 +155,12 @@ def read_trace(path: Path) -> TraceRows:
         When the file is damaged, or holds no op or no shapes.
     """
     where = str(path)
-    events, reader = Events(), TraceReader(path)
-    events.add_all(reader)
-    _check(events, where)
-    nesting = Nesting(events)
-    device = join_device(events, nesting)
-    usual = usual_dtype(events)
-    executions = Collector(events, nesting, device, usual).collect()
-    ranks = _entry(reader.head, "distributedInfo", "world_size")
-    properties = _entry(reader.head, "deviceProperties")
-    local = len(properties) if isinstance(properties, list) else 0
-    rows = Rows(events, executions, usual, ranks if type(ranks) is int and ranks > 1 else 0, local)
+    head, events, _, device, executions, rows = read_steps(path)
     made = tuple(rows)
     if not any(row.op.kind != "other" for row in made):
         shapes = "no shapes" if rows.told.without_shapes else "no op that has a rule"
         raise FomkitError(where, f"has {shapes} in its {len(events.start):,} calls. {RECORD}.")
-    name = _entry(properties, 0, "name")
+    name = _entry(head, "deviceProperties", 0, "name")
     name = name if isinstance(name, str) else ""
     unsupported = [f"{one} ×{count}" for one, count in rows.told.unsupported.most_common()]
     more = [f"and {len(unsupported) - MAX_LISTED} more"] if len(unsupported) > MAX_LISTED else []
@@ -145,7 +168,7 @@ def read_trace(path: Path) -> TraceRows:
         made,
         (*unsupported[:MAX_LISTED], *more),
         tuple(_notes(events, executions, rows, device, name)),
-        reader.head,
+        head,
         name,
         bool(len(events.device_time)),
     )

@@ -131,17 +131,21 @@ class Rows:
 
     def __iter__(self) -> Iterator[Row]:
         """Give a row for each work of each distinct call, in order of first execution."""
-        for key, count in self._executions.counts.items():
-            self.told.called += count
-            times = self._executions.times[key]
-            if key.what == "update":
-                op, dtype, *sizes = self._executions.updates[key.name]
-                row = TracedOp(str(op), "optimizer", dict(sizes), str(dtype), key.pass_name, "", count=count)  # type: ignore[arg-type]
-                yield Row(row, times, alone=True, unit="")
-            elif key.what == "device":
-                yield Row(replace(self._device_row(key, count), count=count), times, alone=True, unit="")
-            else:
-                yield from self._call_rows(key, count, times)
+        for key in self._executions.counts:
+            yield from self.of(key)
+
+    def of(self, key: Key) -> Iterator[Row]:
+        """Give the rows of one distinct call."""
+        count, times = self._executions.counts[key], self._executions.times[key]
+        self.told.called += count
+        if key.what == "update":
+            op, dtype, *sizes = self._executions.updates[key.name]
+            row = TracedOp(str(op), "optimizer", dict(sizes), str(dtype), key.pass_name, "", count=count)  # type: ignore[arg-type]
+            yield Row(row, times, alone=True, unit="")
+        elif key.what == "device":
+            yield Row(replace(self._device_row(key, count), count=count), times, alone=True, unit="")
+        else:
+            yield from self._call_rows(key, count, times)
 
     def _call_rows(self, key: Key, count: int, times: NDArray[np.float64]) -> Iterator[Row]:
         name = self._events.names.values[key.name]

@@ -19,10 +19,11 @@ def _tensors(values: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
-def _from_function(make: Callable[..., Any], where: str) -> MakeInputs:
+def _from_function(make: Callable[..., Any], where: str, *, real: bool) -> MakeInputs:
     def inputs(sizes: Sizes) -> Any:
         others = {name: size for name, size in sizes.items() if name != "batch"}
-        values = tree_without_data(make(sizes["batch"], **others))
+        values = make(sizes["batch"], **others)
+        values = values if real else tree_without_data(values)
         if not _tensors(values):
             raise FomkitError(
                 where, f"inputs({sizes['batch']}) gave no tensor. Let it return a tensor, a tuple or a dict."
@@ -32,9 +33,11 @@ def _from_function(make: Callable[..., Any], where: str) -> MakeInputs:
     return inputs
 
 
-def _from_tensors(values: Any, given: int, where: str) -> MakeInputs:
+def _from_tensors(values: Any, given: int, where: str, *, real: bool) -> MakeInputs:
     def at(batch: int, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor) and leaf.dim() and leaf.shape[0] == given:
+            if real:
+                return leaf[torch.arange(batch) % given]
             return leaf.new_empty((batch, *leaf.shape[1:]))
         return leaf
 
@@ -60,7 +63,9 @@ def _chosen(known: dict[str, int], wanted: Sizes, where: str) -> dict[str, int]:
     return {**known, **wanted}
 
 
-def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[MakeInputs, dict[str, int]]:
+def inputs_and_sizes(
+    workload: Workload, wanted: Sizes, where: str, *, real: bool = False
+) -> tuple[MakeInputs, dict[str, int]]:
     """Give the inputs as a function of the named sizes, and the sizes to trace at, the batch first.
 
     Parameters
@@ -71,6 +76,8 @@ def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[Mak
         other sizes are the defaults of the inputs function.
     where : str
         The user's file, for error messages.
+    real : bool
+        Whether the inputs keep their data; given tensors are then repeated for a larger batch.
 
     Raises
     ------
@@ -87,10 +94,10 @@ def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[Mak
                 "batch_size = 100, or pass --batch 100.",
             )
         known = {"batch": batch, **named_sizes(workload.inputs, where)}
-        return _from_function(workload.inputs, where), _chosen(known, wanted, where)
-    values = tree_without_data(workload.inputs)
+        return _from_function(workload.inputs, where, real=real), _chosen(known, wanted, where)
+    values = workload.inputs if real else tree_without_data(workload.inputs)
     tensors = _tensors(values)
     if not tensors:
         raise FomkitError(where, f"inputs is {values!r:.80}, without a tensor. Give a tensor, a tuple or a dict.")
     own = given or (tensors[0].shape[0] if tensors[0].dim() else 1)
-    return _from_tensors(values, own, where), _chosen({"batch": own}, wanted, where)
+    return _from_tensors(values, own, where, real=real), _chosen({"batch": own}, wanted, where)

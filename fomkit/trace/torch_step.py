@@ -47,10 +47,10 @@ class Prepared:
     where: str
 
 
-def call_model(model: torch.nn.Module, inputs: Any, notes: list[str]) -> Any:
-    """Call a model with a tensor, a tuple or a dict; what its ``forward`` does not take is left for the loss."""
+def arguments_for(model: torch.nn.Module, inputs: Any, notes: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Put a tensor, a tuple or a dict as the arguments of a model; what it does not take is left for the loss."""
     if not isinstance(inputs, tuple | list | Mapping):
-        return model(inputs)
+        return (inputs,), {}
     parameters = inspect.signature(model.forward).parameters.values()
     if isinstance(inputs, Mapping):
         takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
@@ -58,16 +58,29 @@ def call_model(model: torch.nn.Module, inputs: Any, notes: list[str]) -> Any:
         given = {name: value for name, value in inputs.items() if takes_all or name in names}
         if left := [repr(name) for name in inputs if name not in given]:
             notes.append(f"inputs {', '.join(left)} are not taken by the model and go to the loss only")
-        return model(**given)
+        return (), given
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     takes_all = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
     places = len(inputs) if takes_all else sum(parameter.kind in by_position for parameter in parameters)
     if places < len(inputs):
         notes.append(f"the model takes {places} of {len(inputs)} inputs; the rest go to the loss only")
-    return model(*inputs[:places])
+    return tuple(inputs[:places]), {}
 
 
-def _loss(prepared: Prepared, output: Any, inputs: Any, notes: list[str]) -> torch.Tensor:
+def call_model(model: torch.nn.Module, inputs: Any, notes: list[str]) -> Any:
+    """Call a model with a tensor, a tuple or a dict."""
+    values, named = arguments_for(model, inputs, notes)
+    return model(*values, **named)
+
+
+def loss_of(prepared: Prepared, output: Any, inputs: Any, notes: list[str]) -> torch.Tensor:
+    """Give the loss of a model's output: the workload's own, the output's, or the sum of its first tensor.
+
+    Raises
+    ------
+    FomkitError
+        When it is no number, or depends on no trainable parameter.
+    """
     if prepared.loss is not None:
         loss = prepared.loss(output, inputs)
     elif isinstance(getattr(output, "loss", None), torch.Tensor):
@@ -132,7 +145,7 @@ def _run(prepared: Prepared, inputs: Any, recorder: Recorder, notes: list[str]) 
     output = call_model(prepared.model, inputs, notes)
     if prepared.mode == "infer":
         return
-    loss = _loss(prepared, output, inputs, notes)
+    loss = loss_of(prepared, output, inputs, notes)
     recorder.stack.tag(loss, recorder.stack.top)
     recorder.in_backward = True
     recorder.order.end_forward()

@@ -1,0 +1,189 @@
+"""``measured``: how long a model's step took, from its file and back to it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from fomkit.measurement import Clock, MeasuredOps, MeasuredRun, Repeated, StepTimes, Unjoined
+from fomkit.profiles.records import Record, Time
+from fomkit.quantities import exact_quantity, format_quantity, parse_quantity
+
+
+class RepeatedRecord(Record):
+    """The times of one clock."""
+
+    median: Time
+    p25: Time
+    p75: Time
+    low: Time | None = None
+    high: Time | None = None
+    p10: Time | None = None
+    p90: Time | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> RepeatedRecord:
+        if not 0 < self.p25 <= self.median <= self.p75:
+            raise ValueError("p25 ≤ median ≤ p75, all above 0")
+        if (self.low is None) is not (self.high is None):
+            raise ValueError("low and high, or neither")
+        if self.low is not None and self.high is not None and not self.low <= self.median <= self.high:
+            raise ValueError("low ≤ median ≤ high")
+        if (self.p10 is None) is not (self.p90 is None):
+            raise ValueError("p10 and p90, or neither")
+        if self.p10 is not None and self.p90 is not None and not self.p10 <= self.median <= self.p90:
+            raise ValueError("p10 ≤ median ≤ p90")
+        return self
+
+
+class StepTimesRecord(Record):
+    """``measured.step``, and ``measured.ops.step``: the step by each clock that was read."""
+
+    repeats: int = Field(ge=1)
+    process: RepeatedRecord | None = None
+    wall: RepeatedRecord | None = None
+    device: RepeatedRecord | None = None
+
+
+class UnjoinedRecord(Record):
+    """One of ``measured.ops.unjoined``."""
+
+    op: str
+    pass_name: str = ""
+    count: int = Field(ge=1)
+    time: Time
+    why: str
+
+
+class MeasuredOpsRecord(Record):
+    """``measured.ops``: what a profiler saw."""
+
+    profiler: str
+    step: StepTimesRecord
+    joined: Time
+    unjoined: list[UnjoinedRecord] = []
+
+
+class LoadRecord(Record):
+    """``measured.load``: processes waiting for the processor, mean of a minute."""
+
+    start: float | None = Field(default=None, ge=0, strict=False)
+    end: float | None = Field(default=None, ge=0, strict=False)
+
+
+class MeasuredRecord(Record):
+    """``measured``: written by ``fomkit profile --measure``."""
+
+    clock: Clock
+    device: Literal["cpu", "gpu"]
+    processor: str
+    threads: int = Field(ge=1)
+    sizes: dict[str, int] = {}
+    warm_up: int = Field(ge=0)
+    step: StepTimesRecord
+    ops: MeasuredOpsRecord | None = None
+    software: dict[str, str] = {}
+    allocator: dict[str, str] = {}
+    load: LoadRecord = LoadRecord()
+    date: str = ""
+    notes: list[str] = []
+
+    @model_validator(mode="after")
+    def _has_its_clock(self) -> MeasuredRecord:
+        for step in (self.step, *((self.ops.step,) if self.ops else ())):
+            if getattr(step, self.clock) is None:
+                raise ValueError(f"every step has its time by the clock {self.clock!r}")
+        return self
+
+
+def _repeated(record: RepeatedRecord | None) -> Repeated | None:
+    if record is None:
+        return None
+    return Repeated(
+        record.median, record.p25, record.p75, record.low, record.high, record.p10, record.p90
+    )  # fmt: skip
+
+
+def _step(record: StepTimesRecord) -> StepTimes:
+    return StepTimes(record.repeats, *map(_repeated, (record.process, record.wall, record.device)))
+
+
+def measured_run(record: MeasuredRecord) -> MeasuredRun:
+    """Make the noun of the record."""
+    ops = None
+    if record.ops is not None:
+        listed = (Unjoined(one.op, one.pass_name, one.count, one.time, one.why) for one in record.ops.unjoined)
+        ops = MeasuredOps(record.ops.profiler, _step(record.ops.step), record.ops.joined, tuple(listed))
+    return MeasuredRun(
+        clock=record.clock,
+        device=record.device,
+        processor=record.processor,
+        threads=record.threads,
+        sizes=record.sizes,
+        warm_up=record.warm_up,
+        step=_step(record.step),
+        ops=ops,
+        software=record.software,
+        allocator=record.allocator,
+        load_start=record.load.start,
+        load_end=record.load.end,
+        date=record.date,
+        notes=tuple(record.notes),
+    )
+
+
+def _known(content: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in content.items() if value not in (None, "", [], {}, ())}
+
+
+def _time(value: float) -> str:
+    """Write a time in the unit that people would take, unless that rounds it."""
+    number, _, unit = format_quantity(value, "time_s", 6).replace(",", "").partition(" ")
+    usual = f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
+    return usual if parse_quantity(usual, "time_s", "", "") == value else exact_quantity(value, "time_s")
+
+
+def _repeated_content(times: Repeated | None) -> dict[str, str]:
+    if times is None:
+        return {}
+    values = {name.removesuffix("_s"): value for name, value in vars(times).items()}
+    return {name: _time(value) for name, value in values.items() if value is not None}
+
+
+def _step_content(step: StepTimes) -> dict[str, Any]:
+    clocks = {"process": step.process, "wall": step.wall, "device": step.device}
+    return _known({"repeats": step.repeats, **{name: _repeated_content(one) for name, one in clocks.items()}})
+
+
+def _ops_content(ops: MeasuredOps) -> dict[str, Any]:
+    listed = [_known({**vars(one), "time": _time(one.time_s), "time_s": None}) for one in ops.unjoined]
+    return _known(
+        {
+            "profiler": ops.profiler,
+            "step": _step_content(ops.step),
+            "joined": _time(ops.joined_s),
+            "unjoined": listed,
+        }
+    )
+
+
+def measured_block(run: MeasuredRun) -> dict[str, Any]:
+    """Put what was measured in the form of the file; what is unknown stays absent."""
+    return _known(
+        {
+            "clock": run.clock,
+            "device": run.device,
+            "processor": run.processor,
+            "threads": run.threads,
+            "sizes": dict(run.sizes),
+            "warm_up": run.warm_up,
+            "step": _step_content(run.step),
+            "ops": _ops_content(run.ops) if run.ops is not None else None,
+            "software": dict(run.software),
+            "allocator": dict(run.allocator),
+            "load": _known({"start": run.load_start, "end": run.load_end}),
+            "date": run.date,
+            "notes": list(run.notes),
+        }
+    )

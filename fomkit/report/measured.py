@@ -1,0 +1,71 @@
+"""What was measured of a model's step, in a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fomkit.quantities import format_quantity
+
+_CLOCKS = {"process": "processor time", "wall": "wall time", "device": "time on the device"}
+MOST_LISTED = 5
+
+
+def _time(value: float) -> str:
+    return format_quantity(value, "time_s")
+
+
+def _step(run: Mapping[str, Any], clock: str) -> str:
+    times = run["step"][clock]
+    quartiles = f"quartiles {_time(times['p25_s'])} to {_time(times['p75_s'])}"
+    ends = (times["low_s"], times["high_s"])
+    interval = "" if None in ends else f", 95 % interval of it {_time(ends[0])} to {_time(ends[1])}"
+    return (
+        f"{_time(times['median_s'])} {_CLOCKS[clock]}, median of {run['step']['repeats']}{interval}, {quartiles}"
+    )
+
+
+def _conditions(run: Mapping[str, Any]) -> str:
+    threads = "" if run["device"] == "gpu" else f", {run['threads']} thread{'s' * (run['threads'] > 1)}"
+    load = "" if run["load_start"] is None else f", load {run['load_start']:g} to {run['load_end']:g}"
+    allocator = ", ".join(f"{name}={text}" for name, text in run["allocator"].items()) or "as it comes"
+    return f"on: {run['processor']}{threads}{load}, allocator {allocator}"
+
+
+def _ops(run: Mapping[str, Any]) -> list[str]:
+    ops, overhead, share = run["ops"], run["profiler_overhead"], run["ops_share_of_step"]
+    lines = []
+    if overhead is not None:
+        plain, profiled = run["step"][run["clock"]], ops["step"][run["clock"]]
+        apart = profiled["p25_s"] > plain["p75_s"] or profiled["p75_s"] < plain["p25_s"]
+        scatter = "" if apart else ", no more than the repeats scatter"
+        lines.append(f"profiler: {overhead:+.1%} on the plain step by {_CLOCKS[run['clock']]}{scatter}")
+    if share is not None:
+        lines.append(f"ops: their times add up to {share:.1%} of the plain step by {_CLOCKS[run['clock']]}")
+    if run["joined_share_of_ops"] is not None:
+        lines.append(f"ops: {run['joined_share_of_ops']:.1%} of their time stands in rows of the table")
+    listed = ops["unjoined"]
+    if listed:
+        shown = ", ".join(f"{one['op']} {_time(one['time_s'])} ({one['why']})" for one in listed[:MOST_LISTED])
+        more = f", and {len(listed) - MOST_LISTED} more in the profile" if len(listed) > MOST_LISTED else ""
+        lines.append(f"not in rows: {shown}{more}")
+    return lines
+
+
+def measured_lines(run: Mapping[str, Any]) -> list[str]:
+    """Say what was measured: the step, what the profiler adds and how far the ops explain it.
+
+    Parameters
+    ----------
+    run : mapping
+        ``measured`` of ``fomkit/show/1``.
+    """
+    others = [name for name in _CLOCKS if name != run["clock"] and run["step"][name] is not None]
+    lines = [f"measured step: {_step(run, run['clock'])}"]
+    lines += [f"  by another clock: {_step(run, name)}" for name in others]
+    return [
+        *lines,
+        _conditions(run),
+        *(_ops(run) if run["ops"] else []),
+        *(f"note: {one}" for one in run["notes"]),
+    ]

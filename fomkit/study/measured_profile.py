@@ -1,0 +1,70 @@
+"""A model profile with what was measured of it: its step, and the times of its ops in the op table.
+
+Not imported with the room, as `fomkit.study.imports`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fomkit.measurement import MeasuredOps
+from fomkit.quantities import round_quantity
+from fomkit.resize import resize_ops
+from fomkit.study.joined_times import Joined, join_times
+from fomkit.trace.measuring import Timed, time_file
+from fomkit.workload import ModelProfile
+
+
+def _notes(model: ModelProfile, joined: Joined) -> Iterator[str]:
+    if joined.miscounted:
+        yield f"{joined.miscounted} rows ran another number of times than the table counts; they have that time"
+    missing = int(joined.time_s.isna().sum())
+    if missing:
+        yield f"{missing} of {len(model.ops)} rows have no time: nothing ran by their name, or another row has it"
+    said = {str(one) for one in model.ops["impl"] if one}
+    if joined.impls and said and joined.impls != said:
+        ran, told = (" and ".join(sorted(names)) for names in (joined.impls, said))
+        yield f"the update ran {ran} here, where the table has {told}"
+    if (model.ops["kind"] == "rnn").any():
+        yield "the backward time of recurrent layers stands in halves at both gradients"
+
+
+def with_times(model: ModelProfile, timed: Timed) -> ModelProfile:
+    """Put what was timed into a profile.
+
+    Parameters
+    ----------
+    model : ModelProfile
+        Its op table stays, but for ``traced_time_s``.
+    timed : Timed
+        Of the same model at the same sizes.
+    """
+    if timed.profiled is None:
+        return replace(model, measured=timed.run)
+    joined = join_times(resize_ops(model.ops, model.sizes, model.name), timed.spent)
+    seen = MeasuredOps(timed.profiler, timed.profiled, round_quantity(joined.joined_s, "time_s"), joined.unjoined)
+    run = replace(timed.run, ops=seen, notes=(*timed.run.notes, *_notes(model, joined)))
+    ops = model.ops.assign(traced_time_s=joined.time_s.map(lambda time: float(f"{time:.6g}")))
+    return replace(model, ops=ops, measured=run)
+
+
+def measure_profile(model: ModelProfile, path: Path, **asked: Any) -> ModelProfile:
+    """Time the model of a file that was profiled, at the profile's sizes.
+
+    Parameters
+    ----------
+    model : ModelProfile
+        Of that file.
+    path : Path
+    asked
+        As `fomkit.trace.measuring.time_file` takes them.
+
+    Raises
+    ------
+    FomkitError
+        When the model does not run, does not fit, or its loss is no finite number.
+    """
+    return with_times(model, time_file(path, mode=model.traced_with["mode"], sizes=model.sizes, **asked))

@@ -1,0 +1,415 @@
+"""Steps that really run: what is timed, how the times of ops reach the op table, and that none is dropped."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install 'fomkit[torch]'")
+
+from torch import nn  # noqa: E402
+from torch.nn.functional import cross_entropy  # noqa: E402
+
+import fomkit  # noqa: E402
+from fomkit.errors import FomkitError  # noqa: E402
+from fomkit.profiles import load_model, save_model  # noqa: E402
+from fomkit.resize import resize_ops  # noqa: E402
+from fomkit.study.joined_times import NO_ROW, NO_WORK  # noqa: E402
+from fomkit.study.measured_profile import measure_profile, with_times  # noqa: E402
+from fomkit.study.model_view import View, show_model  # noqa: E402
+from fomkit.study.options import Options  # noqa: E402
+from fomkit.trace import profile_workload, torch_measure, torch_measure_child  # noqa: E402
+from fomkit.trace.drafting import Request  # noqa: E402
+from fomkit.trace.kineto_spent import time_spent  # noqa: E402
+from fomkit.trace.measuring import Timed, by_processor, step_times, time_file  # noqa: E402
+from fomkit.trace.model_file import run_file, take_workload  # noqa: E402
+from fomkit.trace.spent import Spent  # noqa: E402
+from fomkit.trace.torch_op_times import profiled_steps  # noqa: E402
+from fomkit.trace.torch_real_step import check_finite, real_step  # noqa: E402
+from fomkit.trace.torch_stopwatch import stopwatch  # noqa: E402
+from fomkit.trace.torch_workload import check_workload  # noqa: E402
+from fomkit.workload import ModelProfile, Workload  # noqa: E402
+
+WORDS = 400
+STEPS = 3
+SMALL = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 3))
+batch_size = 6
+inputs = lambda batch: torch.randn(batch, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+"""
+
+
+class Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.lstm = nn.Embedding(WORDS, 48), nn.LSTM(48, 96, 2, batch_first=True)
+        self.words = nn.Linear(96, WORDS)
+
+    def forward(self, words: Any) -> Any:
+        return self.words(self.lstm(self.embedding(words))[0])
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(64, 4, 256, 0.1, batch_first=True, activation="gelu")
+        self.embedding = nn.Embedding(WORDS, 64)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.words = nn.Linear(64, WORDS)
+
+    def forward(self, words: Any) -> Any:
+        return self.words(self.layers(self.embedding(words)))
+
+
+def convolutions() -> nn.Module:
+    first = (nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.1))
+    second = (nn.Conv2d(16, 32, 3, padding=1, bias=False), nn.ReLU(True), nn.AdaptiveAvgPool2d(1))
+    return nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(32, 10))
+
+
+def _adam(parameters: Any) -> Any:
+    return torch.optim.Adam(parameters, lr=1e-4)
+
+
+def _classes(output: Any, _inputs: Any) -> Any:
+    return cross_entropy(output, output.new_zeros(len(output), dtype=torch.int64))
+
+
+def _next_words(output: Any, words: Any) -> Any:
+    return cross_entropy(output.flatten(0, 1), words.flatten())
+
+
+MODELS: dict[str, Callable[[], Workload]] = {
+    "mlp": lambda: Workload(
+        nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Dropout(0.1), nn.Linear(512, 10)),
+        lambda batch: torch.randn(batch, 256), _classes, _adam, 64,
+    ),
+    "cnn": lambda: Workload(convolutions(), lambda batch: torch.randn(batch, 3, 32, 32), _classes, _adam, 8),
+    "lstm": lambda: Workload(
+        Tagger(), lambda batch, seq=24: torch.randint(WORDS, (batch, seq)), _next_words, _adam, 8
+    ),
+    "attention": lambda: Workload(
+        Encoder(), lambda batch, seq=32: torch.randint(WORDS, (batch, seq)), _next_words, _adam, 4
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def timed(request: Any, tmp_path_factory: Any) -> tuple[ModelProfile, Timed]:
+    """A profile by shapes and, of the same model, steps under the profiler."""
+    workload = MODELS[request.param]()
+    profile = profile_workload(workload, name=request.param)
+    step = real_step(workload, Request(request.param, "test", "train", dict(profile.sizes)), "cpu")
+    watch = stopwatch()
+    path = torch_measure.trace_path(str(tmp_path_factory.mktemp("trace")))
+    samples = profiled_steps(step.run, watch, STEPS, path, "cpu")
+    check_finite(step.run(), "test")
+    run = _run_of(step_times([watch(step.run) for _ in range(7)]))
+    return profile, Timed(run, "torch.profiler", step_times(samples), tuple(time_spent(path)[0]))
+
+
+def _run_of(step: Any, **known: Any) -> Any:
+    from fomkit.measurement import MeasuredRun
+
+    return MeasuredRun(**{"clock": "process", "device": "cpu", "processor": "one", "threads": 1, "sizes": {},
+                          "warm_up": 1, "step": step, **known})  # fmt: skip
+
+
+def test_all_time_stands_in_rows_or_is_listed(timed: tuple[ModelProfile, Timed]) -> None:
+    profile, seen = timed
+    found = with_times(profile, seen)
+    measured = found.measured
+    assert measured is not None
+    assert measured.ops is not None
+    whole = sum(one.time_s for one in seen.spent)
+    assert measured.ops.total_s == pytest.approx(whole, rel=1e-4)
+    count = resize_ops(found.ops, found.sizes, "x")["count"]
+    in_rows = (found.ops["traced_time_s"] * count).sum()
+    assert in_rows == pytest.approx(measured.ops.joined_s, rel=1e-4)
+    lost = [one for one in measured.ops.unjoined if one.why == NO_ROW]
+    # What has work and no row is what this device does besides: the zero state of a recurrent layer.
+    assert sum(one.time_s for one in lost) < 0.05 * whole, lost
+    assert {one.op for one in lost} <= {"aten::zeros", "aten::fill_"}, lost
+    assert all(one.why == NO_WORK or one.op for one in measured.ops.unjoined)
+
+
+def test_the_op_table_stays_what_the_shapes_told(timed: tuple[ModelProfile, Timed]) -> None:
+    profile, seen = timed
+    found = with_times(profile, seen)
+    assert found.ops.drop(columns="traced_time_s").equals(profile.ops.drop(columns="traced_time_s"))
+    heavy = found.ops["kind"].isin(["gemm", "conv", "rnn", "attention", "optimizer"])
+    assert found.ops.loc[heavy, "traced_time_s"].gt(0).all()
+
+
+def _event(name: str, start: float, time: float, *dims: list[int]) -> dict[str, Any]:
+    category = "user_annotation" if "#" in name else "cpu_op"
+    shapes = {"Input Dims": list(dims), "Input type": ["float"] * len(dims)} if dims else {}
+    return {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": start, "dur": time, "args": shapes}
+
+
+def test_every_microsecond_in_an_op_is_told_once(tmp_path: Path) -> None:
+    """Two steps by hand: 40 in a product, 6 in views around and beside it, the rest is the program's own."""
+    events = []
+    for step, slower in enumerate((0.0, 4.0)):
+        at = 1000.0 * (step + 1)
+        events += [
+            _event(f"ProfilerStep#{step}", at, 100.0 + slower),
+            _event("aten::linear", at + 10, 45.0 + slower, [4, 8], [3, 8]),
+            _event("aten::t", at + 11, 3.0, [3, 8]),
+            _event("aten::mm", at + 15, 38.0 + slower, [4, 8], [8, 3]),
+            _event("aten::empty", at + 16, 5.0),
+            _event("aten::view", at + 80, 2.0, [4, 3]),
+        ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}), encoding="utf-8")
+    spent, covered = time_spent(path)
+    assert covered == pytest.approx((47 / 100 + 51 / 104) / 2)
+    told = {one.op: (one.count, round(one.time_s * 1e6, 6), one.kind) for one in spent}
+    assert told == {
+        "aten::mm": (1, 40.0, "gemm"),
+        "aten::linear": (1, 4.0, ""),
+        "aten::t": (1, 3.0, ""),
+        "aten::view": (1, 2.0, ""),
+    }
+
+
+def test_a_profile_with_times_is_saved_shown_and_loaded(timed: tuple[ModelProfile, Timed], tmp_path: Path) -> None:
+    found = with_times(*timed)
+    save_model(found, tmp_path / "m.yaml")
+    back = load_model(tmp_path / "m.yaml")
+    assert back.measured == found.measured
+    content = show_model(back, View("op"), Options())
+    total = content["total"]["time_s"]["value"]
+    assert total == pytest.approx(content["measured"]["ops"]["joined_s"], rel=1e-4)
+    assert content["measured"]["profiler_overhead"] is not None
+    assert content["measured"]["ops_share_of_step"] > 0
+
+
+def test_times_hold_at_their_own_sizes_only(timed: tuple[ModelProfile, Timed]) -> None:
+    found = with_times(*timed)
+    content = show_model(found, View("op"), Options(batch=3))
+    assert "time_s" not in content["total"]
+    assert any("left out" in one for one in content["deviations"])
+
+
+def test_on_a_shared_processor_the_sum_of_ops_is_processor_time() -> None:
+    clocks = [{"process": 0.010, "wall": 0.030}] * 6
+    spent = [
+        Spent("aten::mm", "gemm", "fp32", "forward", {}, 1, 0.018),
+        Spent("aten::t", "", "", "", {}, 1, 0.002),
+    ]
+    run, fitted = by_processor(_run_of(step_times(clocks)), step_times(clocks), spent, 0.9)
+    assert sum(one.time_s for one in fitted) == pytest.approx(0.009)
+    assert fitted[0].time_s == pytest.approx(9 * fitted[1].time_s)
+    assert "divided by 2.22" in run.notes[0]
+    several = _run_of(step_times(clocks), threads=2, clock="wall")
+    assert by_processor(several, step_times(clocks), spent, 0.9) == (several, tuple(spent))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: Any) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """The command, once, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("small")
+    (folder / "model.py").write_text(SMALL, encoding="utf-8")
+    return folder, _fomkit(folder, "profile", "model.py", "--measure", "ops", "--threads", "1", "-o", "m.yaml")
+
+
+def _fomkit(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fomkit.cli", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_the_command_times_step_and_ops_without_noise(small: Any) -> None:
+    folder, done = small
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    assert "USDT" not in done.stdout
+    assert "processor time, median of" in done.stdout
+    assert "on the plain step" in done.stdout
+    run = load_model(folder / "m.yaml").measured
+    assert run is not None
+    assert run.ops is not None
+    assert (run.threads, run.clock, run.sizes, run.device) == (1, "process", {"batch": 6}, "cpu")
+    assert run.step.repeats >= torch_measure.LEAST
+    assert run.step.wall is not None
+    assert run.overhead is not None
+    assert run.ops.step.repeats >= torch_measure.LEAST_PROFILED
+    assert run.software["torch"] == str(torch.__version__)
+    assert run.load_start is not None
+    assert run.load_end is not None
+
+
+def test_predicted_and_measured_stand_side_by_side(small: Any) -> None:
+    folder, _ = small
+    shown = json.loads(_fomkit(folder, "show", "m.yaml", "--by", "op", "--target", "v100", "--json").stdout)
+    update = next(row for row in shown["rows"] if row["group"] == "SGD.step")
+    assert update["time_s"]["value"] > 0
+    assert update["traced_time_s"] > 0
+    text = _fomkit(folder, "show", "m.yaml", "--by", "op", "--target", "v100").stdout
+    assert "measured step:" in text
+    assert " measured " in text
+
+
+def test_a_measured_step_is_a_row_of_measurements(small: Any) -> None:
+    from fomkit.measurements import read_measurements
+
+    folder, _ = small
+    done = _fomkit(folder, "export", "m.yaml", "--machine", "titan", "-o", "step.csv")
+    assert done.returncode == 0, done.stderr
+    (row,) = read_measurements(folder / "step.csv")
+    run = load_model(folder / "m.yaml").measured
+    assert run is not None
+    assert run.step_time is not None
+    assert (row.model, row.machine, row.quantity, row.batch, row.precision) == (
+        "model",
+        "titan",
+        "step_s",
+        6,
+        "fp32",
+    )
+    assert row.value == run.step_time.median_s
+    assert (row.low, row.high) == (run.step_time.p10_s, run.step_time.p90_s)
+    asked = ("estimate", "m.yaml", "--target", "v100", "--baseline", "titan", "--from", "step.csv")
+    assert "used step.csv:2" in _fomkit(folder, *asked).stdout
+    assert "Add --machine" in _fomkit(folder, "export", "m.yaml", "-o", "other.csv").stderr
+
+
+def _answer(path: Path, *, ops: bool = False) -> dict[str, Any]:
+    """Ask what the child is asked, in this process."""
+    request = Request("model", "model.py", "train", {})
+    return torch_measure_child._result(path, request, ops=ops, threads=None)
+
+
+def test_the_light_mode_has_no_profiler(file_of: Callable[[str], Path], monkeypatch: Any) -> None:
+    path = file_of(SMALL)
+    monkeypatch.setitem(sys.modules, "fomkit.trace.torch_op_times", None)
+    assert _answer(path)["timed"]["spent"] is None
+    assert "torch_op_times" in _answer(path, ops=True)["errors"][0][1]
+
+
+def test_inference_at_another_batch(file_of: Callable[[str], Path]) -> None:
+    path = file_of(SMALL.replace("lambda batch: torch.randn(batch, 64)", "torch.randn(6, 64)"))
+    workload = take_workload(run_file(path), "model.py", check_workload)
+    profile = profile_workload(workload, mode="infer", batch=9)
+    found = measure_profile(profile, path, ops=False, threads=2)
+    assert found.measured is not None
+    assert (found.measured.sizes, found.measured.threads, found.measured.clock) == ({"batch": 9}, 2, "wall")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (SMALL.replace("torch.randn(batch, 64)", "torch.full((batch, 64), float('nan'))"), "the loss is nan"),
+        (SMALL + "loss_fn = lambda output, inputs: torch.zeros(10**13).sum() + output.sum()\n", "does not fit"),
+        (SMALL + "loss_fn = lambda output, inputs: output\n", "One number was expected"),
+    ],
+)
+def test_a_step_of_no_use_is_told(text: str, told: str, file_of: Callable[[str], Path]) -> None:
+    ((where, what),) = _answer(file_of(text))["errors"]
+    assert where.startswith("model.py")
+    assert told in what
+
+
+def test_limits_are_told_with_what_to_do(file_of: Callable[[str], Path]) -> None:
+    slow = file_of(SMALL + "import time\nloss_fn = lambda output, inputs: time.sleep(60) or output.sum()\n")
+    with pytest.raises(FomkitError, match=r"did not finish within 4 s\. The step runs a dozen times"):
+        time_file(slow, mode="train", sizes={}, ops=False, time_limit_s=4.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--script", "model.py", "--measure", "step"], "--measure is not for a training program"),
+        (["model.py", "--threads", "2"], "--threads is for timing"),
+        (["keras_model.py", "--measure", "ops"], "only steps of PyTorch are timed"),
+    ],
+)
+def test_what_cannot_be_timed_is_refused(words: list[str], told: str, small: Any) -> None:
+    folder, _ = small
+    (folder / "keras_model.py").write_text("import keras\n", encoding="utf-8")
+    done = _fomkit(folder, "profile", *words)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_a_notebook_times_files_only() -> None:
+    with pytest.raises(FomkitError, match=r"only a model\.py is timed"):
+        fomkit.profile(MODELS["mlp"](), measure="step")
+
+
+class _Event:
+    """An event that takes its time from a clock made by hand."""
+
+    now = 0.0
+    recorded = 0
+
+    def __init__(self, *, enable_timing: bool) -> None:
+        assert enable_timing
+        self.at = math.nan
+
+    def record(self) -> None:
+        self.at = _Event.now
+        _Event.recorded += 1
+
+    def synchronize(self) -> None:
+        assert not math.isnan(self.at)
+
+    def elapsed_time(self, end: _Event) -> float:
+        return end.at - self.at
+
+
+class _Cuda:
+    Event = _Event
+    waited = 0
+
+    @staticmethod
+    def synchronize() -> None:
+        assert _Event.recorded % 2 == 0, "what ran before must be over when a step begins"
+        _Cuda.waited += 1
+
+
+def test_an_accelerator_is_timed_by_its_events() -> None:
+    def step() -> None:
+        _Event.now += 12.5  # [ms]
+
+    watch = stopwatch(_Cuda)
+    samples = [watch(step) for _ in range(6)]
+    assert _Cuda.waited == 6
+    assert _Event.recorded == 12
+    times = step_times(samples)
+    assert times.device is not None
+    assert times.device.median_s == 0.0125
+    assert times.wall is not None
+    assert times.process is not None
+    run = _run_of(times, clock="device", device="gpu")
+    assert run.step_time == times.device
+    assert replace(run, clock="wall").step_time == times.wall
+
+
+def test_the_profiled_steps_stand_between_halves_of_the_plain_ones() -> None:
+    ran: list[str] = []
+
+    def watch(step: Any) -> dict[str, float]:
+        step()
+        return {"wall": 10.0}
+
+    def profiled(repeats: int) -> list[dict[str, float]]:
+        ran.append("profiled")
+        return [{"wall": 11.0}] * repeats
+
+    timed = torch_measure.time_steps(lambda: ran.append("plain"), watch, profiled, lambda _: None)
+    assert len(timed.plain) == torch_measure.LEAST
+    assert len(timed.profiled) == torch_measure.LEAST_PROFILED
+    half = torch_measure.LEAST // 2
+    # Before: the warm-up and a half; after: one step to settle, the other half, and one whose loss is looked at.
+    assert ran == ["plain"] * (torch_measure.WARM_UP + half) + ["profiled"] + ["plain"] * (half + 2)
