@@ -102,7 +102,7 @@ def profile(
 
     With --script the file is your own training program, unchanged: it really runs, on the CPU, until its third
     step or a few more, is stopped, and the last step is taken. Batch, samples and epochs come from its DataLoader
-    and loops.
+    and loops, or from Model.fit.
 
     Or it is an ONNX file, which is read, not run. Its backward pass and update are derived; the profile says so.
 

@@ -81,7 +81,7 @@ def format_memory(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     if content["peak"] is None:
         page.line(
             "unknown: activations and the peak. Its profile has no order of the ops; "
-            "'fomkit profile FILE.py' writes one"
+            "'fomkit profile FILE.py' writes one where PyTorch runs the step"
         )
     else:
         page.line(f"peak {format_mebibyte(content['peak']['byte'])} MiB, at {_place(content['peak'])}")

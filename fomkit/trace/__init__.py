@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fomkit.errors import FomkitError, ManyFomkitError, nearest_names
-from fomkit.trace.child_process import KERAS_FILE, MODEL_FILE, ONNX_FILE, SCRIPT, Program, run_child
+from fomkit.trace import child_process as children
+from fomkit.trace.child_process import Program, run_child
 from fomkit.trace.doors import Framework, check_installed, framework_of_file, framework_of_model
 from fomkit.trace.draft import Draft
 from fomkit.trace.routes import profile_by_routes
@@ -22,6 +23,10 @@ TIME_LIMIT_S = 300.0
 MEMORY_LIMIT_BYTE = 8e9
 SCRIPT_MEMORY_LIMIT_BYTE = 16e9
 """A script really trains, with data and weights."""
+_KERAS_FILES = {"tensorflow": children.KERAS_FILE, "keras_torch": children.KERAS_TORCH_FILE}
+_SCRIPTS = {
+    "torch": children.SCRIPT, "tensorflow": children.KERAS_SCRIPT, "keras_torch": children.KERAS_TORCH_SCRIPT,
+}  # fmt: skip
 
 
 def _wanted_sizes(where: str, batch: int | None, sizes: Mapping[str, int] | None) -> dict[str, int]:
@@ -99,10 +104,10 @@ def profile_file(
     def run(program: Program, **more: Any) -> Draft | FomkitError:
         return _draft_or_error(run_child({**request, **more}, where, time_limit_s, memory_limit_byte, program))
 
-    if framework == "tensorflow":
-        profile = _profile_or_raise(run(KERAS_FILE))
+    if framework == "torch":
+        profile = profile_by_routes(lambda route: run(children.MODEL_FILE, route=route), where)
     else:
-        profile = profile_by_routes(lambda route: run(MODEL_FILE, route=route), where)
+        profile = _profile_or_raise(run(_KERAS_FILES[framework]))
     return replace(profile, title=_first_sentence(path) or profile.title)
 
 
@@ -134,7 +139,8 @@ def profile_script(
     """Profile a training program as it is: run it in a child process, stop it after some steps, take a later one.
 
     It runs as ``python path arguments`` would, here and on the CPU, with real data; what it writes, it writes. A
-    step ends where a ``torch.optim`` optimizer steps. When one is recorded the program is stopped by an exception
+    step ends where a ``torch.optim`` optimizer steps; of Keras, each batch of ``Model.fit`` or ``train_on_batch``
+    is one. When one is recorded the program is stopped by an exception
     that no ``except Exception`` catches, so that its ``finally`` blocks run.
 
     Parameters
@@ -154,14 +160,15 @@ def profile_script(
     """
     where = str(path)
     _check_file(path, "a Python program that trains, for example train.py")
-    _check_request(where, "train", "torch")
+    framework = framework_of_file(path)
+    _check_request(where, "train", framework)
     request = {
         "path": str(path.resolve()),
         "where": where,
         "name": name or path.stem,
         "arguments": list(arguments),
     }
-    result = run_child(request, where, time_limit_s, memory_limit_byte, SCRIPT)
+    result = run_child(request, where, time_limit_s, memory_limit_byte, _SCRIPTS[framework])
     if "draft" not in result:
         told, what = result["error"]
         raise FomkitError(told, what + (result["printed"] if result["quotes"] else ""))
@@ -227,7 +234,7 @@ def profile_onnx(
         "run": {"train_samples": train_samples, "epochs": epochs},
     }
     return _profile_or_raise(
-        _draft_or_error(run_child(request, where, time_limit_s, memory_limit_byte, ONNX_FILE))
+        _draft_or_error(run_child(request, where, time_limit_s, memory_limit_byte, children.ONNX_FILE))
     )
 
 
@@ -265,7 +272,7 @@ def profile_workload(
     framework = framework_of_model(workload.model)
     _check_request("profile", mode, framework)
     wanted = _wanted_sizes("profile", batch, sizes)
-    if framework == "tensorflow":
+    if framework != "torch":
         from fomkit.trace import keras_notebook as notebook
     else:
         from fomkit.trace import torch_notebook as notebook  # type: ignore[no-redef]

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -59,6 +59,9 @@ class Program:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
+_NO_ACCELERATOR = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+_ON_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
+_ON_TORCH = {"TORCHDYNAMO_DISABLE": "1", "KERAS_BACKEND": "torch"}
 MODEL_FILE = Program(
     "fomkit.trace.torch_child",
     slow="Only the model, its inputs and its loss belong in the file; or raise --time-limit.",
@@ -73,7 +76,10 @@ SCRIPT = Program(
     "--memory-limit.",
     gone="Let it train in this process.",
     # What is compiled has no ops to see, and a hidden accelerator makes the script take its way for a CPU.
-    environment={"TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""},
+    environment={"TORCHDYNAMO_DISABLE": "1", **_NO_ACCELERATOR},
+)
+KERAS_SCRIPT = replace(
+    SCRIPT, module="fomkit.trace.keras_script_child", environment={**_ON_TENSORFLOW, **_NO_ACCELERATOR}
 )
 KERAS_FILE = Program(
     "fomkit.trace.keras_child",
@@ -81,7 +87,7 @@ KERAS_FILE = Program(
     large="Weights that Keras makes take none here; do not load data or weights in the file.",
     gone=MODEL_FILE.gone,
     # The graph of a step is the same on every device; what a device compiles into one op has no parts to see.
-    environment={"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""},
+    environment={**_ON_TENSORFLOW, **_NO_ACCELERATOR},
 )
 ONNX_FILE = Program(
     "fomkit.trace.onnx_child",
@@ -95,6 +101,12 @@ MEASURED = Program(
     large="The model really runs: measure a smaller step with --batch, or raise --memory-limit.",
     gone=MODEL_FILE.gone,
 )
+KERAS_TORCH_FILE = replace(
+    KERAS_FILE,
+    large="Weights are made for real: do not load data in the file, or raise --memory-limit.",
+    environment={**_ON_TORCH, **_NO_ACCELERATOR},
+)
+KERAS_TORCH_SCRIPT = replace(KERAS_SCRIPT, environment={**_ON_TORCH, **_NO_ACCELERATOR})
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,16 @@ _OTHERS = ("resource", "variant", "string")
 """Number formats of tensors that hold no numbers: handles, lists and texts."""
 
 
+_ALIASES = frozenset(
+    ["EnsureShape", "ExpandDims", "Identity", "IdentityN", "PreventGradient", "Reshape", "Squeeze", "StopGradient"]
+)
+"""Ops that give back the memory of their input."""
+
+
+_STATISTICS = 2
+"""Place of the last result of a fused normalisation that means something: values, mean and variance."""
+
+
 class ShapeUnknown(Exception):  # noqa: N818 - a verdict, not a fault
     """A tensor's shape depends on data."""
 
@@ -33,6 +43,11 @@ def _is_known(tensor: Tensor) -> bool:
     return tensor.shape.rank is not None and None not in tensor.shape.as_list()
 
 
+def _is_scratch(tensor: Tensor) -> bool:
+    """Tell what a fused op keeps for its own gradient, whose size is the device's affair."""
+    return str(tensor.op.type).startswith("FusedBatchNorm") and int(tensor.value_index) > _STATISTICS
+
+
 def _shape(tensor: Tensor, place: Place) -> tuple[int, ...]:
     """Give a shape: the tensor's own, what a function was called with, or what it is reshaped to next."""
     source, _ = place.source(tensor)
@@ -41,6 +56,13 @@ def _shape(tensor: Tensor, place: Place) -> tuple[int, ...]:
         if _is_known(one):
             return tuple(one.shape.as_list())
     raise ShapeUnknown(f"{tensor.op.type}: the shape of {tensor.name} depends on data")
+
+
+def _origin(tensor: Tensor) -> Tensor:
+    """Follow a tensor to the one whose memory it shares."""
+    while tensor.op.type in _ALIASES:
+        tensor = tensor.op.inputs[tensor.value_index if tensor.op.type == "IdentityN" else 0]
+    return tensor
 
 
 def as_array(tensor: Tensor, place: Place) -> Array | None:
@@ -55,7 +77,8 @@ def as_array(tensor: Tensor, place: Place) -> Array | None:
         return None
     shape = _shape(tensor, place)
     stride = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    return Array(shape, stride, dtype_name(tensor.dtype), tensor.dtype.size, id(tensor.op) + tensor.value_index)
+    origin = _origin(tensor)
+    return Array(shape, stride, dtype_name(tensor.dtype), tensor.dtype.size, id(origin.op) + origin.value_index)
 
 
 def _inputs(op: Operation, arrays: Sequence[Array | None]) -> dict[str, Any]:
@@ -92,17 +115,14 @@ def describe_call(ran: Ran, folded: Container[Operation], *, in_backward: bool, 
         Where a shape depends on data.
     """
     op, place = ran.op, ran.place
-    arguments = _inputs(
-        op,
-        [
-            None if tensor.op in folded and not _is_known(tensor) else as_array(tensor, place)
-            for tensor in op.inputs
-        ],
-    )
+    spared = [not _is_known(tensor) and (tensor.op in folded or _is_scratch(tensor)) for tensor in op.inputs]
+    given = zip(op.inputs, spared, strict=True)
+    arguments = _inputs(op, [None if is_spared else as_array(tensor, place) for tensor, is_spared in given])
     for attribute in op.op_def.attr:
         if attribute.type in ("bool", "int", "string", "list(int)", "float"):
             value = op.get_attr(attribute.name)
             arguments[attribute.name] = value.decode() if isinstance(value, bytes) else value
     arguments |= {"in_backward": in_backward, "of_transposed": of_transposed}
-    results = [array for tensor in op.outputs if (array := as_array(tensor, place)) is not None]
+    made = [tensor for tensor in op.outputs if _is_known(tensor) or not _is_scratch(tensor)]
+    results = [array for tensor in made if (array := as_array(tensor, place)) is not None]
     return Call(op.type, arguments, tuple(results))

@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from fomkit.errors import FomkitError, nearest_names
 from fomkit.trace.input_sizes import MakeInputs, named_sizes
@@ -16,17 +15,16 @@ from fomkit.workload import Workload
 
 
 def _spec(leaf: Any) -> Any:
-    if isinstance(leaf, tf.TensorSpec):
-        return leaf
     if isinstance(leaf, keras.KerasTensor):
-        return tf.TensorSpec(leaf.shape, leaf.dtype)
+        return keras.KerasTensor(leaf.shape, leaf.dtype)
     if isinstance(leaf, np.ndarray) and leaf.dtype == np.float64:
-        return tf.TensorSpec(leaf.shape, keras.config.floatx())
-    return tf.TensorSpec(np.shape(leaf), tf.as_dtype(leaf.dtype))
+        return keras.KerasTensor(leaf.shape, keras.config.floatx())
+    return keras.KerasTensor(tuple(np.shape(leaf)), keras.backend.standardize_dtype(leaf.dtype))
 
 
-def _specs(values: Any) -> Any:
-    return tf.nest.map_structure(_spec, values)
+def specs(values: Any) -> Any:
+    """Give the shapes and number formats of tensors, in the lists and dicts that they lie in."""
+    return keras.tree.map_structure(_spec, values)
 
 
 def _parted(model: Any, values: Any) -> tuple[Any, Any]:
@@ -46,25 +44,19 @@ def _loss_name(loss: Any) -> str:
 
 def _targets(model: Any, x: Any) -> Any:
     """Make up targets by the compiled losses: class numbers for sparse ones, else the shape of the output."""
-    outputs = keras.tree.map_structure(
-        lambda one: one, model.compute_output_spec(keras.tree.map_structure(_as_symbol, x))
-    )
+    outputs = model.compute_output_spec(x)
     loss = model._compile_loss._user_loss if model._compile_loss is not None else None
     if loss is None:
         return None
-    flat = tf.nest.flatten(outputs)
-    given = tf.nest.flatten(loss) if isinstance(loss, list | tuple | Mapping) else [loss] * len(flat)
+    flat = keras.tree.flatten(outputs)
+    given = keras.tree.flatten(loss) if isinstance(loss, list | tuple | Mapping) else [loss] * len(flat)
     specs = []
     for output, one in zip(flat, given, strict=False):
         if "sparse" in _loss_name(one):
-            specs.append(tf.TensorSpec(output.shape[:-1], tf.int32))
+            specs.append(keras.KerasTensor(output.shape[:-1], "int32"))
         else:
-            specs.append(tf.TensorSpec(output.shape, output.dtype))
-    return tf.nest.pack_sequence_as(outputs, specs)
-
-
-def _as_symbol(spec: Any) -> Any:
-    return keras.KerasTensor(spec.shape, keras.backend.standardize_dtype(spec.dtype))
+            specs.append(keras.KerasTensor(output.shape, output.dtype))
+    return keras.tree.pack_sequence_as(outputs, specs)
 
 
 def _own_inputs(model: Any, where: str) -> Any:
@@ -83,7 +75,7 @@ def _own_inputs(model: Any, where: str) -> Any:
         raise FomkitError(
             where, "'inputs' is missing, which a model without keras.Input needs. For example: "
                    "inputs = lambda batch: np.zeros((batch, 784), 'float32')")  # fmt: skip
-    for symbol in tf.nest.flatten(symbols):
+    for symbol in keras.tree.flatten(symbols):
         if None in symbol.shape[1:]:
             raise FomkitError(
                 where, f"the input {symbol.name!r} has the shape {symbol.shape}, which leaves more open than the "
@@ -93,18 +85,20 @@ def _own_inputs(model: Any, where: str) -> Any:
     return symbols
 
 
-def _with_targets(model: Any, x: Any, y: Any) -> tuple[Any, Any]:
+def _with_targets(model: Any, x: Any, y: Any) -> tuple[Any, ...]:
     if y is None and model.compiled:
         y = _targets(model, x)
-    return x, y
+    return (x,) if y is None else (x, y)
 
 
-def _batched(values: Any, given: int | None, batch: int) -> Any:
+def batched(values: Any, given: int | None, batch: int) -> Any:
+    """Give specifications for another batch: each first axis that is open or was the given batch."""
+
     def at(spec: Any) -> Any:
         same = len(spec.shape) and spec.shape[0] in (None, given)
-        return tf.TensorSpec((batch, *spec.shape[1:]), spec.dtype) if same else spec
+        return keras.KerasTensor((batch, *spec.shape[1:]), spec.dtype) if same else spec
 
-    return tf.nest.map_structure(at, values)
+    return keras.tree.map_structure(at, values)
 
 
 def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[MakeInputs, dict[str, int]]:
@@ -129,8 +123,8 @@ def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[Mak
         make, sizes = given, named_sizes(given, where)
         own = workload.batch_size
     else:
-        values, sizes = _specs(_own_inputs(model, where) if given is None else given), {}
-        first = tf.nest.flatten(values)[0].shape
+        values, sizes = specs(_own_inputs(model, where) if given is None else given), {}
+        first = keras.tree.flatten(values)[0].shape
         own = workload.batch_size or (first[0] if len(first) else 1)
         fixed = first[0] if len(first) else None
     batch = wanted.get("batch") or own
@@ -143,12 +137,12 @@ def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[Mak
         if name not in known:
             raise FomkitError(where, f"inputs has no size {name!r}. {nearest_names(name, known)}")
 
-    def at(at_sizes: Sizes) -> tuple[Any, Any]:
+    def at(at_sizes: Sizes) -> tuple[Any, ...]:
         if make is None:
-            found = _batched(values, fixed, at_sizes["batch"])
+            found = batched(values, fixed, at_sizes["batch"])
         else:
             others = {name: size for name, size in at_sizes.items() if name != "batch"}
-            found = _specs(make(at_sizes["batch"], **others))
+            found = specs(make(at_sizes["batch"], **others))
         return _with_targets(model, *_parted(model, found))
 
     return at, {**known, **wanted}

@@ -11,6 +11,7 @@ from fomkit.trace.calls import BACKWARD, FORWARD, INPUT_GRADIENT, UPDATE, WEIGHT
 from fomkit.trace.keras_calls import ShapeUnknown, describe_call
 from fomkit.trace.keras_gradients import forward_type, product_group, weight_products
 from fomkit.trace.keras_graph import LOOPS, Graph, Operation, Ran, constants
+from fomkit.trace.keras_layer_log import GraphLayers
 from fomkit.trace.keras_rows import settle_input_gradient
 from fomkit.trace.keras_scopes import BACKWARD_SCOPE, RowOwner, Scope, Scopes
 from fomkit.trace.rnn_passes import split_gradients
@@ -79,7 +80,9 @@ def _row(owner: RowOwner, pass_name: str, ops: list[TracedOp]) -> TracedOp:
     return row
 
 
-def trace_ops(ran: Sequence[Ran], graph: Graph, scopes: Scopes, gradients: Sequence[Any]) -> Walked:
+def trace_ops(
+    ran: Sequence[Ran], graph: Graph, scopes: Scopes, gradients: Sequence[Any], layers: GraphLayers
+) -> Walked:
     """Describe the ops of a step.
 
     Parameters
@@ -90,6 +93,8 @@ def trace_ops(ran: Sequence[Ran], graph: Graph, scopes: Scopes, gradients: Seque
     scopes : Scopes
     gradients : sequence of Tensor or IndexedSlices
         What the optimizer was handed.
+    layers : GraphLayers
+        Told each op of the forward pass.
     """
     found, folded = Walked(), constants(ran)
     weights = weight_products(gradients, graph)
@@ -100,6 +105,8 @@ def trace_ops(ran: Sequence[Ran], graph: Graph, scopes: Scopes, gradients: Seque
         if call is None:
             continue
         scope = _scope(one, scopes)
+        if pass_name == FORWARD:
+            layers.note(one, call, scope)
         for work in RULES[one.op.type](call):  # type: ignore[misc]
             name = _of(work.pass_name, pass_name)
             if name == BACKWARD and one.op.type in PRODUCTS:

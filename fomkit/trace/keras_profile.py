@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from math import prod
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from fomkit.errors import FomkitError
 from fomkit.trace.draft import Draft
@@ -15,7 +17,9 @@ from fomkit.trace.drafting import Request, Traced, make_draft
 from fomkit.trace.explore_sizes import trace_sizes
 from fomkit.trace.keras_inputs import inputs_and_sizes
 from fomkit.trace.keras_optimizers import rule_of
-from fomkit.trace.keras_step import Prepared, trace_step
+from fomkit.trace.keras_prepared import Prepared
+from fomkit.trace.step import Step
+from fomkit.trace.symbolic import Sizes
 from fomkit.workload import Workload
 
 
@@ -40,9 +44,7 @@ def _prepare(workload: Workload, request: Request) -> tuple[Prepared, dict[str, 
     loss = _compile(workload, notes) if request.mode == "train" else None
     inputs, sizes = inputs_and_sizes(workload, request.sizes, where)
     if not model.built:
-        model(
-            keras.tree.map_structure(lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), inputs(sizes)[0])
-        )
+        model(inputs(sizes)[0])
     optimizer = workload.optimizer or (model.optimizer if model.compiled else None)
     if request.mode == "train":
         if not model.trainable_variables:
@@ -65,15 +67,28 @@ def draft_profile(workload: Workload, request: Request) -> Draft:
         Whatever the user's code or the framework raises.
     """
     prepared, sizes, notes = _prepare(workload, request)
-    sized = trace_sizes(partial(trace_step, prepared), sizes)
-    model = workload.model
-    traced = Traced(
+    sized = trace_sizes(partial(step_tracer(), prepared), sizes)
+    return make_draft(workload, request, describe_model(workload.model, request.mode), sized, notes)
+
+
+def step_tracer() -> Callable[[Prepared, Sizes], Step]:
+    """Give what traces a step on the backend at hand."""
+    backend = "keras_torch_step" if keras.backend.backend() == "torch" else "keras_step"
+    trace: Callable[[Prepared, Sizes], Step] = import_module(f"fomkit.trace.{backend}").trace_step
+    return trace
+
+
+def describe_model(model: Any, mode: str) -> Traced:
+    """Say what was traced."""
+    framework = keras.backend.backend()
+    device = "fake" if framework == "torch" else "graph"
+    version = str(sys.modules[framework].__version__)
+    return Traced(
         type(model).__name__,
-        {"framework": "tensorflow", "version": str(tf.__version__), "device": "graph", "mode": request.mode},
+        {"framework": framework, "version": version, "device": device, "mode": mode},
         sum(prod(one.shape) for one in model.weights if not _is_seed(one)),
         sum(prod(one.shape) for one in model.trainable_variables),
     )
-    return make_draft(workload, request, traced, sized, notes)
 
 
 def _is_seed(variable: Any) -> bool:

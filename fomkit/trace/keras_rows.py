@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import keras
-from keras.src.backend.tensorflow import nn as functions
+from keras.src.backend import nn as functions
 from keras.src.layers.attention.grouped_query_attention import GroupedQueryAttention
 
 from fomkit.trace.calls import BACKWARD, FORWARD, WEIGHT_GRADIENT, Dimensions, TracedOp
 from fomkit.trace.keras_calls import dtype_name
-from fomkit.trace.keras_scopes import Scopes
+from fomkit.trace.keras_layers import Told
+
+MakeRow = Callable[[str], TracedOp]
+"""Makes a row of the path that it stands at."""
 
 _CELLS: Mapping[type, str] = {
     keras.layers.LSTM: "lstm",
@@ -46,12 +49,19 @@ def attention_row(path: str, query: Any, key: Any, value: Any, causal: bool) -> 
     both = width + value.shape[3]
     dimensions: Dimensions = {"batch": batch, "heads": heads, "kv_heads": key.shape[2], "q_len": q_len}
     dimensions |= {"kv_len": key.shape[1], "head_dim": both / 2 if both % 2 else both // 2, "causal": int(causal)}
-    return TracedOp("dot_product_attention", "attention", dimensions, dtype_name(query.dtype), FORWARD, path)
+    dtype = dtype_name(keras.backend.standardize_dtype(query.dtype))
+    return TracedOp("dot_product_attention", "attention", dimensions, dtype, FORWARD, path)
 
 
 @contextmanager
-def watch_attention(scopes: Scopes) -> Iterator[None]:
-    """Find attention at its call inside the block: in Keras's own layers, and where a model calls the function."""
+def watch_attention(around: Callable[[MakeRow, Any], Told]) -> Iterator[None]:
+    """Find attention at its call inside the block: in Keras's own layers, and where a model calls the function.
+
+    Parameters
+    ----------
+    around : function of what makes the row of a path, and of the factors
+        Gives the context to run the attention in.
+    """
 
     def watched(given: Any, first: int) -> Any:
         def attend(*args: Any, **kwargs: Any) -> Any:
@@ -60,8 +70,10 @@ def watch_attention(scopes: Scopes) -> Iterator[None]:
             if len(query.shape) != 4:
                 return given(*args, **kwargs)
             causal = bool(kwargs.get("is_causal") or kwargs.get("use_causal_mask"))
-            with scopes.row(attention_row(scopes.running[-1].path, query, key, value, causal)):
-                return given(*args, **kwargs)
+            with around(lambda path: attention_row(path, query, key, value, causal), (query, key, value)) as gave:
+                output = given(*args, **kwargs)
+                gave(output)
+                return output
 
         return attend
 

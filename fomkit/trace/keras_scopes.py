@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras.src.backend.tensorflow import core
 
 from fomkit.trace.calls import TracedOp
+from fomkit.trace.keras_layers import watch_calls
 
 BACKWARD_SCOPE = "gradient_tape/"
 """What TensorFlow writes before the names of gradients; the name of the op they are of follows."""
@@ -34,6 +35,18 @@ class Scope:
     is_update: bool = False
 
 
+@dataclass(frozen=True)
+class LayerMoment:
+    """The begin or end of a layer's call: its values, and how many ops its graph had by then."""
+
+    layer: Any
+    path: str
+    values: Any
+    is_end: bool
+    graph: Any
+    position: int
+
+
 @dataclass
 class Scopes:
     """The scopes of one traced step by the names that the graph gives them.
@@ -42,10 +55,13 @@ class Scopes:
     ----------
     paths : mapping
         Path of each layer by its ``id``.
+    calls : list of LayerMoment
+        Calls of layers in the order that they ran.
     """
 
     paths: Mapping[int, str]
     known: dict[str, Scope] = field(default_factory=dict)
+    calls: list[LayerMoment] = field(default_factory=list)
     running: list[Scope] = field(default_factory=lambda: [Scope("loss")])
 
     def add(self, scope: Scope) -> None:
@@ -63,32 +79,24 @@ class Scopes:
             name = name.rpartition("/")[0]
         return None
 
+    def note(self, layer: Any, path: str, values: Any, *, is_end: bool) -> None:
+        """Note that a call of a layer begins or ends, and where in the graph."""
+        graph = tf.compat.v1.get_default_graph()
+        self.calls.append(LayerMoment(layer, path, values, is_end, graph, len(graph.get_operations())))
+
     @contextmanager
-    def row(self, row: TracedOp) -> Iterator[None]:
+    def row(self, make: Callable[[str], TracedOp], _factors: Any) -> Iterator[Callable[[Any], None]]:
         """Run a block as a row of its own, unless it lies in one already."""
-        owner = self.running[-1].owner or RowOwner(row)
-        scope = Scope(self.running[-1].path, owner)
-        with tf.name_scope(row.kind):
+        path = self.running[-1].path
+        owner = self.running[-1].owner or RowOwner(make(path))
+        scope = Scope(path, owner)
+        with tf.name_scope(owner.row.kind):
             self.add(scope)
             self.running.append(scope)
             try:
-                yield
+                yield lambda _: None
             finally:
                 self.running.pop()
-
-
-def layer_paths(model: Any) -> dict[int, str]:
-    """Give the path of each layer inside a model, by its ``id``: names joined by dots, the model's left out."""
-    paths = {id(model): ""}
-    waiting = [model]
-    while waiting:
-        layer = waiting.pop()
-        for inner in getattr(layer, "_layers", ()):
-            if id(inner) not in paths:
-                above = paths[id(layer)]
-                paths[id(inner)] = f"{above}.{inner.name}" if above else inner.name
-                waiting.append(inner)
-    return paths
 
 
 @contextmanager
@@ -101,7 +109,7 @@ def watch_scopes(scopes: Scopes, row_of: Callable[[Any, Any, Any, str], TracedOp
     row_of : function of a layer, its arguments, named arguments and path
         Gives the row of a layer that is one.
     """
-    enter, call = core.name_scope.__enter__, keras.Layer.__call__
+    enter: Any = core.name_scope.__enter__
 
     def entered(self: Any) -> Any:
         result = enter(self)
@@ -113,23 +121,21 @@ def watch_scopes(scopes: Scopes, row_of: Callable[[Any, Any, Any, str], TracedOp
                 scopes.add(scopes.running[-1])
         return result
 
-    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+    @contextmanager
+    def around(layer: Any, args: Any, kwargs: Any) -> Iterator[Callable[[Any], None]]:
         above = scopes.running[-1]
-        path = scopes.paths.get(id(self), getattr(self, "name", ""))
-        row = row_of(self, args, kwargs, path) if above.owner is None else None
-        owner = above.owner if row is None else RowOwner(row)
-        scope = Scope(path, owner)
-        scopes.running.append(scope)
+        path = scopes.paths.get(id(layer), getattr(layer, "name", ""))
+        row = row_of(layer, args, kwargs, path) if above.owner is None else None
+        scopes.running.append(Scope(path, above.owner if row is None else RowOwner(row)))
+        scopes.note(layer, path, (args, kwargs), is_end=False)
         try:
-            return call(self, *args, **kwargs)
+            yield lambda output: scopes.note(layer, path, output, is_end=True)
         finally:
             scopes.running.pop()
 
-    with ExitStack() as stack:
-        for owner, name, replacement, before in (
-            (core.name_scope, "__enter__", entered, enter),
-            (keras.Layer, "__call__", called, call),
-        ):
-            setattr(owner, name, replacement)
-            stack.callback(setattr, owner, name, before)
-        yield
+    core.name_scope.__enter__ = entered
+    try:
+        with watch_calls(around):
+            yield
+    finally:
+        core.name_scope.__enter__ = enter

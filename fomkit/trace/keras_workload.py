@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 
 from fomkit.errors import FomkitError, ManyFomkitError
+from fomkit.trace.doors import BACKENDS, other_backend
 from fomkit.trace.model_file import count_errors
 from fomkit.workload import Workload
 
@@ -18,11 +19,8 @@ def check_workload(workload: Workload, where: str) -> None:
         With every mistake.
     """
     errors = count_errors(workload, where)
-    if keras.backend.backend() != "tensorflow":
-        errors.append(
-            FomkitError(where, f"Keras runs on its {keras.backend.backend()} backend here, whose steps are not "
-                               "read. Let it run on TensorFlow: KERAS_BACKEND=tensorflow.")
-        )  # fmt: skip
+    if keras.backend.backend() not in BACKENDS:
+        errors.append(other_backend(where, keras.backend.backend()))
     if workload.model is None:
         example = "model = keras.Sequential([keras.Input((784,)), keras.layers.Dense(10)])"
         errors.append(FomkitError(where, f"'model' is missing. Give one, for example: {example}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -16,6 +17,8 @@ from fomkit.workload import LastBatch, Workload
 _MODULE = "profiled_file"
 _OPTIONAL = ("optimizer", "batch_size", "train_samples", "epochs", "validation_samples")
 _LEAST: Mapping[str, int] = {"batch_size": 1, "train_samples": 1, "epochs": 1, "validation_samples": 0}
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_OF_LAYER = re.compile(r"(Exception encountered when calling .*|Graph execution error:)\.?")
 NEVER_MENDED = (FomkitError, SystemExit, SyntaxError, NameError, ImportError, OSError, ArithmeticError)
 """What no other way of making tensors would mend."""
 
@@ -88,6 +91,14 @@ def count_errors(workload: Workload, where: str) -> list[FomkitError]:
     return errors
 
 
+def _first_line(text: str) -> str:
+    """Give what an error says first; Keras puts the layer before it, and colours what follows."""
+    lines = [line for line in _COLOUR.sub("", text).strip().splitlines() if line.strip()]
+    if len(lines) > 1 and _OF_LAYER.fullmatch(lines[0]):
+        lines = lines[1:]
+    return lines[0][:240] if lines else ""
+
+
 def explain_exception(error: BaseException, where: str, path: Path | None = None) -> FomkitError:
     """Say what the user's code raised and at which of its lines.
 
@@ -111,7 +122,7 @@ def explain_exception(error: BaseException, where: str, path: Path | None = None
     if isinstance(error, SyntaxError):
         line = f":{error.lineno}" if error.lineno else ""
         return FomkitError(f"{where}{line}", f"is not valid Python ({error.msg}). Correct it.")
-    first_line = str(error).strip().splitlines()[0][:240] if str(error).strip() else ""
+    first_line = _first_line(str(error))
     raised = f"raises {type(error).__name__}{': ' if first_line else ''}{first_line}"
     if frames and Path(frames[-1].filename).parent == Path(__file__).parent:
         raised += f" (in fomkit itself, {Path(frames[-1].filename).name}:{frames[-1].lineno}; please report it)"

@@ -1,39 +1,24 @@
-"""The child process that runs a user's file: reads a request, leaves a result file, and is gone."""
+"""The child process that runs a user's file with a PyTorch model."""
 
 from __future__ import annotations
 
-import os
-import sys
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from fomkit.errors import ManyFomkitError
-from fomkit.trace.child_answer import take_request
+from fomkit.trace.draft import Draft
 from fomkit.trace.drafting import Request
-from fomkit.trace.model_file import NEVER_MENDED, explain_exception, run_file, take_workload
+from fomkit.trace.file_child import run_file_request
+from fomkit.trace.model_file import NEVER_MENDED, run_file, take_workload
 from fomkit.trace.torch_profile import draft_profile
 from fomkit.trace.torch_shape_only import shape_only
 from fomkit.trace.torch_workload import check_workload
 
 
-def _result(path: Path, request: Request) -> dict[str, Any]:
-    try:
-        with shape_only(request.route):
-            workload = take_workload(run_file(path), request.where, check_workload)
-            return {"draft": asdict(draft_profile(workload, request, own=True))}
-    except ManyFomkitError as errors:
-        return {"errors": [[error.where, error.what] for error in errors.errors], "final": True}
-    except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
-        told = explain_exception(error, request.where, path)
-        return {"errors": [[told.where, told.what]], "final": isinstance(error, NEVER_MENDED)}
+def _profile(path: Path, request: Request) -> Draft:
+    with shape_only(request.route):
+        workload = take_workload(run_file(path), request.where, check_workload)
+        return draft_profile(workload, request, own=True)
 
 
 def main() -> None:
-    """Run one request, then end the process at once, whatever threads and exit handlers the file left behind."""
-    message, answer = take_request()
-    path = Path(message.pop("path"))
-    sys.dont_write_bytecode = True
-    sys.argv = [str(path)]
-    answer.leave(_result(path, Request(**message)))
-    os._exit(0)
+    """Run one request."""
+    run_file_request(_profile, lambda error: isinstance(error, NEVER_MENDED))

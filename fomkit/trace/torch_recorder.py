@@ -13,9 +13,9 @@ from torch.utils._pytree import tree_map
 
 from fomkit.trace.aten_table import works_of
 from fomkit.trace.calls import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Call, Rule, TracedOp
+from fomkit.trace.layer_log import LayerLog
 from fomkit.trace.rnn_passes import split_gradients
 from fomkit.trace.torch_calls import OpFacts, describe_call, facts_of
-from fomkit.trace.torch_layers import LayerLog
 from fomkit.trace.torch_order import OrderLog
 from fomkit.trace.torch_scopes import Node, RowScope, Scope, ScopeStack
 from fomkit.trace.torch_storages import storage_id

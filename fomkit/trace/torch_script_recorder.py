@@ -13,8 +13,9 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._pytree import tree_leaves
 
 from fomkit.trace.calls import FORWARD, UPDATE, TracedOp
+from fomkit.trace.layer_log import LayerLog
 from fomkit.trace.step import Step
-from fomkit.trace.torch_layers import LayerLog, watch_layers
+from fomkit.trace.torch_layers import layer_rows, watch_layers
 from fomkit.trace.torch_modules import watch_modules
 from fomkit.trace.torch_optimizers import trace_update
 from fomkit.trace.torch_recorder import Recorder
@@ -182,7 +183,7 @@ class Recording:
     def _layers(self) -> list[TracedOp]:
         found = []
         for name, model in self.models.items():
-            rows = self._logs[id(model)].rows(model)
+            rows = layer_rows(self._logs[id(model)], model)
             for row in rows:
                 row.module = ".".join(filter(None, (name, row.module)))
             found += rows

@@ -13,6 +13,7 @@ from weakref import WeakSet
 import torch
 from torch.optim import optimizer as hooks
 
+from fomkit.trace.script_child import WANTED_ROUND
 from fomkit.trace.script_loops import Epochs, epochs_around
 from fomkit.trace.step import Step
 from fomkit.trace.torch_rows import replaced
@@ -20,8 +21,6 @@ from fomkit.trace.torch_script_calls import OuterCalls, watch_autocast, watch_ba
 from fomkit.trace.torch_script_loader import Fetched, watch_loaders
 from fomkit.trace.torch_script_recorder import Models, Recording
 
-WANTED_ROUND = 3
-"""The step that is taken; the first sets optimizers up, the second may still fill caches."""
 FURTHER_ROUNDS = 4
 """Steps that are waited for one that stands alone: in the middle of an epoch, with a full batch."""
 PATIENCE = 50
@@ -94,6 +93,11 @@ class StepWatch:
         self._calls = OuterCalls(self._model_begins)
         self._process = os.getpid()
         self._remarks: dict[str, None] = {}
+
+    @property
+    def seen(self) -> str:
+        """Say what was seen of a program that never updated anything."""
+        return f", with {self.backwards} backward passes" if self.backwards else ""
 
     @contextmanager
     def watch(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ from fomkit.errors import FomkitError
 from fomkit.trace.step import Step
 from fomkit.trace.symbolic import Sizes
 from fomkit.trace.torch_autocast import follow_autocast
-from fomkit.trace.torch_layers import watch_layers
+from fomkit.trace.torch_layers import layer_rows, watch_layers
 from fomkit.trace.torch_modules import watch_modules
 from fomkit.trace.torch_optimizers import trace_update
 from fomkit.trace.torch_recorder import Recorder
@@ -114,7 +114,7 @@ _SETTINGS = (
 
 
 @contextmanager
-def _plain_kernels(mode: str) -> Iterator[None]:
+def plain_kernels(mode: str) -> Iterator[None]:
     """Have composite layers taken apart, whatever fused kernels a CPU has for them."""
     known = {name: value for name, value in _SETTINGS if hasattr(torch._C, f"_get_{name}")}
     before = {name: getattr(torch._C, f"_get_{name}")() for name in known}
@@ -129,7 +129,7 @@ def _plain_kernels(mode: str) -> Iterator[None]:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Let no search for reference cycles free tensors at a moment that depends on what ran before."""
     was_on = gc.isenabled()
     gc.disable()
@@ -180,10 +180,10 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
         recorder.layers = layers = stack.enter_context(watch_layers(model))
         stack.enter_context(follow_autocast(recorder, on_meta=prepared.on_meta))
         stack.enter_context(watch_sync_norms(recorder))
-        stack.enter_context(_plain_kernels(prepared.mode))
+        stack.enter_context(plain_kernels(prepared.mode))
         stack.enter_context(recorder)
         stack.enter_context(CallWatcher(recorder))
-        with _no_collection():
+        with no_collection():
             _run(prepared, inputs, recorder, notes)
         recorder.order.hold_model(model)
         lines = recorder.order.finish(one.grad for one in trainable if one.grad is not None)
@@ -207,4 +207,4 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
             unsupported[update.unsupported] += 1
             states["unsupported"] += 1
     order = [line.traced(recorder.places) for line in lines]
-    return Step(ops + layers.rows(model), states, unsupported, optimizer, notes, order)
+    return Step(ops + layer_rows(layers, model), states, unsupported, optimizer, notes, order)

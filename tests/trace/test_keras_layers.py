@@ -1,0 +1,101 @@
+"""Ops of Keras graphs that have rules of their own, and the table of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from traced_work import flop, numbers, row_flop
+
+from fomkit.trace import profile_workload
+from fomkit.trace.doors import framework_of_file
+from fomkit.workload import ModelProfile, Workload
+
+BATCH = 4
+
+
+def profiled(keras: Any, inputs: Any, outputs: Any, batch: int = BATCH) -> ModelProfile:
+    model = keras.Model(inputs, outputs)
+    model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
+    return profile_workload(Workload(model, None, batch_size=batch))
+
+
+@pytest.mark.parametrize(
+    ("equation", "products"), [("bij,bkj->bik", [(BATCH, 5, 6, 7)]), ("bij,bkj->bijk", [(BATCH * 7, 5, 6, 1)])]
+)
+def test_einsum_is_a_product_of_the_letters_sizes(
+    keras: Any, equation: str, products: list[tuple[int, ...]]
+) -> None:
+    left, right = keras.Input((5, 7)), keras.Input((6, 7))
+    hidden = keras.layers.Dense(7)(left)
+    profile = profiled(keras, [left, right], keras.ops.einsum(equation, hidden, right))
+    rows = numbers(profile).query("op == 'Einsum' and pass_name == 'forward'")
+    assert [tuple(row) for row in rows[["b", "m", "n", "k"]].to_numpy()] == products
+    assert flop(numbers(profile).query("op == 'Einsum'"), "backward") == row_flop(rows.iloc[0])
+
+
+def test_fused_normalisation_is_a_row_forward_and_back(keras: Any) -> None:
+    class Fused(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.scale, self.shift = (self.add_weight(shape=(shape[-1],)) for _ in range(2))
+
+        def call(self, values: Any) -> Any:
+            import tensorflow as tf
+
+            return tf.compat.v1.nn.fused_batch_norm(values, self.scale + 0.0, self.shift + 0.0)[0]
+
+    pictures = keras.Input((6, 5, 3))
+    profile = profiled(keras, pictures, Fused()(keras.layers.Conv2D(8, 1)(pictures)))
+    rows = numbers(profile).query("kind == 'norm'")
+    assert rows["op"].tolist() == ["FusedBatchNormV3", "FusedBatchNormGradV3"]
+    assert rows["pass_name"].tolist() == ["forward", "backward"]
+    assert rows["numel"].tolist() == [BATCH * 6 * 5 * 8] * 2
+    assert rows["row"].tolist() == [BATCH * 6 * 5] * 2
+
+
+def test_attention_is_one_row_with_its_parts(keras: Any) -> None:
+    words, attend = keras.Input((9, 12)), keras.layers.MultiHeadAttention(3, 4, name="attend")
+    hidden = keras.layers.Dense(12)(words)
+    profile = profiled(keras, words, attend(hidden, hidden, use_causal_mask=True))
+    rows = numbers(profile).query("kind == 'attention'")
+    assert rows["pass_name"].tolist() == ["forward", "backward"]
+    assert set(rows["module"]) == {"attend"}
+    for place, row in rows.iterrows():
+        assert (row["heads"], row["q_len"], row["kv_len"], row["head_dim"], row["causal"]) == (3, 9, 9, 4, 1)
+        parts = numbers(profile, "parts").query(f"of == {place}")
+        assert {"gemm", "pointwise"} <= set(parts["kind"])
+        assert flop(parts, "forward", "backward", kind="gemm") == row_flop(row)
+
+
+def test_layers_are_counted_with_what_they_own_and_make(keras: Any) -> None:
+    layers = keras.layers
+    pictures = keras.Input((8, 8, 3))
+    hidden = layers.Conv2D(6, 3, padding="same", name="first")(pictures)
+    hidden = layers.ReLU(name="act")(layers.BatchNormalization(name="norm")(hidden))
+    shared = layers.Conv2D(6, 1, use_bias=False, name="shared")
+    hidden = shared(shared(hidden)) + hidden
+    hidden = layers.Dropout(0.5, name="drop")(layers.Flatten(name="flat")(hidden))
+    table = profiled(keras, pictures, layers.Dense(2, name="last")(hidden)).layers
+    assert table is not None
+    found = table[["layer", "module", "acts"]].to_numpy().tolist()
+    assert found == [
+        ["input", "", "input"], ["conv", "first", "always"], ["batch_norm", "norm", "always"],
+        ["relu", "act", "always"], ["conv", "shared", "always"], ["add", "", "always"],
+        ["flatten", "flat", "never"], ["dropout", "drop", "training"], ["linear", "last", "always"],
+    ]  # fmt: skip
+    by_name = table.set_index("module")
+    assert by_name["parameters"][["first", "norm", "shared", "last"]].tolist() == [168, 12, 36, 770]
+    assert by_name["bias"][["first", "last"]].tolist() == [6, 2]
+    assert by_name["count"]["shared"] == 2
+    assert by_name["readers"]["act"] == 2
+    assert by_name["output_numel"]["last"] == "2*batch"
+
+
+def test_a_package_beside_the_file_tells_the_framework(tmp_path: Path, file_of: Callable[..., Path]) -> None:
+    package = tmp_path / "networks"
+    package.mkdir()
+    (package / "__init__.py").write_text("from .small import model\n", encoding="utf-8")
+    (package / "small.py").write_text("from keras import layers\n", encoding="utf-8")
+    assert framework_of_file(file_of("from networks import model\n")) == "tensorflow"

@@ -1,0 +1,133 @@
+"""Keras on its PyTorch backend: model files, programs, and the same step as a plain PyTorch model."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from keras_twins import PAIRS
+from test_keras_candle import convolutions
+from traced_work import flop, numbers, row_flop
+
+from fomkit.errors import FomkitError
+from fomkit.trace import profile_file, profile_script
+from fomkit.workload import ModelProfile
+
+pytest.importorskip("keras", reason="Keras's tests need Keras: pip install 'fomkit[tensorflow]'")
+pytest.importorskip("torch", reason="Keras's second backend is PyTorch: pip install 'fomkit[torch]'")
+
+P1B3 = """
+import os
+os.environ["KERAS_BACKEND"] = "torch"
+import keras
+import torch
+
+class MadeByHand(keras.layers.Layer):
+    def call(self, values):
+        return torch.relu(values)
+
+layers = [keras.Input((29532,))]
+for width in (1000, 500, 100, 50):
+    layers += [keras.layers.Dense(width), MadeByHand(), keras.layers.Dropout(0.1)]
+model = keras.Sequential([*layers, keras.layers.Dense(1)])
+model.compile(optimizer=keras.optimizers.SGD(0.001), loss="mse", metrics=["mae"])
+batch_size, train_samples, epochs = 100, 800_121, 20
+"""
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[ModelProfile, ModelProfile, bool]]:
+    """Profiles of each pair, and whether the Keras model's weights stayed as they were; made in one child."""
+    result = tmp_path_factory.mktemp("pairs") / "profiles.pickle"
+    script = Path(__file__).with_name("keras_on_torch.py")
+    package = Path(__file__).resolve().parents[2]
+    path = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
+    subprocess.run([sys.executable, str(script), str(result)], check=True, env={**os.environ, "PYTHONPATH": path})
+    found: dict[str, Any] = pickle.loads(result.read_bytes())
+    return found
+
+
+@pytest.mark.parametrize("name", [pair.__name__ for pair in PAIRS])
+def test_the_step_is_that_of_a_plain_pytorch_model(pairs: Any, name: str) -> None:
+    mine, other, is_same = pairs[name]
+    assert is_same, "what is traced changes no weight"
+    assert not mine.unsupported
+    assert mine.parameters_trainable == other.parameters_trainable
+    assert convolutions(mine) == convolutions(other)
+    for pass_name in ("forward", "backward"):
+        assert flop(numbers(mine), pass_name) == flop(numbers(other), pass_name), pass_name
+    for place, row in numbers(mine).query("kind in ('rnn', 'attention')").iterrows():
+        inside = flop(numbers(mine, "parts").query(f"of == {place}"), "forward", "backward", kind="gemm")
+        # The first state of a recurrent layer is zeros, which need no gradient.
+        unmade = 1 / row["steps"] if (row["kind"], row["pass_name"]) == ("rnn", "backward_input") else 0.0
+        assert round(row_flop(row) * (1 - unmade)) <= inside <= row_flop(row), (row["op"], row["pass_name"])
+    assert any("batch" in str(cell) for cell in mine.ops["numel"])
+    assert mine.layers is not None
+    assert mine.layers["parameters"].sum() == mine.parameters_trainable
+    assert mine.traced_with["framework"] == "torch"
+
+
+def test_the_lectures_products_of_p1b3_come_out(file_of: Callable[[str], Path]) -> None:
+    profile = profile_file(file_of(P1B3), name="p1b3")
+    rows = numbers(profile)
+    products = rows[rows["kind"] == "gemm"]
+    assert products["count"].sum() == 14
+    assert sum(row["m"] * row["n"] * 4 * row["count"] for _, row in products.iterrows()) == 121_668_600
+    assert flop(rows, "forward", "backward", kind="gemm") == 12_145_830_000
+    assert profile.optimizer == {"rule": "sgd", "impl": "foreach"}
+    assert (profile.parameters_total, profile.batch, profile.data.train_samples) == (30_088_701, 100, 800_121)
+    assert not profile.unsupported
+
+
+def test_a_fit_program_on_pytorch(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    profile = profile_script(root / "tests" / "data" / "scripts" / "flowers" / "train.py")
+    data = profile.data
+    facts = profile.batch, data.train_samples, data.validation_samples, data.last_batch, profile.run.epochs
+    assert facts == (16, 250, 70, "keep", 12)
+    assert profile.parameters_total == 1_229
+    assert profile.traced_with["framework"] == "torch"
+    assert {row["op"] for _, row in profile.ops.query("kind == 'conv'").iterrows()} >= {"aten::convolution"}
+    assert not profile.unsupported
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_backend_that_is_not_read_is_told(
+    file_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fomkit.trace.doors import framework_of_file
+
+    path = file_of("import keras\n")
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    with pytest.raises(FomkitError, match=r"its jax backend here, whose steps are not read\. Let it run on"):
+        profile_file(path)
+    chosen = file_of('import os\nos.environ["KERAS_BACKEND"] = "torch"\nimport keras\n')
+    assert framework_of_file(chosen) == "keras_torch"
+
+
+def test_the_backend_of_kerass_own_settings_is_taken(
+    file_of: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fomkit.trace.doors import framework_of_file
+
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    path = file_of("import keras\n")
+    assert framework_of_file(path) == "tensorflow"
+    (tmp_path / "keras.json").write_text('{"backend": "torch"}', encoding="utf-8")
+    assert framework_of_file(path) == "keras_torch"
+    (tmp_path / "keras.json").write_text("[", encoding="utf-8")
+    assert framework_of_file(path) == "tensorflow"
+
+
+def test_a_pytorch_program_may_import_tensorflow_too(file_of: Callable[[str], Path]) -> None:
+    from fomkit.trace.doors import framework_of_file
+
+    assert framework_of_file(file_of("import torch\nimport tensorflow as tf\n")) == "torch"

@@ -1,0 +1,268 @@
+"""Keras programs as they are: Model.fit in the child process, and all that a program may do around it."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from test_keras_twins import products
+from traced_work import flop, numbers
+
+from fomkit.errors import FomkitError
+from fomkit.trace import profile_file, profile_script
+from fomkit.workload import ModelProfile
+
+pytest.importorskip("tensorflow", reason="Keras's tests need TensorFlow: pip install 'fomkit[tensorflow]'")
+
+START = """
+import keras
+import numpy as np
+layers = keras.layers
+def network(optimizer="sgd", **compiled):
+    model = keras.Sequential([keras.Input((8,)), layers.Dense(16, activation="relu"), layers.Dense(3)])
+    model.compile(optimizer, "mse", **compiled)
+    return model
+model = network()
+x, y = np.random.rand(100, 8), np.random.rand(100, 3)
+"""
+
+
+class Stopped(BaseException):
+    pass
+
+
+@pytest.fixture
+def run(tmp_path: Path, keras: Any) -> Callable[..., ModelProfile]:
+    """Run the text of a program, as the child process does, until a step is taken or it ends."""
+    assert keras.backend.backend() == "tensorflow"
+    from fomkit.trace.keras_script_draft import draft_script
+    from fomkit.trace.keras_script_steps import FitWatch
+
+    def run_text(text: str) -> ModelProfile:
+        path = tmp_path / "train.py"
+        path.write_text(START + text, encoding="utf-8")
+
+        def stop(_: Any) -> None:
+            raise Stopped
+
+        watch = FitWatch(lambda name: name == str(path), stop)
+        try:
+            with watch.watch(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Keras's remarks on how a program trains
+                exec(compile(path.read_text(), str(path), "exec"), {"__name__": "__main__"})
+        except Stopped:
+            pass
+        assert watch.taken is not None
+        return draft_script(watch.taken, {"name": "train", "where": str(path), "path": str(path)}).profile()
+
+    return run_text
+
+
+def told(profile: ModelProfile, text: str) -> bool:
+    return any(text in note for note in profile.notes)
+
+
+def facts(profile: ModelProfile) -> tuple[Any, ...]:
+    data = profile.data
+    return profile.batch, data.train_samples, data.validation_samples, data.last_batch, profile.run.epochs
+
+
+@pytest.mark.usefixtures("keras")
+def test_a_fit_program_gives_the_step_of_its_model_file(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = root / "tests" / "data" / "scripts" / "flowers"
+    found, model = profile_script(source / "train.py", ["--batch-size", "16"]), profile_file(source / "model.py")
+    assert products(found) == products(model)
+    for pass_name in ("forward", "backward"):
+        assert flop(numbers(found), pass_name) == flop(numbers(model), pass_name) > 1e6
+    assert facts(found) == facts(model) == (16, 250, 70, "keep", 12)
+    assert (found.parameters_total, found.optimizer) == (model.parameters_total, model.optimizer)
+    assert found.optimizer["rule"] == "momentum"
+    assert not found.unsupported
+    assert found.layers is not None
+    pd.testing.assert_frame_equal(found.layers, model.layers)
+    assert told(found, "EarlyStopping may end the run")
+    assert not told(found, "partial")
+    assert numbers(found, batch=32)["numel"].sum() > 1.9 * numbers(found, batch=16)["numel"].sum()
+    assert not list(tmp_path.iterdir()), "the program was not stopped"
+    assert not list(source.rglob("__pycache__"))
+
+
+FITS = {
+    "arrays": ("model.fit(x, y, epochs=4, validation_split=0.2, verbose=0)", (32, 80, 20, "keep", 4)),
+    "validation arrays": (
+        "model.fit(x, y, batch_size=12, initial_epoch=1, epochs=4, validation_data=(x[:30], y[:30]), verbose=0)",
+        (12, 100, 30, "keep", 3),
+    ),
+    "weights": (
+        "model.fit(x, y, sample_weight=np.ones(100), batch_size=20, verbose=0)", (20, 100, 0, "keep", 1),
+    ),
+    "dataset": (
+        "import tensorflow as tf\ndata = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(9)\n"
+        "model.fit(data.batch(15, drop_remainder=True).prefetch(2), validation_data=data.batch(40), verbose=0)",
+        (15, 100, 100, "drop", 1),
+    ),
+    "repeated dataset": (
+        "import tensorflow as tf\ndata = tf.data.Dataset.from_tensor_slices((x, y)).batch(10).repeat()\n"
+        "model.fit(data, steps_per_epoch=7, epochs=2, validation_data=data, validation_steps=3, verbose=0)",
+        (10, 70, 30, "drop", 2),
+    ),
+    "sequence": (
+        "class Batches(keras.utils.PyDataset):\n    __len__ = lambda self: 7\n"
+        "    __getitem__ = lambda self, place: (x[:12], y[:12])\n"
+        "model.fit(Batches(), validation_data=Batches(), epochs=3, verbose=0)", (12, 84, 84, "drop", 3),
+    ),
+    "generator": (
+        "def batches():\n    while True:\n        yield x[:9], y[:9]\n"
+        "model.fit(batches(), shuffle=False, steps_per_epoch=11, verbose=0)", (9, 99, 0, "drop", 1),
+    ),
+    "train_on_batch": (
+        "for _ in range(9):\n    model.train_on_batch(x[:20], y[:20])", (20, None, None, "keep", None),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), FITS.values(), ids=FITS)
+def test_batch_samples_and_epochs_are_those_of_fit(
+    run: Callable[..., ModelProfile], text: str, expected: tuple[Any, ...]
+) -> None:
+    profile = run(text)
+    assert facts(profile) == expected
+    assert not profile.unsupported
+    forward = numbers(profile).query("kind == 'gemm' and pass_name == 'forward'")
+    assert forward[["m", "n", "k"]].to_numpy().tolist() == [[expected[0], 16, 8], [expected[0], 3, 16]]
+
+
+def test_the_first_fit_that_trains_long_enough_is_taken(run: Callable[..., ModelProfile]) -> None:
+    profile = run("""
+model.fit(x, y, steps_per_epoch=1, verbose=0)
+model.fit(x, y, batch_size=10, verbose=0)
+model.fit(x, y, batch_size=50, verbose=0)
+""")
+    assert profile.batch == 10
+    assert told(profile, "Model.fit at train.py:13, its step 3")
+    assert told(profile, "partial: the program trains elsewhere too, which is left out: Model.fit at train.py:12")
+    assert told(profile, "train.py calls fit at line 14 too, which is no part")
+
+
+def test_a_step_of_the_users_own_is_the_one_that_is_read(run: Callable[..., ModelProfile]) -> None:
+    profile = run("""
+import tensorflow as tf
+class Twice(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = layers.Dense(5), layers.Dense(8)
+    def call(self, values):
+        return self.decoder(self.encoder(values))
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            once = self.decoder(self.encoder(data))
+            loss = tf.reduce_mean((self.decoder(self.encoder(once)) - data) ** 2)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+        return {"loss": loss}
+model = Twice()
+model.compile(keras.optimizers.Adam(0.1))
+model.fit(x, batch_size=25, verbose=0)
+""")
+    rows = numbers(profile).query("kind == 'gemm'")
+    by_pass = rows.groupby("pass_name")["count"].sum().to_dict()
+    assert by_pass == {"forward": 4, "backward_input": 3, "backward_weight": 4}
+    assert profile.optimizer["rule"] == "adam"
+    assert profile.batch == 25
+
+
+def test_several_steps_to_one_execution(run: Callable[..., ModelProfile]) -> None:
+    profile = run("model = network('adam', steps_per_execution=2)\nmodel.fit(x, y, batch_size=20, verbose=0)")
+    assert numbers(profile).query("kind == 'gemm'")["count"].sum() == 5
+    assert told(profile, "one execution of the program makes 2 steps")
+
+
+def test_control_flow_that_depends_on_data_is_listed(run: Callable[..., ModelProfile]) -> None:
+    profile = run("""
+import tensorflow as tf
+class Settling(layers.Layer):
+    def call(self, values):
+        return tf.while_loop(lambda one: tf.reduce_max(one) > 1.0, lambda one: (one * 0.5,), (values,))[0]
+model = keras.Sequential([keras.Input((8,)), layers.Dense(3), Settling()])
+model.compile("sgd", "mse")
+model.fit(x, y, verbose=0)
+""")
+    assert any("a loop whose trips depend on data" in one for one in profile.unsupported)
+
+
+def test_a_step_that_needs_values_is_told_with_its_line(run: Callable[..., ModelProfile]) -> None:
+    text = """
+class Watchful(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(3)
+    def call(self, values):
+        return self.dense(values)
+    def train_step(self, data):
+        logs = super().train_step(data)
+        if float(logs["loss"]) > 100:
+            print("high")
+        return logs
+model = Watchful()
+model.compile("sgd", "mse", run_eagerly=True)
+model.fit(x, y, verbose=0)
+"""
+    with pytest.raises(
+        FomkitError, match=r"train\.py:20: raises TypeError: .*traced by shapes.*run_eagerly=False"
+    ):
+        run(text)
+
+
+def test_loss_scaling_leaves_the_rule_of_the_optimizer_inside(run: Callable[..., ModelProfile]) -> None:
+    profile = run("""
+model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.1)), "mse")
+model.fit(x, y, verbose=0)
+""")
+    assert not profile.unsupported
+    assert profile.optimizer["rule"] == "adam"
+    assert told(profile, "loss scaling")
+
+
+OWN_LOOP = """
+optimizer = keras.optimizers.SGD(0.1)
+optimizer.build(model.trainable_variables)
+for _ in range(4):
+    optimizer.apply([keras.ops.zeros_like(one) for one in model.trainable_variables])
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (OWN_LOOP, "though it updates weights in a loop of its own. A program that trains by Model.fit or "
+                   "train_on_batch was expected"),
+        ("import sys\nsys.exit(3)", r":12: ends by sys.exit\(3\) before its first training step"),
+        ("model.fit(x[:, :5], y, verbose=0)", r":11: raises ValueError: .*incompatible.*before its first"),
+    ],
+    ids=["own loop", "sys.exit", "raises"],
+)  # fmt: skip
+@pytest.mark.usefixtures("keras")
+def test_one_clear_error(file_of: Callable[..., Path], text: str, expected: str) -> None:
+    path = file_of(START + text, "train.py")
+    with pytest.raises(FomkitError) as caught:
+        profile_script(path, time_limit_s=120.0)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert re.search(expected, message, re.DOTALL), message
+    assert "Traceback" not in message
+
+
+@pytest.mark.usefixtures("keras")
+def test_a_program_that_ends_early_gives_a_partial_profile(file_of: Callable[..., Path]) -> None:
+    text = START + "model.fit(x[:60], y[:60], verbose=0)\nraise ValueError('later')"
+    profile = profile_script(file_of(text, "train.py"), time_limit_s=120.0)
+    assert profile.notes[0].startswith("partial: the program raises ValueError: later after 2 steps")
+    assert facts(profile) == (32, 60, 0, "keep", 1)
