@@ -18,7 +18,7 @@ from fomkit.errors import FomkitError
 from fomkit.profiles.recognise import find_profile
 
 MIB = 1024**2
-BY = ("kind", "op", "shape", "module", "pass")
+BY = ("kind", "op", "shape", "module", "pass", "scope", "code")
 
 
 @cache
@@ -100,6 +100,50 @@ def test_modules_hold_what_is_inside_them(root: Path) -> None:
         next(row for row in shallow["rows"] if row["group"] == "blocks")["flop"]
         == rows["blocks"]["inclusive"]["flop"]
     )
+
+
+def test_scopes_hold_modules_and_the_ops_in_them(root: Path) -> None:
+    scopes = {row["group"]: row for row in content("gpt2", "--by", "scope", cwd=root)["rows"]}
+    modules = {row["group"]: row for row in content("gpt2", "--by", "module", cwd=root)["rows"]}
+    inner = scopes["blocks/3/feed_forward"]
+    assert inner["count"] == 0
+    assert inner["inclusive"] == modules["blocks.3.feed_forward"]["inclusive"]
+    assert scopes["blocks/3/feed_forward/gelu/aten::gelu"]["depth"] == 4
+
+
+def test_code_is_a_tree_of_files_functions_and_lines(root: Path) -> None:
+    found = content("gpt2", "--by", "code", cwd=root)
+    assert found["by"] == {
+        "name": "code", "means": "file, function and line of the user's code", "separator": " > "
+    }  # fmt: skip
+    rows = {row["group"]: row for row in found["rows"]}
+    source = (root / "model_profiles" / "src" / "gpt2.py").read_text().splitlines()
+    lines = [row for row in found["rows"] if row["depth"] == 2]
+    # Both additions of a block are one row of the op table, which two lines share.
+    for function, words in (("Block.forward", " x + self."), ("FeedForward.forward", "self.contract(")):
+        own = [row for row in lines if f" > {function} > line " in row["group"]]
+        assert own
+        for row in own:
+            assert words in source[int(row["group"].rpartition(" ")[2]) - 1]
+        function_row = rows[f"gpt2.py > {function}"]
+        assert function_row["count"] == 0
+        for measure in ("count", "flop", "byte"):
+            assert function_row["inclusive"][measure] == pytest.approx(sum(row[measure] for row in own))
+    assert rows["gpt2.py"]["inclusive"]["flop"] + rows[""]["flop"] == pytest.approx(found["total"]["flop"])
+    told = text("gpt2", "--by", "code", "--top", "50%", cwd=root)
+    assert "gpt2.py > FeedForward.forward > line 47" in told
+
+
+def test_times_of_the_trace_stand_beside_predicted_ones(root: Path) -> None:
+    found = content("p1b3-lecture", "--by", "op", "--target", "x86-lecture", cwd=root)
+    row = found["rows"][0]
+    assert row["traced_s"] == pytest.approx(row["time_s"]["value"])
+    assert sum(row["traced_share"] for row in found["rows"]) == pytest.approx(1)
+    told = text("p1b3-lecture", "--by", "op", "--target", "x86-lecture", cwd=root)
+    assert "predicted on x86-lecture, beside those of the trace" in told
+    assert {"traced", "predicted"} <= set(told.splitlines()[2].split())
+    alone = content("p1b3-lecture", "--by", "op", cwd=root)
+    assert "traced_s" not in alone["rows"][0]
 
 
 def test_another_batch(root: Path) -> None:
@@ -305,6 +349,7 @@ def test_a_name_of_both_is_an_error_with_the_choices(root: Path, tmp_path: Path)
         (["alexnet", "--measure", "time"], "no op has a time. Name a machine: --target v100."),
         (["alexnet", "--target", "v10"], "The nearest names are 'v100'"),
         (["p1b3-lecture", "--batch", "7"], "fixed at batch 100"),
+        (["p1b3-lecture", "--by", "code"], "has no lines of code. Profile the program anew with 'fomkit profile"),
         (["alexnet", "-o", "out.xlsx"], "Use .json or .csv"),
         (["alexnet", "--precision", "mixed"], "depends on what a machine has. Add, for example, --target v100"),
         (["--by", "op"], "its options are for a model, and none is named"),

@@ -15,7 +15,16 @@ from fomkit.dtypes import ITEM_BYTE
 from fomkit.errors import FomkitError
 from fomkit.profiles import load_model
 from fomkit.resize import resize_ops
-from fomkit.views import GROUPINGS, add_up, fewest, group_labels, layer_census, tree_labels
+from fomkit.views import (
+    GROUPINGS,
+    add_up,
+    fewest,
+    group_labels,
+    identities,
+    layer_census,
+    split_by_line,
+    tree_labels,
+)
 from fomkit.views.shapes import shape_label
 
 AMOUNTS = st.lists(st.floats(0.001, 1e9), min_size=1, max_size=30)
@@ -36,9 +45,10 @@ def ops():
 @pytest.mark.parametrize("by", GROUPINGS)
 def test_groups_add_up_to_the_step(ops, name, by):
     table = ops(name)
-    total = add_up(table)
+    table = table.reset_index(drop=True)
+    total, distinct = add_up(table), identities(table)
     labels = group_labels(table, by)
-    groups = [add_up(rows) for _, rows in table.groupby(labels)]
+    groups = [add_up(rows, distinct) for _, rows in table.groupby(labels)]
     for measure in ("count", "flop_missing", "byte_missing"):
         assert sum(getattr(one, measure) for one in groups) == getattr(total, measure), measure
     for measure in ("flop", "byte"):
@@ -63,6 +73,48 @@ def test_unpriced_work_is_missing_and_never_0(ops):
 def test_intensity_is_of_ops_of_which_both_are_known():
     table = pd.DataFrame({"op": ["a", "b"], "count": [1.0, 1.0], "flop": [6.0, 100.0], "byte": [3.0, np.nan]})
     assert add_up(table).intensity == 2.0
+
+
+LINES = st.sampled_from(["a.py:1 f", "a.py:2 f", "lib/b.py:7 C.g", "anything"])
+CELLS = st.lists(st.tuples(LINES, st.integers(0, 9)), max_size=3)
+
+
+@given(rows=st.lists(st.tuples(st.integers(0, 9), CELLS), min_size=1, max_size=6), told=st.booleans())
+def test_executions_of_lines_add_up_to_their_rows(rows, told):
+    cells = ["; ".join(f"{line} ×{times}" if told else line for line, times in cell) for _, cell in rows]
+    counts = [float(count) for count, _ in rows]
+    table = pd.DataFrame({"op": range(len(rows)), "count": counts, "code_line": cells})
+    found = split_by_line(table)
+    assert found.groupby("op")["count"].sum().tolist() == pytest.approx(table["count"].tolist())
+    assert (found["count"] >= 0).all()
+    assert set(found["code_line"]) <= {
+        "", "a.py > f > line 1", "a.py > f > line 2", "lib/b.py > C.g > line 7", "anything",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        ("a.py:1 f", {"a.py > f > line 1": 6.0}),
+        ("a.py:1", {"a.py > line 1": 6.0}),
+        ("a.py:1 f ×4; a.py:9 g ×2", {"a.py > f > line 1": 4.0, "a.py > g > line 9": 2.0}),
+        ("a.py:1 f; a.py:9 g", {"a.py > f > line 1": 3.0, "a.py > g > line 9": 3.0}),
+        ("a.py:1 f ×4", {"a.py > f > line 1": 4.0, "": 2.0}),
+        ("a.py:1 f ×9; a.py:9 g ×3", {"a.py > f > line 1": 4.5, "a.py > g > line 9": 1.5}),
+        ("", {"": 6.0}),
+    ],
+)
+def test_lines_share_the_executions_of_their_row(cell, expected):
+    table = pd.DataFrame({"op": ["mm"], "count": [6.0], "code_line": [cell], "flop": [2.0]})
+    found = split_by_line(table)
+    assert dict(zip(found["code_line"], found["count"], strict=True)) == expected
+    assert set(found["flop"]) == {2.0}
+
+
+def test_scopes_are_modules_with_their_ops(ops):
+    labels = group_labels(ops("gpt2"), "scope")
+    assert labels.iloc[5] == "blocks/0/attention/query_key_value/aten::addmm"
+    assert labels.iloc[-1] == "AdamW.step"
 
 
 @pytest.mark.parametrize(
@@ -95,8 +147,8 @@ def test_different_sizes_have_different_labels(ops, name):
     """Without this, one row of a view could mix shapes."""
     table = ops(name).reset_index(drop=True)
     labels = group_labels(table, "shape")
-    keys = [column for column in table.columns if column not in
-            ("op", "count", "module", "traced_time_s", "flop", "byte", "launches", "pass_name")]  # fmt: skip
+    places = ("op", "count", "module", "code_line", "traced_time_s", "flop", "byte", "launches", "pass_name")
+    keys = [column for column in table.columns if column not in places]
     for _, rows in table.groupby(labels):
         assert not rows[keys].astype(str).drop_duplicates().iloc[1:].size
 

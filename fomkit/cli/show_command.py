@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fomkit.views import Grouping
 
 ALL_LEVELS = 0
+LEVELS = 2
+"""Levels shown of a tree as text; all of code, which has three."""
 
 
 def _complete(incomplete: str) -> list[str]:
@@ -32,7 +34,7 @@ Name = Annotated[
     ),
 ]
 By = Annotated[
-    Literal["kind", "op", "shape", "module", "pass"] | None,
+    Literal["kind", "op", "shape", "module", "pass", "scope", "code"] | None,
     typer.Option(help="Group a model's ops by this; default: kind, which also counts its layers."),
 ]
 Top = Annotated[
@@ -44,12 +46,22 @@ MeasureOption = Annotated[
 ]
 Depth = Annotated[
     int | None,
-    typer.Option(min=ALL_LEVELS, help="Levels of modules; default: 2, or all with --json and -o; 0 = all."),
+    typer.Option(
+        min=ALL_LEVELS, help="Levels of a tree; default: 2, all of code and with --json and -o; 0 = all."
+    ),
+]
+Timeline = Annotated[
+    Path | None,
+    typer.Option(help="Write the projected step as trace events, for ui.perfetto.dev; replaces the file."),
 ]
 Target = Annotated[
     str | None,
     typer.Option("--target", "-t", help="Machine to predict times on.", autocompletion=complete_machine),
 ]
+
+
+_OF_MACHINES = {"--precision": "depends on what a machine has", "--timeline": "is of times on a machine"}
+"""Options that make sense with a machine only."""
 
 
 def show(
@@ -64,6 +76,7 @@ def show(
     target: Target = None,
     metrics: Annotated[bool, typer.Option("--metrics", help="Every figure that fomkit gives, explained.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/show/1 instead of tables.")] = False,
+    timeline: Timeline = None,
     output: Output = None,
     quiet: Quiet = False,
 ) -> None:
@@ -77,6 +90,8 @@ def show(
 
       fomkit show gpt2 --by module --depth 3 --target v100
 
+      fomkit show gpt2 --target v100 --timeline gpt2.trace.json
+
       fomkit show v100
 
       fomkit show --metrics
@@ -88,39 +103,46 @@ def show(
 
     if output is not None and output.suffix not in (".json", ".csv"):
         raise FomkitError(str(output), "has an ending that show cannot write. Use .json or .csv.")
+    given = {"--by": by, "--top": top, "--measure": measure, "--depth": depth, "--batch": batch, "--set": sizes,
+             "--precision": precision, "--target": target, "--timeline": timeline}  # fmt: skip
+    named = [option for option, value in given.items() if value is not None]
     with progress("looking", quiet=quiet):
-        given = {"--by": by, "--top": top, "--measure": measure, "--depth": depth, "--batch": batch,
-                 "--set": sizes, "--precision": precision, "--target": target}  # fmt: skip
+        path, what = (None, "list") if name is None else find_profile(name)
         if metrics:
-            text, rows, content = _metrics(any(value is not None for value in (name, *given.values())))
-        elif name is None:
-            if any(value is not None for value in given.values()):
-                raise FomkitError(
-                    "show", "its options are for a model, and none is named. Name one, or leave them."
-                )
-            text, rows, content = _list()
+            text, rows, content = _metrics(name is not None or bool(named))
+        elif path is None:
+            text, rows, content = _list(named)
+        elif what == "machine":
+            text, rows, content = _machine(path, named)
         else:
-            path, what = find_profile(name)
-            if what == "machine":
-                set_ones = [option for option, value in given.items() if value is not None]
-                text, rows, content = _machine(path, set_ones)
-            else:
-                options = Options(batch, sizes=parse_sizes(sizes or ()), precision=precision, allow_uncovered=True)
-                levels = depth if depth is not None else ALL_LEVELS if as_json or output else 2
-                text, rows, content = _model(path, by or "kind", measure, top, levels, options, target)
+            _check_target(named)
+            options = Options(batch, sizes=parse_sizes(sizes or ()), precision=precision, allow_uncovered=True)
+            usual = ALL_LEVELS if as_json or output or by == "code" else LEVELS
+            levels = usual if depth is None else depth
+            text, rows, content = _model(path, by or "kind", measure, top, levels, options, target)
+            if timeline is not None and target is not None:
+                text += _project(path, options, target, timeline)
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(rows))
     print(to_json(content) if as_json else text, end="")
+
+
+def _check_target(named: list[str]) -> None:
+    for option, about in _OF_MACHINES.items():
+        if option in named and "--target" not in named:
+            raise FomkitError(option, f"{about}. Add, for example, --target v100.")
 
 
 Shown = tuple[str, list[Any], dict[str, Any]]
 """Text, rows for a CSV file, and content."""
 
 
-def _list() -> Shown:
+def _list(options: list[str]) -> Shown:
     from fomkit.profiles.recognise import list_profiles
     from fomkit.report.profile_list import format_profiles
 
+    if options:
+        raise FomkitError("show", "its options are for a model, and none is named. Name one, or leave them.")
     rows = [one._asdict() for one in list_profiles()]
     return format_profiles(rows, standard_output()), rows, {"schema": "fomkit/show/1", "profiles": rows}
 
@@ -173,3 +195,15 @@ def _model(
     machine = None if target is None else load_machine(target)
     content = show_model(load_model(path), view, options, machine)
     return format_model_view(content, standard_output()), list(view_rows(content)), content
+
+
+def _project(path: Path, options: Options, target: str, timeline: Path) -> str:
+    from fomkit.profiles import load_machine, load_model, write_whole
+    from fomkit.report.timeline import timeline_text
+    from fomkit.study.timeline import timeline_content
+
+    if timeline.suffix != ".json":
+        raise FomkitError(str(timeline), "has an ending that a timeline cannot have. Use .json.")
+    content = timeline_content(load_model(path), load_machine(target), options)
+    write_whole(timeline, timeline_text(content))
+    return f"timeline: {timeline}, projected, for ui.perfetto.dev\n"

@@ -24,8 +24,8 @@ class Column(NamedTuple):
     rank: int = 0
 
 
-LABEL = 24
-"""Width of the groups' names up to which columns give way to them."""
+LABEL, SCOPE = 24, 40
+"""Width of the groups' names up to which columns give way to them; names of ops do not break well."""
 
 
 def format_share(share: float | None) -> str:
@@ -66,11 +66,15 @@ def _intensity(entry: Entry) -> str:
 
 
 def _traced(entry: Entry) -> str:
-    time_s = entry.get("traced_time_s")
-    return "" if time_s is None else format_quantity(time_s, "time_s")
+    if not entry["count"]:
+        return ""
+    if entry["traced_s"] is None:
+        return "missing"
+    least = "≥ " if entry["missing"]["traced"] else ""
+    return least + format_quantity(entry["traced_s"], "time_s")
 
 
-def _columns(with_time: bool, predicted: bool, traced: str) -> list[Column]:
+def _columns(with_time: bool, predicted: bool, beside: str) -> list[Column]:
     columns = [
         Column(*figure("count"), lambda entry: f"{entry['count']:,.0f}" if entry["count"] else "", 1),
         Column(*figure("distinct_ops"), lambda entry: f"{entry['distinct_ops']:,}" if entry["count"] else "", 6),
@@ -80,12 +84,13 @@ def _columns(with_time: bool, predicted: bool, traced: str) -> list[Column]:
         Column(*figure("byte_share"), lambda entry: format_share(entry["byte_share"]), 5),
         Column(*figure("intensity"), _intensity, 4),
     ]
+    if beside:
+        columns.append(Column(beside, "right", _traced))
+        columns.append(Column("share", "right", lambda entry: format_share(entry["traced_share"]), 3))
     if with_time:
-        columns.append(Column(*figure("time_s"), _time))
-        columns += [Column("interval", "", _interval)] if predicted else []
+        columns.append(Column("predicted" if beside else figure("time_s")[0], "right", _time))
+        columns += [Column("interval", "", _interval, 4 if beside else 0)] if predicted else []
         columns.append(Column(*figure("time_share"), lambda entry: format_share(entry.get("time_share"))))
-    if traced:
-        columns.append(Column(traced, "right", _traced))
     if predicted:
         columns.append(Column("time from", "", lambda entry: format_coverage(entry["time_sources"]), 7))
     return columns
@@ -98,14 +103,15 @@ def _inclusive(measure: str) -> Column:
 def _label(row: Entry, separator: str) -> str:
     if not row["group"]:
         return "(none)"
+    if not separator:
+        return str(row["group"])
     depth = row.get("depth", 0)
     name = str(row["group"])
     return "  " * depth + name.rpartition(separator)[2] if depth else name
 
 
-def _fitting(columns: list[Column], rows: Sequence[Entry], labels: Sequence[str], width: int) -> list[Column]:
-    """Leave out columns until the rest fit beside their labels."""
-    label = min(LABEL, max(map(len, labels), default=0))
+def _fitting(columns: list[Column], rows: Sequence[Entry], label: int, width: int) -> list[Column]:
+    """Leave out columns until the rest fit beside labels of a width."""
     widths = {id(one): max(len(one.header), *(len(one.write(row)) for row in rows)) for one in columns}
     kept = list(columns)
     while label + sum(widths[id(one)] + 2 for one in kept) > width and any(one.rank for one in kept):
@@ -115,13 +121,14 @@ def _fitting(columns: list[Column], rows: Sequence[Entry], labels: Sequence[str]
 
 def _add_rows(page: Page, content: Mapping[str, Any], screen: Screen) -> None:
     rows, total, top = content["rows"], content["total"], content["top"]
-    traced = _word_of_traced(content) if "traced_time_s" in total else ""
-    columns = _columns("time_s" in total, content["target"] is not None, traced)
+    beside = _word_of_traced(content) if "traced_s" in total else ""
+    columns = _columns("time_s" in total, content["target"] is not None, beside)
     if any("inclusive" in row for row in rows):
         columns.append(_inclusive(content["measure"]))
-    separator = "." if content["by"]["name"] == "module" else "_"
-    labels = [_label(row, separator) for row in rows]
-    columns = _fitting(columns, [*rows, total], [*labels, "(99 others)"], screen.width)
+    labels = [_label(row, content["by"]["separator"] or "") for row in rows]
+    widest = max(map(len, [*labels, "(99 others)"]))
+    reserved = min(SCOPE if content["by"]["name"] == "scope" else LABEL, widest)
+    columns = _fitting(columns, [*rows, total], reserved, screen.width)
     table = table_of_numbers([(content["by"]["name"], ""), *((one.header, one.justify) for one in columns)])
     for label, row in zip(labels, rows, strict=True):
         table.add_row(label, *(one.write(row) for one in columns))
@@ -136,6 +143,9 @@ def _add_rows(page: Page, content: Mapping[str, Any], screen: Screen) -> None:
 _MEASURES = {"time": "time", "flop": "arithmetic (flop)", "byte": "memory traffic (byte)"}
 
 
+_LEVELS = {"module": "modules", "scope": "scopes"}
+
+
 def _notes(content: Mapping[str, Any]) -> list[str]:
     total, lines = content["total"], []
     top = content["top"]
@@ -146,8 +156,9 @@ def _notes(content: Mapping[str, Any]) -> list[str]:
             f"{groups} {top['reached']:.2%} of the {_MEASURES[top['measure']]}; asked: {top['share']:.0%}"
         )
     depth = content["view"].get("depth")
-    if depth is not None and content["by"]["name"] == "module" and top is None:
-        lines.append(f"modules below level {depth} are added to those they lie in; --depth 0 shows all")
+    below = _LEVELS.get(content["by"]["name"])
+    if depth is not None and below is not None and top is None:
+        lines.append(f"{below} below level {depth} are added to those they lie in; --depth 0 shows all")
     for name, amount in total["missing"].items():
         if amount:
             lines.append(
@@ -181,6 +192,7 @@ def _head(content: Mapping[str, Any]) -> list[str]:
     if "time_s" in content["total"]:
         target = content["target"]
         times = f"; times: {f'as {_word_of_traced(content)}' if target is None else f'predicted on {target}'}"
+        times += f", beside those {_word_of_traced(content)}" if "traced_s" in content["total"] else ""
     return [f"{content['name']}: {content['title']}", f"{what}, {sizes}{learned}; {order}{times}"]
 
 

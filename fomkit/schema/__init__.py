@@ -1,6 +1,7 @@
 """The tables that flow through fomkit: their columns, and the check at each entrance."""
 
 from fomkit.schema.check import check_table, row_place
+from fomkit.schema.code_line import CodeLine, code_line, join_lines, split_code_lines
 from fomkit.schema.columns import (
     BASES,
     BOUNDS,
@@ -26,7 +27,31 @@ from fomkit.schema.columns import (
 )
 
 __all__ = [
-    "BASES", "BOUNDS", "COSTS", "DIMENSIONS", "HUGE", "KIND_DIMENSIONS", "LAYERS", "LINE", "MEASUREMENTS",
-    "OPS", "OPTIONAL_DIMENSIONS", "ORDER", "PASSES", "PLAIN_TABLES", "ROLES", "SIZED", "TABLES", "TIMES",
-    "TIME_SOURCES", "TIMINGS", "check_table", "column_names", "row_place",
+    "BASES",
+    "BOUNDS",
+    "COSTS",
+    "DIMENSIONS",
+    "HUGE",
+    "KIND_DIMENSIONS",
+    "LAYERS",
+    "LINE",
+    "MEASUREMENTS",
+    "OPS",
+    "OPTIONAL_DIMENSIONS",
+    "ORDER",
+    "PASSES",
+    "PLAIN_TABLES",
+    "ROLES",
+    "SIZED",
+    "TABLES",
+    "TIMES",
+    "TIME_SOURCES",
+    "TIMINGS",
+    "CodeLine",
+    "check_table",
+    "code_line",
+    "column_names",
+    "join_lines",
+    "row_place",
+    "split_code_lines",
 ]  # fmt: skip

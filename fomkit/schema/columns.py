@@ -161,7 +161,7 @@ OPS: tuple[Column, ...] = (
     *_IDENTITY,
     _amount("count", "", "executions per training step", TINY),
     Column("module", "", "text", "path of the module that ran the op"),
-    Column("code_line", "", "text", "file and line of the user's code"),
+    Column("code_line", "", "text", "lines of the user's code that run the op, as FILE:LINE FUNCTION"),
     _amount("traced_time_s", "s", "time of one execution as the trace gives it"),
     *DIMENSIONS,
 )

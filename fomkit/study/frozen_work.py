@@ -14,7 +14,7 @@ from fomkit.workload import ModelProfile
 def work_hash(model: ModelProfile, conditions: Conditions) -> str:
     """Hash a model's ops with the conditions, data and unit that a line runs them under.
 
-    Titles, notes and the layers do not count.
+    Titles, notes, the layers and the lines of code do not count.
     """
     facts = {
         "conditions": conditions.stated(),
@@ -22,9 +22,7 @@ def work_hash(model: ModelProfile, conditions: Conditions) -> str:
         "run": asdict(model.run),
         "unit": asdict(model.unit),
     }
-    tables = [
-        format_table(model.ops, "OPS"),
-        format_table(model.parts, "OPS", ("of",)) if len(model.parts) else "",
-    ]
+    ops, parts = (table.drop(columns="code_line", errors="ignore") for table in (model.ops, model.parts))
+    tables = [format_table(ops, "OPS"), format_table(parts, "OPS", ("of",)) if len(parts) else ""]
     text = "\x1e".join([json.dumps(facts, sort_keys=True), *tables])
     return hashlib.sha256(text.encode()).hexdigest()

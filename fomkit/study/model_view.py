@@ -19,7 +19,17 @@ from fomkit.study.content import span_content
 from fomkit.study.estimate import estimate
 from fomkit.study.measured_run import run_content
 from fomkit.study.options import Options, choose_sizes
-from fomkit.views import GROUPINGS, Grouping, add_up, fewest, group_labels, identities, tree_labels
+from fomkit.views import (
+    GROUPINGS,
+    Grouping,
+    add_up,
+    fewest,
+    group_labels,
+    has_lines,
+    identities,
+    split_by_line,
+    tree_labels,
+)
 from fomkit.views.groups import Sums
 from fomkit.views.tree import SEPARATORS
 from fomkit.workload import ModelProfile
@@ -47,7 +57,7 @@ class View:
     top : float or None
         Share of the measure: only the fewest groups that reach it are listed.
     depth : int or None
-        Levels of a tree of modules; None for all.
+        Levels of a tree; None for all.
     """
 
     by: Grouping = "kind"
@@ -67,6 +77,11 @@ class _Step:
     level: float
     uses: Uses | None
     """What use in a step adds to intervals; None where times are not predicted."""
+
+    @property
+    def beside(self) -> bool:
+        """Whether the trace has times that stand beside predicted ones."""
+        return self.uses is not None and not isnan(self.total.traced_s)
 
 
 def _ops(model: ModelProfile, machine: Machine | None, options: Options) -> tuple[pd.DataFrame, tuple[str, ...]]:
@@ -116,10 +131,12 @@ def _entry(step: _Step, ops: pd.DataFrame) -> dict[str, Any]:
         "byte_share": _share(sums.byte, step.total.byte),
         "missing": {"flop": sums.flop_missing, "byte": sums.byte_missing},
     }
-    if step.uses is not None and _is_traced(step.ops):
-        content["traced_time_s"] = _number(add_up(ops.assign(time_s=ops["traced_time_s"]), step.distinct).time_s)
     if "time_s" not in ops.columns:
         return content
+    if step.beside:
+        content["missing"]["traced"] = sums.traced_missing
+        content["traced_s"] = _number(sums.traced_s)
+        content["traced_share"] = _share(sums.traced_s, step.total.traced_s)
     content["missing"]["time"] = sums.time_missing
     content["time_share"] = _share(sums.time_s, step.total.time_s)
     if step.uses is None:
@@ -173,15 +190,23 @@ def _flat(step: _Step, measure: Measure, top: float | None) -> tuple[list[dict[s
 
 
 def _tree(step: _Step, separator: str, depth: int | None) -> list[dict[str, Any]]:
-    return [
-        {
-            "group": place.path,
-            "depth": place.depth,
-            **_entry(step, step.ops[step.labels.isin(place.own)]),
-            "inclusive": _entry(step, step.ops[step.labels.isin(place.inclusive)]),
-        }
-        for place in tree_labels(step.labels, separator, depth)
-    ]
+    rows = []
+    for place in tree_labels(step.labels, separator, depth):
+        own = _entry(step, step.ops[step.labels.isin(place.own)])
+        whole = place.inclusive if place.inclusive != place.own else None
+        inclusive = own if whole is None else _entry(step, step.ops[step.labels.isin(whole)])
+        rows.append({"group": place.path, "depth": place.depth, **own, "inclusive": inclusive})
+    return rows
+
+
+def _by_line(model: ModelProfile, ops: pd.DataFrame) -> pd.DataFrame:
+    if not has_lines(ops):
+        raise FomkitError(
+            model.name,
+            "its op table has no lines of code. Profile the program anew with 'fomkit profile FILE.py' or "
+            "'--script FILE.py', which note them; or show it --by module.",
+        )
+    return split_by_line(ops)
 
 
 def show_model(
@@ -206,10 +231,10 @@ def show_model(
     Raises
     ------
     FomkitError
-        When a size cannot be had, or the measure is not known.
+        When a size cannot be had, the measure is not known, or the profile has no lines of code to show.
     """
     ops, said = _ops(model, machine, options)
-    ops = ops.reset_index(drop=True)
+    ops = _by_line(model, ops) if view.by == "code" else ops.reset_index(drop=True)
     distinct = identities(ops)
     total = add_up(ops, distinct)
     measure = choose_measure(total, view.measure)
@@ -230,7 +255,7 @@ def show_model(
         "mode": model.traced_with.get("mode"),
         "parameters": {"total": model.parameters_total, "trainable": model.parameters_trainable},
         "sizes": sizes,
-        "by": {"name": view.by, "means": GROUPINGS[view.by]},
+        "by": {"name": view.by, "means": GROUPINGS[view.by], "separator": separator},
         "measure": measure,
         "target": None if machine is None else machine.name,
         "interval": options.interval if machine is not None else None,

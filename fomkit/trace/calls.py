@@ -133,12 +133,24 @@ def add_counts(one: int | str, other: int | str) -> int | str:
     return other if one == 0 else f"{one} + {other}"
 
 
+def add_lines(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
+    """Add the executions of lines of code.
+
+    Examples
+    --------
+    >>> add_lines({"a.py:1 f": 1}, {"a.py:1 f": 2, "a.py:3 f": 1})
+    {'a.py:1 f': 3, 'a.py:3 f': 1}
+    """
+    return {line: one.get(line, 0) + other.get(line, 0) for line in (*one, *other)}
+
+
 @dataclass(slots=True)
 class TracedOp:
     """One executed op with its place: pass, module, and the ops inside it where it is a row found at the call.
 
     ``input_gradient`` is False where the op reads data, whose gradient nobody computes. ``count`` is more than
-    one, or an expression in named sizes, once equal executions are joined.
+    one, or an expression in named sizes, once equal executions are joined. ``lines`` are the lines of the user's
+    code that run it, with the executions of each.
     """
 
     op: str
@@ -150,6 +162,7 @@ class TracedOp:
     parts: list[TracedOp] = field(default_factory=list)
     input_gradient: bool = True
     count: int | str = 1
+    lines: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def engine(self) -> str:

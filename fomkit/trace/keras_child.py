@@ -11,6 +11,7 @@ import keras
 from fomkit.trace.draft import Draft
 from fomkit.trace.drafting import Request
 from fomkit.trace.file_child import run_file_request
+from fomkit.trace.keras_lines import watch_made_layers
 from fomkit.trace.keras_profile import draft_profile
 from fomkit.trace.keras_workload import check_workload
 from fomkit.trace.model_file import run_file, take_workload
@@ -25,7 +26,7 @@ def _weights() -> Any:
 
 
 def _profile(path: Path, request: Request) -> Draft:
-    with _weights():
+    with _weights(), watch_made_layers():
         return draft_profile(take_workload(run_file(path), request.where, check_workload), request)
 
 

@@ -12,6 +12,7 @@ from fomkit.trace.keras_calls import ShapeUnknown, describe_call
 from fomkit.trace.keras_gradients import forward_type, product_group, weight_products
 from fomkit.trace.keras_graph import LOOPS, Graph, Operation, Ran, constants
 from fomkit.trace.keras_layer_log import GraphLayers
+from fomkit.trace.keras_lines import GraphLines
 from fomkit.trace.keras_rows import settle_input_gradient
 from fomkit.trace.keras_scopes import BACKWARD_SCOPE, RowOwner, Scope, Scopes
 from fomkit.trace.rnn_passes import split_gradients
@@ -73,7 +74,7 @@ def _row(owner: RowOwner, pass_name: str, ops: list[TracedOp]) -> TracedOp:
     if pass_name == FORWARD:
         row = owner.row
     else:
-        owner.backward = owner.backward or replace(owner.row, pass_name=BACKWARD, parts=[])
+        owner.backward = owner.backward or replace(owner.row, pass_name=BACKWARD, parts=[], lines={})
         row = owner.backward
     if not row.parts:
         ops.append(row)
@@ -99,7 +100,7 @@ def trace_ops(
     found, folded = Walked(), constants(ran)
     weights = weight_products(gradients, graph)
     groups = {product_group(op) for op in weights}
-    owners: list[RowOwner] = []
+    owners, lines = list[RowOwner](), GraphLines(scopes.paths)
     for one, pass_name in zip(ran, _passes(ran, scopes), strict=True):
         call = _counted(one, pass_name, folded, graph, found)
         if call is None:
@@ -113,10 +114,13 @@ def trace_ops(
                 name = WEIGHT_GRADIENT if one.op in weights else (
                     INPUT_GRADIENT if product_group(one.op) in groups else BACKWARD)  # fmt: skip
             op = TracedOp(one.op.type, work.kind, work.dimensions, work.dtype, name, scope.path, count=one.count)
+            op.lines = lines.find(one, scope, pass_name) if pass_name != UPDATE else {}
             if scope.owner is None or pass_name == UPDATE:
                 found.ops.append(op)
             else:
-                _row(scope.owner, pass_name, found.ops).parts.append(op)
+                row = _row(scope.owner, pass_name, found.ops)
+                row.lines = row.lines or dict.fromkeys(op.lines, 1)
+                row.parts.append(op)
                 if scope.owner not in owners:
                     owners.append(scope.owner)
     for owner in owners:

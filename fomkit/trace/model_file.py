@@ -14,7 +14,8 @@ from typing import Any, get_args
 from fomkit.errors import FomkitError
 from fomkit.workload import LastBatch, Workload
 
-_MODULE = "profiled_file"
+PROFILED_MODULE = "profiled_file"
+"""Name under which a profiled file runs."""
 _OPTIONAL = ("optimizer", "batch_size", "train_samples", "epochs", "validation_samples")
 _LEAST: Mapping[str, int] = {"batch_size": 1, "train_samples": 1, "epochs": 1, "validation_samples": 0}
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -31,13 +32,13 @@ def run_file(path: Path) -> ModuleType:
     BaseException
         Whatever the file raises.
     """
-    spec = importlib.util.spec_from_file_location(_MODULE, path)
+    spec = importlib.util.spec_from_file_location(PROFILED_MODULE, path)
     if spec is None or spec.loader is None:
         raise FomkitError(str(path), "is not a Python file. Its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
     # Files beside it can be imported, but come last, so that one named grp.py does not stand for the standard one.
     sys.path.append(str(path.parent))
-    sys.modules[_MODULE] = module
+    sys.modules[PROFILED_MODULE] = module
     spec.loader.exec_module(module)
     return module
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fomkit.schema import TABLES
-from fomkit.trace.calls import TracedOp, add_counts
+from fomkit.schema import TABLES, join_lines
+from fomkit.trace.calls import TracedOp, add_counts, add_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,15 +26,21 @@ def count_rows(ops: Iterable[TracedOp]) -> tuple[list[Row], list[Row]]:
     counted: dict[Any, int] = {}
     rows: list[Row] = []
     parts: list[Row] = []
+    lines: list[Mapping[str, int]] = []
     for op in ops:
         key = (op.identity, tuple(op.dimensions.items()))
         if key in counted:
-            rows[counted[key]]["count"] = add_counts(rows[counted[key]]["count"], op.count)
+            place = counted[key]
+            rows[place]["count"] = add_counts(rows[place]["count"], op.count)
+            lines[place] = add_lines(lines[place], op.lines)
             continue
         counted[key] = len(rows)
         rows.append(_row(op))
+        lines.append(op.lines)
         inside, _ = count_rows(op.parts)
-        parts += [{**part, "of": counted[key]} for part in inside]
+        parts += [{**part, "of": counted[key], "code_line": ""} for part in inside]  # it is that of their row
+    for row, found in zip(rows, lines, strict=True):
+        row["code_line"] = join_lines(found, row["count"])
     return rows, parts
 
 

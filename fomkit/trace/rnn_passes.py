@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fomkit.trace.calls import BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, TracedOp
 
 
@@ -17,5 +19,5 @@ def split_gradients(op: TracedOp) -> list[TracedOp]:
             part.pass_name = pass_name
         if parts:
             sizes = op.dimensions if wanted or op.input_gradient else {**op.dimensions, "input_size": 0}
-            rows.append(TracedOp(op.op, op.kind, sizes, op.dtype, pass_name, op.module, parts))
+            rows.append(replace(op, dimensions=sizes, pass_name=pass_name, parts=parts))
     return rows

@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 import os
 import sys
-import sysconfig
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -18,10 +17,10 @@ from fomkit.errors import FomkitError
 from fomkit.trace.child_answer import Answer, take_request
 from fomkit.trace.draft import Draft
 from fomkit.trace.model_file import explain_exception
+from fomkit.trace.user_code import is_user_file
 
 WANTED_ROUND = 3
 """The step that is taken; the first sets optimizers up, the second may still fill caches."""
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
 _TIDY_S = 10.0
 """Time [s] that a program has for its ``finally`` blocks once it is stopped."""
 
@@ -96,13 +95,6 @@ def run_program(path: Path, arguments: Sequence[str]) -> None:
     sys.path.insert(0, str(path.parent))
     sys.modules["__main__"] = program
     spec.loader.exec_module(program)
-
-
-def is_user_file(name: str) -> bool:
-    """Tell the user's own source, wherever it lies, from the standard library, installed packages and fomkit."""
-    path = Path(name)
-    foreign = (Path(sysconfig.get_path("stdlib")), Path(__file__).parents[1])
-    return not any(map(path.is_relative_to, foreign)) and not _INSTALLED & {*path.parts}
 
 
 def _stop_with(answer: Answer, door: Door[T], request: dict[str, Any]) -> Callable[[T], None]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fomkit.trace.calls import Dimensions, TracedOp
+from fomkit.trace.calls import Dimensions, TracedOp, add_lines
 from fomkit.trace.polynomial import Candidates, write_sum
 
 Number = int | float
@@ -79,6 +79,10 @@ def _together(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> Iterator[Tr
         yield replace(ops[0], dimensions=_dimensions(ops, namer), parts=parts, count=count)
 
 
+def _one_more(known: TracedOp, op: TracedOp) -> TracedOp:
+    return replace(known, count=int(known.count) + 1, lines=add_lines(known.lines, op.lines))
+
+
 def _joined(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> list[list[TracedOp]]:
     """Join equal executions of steps that differ in length: a loop over a sequence runs as often as it is long."""
     found = []
@@ -87,7 +91,7 @@ def _joined(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> list[list[Tra
         for op in step:
             key = (op.identity, tuple(op.dimensions.items()))
             known = counted.get(key)
-            counted[key] = replace(known, count=int(known.count) + 1) if known else op
+            counted[key] = _one_more(known, op) if known else op
         found.append(list(counted.values()))
     if len({len(step) for step in found}) > 1:
         counts = ", ".join(str(len(step)) for step in steps)

@@ -8,13 +8,14 @@ from fomkit.trace.draft import Draft
 from fomkit.trace.drafting import Request
 from fomkit.trace.file_child import run_file_request
 from fomkit.trace.model_file import NEVER_MENDED, run_file, take_workload
+from fomkit.trace.torch_modules import watch_made_modules
 from fomkit.trace.torch_profile import draft_profile
 from fomkit.trace.torch_shape_only import shape_only
 from fomkit.trace.torch_workload import check_workload
 
 
 def _profile(path: Path, request: Request) -> Draft:
-    with shape_only(request.route):
+    with shape_only(request.route), watch_made_modules():
         workload = take_workload(run_file(path), request.where, check_workload)
         return draft_profile(workload, request, own=True)
 

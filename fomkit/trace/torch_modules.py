@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
 from fomkit.trace.torch_recorder import Recorder
-from fomkit.trace.torch_rows import rnn_row, rnn_without_row, whole_rnn_states
+from fomkit.trace.torch_rows import replaced, rnn_row, rnn_without_row, whole_rnn_states
+from fomkit.trace.user_code import CodeLines
+
+_MADE: WeakKeyDictionary[torch.nn.Module, str] = WeakKeyDictionary()
+
+
+@contextmanager
+def watch_made_modules() -> Iterator[None]:
+    """Note where the modules are made that are made inside the block."""
+    make, code = torch.nn.Module.__init__, CodeLines()
+
+    def made(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
+        make(module, *args, **kwargs)
+        _MADE[module] = code.of(sys._getframe(1))
+
+    with replaced(torch.nn.Module, "__init__", made):
+        yield
 
 
 def _watch_module(module: torch.nn.Module, path: str, recorder: Recorder, handles: ExitStack) -> None:
@@ -42,5 +60,7 @@ def watch_modules(model: torch.nn.Module, recorder: Recorder, prefix: str = "") 
             if getattr(module, "_orig_mod", None) is not None or module._compiled_call_impl is not None:
                 recorder.note("parts of the model are compiled; their eager ops are traced")
             path = path.replace("_orig_mod.", "").removesuffix("._orig_mod")
-            _watch_module(module, ".".join(filter(None, (prefix, path))), recorder, handles)
+            path = ".".join(filter(None, (prefix, path)))
+            recorder.made[path] = _MADE.get(module, "")
+            _watch_module(module, path, recorder, handles)
         yield

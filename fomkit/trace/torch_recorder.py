@@ -16,9 +16,11 @@ from fomkit.trace.calls import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIEN
 from fomkit.trace.layer_log import LayerLog
 from fomkit.trace.rnn_passes import split_gradients
 from fomkit.trace.torch_calls import OpFacts, describe_call, facts_of
+from fomkit.trace.torch_lines import LineLog
 from fomkit.trace.torch_order import OrderLog
 from fomkit.trace.torch_scopes import Node, RowScope, Scope, ScopeStack
 from fomkit.trace.torch_storages import storage_id
+from fomkit.trace.user_code import CodeLines
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -50,6 +52,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         Is told each op of the model's forward pass that has work.
     order : OrderLog
         Is told each op.
+    made : dict
+        The line of code that made each module, by path.
     places : dict
         After `finish`, the position of each op among those given, by its ``id()``.
     """
@@ -59,6 +63,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.layers: LayerLog | None = None
         self._parameters = {id(parameter) for parameter in parameters}
         self._on_meta = on_meta
+        self._code, self.made = CodeLines(), dict[str, str]()
         self.forget()
 
     def forget(self) -> None:
@@ -73,6 +78,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.order = OrderLog()
         self.places: dict[int, int] = {}
         self.stack = ScopeStack(self._parameters, self._note_gradients)
+        self._lines = LineLog(self._code, self.made)
+        self._line = ""
         self._node: Node = None
         self._node_ops: list[tuple[TracedOp, set[int]]] = []
         self._gradients: set[int] = set()
@@ -99,6 +106,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # with a look at the tensors here.
         with torch._C.DisableTorchFunction():
             self.order.hold((args, kwargs), "input")
+            node: Node = torch._C._current_autograd_node()
+            running = self.stack.running
+            self._line = self._lines.find(node, running[-1].path, in_call=len(running) > 1)
             if self._on_meta:
                 args, kwargs = _all_meta(facts, args, kwargs)
             results = func(*args, **kwargs)
@@ -123,6 +133,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for work in works_of(call, rule):
             pass_name = work.pass_name or now
             op = TracedOp(call.op, work.kind, work.dimensions, work.dtype, pass_name, scope.path)
+            op.lines = self._lines_now()
             by_gradient = op.kind == "gemm"
             if scope.owner is None:
                 self.ops.append(op)
@@ -154,8 +165,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             row = owner.row
         if not row.parts:
+            row.lines = self._lines_now()
             self.ops.append(row)
         return row
+
+    def _lines_now(self) -> dict[str, int]:
+        return {self._line: 1} if self._line else {}
 
     def _place(self) -> tuple[Scope, str]:
         """Find out who runs the op and in which pass."""

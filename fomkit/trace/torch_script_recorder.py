@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -23,6 +24,7 @@ from fomkit.trace.torch_rows import CallWatcher
 from fomkit.trace.torch_scopes import Scope
 from fomkit.trace.torch_script_loader import Fetched
 from fomkit.trace.torch_sync_norm import watch_sync_norms
+from fomkit.trace.user_code import CodeLines
 
 Models = Mapping[str, torch.nn.Module]
 
@@ -75,6 +77,7 @@ class Recording:
         self._trained = {id(parameter) for parameter in trained}
         self._recorder = PausingRecorder(trained, on_meta=False)
         self._watcher = CallWatcher(self._recorder)
+        self._code = CodeLines()
         self._open = ExitStack()
         self._logs: dict[int, LayerLog] = {}
         self._begin()
@@ -157,7 +160,11 @@ class Recording:
 
     def update(self, optimizer: torch.optim.Optimizer) -> None:
         """Take note of a step that an optimizer just made."""
-        self._updates.append(trace_update(optimizer, {}))
+        update = trace_update(optimizer, {})
+        line = self._code.of(sys._getframe(1))
+        for row in update.rows if line else ():
+            row.lines = {line: 1}
+        self._updates.append(update)
         self.updated_by[id(optimizer)] += 1
 
     def close(self) -> Step:

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
 
 from fomkit.schema import DIMENSIONS
+from fomkit.views.places import scope_labels
 from fomkit.views.shapes import shape_label
 
-Grouping = Literal["kind", "op", "shape", "module", "pass"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+Grouping = Literal["kind", "op", "shape", "module", "pass", "scope", "code"]
 GROUPINGS: Mapping[Grouping, str] = {
     "kind": "kind of work",
     "op": "the framework's name of the op",
     "shape": "kind and sizes",
     "module": "module that ran the op",
     "pass": "forward, backward (both gradients) and update",
+    "scope": "module that ran the op, and the op in it",
+    "code": "file, function and line of the user's code",
 }
 """What rows may be grouped by, and what that means."""
 
-MEASURES = ("flop", "byte", "time_s")
+MEASURES = ("flop", "byte", "time_s", "traced_time_s")
 _IDENTITY = ("op", "kind", "dtype", "engine", "pass_name", *(column.name for column in DIMENSIONS))
 
 
@@ -42,13 +50,16 @@ def group_labels(ops: pd.DataFrame, by: Grouping) -> pd.Series[str]:
     Parameters
     ----------
     ops : DataFrame
-        An OPS table whose dimensions are numbers.
+        An OPS table whose dimensions are numbers; for ``code`` one that was split by line
+        (`fomkit.views.places.split_by_line`).
     by : str
         A key of `GROUPINGS`.
     """
     if by == "shape":
         return pd.Series(_shapes(ops), ops.index, dtype="str")
-    column = {"pass": "pass_name"}.get(by, by)
+    if by == "scope":
+        return pd.Series(scope_labels(ops), ops.index, dtype="str")
+    column = {"pass": "pass_name", "code": "code_line"}.get(by, by)
     if column not in ops.columns:
         return pd.Series("", ops.index, dtype="str")
     return ops[column].astype("str").fillna("")
@@ -64,9 +75,9 @@ class Sums:
         Executions.
     distinct : int
         Ops that differ in name, sizes, number format, engine or pass.
-    flop, byte, time_s : float
-        Sums over executions [flop, byte, s] of what is known; NaN where nothing is.
-    flop_missing, byte_missing, time_missing : float
+    flop, byte, time_s, traced_s : float
+        Sums over executions [flop, byte, s, s] of what is known; NaN where nothing is.
+    flop_missing, byte_missing, time_missing, traced_missing : float
         Executions without a figure.
     intensity : float
         Arithmetic intensity [flop/byte] of the ops of which both are known.
@@ -77,14 +88,16 @@ class Sums:
     flop: float
     byte: float
     time_s: float
+    traced_s: float
     flop_missing: float
     byte_missing: float
     time_missing: float
+    traced_missing: float
     intensity: float
 
 
-def _intensity(flop: pd.Series, byte: pd.Series) -> float:
-    both = flop.notna() & byte.notna()
+def _intensity(flop: Array, byte: Array) -> float:
+    both = ~(np.isnan(flop) | np.isnan(byte))
     moved = float(byte[both].sum())
     return float(flop[both].sum()) / moved if moved > 0 else np.nan
 
@@ -112,14 +125,15 @@ def add_up(ops: pd.DataFrame, distinct: pd.Series[int] | None = None) -> Sums:
     >>> found.count, found.flop, found.flop_missing, found.byte, found.intensity
     (5.0, 16.0, 3.0, 11.0, 2.0)
     """
-    count = ops["count"]
+    count = ops["count"].to_numpy(np.float64)
     totals: dict[str, float] = {}
     missing: dict[str, float] = {}
+    amounts = {name: ops[name].to_numpy(np.float64) * count for name in MEASURES if name in ops.columns}
     for measure in MEASURES:
-        known = ops[measure].notna() if measure in ops.columns else pd.Series(data=False, index=ops.index)
-        values = (ops[measure] * count)[known] if measure in ops.columns else pd.Series(dtype="float64")
-        totals[measure] = float(values.sum()) if known.any() else np.nan
-        missing[measure] = float(count[~known].sum())
+        values = amounts.get(measure, np.full(len(ops), np.nan))
+        unknown = np.isnan(values)
+        totals[measure] = np.nan if unknown.all() else float(values[~unknown].sum())
+        missing[measure] = float(count[unknown].sum())
     numbers = identities(ops) if distinct is None else distinct.loc[ops.index]
     return Sums(
         count=float(count.sum()),
@@ -127,8 +141,10 @@ def add_up(ops: pd.DataFrame, distinct: pd.Series[int] | None = None) -> Sums:
         flop=totals["flop"],
         byte=totals["byte"],
         time_s=totals["time_s"],
+        traced_s=totals["traced_time_s"],
         flop_missing=missing["flop"],
         byte_missing=missing["byte"],
         time_missing=missing["time_s"],
-        intensity=_intensity(ops["flop"] * count, ops["byte"] * count),
+        traced_missing=missing["traced_time_s"],
+        intensity=_intensity(amounts["flop"], amounts["byte"]),
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-SEPARATORS: Mapping[str, str] = {"module": ".", "pass": "_"}
+from fomkit.views.places import BELOW, INSIDE
+
+SEPARATORS: Mapping[str, str] = {"module": ".", "pass": "_", "scope": INSIDE, "code": BELOW}
 """Groupings whose names are paths, and what stands between their parts."""
 
 
