@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 
 import pytest
+from nsys_files import Export, linear_steps
+from xplane_files import host
 
 from fomkit.cli.reference import command_reference, help_of, verbs
 from fomkit.cli.screen import progress
@@ -234,6 +236,10 @@ def office(tmp_path_factory) -> Path:
     (folder / "record.json").write_text(RECORD, encoding="utf-8")
     (folder / "model.onnx").write_bytes(exported())
     (folder / "trace.json.gz").write_bytes(gzip.compress(TRACE.encode()))
+    (folder / "run.xplane.pb").write_bytes(host([("net/dense/MatMul", "MatMul", [(0, 4000), (9000, 4000)])]))
+    report = Export(folder / "report.sqlite")
+    linear_steps(report)
+    report.close()
     command = [sys.executable, "-m", "fomkit.cli", "fom", "lecture", "--for", "a", "-o", "sent.xlsx"]
     subprocess.run(
         command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=True

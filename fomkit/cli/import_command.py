@@ -20,15 +20,15 @@ Source = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        help="A DeepBench workbook (.xlsx), a table of timings or ops (.csv), a profiler's trace (.json), a model "
-        "(.onnx), a record of a run (.json, log).",
+        help="A DeepBench workbook (.xlsx), a table of timings or ops (.csv), a profiler's trace (.json, "
+        ".xplane.pb, .sqlite), a model (.onnx), a record of a run (.json, log).",
     ),
 ]
 FileFormat = Annotated[
     str | None,
     typer.Option(
         "--format",
-        metavar="deepbench|aiconfigurator|neusight|timings|ops|kineto|tfprof|onnx|benchmarker|dawnbench|mllog",
+        metavar="deepbench|aiconfigurator|neusight|timings|ops|kineto|xplane|nsys|tfprof|onnx|benchmarker|dawnbench|mllog",
         help="Its format, or that of an installed adapter; default: by its content.",
     ),
 ]
@@ -61,7 +61,14 @@ OfModel = Annotated[
     str | None, typer.Option("--model", metavar="NAME", help="The model profile that a record is a run of.")
 ]
 OnMachine = Annotated[
-    str | None, typer.Option("--machine", metavar="NAME", help="The machine profile that a record ran on.")
+    str | None,
+    typer.Option("--machine", metavar="NAME", help="The machine profile that a record or a trace ran on."),
+]
+Graph = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="MODEL.py", help="The Keras model that a trace of TensorFlow is of, for its sizes. It is run."
+    ),
 ]
 Mode = Annotated[
     Literal["train", "infer"] | None,
@@ -108,6 +115,7 @@ def import_file(
     optimizer: Optimizer = None,
     model: OfModel = None,
     machine: OnMachine = None,
+    graph: Graph = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -125,6 +133,10 @@ def import_file(
 
       fomkit import trace.json.gz --set batch=64 -o traced.yaml
 
+      fomkit import run.xplane.pb -o recorded.yaml
+
+      fomkit import report.sqlite --set batch=64 -o reported.yaml
+
       fomkit import model.onnx --set batch=64 --optimizer adam -o network.yaml
 
       fomkit import record.json --model resnet50 --machine v100 -o run.csv
@@ -132,26 +144,40 @@ def import_file(
     from fomkit.study.imports import choose_import
 
     chosen, product = choose_import(source, product, file_format)
+    of_model = {"--set": sizes, "--samples": samples, "--epochs": epochs, "--graph": graph}
     of_graph = _of_graph(chosen, mode, optimizer)
     if product == "measurements":
-        foreign = {"--device": device, "--facts": facts, "--name": name, "--set": sizes, "--samples": samples,
-                   "--epochs": epochs}  # fmt: skip
+        foreign = {"--device": device, "--facts": facts, "--name": name, **of_model}
         _refuse(foreign, "says nothing of a record of a run; --model and --machine do")
         _import_measurements(source, output, chosen, model, machine, force=force)
         return
-    _refuse({"--model": model, "--machine": machine}, "names what a record of a run is of, and this is none")
+    _check_product(chosen, product, {"--model": model, "--machine": machine}, of_model, device)
     _check_profile(output, facts, product)
     if product == "machine":
-        if sizes or samples or epochs:
-            raise FomkitError(
-                "import", "--set, --samples and --epochs say something of a model, not of a machine."
-            )
         _import_machine(source, output, chosen, device, facts, name, force=force, quiet=quiet)
-    elif device:
-        raise FomkitError(f"--device {device}", "says something of a table of timings, not of a model.")
     else:
-        more = {"train_samples": samples, "epochs": epochs, **of_graph}
+        more: dict[str, Any] = {"train_samples": samples, "epochs": epochs, "machine": machine, **of_graph}
+        more |= {"graph": graph} if graph else {}
         _import_model(source, output, chosen, facts, name, parse_sizes(sizes or ()), more, force=force)
+
+
+def _check_product(
+    chosen: str,
+    product: str,
+    of_record: Mapping[str, str | None],
+    of_model: Mapping[str, object],
+    device: str | None,
+) -> None:
+    """Refuse options that say something of another thing than what is made."""
+    from fomkit.study.imports import TRACES
+
+    _refuse({"--model": of_record["--model"]}, "names what a record of a run is of, and this is none")
+    if chosen not in TRACES or product == "machine":
+        _refuse(of_record, "names where a record, or a trace that becomes a model, was made")
+    if product == "machine" and any(of_model.values()):
+        raise FomkitError("import", f"{', '.join(of_model)} say something of a model, not of a machine.")
+    if product == "model" and device:
+        raise FomkitError(f"--device {device}", "says something of a table of timings, not of a model.")
 
 
 def _of_graph(chosen: str, mode: str | None, optimizer: str | None) -> dict[str, str]:
@@ -240,11 +266,12 @@ def _import_model(
     *,
     force: bool,
 ) -> None:
-    from fomkit.profiles import check_absent, save_model
+    from fomkit.profiles import check_absent, load_machine, save_model
     from fomkit.profiles.models import tables_beside
     from fomkit.study.imports import import_model
 
     check_absent([output, *tables_beside(output)], force)
+    more["machine"] = load_machine(more["machine"]) if more["machine"] else None
     named = name or (None if facts else output.stem)
     model, said = import_model(source, facts, name=named, file_format=file_format, sizes=sizes, **more)
     written = save_model(model, output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
@@ -100,11 +101,9 @@ def profile(
     model, inputs, loss_fn, optimizer, batch_size, train_samples and epochs. A compiled keras.Model has its own
     inputs, loss and optimizer.
 
-    With --script the file is your own training program, unchanged: it really runs, on the CPU, until its third
-    step or a few more, is stopped, and the last step is taken. Batch, samples and epochs come from its DataLoader
-    and loops, or from Model.fit.
-
-    Or it is an ONNX file, which is read, not run. Its backward pass and update are derived; the profile says so.
+    With --script the file is your own training program, unchanged: it really runs, on the CPU, and is stopped after
+    its third step or a few more; the last is taken. Batch, samples and epochs come from its loader or Model.fit.
+    Or it is an ONNX file, which is read; its backward pass and update are derived, and marked so.
 
     With --measure the model really runs after that, with its weights and on an accelerator where there is one. The
     plain step is timed again and again, without a profiler; --measure ops then times each op.
@@ -124,28 +123,22 @@ def profile(
     from fomkit.profiles import save_model
     from fomkit.trace import profile_file, profile_onnx, profile_script
 
-    wanted = parse_sizes(sizes or ())
-    is_onnx = _is_onnx(source, script, optimizer)
+    wanted, is_onnx = parse_sizes(sizes or ()), _is_onnx(source, script, optimizer)
     _check_use(source, script, arguments or [], mode=mode, batch=batch, sizes=wanted)
     _check_measuring(source, measure, threads, program=script, graph=is_onnx)
-    limits = _limits(time_limit, memory_limit)
-    path = output or Path(f"{name or source.stem}.yaml")
+    limits, path = _limits(time_limit, memory_limit), output or Path(f"{name or source.stem}.yaml")
     _check_output(path, force=force)
     with progress(f"profiling {source.name}", quiet=quiet):
         if script:
             found = profile_script(source, arguments or [], name=name, **limits)
-        elif is_onnx:
-            found = profile_onnx(
-                source, mode=mode, optimizer=optimizer, batch=batch, sizes=wanted, name=name, **limits
-            )
         else:
-            found = profile_file(source, mode=mode, batch=batch, sizes=wanted, name=name, **limits)
+            read = partial(profile_onnx, optimizer=optimizer) if is_onnx else profile_file
+            found = read(source, mode=mode, batch=batch, sizes=wanted, name=name, **limits)
     if measure is not None:
         with progress(f"timing {source.name}", quiet=quiet):
             found = _measured(found, source, measure, threads, limits)
     written = save_model(found, path)
-    print("\n".join(_summary(found)))
-    print(f"Written: {', '.join(map(str, written))}")
+    print("\n".join([*_summary(found), f"Written: {', '.join(map(str, written))}"]))
 
 
 def _limits(time_limit: float, memory_limit: float | None) -> Limits:
@@ -216,10 +209,6 @@ def _check_measuring(
             "--measure is not for a training program, whose step cannot be run again alone. Give its model as a "
             "model.py: model, inputs, loss_fn and optimizer.",
         )
-    from fomkit.trace.measuring import check_can_be_timed
-
-    if source.is_file():
-        check_can_be_timed(source)
 
 
 def _what_a_run_lacks(model: ModelProfile) -> list[str]:

@@ -163,6 +163,14 @@ OPS: tuple[Column, ...] = (
     Column("module", "", "text", "path of the module that ran the op"),
     Column("code_line", "", "text", "lines of the user's code that run the op, as FILE:LINE FUNCTION"),
     _amount("traced_time_s", "s", "time of one execution as the trace gives it"),
+    Column(
+        "traced_occupancy",
+        "",
+        "number",
+        "threads that ran of those the accelerator can hold, mean over that time",
+        0.0,
+        1.0,
+    ),
     *DIMENSIONS,
 )
 COSTS: tuple[Column, ...] = (

@@ -12,25 +12,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fomkit.errors import FomkitError, nearest_names
+from fomkit.hardware import Machine
 from fomkit.measurements import IMPORTERS
 from fomkit.profiles import load_model_facts
 from fomkit.resize import resize_ops, sizes_used
 from fomkit.schema import COSTS, TIMES, check_table
 from fomkit.study.adapter_imports import choose_adapter, ops_by_adapter, timings_by_adapter
-from fomkit.study.trace_imports import model_of_onnx, model_of_tfprof, model_of_trace, timings_of_trace
+from fomkit.study.flop_use import say_flop_use
+from fomkit.study.plane_imports import model_of_planes
+from fomkit.study.trace_imports import (
+    model_of_nsys,
+    model_of_onnx,
+    model_of_tfprof,
+    model_of_trace,
+    timings_of_trace,
+)
 from fomkit.tables import empty_table, fill_defaults, read_numbered_table
 from fomkit.tables.text import read_header
 from fomkit.timings import READERS, AmbiguousFormatError, ImportedTimings, choose_format, read_timings
 from fomkit.trace.kineto_stream import recognise_kineto
+from fomkit.trace.nsys_file import recognise_nsys
 from fomkit.trace.onnx_file import recognise_onnx
 from fomkit.trace.tfprof_text import recognise_tfprof
+from fomkit.trace.xplane_file import recognise_xplane
 from fomkit.workload import ModelProfile
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MADE = frozenset(column.name for column in (*COSTS, *TIMES))
-TRACES = ("kineto",)
+TRACES = ("kineto", "xplane", "nsys")
 LARGE = (*TRACES, "onnx")
 """Formats whose files may be larger than any table."""
 PRODUCTS = ("machine", "model", "measurements")
@@ -62,12 +73,20 @@ FORMATS: Mapping[str, ImportFormat] = {
     "kineto": ImportFormat(
         "trace of PyTorch's profiler (.json, .json.gz)", recognise_kineto, "model", also="machine"
     ),
+    "xplane": ImportFormat("trace of TensorFlow's profiler (.xplane.pb)", recognise_xplane, "model"),
+    "nsys": ImportFormat("export of Nsight Systems (nsys export --type sqlite)", recognise_nsys, "model"),
     "tfprof": ImportFormat("text that tfprof prints, its view of ops with shapes", recognise_tfprof, "model"),
     "onnx": ImportFormat("ONNX model (.onnx)", recognise_onnx, "model"),
     **{name: ImportFormat(one.title, one.recognise, "measurements") for name, one in IMPORTERS.items()},
 }
 
-READ_MODEL = {"kineto": model_of_trace, "tfprof": model_of_tfprof, "onnx": model_of_onnx}
+READ_MODEL: Mapping[str, Callable[..., tuple[ModelProfile, tuple[str, ...]]]] = {
+    "kineto": model_of_trace,
+    "xplane": model_of_planes,
+    "nsys": model_of_nsys,
+    "tfprof": model_of_tfprof,
+    "onnx": model_of_onnx,
+}
 """Readers of what is no table of ops."""
 
 
@@ -160,6 +179,7 @@ def import_model(
     sizes: Mapping[str, int] | None = None,
     train_samples: int | None = None,
     epochs: int | None = None,
+    machine: Machine | None = None,
     **more: Any,
 ) -> tuple[ModelProfile, tuple[str, ...]]:
     """Make a model profile of a table of ops, of a trace or of an ONNX file.
@@ -179,8 +199,11 @@ def import_model(
         Named sizes; they go before those of the facts.
     train_samples, epochs : int, optional
         What makes a run; they go before the facts.
+    machine : Machine, optional
+        That a trace was recorded on, for the share of its peak that was reached.
     **more
-        Of an ONNX file: ``mode`` and ``optimizer``.
+        Of an ONNX file: ``mode`` and ``optimizer``. Of a trace of TensorFlow: ``graph``, the ``model.py`` of its
+        Keras model, which is run.
 
     Returns
     -------
@@ -194,9 +217,15 @@ def import_model(
         With file and line, when the table or the facts are wrong or a size is missing.
     """
     stated = load_model_facts(facts) if facts else None
-    own: Callable[..., tuple[ModelProfile, tuple[str, ...]]] = READ_MODEL.get(file_format, _ops)
+    if more.get("graph") and file_format != "xplane":
+        raise FomkitError(
+            f"--graph {more['graph']}", "is for traces of TensorFlow's profiler; this is none. Leave it out."
+        )
+    own = READ_MODEL.get(file_format, _ops)
     read = own if file_format in FORMATS else partial(_by_adapter, file_format)
     bare, said = read(path, {**(stated.sizes if stated else {}), **(sizes or {})}, **more)
+    if machine is not None:
+        said = (*said, say_flop_use(bare, machine))
     model = _with_ops(stated, bare) if stated else bare
     samples = train_samples if train_samples is not None else model.data.train_samples
     data = replace(model.data, train_samples=samples)

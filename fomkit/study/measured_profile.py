@@ -10,11 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fomkit.errors import FomkitError
 from fomkit.measurement import MeasuredOps
 from fomkit.quantities import round_quantity
 from fomkit.resize import resize_ops
 from fomkit.study.joined_times import Joined, join_times
 from fomkit.trace.measuring import Timed, time_file
+from fomkit.trace.xplane_join import with_times as with_joined_times
 from fomkit.workload import ModelProfile
 
 
@@ -32,6 +34,24 @@ def _notes(model: ModelProfile, joined: Joined) -> Iterator[str]:
         yield "the backward time of recurrent layers stands in halves at both gradients"
 
 
+def _joined(model: ModelProfile, timed: Timed) -> Joined:
+    """Put times on rows: by the nodes of the graph where these told theirs, else by what ops are."""
+    sized = resize_ops(model.ops, model.sizes, model.name)
+    by_node = timed.joined
+    if by_node is None:
+        return join_times(sized, timed.spent)
+    rows = tuple(sized[["op", "pass_name", "module"]].itertuples(index=False, name=None))
+    if rows != timed.rows:
+        raise FomkitError(
+            model.name,
+            "another step ran than was profiled: its ops are not those of the table. Let the file build the same "
+            "model each time.",
+        )
+    times = with_joined_times(sized, sized["count"].astype("float64").tolist(), by_node)
+    listed = tuple(replace(one, time_s=float(f"{one.time_s:.6g}")) for one in by_node.unjoined)
+    return Joined(times["traced_time_s"], by_node.joined_s, listed, miscounted=0)
+
+
 def with_times(model: ModelProfile, timed: Timed) -> ModelProfile:
     """Put what was timed into a profile.
 
@@ -44,7 +64,7 @@ def with_times(model: ModelProfile, timed: Timed) -> ModelProfile:
     """
     if timed.profiled is None:
         return replace(model, measured=timed.run)
-    joined = join_times(resize_ops(model.ops, model.sizes, model.name), timed.spent)
+    joined = _joined(model, timed)
     seen = MeasuredOps(timed.profiler, timed.profiled, round_quantity(joined.joined_s, "time_s"), joined.unjoined)
     run = replace(timed.run, ops=seen, notes=(*timed.run.notes, *_notes(model, joined)))
     ops = model.ops.assign(traced_time_s=joined.time_s.map(lambda time: float(f"{time:.6g}")))

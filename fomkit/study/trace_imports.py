@@ -6,7 +6,7 @@ Not imported with the room, as `fomkit.study.imports`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from fomkit.timings.foreign_table import make_timings
 from fomkit.trace import profile_onnx
 from fomkit.trace.kineto_model import TraceRows, read_trace, trace_table
 from fomkit.trace.kineto_timings import trace_timings
+from fomkit.trace.nsys_model import read_nsys
 from fomkit.trace.tfprof_text import read_tfprof
 from fomkit.workload import ModelProfile
 
@@ -26,8 +27,18 @@ _BATCH = "the samples of a step are not in a trace; say them with --set batch=N"
 _SPECS = ("name", "totalGlobalMem", "numSms", "computeMajor", "computeMinor", "maxThreadsPerBlock")
 
 
-def model_of_trace(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
+def model_of_trace(
+    path: Path, sizes: Mapping[str, int], read: Callable[[Path], TraceRows] = read_trace
+) -> tuple[ModelProfile, tuple[str, ...]]:
     """Make a model profile of a trace of PyTorch's profiler.
+
+    Parameters
+    ----------
+    path : Path
+    sizes : mapping
+        Named sizes of the step that was recorded.
+    read : function
+        Reads the trace.
 
     Returns
     -------
@@ -41,7 +52,7 @@ def model_of_trace(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, 
     FomkitError
         When the trace is damaged or has no shapes.
     """
-    trace = read_trace(path)
+    trace = read(path)
     ops = trace_table(trace.rows)
     check_table(ops, "OPS", str(path))
     name = path.name.partition(".")[0]
@@ -63,6 +74,11 @@ def model_of_trace(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, 
         unsupported=tuple(printable(one) for one in trace.unsupported),
     )
     return profile, said
+
+
+def model_of_nsys(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Make a model profile of an export of Nsight Systems; see `model_of_trace`."""
+    return model_of_trace(path, sizes, read_nsys)
 
 
 def model_of_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:

@@ -13,10 +13,11 @@ from fomkit.trace import child_process as children
 from fomkit.trace.child_process import Program, run_child
 from fomkit.trace.doors import Framework, check_installed, framework_of_file, framework_of_model
 from fomkit.trace.draft import Draft
+from fomkit.trace.graph_nodes import GraphNode, Nodes
 from fomkit.trace.routes import profile_by_routes
 from fomkit.workload import STATE_TENSORS, ModelProfile, Workload
 
-__all__ = ["profile_file", "profile_onnx", "profile_script", "profile_workload"]
+__all__ = ["profile_file", "profile_graph", "profile_onnx", "profile_script", "profile_workload"]
 
 Mode = Literal["train", "infer"]
 TIME_LIMIT_S = 300.0
@@ -109,6 +110,28 @@ def profile_file(
     else:
         profile = _profile_or_raise(run(_KERAS_FILES[framework]))
     return replace(profile, title=_first_sentence(path) or profile.title)
+
+
+def profile_graph(
+    path: Path, *, sizes: Mapping[str, int] | None = None, time_limit_s: float = TIME_LIMIT_S
+) -> tuple[ModelProfile, Nodes]:
+    """Profile a Keras ``model.py`` as `profile_file` does, and tell which rows each node of its graph belongs to.
+
+    Raises
+    ------
+    FomkitError
+        As `profile_file`, and where the file is one of PyTorch.
+    """
+    where = str(path)
+    _check_file(path, "the Python file with the Keras model")
+    if framework_of_file(path) != "tensorflow":
+        raise FomkitError(where, "has no model of TensorFlow. Give the file of the Keras model that was traced.")
+    _check_request(where, "train", "tensorflow")
+    request = {"path": str(path.resolve()), "where": where, "name": path.stem, "mode": "train", "nodes": True}
+    request["sizes"] = _wanted_sizes(where, None, sizes)
+    result = run_child(request, where, time_limit_s, MEMORY_LIMIT_BYTE, children.KERAS_FILE)
+    profile = _profile_or_raise(_draft_or_error(result))
+    return profile, {name: GraphNode(**node) for name, node in result["nodes"].items()}
 
 
 def _draft_or_error(result: Mapping[str, Any]) -> Draft | FomkitError:

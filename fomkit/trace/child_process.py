@@ -109,6 +109,9 @@ KERAS_TORCH_FILE = replace(
 KERAS_TORCH_SCRIPT = replace(KERAS_SCRIPT, environment={**_ON_TORCH, **_NO_ACCELERATOR})
 
 
+MEASURED_KERAS = replace(MEASURED, module="fomkit.trace.keras_measure_child", environment=KERAS_FILE.environment)
+
+
 @dataclass(frozen=True)
 class _Limits:
     where: str

@@ -33,6 +33,8 @@ class Request:
         Values of named sizes that were asked for; the workload's own where absent.
     route : str
         How tensors are made without data, `Route`.
+    nodes : bool
+        Whether the nodes of a graph are told, too.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Request:
     mode: str
     sizes: Sizes
     route: Route = "meta"
+    nodes: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fomkit.errors import ManyFomkitError
 from fomkit.trace.child_answer import take_request
-from fomkit.trace.draft import Draft
 from fomkit.trace.drafting import Request
 from fomkit.trace.model_file import explain_exception
 
@@ -19,11 +17,11 @@ from fomkit.trace.model_file import explain_exception
 def _result(
     path: Path,
     request: Request,
-    profile: Callable[[Path, Request], Draft],
+    profile: Callable[[Path, Request], dict[str, Any]],
     is_final: Callable[[BaseException], bool],
 ) -> dict[str, Any]:
     try:
-        return {"draft": asdict(profile(path, request))}
+        return profile(path, request)
     except ManyFomkitError as errors:
         return {"errors": [[error.where, error.what] for error in errors.errors], "final": True}
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
@@ -32,13 +30,14 @@ def _result(
 
 
 def run_file_request(
-    profile: Callable[[Path, Request], Draft], is_final: Callable[[BaseException], bool] = lambda _: True
+    profile: Callable[[Path, Request], dict[str, Any]], is_final: Callable[[BaseException], bool] = lambda _: True
 ) -> None:
     """Run one request, then end the process at once, whatever threads and exit handlers the file left behind.
 
     Parameters
     ----------
     profile : function of the user's file and the request
+        Gives the answer: the draft, and what else was asked for.
     is_final : function of an exception
         Tells whether no other way of making tensors would mend it.
     """

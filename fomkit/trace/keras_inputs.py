@@ -27,7 +27,7 @@ def specs(values: Any) -> Any:
     return keras.tree.map_structure(_spec, values)
 
 
-def _parted(model: Any, values: Any) -> tuple[Any, Any]:
+def parted(model: Any, values: Any) -> tuple[Any, Any]:
     """Part what the model takes from what the loss compares with: the rest of a tuple, as in ``fit``."""
     if not isinstance(values, tuple | list) or len(values) < 2:
         return values, None
@@ -143,6 +143,6 @@ def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[Mak
         else:
             others = {name: size for name, size in at_sizes.items() if name != "batch"}
             found = specs(make(at_sizes["batch"], **others))
-        return _with_targets(model, *_parted(model, found))
+        return _with_targets(model, *parted(model, found))
 
     return at, {**known, **wanted}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from fomkit.trace.calls import BACKWARD, FORWARD, INPUT_GRADIENT, UPDATE, WEIGHT_GRADIENT, Call, TracedOp
 from fomkit.trace.keras_calls import ShapeUnknown, describe_call
@@ -26,6 +26,15 @@ _CONTROL = {
 """What stands in the list of unsupported ops for control flow, with all that it runs."""
 
 
+class Placed(NamedTuple):
+    """One op of the graph, its pass, the rows that it is, and else the row found at the call that it lies in."""
+
+    ran: Ran
+    pass_name: str
+    rows: list[TracedOp]
+    owner: RowOwner | None
+
+
 @dataclass
 class Walked:
     """What the ops of a graph came to; see `fomkit.trace.step.Step`."""
@@ -34,6 +43,7 @@ class Walked:
     states: Counter[str] = field(default_factory=Counter)
     unsupported: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
+    placed: list[Placed] = field(default_factory=list)
 
 
 def _names(ran: Ran) -> list[str]:
@@ -103,9 +113,11 @@ def trace_ops(
     owners, lines = list[RowOwner](), GraphLines(scopes.paths)
     for one, pass_name in zip(ran, _passes(ran, scopes), strict=True):
         call = _counted(one, pass_name, folded, graph, found)
+        scope = _scope(one, scopes)
+        placed = Placed(one, pass_name, [], None if pass_name == UPDATE else scope.owner)
+        found.placed.append(placed)
         if call is None:
             continue
-        scope = _scope(one, scopes)
         if pass_name == FORWARD:
             layers.note(one, call, scope)
         for work in RULES[one.op.type](call):  # type: ignore[misc]
@@ -115,14 +127,15 @@ def trace_ops(
                     INPUT_GRADIENT if product_group(one.op) in groups else BACKWARD)  # fmt: skip
             op = TracedOp(one.op.type, work.kind, work.dimensions, work.dtype, name, scope.path, count=one.count)
             op.lines = lines.find(one, scope, pass_name) if pass_name != UPDATE else {}
-            if scope.owner is None or pass_name == UPDATE:
+            if placed.owner is None:
+                placed.rows.append(op)
                 found.ops.append(op)
             else:
-                row = _row(scope.owner, pass_name, found.ops)
+                row = _row(placed.owner, pass_name, found.ops)
                 row.lines = row.lines or dict.fromkeys(op.lines, 1)
                 row.parts.append(op)
-                if scope.owner not in owners:
-                    owners.append(scope.owner)
+                if placed.owner not in owners:
+                    owners.append(placed.owner)
     for owner in owners:
         if owner.backward is not None:
             settle_input_gradient(owner.row, owner.backward)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from math import prod
@@ -14,7 +15,7 @@ import keras
 from fomkit.errors import FomkitError
 from fomkit.trace.draft import Draft
 from fomkit.trace.drafting import Request, Traced, make_draft
-from fomkit.trace.explore_sizes import trace_sizes
+from fomkit.trace.explore_sizes import SizedStep, trace_sizes
 from fomkit.trace.keras_inputs import inputs_and_sizes
 from fomkit.trace.keras_optimizers import rule_of
 from fomkit.trace.keras_prepared import Prepared
@@ -56,7 +57,22 @@ def _prepare(workload: Workload, request: Request) -> tuple[Prepared, dict[str, 
     return Prepared(model, inputs, loss, optimizer, request.mode), sizes, notes
 
 
+@dataclass(frozen=True)
+class TracedWorkload:
+    """A workload, its step at several sizes, and the draft made of it."""
+
+    workload: Workload
+    prepared: Prepared
+    sized: SizedStep
+    draft: Draft
+
+
 def draft_profile(workload: Workload, request: Request) -> Draft:
+    """Trace a workload; see `trace_workload`."""
+    return trace_workload(workload, request).draft
+
+
+def trace_workload(workload: Workload, request: Request) -> TracedWorkload:
     """Trace a workload.
 
     Raises
@@ -68,7 +84,8 @@ def draft_profile(workload: Workload, request: Request) -> Draft:
     """
     prepared, sizes, notes = _prepare(workload, request)
     sized = trace_sizes(partial(step_tracer(), prepared), sizes)
-    return make_draft(workload, request, describe_model(workload.model, request.mode), sized, notes)
+    model = describe_model(workload.model, request.mode)
+    return TracedWorkload(workload, prepared, sized, make_draft(workload, request, model, sized, notes))
 
 
 def step_tracer() -> Callable[[Prepared, Sizes], Step]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -56,6 +57,57 @@ def _function(prepared: Prepared, seen: Update) -> Callable[[Values], Any]:
     return _own_step(prepared, seen)
 
 
+def _seen_anew(step: Callable[[Values], Any], seen: Update) -> Callable[[Values], Any]:
+    """Forget what earlier traces saw: one that makes variables is traced twice, and the last graph counts."""
+
+    def traced(data: Values) -> Any:
+        seen.gradients.clear()
+        seen.variables.clear()
+        return step(data)
+
+    return traced
+
+
+@dataclass(frozen=True)
+class WholeStep:
+    """A step as a function of its data, what its ops came to, what the optimizer was handed, and its layers."""
+
+    function: Any
+    walked: Walked
+    seen: Update
+    layers: list[TracedOp]
+
+
+def specs_of(prepared: Prepared, sizes: Sizes) -> Values:
+    """Give what a step takes, as TensorFlow specifies it."""
+    return keras.tree.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), prepared.inputs(sizes))
+
+
+def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> WholeStep:
+    """Trace one step to a graph and walk it.
+
+    Parameters
+    ----------
+    prepared : Prepared
+    sizes : mapping
+    update : bool
+        Whether the optimizer's own ops are in it, as it runs.
+    """
+    scopes = Scopes(layer_paths(prepared.model))
+    with (
+        watch_update(prepared.optimizer, run=update) as seen,
+        watch_scopes(scopes, row_of_layer),
+        watch_attention(scopes.row),
+    ):
+        traced = tf.function(_seen_anew(_function(prepared, seen), seen), jit_compile=False, autograph=False)
+        function = traced.get_concrete_function(specs_of(prepared, sizes))
+    graph = function.graph
+    ran = whole_step(graph, tensors_of(seen.gradients))
+    layers = GraphLayers(scopes, graph)
+    walked = trace_ops(ran, graph, scopes, seen.gradients, layers)
+    return WholeStep(function, walked, seen, layers.rows(prepared.model))
+
+
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     """Trace one step at the given sizes.
 
@@ -64,20 +116,9 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     Exception
         Whatever the user's code or the framework raises.
     """
-    data = keras.tree.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), prepared.inputs(sizes))
-    scopes = Scopes(layer_paths(prepared.model))
     plain = bool(prepared.optimizer) and bool(rule_of(prepared.optimizer))
-    with (
-        watch_update(prepared.optimizer, run=not plain) as seen,
-        watch_scopes(scopes, row_of_layer),
-        watch_attention(scopes.row),
-    ):
-        traced = tf.function(_function(prepared, seen), jit_compile=False, autograph=False)
-        graph = traced.get_concrete_function(data).graph
-    ran = whole_step(graph, tensors_of(seen.gradients))
-    layers = GraphLayers(scopes, graph)
-    walked = trace_ops(ran, graph, scopes, seen.gradients, layers)
-    return _step(prepared, walked, seen, layers.rows(prepared.model))
+    step = whole_step_of(prepared, sizes, update=not plain)
+    return _step(prepared, step.walked, step.seen, step.layers)
 
 
 def _step(prepared: Prepared, walked: Walked, seen: Update, layers: list[TracedOp]) -> Step:

@@ -32,6 +32,7 @@ class Collected:
     keys: dict[Key, int] = field(default_factory=dict)
     gradients: dict[Key, list[float]] = field(default_factory=dict)
     units: dict[Key, str] = field(default_factory=dict)
+    occupied: dict[Key, list[float]] = field(default_factory=dict)
     updates: dict[tuple[object, ...], int] = field(default_factory=dict)
     _step: array[int] = field(default_factory=lambda: array("i"))
     _key: array[int] = field(default_factory=lambda: array("i"))
@@ -42,6 +43,16 @@ class Collected:
         self._step.append(step)
         self._key.append(self.keys.setdefault(key, len(self.keys)))
         self._time.append(time / 1e6)
+
+    def occupy(self, key: Key, sums: list[float]) -> None:
+        """Add occupancy × time, and time, of kernels that say their occupancy."""
+        known = self.occupied.setdefault(key, [0.0, 0.0])
+        known[0] += sums[0]
+        known[1] += sums[1]
+
+    def occupancy(self) -> dict[Key, float]:
+        """Give the achieved occupancy [share] of each key that has one, weighted by time."""
+        return {key: share / time for key, (share, time) in self.occupied.items() if time > 0}
 
     def shares(self) -> dict[Key, tuple[float, float]]:
         """Give the shares of time for the input's and the weight's gradient, of calls whose kernels tell."""

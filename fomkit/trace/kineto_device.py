@@ -65,6 +65,8 @@ class DeviceTimes:
         Row of a backward convolution to the times of kernels for its input's and its weight's gradient.
     units : dict
         Rows whose kernels' names say on what they multiply: tf32, or matrix.
+    occupied : dict
+        Row to the sums of occupancy [share] × time, and of time [µs], of its kernels that say one.
     occupancy : float
         Achieved occupancy [share], weighted by time; NaN where no kernel says it.
     occupancy_share : float
@@ -76,6 +78,7 @@ class DeviceTimes:
     loose_host: array[int] = field(default_factory=lambda: array("i"))
     gradients: dict[int, list[float]] = field(default_factory=dict)
     units: dict[int, str] = field(default_factory=dict)
+    occupied: dict[int, list[float]] = field(default_factory=dict)
     occupancy: float = float("nan")
     occupancy_share: float = 0.0
 
@@ -149,6 +152,11 @@ def join_device(events: Events, nesting: Nesting) -> DeviceTimes:
             times.loose_host.append(host)
             continue
         time = events.device_time[device]
+        share = events.device_occupancy[device] / 100
+        if share > 0:
+            sums = times.occupied.setdefault(row, [0.0, 0.0])
+            sums[0] += share * time
+            sums[1] += time
         times.of_row[row] = time + (0.0 if np.isnan(times.of_row[row]) else times.of_row[row])
         if part >= 0:
             times.gradients.setdefault(row, [0.0, 0.0])[part] += time

@@ -130,15 +130,27 @@ def read_steps(path: Path) -> Steps:
     events, reader = Events(), TraceReader(path)
     events.add_all(reader)
     _check(events, str(path))
+    return steps_of(events, reader.head)
+
+
+def steps_of(events: Events, head: Mapping[str, Any]) -> Steps:
+    """Find the steps of events.
+
+    Parameters
+    ----------
+    events : Events
+    head : mapping
+        What the file says of itself.
+    """
     nesting = Nesting(events)
     device = join_device(events, nesting)
     usual = usual_dtype(events)
     executions = Collector(events, nesting, device, usual).collect()
-    ranks = _entry(reader.head, "distributedInfo", "world_size")
-    properties = _entry(reader.head, "deviceProperties")
+    ranks = _entry(head, "distributedInfo", "world_size")
+    properties = _entry(head, "deviceProperties")
     local = len(properties) if isinstance(properties, list) else 0
     rows = Rows(events, executions, usual, ranks if type(ranks) is int and ranks > 1 else 0, local)
-    return Steps(reader.head, events, nesting, device, executions, rows)
+    return Steps(head, events, nesting, device, executions, rows)
 
 
 def read_trace(path: Path) -> TraceRows:
@@ -154,12 +166,18 @@ def read_trace(path: Path) -> TraceRows:
     FomkitError
         When the file is damaged, or holds no op or no shapes.
     """
-    where = str(path)
-    head, events, _, device, executions, rows = read_steps(path)
+    found = read_steps(path)
+    trace = rows_of(found)
+    if not any(row.op.kind != "other" for row in trace.rows):
+        shapes = "no shapes" if found.rows.told.without_shapes else "no op that has a rule"
+        raise FomkitError(str(path), f"has {shapes} in its {len(found.events.start):,} calls. {RECORD}.")
+    return trace
+
+
+def rows_of(found: Steps) -> TraceRows:
+    """Make the rows of the steps of a trace."""
+    head, events, _, device, executions, rows = found
     made = tuple(rows)
-    if not any(row.op.kind != "other" for row in made):
-        shapes = "no shapes" if rows.told.without_shapes else "no op that has a rule"
-        raise FomkitError(where, f"has {shapes} in its {len(events.start):,} calls. {RECORD}.")
     name = _entry(head, "deviceProperties", 0, "name")
     name = name if isinstance(name, str) else ""
     unsupported = [f"{one} ×{count}" for one, count in rows.told.unsupported.most_common()]
@@ -178,6 +196,7 @@ def trace_table(rows: Iterable[Row]) -> pd.DataFrame:
     """Make the OPS table of rows: equal ones are joined, their traced time is the mean over all that have one."""
     joined: dict[object, dict[str, Any]] = {}
     spent: dict[object, list[float]] = {}
+    occupied: dict[object, list[float]] = {}
     for row in rows:
         key = (row.op.identity, tuple(row.op.dimensions.items()))
         (entry,), _ = count_rows([row.op])
@@ -190,6 +209,14 @@ def trace_table(rows: Iterable[Row]) -> pd.DataFrame:
             sums = spent.setdefault(key, [0.0, 0.0])
             sums[0] += row.op.count * sum(times) / len(times)  # type: ignore[operator]
             sums[1] += row.op.count  # type: ignore[operator]
+            if not math.isnan(row.occupancy):
+                weight = float(row.op.count) * sum(times)
+                shares = occupied.setdefault(key, [0.0, 0.0])
+                shares[0] += row.occupancy * weight
+                shares[1] += weight
     for same, (total, count) in spent.items():
         joined[same]["traced_time_s"] = total / count
+    for same, (share, weight) in occupied.items():
+        if weight:
+            joined[same]["traced_occupancy"] = share / weight
     return make_table(list(joined.values()))

@@ -29,13 +29,15 @@ class Row(NamedTuple):
     """One work of a call: its op, its executions in a step, their times [s], and whether these are its own.
 
     ``unit`` is tf32 or matrix where the kernels' names say that they ran so. ``times`` of a work that shares its
-    call's with others are means; they are NaN where nobody can part them.
+    call's with others are means; they are NaN where nobody can part them. ``occupancy`` is the achieved one
+    [share], weighted by time; NaN where no kernel says it.
     """
 
     op: TracedOp
     times: Sequence[float] | NDArray[np.float64]
     alone: bool
     unit: str
+    occupancy: float = math.nan
 
 
 @dataclass
@@ -132,7 +134,8 @@ class Rows:
     def __iter__(self) -> Iterator[Row]:
         """Give a row for each work of each distinct call, in order of first execution."""
         for key in self._executions.counts:
-            yield from self.of(key)
+            occupancy = self._executions.occupancy.get(key, math.nan)
+            yield from (row._replace(occupancy=occupancy) for row in self.of(key))
 
     def of(self, key: Key) -> Iterator[Row]:
         """Give the rows of one distinct call."""

@@ -32,6 +32,8 @@ class Executions:
         Of a backward convolution the share of time for its input's and its weight's gradient.
     units : dict
         Of calls whose kernels' names say on what they multiply: tf32, or matrix.
+    occupancy : dict
+        Achieved occupancy [share], weighted by time, of keys whose kernels say one.
     updates : list
         What the keys of updates stand for.
     steps, alike : int
@@ -46,6 +48,7 @@ class Executions:
     times: dict[Key, NDArray[np.float64]]
     shares: dict[Key, tuple[float, float]]
     units: dict[Key, str]
+    occupancy: dict[Key, float]
     updates: list[tuple[object, ...]]
     steps: int
     told: str
@@ -119,6 +122,7 @@ class Collector:
                 if owner >= 0:
                     time = self._time(row)
                     backward[step, owner] = backward.get((step, owner), 0.0) + (0.0 if np.isnan(time) else time)
+                    self._occupy(self._backward_key(owner), [row])
                     continue
             if rows.pass_code[row] == UPDATE_PASS and rows.update[row] >= 0:
                 updates.setdefault(rows.update[row], []).append(row)
@@ -128,10 +132,12 @@ class Collector:
             self._add_update(update, members)
         self._add_loose(backward)
         for (step, owner), time in backward.items():
-            event = rows.event[owner]
-            key = Key("owner_back", events.name[event], events.call[event], BACKWARD)
-            self._found.add(step, key, time if time else float("nan"))
+            self._found.add(step, self._backward_key(owner), time if time else float("nan"))
         return self._chosen()
+
+    def _backward_key(self, owner: int) -> Key:
+        event, events = self._nesting.rows.event[owner], self._events
+        return Key("owner_back", events.name[event], events.call[event], BACKWARD)
 
     def _add(self, step: int, row: int) -> None:
         key = self._key(row)
@@ -144,6 +150,12 @@ class Collector:
             totals[1] += gradients[1]
         if row in self._device.units:
             self._found.units[key] = self._device.units[row]
+        self._occupy(key, [row])
+
+    def _occupy(self, key: Key, rows: list[int]) -> None:
+        for row in rows:
+            if (sums := self._device.occupied.get(row)) is not None:
+                self._found.occupy(key, sums)
 
     def _add_update(self, update: int, members: list[int]) -> None:
         events, rows = self._events, self._nesting.rows
@@ -163,7 +175,9 @@ class Collector:
         told = (described.op, described.dtype, *described.dimensions.items())
         place = self._found.updates.setdefault(told, len(self._found.updates))
         times = [time for row in members if not np.isnan(time := self._time(row))]
-        self._found.add(step, Key("update", place, -1, UPDATE), sum(times) if times else float("nan"))
+        key = Key("update", place, -1, UPDATE)
+        self._found.add(step, key, sum(times) if times else float("nan"))
+        self._occupy(key, members)
 
     def _add_loose(self, backward: dict[tuple[int, int], float]) -> None:
         events = self._events
@@ -187,11 +201,13 @@ class Collector:
                 continue
             key = Key("device", events.device_name[device], call, pass_name, events.device_detail[device])
             self._found.add(step, key, events.device_time[device])
+            if (percent := events.device_occupancy[device]) > 0:
+                self._found.occupy(key, [percent / 100 * events.device_time[device], events.device_time[device]])
 
     def _chosen(self) -> Executions:
         found, windows = self._found, self._windows
         alike, counts, times = found.most_alike()
         return Executions(
-            counts, times, found.shares(), found.units, list(found.updates), len(windows.windows) or 1,
-            windows.told, alike, self._input_calls,
+            counts, times, found.shares(), found.units, found.occupancy(), list(found.updates),
+            len(windows.windows) or 1, windows.told, alike, self._input_calls,
         )  # fmt: skip

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fomkit.errors import FomkitError, ManyFomkitError
-from fomkit.measurement import Clock, MeasuredRun, Repeated, StepTimes
-from fomkit.trace.child_process import MEASURED, run_child
+from fomkit.measurement import Clock, MeasuredRun, Repeated, StepTimes, Unjoined
+from fomkit.trace.child_process import MEASURED, MEASURED_KERAS, run_child
 from fomkit.trace.doors import framework_of_file
 from fomkit.trace.spent import Spent
+from fomkit.trace.xplane_join import Joined
 
 TIME_LIMIT_S = 300.0
 MEMORY_LIMIT_BYTE = 16e9
@@ -34,12 +35,16 @@ class Timed:
         The step under the profiler; None where only the plain step was asked for.
     spent : tuple of Spent
         All time that the profiler saw in one step.
+    joined : Joined or None
+        The same put on the rows of the op table already, where nodes of a graph told which; ``rows`` are these.
     """
 
     run: MeasuredRun
     profiler: str = ""
     profiled: StepTimes | None = None
     spent: tuple[Spent, ...] = ()
+    joined: Joined | None = None
+    rows: tuple[tuple[str, ...], ...] = ()
 
 
 def step_times(samples: Sequence[Mapping[str, float]]) -> StepTimes:
@@ -55,13 +60,12 @@ def _clock(device: str, threads: int) -> Clock:
     return "process" if threads == 1 else "wall"
 
 
-def _factor(run: MeasuredRun, profiled: StepTimes, spent: Sequence[Spent], covered: float) -> float:
+def _factor(run: MeasuredRun, profiled: StepTimes, whole: float, covered: float) -> float:
     """Give by how much times of ops, which profilers read from the wall, exceed one thread's processor time.
 
     They are medians of steps, which a short op spends undisturbed and a long one does not: none but their sum can
     be held against the clock.
     """
-    whole = sum(one.time_s for one in spent)
     if run.clock != "process" or profiled.process is None or not whole or not 0 < covered <= 1:
         return 1.0
     return whole / (covered * profiled.process.median_s)
@@ -82,12 +86,19 @@ def by_processor(
     covered : float
         Share of the profiled step that some op ran in.
     """
-    factor = _factor(run, profiled, spent, covered)
-    if factor < SHARED:
+    factor = _factor(run, profiled, sum(one.time_s for one in spent), covered)
+    if _is_alone(factor):
         return run, tuple(spent)  # medians that are shorter met no other; there is nothing to take off
+    return _shared(run, factor), tuple(replace(one, time_s=one.time_s / factor) for one in spent)
+
+
+def _is_alone(factor: float) -> bool:
+    return factor < SHARED
+
+
+def _shared(run: MeasuredRun, factor: float) -> MeasuredRun:
     told = f"times of ops are those of the wall divided by {factor:.3g}, so that their sum is processor time"
-    fitted = tuple(replace(one, time_s=one.time_s / factor) for one in spent)
-    return replace(run, notes=(*run.notes, f"the processor was shared: {told}")), fitted
+    return replace(run, notes=(*run.notes, f"the processor was shared: {told}"))
 
 
 def _timed(result: Mapping[str, Any]) -> Timed:
@@ -97,11 +108,23 @@ def _timed(result: Mapping[str, Any]) -> Timed:
     run = MeasuredRun(clock=clock, step=step_times(result["plain"]), notes=notes, **conditions)
     if result["spent"] is None:
         return Timed(run)
-    profiled = step_times(result["profiled"])
+    profiled, profiler = step_times(result["profiled"]), result["profiler"]
+    if "joined" in result:
+        joined = _joined(result["joined"])
+        wall_s = math.nan if profiled.wall is None else profiled.wall.median_s
+        factor = _factor(run, profiled, joined.whole_s, min(joined.whole_s / wall_s, 1.0))
+        rows = tuple(map(tuple, result["rows"]))
+        if not _is_alone(factor):
+            run, joined = _shared(run, factor), joined.faster(factor)
+        return Timed(run, profiler, profiled, joined=joined, rows=rows)
     run, spent = by_processor(
         run, profiled, [Spent(**one) for one in result["spent"]], result.get("covered", math.nan)
     )
-    return Timed(run, result["profiler"], profiled, spent)
+    return Timed(run, profiler, profiled, spent)
+
+
+def _joined(content: Mapping[str, Any]) -> Joined:
+    return Joined(**{**content, "unjoined": tuple(Unjoined(**one) for one in content["unjoined"])})
 
 
 def time_file(
@@ -137,24 +160,11 @@ def time_file(
         When the model does not run, does not fit, or its loss is no finite number.
     """
     where = str(path)
-    check_can_be_timed(path)
+    program = MEASURED_KERAS if framework_of_file(path) == "tensorflow" else MEASURED
     request = {"path": str(path.resolve()), "where": where, "name": path.stem, "mode": mode, "sizes": dict(sizes),
                "ops": ops, "threads": threads}  # fmt: skip
-    result = run_child(request, where, time_limit_s, memory_limit_byte, MEASURED)
+    result = run_child(request, where, time_limit_s, memory_limit_byte, program)
     if "timed" not in result:
         told = [FomkitError(*error) for error in result["errors"]]
         raise told[0] if len(told) == 1 else ManyFomkitError(told)
     return _timed(result["timed"])
-
-
-def check_can_be_timed(path: Path) -> None:
-    """Raise unless the file's framework is one whose steps can be timed.
-
-    Raises
-    ------
-    FomkitError
-    """
-    if framework_of_file(path) != "torch":
-        raise FomkitError(
-            str(path), "is a TensorFlow model, and only steps of PyTorch are timed. Leave --measure out."
-        )

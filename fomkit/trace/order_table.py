@@ -35,7 +35,7 @@ def name_order(orders: Sequence[list[TracedOp]], sizes: Sequence[Sizes], names: 
     return named
 
 
-def _places_of(traced: Sequence[TracedOp], named: Sequence[TracedOp]) -> list[int]:
+def places_of(traced: Sequence[TracedOp], named: Sequence[TracedOp]) -> list[int]:
     """Give the place of each traced op among the named ones, of which equal ones may have been joined."""
     if len(traced) == len(named):
         return list(range(len(traced)))
@@ -57,7 +57,7 @@ def order_rows(
     rows : list of int
         For each named op its row of the op table.
     """
-    places = _places_of(traced, named)
+    places = places_of(traced, named)
     found = []
     for line in order:
         row = {"module": line.module, "pass_name": line.pass_name, **line.dimensions}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from fomkit.trace.draft import Draft
 from fomkit.trace.drafting import Request
 from fomkit.trace.file_child import run_file_request
 from fomkit.trace.model_file import NEVER_MENDED, run_file, take_workload
@@ -14,10 +15,10 @@ from fomkit.trace.torch_shape_only import shape_only
 from fomkit.trace.torch_workload import check_workload
 
 
-def _profile(path: Path, request: Request) -> Draft:
+def _profile(path: Path, request: Request) -> dict[str, Any]:
     with shape_only(request.route), watch_made_modules():
         workload = take_workload(run_file(path), request.where, check_workload)
-        return draft_profile(workload, request, own=True)
+        return {"draft": asdict(draft_profile(workload, request, own=True))}
 
 
 def main() -> None:

@@ -120,3 +120,18 @@ def test_a_cut_trace_leaves_nothing_behind(here: Path) -> None:
     assert "gzip data is cut off or damaged" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (here / "t.yaml").exists()
+
+
+def test_the_machine_gives_the_share_of_its_peak(here: Path) -> None:
+    """Two products of 1,024 flop at 22 and 30 µs, an update of 136 flop at 4 µs, on 1 GFLOP/s: 2.184 of 56 µs."""
+    facts = "schema: fomkit/machine/1\nname: slow\ntitle: Slow\nparty: lab\ndevice:\n  peak:\n" \
+            "  - {dtype: fp32, engine: vector, rate: 1 GFLOP/s, source: made up}\n" \
+            "  memory: {capacity: 1 GiB, bandwidth: 1 GB/s, source: made up}\n" \
+            "  launch: {per_op: 5 us, low: 3 us, high: 10 us, basis: assumed}\n"  # fmt: skip
+    (here / "slow.yaml").write_text(facts)
+    done = run("trace.json.gz", "--machine", "slow.yaml", "-o", "t.yaml", cwd=here)
+    assert done.returncode == 0, done.stderr
+    assert "flop utilisation 3.9% of the peaks of slow, weighted by time (55% of it is" in done.stderr
+    refused = run("trace.json.gz", "--machine", "slow.yaml", "--as", "machine", "-o", "m.yaml", cwd=here)
+    assert refused.returncode == 2
+    assert "--machine: names where a record, or a trace that becomes a model, was made" in refused.stderr

@@ -1,0 +1,233 @@
+"""Times of a graph's nodes put on the rows of the op table that the graph became."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from fomkit.measurement import Unjoined
+from fomkit.trace.graph_nodes import GraphNode, Nodes
+from fomkit.trace.tf_table import PRODUCTS, RULES
+from fomkit.trace.xplane_times import NodeTime, PlaneTimes, in_loop, op_of_kernel
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NO_WORK, NO_ROW, NO_RULE, NO_NODE = "no work", "no row", "no rule", "no node of the model's graph"
+_BODY, _LOOP_MARKS = "/body/", ("/cond/", "/body/")
+
+
+@dataclass
+class Joined:
+    """What the nodes' times came to, of one step.
+
+    Attributes
+    ----------
+    row_s : list of float
+        Time of all executions of each row [s]; NaN where none of its nodes was seen.
+    unjoined : tuple of Unjoined
+        Time that no row has, the longest first.
+    steps : int
+        Steps that the trace holds.
+    fused : int
+        Nodes whose time holds the product before them, and is put on it.
+    seen, expected : int
+        Executions in the trace of nodes that were seen, and those that the graph says.
+    products, missed : int
+        Products and convolutions of the graph, and those of them that the trace does not have.
+    unseen : int
+        Executions in a step of nodes in loops that have work and were never recorded.
+    """
+
+    row_s: list[float]
+    unjoined: tuple[Unjoined, ...] = ()
+    steps: int = 1
+    fused: int = 0
+    seen: int = 0
+    expected: int = 0
+    unseen: int = 0
+    products: int = 0
+    missed: int = 0
+
+    @property
+    def joined_s(self) -> float:
+        """Time of a step that rows have [s]."""
+        return sum(time for time in self.row_s if not math.isnan(time))
+
+    @property
+    def whole_s(self) -> float:
+        """Time of a step of all nodes [s]."""
+        return self.joined_s + sum(one.time_s for one in self.unjoined)
+
+    def faster(self, factor: float) -> Joined:
+        """Divide all times."""
+        unjoined = tuple(replace(one, time_s=one.time_s / factor) for one in self.unjoined)
+        return replace(self, row_s=[time / factor for time in self.row_s], unjoined=unjoined)
+
+    @property
+    def known_share(self) -> float:
+        """Share of the time of all nodes that is of nodes of the graph."""
+        strange_s = sum(one.time_s for one in self.unjoined if one.why == NO_NODE)
+        return 1 - strange_s / self.whole_s if self.whole_s else 0.0
+
+    @property
+    def share(self) -> float:
+        """Share of the time of all nodes that rows have."""
+        return self.joined_s / self.whole_s if self.whole_s else 0.0
+
+
+@dataclass
+class _Loose:
+    """Unjoined executions by op, pass and reason."""
+
+    count: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    time_s: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+
+    def add(self, key: tuple[str, str, str], count: int, time_s: float) -> None:
+        self.count[key] += max(count, 1)
+        self.time_s[key] += time_s  # type: ignore[assignment]
+
+    def listed(self) -> tuple[Unjoined, ...]:
+        return tuple(
+            Unjoined(op, pass_name, self.count[op, pass_name, why], float(time_s), why)
+            for (op, pass_name, why), time_s in self.time_s.most_common()
+        )
+
+
+def _steps(times: PlaneTimes, nodes: Nodes) -> int:
+    """Count the steps by how often most of the model's nodes outside loops ran."""
+    counts = Counter(
+        round(count / nodes[name].count)
+        for name, count in times.host.items()
+        if name in nodes and not in_loop(name)
+    )
+    counts.pop(0, None)
+    return max(counts, key=lambda count: (counts[count], count), default=times.likely_steps())
+
+
+def _loops(nodes: Nodes) -> Mapping[str, list[int]]:
+    """Give the rows of each loop all of whose nodes lie in the same ones."""
+    found: dict[str, set[tuple[int, ...]]] = {}
+    for name, node in nodes.items():
+        loop, separator, _ = name.partition(_BODY)
+        if separator:
+            found.setdefault(loop, set()).add(tuple(node.rows))
+    return {loop: list(next(iter(rows))) for loop, rows in found.items() if len(rows) == 1}
+
+
+def _in_a_loop(name: str, loops: Mapping[str, list[int]]) -> list[int]:
+    """Give the rows of the loop that a node keeps running, as its condition does."""
+    return next((loops[loop] for mark in _LOOP_MARKS if (loop := name.partition(mark)[0]) in loops), [])
+
+
+def _why_no_row(node: GraphNode | None) -> str:
+    if node is None:
+        return NO_NODE
+    if node.op not in RULES:
+        return NO_RULE
+    return NO_WORK if RULES[node.op] is None else NO_ROW
+
+
+def _pass_of(name: str) -> str:
+    return "backward" if name.startswith("gradient_tape/") else ""
+
+
+class _Join:
+    def __init__(self, times: PlaneTimes, nodes: Nodes, rows: int) -> None:
+        self._times, self._nodes, self._loops = times, nodes, _loops(nodes)
+        self.found = Joined([math.nan] * rows, steps=_steps(times, nodes))
+        self.loose = _Loose()
+
+    def _of_a_step(self, time: NodeTime, node: GraphNode | None) -> float:
+        """Give a node's time in a step [s].
+
+        TensorFlow stops recording ops that turned out cheap, so that of a host the mean counts.
+        """
+        if node is None or self._times.device:
+            return time.time_s / self.found.steps
+        self.found.seen += time.count
+        self.found.expected += node.count * self.found.steps
+        return time.time_s / time.count * node.count
+
+    def add(self, name: str, time: NodeTime) -> None:
+        node = self._nodes.get(name)
+        time_s = self._of_a_step(time, node)
+        rows = node.rows if node is not None else _in_a_loop(name, self._loops)
+        if node is not None and node.product and "Fused" in time.kernel and node.product not in self._times.nodes:
+            rows = self._nodes[node.product].rows
+            self.found.fused += 1
+        for row in rows:
+            known = self.found.row_s[row]
+            self.found.row_s[row] = time_s / len(rows) + (0.0 if math.isnan(known) else known)
+        if not rows:
+            why = _why_no_row(node)
+            op = node.op if node is not None else op_of_kernel(time.kernel)
+            pass_name = node.pass_name if node is not None else _pass_of(name)
+            self.loose.add((op, pass_name, why), round(time.count / self.found.steps), time_s)
+
+
+def join_times(times: PlaneTimes, nodes: Nodes, rows: int) -> Joined:
+    """Put the times of nodes on rows.
+
+    Parameters
+    ----------
+    times : PlaneTimes
+    nodes : Nodes
+        Of the same model's graph.
+    rows : int
+        Rows of its op table.
+    """
+    join = _Join(times, nodes, rows)
+    for name, time in times.nodes.items():
+        join.add(name, time)
+    join.found.unjoined = join.loose.listed()
+    join.found.unseen = sum(
+        node.count
+        for name, node in nodes.items()
+        if in_loop(name) and node.rows and name not in times.nodes and RULES.get(node.op) is not None
+    )
+    join.found.products, join.found.missed = _products(times, nodes)
+    return join.found
+
+
+def _products(times: PlaneTimes, nodes: Nodes) -> tuple[int, int]:
+    """Count the graph's products and convolutions, and those that ran neither alone nor fused."""
+    fused = {nodes[name].product for name in times.nodes if name in nodes}
+    listed = [name for name, node in nodes.items() if node.op in PRODUCTS or "Conv" in node.op]
+    return len(listed), sum(name not in times.nodes and name not in fused for name in listed)
+
+
+def with_times(ops: pd.DataFrame, counts: Sequence[float], joined: Joined) -> pd.DataFrame:
+    """Give an op table the mean time of one execution of each row, NaN where unknown.
+
+    Parameters
+    ----------
+    ops : DataFrame
+    counts : sequence of float
+        Executions of each row in the step that was recorded.
+    joined : Joined
+    """
+    means = [time / count for time, count in zip(joined.row_s, counts, strict=True)]
+    return ops.assign(traced_time_s=means)
+
+
+def say_joined(joined: Joined) -> Iterator[str]:
+    """Tell how times were put on rows, a line each; those that begin with ``partial`` say what is missing."""
+    yield f"{joined.share:.1%} of the time of ops is joined to rows, over {joined.steps} steps"
+    yield from say_gaps(joined)
+
+
+def say_gaps(joined: Joined) -> Iterator[str]:
+    """Tell what of the nodes' times is not as it seems, a line each."""
+    if joined.fused:
+        yield f"products that ran fused with what follows them: {joined.fused}; their row has the time of all"
+    if joined.seen < joined.expected:
+        yield (
+            f"of {joined.expected:,} executions {joined.seen:,} are in the trace (TensorFlow stops recording ops "
+            "that turned out cheap); the mean of those is taken for all"
+        )
+    if joined.unseen:
+        yield f"partial: {joined.unseen:,} executions a step in loops were never recorded, and have no time"

@@ -1,0 +1,194 @@
+"""TensorFlow's traces: read without TensorFlow, joined to a graph, and refused where they are not whole."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from xplane_files import Node, device, entry, event, host, message, number, plane, varint
+
+from fomkit.errors import FomkitError
+from fomkit.study.imports import choose_import, import_model
+from fomkit.trace.graph_nodes import GraphNode, Nodes
+from fomkit.trace.xplane_file import recognise_xplane
+from fomkit.trace.xplane_join import join_times, say_joined
+from fomkit.trace.xplane_times import read_plane_times
+
+TWO = [(0, 4000), (100_000, 6000)]
+NODES: list[Node] = [
+    ("net/dense/MatMul", "_MklMatMul", TWO),
+    ("net/dense/Relu", "Relu", [(5000, 1000), (110_000, 1000)]),
+    ("gradient_tape/net/dense/MatMul/MatMul_1", "_MklMatMul", [(7000, 3000), (120_000, 3000)]),
+    ("sgd/AssignSubVariableOp", "AssignSubVariableOp", [(11_000, 500), (130_000, 500)]),
+    ("net/dense/Cast/ReadVariableOp", "ReadVariableOp", [(12_000, 100), (140_000, 100)]),
+]
+GRAPH: Nodes = {
+    "net/dense/MatMul": GraphNode("MatMul", "forward", 1, [0]),
+    "net/dense/Relu": GraphNode("Relu", "forward", 1, [1], "net/dense/MatMul"),
+    "gradient_tape/net/dense/MatMul/MatMul_1": GraphNode("MatMul", "backward", 1, [2]),
+    "sgd/AssignSubVariableOp": GraphNode("AssignSubVariableOp", "update", 1, [3]),
+    "net/dense/Cast/ReadVariableOp": GraphNode("ReadVariableOp", "forward", 1),
+}
+
+
+def write(folder: Path, content: bytes) -> Path:
+    path = folder / "vm.xplane.pb"
+    path.write_bytes(content)
+    return path
+
+
+def test_a_trace_alone_is_a_table_of_times(tmp_path: Path) -> None:
+    path = write(tmp_path, host(NODES))
+    assert choose_import(path, None, None) == ("xplane", "model")
+    found, said = import_model(path, file_format="xplane")
+    table = found.ops.set_index(["op", "pass_name"])
+    assert table.loc[("MatMul", "forward"), ["module", "count"]].tolist() == ["net.dense", 1]
+    assert table.loc[("MatMul", "forward"), "traced_time_s"] == pytest.approx(5e-6)
+    assert table.loc[("MatMul", "backward"), "module"] == "net.dense"
+    assert table.loc[("AssignSubVariableOp", "update"), "traced_time_s"] == pytest.approx(5e-7)
+    assert set(found.ops["kind"]) == {"other"}
+    assert said[0].startswith("partial: times of 5 ops without sizes, over 2 steps: ")
+    assert "--graph model.py" in said[0]
+
+
+def test_reading_needs_no_tensorflow(tmp_path: Path) -> None:
+    path = write(tmp_path, host(NODES))
+    code = "import sys; from pathlib import Path; from fomkit.trace.xplane_times import read_plane_times; " \
+           "print(len(read_plane_times(Path(sys.argv[1])).nodes), 'tensorflow' in sys.modules)"  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["5", "False"]
+
+
+def test_times_are_put_on_rows(tmp_path: Path) -> None:
+    joined = join_times(read_plane_times(write(tmp_path, host(NODES))), GRAPH, 4)
+    assert joined.steps == 2
+    assert joined.row_s == pytest.approx([5e-6, 1e-6, 3e-6, 5e-7])
+    assert [(one.op, one.count, one.why) for one in joined.unjoined] == [("ReadVariableOp", 1, "no work")]
+    assert joined.share == pytest.approx(9.5 / 9.6)
+
+
+def test_marked_steps_and_functions_around_them(tmp_path: Path) -> None:
+    named = [(f"StatefulPartitionedCall/{name}", kernel, runs) for name, kernel, runs in NODES]
+    times = read_plane_times(write(tmp_path, host(named, steps=2)))
+    assert times.steps == 2
+    assert set(times.nodes) == set(GRAPH)
+
+
+def test_a_fused_product_has_the_time_of_all(tmp_path: Path) -> None:
+    fused: list[Node] = [("net/dense/Relu", "_MklNativeFusedMatMul", TWO), *NODES[2:]]
+    joined = join_times(read_plane_times(write(tmp_path, host(fused))), GRAPH, 4)
+    assert joined.row_s[0] == pytest.approx(5e-6)
+    assert math.isnan(joined.row_s[1])
+    assert joined.fused == 1
+    assert joined.missed == 0
+
+
+def test_what_was_not_recorded_of_a_loop_is_said(tmp_path: Path) -> None:
+    # Of 3 trips a step 4 of 6 executions of one op are there, and none of another; the condition is no node.
+    body = "lstm/while/body/_7/lstm/while/"
+    nodes: list[Node] = [
+        (f"StatefulPartitionedCall/{body}MatMul", "MatMul", [(10 * at, 6) for at in range(4)]),
+        ("StatefulPartitionedCall/lstm/while/cond/_6/lstm/while/Less", "Less", [(100, 3), (200, 3)]),
+        ("StatefulPartitionedCall/head/MatMul", "MatMul", [(300, 1), (400, 1)]),
+    ]
+    inside = "lstm/while/body/lstm/while/"
+    graph: Nodes = {
+        f"{inside}MatMul": GraphNode("MatMul", "forward", 3, [0]),
+        f"{inside}Tanh": GraphNode("Tanh", "forward", 3, [0]),
+        "head/MatMul": GraphNode("MatMul", "forward", 1, [1]),
+    }
+    joined = join_times(read_plane_times(write(tmp_path, host(nodes))), graph, 2)
+    assert joined.steps == 2
+    assert joined.row_s == pytest.approx([(3 * 6 + 3) * 1e-9, 1e-9])
+    assert (joined.seen, joined.expected, joined.unseen) == (6, 8, 3)
+    assert any(line.startswith("partial: 3 executions a step in loops") for line in say_joined(joined))
+
+
+def test_ops_inside_others_count_once(tmp_path: Path) -> None:
+    nodes: list[Node] = [("call", "PartitionedCall", [(0, 100)]), ("net/MatMul", "MatMul", [(10, 60)])]
+    times = read_plane_times(write(tmp_path, host(nodes)))
+    assert times.nodes["call"].time_s == pytest.approx(40e-9)
+    assert times.nodes["net/MatMul"].time_s == pytest.approx(60e-9)
+
+
+def test_kernels_of_a_gpu_name_their_op(tmp_path: Path) -> None:
+    kernels = {"sgemm": ("net/dense/MatMul:MatMul", [20_000, 22_000]), "mystery": ("", [2000])}
+    path = write(tmp_path, host(NODES) + device(kernels))
+    times = read_plane_times(path)
+    assert times.device == "GPU:0"
+    assert times.nodes["net/dense/MatMul"].time_s == pytest.approx(42e-6)
+    joined = join_times(times, GRAPH, 4)
+    assert joined.row_s[0] == pytest.approx(21e-6)
+    found, said = import_model(path, file_format="xplane")
+    assert found.traced_with["device"] == "GPU:0"
+    assert any("of the time is of kernels that name no op" in line for line in said)
+
+
+def test_broken_events_are_left_out_and_counted(tmp_path: Path) -> None:
+    more = event(1, 5, -3) + event(1, -5, 3) + event(1, 5, 2 * 10**18) + event(77, 0, 1)
+    times = read_plane_times(write(tmp_path, host(NODES, more=more)))
+    assert times.wrong == Counter({"of negative time": 2, "of more than eleven days": 1, "without a name": 1})
+    _, said = import_model(tmp_path / "vm.xplane.pb", file_format="xplane")
+    assert any(line.startswith("partial: of 14 events were left out: 2 of negative time") for line in said)
+
+
+WHOLE = host(NODES)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (WHOLE[:-200], "is cut off"),
+        (WHOLE + b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "is cut off"),
+        (WHOLE + b"\x0a" + b"\xff" * 11, "more than ten bytes"),
+        (WHOLE + b"\x0b", "of another kind"),
+        (WHOLE + b"\x33", "of a kind that is not used"),
+        (WHOLE + message(1, number(2, 5)), "field 2 is of another kind"),
+        (
+            message(1, message(2, "/host:CPU") + message(3, message(4, message(1, "x")))),
+            "field 1 is of another kind",
+        ),
+        (plane("/host:CPU", [], b""), "has no op among its 0 events. Record with host_tracer_level=2"),
+        (WHOLE + b"\x00", "field 0"),
+    ],
+)
+def test_damage_is_told_in_one_message(tmp_path: Path, content: bytes, told: str) -> None:
+    path = write(tmp_path, content)
+    assert recognise_xplane(path)
+    with pytest.raises(FomkitError, match=told):
+        import_model(path, file_format="xplane")
+
+
+def test_other_files_are_not_taken_for_planes(tmp_path: Path) -> None:
+    for content in (b"", b"\x0a", b"\n{}", b"\x0a\x05hello", message(1, message(2, "x")), varint(8) * 30):
+        assert not recognise_xplane(write(tmp_path, content))
+
+
+def test_an_empty_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    for path in (write(tmp_path, b""), tmp_path):
+        with pytest.raises(FomkitError, match="cannot be read"):
+            import_model(path, file_format="xplane")
+
+
+@settings(max_examples=150, derandomize=True, database=None)
+@given(at=st.integers(0, len(WHOLE) - 1), to=st.binary(max_size=6), drop=st.integers(0, 8))
+def test_any_damage_is_refused_or_read(
+    tmp_path_factory: pytest.TempPathFactory, at: int, to: bytes, drop: int
+) -> None:
+    path = write(tmp_path_factory.getbasetemp(), WHOLE[:at] + to + WHOLE[at + drop :])
+    with suppress(FomkitError):
+        assert len(import_model(path, file_format="xplane")[0].ops)
+
+
+def test_names_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fomkit.trace.xplane_file.MAX_DISTINCT", 10)
+    kinds = b"".join(entry(4, place, f"n{place}:Op", "Op") for place in range(12))
+    with pytest.raises(FomkitError, match="more than 10 distinct names in one plane"):
+        read_plane_times(write(tmp_path, plane("/host:CPU", [], kinds)))

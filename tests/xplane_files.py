@@ -1,0 +1,69 @@
+"""Files of planes made byte by byte, field numbers after xplane.proto (openxla/xla, tsl/profiler/protobuf)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+
+Node = tuple[str, str, Sequence[tuple[int, int]]]
+"""Name in the graph, kernel, and start and duration [ns] of its executions."""
+
+
+def varint(value: int) -> bytes:
+    value &= 2**64 - 1
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*found, value])
+
+
+def number(field: int, value: int) -> bytes:
+    return varint(field << 3) + varint(value)
+
+
+def message(field: int, content: bytes | str) -> bytes:
+    content = content.encode() if isinstance(content, str) else content
+    return varint(field << 3 | 2) + varint(len(content)) + content
+
+
+def real(field: int, value: float) -> bytes:
+    return varint(field << 3 | 1) + struct.pack("<d", value)
+
+
+def event(kind: int, start_ps: int, time_ps: int, stats: bytes = b"") -> bytes:
+    return message(4, number(1, kind) + number(2, start_ps) + number(3, time_ps) + stats)
+
+
+def entry(field: int, key: int, name: str, display: str = "", stats: bytes = b"") -> bytes:
+    named = number(1, key) + message(2, name) + (message(4, display) if display else b"") + stats
+    return message(field, number(1, key) + message(2, named))
+
+
+def plane(name: str, lines: Iterable[bytes], kinds: bytes, details: Sequence[str] = ()) -> bytes:
+    """Make a plane; the details' numbers are their places, from 1."""
+    named = b"".join(entry(5, place, text) for place, text in enumerate(details, 1))
+    return message(1, message(2, name) + b"".join(message(3, line) for line in lines) + kinds + named)
+
+
+def host(nodes: Sequence[Node], steps: int = 0, more: bytes = b"") -> bytes:
+    """Make a host's plane of one thread; steps are marked where there are any."""
+    line, kinds = message(2, "tf_Compute") + more, b""
+    for place, (name, kernel, runs) in enumerate(nodes, 1):
+        kinds += entry(4, place, f"{name}:{kernel}", kernel)
+        line += b"".join(event(place, 1000 * start, 1000 * time) for start, time in runs)
+    mark = len(nodes) + 1
+    kinds += entry(4, mark, "train") if steps else b""
+    line += b"".join(event(mark, 0, 10, message(4, number(1, 1) + number(4, step))) for step in range(steps))
+    return plane("/host:CPU", [line], kinds, ["step_num"])
+
+
+def device(kernels: Mapping[str, tuple[str, Sequence[int]]]) -> bytes:
+    """Make a GPU's plane: kernels by name, with the op that they name and their times [ns]."""
+    line, kinds = message(2, "Stream #7(Compute)"), b""
+    for place, (name, (op, times)) in enumerate(kernels.items(), 1):
+        kinds += entry(4, place, name)
+        told = message(4, number(1, 1) + message(5, op)) if op else b""
+        line += b"".join(event(place, 1000 * at, 1000 * time, told) for at, time in enumerate(times))
+    summary = message(2, "Steps") + event(1, 0, 10**9)
+    return plane("/device:GPU:0", [line, summary], kinds, ["tf_op", "occupancy"])
