@@ -17,6 +17,7 @@ from fomkit.cli.explain_command import explain
 from fomkit.cli.export_command import export
 from fomkit.cli.fom_command import fom
 from fomkit.cli.import_command import import_file
+from fomkit.cli.measure_command import measure
 from fomkit.cli.memory_command import memory
 from fomkit.cli.pack_command import pack
 from fomkit.cli.predict_command import predict
@@ -46,6 +47,7 @@ app.command("profile")(profile)
 app.command("import")(import_file)
 app.command("export")(export)
 app.command("show")(show)
+app.command("measure")(measure)
 app.command("memory")(memory)
 app.command("advise")(advise)
 app.command("explain")(explain)

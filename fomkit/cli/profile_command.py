@@ -102,11 +102,11 @@ def profile(
     inputs, loss and optimizer.
 
     With --script the file is your own training program, unchanged: it really runs, on the CPU, and is stopped after
-    its third step or a few more; the last is taken. Batch, samples and epochs come from its loader or Model.fit.
-    Or it is an ONNX file, which is read; its backward pass and update are derived, and marked so.
+    its third step or a few more. Batch, samples and epochs come from its loader or Model.fit. An ONNX file is read;
+    its backward pass and update are derived, and marked so.
 
-    With --measure the model really runs after that, with its weights and on an accelerator where there is one. The
-    plain step is timed again and again, without a profiler; --measure ops then times each op.
+    With --measure the model really runs after that, with its weights. The plain step is timed again and again,
+    without a profiler; --measure ops then times each op.
 
     Examples:
 

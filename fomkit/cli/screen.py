@@ -22,6 +22,7 @@ DELAY_S = 1.0
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Advance = Callable[[], None]
+Tell = Callable[[str], None]
 
 
 def _coloured(stream: TextIO) -> bool:
@@ -54,6 +55,18 @@ def _bar() -> Progress:
         console=Console(stderr=True),
         transient=True,
     )
+
+
+@contextmanager
+def telling(what: str, *, quiet: bool = False) -> Iterator[Tell]:
+    """Show on a terminal what is being done, in words that the work changes; the line goes when the work ends."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _text: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what) as status:
+        yield lambda text: status.update(text)
 
 
 @contextmanager

@@ -101,6 +101,13 @@ def _traffic_features(rows: Table) -> Matrix:
     return np.column_stack([np.log2(read_byte + write_byte + 1.0), *log_sizes(rows, "row"), share])
 
 
+def _update_features(rows: Table) -> Matrix:
+    numel, tensors = log_sizes(rows, "numel", "tensors")
+    impls = [flag(are(rows, "impl", name)) for name in ("foreach", "fused")]
+    state = flag(~are(rows, "rule", "sgd"))
+    return np.column_stack([numel, numel - tensors, *impls, state])
+
+
 def _between_nodes(rows: Table) -> Matrix:
     return flag(are(rows, "link", "system"))
 
@@ -159,6 +166,7 @@ VIEWS: Mapping[str, View] = {
     "pool": _TRAFFIC,
     "embedding": _TRAFFIC,
     "copy": _TRAFFIC,
+    "optimizer": View(_update_features, roofline_terms, ("numel",), exact=("rule", "impl")),
     "collective": View(
         _collective_features, _collective_terms, ("message_byte",), exact=("collective", "ranks", "link")
     ),

@@ -11,14 +11,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import median, quantiles
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
-from fomkit.timings.measure_cases import TOLERANCES, CannotTimeError, Cells, make_case
+from fomkit.timings.measure_cases import TOLERANCES, CannotTimeError, Case, Cells
+from fomkit.timings.measure_makers import make_case
+from fomkit.timings.measure_statistics import summarise
+from fomkit.timings.measure_watch import Watch, make_watch
 
-LEAST_REPEATS, MOST_REPEATS = 10, 100
-LEAST_S = 0.3
-"""Time [s] that the repeats of one op take together, unless they are many."""
+LEAST_REPEATS, MOST_REPEATS = 6, 100
+"""Six repeats are the fewest that have an interval of their median."""
 SAMPLE_S = 2e-4
 """Shortest time [s] of one repeat; shorter ops run several times in it."""
 HARNESS = "fomkit pack"
@@ -68,52 +70,121 @@ def describe(device: str) -> str:
     return f"{_device_name(device)}{threads}; {_clocks(device)}; {software}"
 
 
-def _stopwatch(device: str) -> Callable[[Callable[[], Any], int], float]:
-    """Give what times some runs of a function [s]: events on a GPU, the process's own time on one CPU thread."""
-    import torch
+class Effort(NamedTuple):
+    """How well an op is to be timed.
 
-    if device == "cuda":
+    Attributes
+    ----------
+    target : float
+        Half the interval of the median, as a share of it, that is narrow enough.
+    least, most : int
+        Repeats at least, and at most.
+    limit_s : float
+        Wall time [s] after which no repeat begins, once there are `least` of them.
+    """
 
-        def by_events(run: Callable[[], Any], times: int) -> float:
-            events: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call]
-            start, end = events
-            start.record()
-            for _ in range(times):
-                run()
-            end.record()
-            end.synchronize()
-            return float(start.elapsed_time(end)) / 1e3
-
-        return by_events
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-
-    def by_clock(run: Callable[[], Any], times: int) -> float:
-        start = clock()
-        for _ in range(times):
-            run()
-        return clock() - start
-
-    return by_clock
+    target: float = 0.01
+    least: int = LEAST_REPEATS
+    most: int = MOST_REPEATS
+    limit_s: float = 1.0
 
 
-def time_run(run: Callable[[], Any], device: str) -> list[float]:
+class Times(NamedTuple):
+    """Repeats [s] of one execution, with warm caches and with cold ones; the latter empty where nobody asked."""
+
+    warm: list[float]
+    cold: list[float]
+
+
+def _repeat(once: Callable[[], float], effort: Effort) -> list[float]:
+    """Repeat until the median is known well enough, or the effort is spent."""
+    times: list[float] = []
+    begun = time.perf_counter()
+    while len(times) < effort.most:
+        if len(times) >= effort.least and (
+            time.perf_counter() - begun > effort.limit_s or summarise(times).width <= effort.target
+        ):
+            break
+        times.append(once())
+    return times
+
+
+def time_run(
+    run: Callable[[], Any],
+    watch: Watch,
+    effort: Effort,
+    *,
+    other: Callable[[], Any] | None = None,
+    cold: bool = False,
+    both: bool = False,
+) -> Times:
     """Time an op again and again, after it has run often enough to be warm.
 
-    Returns
-    -------
-    list of float
-        Time of one execution [s], repeat by repeat.
+    Parameters
+    ----------
+    run : function
+        Runs it once.
+    watch : Watch
+    effort : Effort
+    other : function, optional
+        Runs the same op on other operands, before each cold repeat: they are cold then, the program is not.
+    cold : bool
+        Spend the effort on repeats whose operands are in no cache, instead of warm ones.
+    both : bool
+        Time a few of the other sort as well.
     """
-    watch = _stopwatch(device)
-    watch(run, 3)
-    once = max(watch(run, 3) / 3, 1e-9)
-    times = max(1, round(SAMPLE_S / once))
-    repeats = min(MOST_REPEATS, max(LEAST_REPEATS, round(LEAST_S / (once * times))))
-    return [watch(run, times) / times for _ in range(repeats)]
+    watch.measure(run, 2)
+    once_s = max(watch.measure(run, 1) - watch.empty_s, 1e-9)
+    times = max(1, round(SAMPLE_S / once_s))
+
+    def warm_once() -> float:
+        return max((watch.measure(run, times) - watch.empty_s) / times, 1e-12)
+
+    def cold_once() -> float:
+        watch.flush()
+        if other is not None:
+            other()
+        return max(watch.measure(run, 1) - watch.empty_s, 1e-12)
+
+    few = effort._replace(most=effort.least, limit_s=effort.limit_s / 4)
+    return Times(
+        _repeat(warm_once, few if cold else effort) if both or not cold else [],
+        _repeat(cold_once, effort if cold else few) if both or cold else [],
+    )
 
 
-def _timed(cells: Cells, device: str, about: str) -> dict[str, str]:
-    """Give a row with its time, after the result was held against double precision."""
+def time_case(
+    case: Case, watch: Watch, effort: Effort, *, other: Case | None = None, cold: bool = False, both: bool = False
+) -> Times:
+    """Time a case as `time_run` does, less what it does besides.
+
+    Raises
+    ------
+    CannotTimeError
+        When what is left is too little to be told from noise.
+    """
+
+    def timed(run: Callable[[], Any], beside: Callable[[], Any] | None) -> Times:
+        return time_run(run, watch, effort, other=beside, cold=cold, both=both)
+
+    times = timed(case.run, other.run if other else None)
+    if case.besides is None:
+        return times
+    off = timed(case.besides, other.besides if other else None)
+    left = Times(*([one - median(less) for one in all_of] for all_of, less in zip(times, off, strict=True)))
+    if any(min(one) < 0.02 * median(all_of) for one, all_of in zip(left, times, strict=True) if one):
+        raise CannotTimeError("what it takes by itself is too little to be told apart")
+    return left
+
+
+def checked_case(cells: Cells, device: str) -> tuple[Case, float]:
+    """Make the op of a row, run it once, and give it with the error of its result.
+
+    Raises
+    ------
+    CannotTimeError
+        When it cannot be made, or its result is not that of double precision: a fast wrong kernel is no timing.
+    """
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = cells["dtype"] == "tf32"
@@ -122,14 +193,21 @@ def _timed(cells: Cells, device: str, about: str) -> dict[str, str]:
     error = case.check(case.run())
     if not error <= TOLERANCES.get(cells["dtype"], 0.0):
         raise CannotTimeError(f"its result is wrong by {error:.1e} of the largest value")
-    times = time_run(case.run, device)
-    first, _, third = quantiles(times, n=4)
+    return case, error
+
+
+def _timed(cells: Cells, watch: Watch, device: str, about: str) -> dict[str, str]:
+    """Give a row with its time, after the result was held against double precision."""
+    import torch
+
+    case, error = checked_case(cells, device)
+    found = summarise(time_case(case, watch, Effort()).warm)
     return {
         **cells,
-        "time_s": f"{median(times):.9g}",
-        "p25_s": f"{first:.9g}",
-        "p75_s": f"{third:.9g}",
-        "repeats": str(len(times)),
+        "time_s": f"{found.median_s:.9g}",
+        "p25_s": f"{found.p25_s:.9g}",
+        "p75_s": f"{found.p75_s:.9g}",
+        "repeats": str(found.repeats),
         "harness": HARNESS,
         "library": "torch",
         "library_version": str(torch.__version__),
@@ -140,10 +218,11 @@ def _timed(cells: Cells, device: str, about: str) -> dict[str, str]:
 def _all_timed(rows: list[dict[str, str]], device: str, about: str) -> Iterator[dict[str, str]]:
     import torch
 
+    watch = make_watch(device)
     for number, cells in enumerate(rows, start=1):
         what = f"{number} of {len(rows)} {cells['kind']} {cells['dtype']} {cells['pass_name']}".rstrip()
         try:
-            done = _timed(cells, device, about)
+            done = _timed(cells, watch, device, about)
         except CannotTimeError as reason:
             _say(f"{what}: not timed, {reason}")
         except (RuntimeError, torch.cuda.OutOfMemoryError) as error:

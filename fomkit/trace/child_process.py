@@ -38,6 +38,11 @@ importlib.import_module(sys.argv[2]).main()
 """
 
 
+def child_command(module: str) -> list[str]:
+    """Give the command that runs the ``main`` of one of fomkit's modules in a process of its own."""
+    return [sys.executable, "-P", "-c", _BOOT, str(_PACKAGE), module]
+
+
 @dataclass(frozen=True)
 class Program:
     """What runs in the child, and what its user is told to do about it.
@@ -205,9 +210,8 @@ def run_child(
     with tempfile.TemporaryDirectory(prefix="fomkit-", ignore_cleanup_errors=True) as folder, _log(folder) as log:
         result_path, nonce = Path(folder, "result.json"), secrets.token_hex(16)
         message = {**request, "nonce": nonce, "result": str(result_path)}
-        command = [sys.executable, "-P", "-c", _BOOT, str(_PACKAGE), program.module]
         child = subprocess.Popen(  # noqa: S603 - the program is this interpreter
-            command,
+            child_command(program.module),
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,

@@ -136,6 +136,6 @@ def check_installed(framework: Framework | Literal["onnx"], where: str) -> None:
         if find_spec(package) is None:
             raise FomkitError(
                 where,
-                f"profiling needs {_NAMES[package]}, which is not here. Install it, or fomkit with its extra "
+                f"this needs {_NAMES[package]}, which is not here. Install it, or fomkit with its extra "
                 f"[{_EXTRAS[package]}].",
             )

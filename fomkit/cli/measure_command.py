@@ -1,0 +1,115 @@
+"""``fomkit measure``: time ops on this machine and write its profile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from fomkit.cli.choices import Batch, Precisions, Sizes
+from fomkit.cli.names import complete_model
+from fomkit.cli.screen import Quiet, Tell, telling
+from fomkit.cli.sizes import parse_sizes
+
+if TYPE_CHECKING:
+    from fomkit.measure import Asked
+    from fomkit.measure.run import Measured
+
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--for",
+        metavar="MODEL",
+        help="Time the ops of this model, by profile name or path, at their exact sizes; may be repeated.",
+        autocompletion=complete_model,
+    ),
+]
+
+
+def measure(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Machine profile to write.")],
+    quick: Annotated[bool, typer.Option("--quick", help="At most 2 minutes.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="At most an hour; default: at most 10 minutes.")] = False,
+    models: Models = None,
+    batch: Batch = None,
+    sizes: Sizes = None,
+    precision: Precisions = None,
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="What is measured.")] = "cpu",
+    threads: Annotated[int, typer.Option(min=1, help="Threads on a CPU; 1 is timed by process time.")] = 1,
+    name: Annotated[str, typer.Option(help="Name of the machine; default: the file's.")] = "",
+    seed: Annotated[int, typer.Option(min=0, help="Of the random order in which ops are timed.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from what an earlier run kept.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Time ops on this machine with PyTorch and write its profile.
+
+    Facts are read from the machine; peak rates, bandwidth and launch cost are those that were reached. Each op's
+    result is checked against double precision before it is timed. Without --for the ops fill the space of sizes,
+    so that the profile serves any model; with it they are those of the models. An interrupt (Ctrl-C) writes what
+    was measured, and --resume goes on from there.
+
+    Examples:
+
+      fomkit measure --quick -o here.yaml
+
+      fomkit measure --for resnet50 --batch 8 -o here.yaml --force
+    """
+    from fomkit.errors import FomkitError
+    from fomkit.measure import Asked
+    from fomkit.profiles import check_absent
+    from fomkit.study import Options
+
+    if quick and full:
+        raise FomkitError("--quick, --full", "ask for two plans. Choose one.")
+    if output.suffix != ".yaml":
+        raise FomkitError(str(output), "has not the ending of a machine profile. Name it, for example, here.yaml.")
+    check_absent([output], force or resume)
+    asked = Asked(
+        output=output,
+        plan="quick" if quick else "full" if full else "default",
+        models=tuple(models or ()),
+        options=Options(batch=batch, sizes=parse_sizes(sizes or []), precision=precision),
+        device=device,
+        threads=threads,
+        seed=seed,
+        resume=resume,
+        name=name,
+    )
+    _report(_measured(asked, quiet), output)
+
+
+def _measured(asked: Asked, quiet: bool) -> Measured:
+    from fomkit.measure import PLANS, measure
+
+    with _told(PLANS[asked.plan].budget_s, quiet) as tell:
+        return measure(asked, tell)
+
+
+@contextmanager
+def _told(budget_s: float, quiet: bool) -> Iterator[Tell]:
+    """Tell the op that is timed and the time that is left at most."""
+    ends, count = time.monotonic() + budget_s, 0
+    with telling("starting the process that times", quiet=quiet) as tell:
+
+        def advance(text: str) -> None:
+            nonlocal count
+            count += 1
+            tell(f"op {count}, {text}; at most {max(0.0, ends - time.monotonic()):.0f} s left")
+
+        yield advance
+
+
+def _report(found: Measured, output: Path) -> None:
+    machine = found.machine
+    for note in machine.notes:
+        print(note)
+    print(
+        f"{len(machine.timings)} ops timed in {found.wall_s:.0f} s: {', '.join(str(one) for one in found.files)}"
+    )
+    if found.interrupted:
+        print(f"interrupted; to go on: fomkit measure --resume -o {output}, with the same options")

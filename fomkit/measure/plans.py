@@ -1,0 +1,44 @@
+"""How long a measurement may take, and how well each op is timed in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Plan(NamedTuple):
+    """How much is measured.
+
+    Attributes
+    ----------
+    name : str
+    budget_s : float
+        Wall time [s] of everything: from the first process to the written profile.
+    target : float
+        Half the 95 % interval of a median, as a share of it, that is narrow enough.
+    most : int
+        Repeats of an op at most.
+    limit_s : float
+        Wall time [s] that the repeats of one op may take, in each state of the caches.
+    op_s : float
+        Time [s] of one execution above which no op of the design is asked for.
+    """
+
+    name: str
+    budget_s: float
+    target: float
+    most: int
+    limit_s: float
+    op_s: float
+
+    def effort(self) -> dict[str, float | int]:
+        """Give what the process that times is told; see `fomkit.timings.measure_times.Effort`."""
+        return {"target": self.target, "least": 6, "most": self.most, "limit_s": self.limit_s}
+
+
+PLANS: Mapping[str, Plan] = {
+    "quick": Plan("quick", 110.0, 0.03, 15, 0.25, 0.02),
+    "default": Plan("default", 560.0, 0.02, 30, 0.6, 0.06),
+    "full": Plan("full", 3600.0, 0.01, 60, 1.5, 0.2),
+}
+"""The plans by name; ``quick`` ends within 2 minutes, ``default`` within 10."""

@@ -1,0 +1,170 @@
+"""Having ops timed one after the other, within a time, with what it takes to trust them."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from fomkit.costs import add_costs
+from fomkit.measure.choose import best_first, cost_s, gains, look_ahead
+from fomkit.measure.journal import Journal
+from fomkit.measure.ops import Cells, Wanted, as_table, key_of
+from fomkit.measure.plans import Plan
+from fomkit.measure.record import Subject, machine_of
+from fomkit.timings.measure_facts import read_moment
+
+REFERENCE: Cells = {
+    "kind": "gemm", "dtype": "fp32", "engine": "vector", "b": "1", "m": "512", "n": "512", "k": "512",
+    "trans_a": "0", "trans_b": "0",
+}  # fmt: skip
+"""An op that is timed again and again: what it takes must stay the same."""
+EVERY_S = 20.0
+"""Wall time [s] between two looks at the reference, the load and throttling."""
+MEMORY_SHARE = 0.25
+"""Share of the memory that the operands of one op may take; the check takes twice as much again."""
+PATIENCE = 10.0
+"""An op may take so many times as long as its repeats are allowed to, before its process is given up."""
+ROUND = 0.5
+"""Predictions are made anew when the timings have grown by this share: a fit takes seconds."""
+FEWEST_A_ROUND = 8
+
+
+class Timer(Protocol):
+    """What times ops: `fomkit.timings.measure_child.Child`, or what stands for it in a test."""
+
+    def time_op(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+        """Time an op; see there."""
+
+
+@dataclass
+class Session:
+    """A run of timings on one machine.
+
+    Attributes
+    ----------
+    plan : Plan
+    journal : Journal
+    subject : Subject
+    timer : Timer
+    ends : float
+        Moment of `clock` after which no op begins.
+    seed : int
+        Of the random order.
+    advance : function of a text
+        Told before each op, for whoever watches.
+    flush_s : float
+        Time [s] that it takes to make the caches cold.
+    """
+
+    plan: Plan
+    journal: Journal
+    subject: Subject
+    timer: Timer
+    ends: float
+    seed: int = 0
+    advance: Callable[[str], None] = lambda _text: None
+    clock: Callable[[], float] = time.monotonic
+    flush_s: float = 0.01
+    _looked: float = field(default=-np.inf)
+    _byte: dict[tuple[str, ...], float] = field(default_factory=dict)
+
+    def left_s(self) -> float:
+        """Give the time [s] that is left for ops."""
+        return self.ends - self.clock()
+
+    def ask(self, cells: Cells) -> dict[str, Any]:
+        """Have an op timed, whatever is known of it already."""
+        if key_of(cells) not in self._byte:
+            self._weigh([cells])
+        cold = not self._byte[key_of(cells)] <= self.subject.near_byte
+        request = {"cells": dict(cells), "effort": self.plan.effort(), "cold": cold}
+        answer = self.timer.time_op(request, 30.0 + PATIENCE * self.plan.limit_s)
+        return answer if "reason" in answer else {**answer, "state": "cold" if cold else "warm"}
+
+    def _weigh(self, ops: Sequence[Cells]) -> None:
+        """Find out how many bytes ops move; all at once, because a table costs as much for one as for many."""
+        if ops:
+            byte = add_costs(as_table(ops))["byte"].to_numpy(np.float64)
+            self._byte.update(zip(map(key_of, ops), byte.tolist(), strict=True))
+
+    def host(self) -> None:
+        """Find out once what the framework takes for each op of a step."""
+        if not self.journal.marked("host"):
+            answer = self.timer.time_op({}, 60.0)
+            if "reason" not in answer:
+                self.journal.mark("host", **answer)
+
+    def time_one(self, one: Wanted) -> None:
+        """Have an op timed and keep what comes of it; look at the reference now and then."""
+        if self.clock() - self._looked > EVERY_S:
+            self.look()
+        self.advance(f"{one.cells['kind']} {one.cells['dtype']} {one.cells.get('pass_name', '')}".rstrip())
+        self.journal.keep(one.cells, self.ask(one.cells))
+
+    def look(self) -> None:
+        """Time the reference again, and read load and throttling."""
+        moment = read_moment()
+        self.journal.mark("moment", load=moment.load, throttled=moment.throttled)
+        answer = self.ask(REFERENCE)
+        if "reason" not in answer:
+            self.journal.mark("reference", answer=answer)
+        self._looked = self.clock()
+
+    def pending(self, ops: Sequence[Wanted]) -> list[Wanted]:
+        """Give the ops that nothing was heard of yet."""
+        return [one for one in ops if key_of(one.cells) not in self.journal.answers]
+
+    def time_all(self, ops: Sequence[Wanted]) -> None:
+        """Have ops timed in random order, as far as the time goes."""
+        order = self.pending(ops)
+        self._weigh([one.cells for one in order])
+        random.Random(self.seed).shuffle(order)  # noqa: S311 - an order, no secret
+        for one in order:
+            if self.left_s() <= 0:
+                return
+            self.time_one(one)
+
+    def _fitting(self, ops: list[Wanted]) -> tuple[list[Wanted], Any]:
+        """Leave out ops whose operands the memory does not hold, and say so."""
+        outlook = look_ahead(ops, machine_of(self.journal, self.subject))
+        memory = self.subject.facts.get("memory_byte") or self.subject.host.memory_byte or np.inf
+        large = outlook.byte > MEMORY_SHARE * memory
+        for one, too_large, byte in zip(ops, large.tolist(), outlook.byte.tolist(), strict=True):
+            if too_large:
+                reason = f"its operands take {byte / 1e9:.3g} GB, more than a quarter of the memory"
+                self.journal.keep(one.cells, {"reason": reason})
+        kept = [one for one, too_large in zip(ops, large.tolist(), strict=True) if not too_large]
+        return kept, type(outlook)(*(column[~large] for column in outlook))
+
+    def time_best(self, ops: Sequence[Wanted]) -> None:
+        """Have ops timed that win most per second, best first, and predict anew as timings come in.
+
+        Within a round the order is random: a machine that grows slower must not make one kind of op slow.
+        """
+        rounds = 0
+        while (waiting := self.pending(ops)) and self.left_s() > 0:
+            waiting, outlook = self._fitting(waiting)
+            times = np.nan_to_num(outlook.time_s, nan=1e-3)
+            costs = cost_s(times, self.plan.limit_s, self.plan.most, self.flush_s)
+            order = best_first(gains(waiting, outlook), costs)
+            known = sum("reason" not in answer for _, answer in self.journal.answers.values())
+            many = max(FEWEST_A_ROUND, round(ROUND * known))
+            chosen: list[Wanted] = []
+            spent = 0.0
+            for place in order:
+                if len(chosen) >= many or (chosen and spent + costs[place] > self.left_s()):
+                    break
+                chosen.append(waiting[place])
+                spent += float(costs[place])
+            self._weigh([one.cells for one in chosen])
+            random.Random(self.seed + rounds).shuffle(chosen)  # noqa: S311 - an order, no secret
+            for one in chosen:
+                if self.left_s() <= 0:
+                    return
+                self.time_one(one)
+            rounds += 1

@@ -1,0 +1,88 @@
+"""Updates of optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fomkit.timings.measure_cases import CannotTimeError, Case, Cells, error_of, size_of, torch_dtype
+
+RULES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "sgd": ("SGD", {}),
+    "momentum": ("SGD", {"momentum": 0.9}),
+    "nesterov": ("SGD", {"momentum": 0.9, "nesterov": True}),
+    "adam": ("Adam", {}),
+    "adam_amsgrad": ("Adam", {"amsgrad": True}),
+    "adamw": ("AdamW", {}),
+    "adamw_amsgrad": ("AdamW", {"amsgrad": True}),
+    "adamax": ("Adamax", {}),
+    "nadam": ("NAdam", {}),
+    "radam": ("RAdam", {}),
+    "rmsprop": ("RMSprop", {}),
+    "rmsprop_momentum": ("RMSprop", {"momentum": 0.9}),
+    "adagrad": ("Adagrad", {}),
+    "adadelta": ("Adadelta", {}),
+}
+"""Class of ``torch.optim`` and its options, by rule."""
+
+
+def _lengths(cells: Cells) -> list[int]:
+    """Give the elements of each tensor: those that are stated, else all alike.
+
+    A tensor above the allocator's limit gets fresh pages for each of its temporaries, so how the elements are
+    shared out decides.
+    """
+    if cells.get("lengths"):
+        return [int(part) for part in cells["lengths"].split()]
+    tensors = max(1, round(float(cells["tensors"])))
+    return [-(-size_of(cells, "numel") // tensors)] * tensors
+
+
+def _optimizer(cells: Cells, lengths: Sequence[int], device: str) -> Callable[[Any], tuple[Any, list[Any]]]:
+    import torch
+
+    if cells["rule"] not in RULES:
+        raise CannotTimeError(f"the rule {cells['rule']} is not timed here")
+    name, options = RULES[cells["rule"]]
+    how = {"foreach": cells["impl"] == "foreach"}
+    if cells["impl"] == "fused":
+        how["fused"] = True
+
+    def optimizer(dtype: Any) -> tuple[Any, list[Any]]:
+        generator = torch.Generator(device).manual_seed(1)
+        parameters = []
+        for length in lengths:
+            drawn = torch.randn((2, length), device=device, dtype=torch_dtype(cells), generator=generator)
+            values = drawn.to(dtype)
+            parameters.append(values[0].clone().requires_grad_(True))
+            parameters[-1].grad = values[1].clone()
+        return getattr(torch.optim, name)(parameters, lr=0.1, **how, **options), parameters
+
+    return optimizer
+
+
+def update(cells: Cells, device: str) -> Case:
+    """Make an optimizer's update; its check computes the longest tensor alone, from the same start."""
+    import torch
+
+    lengths = _lengths(cells)
+    longest = lengths.index(max(lengths))
+    optimizer, parameters = _optimizer(cells, lengths, device)(torch_dtype(cells))
+    before, gradient = (value.detach().clone() for value in (parameters[longest], parameters[longest].grad))
+
+    def run() -> Any:
+        optimizer.step()
+        return parameters[longest].detach()
+
+    def check(result: Any) -> float:
+        exact, truth = _optimizer({**cells, "impl": "per_tensor"}, [1], device)(torch.float64)
+        del truth
+        alone = before.double().requires_grad_(True)
+        alone.grad = gradient.double()
+        exact.param_groups[0]["params"] = [alone]
+        exact.step()
+        # What a step changes is small beside the parameter, and it is the change that may be wrong.
+        changed = alone.detach() - before.double()
+        return error_of(result.double() - before.double(), changed)
+
+    return Case(run, check)
