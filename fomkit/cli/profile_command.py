@@ -101,9 +101,8 @@ def profile(
     model, inputs, loss_fn, optimizer, batch_size, train_samples and epochs. A compiled keras.Model has its own
     inputs, loss and optimizer.
 
-    With --script the file is your own training program, unchanged: it really runs, on the CPU, and is stopped after
-    its third step or a few more. Batch, samples and epochs come from its loader or Model.fit. An ONNX file is read;
-    its backward pass and update are derived, and marked so.
+    With --script the file is your own training program: it really runs, on the CPU, and is stopped after its third
+    step or a few more. An ONNX file is read; its backward pass and update are derived, and marked so.
 
     With --measure the model really runs after that, with its weights. The plain step is timed again and again,
     without a profiler; --measure ops then times each op.
