@@ -117,8 +117,7 @@ def show(
         else:
             _check_target(named)
             options = Options(batch, sizes=parse_sizes(sizes or ()), precision=precision, allow_uncovered=True)
-            usual = ALL_LEVELS if as_json or output or by == "code" else LEVELS
-            levels = usual if depth is None else depth
+            levels = depth if depth is not None else ALL_LEVELS if as_json or output or by == "code" else LEVELS
             text, rows, content = _model(path, by or "kind", measure, top, levels, options, target)
             if timeline is not None and target is not None:
                 text += _project(path, options, target, timeline)
