@@ -170,6 +170,19 @@ def _with_ops(stated: ModelProfile, bare: ModelProfile) -> ModelProfile:
     )
 
 
+def _read_bare(
+    path: Path, file_format: str, sizes: Mapping[str, int], more: Mapping[str, Any]
+) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Read a model from a file alone, by fomkit's own reader of its format or an installed one."""
+    if more.get("graph") and file_format != "xplane":
+        raise FomkitError(
+            f"--graph {more['graph']}", "is for traces of TensorFlow's profiler; this is none. Leave it out."
+        )
+    own = READ_MODEL.get(file_format, _ops)
+    read = own if file_format in FORMATS else partial(_by_adapter, file_format)
+    return read(path, sizes, **more)
+
+
 def import_model(
     path: Path,
     facts: Path | None = None,
@@ -217,13 +230,7 @@ def import_model(
         With file and line, when the table or the facts are wrong or a size is missing.
     """
     stated = load_model_facts(facts) if facts else None
-    if more.get("graph") and file_format != "xplane":
-        raise FomkitError(
-            f"--graph {more['graph']}", "is for traces of TensorFlow's profiler; this is none. Leave it out."
-        )
-    own = READ_MODEL.get(file_format, _ops)
-    read = own if file_format in FORMATS else partial(_by_adapter, file_format)
-    bare, said = read(path, {**(stated.sizes if stated else {}), **(sizes or {})}, **more)
+    bare, said = _read_bare(path, file_format, {**(stated.sizes if stated else {}), **(sizes or {})}, more)
     if machine is not None:
         said = (*said, say_flop_use(bare, machine))
     model = _with_ops(stated, bare) if stated else bare
