@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 Basis = Literal["measured", "simulated", "modelled", "estimated", "committed", "published", "assumed"]
 Party = Literal["lab", "vendor", "published"]
 Scope = Literal["device", "node", "system"]
+EnergyScope = Literal["chip", "node", "wall"]
+"""What a figure of energy counts: a chip with the memory on its board, a node, all behind a wall meter."""
+TIMED_OPS = "timed ops"
+"""Workload of a power that was measured while ops were timed one by one: no training, but what busy means."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,73 @@ class Overhead:
 
 
 @dataclass(frozen=True)
+class FlopEnergy:
+    """What one flop takes [J] in a number format on an engine; no engine is any."""
+
+    dtype: str
+    engine: str
+    joule: Fact
+
+
+@dataclass(frozen=True)
+class AveragePower:
+    """Mean power [W] that was measured while a workload ran.
+
+    Attributes
+    ----------
+    workload : str
+        A model's name, or `TIMED_OPS`.
+    batch : int or None
+        None says nothing of it, as "" does of the precision: it then holds for any.
+    devices : int or None
+        Devices that the power covers, as in `Energy`.
+    """
+
+    workload: str
+    power_w: Fact
+    scope: EnergyScope
+    batch: int | None = None
+    precision: str = ""
+    devices: int | None = None
+
+
+@dataclass(frozen=True)
+class Energy:
+    """What is known of the energy that a machine takes; None and empty where nobody stated it.
+
+    Attributes
+    ----------
+    scope : str
+        What ``idle_w``, ``per_flop`` and ``byte_j`` count.
+    devices : int or None
+        Devices that ``idle_w`` covers: 1 of a chip, None where nobody said how many a node has.
+    process_m : float or None
+        The process node [m] of the chip; every figure per flop and per byte needs it.
+    idle_w : Fact or None
+        Power [W] while nothing is computed.
+    byte_j : Fact or None
+        What one byte of device memory's traffic takes [J].
+    average : tuple of AveragePower
+    limit_w : Fact or None
+        Most that one chip may take [W], its design power: an upper bound, no average.
+    """
+
+    scope: EnergyScope
+    devices: int | None = 1
+    process_m: float | None = None
+    idle_w: Fact | None = None
+    per_flop: tuple[FlopEnergy, ...] = ()
+    byte_j: Fact | None = None
+    average: tuple[AveragePower, ...] = ()
+    limit_w: Fact | None = None
+
+    def flop_j(self, dtype: str, engine: str) -> Fact | None:
+        """Find what a flop takes [J], an engine's own figure before one for any; None when nobody stated it."""
+        fitting = [one for one in self.per_flop if one.dtype == dtype and one.engine in (engine, "")]
+        return max(fitting, key=lambda one: one.engine).joule if fitting else None
+
+
+@dataclass(frozen=True)
 class Machine:
     """A machine profile: facts (from YAML) and measured op timings (from CSV).
 
@@ -120,6 +191,7 @@ class Machine:
     notes: tuple[str, ...] = ()
     lenders: tuple[Machine, ...] = ()
     origin: Device | None = None
+    energy: Energy | None = None
 
     def stated_rows(self) -> pd.Series[bool]:
         """Tell which timings were stated for the changed machine; none of a machine that is as built."""

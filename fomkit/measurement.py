@@ -20,7 +20,7 @@ class Measurement:
     where : str
         File and line, for messages.
     quantity : str
-        step_s, epoch_s, run_s or latency_s [s], or sample_per_s [1/s].
+        step_s, epoch_s, run_s or latency_s [s], sample_per_s [1/s], or energy_j [J].
     value, low, high : float
         In the unit of ``quantity``; the ends are those of the 80 % interval of repeats and equal ``value`` where
         nobody stated a spread.

@@ -23,6 +23,9 @@ def _scaled(units: Mapping[str, float], prefixes: Mapping[str, float]) -> dict[s
 _LARGE = {prefix: scale for prefix, scale in DECIMAL.items() if scale >= 1}
 _BYTES = _scaled({"B": 1.0}, {**_LARGE, **BINARY})
 _BITS = _scaled({"b": 1 / 8, "bit": 1 / 8}, _LARGE)
+_SMALL = {"f": 1e-15, "p": 1e-12, **{prefix: scale for prefix, scale in DECIMAL.items() if scale <= 1}}
+_PER_BYTE = {f"{unit}/{per}": size for unit, size in _scaled({"J": 1.0}, _SMALL).items() for per in ("B", "byte")}
+_PER_BIT = {f"{unit}/bit": 8 * size for unit, size in _scaled({"J": 1.0}, _SMALL).items()}
 UNITS: Mapping[str, Mapping[str, float]] = {
     "byte": _BYTES,
     "byte_per_s": {f"{unit}/s": size for unit, size in {**_BYTES, **_BITS}.items()},
@@ -33,7 +36,12 @@ UNITS: Mapping[str, Mapping[str, float]] = {
         "min": 60.0, "h": 3600.0, "d": DAY_S,
     },
     "share": {"%": 0.01, "": 1.0},
-    "power_w": _scaled({"W": 1.0}, _LARGE),
+    "power_w": _scaled({"W": 1.0}, {**_LARGE, "m": 1e-3}),
+    "energy_j": {**_scaled({"J": 1.0}, {**_SMALL, **_LARGE}), **_scaled({"Wh": 3600.0}, _LARGE)},
+    "joule_per_flop": {f"{unit}/{per}": size for unit, size in _scaled({"J": 1.0}, _SMALL).items()
+                       for per in ("FLOP", "flop")},
+    "joule_per_byte": {**_PER_BYTE, **_PER_BIT},
+    "length_m": _scaled({"m": 1.0}, _SMALL),
     "frequency_hz": _scaled({"Hz": 1.0}, _LARGE),
 }  # fmt: skip
 """Every unit a file may use, by dimension, as its size in SI units; giga is 1e9, gibi 2**30, b a bit."""
@@ -41,6 +49,7 @@ UNITS: Mapping[str, Mapping[str, float]] = {
 EXAMPLES: Mapping[str, str] = {
     "byte": "16 GiB", "byte_per_s": "900 GB/s", "flop": "12 GFLOP", "flop_per_s": "15.7 TFLOP/s",
     "time_s": "5 us", "share": "2 %", "power_w": "300 W", "frequency_hz": "1.38 GHz",
+    "energy_j": "12 kJ", "joule_per_flop": "12 pJ/flop", "joule_per_byte": "30 pJ/B", "length_m": "12 nm",
 }  # fmt: skip
 
 _NUMBER_AND_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
@@ -120,6 +129,20 @@ _STEPS: Mapping[str, list[tuple[float, str]]] = {
     "byte_per_s": [(1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")],
     "flop": [(1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1.0, "FLOP")],
     "flop_per_s": [(1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s")],
+    "power_w": [(1e6, "MW"), (1e3, "kW"), (1.0, "W"), (1e-3, "mW")],
+    "energy_j": [
+        (1e9, "GJ"),
+        (1e6, "MJ"),
+        (1e3, "kJ"),
+        (1.0, "J"),
+        (1e-3, "mJ"),
+        (1e-6, "µJ"),
+        (1e-9, "nJ"),
+        (1e-12, "pJ"),
+    ],
+    "joule_per_flop": [(1e-9, "nJ/flop"), (1e-12, "pJ/flop"), (1e-15, "fJ/flop")],
+    "joule_per_byte": [(1e-9, "nJ/B"), (1e-12, "pJ/B"), (1e-15, "fJ/B")],
+    "length_m": [(1e-6, "µm"), (1e-9, "nm")],
 }
 
 
@@ -194,7 +217,9 @@ def round_quantity(value: float, dimension: str, digits: int = 6) -> float:
 
     Examples
     --------
-    >>> round_quantity(0.0041068123456, "time_s"), exact_quantity(round_quantity(1 / 3, "time_s"), "time_s")
-    (0.00410681, '333.333 ms')
+    >>> exact_quantity(round_quantity(0.0041068123456, "time_s"), "time_s")
+    '4.10681 ms'
+    >>> exact_quantity(round_quantity(1 / 3, "time_s"), "time_s")
+    '333.333 ms'
     """
     return parse_quantity(format_quantity(value, dimension, digits).replace(",", ""), dimension, "", "a figure")

@@ -18,7 +18,7 @@ from test_cli import fail, succeed
 
 import fomkit
 from fomkit.errors import FomkitError
-from fomkit.hardware import Basis, Fact, Overhead, Party, Scope
+from fomkit.hardware import Basis, EnergyScope, Fact, Overhead, Party, Scope
 from fomkit.measurement import Measurement
 from fomkit.measurements import read_measurements
 from fomkit.report.from_measurements import format_from_measurements
@@ -278,7 +278,7 @@ def test_words_of_the_table_are_those_of_machines() -> None:
     words = {column.name: set(column.words) for column in MEASUREMENTS if column.words}
     assert words["basis"] == set(get_args(Basis))
     assert words["party"] == set(get_args(Party))
-    assert words["scope"] == set(get_args(Scope))
+    assert words["scope"] == {*get_args(Scope), *get_args(EnergyScope)}
 
 
 def test_the_command(root: Path, tmp_path: Path) -> None:

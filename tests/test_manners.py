@@ -234,6 +234,7 @@ def office(tmp_path_factory) -> Path:
     (folder / "timed.yaml").write_text(tables + TIMED, encoding="utf-8")
     (folder / "m.csv").write_text(DELIVERED, encoding="utf-8")
     (folder / "record.json").write_text(RECORD, encoding="utf-8")
+    (folder / "meter.csv").write_text("time,power_w\n0,100\n1,200\n", encoding="utf-8")
     (folder / "model.onnx").write_bytes(exported())
     (folder / "trace.json.gz").write_bytes(gzip.compress(TRACE.encode()))
     (folder / "run.xplane.pb").write_bytes(host([("net/dense/MatMul", "MatMul", [(0, 4000), (9000, 4000)])]))

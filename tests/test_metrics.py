@@ -48,6 +48,14 @@ device:
 overheads:
   - {name: start-up, per: run, time: 30 s, source: example}
   - {name: input, per: step, time: 2 ms, source: example}
+energy:
+  scope: chip
+  process: 12 nm
+  idle: {power: 40 W, source: example}
+  per_flop: [{dtype: fp32, energy: 6 pJ/flop, source: example}]
+  per_byte: {energy: 40 pJ/B, source: example}
+  average: [{workload: resnet50, batch: 32, power: 245 W, source: example}]
+  limit: {power: 300 W, source: example}
 """
 TIMED = """schema: fomkit/model/1
 name: timed
@@ -80,6 +88,7 @@ PRINTED = (
     "show resnet50",
     "show v100",
     "show summit",
+    "show mine.yaml",
     "show timed.yaml --by op --target v100",
     "memory alexnet --target v100",
     "advise alexnet --target v100 --all",
@@ -158,7 +167,9 @@ def test_figures_of_tables_are_metrics_in_the_units_of_the_schema() -> None:
 @pytest.mark.parametrize("metric", METRICS, ids=lambda one: one.name)
 def test_the_mean_follows_from_the_unit(metric) -> None:
     allowed = {
-        **dict.fromkeys(("s", "day", "byte", "flop", "count", "share"), "arithmetic"),
+        **dict.fromkeys(
+            ("s", "day", "byte", "flop", "count", "share", "J", "W", "m", "J/flop", "J/byte"), "arithmetic"
+        ),
         **dict.fromkeys(("1/s", "1/day", "flop/s", "byte/s", "flop/byte"), "harmonic"),
         "ratio": "geometric",
         "mixed": "none",

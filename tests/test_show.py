@@ -140,7 +140,7 @@ def test_times_of_the_trace_stand_beside_predicted_ones(root: Path) -> None:
     assert row["traced_s"] == pytest.approx(row["time_s"]["value"])
     assert sum(row["traced_share"] for row in found["rows"]) == pytest.approx(1)
     told = text("p1b3-lecture", "--by", "op", "--target", "x86-lecture", cwd=root)
-    assert "predicted on x86-lecture, beside those of the trace" in told
+    assert "predicted on x86-lecture, beside those traced" in told
     assert {"traced", "predicted"} <= set(told.splitlines()[2].split())
     alone = content("p1b3-lecture", "--by", "op", cwd=root)
     assert "traced_s" not in alone["rows"][0]

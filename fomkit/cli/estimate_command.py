@@ -118,9 +118,9 @@ def estimate(
     block = _measured_block(result, rows, str(measurements), last_batch) if rows else None
     if output is not None and output.suffix == ".xlsx":
         _write_workbook(result, output, only)
-    _show(estimates_content(result, block), output, as_json)
+    _show(content := estimates_content(result, block), output, as_json)
     if explain and not as_json:
-        _show_steps(result)
+        _show_steps(result, content)
 
 
 def _write_workbook(result: Comparison, path: Path, only: str | None) -> None:
@@ -164,13 +164,17 @@ def _show(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
         print(format_from_measurements(content["from_measurements"], standard_output()), end="")
 
 
-def _show_steps(result: Comparison) -> None:
+def _show_steps(result: Comparison, content: dict[str, Any]) -> None:
+    from fomkit.report.energy import format_terms
     from fomkit.report.terminal import format_explanation
     from fomkit.study import explain
 
     merits = {merit.target.machine: merit for merit in result.merits}
-    for one in result.estimates:
+    blocks = content["models"][len(result.baseline) :]
+    for one, block in zip(result.estimates, blocks, strict=True):
         steps = explain(one, merits.get(one.machine.name))
         title = f"\n{one.model.name} on {one.machine.name}, in nine steps"
         lines = [(step.title, step.number, step.detail) for step in steps]
         print(format_explanation(title, lines, standard_output()), end="")
+        if block["energy_j"] is not None:
+            print(format_terms(block), end="")

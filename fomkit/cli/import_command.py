@@ -21,14 +21,16 @@ Source = Annotated[
     typer.Argument(
         metavar="FILE",
         help="A DeepBench workbook (.xlsx), a table of timings or ops (.csv), a profiler's trace (.json, "
-        ".xplane.pb, .sqlite), a model (.onnx), a record of a run (.json, log).",
+        ".xplane.pb, .sqlite), a model (.onnx), a record of a run (.json, log), a wall "
+        "meter's log (.csv).",
     ),
 ]
 FileFormat = Annotated[
     str | None,
     typer.Option(
         "--format",
-        metavar="deepbench|aiconfigurator|neusight|timings|ops|kineto|xplane|nsys|tfprof|onnx|benchmarker|dawnbench|mllog",
+        metavar="deepbench|aiconfigurator|neusight|timings|ops|kineto|xplane|nsys|tfprof|onnx|benchmarker|dawnbench|mllog"
+        "|meter",
         help="Its format, or that of an installed adapter; default: by its content.",
     ),
 ]
@@ -70,6 +72,10 @@ Graph = Annotated[
         metavar="MODEL.py", help="The Keras model that a trace of TensorFlow is of, for its sizes. It is run."
     ),
 ]
+Start = Annotated[
+    str | None, typer.Option("--start", metavar="TIME", help="A meter's log: from here, in the form of its times.")
+]
+End = Annotated[str | None, typer.Option("--end", metavar="TIME", help="A meter's log: up to here.")]
 Mode = Annotated[
     Literal["train", "infer"] | None,
     typer.Option(help="Of an ONNX file: a training step, or the forward pass only; default: train."),
@@ -78,6 +84,7 @@ Optimizer = Annotated[
     str | None,
     typer.Option(metavar="RULE", help="Of an ONNX file's training step: sgd, adam, …, none; default: sgd."),
 ]
+_NOT_OF_A_RUN = "says nothing of a record of a run; --model and --machine do"
 _HEADINGS = ("kind", "sheet", "section", "pass", "imported", "corrected", "no time", "below 1 us", "skipped")
 
 
@@ -116,6 +123,8 @@ def import_file(
     model: OfModel = None,
     machine: OnMachine = None,
     graph: Graph = None,
+    start: Start = None,
+    end: End = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -140,16 +149,15 @@ def import_file(
       fomkit import model.onnx --set batch=64 --optimizer adam -o network.yaml
 
       fomkit import record.json --model resnet50 --machine v100 -o run.csv
-    """
-    from fomkit.study.imports import choose_import
 
-    chosen, product = choose_import(source, product, file_format)
+      fomkit import meter.csv --model resnet50 --machine v100 -o energy.csv
+    """
+    chosen, product = _choose(source, product, file_format)
     of_model = {"--set": sizes, "--samples": samples, "--epochs": epochs, "--graph": graph}
-    of_graph = _of_graph(chosen, mode, optimizer)
+    of_graph = _of_format(chosen, {"mode": mode, "optimizer": optimizer}, {"--start": start, "--end": end})
     if product == "measurements":
-        foreign = {"--device": device, "--facts": facts, "--name": name, **of_model}
-        _refuse(foreign, "says nothing of a record of a run; --model and --machine do")
-        _import_measurements(source, output, chosen, model, machine, force=force)
+        _refuse({"--device": device, "--facts": facts, "--name": name, **of_model}, _NOT_OF_A_RUN)
+        _import_measurements(source, output, chosen, model, machine, (start, end), force=force)
         return
     _check_product(chosen, product, {"--model": model, "--machine": machine}, of_model, device)
     _check_profile(output, facts, product)
@@ -180,9 +188,17 @@ def _check_product(
         raise FomkitError(f"--device {device}", "says something of a table of timings, not of a model.")
 
 
-def _of_graph(chosen: str, mode: str | None, optimizer: str | None) -> dict[str, str]:
-    """Give the options that only a file with a graph has."""
-    given = {name: value for name, value in (("mode", mode), ("optimizer", optimizer)) if value}
+def _choose(source: Path, product: str | None, file_format: str | None) -> tuple[str, str]:
+    from fomkit.study.imports import choose_import
+
+    return choose_import(source, product, file_format)
+
+
+def _of_format(chosen: str, of_graph: Mapping[str, str | None], cut: Mapping[str, str | None]) -> dict[str, str]:
+    """Refuse options that only another format has, and give those that only a file with a graph has."""
+    given = {name: value for name, value in of_graph.items() if value}
+    if chosen != "meter":
+        _refuse(cut, "cuts a meter's log, and this is none")
     if chosen != "onnx":
         _refuse({f"--{name}": value for name, value in given.items()}, "is for an ONNX file, and this is none")
     return given
@@ -204,16 +220,28 @@ def _refuse(options: Mapping[str, object], why: str) -> None:
 
 
 def _import_measurements(
-    source: Path, output: Path, file_format: str, model: str | None, machine: str | None, *, force: bool
+    source: Path,
+    output: Path,
+    file_format: str,
+    model: str | None,
+    machine: str | None,
+    cut: tuple[str | None, str | None],
+    *,
+    force: bool,
 ) -> None:
     from fomkit.measurements import import_measurements
     from fomkit.profiles import check_absent
     from fomkit.profiles.write import write_table
+    from fomkit.study.meter_imports import import_meter
 
     if output.suffix != ".csv":
         raise FomkitError(str(output), "measurements are a CSV file. Write, for example, '-o measured.csv'.")
     check_absent([output], force)
-    found = import_measurements(source, file_format, model=model, machine=machine)
+    found = (
+        import_meter(source, model=model, machine=machine, start=cut[0], end=cut[1])
+        if file_format == "meter"
+        else import_measurements(source, file_format, model=model, machine=machine)
+    )
     write_table(found.table, output, "MEASUREMENTS")
     for line in found.said:
         print(f"{source}: {line}", file=sys.stderr)

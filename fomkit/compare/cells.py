@@ -105,9 +105,12 @@ def _measured(rows: Sequence[Measurement], level: float) -> Span:
 
 
 def _grouped(rows: Sequence[Measurement]) -> Mapping[tuple[str, str, str, int | None], list[Measurement]]:
-    """Group rows of one model, machine, quantity and batch; where some are measured, the others are left out."""
+    """Group rows of one model, machine, quantity and batch; where some are measured, the others are left out.
+
+    Energy is no time and is not compared here.
+    """
     groups: dict[tuple[str, str, str, int | None], list[Measurement]] = {}
-    for row in rows:
+    for row in (one for one in rows if one.quantity != "energy_j"):
         groups.setdefault((row.model, row.machine, row.quantity, row.batch), []).append(row)
     return {
         key: [row for row in group if row.basis == MEASURED]

@@ -9,6 +9,7 @@ from typing import Any
 from fomkit.hardware import Device, Fact, Machine, Peak
 from fomkit.measure.journal import Journal
 from fomkit.measure.ops import Cells
+from fomkit.measure.power import energy_of, missed_of
 from fomkit.measure.timed import in_step, noise_of, timings_table
 from fomkit.timings.measure_facts import HostFacts
 from fomkit.timings.measure_statistics import summarise
@@ -140,7 +141,7 @@ def notes_of(journal: Journal, subject: Subject) -> tuple[str, ...]:
         if counts
         else "throttling: not readable"
     )
-    return (*said, *(str(one["said"]) for one in journal.marked("said")), *_skipped(journal))
+    return (*said, *(str(one["said"]) for one in journal.marked("said")), *missed_of(journal), *_skipped(journal))
 
 
 def _added_s(journal: Journal, subject: Subject) -> float:
@@ -159,4 +160,5 @@ def machine_of(journal: Journal, subject: Subject) -> Machine:
         timings=timings_table(journal.answers.values(), subject.library, _added_s(journal, subject)),
         node_devices=1,
         notes=notes_of(journal, subject),
+        energy=energy_of(journal, subject.device),
     )

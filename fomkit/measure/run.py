@@ -13,6 +13,7 @@ from fomkit.measure.design import design, seeds
 from fomkit.measure.journal import Journal, journal_path
 from fomkit.measure.ops import Wanted
 from fomkit.measure.plans import PLANS, Plan
+from fomkit.measure.power import start_watching
 from fomkit.measure.probes import formats_here, probe
 from fomkit.measure.record import Subject, machine_of
 from fomkit.measure.session import Session
@@ -167,6 +168,7 @@ def measure(
         ends = begun + plan.budget_s - FIT_S[plan.name]
         session = Session(plan, journal, subject, child, ends, asked.seed, advance)
         try:
+            session.around = start_watching(journal, asked.device)
             _time_ops(session, asked, plan)
             session.look()
         except KeyboardInterrupt:

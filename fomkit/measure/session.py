@@ -59,6 +59,8 @@ class Session:
         Told before each op, for whoever watches.
     flush_s : float
         Time [s] that it takes to make the caches cold.
+    around : function of a function
+        Runs the timing of an op, and may watch it (`fomkit.measure.power`).
     """
 
     plan: Plan
@@ -70,6 +72,7 @@ class Session:
     advance: Callable[[str], None] = lambda _text: None
     clock: Callable[[], float] = time.monotonic
     flush_s: float = 0.01
+    around: Callable[[Callable[[], dict[str, Any]]], dict[str, Any]] = lambda run: run()
     _looked: float = field(default=-np.inf)
     _byte: dict[tuple[str, ...], float] = field(default_factory=dict)
 
@@ -104,7 +107,7 @@ class Session:
         if self.clock() - self._looked > EVERY_S:
             self.look()
         self.advance(f"{one.cells['kind']} {one.cells['dtype']} {one.cells.get('pass_name', '')}".rstrip())
-        self.journal.keep(one.cells, self.ask(one.cells))
+        self.journal.keep(one.cells, self.around(lambda: self.ask(one.cells)))
 
     def look(self) -> None:
         """Time the reference again, and read load and throttling."""

@@ -43,6 +43,29 @@ IMPORTERS: Mapping[str, Importer] = {
 }
 
 
+def rows_as_table(rows: Sequence[Mapping[str, Any]], where: str) -> pd.DataFrame:
+    """Make a MEASUREMENTS table of rows by column; what a row does not have is empty.
+
+    Raises
+    ------
+    FomkitError
+        When a cell cannot be what it is.
+    """
+    import pandas as pd
+
+    numbers = set(column_names("MEASUREMENTS", "number"))
+    columns = {
+        name: pd.Series(
+            [row.get(name) if name in numbers else row.get(name, "") for row in rows],
+            dtype="float64" if name in numbers else "object",
+        )
+        for name in column_names("MEASUREMENTS")
+    }
+    table = pd.DataFrame(columns)
+    check_table(table, "MEASUREMENTS", where)
+    return table
+
+
 def import_measurements(
     path: Path, file_format: str, *, model: str | None = None, machine: str | None = None
 ) -> ImportedMeasurements:
@@ -61,20 +84,9 @@ def import_measurements(
     FomkitError
         When the file is broken or holds no measurement, as the readers say.
     """
-    import pandas as pd
-
     rows, said = IMPORTERS[file_format].read(path)
     named = [_named(_named(row, "model", model), "machine", machine) for row in rows]
-    numbers = set(column_names("MEASUREMENTS", "number"))
-    columns = {
-        name: pd.Series(
-            [row.get(name) if name in numbers else row.get(name, "") for row in named],
-            dtype="float64" if name in numbers else "object",
-        )
-        for name in column_names("MEASUREMENTS")
-    }
-    table = pd.DataFrame(columns)
-    check_table(table, "MEASUREMENTS", str(path))
+    table = rows_as_table(named, str(path))
     words = [
         f"{what} is {row[what]!r} as the file names it; --{what} says which profile that is"
         for row in named[:1]

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from fomkit.hardware import Basis, Party
+from fomkit.profiles.energy_record import EnergyRecord
 from fomkit.profiles.records import Byte, ByteRate, FlopRate, Record, Share, Time
 
 
@@ -102,5 +103,6 @@ class MachineRecord(Record):
     system: SystemRecord | None = None
     links: list[LinkRecord] = []
     overheads: list[OverheadRecord] = []
+    energy: EnergyRecord | None = None
     timings: list[str] = []
     notes: list[str] = []

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fomkit.errors import FomkitError
-from fomkit.hardware import Basis, Device, Fact, Link, Machine, Overhead, Peak
+from fomkit.hardware import Device, Fact, Link, Machine, Overhead, Peak
+from fomkit.profiles.energy_record import energy_of
+from fomkit.profiles.facts import fact_of
 from fomkit.profiles.fits import fit_key, load_fits
 from fomkit.profiles.locate import locate
 from fomkit.profiles.machine_record import DeviceRecord, MachineRecord, OverheadRecord
@@ -22,24 +24,18 @@ if TYPE_CHECKING:
 SCHEMA = "fomkit/machine/1"
 
 
-def _fact(value: float | None, low: float | None, high: float | None, basis: Basis, source: str) -> Fact | None:
-    if value is None:
-        return None
-    return Fact(value, value if low is None else low, value if high is None else high, basis, source)
-
-
 def _device(record: DeviceRecord) -> Device:
     peaks = tuple(
         Peak(one.dtype, one.engine, rate, one.accumulate_dtype)
         for one in record.peak
-        if (rate := _fact(one.rate, one.low, one.high, one.basis, one.source)) is not None
+        if (rate := fact_of(one.rate, one.low, one.high, one.basis, one.source)) is not None
     )
     facts: dict[str, Fact | None] = {}
     if memory := record.memory:
-        facts["capacity_byte"] = _fact(memory.capacity, None, None, memory.basis, memory.source)
-        facts["byte_per_s"] = _fact(memory.bandwidth, memory.low, memory.high, memory.basis, memory.source)
+        facts["capacity_byte"] = fact_of(memory.capacity, None, None, memory.basis, memory.source)
+        facts["byte_per_s"] = fact_of(memory.bandwidth, memory.low, memory.high, memory.basis, memory.source)
     if launch := record.launch:
-        facts["launch_s"] = _fact(launch.per_op, launch.low, launch.high, launch.basis, launch.source)
+        facts["launch_s"] = fact_of(launch.per_op, launch.low, launch.high, launch.basis, launch.source)
     return Device(peaks=peaks, architecture=record.architecture, **facts)
 
 
@@ -47,8 +43,8 @@ def _overhead(document: Document, index: int, record: OverheadRecord) -> Overhea
     if (record.time is None) == (record.share is None):
         where = document.where(("overheads", index))
         raise FomkitError(where, f"the overhead {record.name!r} needs either 'time' or 'share'. Give one of them.")
-    time = _fact(record.time, record.low, record.high, record.basis, record.source)
-    share = _fact(record.share, None, None, record.basis, record.source)
+    time = fact_of(record.time, record.low, record.high, record.basis, record.source)
+    share = fact_of(record.share, None, None, record.basis, record.source)
     return Overhead(record.name, record.per, time, share)
 
 
@@ -113,6 +109,7 @@ def load_machine(name: str | Path) -> Machine:
         overheads=overheads,
         notes=tuple(record.notes),
         origin=_device(record.origin) if record.origin is not None else None,
+        energy=energy_of(document, record.energy, record.node.devices if record.node else None),
     )
     _check_order(document, machine)
     built = machine.as_built()

@@ -49,6 +49,10 @@ ByteRate = Annotated[float, BeforeValidator(partial(_quantity, dimension="byte_p
 Byte = Annotated[float, BeforeValidator(partial(_quantity, dimension="byte"))]
 Time = Annotated[float, BeforeValidator(partial(_quantity, dimension="time_s"))]
 Share = Annotated[float, BeforeValidator(partial(_quantity, dimension="share"))]
+Power = Annotated[float, BeforeValidator(partial(_quantity, dimension="power_w"))]
+PerFlop = Annotated[float, BeforeValidator(partial(_quantity, dimension="joule_per_flop"))]
+PerByte = Annotated[float, BeforeValidator(partial(_quantity, dimension="joule_per_byte"))]
+Length = Annotated[float, BeforeValidator(partial(_quantity, dimension="length_m"))]
 
 
 def _dotted(keys: tuple[str | int, ...]) -> str:

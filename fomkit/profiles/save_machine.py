@@ -6,17 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fomkit.hardware import Device, Fact, Machine, Overhead, Peak
+from fomkit.hardware import Device, Machine, Overhead, Peak
 from fomkit.profiles.format_yaml import format_document
 from fomkit.profiles.machines import SCHEMA
+from fomkit.profiles.save_facts import energy_content, spread, stated
 from fomkit.profiles.write import write_table, write_whole
 from fomkit.quantities import exact_quantity
-
-
-def _spread(fact: Fact, dimension: str) -> dict[str, str]:
-    if fact.low == fact.high:
-        return {}
-    return {"low": exact_quantity(fact.low, dimension), "high": exact_quantity(fact.high, dimension)}
 
 
 def _peak(peak: Peak) -> dict[str, str]:
@@ -25,10 +20,7 @@ def _peak(peak: Peak) -> dict[str, str]:
         "dtype": peak.dtype,
         "engine": peak.engine,
         **accumulate,
-        "rate": exact_quantity(peak.rate.value, "flop_per_s"),
-        **_spread(peak.rate, "flop_per_s"),
-        "basis": peak.rate.basis,
-        "source": peak.rate.source,
+        **stated("rate", peak.rate, "flop_per_s"),
     }
 
 
@@ -43,16 +35,11 @@ def _device(device: Device) -> dict[str, Any]:
         memory["capacity"] = exact_quantity(device.capacity_byte.value, "byte")
     if device.byte_per_s:
         memory["bandwidth"] = exact_quantity(device.byte_per_s.value, "byte_per_s")
-        memory |= _spread(device.byte_per_s, "byte_per_s")
+        memory |= spread(device.byte_per_s, "byte_per_s")
     if fact := device.byte_per_s or device.capacity_byte:
         content["memory"] = {**memory, "basis": fact.basis, "source": fact.source}
     if launch := device.launch_s:
-        content["launch"] = {
-            "per_op": exact_quantity(launch.value, "time_s"),
-            **_spread(launch, "time_s"),
-            "basis": launch.basis,
-            "source": launch.source,
-        }
+        content["launch"] = stated("per_op", launch, "time_s")
     return content
 
 
@@ -63,9 +50,7 @@ def _overhead(overhead: Overhead) -> dict[str, str]:
         return {**content, "share": percent, "basis": overhead.share.basis, "source": overhead.share.source}
     if overhead.time_s is None:
         return content
-    fact = overhead.time_s
-    time = {"time": exact_quantity(fact.value, "time_s"), **_spread(fact, "time_s")}
-    return {**content, **time, "basis": fact.basis, "source": fact.source}
+    return {**content, **stated("time", overhead.time_s, "time_s")}
 
 
 def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
@@ -95,6 +80,8 @@ def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
         ]
     if machine.overheads:
         content["overheads"] = [_overhead(one) for one in machine.overheads]
+    if machine.energy is not None:
+        content["energy"] = energy_content(machine.energy)
     return content | {"timings": timings, **({"notes": list(machine.notes)} if machine.notes else {})}
 
 

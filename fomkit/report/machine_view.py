@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fomkit.quantities import exact_quantity, format_number, format_quantity
+from fomkit.report.energy import energy_facts
 from fomkit.report.screen import PLAIN, Page, Screen, figure
 from fomkit.report.terminal import format_interval
 from fomkit.report.whole_numbers import table_of_numbers
@@ -47,6 +48,8 @@ def _facts(facts: Entry) -> Iterable[tuple[str, str, str, str, str]]:
         fact = extra["time_s"] or extra["share"]
         shown = _value(fact, "time_s", "") if extra["time_s"] else (f"{fact['value']:.1%}", "", *_from(fact))
         yield (f"{extra['name']}, per {extra['per']}", *shown)
+    for name, fact, dimension in energy_facts(facts["energy"]):
+        yield (name, *_value(fact, dimension, ""))
 
 
 def _from(fact: Entry) -> tuple[str, str]:

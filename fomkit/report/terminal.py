@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fomkit.metrics import title_of
 from fomkit.quantities import format_number, format_quantity
+from fomkit.report.energy import energy_lines
 from fomkit.report.screen import PLAIN, Page, Screen, new_table
 
 if TYPE_CHECKING:
@@ -174,6 +175,8 @@ def format_estimates(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     bound = f"units/day are upper bounds, nobody stated: {', '.join(excluded)}" if excluded else "nothing excluded"
     page.line(f"scope: one {content['scope']}; {bound}")
     page.line(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}")
+    for line in energy_lines(models):
+        page.line(line)
     for one in models:
         for said in one["deviations"]:
             page.line(f"note: {one['model']} on {one['target']}: {said}", "yellow")

@@ -235,20 +235,20 @@ ORDER: tuple[Column, ...] = (
     *_texts("module pass_name", "where an op without a row ran, or whose the memory is"),
 )
 """The ops of one step in the order they ran, and the memory that they make."""
-QUANTITIES = ("step_s", "epoch_s", "run_s", "sample_per_s", "latency_s")
+QUANTITIES = ("step_s", "epoch_s", "run_s", "sample_per_s", "latency_s", "energy_j")
 BASES = ("measured", "simulated", "modelled", "estimated", "committed", "published", "assumed")
 MEASUREMENTS: tuple[Column, ...] = (
     Column("model", "", "text", "name of the model profile that was run"),
     Column("machine", "", "text", "name of the machine profile it ran on"),
     Column("quantity", "", "text", "what was measured", words=QUANTITIES),
-    _amount("value", "", "the figure [s, or 1/s for sample_per_s]", TINY),
+    _amount("value", "", "the figure [s; 1/s for sample_per_s, J for energy_j]", TINY),
     _amount("low", "", "lower end of the 80 % interval of repeats", TINY),
     _amount("high", "", "upper end of that interval", TINY),
     _size("repeats", "times it was measured"),
     _size("batch", "samples in one step"),
     Column("precision", "", "text", "number formats of the step, in the word of the estimate"),
     _size("devices", "devices that the run occupied"),
-    Column("scope", "", "text", "what the figure counts", words=("device", "node", "system")),
+    Column("scope", "", "text", "what the figure counts", words=("device", "node", "system", "chip", "wall")),
     Column("basis", "", "text", "kind of figure; only measured ones are taken for measurements", words=BASES),
     Column("party", "", "text", "whose figure it is", words=("lab", "vendor", "published")),
     *_texts("framework framework_version date source note", "where the figure is from, in the user's words"),

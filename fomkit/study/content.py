@@ -10,6 +10,7 @@ from fomkit import __version__
 from fomkit.fom import FigureOfMerit
 from fomkit.hardware import Machine
 from fomkit.spans import Span, divide_independent
+from fomkit.study.energy_of import energy_content
 
 if TYPE_CHECKING:
     from fomkit.study.compare import Comparison
@@ -66,6 +67,7 @@ def estimate_content(one: Estimate, reference: Estimate | None = None) -> dict[s
         "epoch_s": span_content(one.run_time.epoch_s),
         "run_s": span_content(one.run_time.run_s),
         "unit_per_day": span_content(one.unit_per_day),
+        "energy_j": energy_content(one),
         "terms": _terms(one),
         "coverage": dict(one.coverage),
         "bound": one.step_time.bound,

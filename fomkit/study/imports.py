@@ -19,6 +19,8 @@ from fomkit.resize import resize_ops, sizes_used
 from fomkit.schema import COSTS, TIMES, check_table
 from fomkit.study.adapter_imports import choose_adapter, ops_by_adapter, timings_by_adapter
 from fomkit.study.flop_use import say_flop_use
+from fomkit.study.meter_imports import TITLE as METER
+from fomkit.study.meter_imports import recognise_meter
 from fomkit.study.plane_imports import model_of_planes
 from fomkit.study.trace_imports import (
     model_of_nsys,
@@ -78,6 +80,7 @@ FORMATS: Mapping[str, ImportFormat] = {
     "tfprof": ImportFormat("text that tfprof prints, its view of ops with shapes", recognise_tfprof, "model"),
     "onnx": ImportFormat("ONNX model (.onnx)", recognise_onnx, "model"),
     **{name: ImportFormat(one.title, one.recognise, "measurements") for name, one in IMPORTERS.items()},
+    "meter": ImportFormat(METER, recognise_meter, "measurements"),
 }
 
 READ_MODEL: Mapping[str, Callable[..., tuple[ModelProfile, tuple[str, ...]]]] = {

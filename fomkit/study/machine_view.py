@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fomkit import __version__
 from fomkit.costs import add_costs
-from fomkit.hardware import Fact, Machine
+from fomkit.hardware import Energy, Fact, Machine
 from fomkit.predict.reach import LeftOutErrors, Reach, left_out_errors, reaches
 from fomkit.predict.storage import row_major
 from fomkit.resize import resize_ops
@@ -44,6 +44,24 @@ def _peaks(machine: Machine) -> list[dict[str, Any]]:
     ]
 
 
+def _energy(energy: Energy | None) -> dict[str, Any] | None:
+    if energy is None:
+        return None
+    return {
+        "scope": energy.scope,
+        "devices": energy.devices,
+        "process_m": energy.process_m,
+        "idle_w": _fact(energy.idle_w),
+        "per_flop": [
+            {"dtype": one.dtype, "engine": one.engine or None, "joule_per_flop": _fact(one.joule)}
+            for one in energy.per_flop
+        ],
+        "joule_per_byte": _fact(energy.byte_j),
+        "average": [{**vars(one), "power_w": _fact(one.power_w)} for one in energy.average],
+        "limit_w": _fact(energy.limit_w),
+    }
+
+
 def _facts(machine: Machine) -> dict[str, Any]:
     device = machine.device
     return {
@@ -59,6 +77,7 @@ def _facts(machine: Machine) -> dict[str, Any]:
             {"name": one.name, "per": one.per, "time_s": _fact(one.time_s), "share": _fact(one.share)}
             for one in machine.overheads
         ],
+        "energy": _energy(machine.energy),
     }
 
 
