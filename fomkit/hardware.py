@@ -62,13 +62,29 @@ class Device:
 
 @dataclass(frozen=True)
 class Link:
-    """A connection of one tier: start-up time alpha [s] and rate [byte/s], per direction or for both."""
+    """A connection of one tier: start-up time alpha [s] and rate [byte/s], per direction or for both.
+
+    Attributes
+    ----------
+    channel : str
+        Library that carries the messages, as gloo or nccl; "" for the link itself.
+    least_byte, most_byte : float or None
+        Messages [byte] that it holds for; None where any.
+    alpha_range_s, range_byte_per_s : (low, high) or None
+        80 % intervals; None where the source gives none.
+    """
 
     tier: str
     alpha_s: float
     byte_per_s: float
     direction: Literal["each", "both"]
     source: str
+    channel: str = ""
+    least_byte: float | None = None
+    most_byte: float | None = None
+    alpha_range_s: tuple[float, float] | None = None
+    range_byte_per_s: tuple[float, float] | None = None
+    basis: Basis = "published"
 
 
 @dataclass(frozen=True)

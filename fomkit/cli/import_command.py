@@ -20,17 +20,17 @@ Source = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        help="A DeepBench workbook (.xlsx), a table of timings or ops (.csv), a profiler's trace (.json, "
-        ".xplane.pb, .sqlite), a model (.onnx), a record of a run (.json, log), a wall "
-        "meter's log (.csv).",
+        help="A DeepBench workbook (.xlsx), a table of timings or ops (.csv), a log of nccl-tests or of OSU's "
+        "micro-benchmarks, a profiler's trace (.json, .xplane.pb, .sqlite), a model (.onnx), a record of a run "
+        "(.json, log), a wall meter's log (.csv).",
     ),
 ]
 FileFormat = Annotated[
     str | None,
     typer.Option(
         "--format",
-        metavar="deepbench|aiconfigurator|neusight|timings|ops|kineto|xplane|nsys|tfprof|onnx|benchmarker|dawnbench|mllog"
-        "|meter",
+        metavar="deepbench|deepbench-log|nccl-tests|osu|aiconfigurator|neusight|timings|ops|kineto|xplane|nsys|tfprof"
+        "|onnx|benchmarker|dawnbench|mllog|meter",
         help="Its format, or that of an installed adapter; default: by its content.",
     ),
 ]
@@ -38,7 +38,12 @@ OneDevice = Annotated[
     str | None, typer.Option("--device", metavar="NAME", help="The device to read from a table of several.")
 ]
 Sizes = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=N", help="A model's named size, for example batch=64.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=N",
+        help="A model's named size, for example batch=64; ranks=N, nodes=N of a network's log.",
+    ),
 ]
 Written = Annotated[
     Path,
@@ -160,13 +165,13 @@ def import_file(
         _import_measurements(source, output, chosen, model, machine, (start, end), force=force)
         return
     _check_product(chosen, product, {"--model": model, "--machine": machine}, of_model, device)
-    _check_profile(output, facts, product)
+    named = _named_sizes(output, facts, product, sizes)
     if product == "machine":
-        _import_machine(source, output, chosen, device, facts, name, force=force, quiet=quiet)
+        _import_machine(source, output, chosen, device, facts, name, named, force=force, quiet=quiet)
     else:
         more: dict[str, Any] = {"train_samples": samples, "epochs": epochs, "machine": machine, **of_graph}
         more |= {"graph": graph} if graph else {}
-        _import_model(source, output, chosen, facts, name, parse_sizes(sizes or ()), more, force=force)
+        _import_model(source, output, chosen, facts, name, named, more, force=force)
 
 
 def _check_product(
@@ -178,11 +183,13 @@ def _check_product(
 ) -> None:
     """Refuse options that say something of another thing than what is made."""
     from fomkit.study.imports import TRACES
+    from fomkit.timings import READERS
 
+    of_run = {(name, "--set") for name, reader in READERS.items() if reader.read_run}
     _refuse({"--model": of_record["--model"]}, "names what a record of a run is of, and this is none")
     if chosen not in TRACES or product == "machine":
         _refuse(of_record, "names where a record, or a trace that becomes a model, was made")
-    if product == "machine" and any(of_model.values()):
+    if product == "machine" and any(value for name, value in of_model.items() if (chosen, name) not in of_run):
         raise FomkitError("import", f"{', '.join(of_model)} say something of a model, not of a machine.")
     if product == "model" and device:
         raise FomkitError(f"--device {device}", "says something of a table of timings, not of a model.")
@@ -204,7 +211,8 @@ def _of_format(chosen: str, of_graph: Mapping[str, str | None], cut: Mapping[str
     return given
 
 
-def _check_profile(output: Path, facts: Path | None, product: str) -> None:
+def _named_sizes(output: Path, facts: Path | None, product: str, sizes: list[str] | None) -> dict[str, int]:
+    """Give the sizes that the user named, where profile and facts can be what was said of them."""
     if output.suffix not in (".yaml", ".yml"):
         raise FomkitError(str(output), "a profile is a YAML file. Write, for example, '-o machine.yaml'.")
     if facts is not None and not facts.is_file():
@@ -212,6 +220,7 @@ def _check_profile(output: Path, facts: Path | None, product: str) -> None:
         raise FomkitError(
             str(facts), f"is not a file. Give a {product} file without {table}; see docs/profiles.md."
         )
+    return parse_sizes(sizes or ())
 
 
 def _refuse(options: Mapping[str, object], why: str) -> None:
@@ -257,6 +266,7 @@ def _import_machine(
     device: str | None,
     facts: Path | None,
     name: str | None,
+    run: dict[str, int],
     *,
     force: bool,
     quiet: bool,
@@ -268,7 +278,7 @@ def _import_machine(
     check_absent([output, output.with_name(f"{output.stem}.timings.csv")], force)
     stated = load_machine(facts) if facts else None
     with progress(f"reading {source.name}", quiet=quiet):
-        imported = import_timings(source, file_format, device=device)
+        imported = import_timings(source, file_format, device=device, sizes=run)
     machine = as_machine(imported, name or (stated.name if stated else output.stem), stated)
     written = save_machine(machine, output)
     print(f"{machine.title}: {len(imported.timings)} timings from {source.name}")

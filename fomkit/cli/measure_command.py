@@ -11,6 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fomkit.cli.choices import Batch, Precisions, Sizes
+from fomkit.cli.measure_beside import (
+    Add,
+    Backends,
+    Beside,
+    InputFile,
+    Network,
+    Nodes,
+    RankCount,
+    SlurmFile,
+    Workers,
+    measure_beside,
+)
 from fomkit.cli.names import complete_model
 from fomkit.cli.screen import Quiet, Tell, telling
 from fomkit.cli.sizes import parse_sizes
@@ -43,6 +55,14 @@ def measure(
     name: Annotated[str, typer.Option(help="Name of the machine; default: the file's.")] = "",
     seed: Annotated[int, typer.Option(min=0, help="Of the random order in which ops are timed.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from what an earlier run kept.")] = False,
+    network: Network = False,
+    ranks: RankCount = None,
+    backend: Backends = None,
+    slurm: SlurmFile = None,
+    nodes: Nodes = None,
+    input_file: InputFile = None,
+    workers: Workers = None,
+    add: Add = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -51,36 +71,41 @@ def measure(
     Facts are read from the machine; peak rates, bandwidth and launch cost are those that were reached. Each op's
     result is checked against double precision before it is timed. Without --for the ops fill the space of sizes,
     so that the profile serves any model; with it they are those of the models. An interrupt (Ctrl-C) writes what
-    was measured, and --resume goes on from there.
+    was measured, and --resume goes on from there. --network and --input measure something else, into a profile of
+    its own or with --add into one that is there; see docs/measure-network.md.
 
     Examples:
 
       fomkit measure --quick -o here.yaml
 
       fomkit measure --for resnet50 --batch 8 -o here.yaml --force
+
+      fomkit measure --network --ranks 2 --quick -o network.yaml
+
+      fomkit measure --input loader.py -o here.yaml --add
     """
-    from fomkit.errors import FomkitError
+    plan = _plan(output, quick, full)
+    if beside := Beside.of(plan, locals()):
+        measure_beside(beside)
+        return
     from fomkit.measure import Asked
     from fomkit.profiles import check_absent
     from fomkit.study import Options
+
+    check_absent([output], force or resume)
+    options = Options(batch=batch, sizes=parse_sizes(sizes or []), precision=precision)
+    asked = Asked(output, plan, tuple(models or ()), options, device, threads, seed, resume, name)
+    _report(_measured(asked, quiet), output)
+
+
+def _plan(output: Path, quick: bool, full: bool) -> str:
+    from fomkit.errors import FomkitError
 
     if quick and full:
         raise FomkitError("--quick, --full", "ask for two plans. Choose one.")
     if output.suffix != ".yaml":
         raise FomkitError(str(output), "has not the ending of a machine profile. Name it, for example, here.yaml.")
-    check_absent([output], force or resume)
-    asked = Asked(
-        output=output,
-        plan="quick" if quick else "full" if full else "default",
-        models=tuple(models or ()),
-        options=Options(batch=batch, sizes=parse_sizes(sizes or []), precision=precision),
-        device=device,
-        threads=threads,
-        seed=seed,
-        resume=resume,
-        name=name,
-    )
-    _report(_measured(asked, quiet), output)
+    return "quick" if quick else "full" if full else "default"
 
 
 def _measured(asked: Asked, quiet: bool) -> Measured:

@@ -68,13 +68,21 @@ class SystemRecord(Record):
 
 
 class LinkRecord(Record):
-    """``links[…]``: one tier of the interconnect."""
+    """``links[…]``: one tier of the interconnect; low and high belong to the bandwidth."""
 
     tier: str
     alpha: Time
     bandwidth: ByteRate
     direction: Literal["each", "both"]
     source: str
+    channel: str = ""
+    messages_from: Byte | None = None
+    messages_to: Byte | None = None
+    alpha_low: Time | None = None
+    alpha_high: Time | None = None
+    low: ByteRate | None = None
+    high: ByteRate | None = None
+    basis: Basis = "published"
 
 
 class OverheadRecord(Record):

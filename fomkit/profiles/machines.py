@@ -12,7 +12,7 @@ from fomkit.profiles.energy_record import energy_of
 from fomkit.profiles.facts import fact_of
 from fomkit.profiles.fits import fit_key, load_fits
 from fomkit.profiles.locate import locate
-from fomkit.profiles.machine_record import DeviceRecord, MachineRecord, OverheadRecord
+from fomkit.profiles.machine_record import DeviceRecord, LinkRecord, MachineRecord, OverheadRecord
 from fomkit.profiles.records import check_record, check_schema
 from fomkit.profiles.strict_yaml import Document, load_document
 from fomkit.schema import check_table
@@ -46,6 +46,35 @@ def _overhead(document: Document, index: int, record: OverheadRecord) -> Overhea
     time = fact_of(record.time, record.low, record.high, record.basis, record.source)
     share = fact_of(record.share, None, None, record.basis, record.source)
     return Overhead(record.name, record.per, time, share)
+
+
+def _range(low: float | None, value: float, high: float | None) -> tuple[float, float] | None:
+    if low is None and high is None:
+        return None
+    return value if low is None else low, value if high is None else high
+
+
+def _link(document: Document, index: int, record: LinkRecord) -> Link:
+    alpha = _range(record.alpha_low, record.alpha, record.alpha_high)
+    rate = _range(record.low, record.bandwidth, record.high)
+    for name, value, span in (("alpha", record.alpha, alpha), ("bandwidth", record.bandwidth, rate)):
+        if span is not None and not span[0] <= value <= span[1]:
+            raise FomkitError(
+                document.where(("links", index)), f"the {name} must have low ≤ value ≤ high. Correct these."
+            )
+    return Link(
+        tier=record.tier,
+        alpha_s=record.alpha,
+        byte_per_s=record.bandwidth,
+        direction=record.direction,
+        source=record.source,
+        channel=record.channel,
+        least_byte=record.messages_from,
+        most_byte=record.messages_to,
+        alpha_range_s=alpha,
+        range_byte_per_s=rate,
+        basis=record.basis,
+    )
 
 
 def _check_order(document: Document, machine: Machine) -> None:
@@ -105,7 +134,7 @@ def load_machine(name: str | Path) -> Machine:
         node_devices=record.node.devices if record.node else None,
         system_nodes=record.system.nodes if record.system else None,
         availability=record.system.availability if record.system else 1.0,
-        links=tuple(Link(one.tier, one.alpha, one.bandwidth, one.direction, one.source) for one in record.links),
+        links=tuple(_link(document, index, one) for index, one in enumerate(record.links)),
         overheads=overheads,
         notes=tuple(record.notes),
         origin=_device(record.origin) if record.origin is not None else None,

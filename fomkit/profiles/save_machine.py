@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fomkit.hardware import Device, Machine, Overhead, Peak
+from fomkit.hardware import Device, Link, Machine, Overhead, Peak
 from fomkit.profiles.format_yaml import format_document
 from fomkit.profiles.machines import SCHEMA
 from fomkit.profiles.save_facts import energy_content, spread, stated
@@ -53,6 +53,25 @@ def _overhead(overhead: Overhead) -> dict[str, str]:
     return {**content, **stated("time", overhead.time_s, "time_s")}
 
 
+def _link(link: Link) -> dict[str, str]:
+    low, high = link.alpha_range_s or (None, None)
+    slow, fast = link.range_byte_per_s or (None, None)
+    figures: dict[str, tuple[float | None, str]] = {
+        "messages_from": (link.least_byte, "byte"),
+        "messages_to": (link.most_byte, "byte"),
+        "alpha": (link.alpha_s, "time_s"),
+        "alpha_low": (low, "time_s"),
+        "alpha_high": (high, "time_s"),
+        "bandwidth": (link.byte_per_s, "byte_per_s"),
+        "low": (slow, "byte_per_s"),
+        "high": (fast, "byte_per_s"),
+    }
+    stated = {name: exact_quantity(one, unit) for name, (one, unit) in figures.items() if one is not None}
+    channel = {"channel": link.channel} if link.channel else {}
+    basis = {"basis": link.basis} if link.basis != "published" else {}
+    return {"tier": link.tier, **channel, **stated, "direction": link.direction, **basis, "source": link.source}
+
+
 def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
     """Put a machine's facts in the form of its YAML file; what is unknown stays absent."""
     content: dict[str, Any] = {
@@ -68,16 +87,7 @@ def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
     if machine.system_nodes is not None:
         content["system"] = {"nodes": machine.system_nodes, "availability": float(machine.availability)}
     if machine.links:
-        content["links"] = [
-            {
-                "tier": link.tier,
-                "alpha": exact_quantity(link.alpha_s, "time_s"),
-                "bandwidth": exact_quantity(link.byte_per_s, "byte_per_s"),
-                "direction": link.direction,
-                "source": link.source,
-            }
-            for link in machine.links
-        ]
+        content["links"] = [_link(link) for link in machine.links]
     if machine.overheads:
         content["overheads"] = [_overhead(one) for one in machine.overheads]
     if machine.energy is not None:

@@ -41,15 +41,28 @@ def _facts(facts: Entry) -> Iterable[tuple[str, str, str, str, str]]:
     ):
         yield (name, *_value(facts[key], dimension, ""))
     for link in facts["links"]:
-        rate = format_quantity(link["byte_per_s"], "byte_per_s")
-        start = format_quantity(link["alpha_s"], "time_s")
-        yield f"link, {link['tier']}", f"{rate} {link['direction']}, {start}", "", "", link["source"]
+        yield _link(link)
     for extra in facts["overheads"]:
         fact = extra["time_s"] or extra["share"]
         shown = _value(fact, "time_s", "") if extra["time_s"] else (f"{fact['value']:.1%}", "", *_from(fact))
         yield (f"{extra['name']}, per {extra['per']}", *shown)
     for name, fact, dimension in energy_facts(facts["energy"]):
         yield (name, *_value(fact, dimension, ""))
+
+
+def _link(link: Entry) -> tuple[str, str, str, str, str]:
+    parts = []
+    for key, ends, dimension in (
+        ("byte_per_s", "range_byte_per_s", "byte_per_s"),
+        ("alpha_s", "alpha_range_s", "time_s"),
+    ):
+        span = dict(zip(("low", "high"), link[ends], strict=True)) if link[ends] else None
+        shown = f" ({format_interval(span, dimension)})" if span else ""
+        parts.append(f"{format_quantity(link[key], dimension)}{shown}")
+    sizes = [format_quantity(one, "byte") for one in (link["least_byte"], link["most_byte"]) if one is not None]
+    name = ", ".join(filter(None, ("link", link["tier"], link["channel"], " to ".join(sizes))))
+    basis = link["basis"] if link["channel"] else ""
+    return name, f"{parts[0]} {link['direction']}, {parts[1]}", "", basis, link["source"]
 
 
 def _from(fact: Entry) -> tuple[str, str]:

@@ -246,7 +246,9 @@ def import_model(
     return replace(model, name=name, title=title, data=data, run=run, notes=notes), said
 
 
-def import_timings(path: Path, file_format: str, *, device: str | None = None) -> ImportedTimings:
+def import_timings(
+    path: Path, file_format: str, *, device: str | None = None, sizes: Mapping[str, int] | None = None
+) -> ImportedTimings:
     """Read timings of a machine from a file of any format of `FORMATS` that makes one.
 
     Parameters
@@ -255,6 +257,8 @@ def import_timings(path: Path, file_format: str, *, device: str | None = None) -
     file_format : str
     device : str, optional
         The device to read from a file of several.
+    sizes : mapping, optional
+        ``ranks`` and ``nodes`` of the run that a log of a network is of.
 
     Raises
     ------
@@ -262,7 +266,7 @@ def import_timings(path: Path, file_format: str, *, device: str | None = None) -
         When the file is wrong, or a device is named for a format that has one per file.
     """
     if file_format in READERS:
-        return read_timings(path, file_format, device=device)
+        return read_timings(path, file_format, device=device, sizes=sizes)
     if device is not None:
         what = "trace" if file_format in FORMATS else "file of an adapter"
         raise FomkitError(f"--device {device}", f"a {what} is of one device. Leave it out.")

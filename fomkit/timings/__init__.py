@@ -11,8 +11,11 @@ from fomkit.errors import FomkitError, nearest_names
 from fomkit.timings.aiconfigurator import read_aiconfigurator, recognise_aiconfigurator
 from fomkit.timings.as_machine import as_machine
 from fomkit.timings.deepbench import read_deepbench, recognise_deepbench
+from fomkit.timings.deepbench_log import read_deepbench_log, recognise_deepbench_log
 from fomkit.timings.imported import ImportedTimings, SectionCount
+from fomkit.timings.nccl_tests import read_nccl_tests, recognise_nccl_tests
 from fomkit.timings.neusight import read_neusight, recognise_neusight
+from fomkit.timings.osu import read_osu, recognise_osu
 from fomkit.timings.timings_table import read_timings_table, recognise_timings_table
 
 __all__ = [
@@ -32,13 +35,15 @@ __all__ = [
 class Reader:
     """One foreign format: what it is, whether a file has it, and how to read it.
 
-    ``read_device`` reads one device, by its name, from a file of several; None where a file has one.
+    ``read_device`` reads one device, by its name, from a file of several; None where a file has one. ``read_run``
+    takes besides what the user says of the run, ranks and nodes; None where the file says it all.
     """
 
     title: str
     recognise: Callable[[Path], bool]
     read: Callable[[Path], ImportedTimings]
     read_device: Callable[[Path, str], ImportedTimings] | None = None
+    read_run: Callable[[Path, Mapping[str, int]], ImportedTimings] | None = None
 
 
 READERS: Mapping[str, Reader] = {
@@ -50,6 +55,16 @@ READERS: Mapping[str, Reader] = {
     ),
     "neusight": Reader(
         "NeuSight table of kernels (.csv)", recognise_neusight, read_neusight, read_device=read_neusight
+    ),
+    "nccl-tests": Reader(
+        "log of nccl-tests (all_reduce_perf, …)", recognise_nccl_tests, read_nccl_tests, read_run=read_nccl_tests
+    ),
+    "osu": Reader("output of OSU micro-benchmarks", recognise_osu, read_osu, read_run=read_osu),
+    "deepbench-log": Reader(
+        "text of DeepBench's NCCL all-reduce",
+        recognise_deepbench_log,
+        read_deepbench_log,
+        read_run=read_deepbench_log,
     ),
     "timings": Reader("table of timings (.csv: kind, time_s, …)", recognise_timings_table, read_timings_table),
 }
@@ -101,6 +116,7 @@ def read_timings(
     readers: Mapping[str, Reader] = READERS,
     *,
     device: str | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> ImportedTimings:
     """Read measured timings from a file of any known format.
 
@@ -111,6 +127,8 @@ def read_timings(
         A key of ``readers``; without it the file's content decides.
     device : str, optional
         The device to read from a file of several.
+    sizes : mapping, optional
+        ``ranks`` and ``nodes`` of the run that a log of a network is of.
 
     Raises
     ------
@@ -120,6 +138,10 @@ def read_timings(
     """
     name = choose_format(path, file_format, readers)
     reader = readers[name]
+    if sizes:
+        if reader.read_run is None:
+            raise FomkitError("--set", "these sizes say something of a model, not of a machine. Leave them out.")
+        return reader.read_run(path, sizes)
     if device is None:
         return reader.read(path)
     if reader.read_device is None:

@@ -38,4 +38,5 @@ def as_machine(imported: ImportedTimings, name: str, facts: Machine | None = Non
         )
     base = facts or Machine(name, imported.device or name, "published", Device(), imported.timings)
     notes = dict.fromkeys((*base.notes, _source_note(imported), *imported.notes))
-    return replace(base, name=name, timings=imported.timings, notes=tuple(notes))
+    links = (*base.links, *imported.links)
+    return replace(base, name=name, timings=imported.timings, links=links, notes=tuple(notes))

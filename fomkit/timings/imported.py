@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fomkit.hardware import Link
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -64,6 +66,8 @@ class ImportedTimings:
         What holds for all timings of this source and has no column.
     remarks : tuple of str
         What the reader noticed in this file: columns that it does not know, headers that it had to guess.
+    links : tuple of Link
+        Connections whose start-up time and rate follow from the timings.
     """
 
     timings: pd.DataFrame
@@ -72,3 +76,4 @@ class ImportedTimings:
     counts: tuple[SectionCount, ...] = ()
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    links: tuple[Link, ...] = ()

@@ -1,0 +1,174 @@
+"""Start-up time and rate of a link from timed messages: α + n/β, for each class of sizes, with intervals.
+
+Hockney's model (Parallel Computing 20, 1994) with one pair for each class, since libraries change their way of
+sending with the size. Errors are relative, as noise and the model's own faults are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from fomkit.hardware import Link
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Vector = NDArray[np.float64]
+
+KIB = 2.0**10
+CLASSES: Mapping[str, tuple[float, float]] = {
+    "large": (256 * KIB, np.inf), "medium": (4 * KIB, 256 * KIB), "small": (0.0, 4 * KIB),
+}  # fmt: skip
+"""Classes of message sizes [byte], both ends within; long ones first, which training sends most of."""
+LEVEL = 0.8
+LEAST_ERROR = 0.01
+"""No time is taken to be known better than to this share of it."""
+FEWEST = 3
+"""Sizes below which a line through them has no error that could be told."""
+
+
+class Line(NamedTuple):
+    """What a class of sizes tells.
+
+    Attributes
+    ----------
+    alpha_s, slope_s : Spread
+        Start-up time [s] and time of a byte [s].
+    sure : bool
+        Whether the slope is above 0 at 95 %: else sizes tell nothing of it.
+    """
+
+    alpha_s: Spread
+    slope_s: Spread
+    sure: bool
+
+
+class Spread(NamedTuple):
+    """A value and its 80 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Timed messages of one link.
+
+    Attributes
+    ----------
+    byte, time_s : sequence of float
+        Size [byte] and median time [s] of each.
+    width : sequence of float
+        Half the 95 % interval of each median, as a share of it.
+    """
+
+    byte: Sequence[float]
+    time_s: Sequence[float]
+    width: Sequence[float]
+
+    def within(self, least: float, most: float) -> Timed:
+        """Give the messages of a class of sizes."""
+        chosen = [place for place, byte in enumerate(self.byte) if least <= byte <= most]
+        return Timed(*([column[place] for place in chosen] for column in (self.byte, self.time_s, self.width)))
+
+
+def fit_line(timed: Timed) -> Line | None:
+    """Fit α [s] and 1/β [s/byte] by weighted least squares; None for fewer than three sizes.
+
+    Neither can be below 0: the fit is then made anew without it. Misfit beyond what the repeats explain widens the
+    intervals, which are Student's.
+
+    Examples
+    --------
+    >>> sizes = [1e3, 1e4, 1e5, 1e6]
+    >>> alpha, slope, _ = fit_line(Timed(sizes, [1e-5 + n / 1e9 for n in sizes], [0.01] * 4))
+    >>> round(alpha.value * 1e6, 3), round(1e-9 / slope.value, 3)
+    (10.0, 1.0)
+    """
+    byte, time_s = np.asarray(timed.byte, float), np.asarray(timed.time_s, float)
+    if len(np.unique(byte)) < FEWEST:
+        return None
+    error = time_s * np.maximum(np.asarray(timed.width, float) / 1.96, LEAST_ERROR)
+    terms = np.column_stack([np.ones(len(byte)), byte])
+    kept = [0, 1]
+    values, half = _least_squares(terms, time_s, error, kept)
+    low, high, sure = values - half, values + half, values[1] > half[1] * _ratio(len(byte) - 2)
+    if (values < 0).any():
+        kept = [int(np.argmax(values >= 0))]
+        values, half = _least_squares(terms, time_s, error, kept)
+        # What is left out is at most what the first fit allows it.
+        low, high = values - half, np.maximum(values + half, high)
+    columns = (np.maximum(0.0, one).tolist() for one in (values, low, high))
+    alpha, slope = (Spread(*ends) for ends in zip(*columns, strict=True))
+    return Line(alpha, slope, bool(sure))
+
+
+def _ratio(free: int) -> float:
+    """Give how much wider Student's 95 % interval is than that of `LEVEL`."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(free, 0.975) / stdtrit(free, (1 + LEVEL) / 2))
+
+
+def _least_squares(terms: Vector, time_s: Vector, error: Vector, kept: list[int]) -> tuple[Vector, Vector]:
+    """Give each term's value and half its interval; 0 for a term left out."""
+    from scipy.special import stdtrit
+
+    scaled, free = terms[:, kept] / error[:, None], len(time_s) - len(kept)
+    size = np.linalg.norm(scaled, axis=0)
+    found, *_ = np.linalg.lstsq(scaled / size, time_s / error, rcond=None)
+    misfit = float(np.sum((scaled / size @ found - time_s / error) ** 2)) / free
+    half = np.sqrt(np.diag(np.linalg.inv((scaled / size).T @ (scaled / size))) * max(1.0, misfit))
+    values, spread = np.zeros(terms.shape[1]), np.zeros(terms.shape[1])
+    values[kept] = found / size
+    spread[kept] = half / size * float(stdtrit(free, (1 + LEVEL) / 2))
+    return values, spread
+
+
+def _short(value: float) -> float:
+    """Give a figure to the four digits that it has at best."""
+    return float(f"{value:.4g}")
+
+
+def links_of(timed: Timed, tier: str, channel: str, source: str) -> tuple[Link, ...]:
+    """Make the links of timed messages from rank to rank, one for each class that has sizes enough.
+
+    A class of short messages tells little of the rate: where its slope may be nothing (`Line.sure`), the rate is
+    that of all sizes together, and the source says so.
+    """
+    whole = fit_line(timed)
+    if whole is None:
+        return ()
+    found = []
+    for name, (least, most) in CLASSES.items():
+        part = timed.within(least, most)
+        line = fit_line(part)
+        if line is None:
+            continue
+        alpha, slope, sure = line
+        said = f"{source}; {name} messages, {len(set(part.byte))} sizes"
+        if not sure:
+            slope, said = whole.slope_s, f"{said}, rate of all {len(set(timed.byte))}"
+        if slope.low <= 0:
+            continue
+        found.append(
+            Link(
+                tier=tier,
+                alpha_s=_short(alpha.value),
+                byte_per_s=_short(1 / slope.value),
+                direction="each",
+                source=said,
+                channel=channel,
+                least_byte=min(part.byte),
+                most_byte=max(part.byte),
+                alpha_range_s=(_short(alpha.low), _short(alpha.high)),
+                range_byte_per_s=(_short(1 / slope.high), _short(1 / slope.low)),
+                basis="measured",
+            )
+        )
+    return tuple(found)

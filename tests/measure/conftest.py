@@ -1,0 +1,68 @@
+"""A machine that takes no time to be measured: each op takes what a simple rule says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fomkit.costs import add_costs
+from fomkit.measure.journal import Journal
+from fomkit.measure.ops import as_table
+from fomkit.measure.plans import PLANS
+from fomkit.measure.record import Subject
+from fomkit.measure.session import Session
+from fomkit.timings.measure_facts import HostFacts
+
+FACTS = {"library_version": "9.9", "threads": 1, "about": "a machine of the mind", "python": "3", "cuda": ""}
+HOST = HostFacts(model="Example 9000", cores=2, cache_byte={2: 1e6, 3: 3e7}, memory_byte=16e9)
+
+
+Trouble = Callable[[int, Mapping[str, Any]], dict[str, Any] | None]
+
+
+@cache
+def seconds(cells: tuple[tuple[str, str], ...]) -> float:
+    costs = add_costs(as_table([dict(cells)])).iloc[0]
+    return float(max(costs["flop"] / 1e11, costs["byte"] / 1e10)) + 1e-6
+
+
+class Simple:
+    """Stands for the process that times: 100 Gflop/s, 10 GB/s and 1 µs, and a clock that follows."""
+
+    def __init__(
+        self, trouble: Callable[[int, Mapping[str, Any]], dict[str, Any] | None] = lambda *_: None
+    ) -> None:
+        self.facts, self.asked, self.now, self._trouble = FACTS, list[Mapping[str, Any]](), 0.0, trouble
+
+    def __enter__(self) -> Simple:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def time_op(self, request: Mapping[str, Any], _limit_s: float) -> dict[str, Any]:
+        if "cells" not in request:
+            return {"op_s": 5e-6, "host_s": 3e-6}
+        self.asked.append(request["cells"])
+        if trouble := self._trouble(len(self.asked), request["cells"]):
+            return trouble
+        once = seconds(tuple(sorted(request["cells"].items())))
+        self.now += 10 * once + 0.1
+        warm = [once * (1 + 0.001 * number) for number in range(10)]
+        return {"warm": warm, "cold": [1.1 * one for one in warm], "error": 1e-7, "empty_s": 0.0}
+
+
+def make_session(path: Path, timer: Simple, *, budget_s: float = 1e9, seed: int = 0) -> Session:
+    journal = Journal(path / "here.measuring.jsonl", {"device": "Example 9000"})
+    journal.begin()
+    subject = Subject("here", "cpu", HOST, FACTS)
+    return Session(PLANS["quick"], journal, subject, timer, budget_s, seed, clock=lambda: timer.now)
+
+
+@pytest.fixture
+def timer() -> Simple:
+    return Simple()

@@ -1,0 +1,25 @@
+"""A launched process of ``fomkit measure --network`` with a tiny plan; rank 1 dies where it is told to."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from fomkit.cli import main
+from fomkit.measure.network_plan import PLANS, NetworkPlan
+from fomkit.timings import measure_network
+
+PLANS["quick"] = NetworkPlan((64, 4096), 0.5, 4, 0.01, (), ("all_reduce",), 1)
+if os.environ.get("DIES") == os.environ.get("OMPI_COMM_WORLD_RANK"):
+    timed = measure_network.Rank.time_exchange
+
+    def time_exchange(rank, request):
+        if request["collective"] == "all_reduce":
+            os._exit(1)
+        return timed(rank, request)
+
+    measure_network.Rank.time_exchange = time_exchange
+
+if __name__ == "__main__":
+    sys.argv[0] = "fomkit"
+    main()

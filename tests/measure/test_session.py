@@ -1,0 +1,173 @@
+"""Which op is timed next, for how long, in which order; what is kept when something goes wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conftest import Simple, make_session
+from fomkit.errors import FomkitError
+from fomkit.measure.choose import Outlook, best_first, cost_s, gains
+from fomkit.measure.design import design, seeds
+from fomkit.measure.journal import Journal
+from fomkit.measure.ops import Wanted, key_of
+from fomkit.measure.probes import probe
+from fomkit.measure.record import machine_of
+from fomkit.measure.session import REFERENCE
+from fomkit.measure.sizes import log_sizes
+
+PEAK = {("fp32", "vector"): 1e11}
+
+
+def product(side: int, weight: float = 1.0, models: str = "") -> Wanted:
+    return Wanted({**REFERENCE, "m": str(side)}, weight, models)
+
+
+def products(count: int) -> list[Wanted]:
+    return [product(17 + 4 * number) for number in range(count)]
+
+
+def test_the_op_that_wins_most_per_second_comes_first() -> None:
+    ops = [product(1, 1.0, "a"), product(2, 10.0, "a"), product(3, 1.0, "a"), product(4, 1.0, "a")]
+    outlook = Outlook(*np.array([[1e-3, 1e-3, 1e-3, np.nan], [5e-4, 5e-4, 9.9e-4, np.nan],
+                                 [2e-3, 2e-3, 1.01e-3, np.nan], [1e3] * 4]))  # fmt: skip
+    gain = gains(ops, outlook)
+    assert gain[:3] == pytest.approx([1.5e-3, 1.5e-2, 2e-5])
+    assert best_first(gain, np.ones(4)) == [3, 1, 0, 2]
+    # What takes a hundred times as long is left for later, whatever it wins.
+    assert best_first(gain, np.array([1.0, 100.0, 1.0, 1e6])) == [0, 1, 2, 3]
+
+
+def test_an_op_costs_its_repeats_and_what_surrounds_them() -> None:
+    short, long = cost_s(np.array([1e-6, 1.0]), limit_s=0.25, most=15, flush_s=0.01)
+    assert short == pytest.approx(0.05 + 15 * 0.01, rel=0.01)
+    assert long == pytest.approx(0.05 + 10 + 6 * 1.01)
+
+
+def test_no_op_begins_after_the_end(tmp_path: Path, timer: Simple) -> None:
+    session = make_session(tmp_path, timer, budget_s=2.0)
+    session.time_all(products(100))
+    assert 2.0 <= timer.now < 2.3
+    assert len(session.journal.answers) < 25
+
+
+def test_the_order_is_random_and_the_same_for_one_seed(tmp_path: Path) -> None:
+    orders = []
+    for seed in (1, 1, 2):
+        timer = Simple()
+        make_session(tmp_path, timer, seed=seed).time_all(products(20))
+        orders.append([one["m"] for one in timer.asked if one != REFERENCE])
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == sorted(orders[2]) != orders[0]
+
+
+def test_the_reference_is_timed_through_the_run(
+    tmp_path: Path, timer: Simple, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fomkit.measure.session.EVERY_S", 2.0)
+    session = make_session(tmp_path, timer)
+    session.time_all(products(70))
+    assert timer.asked.count(REFERENCE) == len(session.journal.marked("reference")) >= 3
+
+
+def test_nothing_is_asked_twice(tmp_path: Path, timer: Simple) -> None:
+    session = make_session(tmp_path, timer)
+    session.time_all(products(5))
+    session.time_all(products(8))
+    asked = [key_of(one) for one in timer.asked if one != REFERENCE]
+    assert len(asked) == len(set(asked)) == 8
+
+
+def test_predictions_choose_and_every_op_is_timed_once(tmp_path: Path, timer: Simple) -> None:
+    session = make_session(tmp_path, timer)
+    probe(session, [("fp32", "vector")])
+    ops = design([("fp32", "vector")], 4, 1e-3, PEAK, 1e10)
+    session.time_best(ops)
+    assert not session.pending(ops)
+    asked = [key_of(one) for one in timer.asked if one != REFERENCE]
+    assert len(asked) == len(set(asked))
+
+
+def test_what_the_memory_does_not_hold_is_skipped_with_the_reason(tmp_path: Path, timer: Simple) -> None:
+    session = make_session(tmp_path, timer)
+    huge = Wanted({**REFERENCE, "m": "2000000000"}, 1.0)
+    session.time_best([huge, product(64)])
+    assert "more than a quarter of the memory" in session.journal.answers[key_of(huge.cells)][1]["reason"]
+    assert any("more than a quarter" in note for note in machine_of(session.journal, session.subject).notes)
+    assert len(session.journal.answers) == 2
+
+
+def test_trouble_with_one_op_is_kept_beside_the_times_of_the_rest(tmp_path: Path) -> None:
+    timer = Simple(lambda number, _: {"reason": "out of memory"} if number == 3 else None)
+    session = make_session(tmp_path, timer)
+    session.time_all(products(6))
+    machine = machine_of(session.journal, session.subject)
+    assert len(machine.timings) == 5
+    assert "not timed: 1 gemm of fp32, out of memory" in machine.notes
+
+
+# --- the journal -------------------------------------------------------------------------------------------------
+
+
+def test_a_journal_is_taken_up_where_it_was_cut(tmp_path: Path, timer: Simple) -> None:
+    session = make_session(tmp_path, timer)
+    session.time_all(products(4))
+    path = session.journal.path
+    path.write_text(path.read_text() + '{"cells": {"kind": "ge', encoding="utf-8")
+    again = Journal(path, session.journal.about)
+    again.resume()
+    assert again.answers == session.journal.answers
+    assert again.marks == session.journal.marks
+    assert all(json.loads(line) for line in path.read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "nothing can be resumed"),
+        ("", "is no record"),
+        ("garbage\n", "is no record"),
+        ('{"schema": "other/1"}\n', "does not say schema"),
+        (
+            '{"schema": "fomkit/measuring/1", "about": {"device": "Other"}}\n',
+            "was measured on Other, and this is Here",
+        ),
+    ],
+)
+def test_what_cannot_be_resumed_says_so(tmp_path: Path, text: str | None, said: str) -> None:
+    path = tmp_path / "here.measuring.jsonl"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(FomkitError, match=said):
+        Journal(path, {"device": "Here"}).resume()
+
+
+# --- the design --------------------------------------------------------------------------------------------------
+
+
+def test_sizes_fill_their_ranges_evenly_and_some_are_round() -> None:
+    found = [one["m"] for one in log_sizes(64, {"m": (16.0, 4096.0), "n": (1.0, 9.0)}, (64, 1))]
+    logs = np.log2(found)
+    assert 4 <= logs.min() < 4.5
+    assert 11.5 < logs.max() <= 12.05
+    counts, _ = np.histogram(logs, bins=4, range=(4, 12.1))
+    assert counts.min() >= 12
+    assert 16 <= sum(one % 64 == 0 for one in found) <= 40
+
+
+def test_a_design_has_every_kind_that_can_be_timed_and_no_long_op() -> None:
+    from fomkit.timings.measure_makers import MAKERS, knows_op
+
+    ops = design([("fp32", "vector"), ("bf16", "vector")], 24, 0.01, {**PEAK, ("bf16", "vector"): 2e11}, 1e10)
+    assert {one.cells["kind"] for one in ops} == set(MAKERS)
+    assert {one.cells["dtype"] for one in ops} == {"fp32", "bf16"}
+    assert all(knows_op(one.cells) for one in ops if one.cells.get("op"))
+    assert len({key_of(one.cells) for one in ops}) == len(ops)
+    passes = {one.cells["pass_name"] for one in ops if one.cells["kind"] == "conv"}
+    assert passes == {"forward", "backward_input", "backward_weight"}
+    first = seeds(ops)
+    assert len(first) < len(ops)
+    assert {one.cells["kind"] for one in first} == set(MAKERS)
