@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 Basis = Literal["measured", "simulated", "modelled", "estimated", "committed", "published", "assumed"]
 Party = Literal["lab", "vendor", "published"]
 Scope = Literal["device", "node", "system"]
+Tier = Literal["device", "node", "system"]
 EnergyScope = Literal["chip", "node", "wall"]
 """What a figure of energy counts: a chip with the memory on its board, a node, all behind a wall meter."""
 TIMED_OPS = "timed ops"
@@ -62,19 +63,22 @@ class Device:
 
 @dataclass(frozen=True)
 class Link:
-    """A connection of one tier: start-up time alpha [s] and rate [byte/s], per direction or for both.
+    """A connection of one tier: start-up time alpha [s], rate of one device [byte/s] per direction or for both.
 
     Attributes
     ----------
     channel : str
-        Library that carries the messages, as gloo or nccl; "" for the link itself.
+        Transport (nccl, gloo, mpi, verbs, grpc) where several share the tier, each with its own figures; "" for the
+        link itself.
     least_byte, most_byte : float or None
         Messages [byte] that it holds for; None where any.
     alpha_range_s, range_byte_per_s : (low, high) or None
         80 % intervals; None where the source gives none.
+    serialise_byte_per_s : float or None
+        Rate at which a host packs a message before it goes, where the transport does.
     """
 
-    tier: str
+    tier: Tier
     alpha_s: float
     byte_per_s: float
     direction: Literal["each", "both"]
@@ -85,6 +89,7 @@ class Link:
     alpha_range_s: tuple[float, float] | None = None
     range_byte_per_s: tuple[float, float] | None = None
     basis: Basis = "published"
+    serialise_byte_per_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,49 @@ class Unit:
 
 
 @dataclass(frozen=True)
+class Transformer:
+    """A decoder-only transformer by its sizes: what tensor, pipeline and sequence parallelism split.
+
+    Attributes
+    ----------
+    hidden, heads, blocks, seq, vocabulary : int
+    feed_forward : int
+        Width of the feed-forward layer; default: four times ``hidden``.
+    attention : str
+        ``unfused``: batched products and a softmax that write their scores; ``fused``: one kernel.
+    """
+
+    hidden: int
+    heads: int
+    blocks: int
+    seq: int
+    vocabulary: int
+    feed_forward: int = 0
+    attention: Literal["unfused", "fused"] = "unfused"
+
+    def __post_init__(self) -> None:
+        """Give the feed-forward layer its usual width where none is stated."""
+        if not self.feed_forward:
+            object.__setattr__(self, "feed_forward", 4 * self.hidden)
+
+    @property
+    def block_parameters(self) -> int:
+        """Learned numbers of one block: products with their biases, two norms."""
+        products = 4 * self.hidden * self.hidden + 2 * self.hidden * self.feed_forward
+        return products + 4 * self.hidden + self.feed_forward + self.hidden + 4 * self.hidden
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Learned numbers of words, shared with the output, and of positions."""
+        return (self.vocabulary + self.seq) * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """Learned numbers of all."""
+        return self.blocks * self.block_parameters + self.embedding_parameters + 2 * self.hidden
+
+
+@dataclass(frozen=True)
 class ModelProfile:
     """A model profile: the op table of one step and everything needed to roll it up.
 
@@ -100,6 +143,8 @@ class ModelProfile:
         A LAYERS table of one forward pass; None where nobody recorded the layers.
     order : DataFrame or None
         An ORDER table of one step; None where nobody recorded the order.
+    transformer : Transformer or None
+        The sizes that the ops were made from by rule; None for a traced network.
     unsupported : tuple of str
         Ops that the tracer saw and has no rule for, with their counts; they are missing from ``ops``.
     measured : MeasuredRun or None
@@ -122,6 +167,7 @@ class ModelProfile:
     notes: tuple[str, ...] = ()
     layers: pd.DataFrame | None = None
     order: pd.DataFrame | None = None
+    transformer: Transformer | None = None
     measured: MeasuredRun | None = None
 
     @property

@@ -93,6 +93,9 @@ PRINTED = (
     "memory alexnet --target v100",
     "advise alexnet --target v100 --all",
     "explain p1b3 --target v100",
+    "scaling p1b3 --target v100 --nodes 1,2 --node-devices 8 --link node,5us,25GB/s,each "
+    "--link system,5us,12.5GB/s,each,,2GB/s --checkpoint 60s --device-mtbf 50000h "
+    "--once scheduler=15.5%",
     "compare --calibrate-on tc1 --host-from p100",
     "compare tc1 p1b3 --grid --target v100",
     "accept s.suite.yaml --committed v100 --measured m.csv",

@@ -23,6 +23,7 @@ from fomkit.cli.pack_command import pack
 from fomkit.cli.predict_command import predict
 from fomkit.cli.profile_command import profile
 from fomkit.cli.review_command import review
+from fomkit.cli.scaling_command import scaling
 from fomkit.cli.screen import complain
 from fomkit.cli.show_command import show
 from fomkit.cli.validate_command import validate
@@ -50,6 +51,7 @@ app.command("show")(show)
 app.command("measure")(measure)
 app.command("memory")(memory)
 app.command("advise")(advise)
+app.command("scaling")(scaling)
 app.command("explain")(explain)
 app.command("validate")(validate)
 app.command("review")(review)

@@ -1,8 +1,8 @@
-"""``fomkit profile``: a model.py, a training program or an ONNX file becomes a model profile."""
+"""``fomkit profile``: a model.py, a program, an ONNX file or a transformer's sizes become a model profile."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
@@ -28,7 +28,8 @@ Sizes = Annotated[
 Source = Annotated[
     Path,
     typer.Argument(
-        metavar="FILE", help="The .py file with the model, or the program, which is run; or an ONNX file."
+        metavar="FILE",
+        help="The .py file with the model, or the program, which is run; an ONNX file; a transformer's sizes.",
     ),
 ]
 Arguments = Annotated[
@@ -68,6 +69,7 @@ _WITHOUT_DATA = {
     "meta": "on the meta device",
     "fake": "on fake tensors",
     "graph": "on the graph of its step",
+    "sizes": "nowhere: made by rule from its sizes",
 }
 
 
@@ -105,7 +107,7 @@ def profile(
     step or a few more. An ONNX file is read; its backward pass and update are derived, and marked so.
 
     With --measure the model really runs after that, with its weights. The plain step is timed again and again,
-    without a profiler; --measure ops then times each op.
+    without a profiler; --measure ops then times each op. A .yaml has a transformer's sizes (docs/parallel.md).
 
     Examples:
 
@@ -120,18 +122,18 @@ def profile(
       fomkit profile model.onnx --batch 32 --optimizer adam -o exported.yaml
     """
     from fomkit.profiles import save_model
-    from fomkit.trace import profile_file, profile_onnx, profile_script
+    from fomkit.trace import profile_script
 
     wanted, is_onnx = parse_sizes(sizes or ()), _is_onnx(source, script, optimizer)
     _check_use(source, script, arguments or [], mode=mode, batch=batch, sizes=wanted)
     _check_measuring(source, measure, threads, program=script, graph=is_onnx)
-    limits, path = _limits(time_limit, memory_limit), output or Path(f"{name or source.stem}.yaml")
-    _check_output(path, force=force)
+    limits, path = _limits(time_limit, memory_limit), output or _usual_path(source, name)
+    _check_output(path, source, force=force)
     with progress(f"profiling {source.name}", quiet=quiet):
         if script:
             found = profile_script(source, arguments or [], name=name, **limits)
         else:
-            read = partial(profile_onnx, optimizer=optimizer) if is_onnx else profile_file
+            read = _reader(source, optimizer, graph=is_onnx)
             found = read(source, mode=mode, batch=batch, sizes=wanted, name=name, **limits)
     if measure is not None:
         with progress(f"timing {source.name}", quiet=quiet):
@@ -140,18 +142,51 @@ def profile(
     print("\n".join([*_summary(found), f"Written: {', '.join(map(str, written))}"]))
 
 
+def _reader(source: Path, optimizer: str | None, *, graph: bool) -> Callable[..., ModelProfile]:
+    """Choose what makes the profile of a file that is no program."""
+    from fomkit.trace import profile_file, profile_onnx
+
+    if source.suffix in (".yaml", ".yml"):
+        return _of_sizes
+    return partial(profile_onnx, optimizer=optimizer) if graph else profile_file
+
+
+def _of_sizes(
+    source: Path, *, mode: str, batch: int | None, sizes: Mapping[str, int], name: str | None, **limits: float
+) -> ModelProfile:
+    """Make the profile of a transformer from its sizes; nothing runs, so the limits limit nothing."""
+    from dataclasses import replace
+
+    from fomkit.study.transformer_profile import load_recipe
+
+    del limits
+    if sizes or mode != "train":
+        raise FomkitError(
+            str(source), "holds the sizes of a transformer, which is trained. Only --batch, --name and -o apply."
+        )
+    found = load_recipe(source)
+    used = {**found.sizes, **({"batch": batch} if batch is not None else {})}
+    return replace(found, name=name or found.name, sizes=used)
+
+
+def _usual_path(source: Path, name: str | None) -> Path:
+    return Path(f"{name or source.stem.removesuffix('.transformer')}.yaml")
+
+
 def _limits(time_limit: float, memory_limit: float | None) -> Limits:
     memory: Limits = {} if memory_limit is None else {"memory_limit_byte": memory_limit * 1e9}
     return {"time_limit_s": time_limit, **memory}
 
 
-def _check_output(path: Path, *, force: bool) -> None:
+def _check_output(path: Path, source: Path, *, force: bool) -> None:
     """Refuse a name that is no profile's, and files that are there already."""
     from fomkit.profiles import check_absent
     from fomkit.profiles.models import tables_beside
 
     if path.suffix not in (".yaml", ".yml"):
         raise FomkitError(str(path), "a model profile is a YAML file. Write, for example, '-o model.yaml'.")
+    if path.resolve() == source.resolve():
+        raise FomkitError(str(path), "is the file to be read. Name another with -o.")
     check_absent([path, *tables_beside(path)], force)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fomkit.hardware import Link, Machine
+from fomkit.hardware import Link, Machine, Tier
 from fomkit.measure.ops import Cells
 from fomkit.measure.timed import HARNESS, NOISY
 from fomkit.schema import column_names
@@ -54,7 +54,7 @@ def _row(cells: Cells, answer: Mapping[str, Any], channel: str, version: str) ->
     }
 
 
-def link_of(answers: Answers, tier: str, channel: str, source: str) -> tuple[Link, ...]:
+def link_of(answers: Answers, tier: Tier, channel: str, source: str) -> tuple[Link, ...]:
     """Make the links of one tier from messages that went there and back."""
     timed: list[tuple[float, float, float]] = []
     for cells, answer in answers:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fomkit.hardware import Basis, Party
+from fomkit.hardware import Basis, Party, Tier
 from fomkit.profiles.energy_record import EnergyRecord
 from fomkit.profiles.records import Byte, ByteRate, FlopRate, Record, Share, Time
 
@@ -70,7 +70,7 @@ class SystemRecord(Record):
 class LinkRecord(Record):
     """``links[…]``: one tier of the interconnect; low and high belong to the bandwidth."""
 
-    tier: str
+    tier: Tier
     alpha: Time
     bandwidth: ByteRate
     direction: Literal["each", "both"]
@@ -83,6 +83,7 @@ class LinkRecord(Record):
     low: ByteRate | None = None
     high: ByteRate | None = None
     basis: Basis = "published"
+    serialise: ByteRate | None = None
 
 
 class OverheadRecord(Record):

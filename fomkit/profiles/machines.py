@@ -54,7 +54,14 @@ def _range(low: float | None, value: float, high: float | None) -> tuple[float, 
     return value if low is None else low, value if high is None else high
 
 
-def _link(document: Document, index: int, record: LinkRecord) -> Link:
+def link_of(document: Document, index: int, record: LinkRecord) -> Link:
+    """Make the noun of one entry of ``links``.
+
+    Raises
+    ------
+    FomkitError
+        With file and line, when a figure lies outside its interval.
+    """
     alpha = _range(record.alpha_low, record.alpha, record.alpha_high)
     rate = _range(record.low, record.bandwidth, record.high)
     for name, value, span in (("alpha", record.alpha, alpha), ("bandwidth", record.bandwidth, rate)):
@@ -74,6 +81,7 @@ def _link(document: Document, index: int, record: LinkRecord) -> Link:
         alpha_range_s=alpha,
         range_byte_per_s=rate,
         basis=record.basis,
+        serialise_byte_per_s=record.serialise,
     )
 
 
@@ -134,7 +142,7 @@ def load_machine(name: str | Path) -> Machine:
         node_devices=record.node.devices if record.node else None,
         system_nodes=record.system.nodes if record.system else None,
         availability=record.system.availability if record.system else 1.0,
-        links=tuple(_link(document, index, one) for index, one in enumerate(record.links)),
+        links=tuple(link_of(document, index, one) for index, one in enumerate(record.links)),
         overheads=overheads,
         notes=tuple(record.notes),
         origin=_device(record.origin) if record.origin is not None else None,

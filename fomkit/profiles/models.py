@@ -15,7 +15,7 @@ from fomkit.profiles.records import Record, check_record, check_schema
 from fomkit.profiles.strict_yaml import load_document, read_text
 from fomkit.profiles.write import write_packed, write_table, write_whole
 from fomkit.tables import empty_table, read_table
-from fomkit.workload import Data, ModelProfile, Run, Unit
+from fomkit.workload import Data, ModelProfile, Run, Transformer, Unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,6 +52,18 @@ class UnitRecord(Record):
     runs: float = Field(default=1.0, gt=0, strict=False)
 
 
+class TransformerRecord(Record):
+    """``transformer``: the sizes that the ops were made from by rule."""
+
+    hidden: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    blocks: int = Field(ge=1)
+    seq: int = Field(ge=1)
+    vocabulary: int = Field(ge=1)
+    feed_forward: int = Field(default=0, ge=0)
+    attention: Literal["unfused", "fused"] = "unfused"
+
+
 class ModelRecord(Record):
     """A model file."""
 
@@ -69,6 +81,7 @@ class ModelRecord(Record):
     parts: str | None = None
     layers: str | None = None
     order: str | None = None
+    transformer: TransformerRecord | None = None
     measured: MeasuredRecord | None = None
     unsupported: list[str] = []
     notes: list[str] = []
@@ -140,6 +153,7 @@ def _profile(
         optimizer=record.optimizer,
         unsupported=tuple(record.unsupported),
         notes=tuple(record.notes),
+        transformer=Transformer(**record.transformer.model_dump()) if record.transformer else None,
         measured=measured_run(record.measured) if record.measured else None,
     )
 
@@ -217,6 +231,7 @@ def model_content(model: ModelProfile, stem: str) -> dict[str, Any]:
         "parts": f"{stem}.parts.csv" if len(model.parts) else None,
         "layers": f"{stem}.layers.csv" if model.layers is not None else None,
         "order": f"{stem}.order.csv.gz" if model.order is not None else None,
+        "transformer": vars(model.transformer) if model.transformer is not None else None,
         "measured": measured_block(model.measured) if model.measured else None,
         "unsupported": list(model.unsupported),
         "notes": list(model.notes),

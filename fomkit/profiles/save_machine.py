@@ -65,6 +65,7 @@ def _link(link: Link) -> dict[str, str]:
         "bandwidth": (link.byte_per_s, "byte_per_s"),
         "low": (slow, "byte_per_s"),
         "high": (fast, "byte_per_s"),
+        "serialise": (link.serialise_byte_per_s, "byte_per_s"),
     }
     stated = {name: exact_quantity(one, unit) for name, (one, unit) in figures.items() if one is not None}
     channel = {"channel": link.channel} if link.channel else {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fomkit.hardware import Link
+from fomkit.hardware import Link, Tier
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -135,7 +135,7 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def links_of(timed: Timed, tier: str, channel: str, source: str) -> tuple[Link, ...]:
+def links_of(timed: Timed, tier: Tier, channel: str, source: str) -> tuple[Link, ...]:
     """Make the links of timed messages from rank to rank, one for each class that has sizes enough.
 
     A class of short messages tells little of the rate: where its slope may be nothing (`Line.sure`), the rate is

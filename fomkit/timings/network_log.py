@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fomkit.errors import FomkitError
-from fomkit.hardware import Link
+from fomkit.hardware import Link, Tier
 from fomkit.tables.text import read_bytes
 from fomkit.timings.collectives import SEND, op_of
 from fomkit.timings.foreign_table import make_timings
@@ -67,7 +67,7 @@ class Run:
     device: str = ""
 
     @property
-    def tier(self) -> str:
+    def tier(self) -> Tier:
         """The link that the ranks talk over."""
         return "node" if self.nodes == 1 else "system"
 

@@ -1,0 +1,77 @@
+"""Memory of a transformer's training on the first stage, per device.
+
+Korthikanti et al., arXiv 2205.05198: equations 1 to 6 (activations), section 4.2.3 (pipeline). Activations are
+those kept for the backward pass, 2 bytes each, masks of dropouts 1 byte.
+"""
+
+from __future__ import annotations
+
+from fomkit.errors import FomkitError
+from fomkit.parallel.layout import Layout
+from fomkit.workload import Transformer
+
+PARAMETER_BYTE = 2
+GRADIENT_BYTE = 4
+STATE_BYTE = 12
+"""Of mixed precision with Adam: parameters in 2 bytes, sums of gradients in 4, fp32 copy and two moments."""
+
+_SPLIT = 24
+"""Bytes of each element of a block's stream that tensor parallelism splits: queries to values 6, their context
+2, wide activations before and after GELU 16."""
+_WHOLE = 10
+"""Bytes that it leaves whole: inputs of two norms 4, of two products 4, masks of two dropouts 2."""
+_SCORES = 5
+"""Bytes of each attention score: before and after its dropout 4, the mask 1."""
+
+
+def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> float:
+    """Give what one block keeps for its backward pass, per device [byte].
+
+    Raises
+    ------
+    FomkitError
+        When the feed-forward width is not four times the hidden size, for which the equations hold.
+
+    Examples
+    --------
+    >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
+    >>> block_activation_byte(gpt, 4, Layout(tensor=8)) * 48 / 1_073_741_824
+    59.25
+    """
+    if shape.feed_forward != 4 * shape.hidden:
+        raise FomkitError("layout", f"activations are known for a feed-forward width of 4 × {shape.hidden} only.")
+    stream = shape.seq * samples * shape.hidden
+    if layout.recompute == "full":
+        return 2.0 * stream / (layout.tensor if layout.sequence else 1)
+    kept_scores = layout.recompute == "none" and shape.attention == "unfused"
+    scores = _SCORES * shape.heads * shape.seq / shape.hidden if kept_scores else 0.0
+    whole = _WHOLE / (layout.tensor if layout.sequence else 1)
+    return stream * (whole + (_SPLIT + scores) / layout.tensor)
+
+
+def activation_byte(shape: Transformer, samples: int, layout: Layout, microbatches: int) -> float:
+    """Give the activations that the first stage holds at most, per device [byte].
+
+    It holds those of ``p`` microbatches in flight, each of ``blocks/p`` blocks, and with interleaving
+    ``1 + (p - 1)/(p·v)`` times as many; fewer where the step has fewer microbatches.
+    """
+    stages, chunks = layout.pipeline, layout.interleave
+    in_flight = shape.blocks * (1 + (stages - 1) / (stages * chunks) if chunks > 1 else 1.0)
+    if microbatches < stages:
+        in_flight = min(in_flight, shape.blocks / stages * microbatches)
+    return block_activation_byte(shape, samples, layout) * in_flight
+
+
+def state_byte(parameters: float, layout: Layout, replicas: int) -> float:
+    """Give parameters, gradients and the optimizer's state per device, shared out as zero says [byte].
+
+    Rajbhandari et al., "ZeRO: Memory optimizations toward training trillion parameter models", SC 2020, figure 1.
+
+    Examples
+    --------
+    >>> state_byte(7.5e9, Layout(zero=1), 64) / 1e9
+    46.40625
+    """
+    shared = [1 if layout.zero < stage else replicas for stage in (3, 2, 1)]
+    each = (PARAMETER_BYTE, GRADIENT_BYTE, STATE_BYTE)
+    return parameters / layout.model_devices * sum(byte / by for byte, by in zip(each, shared, strict=True))

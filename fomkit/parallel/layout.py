@@ -1,0 +1,204 @@
+"""How a training is spread over devices: one frozen record, and what cannot be combined, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from fomkit.errors import FomkitError, nearest_names
+
+Algorithm = Literal["auto", "ring", "tree", "hierarchical", "parameter_server"]
+Recompute = Literal["none", "selective", "full"]
+OptimizerPlace = Literal["device", "server"]
+BUCKET_BYTE = 25 * 1024 * 1024
+"""Gradients sent together (PyTorch 2, ``DistributedDataParallel(bucket_cap_mb=25)``) [byte]."""
+_WHERE = "layout"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Parallelism of one training; the number of replicas (data parallelism) follows from the devices.
+
+    Attributes
+    ----------
+    tensor, pipeline, interleave : int
+        Devices that share each layer; stages; model chunks of each stage (1 = plain 1F1B).
+    sequence : bool
+        What tensor parallelism leaves whole (norms, dropouts, residuals) is split along the sequence.
+    expert : int
+        Devices that share the experts of a layer.
+    microbatch : int or None
+        Samples of a replica that are worked on at once; None takes all of its share.
+    recompute : str
+        Activations made again in the backward pass: none, selective (attention's core), full.
+    zero : int
+        What replicas share out instead of copying: 0 nothing, 1 optimizer state, 2 gradients too, 3 all.
+    algorithm : str
+        Of the sum over replicas; auto takes measured times inside a node, else the best of ring and hierarchical.
+    servers : int
+        Devices that hold the parameters, for ``parameter_server``.
+    channel : str
+        Transport whose links are used, such as nccl, mpi, verbs or grpc; "" takes links that name none.
+    bucket_byte : float
+        Gradients sent together.
+    overlap : bool
+        Gradients travel while the backward pass goes on.
+    compression : float
+        Bytes sent over bytes of the gradients, as declared by the user; 1 = none.
+    staleness : int
+        Steps by which gradients may be late, as declared; above 0 a step waits for the link only where it is busy
+        all the time. What it costs in epochs is not known here.
+    sync_norm, clip : bool
+        Batch norms over all replicas; gradients clipped by their norm over all devices.
+    optimizer : str
+        Where the update runs.
+    """
+
+    tensor: int = 1
+    pipeline: int = 1
+    interleave: int = 1
+    sequence: bool = False
+    expert: int = 1
+    microbatch: int | None = None
+    recompute: Recompute = "none"
+    zero: int = 0
+    algorithm: Algorithm = "auto"
+    servers: int = 1
+    channel: str = ""
+    bucket_byte: float = BUCKET_BYTE
+    overlap: bool = True
+    compression: float = 1.0
+    staleness: int = 0
+    sync_norm: bool = False
+    clip: bool = False
+    optimizer: OptimizerPlace = "device"
+
+    @property
+    def model_devices(self) -> int:
+        """Devices that hold one copy of the model."""
+        return self.tensor * self.pipeline
+
+    def replicas(self, devices: int) -> int:
+        """Count the copies of the model on so many devices.
+
+        Raises
+        ------
+        FomkitError
+            When the copies do not fill the devices.
+        """
+        if devices % self.model_devices:
+            raise FomkitError(
+                _WHERE,
+                f"{devices} devices do not divide into copies of tensor {self.tensor} × pipeline {self.pipeline} "
+                f"= {self.model_devices}. Take a multiple of {self.model_devices} devices.",
+            )
+        return devices // self.model_devices
+
+
+def _check_values(layout: Layout) -> None:
+    for name, least in (("tensor", 1), ("pipeline", 1), ("interleave", 1), ("expert", 1), ("servers", 1),
+                        ("microbatch", 1), ("zero", 0), ("staleness", 0)):  # fmt: skip
+        value = getattr(layout, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            raise FomkitError(_WHERE, f"{name} is {value!r}. Expected a whole number, {least} or more.")
+    for name, words in (("algorithm", get_args(Algorithm)), ("recompute", get_args(Recompute)),
+                        ("optimizer", get_args(OptimizerPlace))):  # fmt: skip
+        if getattr(layout, name) not in words:
+            value = getattr(layout, name)
+            raise FomkitError(_WHERE, f"{name} {value!r} is not one. {nearest_names(str(value), words)}")
+    if layout.zero > 3:
+        raise FomkitError(_WHERE, f"zero is {layout.zero}. Expected 0, 1, 2 or 3.")
+    if not 0 < layout.compression <= 1:
+        raise FomkitError(_WHERE, f"compression is {layout.compression:g}. Give bytes sent over bytes, 0.25 say.")
+    if not layout.bucket_byte > 0:
+        raise FomkitError(_WHERE, f"bucket is {layout.bucket_byte:g} byte. Give a size above 0.")
+
+
+def _refusals(layout: Layout) -> list[str]:
+    server = layout.algorithm == "parameter_server"
+    return [
+        why
+        for refused, why in (
+            (layout.expert > 1, "expert parallelism is not modelled: no profile says how tokens are routed. Leave "
+                                "'expert' at 1"),
+            (layout.interleave > 1 and layout.pipeline == 1, "interleave splits pipeline stages and there is one "
+                                                             "stage. Give pipeline 2 or more"),
+            (layout.sequence and layout.tensor == 1, "sequence parallelism shares the tensor group, which is 1. "
+                                                     "Give tensor 2 or more"),
+            (server and layout.zero > 0, "a parameter server and zero both share out the update. Choose one"),
+            (server and layout.model_devices > 1, "a parameter server with tensor or pipeline parallelism is not "
+                                                  "modelled. Choose another algorithm"),
+            (layout.optimizer == "server" and not server, "an update on the server needs the algorithm "
+                                                          "parameter_server"),
+            (layout.zero > 1 and layout.pipeline > 1, "zero 2 and 3 with a pipeline are not modelled: they send "
+                                                      "for every microbatch. Choose zero 0 or 1"),
+            (layout.zero > 0 and layout.staleness > 0, "stale gradients with zero are not modelled. Choose one"),
+            (layout.clip and layout.staleness > 0, "clipping needs the norm of gradients that stale ones do not "
+                                                   "have yet. Choose one"),
+            (layout.servers > 1 and not server, "servers belong to the algorithm parameter_server. Add it"),
+        )
+        if refused
+    ]  # fmt: skip
+
+
+def check_layout(layout: Layout) -> Layout:
+    """Give the layout back, or raise for what it cannot combine.
+
+    Raises
+    ------
+    FomkitError
+        With the name of the value or the combination.
+
+    Examples
+    --------
+    >>> check_layout(Layout(tensor=8, sequence=True)).model_devices
+    8
+    """
+    _check_values(layout)
+    for why in _refusals(layout):
+        raise FomkitError(_WHERE, f"{why}.")
+    return layout
+
+
+def microbatches_of(samples: int, replicas: int, microbatch: int | None) -> tuple[int, int]:
+    """Give the samples of a microbatch and the microbatches of a step.
+
+    Raises
+    ------
+    FomkitError
+        When the samples do not divide.
+
+    Examples
+    --------
+    >>> microbatches_of(64, 2, 4)
+    (4, 8)
+    """
+    share, rest = divmod(samples, replicas)
+    if not share:
+        raise FomkitError(
+            _WHERE, f"a batch of {samples} has no sample for each of {replicas} replicas. Enlarge the batch."
+        )
+    micro = microbatch or share
+    if rest or share % micro:
+        raise FomkitError(
+            _WHERE,
+            f"a batch of {samples} does not divide into {replicas} replicas"
+            + (f" of microbatches of {micro}" if microbatch else "")
+            + ". Change the batch, the microbatch or the number of devices.",
+        )
+    return micro, share // micro
+
+
+def check_microbatches(layout: Layout, count: int) -> None:
+    """Raise where a step of several microbatches is not modelled.
+
+    Raises
+    ------
+    FomkitError
+    """
+    if layout.zero > 1 and count > 1:
+        raise FomkitError(
+            _WHERE,
+            f"zero {layout.zero} with {count} microbatches in a step is not modelled: it sends for every one. "
+            "Choose zero 0 or 1, or one microbatch.",
+        )

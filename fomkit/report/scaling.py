@@ -1,0 +1,151 @@
+"""Scaling as text: the curve, the bandwidth that a gain needs, units a day."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fomkit.quantities import format_mebibyte, format_number, format_quantity
+from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
+
+
+def _seconds(span: Mapping[str, float]) -> str:
+    return "0" if not span["value"] else format_quantity(span["value"], "time_s")
+
+
+def _between(span: Mapping[str, float], unit: str = "time_s") -> str:
+    return f"{format_quantity(span['low'], unit)} to {format_quantity(span['high'], unit)}"
+
+
+def _share(span: Mapping[str, float]) -> str:
+    if span["low"] == span["high"]:
+        return f"{span['value']:.1%}"
+    return f"{span['value']:.1%} ({span['low']:.1%} to {span['high']:.1%})"
+
+
+def _curve(page: Page, content: Mapping[str, Any], mode: str) -> None:
+    points = [one for one in content["points"] if one["mode"] == mode]
+    reference = next(one for one in content["references"] if one["mode"] == mode)
+    if not points:
+        return
+    meaning = "one batch shared out" if mode == "strong" else "a batch for each replica"
+    page.line("")
+    page.line(
+        f"{mode} scaling: {meaning}; beside {reference['devices']:,} "
+        f"device{'s' if reference['devices'] > 1 else ''} with batch {reference['batch']:,} in "
+        f"{_seconds(reference['step_s'])}"
+        f"{', which its memory would not hold' if reference['fits'] is False else ''}",
+        "bold",
+    )
+    table = new_table(
+        [figure("nodes"), figure("devices"), figure("batch"), figure("step_s"), figure("interval"),
+         figure("busy_s"), figure("exposed_s"), figure("bubble_s"), figure("speedup"), figure("efficiency"),
+         ("limit", "")]
+    )  # fmt: skip
+    for one in points:
+        table.add_row(
+            f"{one['nodes']:,}", f"{one['devices']:,}", f"{one['batch']:,}", _seconds(one["step_s"]),
+            _between(one["step_s"]), _seconds(one["busy_s"]), _seconds(one["exposed_s"]),
+            _seconds(one["bubble_s"]), format_number(one["speedup"]["value"]), _share(one["efficiency"]),
+            one["limit"],
+        )  # fmt: skip
+    page.table(table)
+
+
+def _refused(page: Page, content: Mapping[str, Any]) -> None:
+    for why in dict.fromkeys(one["why"] for one in content["not_estimated"]):
+        nodes = [f"{one['nodes']:,}" for one in content["not_estimated"] if one["why"] == why]
+        page.line(f"no step at {', '.join(nodes)} nodes: {why}")
+
+
+def _bandwidth(page: Page, content: Mapping[str, Any]) -> None:
+    found = content["least_bandwidth"]
+    if found is None:
+        return
+    page.line("")
+    page.line(
+        "bandwidth of each device that a gain needs, without overlap, each replica with its own batch", "bold"
+    )
+    told = []
+    for one in found["whole"]:
+        rate = one["needed_byte_per_s"]
+        needed = "none is enough" if rate is None else format_quantity(rate, "byte_per_s")
+        told.append(f"{one['replicas']:,} replicas: {needed}")
+    page.line(f"{format_quantity(found['gradient_byte'], 'byte')} of gradients; " + "; ".join(told))
+    layers = found["layers_at"]["layers"]
+    if not layers:
+        return
+    table = new_table(
+        [(f"layer, {found['layers_at']['replicas']:,} replicas", ""), figure("gradient_byte", "MiB"),
+         figure("time_s", "forward and backward"), figure("needed_byte_per_s")]
+    )  # fmt: skip
+    for one in layers:
+        rate = one["needed_byte_per_s"]
+        table.add_row(
+            one["module"] or "(the model itself)", format_mebibyte(one["gradient_byte"]),
+            format_quantity(one["time_s"], "time_s"), "" if rate is None else format_quantity(rate, "byte_per_s"),
+        )  # fmt: skip
+    page.table(table)
+
+
+def _memory(page: Page, content: Mapping[str, Any]) -> None:
+    known = [one for one in content["points"] if one["peak_byte"] is not None]
+    if known and content["capacity_byte"] is not None:
+        most = max(known, key=lambda one: one["peak_byte"])
+        word = "holds" if most["fits"] else "does not hold"
+        page.line(
+            f"memory: at most {format_mebibyte(most['peak_byte'])} MiB a device ({most['mode']}, nodes "
+            f"{most['nodes']:,}); {content['target']} {word} it"
+        )
+    elif not known:
+        page.line("memory: unknown for this layout or profile")
+
+
+def _system(page: Page, content: Mapping[str, Any]) -> None:
+    rows = [one for one in content["points"] if one["system"] is not None]
+    if not rows:
+        return
+    page.line("")
+    page.line(f"{content['unit']}s of the whole system a day", "bold")
+    table = new_table(
+        [("scaling", ""), figure("nodes"), figure("run_s"), figure("runs_at_once"), figure("useful_share"),
+         figure("checkpoint_interval_s"), figure("unit_per_day"), figure("interval")]
+    )  # fmt: skip
+    for one in rows:
+        system = one["system"]
+        rate, every = system["unit_per_day"], system.get("checkpoint_interval_s")
+        table.add_row(
+            one["mode"], f"{one['nodes']:,}", _seconds(system["run_s"]), f"{system['runs_at_once']:,}",
+            f"{system['useful_share']:.1%}", "" if every is None else format_quantity(every, "time_s"),
+            "" if rate is None else format_number(rate["value"]),
+            "" if rate is None else f"{format_number(rate['low'])} to {format_number(rate['high'])}",
+        )  # fmt: skip
+    page.table(table)
+
+
+def _stack(page: Page, content: Mapping[str, Any]) -> None:
+    stack = content["stack"]
+    if stack is None:
+        return
+    told = [f"{one['once_share']:.1%} of a job {one['times']:,} times as long" for one in stack["longer"][1:]]
+    page.line(
+        f"paid once a job: {', '.join(one['name'] for one in stack['layers'])}, together "
+        f"{stack['longer'][0]['once_share']:.1%}; {', '.join(told)}; 1% at "
+        f"{format_number(stack['times_for_one_percent'])} times"
+    )
+
+
+def format_scaling(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+    """Write scaling as text."""
+    page = Page(screen)
+    page.line(f"{content['model']} on {content['target']}, {content['node_devices']} devices in a node", "bold")
+    page.line(f"layout: {content['layout_said']}")
+    for mode in dict.fromkeys(one["mode"] for one in content["references"]):
+        _curve(page, content, mode)
+    _refused(page, content)
+    _memory(page, content)
+    _bandwidth(page, content)
+    _system(page, content)
+    _stack(page, content)
+    page.line(f"assumed: {'; '.join(content['assumed'])}")
+    return page.text()

@@ -1,0 +1,209 @@
+"""A step of any profile that is copied to many devices, from its ops and the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fomkit.errors import FomkitError
+from fomkit.hardware import Machine
+from fomkit.memory import standing_memory
+from fomkit.parallel.layout import Algorithm, Layout, check_microbatches, microbatches_of
+from fomkit.parallel.network import Group, Network
+from fomkit.parallel.overlap import Bucket, buckets_of, stretched
+from fomkit.parallel.replicas import Traffic, replica_traffic
+from fomkit.parallel.step import ParallelStep
+from fomkit.resize import resize_ops
+from fomkit.spans import Span, add_common, add_independent
+from fomkit.study.estimate import Estimate, estimate
+from fomkit.study.memory_of import step_memory
+from fomkit.study.options import Options
+from fomkit.workload import ModelProfile
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NORM_BYTE = 4
+NORMS = ("batch_norm",)
+
+
+def _check_replicable(model: ModelProfile, layout: Layout) -> None:
+    asked = {
+        "tensor": layout.tensor > 1, "pipeline": layout.pipeline > 1, "sequence": layout.sequence,
+        "recompute selective": layout.recompute == "selective",
+    }  # fmt: skip
+    for name, is_asked in asked.items():
+        if is_asked:
+            raise FomkitError(
+                model.name,
+                f"cannot be split by {name}: its profile is a trace, which does not say what may be split. Give "
+                "a transformer by its sizes (docs/parallel.md), or replicas only.",
+            )
+
+
+class ReplicaStep:
+    """A profile on one device, at every batch that is asked for, and what its copies send each other."""
+
+    def __init__(self, model: ModelProfile, machine: Machine, layout: Layout, network: Network,
+                 options: Options) -> None:  # fmt: skip
+        _check_replicable(model, layout)
+        self.model, self.machine, self.layout, self.network, self.options = (
+            model,
+            machine,
+            layout,
+            network,
+            options,
+        )
+        self.level = network.level
+        self._estimates: dict[int, Estimate] = {}
+
+    def estimate(self, samples: int) -> Estimate:
+        """Give the estimate of one microbatch on one device, without an update's communication."""
+        if samples not in self._estimates:
+            self._estimates[samples] = estimate(self.model, self.machine, replace(self.options, batch=samples))
+        return self._estimates[samples]
+
+    def gradient_byte(self) -> float:
+        """Give the bytes of all gradients of a step.
+
+        Raises
+        ------
+        FomkitError
+            When the profile has neither gradients nor an update.
+        """
+        order = self.model.order
+        if order is not None and (order["role"] == "gradient").any():
+            made = resize_ops(order[order["role"] == "gradient"], self.model.sizes, self.model.name)
+            return float(made["output_byte"].sum())
+        standing = standing_memory(resize_ops(self.model.ops, self.model.sizes, self.model.name))
+        if standing is not None:
+            return standing.gradient
+        if self.model.parameters_trainable is None and self.model.parameters_total is None:
+            raise FomkitError(
+                self.model.name,
+                "does not say how many parameters it has, so nobody knows what replicas send. Add 'parameters'.",
+            )
+        return 4.0 * float(self.model.parameters_trainable or self.model.parameters_total or 0)
+
+    def _buckets(self, one: Estimate, backward_s: float) -> list[Bucket]:
+        order, ops = self.model.order, one.ops
+        if order is None or not (order["role"] == "gradient").any():
+            return [Bucket(self.gradient_byte(), backward_s)]
+        sized = resize_ops(order, one.sizes, self.model.name)
+        seconds = ops["time_s"].to_numpy(np.float64)
+        backward = ops["pass_name"].str.startswith("backward").to_numpy(bool)
+        found = buckets_of(sized, seconds, backward, self.layout.bucket_byte)
+        ordered = sized[sized["row"].notna()].drop_duplicates("id")["row"].to_numpy(int)
+        total = float(np.nansum(seconds[ordered[backward[ordered]]]))
+        return stretched(found, backward_s / total) if total > 0 else found
+
+    def _norms(self, group: Group) -> Span:
+        """Give what norms over all replicas wait for: a gather forward and a sum backward each [s]."""
+        layers = self.model.layers
+        if not self.layout.sync_norm:
+            return Span.exact(0.0, self.level)
+        found = None if layers is None else layers[layers["layer"].isin(NORMS)]
+        if found is None or found.empty:
+            raise FomkitError(self.model.name, "has no batch norm in its list of layers. Leave --sync-norm out.")
+        times = []
+        for row in found.to_dict("records"):
+            channels, count = float(row["parameters"]) / 2, float(row["count"])
+            byte = NORM_BYTE * (2 * channels + 1) * group.ranks
+            gather = self.network.collective("all_gather", byte, group, self._inner_algorithm)
+            total = self.network.collective("all_reduce", NORM_BYTE * 2 * channels, group, self._inner_algorithm)
+            times.append(add_common([gather, total]).scaled(count))
+        return add_common(times)
+
+    @property
+    def _inner_algorithm(self) -> Algorithm:
+        return "auto" if self.layout.algorithm == "parameter_server" else self.layout.algorithm
+
+    def _clip(self, gradient_byte: float, replicas: int) -> Span:
+        """Give the norm of the gradients and their scaling: read, then read and written, at the memory's rate."""
+        rate = self.machine.device.byte_per_s
+        if not self.layout.clip:
+            return Span.exact(0.0, self.level)
+        if rate is None:
+            raise FomkitError(self.machine.name, "states no memory bandwidth, which clipping needs. Add it.")
+        byte = 3 * gradient_byte / (replicas if self.layout.zero else 1)
+        return Span(byte / rate.value, byte / rate.high, byte / rate.low, self.level)
+
+    def at(self, devices: int, samples: int) -> ParallelStep:
+        """Give a step of so many samples on so many devices.
+
+        Raises
+        ------
+        FomkitError
+            When the samples do not divide, or the layout needs what the profile does not have.
+        """
+        layout, level = self.layout, self.level
+        micro, count = microbatches_of(samples, devices, layout.microbatch)
+        check_microbatches(self.layout, count)
+        group = self.network.group(devices) if devices > 1 else Group(1, 1)
+        one = self.estimate(micro)
+        zero = Span.exact(0.0, level)
+        passes = one.step_time.passes
+        update = passes.get("update", zero)
+        forward, backward = passes.get("forward", zero), passes.get("backward", zero)
+        again = forward if layout.recompute == "full" else zero
+        stretch = one.step.value / one.step_time.device_s.value
+        shrunk = update.scaled(1 / devices if layout.zero else 0.0 if layout.optimizer == "server" else 1.0)
+        kept = shrunk.value / update.value if update.value else 1.0
+        beside = 1 - update.value * (1 - kept) / one.step_time.device_s.value
+        micros = add_common(
+            [one.step.scaled(1 - update.value / one.step_time.device_s.value), again.scaled(stretch)]
+        )
+        first = one.step.scaled(beside)  # the update once, with one microbatch
+        work = add_common([first, again.scaled(stretch), micros.scaled(count - 1)])
+        back_s = (backward.value + again.value) * stretch
+        traffic = self._traffic(one, group, (forward.value * stretch, back_s))
+        norms, clip = self._norms(group).scaled(count), self._clip(self.gradient_byte(), devices)
+        return ParallelStep(
+            layout=layout, devices=devices, replicas=devices, samples=samples, microbatches=count,
+            compute_s=add_common([work, clip]),
+            busy_s=add_common([traffic.busy_s, norms]),
+            exposed_s=add_common([traffic.exposed_s, norms]),
+            bubble_s=zero,
+            wall_s=add_independent([add_common([work, clip]), traffic.exposed_s, norms]),
+            sent_byte={"replicas": traffic.sent_byte},
+            memory_byte=self._memory(one.sizes, devices),
+            notes=one.deviations,
+        )  # fmt: skip
+
+    def _traffic(self, one: Estimate, group: Group, passes: tuple[float, float]) -> Traffic:
+        buckets = self._buckets(one, passes[1])
+        return replica_traffic(self.layout, self.network, group, buckets, passes)
+
+    def _memory(self, sizes: Mapping[str, int], replicas: int) -> float | None:
+        """Give the peak of a replica, less what zero keeps elsewhere; None where the order is not known there."""
+        if self.layout.recompute != "none":
+            return None
+        try:
+            use = step_memory(self.model, sizes)
+        except FomkitError:
+            return None
+        if use is None:
+            return None
+        shared = {1: ("state",), 2: ("state", "gradient"), 3: ("state", "gradient", "parameter")}
+        away = sum(use.total(role) for role in shared.get(self.layout.zero, ()))
+        return use.peak_byte - away * (1 - 1 / replicas)
+
+    def pieces(self, samples: int) -> pd.DataFrame:
+        """Give each layer's gradients [byte] and its time forward and backward [s], in backward order."""
+        import pandas as pd
+
+        order, one = self.model.order, self.estimate(samples)
+        if order is None:
+            return pd.DataFrame({"module": [], "byte": [], "time_s": []})
+        made = resize_ops(order[order["role"] == "gradient"], one.sizes, self.model.name)
+        rows = made["row"].to_numpy(np.float64)
+        known = ~np.isnan(rows)
+        modules = one.ops["module"].astype("str").to_numpy(object)[rows[known].astype(int)]
+        byte = pd.Series(made["output_byte"].to_numpy(np.float64)[known]).groupby(modules, sort=False).sum()
+        spent = (one.ops["time_s"] * one.ops["count"])[one.ops["pass_name"].ne("update")]
+        by_module = spent.groupby(one.ops["module"].astype("str")).sum()
+        return pd.DataFrame({"module": byte.index, "byte": byte.to_numpy(),
+                             "time_s": by_module.reindex(byte.index).to_numpy()})  # fmt: skip

@@ -1,0 +1,94 @@
+"""Units of work a day of a system that trains in jobs of so many nodes: queue, failures and checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fomkit.errors import FomkitError
+from fomkit.hardware import Machine
+from fomkit.parallel.reliability import daly_s, system_mtbf_s, useful_share
+from fomkit.parallel.step import ParallelStep
+from fomkit.quantities import DAY_S
+from fomkit.spans import Span, add_common
+from fomkit.study.content import span_content
+from fomkit.workload import ModelProfile
+
+
+@dataclass(frozen=True)
+class Service:
+    """How jobs are served; what is None is left out.
+
+    Attributes
+    ----------
+    slots : int or None
+        Jobs that the queue lets run side by side.
+    checkpoint_s, restart_s : float
+        To write a checkpoint, and to start again from one.
+    device_mtbf_s : float or None
+        Mean time between failures of one device with its share of the node; any failure ends a job.
+    interval_s : float or None
+        Between checkpoints; None takes Daly's best.
+    """
+
+    slots: int | None = None
+    checkpoint_s: float = 0.0
+    restart_s: float = 0.0
+    device_mtbf_s: float | None = None
+    interval_s: float | None = None
+
+
+def _check(service: Service) -> None:
+    for name in ("slots", "device_mtbf_s", "interval_s"):
+        value = getattr(service, name)
+        if value is not None and not value > 0:
+            raise FomkitError(name, f"is {value}. Give a value above 0.")
+    if service.interval_s is not None and service.device_mtbf_s is None:
+        raise FomkitError("checkpoint interval", "says nothing without failures. Add --device-mtbf.")
+    if service.device_mtbf_s is not None and not service.checkpoint_s > 0:
+        raise FomkitError("device mtbf", "needs what a checkpoint takes. Add --checkpoint, for example '60 s'.")
+
+
+def _useful(service: Service, devices: int) -> dict[str, float]:
+    if service.device_mtbf_s is None:
+        return {"useful_share": 1.0}
+    mtbf = system_mtbf_s(service.device_mtbf_s, devices)
+    every = service.interval_s or daly_s(service.checkpoint_s, mtbf)
+    share = useful_share(service.checkpoint_s, service.restart_s, mtbf, every)
+    return {"useful_share": share, "mtbf_s": mtbf, "checkpoint_interval_s": every}
+
+
+def system_content(
+    model: ModelProfile, machine: Machine, step: ParallelStep, nodes: int, service: Service
+) -> dict[str, Any] | None:
+    """Give runs and units a day of the system; None where the profile does not say what a run is.
+
+    Without ``system.nodes`` in the machine's profile the system is the nodes of one job.
+
+    Raises
+    ------
+    FomkitError
+        When the options of the service cannot be.
+    """
+    _check(service)
+    samples, epochs = model.data.train_samples, model.run.epochs
+    if samples is None or epochs is None:
+        return None
+    whole, rest = divmod(samples, step.samples)
+    steps = whole + (1 if rest and model.data.last_batch == "keep" else 0)
+    if not steps:
+        return None
+    start_s = sum(one.time_s.value for one in machine.overheads if one.per == "run" and one.time_s is not None)
+    useful = _useful(service, step.devices)
+    wall = step.wall_s.scaled(steps * epochs)
+    run_s = add_common([wall, Span.exact(start_s, wall.level)])
+    at_once = (machine.system_nodes or nodes) // nodes
+    at_once = at_once if service.slots is None else min(at_once, service.slots)
+    rate = at_once * useful["useful_share"] * machine.availability * DAY_S / model.unit.runs
+    return {
+        "steps_per_epoch": steps,
+        "run_s": span_content(run_s),
+        "runs_at_once": at_once,
+        **useful,
+        "unit_per_day": span_content(run_s.per(rate)) if at_once else None,
+    }

@@ -1,0 +1,88 @@
+"""A transformer's model profile from its sizes alone (``fomkit/transformer/1``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from fomkit.errors import FomkitError
+from fomkit.parallel.transformer_rows import check_split, profile_table
+from fomkit.profiles.models import TransformerRecord
+from fomkit.profiles.records import Record, check_record, check_schema
+from fomkit.profiles.strict_yaml import load_document
+from fomkit.tables import empty_table
+from fomkit.workload import Data, ModelProfile, Run, Transformer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SCHEMA = "fomkit/transformer/1"
+NOTES = (
+    "made by rule from the sizes, not traced: the kernels of Megatron-LM (docs/parallel.md)",
+    "activations and products in bf16, sums of gradients and Adam in fp32",
+)
+
+
+class RecipeRecord(Record):
+    """A recipe file."""
+
+    schema_: str = Field(alias="schema")
+    name: str
+    transformer: TransformerRecord
+    title: str = ""
+    batch: int = Field(default=1, ge=1)
+    train_samples: int | None = Field(default=None, ge=1)
+    epochs: int | None = Field(default=None, ge=1)
+
+
+def transformer_profile(
+    shape: Transformer, name: str, *, title: str = "", batch: int = 1, data: Data | None = None,
+    run: Run | None = None,
+) -> ModelProfile:  # fmt: skip
+    """Make a model profile of a transformer.
+
+    Raises
+    ------
+    FomkitError
+        When the heads do not divide the hidden size.
+
+    Examples
+    --------
+    >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
+    >>> round(transformer_profile(gpt, "gpt-22b").parameters_total / 1e9, 2)
+    22.07
+    """
+    check_split(shape, 1, sequence=False)
+    traced: Mapping[str, str] = {"framework": "rule", "device": "sizes", "mode": "train"}
+    made = (
+        f"transformer: {shape.blocks} blocks, {shape.hidden:,} wide, {shape.heads} heads, {shape.seq:,} positions"
+    )
+    return ModelProfile(
+        name=name, title=title or made, ops=profile_table(shape, "bf16"), parts=empty_table("OPS"),
+        sizes={"batch": batch}, traced_with=traced, parameters_total=shape.parameters,
+        parameters_trainable=shape.parameters, data=data or Data(), run=run or Run(),
+        optimizer={"rule": "adam", "impl": "fused"}, notes=NOTES, transformer=shape,
+    )  # fmt: skip
+
+
+def load_recipe(path: Path) -> ModelProfile:
+    """Read a recipe.
+
+    Raises
+    ------
+    FomkitError
+        With file and line for every mistake.
+    """
+    document = load_document(path)
+    check_schema(document, SCHEMA)
+    record = check_record(document, RecipeRecord)
+    shape = Transformer(**record.transformer.model_dump())
+    if shape.hidden % shape.heads:
+        where = document.where(("transformer", "heads"))
+        raise FomkitError(where, f"heads {shape.heads} do not divide hidden {shape.hidden}. Choose a divisor.")
+    return transformer_profile(
+        shape, record.name, title=record.title, batch=record.batch, data=Data(train_samples=record.train_samples),
+        run=Run(epochs=record.epochs),
+    )  # fmt: skip

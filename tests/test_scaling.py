@@ -1,0 +1,330 @@
+"""Scaling over nodes: the command, the laws of whole steps, and the published steps of Megatron-LM."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fomkit.cli import app
+from fomkit.cli.scaling_command import parse_nodes
+from fomkit.errors import FomkitError
+from fomkit.parallel import Layout
+from fomkit.profiles import load_machine, load_model, save_model
+from fomkit.study import Options, estimate
+from fomkit.study.layout_file import load_layout, parse_layout, parse_link
+from fomkit.study.scaling import Asked, scale, stepper_of, with_links
+from fomkit.study.scaling_view import scaling_content
+from fomkit.study.transformer_profile import load_recipe, transformer_profile
+from fomkit.validate.megatron import megatron_activations, megatron_steps
+from fomkit.workload import Transformer
+
+SYSTEM = "system, 10 us, 25 GB/s, each"
+SLOW = [f"{tier}, 50 us, 125 MB/s, each, grpc, 1 GB/s" for tier in ("node", "system")]
+SMALL = Transformer(hidden=512, heads=8, blocks=4, seq=256, vocabulary=1000)
+
+
+@pytest.fixture(scope="module")
+def machine():
+    return with_links(load_machine("a100-sxm"), [parse_link(one) for one in (SYSTEM, *SLOW)])
+
+
+@pytest.fixture(scope="module")
+def p1b3():
+    return load_model("candle/p1b3")
+
+
+@pytest.fixture(scope="module")
+def megatron(root):
+    return megatron_steps(root / "validation" / "megatron")
+
+
+def run(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, [*words, "--quiet"])
+    return done.exit_code, done.output if done.exception is None else f"{done.output}{done.exception}"
+
+
+def test_published_steps_of_megatron(megatron):
+    """No constant is fitted to these four; the tolerance is the issue's aim."""
+    assert len(megatron) == 4
+    for one in megatron:
+        assert abs(one.error) < 0.05, one
+        assert one.projected.low < one.published < one.projected.high
+    assert sum(abs(one.error) for one in megatron) / 4 < 0.0365, "Calculon, tuned on this paper"
+
+
+def test_published_activations_of_megatron(root):
+    compared = megatron_activations(root / "validation" / "megatron")
+    assert len(compared) == 8
+    for one in compared:
+        assert abs(one.error) < 0.05, one
+
+
+def test_each_free_constant_of_the_published_steps_hardly_moves_them(root, megatron):
+    """The one assumed figure, the start-up of a message between nodes, is no lever."""
+    machine = load_machine("a100-sxm")
+    slower = with_links(machine, [parse_link("system, 20 us, 25 GB/s, each")])
+    for one, again in zip(megatron, megatron_steps(root / "validation" / "megatron", slower), strict=True):
+        assert again.projected.value == pytest.approx(one.projected.value, rel=2e-3)
+
+
+@pytest.mark.parametrize("batch", [100, 200])
+def test_one_device_adds_nothing(machine, p1b3, batch):
+    alone = estimate(p1b3, machine, Options(batch)).step
+    for layout in (Layout(), Layout(zero=2), Layout(algorithm="parameter_server"), Layout(algorithm="tree")):
+        step = stepper_of(p1b3, machine, layout, Options()).at(1, batch)
+        assert step.wall_s.value == pytest.approx(alone.value)
+        assert step.exposed_s.value == step.busy_s.value == step.bubble_s.value == 0
+        assert step.sent_byte == {"replicas": 0}
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [Layout(), Layout(overlap=False), Layout(zero=1), Layout(zero=3),
+     Layout(algorithm="parameter_server", servers=2), Layout(staleness=1),
+     Layout(recompute="full"), Layout(clip=True), Layout(microbatch=50)],
+)  # fmt: skip
+def test_laws_of_a_step(machine, p1b3, layout):
+    steps = [stepper_of(p1b3, machine, layout, Options()).at(devices, 100 * devices) for devices in (1, 8, 64)]
+    for step in steps:
+        assert step.wall_s.low <= step.wall_s.value <= step.wall_s.high
+        assert step.wall_s.value >= step.compute_s.value
+        assert step.exposed_s.value <= step.busy_s.value * (1 + 1e-9)
+        assert step.wall_s.value == pytest.approx(
+            step.compute_s.value + step.exposed_s.value + step.bubble_s.value
+        )
+    faster = with_links(machine, [parse_link("system, 10 us, 250 GB/s, each")])
+    again = stepper_of(p1b3, faster, layout, Options()).at(64, 6400)
+    assert again.wall_s.value <= steps[2].wall_s.value
+
+
+def test_overlap_accumulation_and_compression_help(machine, p1b3):
+    def wall(layout: Layout, samples: int = 6400) -> float:
+        return stepper_of(p1b3, machine, layout, Options()).at(64, samples).wall_s.value
+
+    assert wall(Layout()) < wall(Layout(overlap=False))
+    assert wall(Layout(compression=0.1)) < wall(Layout())
+    assert wall(Layout(staleness=1)) <= wall(Layout())
+    # Two microbatches communicate once.
+    assert wall(Layout(microbatch=100), 12_800) < 2 * wall(Layout())
+    assert wall(Layout(channel="grpc")) > 10 * wall(Layout())
+
+
+def test_a_gain_may_be_negative(machine, p1b3):
+    found = scale(p1b3, machine, Asked([1, 2], Layout(channel="grpc"), ("strong",)))
+    for point in found.curves[0].points:
+        assert point.speedup.value < 1
+        assert point.limit == "communication"
+        assert point.efficiency.value < 1 / 16
+
+
+def test_traces_are_not_split(machine, p1b3):
+    for layout in (Layout(tensor=2), Layout(pipeline=2), Layout(recompute="selective")):
+        with pytest.raises(FomkitError, match=r"p1b3: cannot be split by"):
+            stepper_of(p1b3, machine, layout, Options())
+    with pytest.raises(FomkitError, match=r"has no batch norm"):
+        stepper_of(p1b3, machine, Layout(sync_norm=True), Options()).at(8, 800)
+
+
+def test_synchronous_norms_cost_time(machine):
+    resnet = load_model("resnet50")
+    plain, synced = (
+        stepper_of(resnet, machine, Layout(sync_norm=on), Options()).at(8, 512) for on in (False, True)
+    )
+    # 53 norms, each waits for two collectives of about 20 µs.
+    assert 53 * 20e-6 < synced.exposed_s.value - plain.exposed_s.value < 53 * 200e-6
+
+
+def test_a_transformer_by_sizes(machine, tmp_path):
+    model = transformer_profile(SMALL, "small", batch=4)
+    assert model.parameters_total == 4 * (12 * 512**2 + 13 * 512) + (1000 + 256) * 512 + 2 * 512
+    save_model(model, tmp_path / "small.yaml")
+    again = load_model(tmp_path / "small.yaml")
+    assert again.transformer == SMALL
+    assert estimate(again, machine, Options(8)).step.value == pytest.approx(
+        estimate(model, machine, Options(8)).step.value
+    )
+    # One device of the split model does what the profile says, but for the padding of its words.
+    alone = stepper_of(model, machine, Layout(clip=True), Options()).at(1, 4)
+    assert alone.wall_s.value == pytest.approx(
+        estimate(model, machine, Options(4)).step_time.device_s.value, rel=0.02
+    )
+    assert alone.exposed_s.value == 0
+    with pytest.raises(FomkitError, match=r"heads 8 does not divide by tensor 16"):
+        stepper_of(model, machine, Layout(tensor=16), Options())
+    with pytest.raises(FomkitError, match=r"precision fp32 is not modelled"):
+        stepper_of(model, machine, Layout(), Options(precision="fp32"))
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [Layout(tensor=2), Layout(tensor=2, sequence=True), Layout(pipeline=4, microbatch=1), Layout(zero=3),
+     Layout(tensor=2, pipeline=2, interleave=2, microbatch=1, recompute="full"), Layout(recompute="selective")],
+)  # fmt: skip
+def test_laws_of_a_split_step(machine, layout):
+    model = transformer_profile(SMALL, "small", batch=4)
+    step = stepper_of(model, machine, layout, Options()).at(16, 64)
+    parts = step.compute_s.value + step.exposed_s.value + step.bubble_s.value
+    assert step.wall_s.value == pytest.approx(parts)
+    assert step.exposed_s.value <= step.busy_s.value * (1 + 1e-9)
+    assert (step.bubble_s.value > 0) == (layout.pipeline > 1)
+    assert step.memory_byte > 0
+
+
+def test_fused_attention_is_one_row():
+    fused = transformer_profile(replace(SMALL, attention="fused"), "fused")
+    assert (fused.ops["kind"] == "attention").sum() == 2
+
+
+def test_nodes_are_whole_and_ranges_double():
+    assert parse_nodes("1..4096") == [2**power for power in range(13)]
+    assert parse_nodes("1..6,9") == [1, 2, 4, 6, 9]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--nodes", "0"], "is no range from 1 up"),
+        (["--nodes", "1.5"], "is no whole number"),
+        (["--nodes", "8..2"], "is no range from 1 up"),
+        (["--layout", "tensr=2"], "'tensr' is not part of a layout. The nearest names are 'tensor'"),
+        (["--layout", "tensor"], "tensor needs a value"),
+        (["--layout", "tensor=two"], "tensor is 'two'"),
+        (["--layout", "sequence=maybe"], "Expected true or false"),
+        (["--layout", "expert=2"], "expert parallelism is not modelled"),
+        (["--link", "system, 5 us, 25 GB/s"], "is not TIER, ALPHA, BANDWIDTH, DIRECTION"),
+        (["--link", "system, 5 us, 25 GB/s, sideways"], "the direction is 'sideways'"),
+        (["--link", "rack, 5 us, 25 GB/s, each"], "the tier 'rack' is not one"),
+        (["--link", "system, 5 us, 25, each"], "has no unit"),
+        (["--nodes", "2"], "states no link of tier 'system'"),
+        (["--device-mtbf", "50000 h"], "needs what a checkpoint takes"),
+        (["--checkpoint-every", "1 h"], "says nothing without failures"),
+        (["-o", "curve.pdf"], "Use .json or .csv"),
+        (["--once", "scheduler"], "is no new name with a share"),
+        (["--once", "a=60 %", "--once", "b=40 %"], "adds up to 100% of the job"),
+    ],
+)
+def test_bad_input_is_told(words, said):
+    nodes = [] if "--nodes" in words else ["--nodes", "1"]
+    code, output = run("scaling", "candle/p1b3", "--target", "a100-sxm", *nodes, *words)
+    assert said in output, output
+    assert code
+
+
+def test_no_step_at_all_is_a_mistake_and_some_are_told(machine):
+    small = transformer_profile(SMALL, "small", batch=4)
+    with pytest.raises(FomkitError, match=r"8 devices do not divide into copies of tensor 4 × pipeline 4"):
+        scale(small, machine, Asked([1], Layout(tensor=4, pipeline=4, microbatch=1)))
+    found = scale(small, machine, Asked([1, 2, 64], modes=("strong",), whole_batch=128))
+    assert [nodes for nodes, _ in found.curves[0].refused] == [64]
+    assert "no sample for each of 512 replicas" in found.curves[0].refused[0][1]
+    with pytest.raises(FomkitError, match=r"2.0 is no number of nodes"):
+        scale(small, machine, Asked([2.0]))  # type: ignore[list-item]
+
+
+def test_memory_limits(machine):
+    big = load_model("gpt-22b")
+    found = scale(big, machine, Asked([1], Layout(tensor=8, microbatch=4), ("weak",)))
+    (point,) = found.curves[0].points
+    assert point.fits is False
+    assert point.limit == "memory"
+    less = scale(
+        big, machine, Asked([1], Layout(tensor=8, microbatch=4, sequence=True, recompute="selective"), ("weak",))
+    )
+    assert less.curves[0].points[0].fits
+
+
+def test_the_content_and_its_csv(tmp_path: Path):
+    target = tmp_path / "curve.csv"
+    code, output = run(
+        "scaling", "candle/p1b3", "--target", "a100-sxm", "--nodes", "1..4", "--link", SYSTEM, "--json",
+        "--slots", "3", "--checkpoint", "60 s", "--restart", "5 min", "--device-mtbf", "50000 h",
+        "-o", str(target),
+    )  # fmt: skip
+    assert code == 0, output
+    content = json.loads(output)
+    assert content["schema"] == "fomkit/scaling/1"
+    with target.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(content["points"]) == 6
+    weak = [one for one in content["points"] if one["mode"] == "weak"]
+    for one in weak:
+        assert one["limit"] == "communication"
+        assert one["gain"] == pytest.approx(one["speedup"]["value"] - 1)
+        assert one["efficiency"]["low"] < one["efficiency"]["value"] < one["efficiency"]["high"]
+        system = one["system"]
+        assert system["runs_at_once"] == 1
+        assert 0.9 < system["useful_share"] < 1
+        per_day = 86_400 / system["run_s"]["value"] * system["useful_share"]
+        assert system["unit_per_day"]["value"] == pytest.approx(per_day)
+    whole = content["least_bandwidth"]["whole"]
+    assert [one["replicas"] for one in whole] == [8, 16, 32]
+    assert whole[0]["needed_byte_per_s"] > whole[1]["needed_byte_per_s"]
+    needs = [one["needed_byte_per_s"] for one in content["least_bandwidth"]["layers_at"]["layers"]]
+    assert needs == sorted(needs, reverse=True)
+
+
+def test_text_names_limits_and_bandwidth():
+    once = ("--once", "scheduler=15.5 %", "--once", "job layer=18.1 %")
+    code, output = run("scaling", "candle/p1b3", "-t", "a100-sxm", "--nodes", "1,2", "--link", SYSTEM, *once)
+    assert code == 0, output
+    for words in (
+        "strong scaling",
+        "weak scaling",
+        "communication",
+        "bandwidth of each device",
+        "assumed:",
+        "together 33.6%; 4.8% of a job 10 times as long",
+    ):
+        assert words in output
+
+
+def test_layout_files(root, tmp_path):
+    path = tmp_path / "l.yaml"
+    path.write_text(
+        "schema: fomkit/layout/1\nlayout: {tensor: 8, bucket_byte: 50 MB}\n"
+        "links: [{tier: system, alpha: 5 us, bandwidth: 25 GB/s, direction: each, source: s}]\n"
+    )
+    layout, links = load_layout(path, ["sequence"])
+    assert (layout.tensor, layout.sequence, layout.bucket_byte) == (8, True, 50e6)
+    assert links[0].tier == "system"
+    assert parse_layout(["zero=1,overlap=false", "compression=0.5"]) == Layout(
+        zero=1, overlap=False, compression=0.5
+    )
+    for wrong, said in (("tier: system, ", "tier"), ("direction: each, ", "direction")):
+        path.write_text((root / "validation" / "megatron" / "hdr.layout.yaml").read_text().replace(wrong, ""))
+        with pytest.raises(FomkitError, match=rf"l\.yaml:\d+: links\[0\]\.{said} is missing"):
+            load_layout(path)
+
+
+def test_recipes(root, tmp_path):
+    """The shipped profiles are what their recipes make."""
+    for name in ("gpt-22b", "gpt-175b"):
+        made = load_recipe(root / "model_profiles" / "src" / "megatron" / f"{name}.transformer.yaml")
+        shipped = load_model(name)
+        save_model(made, tmp_path / f"{name}.yaml")
+        for end in ("yaml", "ops.csv"):
+            assert (tmp_path / f"{name}.{end}").read_bytes() == (
+                root / "model_profiles" / "megatron" / f"{name}.{end}"
+            ).read_bytes()
+        assert shipped.parameters_total == made.parameters_total
+    path = tmp_path / "bad.yaml"
+    path.write_text(
+        "schema: fomkit/transformer/1\nname: x\n"
+        "transformer: {hidden: 10, heads: 3, blocks: 1, seq: 8, vocabulary: 9}\n"
+    )
+    with pytest.raises(FomkitError, match=r"bad\.yaml:3: heads 3 do not divide hidden 10"):
+        load_recipe(path)
+    code, output = run("profile", str(path), "--mode", "infer")
+    assert code
+    assert "Only --batch, --name and -o apply" in output
+
+
+def test_content_says_what_is_assumed(machine, p1b3):
+    content = scaling_content(scale(p1b3, machine, Asked([1], modes=("weak",))))
+    assert any("epochs at any batch" in one for one in content["assumed"])
+    assert content["layout_said"] == "copies of the model"
