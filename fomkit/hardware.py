@@ -68,8 +68,8 @@ class Link:
     Attributes
     ----------
     channel : str
-        Transport (nccl, gloo, mpi, verbs, grpc) where several share the tier, each with its own figures; "" for the
-        link itself.
+        Transport (nccl, gloo, mpi, verbs, grpc) where several share the tier, each with its own figures; "" for
+        the link itself.
     least_byte, most_byte : float or None
         Messages [byte] that it holds for; None where any.
     alpha_range_s, range_byte_per_s : (low, high) or None

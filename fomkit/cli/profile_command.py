@@ -213,7 +213,9 @@ def _measured(
 def _check_use(
     source: Path, script: bool, arguments: list[str], *, mode: str, batch: int | None, sizes: Mapping[str, int]
 ) -> None:
-    """Refuse what only the other way of profiling has."""
+    """Refuse a folder, and what only the other way of profiling has."""
+    if source.is_dir():
+        raise FomkitError(str(source), "is a folder. Give the Python file, or the ONNX file, in it.")
     if arguments and not script:
         told = f"the arguments {' '.join(arguments)!r:.80} are for a training program"
         raise FomkitError(str(source), f"{told}. Add --script, or leave them out.")

@@ -57,16 +57,21 @@ def _umask() -> int:
 
 
 def check_absent(paths: list[Path], force: bool) -> None:
-    """Raise when a file that would be written is already there, unless ``force``.
+    """Raise when a file cannot be written, or is already there, unless ``force``.
 
     Raises
     ------
     FomkitError
-        Naming the files.
+        Naming the files, or a folder that is not there: better before the work than after it.
     """
     folders = [str(path) for path in paths if path.is_dir()]
     if folders:
         raise FomkitError(", ".join(folders), "is a folder. Choose another name.")
+    for path in paths:
+        if not path.parent.is_dir():
+            raise FomkitError(str(path), f"cannot be written: there is no folder {path.parent}. Make it first.")
+        if not os.access(path.parent, os.W_OK):
+            raise FomkitError(str(path), f"the folder {path.parent} may not be written to. Choose another folder.")
     present = [str(path) for path in paths if path.exists()]
     if present and not force:
         raise FomkitError(", ".join(present), "exists already. Choose another name, or pass --force to replace.")

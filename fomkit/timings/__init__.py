@@ -95,6 +95,8 @@ def choose_format(path: Path, file_format: str | None, formats: Mapping[str, For
         When the one named is unknown, or no format fits, with the list of formats; an `AmbiguousFormatError` when
         more than one does.
     """
+    if path.is_file() and not path.stat().st_size:
+        raise FomkitError(str(path), "is empty. Copy it, or write it, again.")
     if file_format is not None:
         if file_format not in formats:
             raise FomkitError(

@@ -22,6 +22,8 @@ __all__ = ["profile_file", "profile_graph", "profile_onnx", "profile_script", "p
 Mode = Literal["train", "infer"]
 TIME_LIMIT_S = 300.0
 MEMORY_LIMIT_BYTE = 8e9
+MOST_OF_A_SIZE = 2**31 - 1
+"""Frameworks count a tensor's elements in 64 bits, and a tensor has several sizes."""
 SCRIPT_MEMORY_LIMIT_BYTE = 16e9
 """A script really trains, with data and weights."""
 _KERAS_FILES = {"tensorflow": children.KERAS_FILE, "keras_torch": children.KERAS_TORCH_FILE}
@@ -34,8 +36,10 @@ def _wanted_sizes(where: str, batch: int | None, sizes: Mapping[str, int] | None
     """Put the batch among the named sizes that were asked for."""
     wanted = {**({} if batch is None else {"batch": batch}), **(sizes or {})}
     for name, size in wanted.items():
-        if type(size) is not int or size < 1:
-            raise FomkitError(where, f"the {name} is {size!r}. A whole number of 1 or more was expected.")
+        if type(size) is not int or not 1 <= size <= MOST_OF_A_SIZE:
+            raise FomkitError(
+                where, f"the {name} is {size!r}. A whole number from 1 to {MOST_OF_A_SIZE:,} was expected."
+            )
     return wanted
 
 

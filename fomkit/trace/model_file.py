@@ -19,7 +19,9 @@ PROFILED_MODULE = "profiled_file"
 _OPTIONAL = ("optimizer", "batch_size", "train_samples", "epochs", "validation_samples")
 _LEAST: Mapping[str, int] = {"batch_size": 1, "train_samples": 1, "epochs": 1, "validation_samples": 0}
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_OF_LAYER = re.compile(r"(Exception encountered when calling .*|Graph execution error:)\.?")
+_OF_LAYER = re.compile(
+    r"(Exception encountered when calling .*|Graph execution error:|Could not .* Error encountered:)\.?"
+)
 NEVER_MENDED = (FomkitError, SystemExit, SyntaxError, NameError, ImportError, OSError, ArithmeticError)
 """What no other way of making tensors would mend."""
 
@@ -95,7 +97,7 @@ def count_errors(workload: Workload, where: str) -> list[FomkitError]:
 def _first_line(text: str) -> str:
     """Give what an error says first; Keras puts the layer before it, and colours what follows."""
     lines = [line for line in _COLOUR.sub("", text).strip().splitlines() if line.strip()]
-    if len(lines) > 1 and _OF_LAYER.fullmatch(lines[0]):
+    while len(lines) > 1 and _OF_LAYER.fullmatch(lines[0]):
         lines = lines[1:]
     return lines[0][:240] if lines else ""
 

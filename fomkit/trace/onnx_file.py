@@ -80,11 +80,14 @@ def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
     import onnx
     import onnx.inliner
 
-    if not 0 < path.stat().st_size < MOST_BYTE:
+    size = path.stat().st_size
+    if not size:
+        raise FomkitError(where, f"is empty. {_NEWEST}")
+    if size >= MOST_BYTE:
         raise FomkitError(
             where,
-            "is empty or of 2 GiB and more, which no ONNX model is. Export it with its weights in files beside "
-            "it, which are not needed here.",
+            "has 2 GiB or more, which no ONNX model has. Export it with its weights in files beside it, which are "
+            "not needed here.",
         )
     try:
         model = onnx.load(str(path), load_external_data=False, format="protobuf")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -77,6 +77,18 @@ def _of_export(nodes: Sequence[Any], ops: Counter[str], mode: str) -> Iterator[s
         yield f"an export for inference has no dropout, and its batch normalisation is folded; {keep}"
 
 
+def _of_unsupported(unsupported: Iterable[str], weights: Weights, mode: str) -> Iterator[str]:
+    """Say what an op without a rule, or of unknown shape, keeps from being known."""
+    missing = list(unsupported)
+    if missing and mode == "train":
+        yield "partial: no gradient goes through an op that is unsupported, so those before it may lack theirs"
+    if weights.external and any("unknown shape" in one for one in missing):
+        yield (
+            "partial: shapes that stand in files beside it are not known; write it with small tensors inside, for "
+            "example onnx.save(model, path, save_as_external_data=True, size_threshold=1024)"
+        )
+
+
 def _sized(prepared: Prepared, sizes: Sizes) -> SizedStep:
     """Walk the graph at several sizes.
 
@@ -137,10 +149,7 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
         listed = ", ".join(sized.step.listed_unsupported[:5]) or "none at all"
         raise FomkitError(where, f"has no op with work that is known here: {listed}.")
     notes = [*inputs.notes, *_notes(nodes, weights, request.mode, rule, optimizer is None)]
-    if training and sized.step.unsupported:
-        notes.append(
-            "partial: no gradient goes through an op that is unsupported, so those before it may lack theirs"
-        )
+    notes += _of_unsupported(sized.step.unsupported, weights, request.mode)
     sizes_of = {one.name: prod(one.dims) for one in graph.initializer}
     trainable = sum(sizes_of[name] for name in weights.trainable)
     traced = Traced(

@@ -18,7 +18,7 @@ import onnx.shape_inference
 
 from fomkit.errors import printable
 from fomkit.trace.calls import Array, Call
-from fomkit.trace.onnx_calls import Executed, Walked, dtype_of, new_array, permuted, reshaped
+from fomkit.trace.onnx_calls import Executed, Walked, dtype_of, is_float, new_array, permuted, reshaped
 from fomkit.trace.onnx_sizes import Inputs
 from fomkit.trace.onnx_table import RULES, SAME_SHAPE, names
 from fomkit.trace.onnx_values import MOST_ELEMENTS, work_out
@@ -148,6 +148,9 @@ class Walker:
         if is_static or op == "Shape" or op == "Size":
             self._static.update(node.output)
         self._infer(node, op)
+        if op in VIEWS and not is_static and self._is_lost(node):
+            self._walked.unsupported.append(f"{op} of unknown shape")
+            return
         nothing = self._view(node, op, attributes) or is_static or self._layout(node, op)
         if nothing or (op in RULES and RULES[op] is None):
             self._walked.without_work += 1
@@ -247,6 +250,11 @@ class Walker:
             return False
         self._walked.views[name] = source
         return True
+
+    def _is_lost(self, node: Any) -> bool:
+        """Tell whether an op only describes anew what is known, and nobody knows how: its gradient is lost."""
+        source = self._walked.arrays.get(node.input[0]) if node.input else None
+        return source is not None and is_float(source) and node.output[0] not in self._walked.arrays
 
     def _layout(self, node: Any, op: str) -> bool:
         """Tell whether an op only puts weights in another order, and note which its outputs hold."""

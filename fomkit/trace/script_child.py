@@ -121,6 +121,8 @@ def _ended(
     when = f"before its {'second' if watch.rounds else 'first'} training step"
     if error is not None and not isinstance(error, SystemExit):
         told = explain_exception(error, where, path)
+        if isinstance(error, SyntaxError):
+            return told
         wants = any(word in str(error).lower() for word in ("cuda", "nvidia", "hip"))
         hint = " It is run on the CPU: let it take that where there is no accelerator." if wants else ""
         return FomkitError(told.where, f"{told.what}, {when}.{hint}")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from candle_in_keras import NETWORKS
-from test_keras_twins import products
-from traced_work import flop, numbers, row_flop
+from traced_work import convolutions, flop, numbers
 
 from fomkit.profiles import load_model
 from fomkit.trace import profile_workload
-from fomkit.workload import ModelProfile, Workload
+from fomkit.workload import Workload
 
 CANDLE = Path(__file__).resolve().parents[2] / "model_profiles" / "candle"
 STATISTICS = {"p2b1": 2_000}
@@ -22,18 +20,6 @@ NETWORKS_IN_TURN = {"p3b1": 3}
 """Networks that the twin's parameters are of; both trace the first."""
 WRITTEN_OUT = ("p3b2",)
 """Twins whose recurrent layer is written out, for the hard sigmoids; in Keras it is one row."""
-
-
-def convolutions(profile: ModelProfile) -> Counter[tuple[Any, ...]]:
-    """Count products, and convolutions by channels and work: the edge's zeros may be written in several ways."""
-    found: Counter[tuple[Any, ...]] = Counter()
-    for (kind, *sizes), count in products(profile).items():
-        if kind != "conv":
-            found[kind, *sizes] += count
-    for _, row in numbers(profile, batch=12).query("kind == 'conv'").iterrows():
-        sides = row[["batch", "in_channels", "out_channels", "groups", "transposed"]]
-        found["conv", row["pass_name"], *sides, row_flop(row)] += row["count"]
-    return found
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -1,23 +1,15 @@
-"""Keras on its PyTorch backend: model files, programs, and the same step as a plain PyTorch model."""
+"""Keras on its PyTorch backend: model files and programs."""
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from keras_twins import PAIRS
-from test_keras_candle import convolutions
-from traced_work import flop, numbers, row_flop
+from traced_work import flop, numbers
 
 from fomkit.errors import FomkitError
 from fomkit.trace import profile_file, profile_script
-from fomkit.workload import ModelProfile
 
 pytest.importorskip("keras", reason="Keras's tests need Keras: pip install 'fomkit[tensorflow]'")
 pytest.importorskip("torch", reason="Keras's second backend is PyTorch: pip install 'fomkit[torch]'")
@@ -39,38 +31,6 @@ model = keras.Sequential([*layers, keras.layers.Dense(1)])
 model.compile(optimizer=keras.optimizers.SGD(0.001), loss="mse", metrics=["mae"])
 batch_size, train_samples, epochs = 100, 800_121, 20
 """
-
-
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[ModelProfile, ModelProfile, bool]]:
-    """Profiles of each pair, and whether the Keras model's weights stayed as they were; made in one child."""
-    result = tmp_path_factory.mktemp("pairs") / "profiles.pickle"
-    script = Path(__file__).with_name("keras_on_torch.py")
-    package = Path(__file__).resolve().parents[2]
-    path = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
-    subprocess.run([sys.executable, str(script), str(result)], check=True, env={**os.environ, "PYTHONPATH": path})
-    found: dict[str, Any] = pickle.loads(result.read_bytes())
-    return found
-
-
-@pytest.mark.parametrize("name", [pair.__name__ for pair in PAIRS])
-def test_the_step_is_that_of_a_plain_pytorch_model(pairs: Any, name: str) -> None:
-    mine, other, is_same = pairs[name]
-    assert is_same, "what is traced changes no weight"
-    assert not mine.unsupported
-    assert mine.parameters_trainable == other.parameters_trainable
-    assert convolutions(mine) == convolutions(other)
-    for pass_name in ("forward", "backward"):
-        assert flop(numbers(mine), pass_name) == flop(numbers(other), pass_name), pass_name
-    for place, row in numbers(mine).query("kind in ('rnn', 'attention')").iterrows():
-        inside = flop(numbers(mine, "parts").query(f"of == {place}"), "forward", "backward", kind="gemm")
-        # The first state of a recurrent layer is zeros, which need no gradient.
-        unmade = 1 / row["steps"] if (row["kind"], row["pass_name"]) == ("rnn", "backward_input") else 0.0
-        assert round(row_flop(row) * (1 - unmade)) <= inside <= row_flop(row), (row["op"], row["pass_name"])
-    assert any("batch" in str(cell) for cell in mine.ops["numel"])
-    assert mine.layers is not None
-    assert mine.layers["parameters"].sum() == mine.parameters_trainable
-    assert mine.traced_with["framework"] == "torch"
 
 
 def test_the_lectures_products_of_p1b3_come_out(file_of: Callable[[str], Path]) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from test_keras_twins import products
-from traced_work import flop, numbers
+from traced_work import flop, numbers, products
 
 from fomkit.errors import FomkitError
 from fomkit.trace import profile_file, profile_script

@@ -96,6 +96,25 @@ def test_a_graph_that_cannot_run_is_told_in_one_sentence(message: str, tmp_path:
     assert "\n" not in str(told.value)
 
 
+def test_a_shape_in_a_missing_file_makes_the_profile_partial(tmp_path: Path) -> None:
+    """The gradient of the product before it cannot be derived; a step without it would look cheap."""
+    shape = TensorProto(name="s", data_type=TensorProto.INT64, dims=[2], data_location=TensorProto.EXTERNAL)
+    shape.external_data.add(key="location", value="gone.bin")
+    nodes = [node("MatMul", "x w", "h"), node("Reshape", "h s", "y")]
+    found = profiled(graph(nodes, {"x": (4, 6)}, [WEIGHT, shape]), tmp_path)
+    assert found.unsupported == ("Reshape of unknown shape",)
+    assert any(
+        one.startswith("partial: shapes that stand in files beside it are not known") for one in found.notes
+    )
+    assert any(one.startswith("partial: no gradient goes through") for one in found.notes)
+
+
+def test_an_empty_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").touch()
+    with pytest.raises(FomkitError, match=r"model\.onnx: is empty\. Export"):
+        profile_onnx(tmp_path / "model.onnx")
+
+
 def test_any_damage_is_told(tmp_path: Path) -> None:
     """Cut at each byte and with each byte changed: an error of fomkit's own, or a profile."""
     whole = perceptron().SerializeToString()

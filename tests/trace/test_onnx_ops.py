@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 pytest.importorskip("onnx", reason="reading ONNX files needs onnx: pip install 'fomkit[onnx]'")
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from onnx_graphs import TensorProto, graph, helper, node, numbers_of, perceptron, profiled, tensor
 from traced_work import flop, numbers, row_flop
 
@@ -195,73 +192,3 @@ def test_a_gradient_that_is_not_known_is_listed(tmp_path: Path) -> None:
     stored = [tensor("w", (6, 4)), helper.make_tensor("a", TensorProto.INT64, [], [1])]
     found = profiled(graph(nodes, {"x": ("batch", 6)}, stored, opset=26), tmp_path, batch=4)
     assert found.unsupported == ("CumProdGrad",)
-
-
-OPS = ("gemm", "gemm_turned", "relu", "add", "square", "concat")
-
-
-@st.composite
-def small_graphs(draw: Any) -> tuple[Any, int]:
-    """A graph of a few ops on matrices, and the work of its products by brute force."""
-    batch, widths = draw(st.integers(2, 5)), {"x": draw(st.integers(1, 4))}
-    trained, sources, nodes, stored = {"x": False}, {"x": ()}, [], []
-    products: list[tuple[str, tuple[str, ...], int, bool]] = []
-    for at in range(draw(st.integers(1, 7))):
-        op, one, name = draw(st.sampled_from(OPS)), draw(st.sampled_from(sorted(widths))), f"t{at}"
-        width = widths[one]
-        reads: tuple[str, ...] = (one,)
-        trained[name] = trained[one]
-        if op in ("gemm", "gemm_turned"):
-            widths[name] = draw(st.integers(1, 4))
-            turned = int(op == "gemm_turned")
-            shape = (widths[name], width) if turned else (width, widths[name])
-            stored.append(tensor(f"w{at}", shape))
-            nodes.append(node("Gemm", f"{one} w{at}", name, transB=turned))
-            products.append((name, (one,), sum(2 for _ in range(batch * width * widths[name])), True))
-            trained[name] = True
-        elif op == "square":  # a product of two tensors that are no weights: (B×w)·(w×B)·(B×w)
-            nodes += [node("Transpose", one, f"u{at}", perm=[1, 0]), node("MatMul", f"u{at} {one}", f"v{at}"),
-                      node("MatMul", f"{one} v{at}", name)]  # fmt: skip
-            widths[name] = width
-            products.append((f"v{at}", (one, one), sum(2 for _ in range(width * batch * width)), False))
-            products.append((name, (one, f"v{at}"), sum(2 for _ in range(batch * width * width)), False))
-            trained[f"v{at}"], sources[f"v{at}"] = trained[one], (one,)
-            reads = (one, f"v{at}")
-        elif op == "relu":
-            nodes.append(node("Relu", one, name))
-            widths[name] = width
-        else:
-            other = draw(
-                st.sampled_from([key for key in sorted(widths) if op == "concat" or widths[key] == width])
-            )
-            nodes.append(node("Add" if op == "add" else "Concat", f"{one} {other}", name, **(
-                {} if op == "add" else {"axis": 1})))  # fmt: skip
-            widths[name] = width + (widths[other] if op == "concat" else 0)
-            reads, trained[name] = (one, other), trained[one] or trained[other]
-        sources[name] = reads
-    last = f"t{max(int(name[1:]) for name in widths if name != 'x')}"
-    useful, waiting = set(), [last]
-    while waiting:
-        name = waiting.pop()
-        if name not in useful:
-            useful.add(name)
-            waiting += sources[name]
-    total = 0
-    for name, reads, work, weighty in products:
-        total += work
-        if name in useful:
-            total += work * (weighty + sum(trained[one] for one in reads))
-    model = graph(nodes, {"x": (batch, widths["x"])}, stored or [tensor("spare", (2,))], (last,))
-    return model, total
-
-
-@settings(max_examples=60, deadline=None)
-@given(small_graphs())
-def test_random_graphs_agree_with_a_brute_force_counter(drawn: tuple[Any, int]) -> None:
-    model, total = drawn
-    if not any(one.name.startswith("w") for one in model.graph.initializer):
-        return
-    with TemporaryDirectory() as folder:
-        found = profiled(model, Path(folder))
-    assert not found.unsupported
-    assert flop(numbers(found), "forward", "backward") == total

@@ -12,8 +12,7 @@ pytest.importorskip("onnx", reason="reading ONNX files needs onnx: pip install '
 
 from onnx_graphs import p1b3, profiled, residual_network
 from onnx_twins import TWINS, Twin
-from test_keras_twins import products
-from traced_work import flop, numbers, row_flop
+from traced_work import flop, numbers, products, row_flop
 
 from fomkit.study.memory_of import step_memory
 from fomkit.trace import profile_workload

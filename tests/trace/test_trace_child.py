@@ -77,6 +77,18 @@ def test_one_clear_error(file_of: Write, text: str, told: str) -> None:
     assert "Traceback" not in message
 
 
+def test_what_keras_wraps_is_told_without_its_wrapping() -> None:
+    from fomkit.trace.model_file import explain_exception
+
+    error = ValueError(
+        "Exception encountered when calling M.call().\n\nCould not automatically infer the shape of 'm' (of type "
+        "M). Either the `M.call()` method is incorrect. Error encountered:\n\nUsing a symbolic "
+        "`tf.Tensor` as a Python `bool` is not allowed.\n\nArguments received by M.call():"
+    )
+    told = explain_exception(error, "model.py").what
+    assert told == "raises ValueError: Using a symbolic `tf.Tensor` as a Python `bool` is not allowed."
+
+
 def test_a_hang_is_ended(file_of: Write) -> None:
     start = time.monotonic()
     assert "did not finish within 3 s" in fail(file_of("import time\ntime.sleep(600)"), time_limit_s=3.0)

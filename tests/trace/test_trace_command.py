@@ -70,6 +70,23 @@ def test_existing_files_are_kept_and_mistakes_are_one_message(
     assert "YAML" in command("model.py", "-o", "model.csv", cwd=tmp_path).stderr
 
 
+def test_what_cannot_be_written_or_run_is_told_before_anything_runs(tmp_path: Path) -> None:
+    """A program that has trained for an hour must not find out then that its folder is missing."""
+    (tmp_path / "slow.py").write_text("open('ran', 'w')")
+    for arguments, words in (
+        (
+            ("slow.py", "-o", "no/model.yaml"),
+            "no/model.yaml: cannot be written: there is no folder no. Make it first.",
+        ),
+        ((".",), ".: is a folder. Give the Python file, or the ONNX file, in it."),
+        (("slow.py", "--batch", str(10**20)), f"slow.py: the batch is {10**20}. A whole number from 1 to "),
+    ):
+        failed = command(*arguments, cwd=tmp_path)
+        assert (failed.returncode, failed.stdout) == (2, "")
+        assert failed.stderr.startswith(f"fomkit: {words}")
+    assert [path.name for path in tmp_path.iterdir()] == ["slow.py"]
+
+
 def test_a_program_and_its_own_arguments(root: Path, tmp_path: Path) -> None:
     program = str(root / "tests" / "data" / "scripts" / "pictures" / "train.py")
     done = command("--script", program, "-o", "out.yaml", "--", "--batch-size", "8", "--epochs", "3", cwd=tmp_path)

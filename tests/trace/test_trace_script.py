@@ -93,7 +93,7 @@ def test_gradient_accumulation_is_one_step(root: Path) -> None:
         ("import sys\nsys.exit(0)", r":2: ends by sys.exit\(0\) before its first training step"),
         ("\nx = 1 / 0", r":2: raises ZeroDivisionError: division by zero, before its first training step"),
         ("import torch\ntorch.ones(1).cuda()", r":2: raises .*It is run on the CPU"),
-        ("x = (", ":1: is not valid Python"),
+        ("x = (", r":1: is not valid Python \(.*\)\. Correct it\.$"),
         ("import os\nos._exit(0)", r"exit code 0 \(os._exit, perhaps\).*Let it train in this process"),
         (TRAINING.format(steps=1), "took one training step and ended"),
         ("input('Name? ')", ":1: raises EOFError"),

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import pandas as pd
 
 from fomkit.resize import resize_ops
 from fomkit.workload import ModelProfile
+
+OTHER_BATCH = 12
+"""The batch that products are counted at: another than the traced one, so that expressions are held to it, too."""
+SIZES = {
+    "conv": """batch in_channels out_channels depth height width kernel_d kernel_h kernel_w stride_d stride_h
+        stride_w groups transposed""",
+    "rnn": "cell batch steps input_size hidden_size layers directions",
+    "attention": "batch heads kv_heads q_len kv_len head_dim causal",
+}
 
 
 def numbers(profile: ModelProfile, table: str = "ops", batch: int | None = None) -> pd.DataFrame:
@@ -50,3 +60,40 @@ def flop(rows: pd.DataFrame, *passes: str, kind: str | None = None) -> float:
     wanted = rows if kind is None else rows[rows["kind"] == kind]
     wanted = wanted[[any(str(name).startswith(one) for one in passes) for name in wanted["pass_name"]]]
     return math.fsum(row_flop(row) * row["count"] for _, row in wanted.iterrows())
+
+
+def _of_a_product(row: Any) -> tuple[Any, ...]:
+    """Give the sizes of a product that do not depend on how a library calls it.
+
+    Which factor of a product stands on the left is the library's affair. TensorFlow takes the weight gradient of a
+    product on three axes sample by sample and adds these up, which is the same work as PyTorch's one product.
+    """
+    b, k = (1, row["b"] * row["k"]) if row["pass_name"] == "backward_weight" else (row["b"], row["k"])
+    return "gemm", row["pass_name"], b, *sorted((row["m"], row["n"])), k
+
+
+def products(profile: ModelProfile, *, written_out: tuple[str, ...] = ()) -> Counter[tuple[Any, ...]]:
+    """Count products, convolutions and the rows made of them by size; some kinds by the products in them."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    parts = numbers(profile, "parts", OTHER_BATCH)
+    for place, row in numbers(profile, batch=OTHER_BATCH).iterrows():
+        if row["kind"] in written_out:
+            for _, part in parts.query(f"of == {place} and kind == 'gemm'").iterrows():
+                found[_of_a_product(part)] += row["count"] * part["count"]
+        elif row["kind"] == "gemm":
+            found[_of_a_product(row)] += row["count"]
+        elif row["kind"] in SIZES:
+            found[row["kind"], row["pass_name"], *row[SIZES[row["kind"]].split()]] += row["count"]
+    return found
+
+
+def convolutions(profile: ModelProfile) -> Counter[tuple[Any, ...]]:
+    """Count products, and convolutions by channels and work: the edge's zeros may be written in several ways."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    for (kind, *sizes), count in products(profile).items():
+        if kind != "conv":
+            found[kind, *sizes] += count
+    for _, row in numbers(profile, batch=OTHER_BATCH).query("kind == 'conv'").iterrows():
+        sides = row[["batch", "in_channels", "out_channels", "groups", "transposed"]]
+        found["conv", row["pass_name"], *sides, row_flop(row)] += row["count"]
+    return found

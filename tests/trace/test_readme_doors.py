@@ -1,0 +1,48 @@
+"""The five doors of the README run from a checkout as they are written."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kineto_traces import Recording, linear_step
+
+from fomkit import model
+from fomkit.costs import add_costs
+from fomkit.resize import resize_ops
+
+ROOT = Path(__file__).resolve().parents[2]
+SECTION = (ROOT / "README.md").read_text(encoding="utf-8").split("## Five doors")[1].split("\n## ")[0]
+COMMANDS = [line for line in SECTION.splitlines() if line.startswith("fomkit ")]
+
+
+def test_there_is_a_line_for_each_door() -> None:
+    assert len(COMMANDS) == SECTION.split("```")[1].count("\n# ") == 5
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_door_opens(command: str, tmp_path: Path) -> None:
+    for package in ("torch", "onnx"):
+        pytest.importorskip(package, reason="the README's doors need fomkit's extras [torch,onnx]")
+    words = shlex.split(command)
+    at = words.index("-o") + 1
+    words[at] = str(tmp_path / words[at])
+    ran = [sys.executable, "-c", "from fomkit.cli import main; main()", *words[1:]]
+    done = subprocess.run(ran, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    found = model(words[at])
+    costed = add_costs(resize_ops(found.ops, found.sizes, found.name))
+    assert not found.unsupported
+    assert costed["flop"].sum() > 0
+
+
+def test_the_trace_is_the_one_that_the_tests_make() -> None:
+    recording = Recording()
+    for number in (1, 2, 3):
+        linear_step(recording, number)
+    text = (ROOT / "tests" / "data" / "doors" / "linear.trace.json").read_text(encoding="utf-8")
+    assert text == recording.text() + "\n"
