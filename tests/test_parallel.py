@@ -196,7 +196,7 @@ def test_groups_fill_nodes():
 def test_a_link_of_both_directions_carries_half_each_way_and_a_host_packs():
     both = replace(MACHINE, links=(Link("node", 0.0, 20e9, "both", "test"),))
     assert Network(both).line("node").byte_per_s == pytest.approx(10e9)
-    packed = Link("node", 1e-4, 10e9, "each", "test", "grpc", 2.5e9)
+    packed = Link("node", 1e-4, 10e9, "each", "test", "grpc", serialise_byte_per_s=2.5e9)
     assert Network(replace(MACHINE, links=(*LINKS, packed)), "grpc").line("node") == (1e-4, pytest.approx(2e9))
     with pytest.raises(FomkitError, match=r"states no link of tier 'system' of channel 'grpc'"):
         Network(replace(MACHINE, links=(*LINKS, packed)), "grpc").line("system")

@@ -105,6 +105,8 @@ class Network:
         link = next(self._links(tier), None)
         if link is None:
             of = f" of channel {self.channel!r}" if self.channel else ""
+            others = sorted({one.channel for one in self.machine.links if one.tier == tier and one.channel})
+            of += f", only of --channel {' or '.join(others)}" if others else ""
             raise FomkitError(
                 self.machine.name,
                 f"states no link of tier '{tier}'{of}. Add it under 'links', or give "
