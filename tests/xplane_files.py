@@ -58,7 +58,7 @@ def host(nodes: Sequence[Node], steps: int = 0, more: bytes = b"") -> bytes:
     return plane("/host:CPU", [line], kinds, ["step_num"])
 
 
-def device(kernels: Mapping[str, tuple[str, Sequence[int]]]) -> bytes:
+def device(kernels: Mapping[str, tuple[str, Sequence[int]]], place_of: int = 0) -> bytes:
     """Make a GPU's plane: kernels by name, with the op that they name and their times [ns]."""
     line, kinds = message(2, "Stream #7(Compute)"), b""
     for place, (name, (op, times)) in enumerate(kernels.items(), 1):
@@ -66,4 +66,4 @@ def device(kernels: Mapping[str, tuple[str, Sequence[int]]]) -> bytes:
         told = message(4, number(1, 1) + message(5, op)) if op else b""
         line += b"".join(event(place, 1000 * at, 1000 * time, told) for at, time in enumerate(times))
     summary = message(2, "Steps") + event(1, 0, 10**9)
-    return plane("/device:GPU:0", [line, summary], kinds, ["tf_op", "occupancy"])
+    return plane(f"/device:GPU:{place_of}", [line, summary], kinds, ["tf_op", "occupancy"])

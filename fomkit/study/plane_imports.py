@@ -14,8 +14,10 @@ from fomkit.resize import resize_ops
 from fomkit.schema import check_table
 from fomkit.tables import empty_table
 from fomkit.trace import profile_graph
+from fomkit.trace.step_spread import say_sum
 from fomkit.trace.xplane_join import Joined, join_times, say_joined, with_times
-from fomkit.trace.xplane_model import JOIN, table_of_times
+from fomkit.trace.xplane_model import JOIN, UNKNOWN_FORMAT, table_of_times
+from fomkit.trace.xplane_steps import say_steps
 from fomkit.trace.xplane_times import PlaneTimes, read_plane_times, say_read
 from fomkit.workload import ModelProfile
 
@@ -36,7 +38,10 @@ def _alone(path: Path, times: PlaneTimes, sizes: Mapping[str, int]) -> tuple[Mod
     name = path.name.partition(".")[0]
     passes = set(ops["pass_name"])
     said = (
-        f"partial: times of {len(ops):,} ops without sizes, over {steps} steps: {JOIN}",
+        f"partial: times of {len(ops):,} ops without sizes, over {steps.steps} steps: {JOIN}",
+        UNKNOWN_FORMAT,
+        *say_steps(steps, times.timer),
+        *say_sum(float((ops["count"] * ops["traced_time_s"]).sum()), steps.step_s),
         *say_read(times),
         *(() if "batch" in sizes else (_BATCH,)),
     )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from fomkit.errors import FomkitError, printable
 from fomkit.schema import check_table
@@ -20,6 +20,7 @@ from fomkit.trace import profile_onnx
 from fomkit.trace.kineto_model import TraceRows, read_trace, trace_table
 from fomkit.trace.kineto_timings import trace_timings
 from fomkit.trace.nsys_model import read_nsys
+from fomkit.trace.step_spread import say_sum
 from fomkit.trace.tfprof_text import read_tfprof
 from fomkit.workload import ModelProfile
 
@@ -62,7 +63,8 @@ def model_of_trace(
     mode = "infer" if passes == {"forward"} else "train"
     device = printable(trace.device) or ("accelerator" if trace.on_device else "cpu")
     updated = (f"the optimizer updates {trainable:,} parameters",) if trainable else ()
-    said = (*trace.notes, *updated, *(() if "batch" in sizes else (_BATCH,)))
+    added = say_sum(float((ops["count"] * ops["traced_time_s"]).sum()), trace.step_s)
+    said = (*trace.notes, *added, *updated, *(() if "batch" in sizes else (_BATCH,)))
     profile = ModelProfile(
         name=name,
         title=name,
@@ -114,10 +116,7 @@ def model_of_onnx(
 
 
 def _specs(trace: TraceRows) -> dict[str, str]:
-    properties: Any = trace.head.get("deviceProperties")
-    first = properties[0] if isinstance(properties, list) and properties else {}
-    known = first if isinstance(first, dict) else {}
-    return {key: printable(str(known[key])[:80]) for key in _SPECS if key in known}
+    return {key: printable(str(trace.properties[key])[:80]) for key in _SPECS if key in trace.properties}
 
 
 def timings_of_trace(path: Path) -> ImportedTimings:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fomkit.trace.step_spread import is_cold
+
 
 class Key(NamedTuple):
     """What two executions share that are one: what they are, name, call (-1 for none), pass, and a detail.
@@ -23,6 +25,30 @@ class Key(NamedTuple):
     call: int
     pass_name: str
     detail: int = -1
+
+
+class Alike(NamedTuple):
+    """The steps that are alike, and what ran in those that were taken.
+
+    Attributes
+    ----------
+    steps : int
+        How many are alike.
+    counts : dict
+        Executions in one of them, in order of first execution.
+    times : dict
+        Times [s] of all executions in those that were taken, step by step.
+    step_s : tuple of float
+        Time of all executions in each step that was taken [s].
+    cold : tuple of int and float, or None
+        Place among all steps, and time [s], of a first one that was left out as a cold start.
+    """
+
+    steps: int
+    counts: dict[Key, int]
+    times: dict[Key, NDArray[np.float64]]
+    step_s: tuple[float, ...]
+    cold: tuple[int, float] | None
 
 
 @dataclass
@@ -62,18 +88,8 @@ class Collected:
             if (both := to_input + to_weight) > 0
         }
 
-    def most_alike(self) -> tuple[int, dict[Key, int], dict[Key, NDArray[np.float64]]]:
-        """Take the steps that ran the same, the most there are, of equally many the later ones.
-
-        Returns
-        -------
-        steps : int
-            How many were taken.
-        counts : dict
-            Executions in one of them, in order of first execution.
-        times : dict
-            Times [s] of all executions in them.
-        """
+    def most_alike(self) -> Alike:
+        """Take the steps that ran the same, the most there are, of equally many the later ones; no cold start."""
         step, key = np.frombuffer(self._step, np.int32), np.frombuffer(self._key, np.int32)
         time = np.frombuffer(self._time, np.float64)
         order = np.lexsort((key, step))
@@ -82,13 +98,21 @@ class Collected:
         for first, last in zip(starts, [*starts[1:], len(order)], strict=True):
             alike.setdefault(key[order[first:last]].tobytes(), []).append(int(step[order[first]]))
         taken = max(alike.values(), key=lambda members: (len(members), members[-1]), default=[])
+        known = np.nan_to_num(time)
+        alike_count, cold = len(taken), None
+        step_s = tuple(float(known[step == one].sum()) for one in sorted(taken))
+        if is_cold(step_s):
+            cold = min(taken), step_s[0]
+            taken, step_s = sorted(taken)[1:], step_s[1:]
         inside = np.isin(step, taken)
         names = list(self.keys)
         ran, counts = np.unique(key[inside], return_counts=True)
-        sorted_by_key = np.argsort(key[inside], kind="stable")
+        sorted_by_key = np.lexsort((step[inside], key[inside]))
         parts = np.split(time[inside][sorted_by_key], np.cumsum(counts)[:-1])
-        return (
-            len(taken),
+        return Alike(
+            alike_count,
             {names[one]: int(count) // len(taken) for one, count in zip(ran, counts, strict=True)},
             {names[one]: part for one, part in zip(ran, parts, strict=True)},
+            step_s,
+            cold,
         )

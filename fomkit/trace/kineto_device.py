@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fomkit.dtypes import ITEM_BYTE
+from fomkit.trace.busiest import busiest
 from fomkit.trace.kineto_events import Events
 from fomkit.trace.kineto_nesting import Nesting
 
@@ -58,6 +59,10 @@ class DeviceTimes:
     ----------
     of_row : array of float
         Sum of the kernels of each row; NaN where it launched none.
+    unit_s : dict
+        Time of kernels, copies and fills [s] by device; all else is of ``unit``, the busiest of them.
+    elsewhere : set of int
+        Rows whose kernels all ran on another device.
     loose, loose_host : array of int
         Device event, and the host event it was launched in (-1 for none), of kernels that no priced row holds and
         of collectives.
@@ -74,6 +79,9 @@ class DeviceTimes:
     """
 
     of_row: NDArray[np.float64]
+    unit_s: dict[str, float] = field(default_factory=dict)
+    unit: str = ""
+    elsewhere: set[int] = field(default_factory=set)
     loose: array[int] = field(default_factory=lambda: array("i"))
     loose_host: array[int] = field(default_factory=lambda: array("i"))
     gradients: dict[int, list[float]] = field(default_factory=dict)
@@ -136,6 +144,7 @@ def join_device(events: Events, nesting: Nesting) -> DeviceTimes:
     times = DeviceTimes(np.full(len(nesting.rows.event), np.nan))
     if not len(events.device_time):
         return times
+    taken = _busiest_unit(events, times)
     launches = _Launches(nesting, events)
     names = events.names.values
     facts: dict[int, tuple[bool, int, str]] = {}
@@ -147,6 +156,9 @@ def join_device(events: Events, nesting: Nesting) -> DeviceTimes:
             facts[name] = is_collective(names[name]), part, unit
         collective, part, unit = facts[name]
         row = -1 if collective else nesting.row_around(host)
+        if events.device_unit[device] != taken:
+            times.elsewhere.add(row)
+            continue
         if row < 0:
             times.loose.append(device)
             times.loose_host.append(host)
@@ -162,12 +174,23 @@ def join_device(events: Events, nesting: Nesting) -> DeviceTimes:
             times.gradients.setdefault(row, [0.0, 0.0])[part] += time
         if unit:
             times.units[row] = unit
-    _occupancy(events, times)
+    times.elsewhere = {row for row in times.elsewhere if row >= 0 and np.isnan(times.of_row[row])}
+    _occupancy(events, times, np.frombuffer(events.device_unit, events.device_unit.typecode) == taken)
     return times
 
 
-def _occupancy(events: Events, times: DeviceTimes) -> None:
-    share, time = np.frombuffer(events.device_occupancy, "d"), np.frombuffer(events.device_time, "d")
+def _busiest_unit(events: Events, times: DeviceTimes) -> int:
+    """Find the device that ran longest, and give its place among the events' devices."""
+    names = [str(unit) for unit in events.units.values]
+    spent = np.bincount(np.frombuffer(events.device_unit, events.device_unit.typecode), events.device_time)
+    times.unit_s = dict(sorted(zip(names, (spent / 1e6).tolist(), strict=True)))
+    times.unit = busiest(times.unit_s)
+    return names.index(times.unit)
+
+
+def _occupancy(events: Events, times: DeviceTimes, taken: NDArray[np.bool_]) -> None:
+    share = np.frombuffer(events.device_occupancy, "d")[taken]
+    time = np.frombuffer(events.device_time, "d")[taken]
     # Copies have none; 0 is what the profiler writes where it cannot tell.
     said = share > 0
     if time[said].sum() > 0:

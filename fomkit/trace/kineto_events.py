@@ -77,7 +77,10 @@ class Events:
     forward_thread : array of int
         1 where the call names the thread of its forward pass, which backward calls do.
     launch_* : the same of launches, with their ``correlation``
-    device_* : the same of kernels, copies and fills, with their duration [µs] and occupancy [%], NaN where unknown
+    device_* : the same of kernels, copies and fills, with their duration [µs] and occupancy [%], NaN where
+        unknown; ``device_unit`` is the place in ``units`` of the device that they ran on
+    processes : Counter
+        Ops of PyTorch by the process that called them.
     wrong : Counter
         Events that were left out, by what is wrong with them.
     """
@@ -85,6 +88,8 @@ class Events:
     def __init__(self) -> None:
         self.names, self.threads = Interned("names"), Interned("threads")
         self.calls, self.details = Interned("calls"), Interned("messages")
+        self.units, self.device_unit = Interned("devices"), array("i")
+        self.processes: Counter[str] = Counter()
         self.start, self.end = array("d"), array("d")
         self.name, self.thread, self.call = array("i"), array("i"), array("i")
         self.sequence, self.forward_thread, self.external = array("q"), array("b"), array("q")
@@ -120,11 +125,14 @@ class Events:
         args = args if isinstance(args, dict) else {}
         if device:
             self._add_device(name, start, time, args)
+            unit = args.get("device", event.get("pid"))
+            self.device_unit.append(self.units.number(str(unit)[:80], unit))
             return
         where = repr((event.get("pid"), event.get("tid")))[:200]
         thread = self.threads.number(where, where)
         if host:
             self._add_host(name, start, time, thread, args)
+            self.processes[str(event.get("pid"))[:80]] += category != "user_annotation"
         else:
             self.launch_correlation.append(_whole(args.get("correlation")))
             self.launch_start.append(start)

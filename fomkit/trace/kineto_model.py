@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fomkit.errors import FomkitError
+import numpy as np
+from numpy.typing import NDArray
+
+from fomkit.errors import FomkitError, printable
+from fomkit.trace.busiest import say_busiest
 from fomkit.trace.kineto_device import DeviceTimes, join_device
 from fomkit.trace.kineto_events import Events
 from fomkit.trace.kineto_nesting import Nesting
@@ -16,6 +21,7 @@ from fomkit.trace.kineto_rows import Row, Rows, usual_dtype
 from fomkit.trace.kineto_steps import Collector, Executions
 from fomkit.trace.kineto_stream import TraceReader
 from fomkit.trace.op_table import count_rows, make_table
+from fomkit.trace.step_spread import say_cold, say_spread, step_sums
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,20 +44,23 @@ class TraceRows:
         Ops and kernels without a rule, with their executions in a step.
     notes : tuple of str
         How the rows were made; those that begin with ``partial`` say what is missing.
-    head : mapping
-        What the file says of itself.
+    properties : mapping
+        What the file says of the accelerator.
     device : str
         The accelerator's name; "" for a trace of a CPU.
     on_device : bool
         Whether times are those of kernels.
+    step_s : tuple of float
+        Time of all ops in each step that was taken [s].
     """
 
     rows: tuple[Row, ...]
     unsupported: tuple[str, ...]
     notes: tuple[str, ...]
-    head: Mapping[str, Any]
+    properties: Mapping[str, Any]
     device: str
     on_device: bool
+    step_s: tuple[float, ...]
 
 
 def _entry(value: Any, *keys: Any) -> Any:
@@ -77,6 +86,17 @@ def _check(events: Events, where: str) -> None:
         )
 
 
+def _check_one_process(events: Events, where: str) -> None:
+    processes = {name: count for name, count in events.processes.items() if count}
+    if len(processes) > 1:
+        listed = ", ".join(f"{printable(name)} ({count:,} ops)" for name, count in sorted(processes.items())[:8])
+        raise FomkitError(
+            where,
+            f"holds ops of {len(processes)} processes: {listed}, and nothing tells whose kernels are whose. Give "
+            "the trace of one process, as each wrote it.",
+        )
+
+
 def _left_out(events: Events) -> str:
     listed = ", ".join(f"{count:,} {what}" for what, count in events.wrong.items())
     return f" ({listed} were left out)" if listed else ""
@@ -87,14 +107,20 @@ def _notes(events: Events, executions: Executions, rows: Rows, device: DeviceTim
         listed = ", ".join(f"{count:,} {what}" for what, count in events.wrong.items())
         yield f"partial: of {events.seen:,} events were left out: {listed}"
     by = {"ProfilerStep": "as the profiler marks them", "Optimizer.step": "told by the optimizer's"}
+    cold = executions.cold
     if not executions.told:
         yield "the trace marks no steps (ProfilerStep#N) and is taken as one step"
     else:
-        yield f"{executions.alike} of {executions.steps} steps are alike and were taken, {by[executions.told]}"
+        taken = "and were taken" if cold is None else f"and {len(executions.step_s)} of these were taken"
+        yield f"{executions.alike} of {executions.steps} steps are alike {taken}, {by[executions.told]}"
+    if cold is not None:
+        yield say_cold(f"step {cold[0] + 1} of {executions.steps}", cold[1], executions.step_s)
     if executions.input_calls:
         yield f"{executions.input_calls:,} ops of the data loader were left out"
+    named = {f"device {unit}": time_s for unit, time_s in device.unit_s.items()}
+    yield from say_busiest("devices", named, f"device {device.unit}")
     timer = f"kernels on {name or 'the device'}" if len(events.device_time) else "calls on the host"
-    yield f"traced_time_s: mean time of {timer}, under the profiler"
+    yield from say_spread(timer, executions.step_s)
     if not math.isnan(device.occupancy):
         yield (
             f"achieved occupancy {device.occupancy:.1%}, weighted by the time of kernels "
@@ -130,6 +156,7 @@ def read_steps(path: Path) -> Steps:
     events, reader = Events(), TraceReader(path)
     events.add_all(reader)
     _check(events, str(path))
+    _check_one_process(events, str(path))
     return steps_of(events, reader.head)
 
 
@@ -174,11 +201,21 @@ def read_trace(path: Path) -> TraceRows:
     return trace
 
 
+def _properties(head: Mapping[str, Any], unit: str) -> Mapping[str, Any]:
+    """Give what the file says of a device: of one that it does not number, what it says where all are alike."""
+    listed = _entry(head, "deviceProperties")
+    known = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    numbered = [one for one in known if str(one.get("id")) == unit]
+    alike = known if len({str(one.get("name")) for one in known}) == 1 else []
+    return next(iter(numbered or alike), {})
+
+
 def rows_of(found: Steps) -> TraceRows:
     """Make the rows of the steps of a trace."""
     head, events, _, device, executions, rows = found
     made = tuple(rows)
-    name = _entry(head, "deviceProperties", 0, "name")
+    properties = _properties(head, device.unit)
+    name = properties.get("name")
     name = name if isinstance(name, str) else ""
     unsupported = [f"{one} ×{count}" for one, count in rows.told.unsupported.most_common()]
     more = [f"and {len(unsupported) - MAX_LISTED} more"] if len(unsupported) > MAX_LISTED else []
@@ -186,16 +223,21 @@ def rows_of(found: Steps) -> TraceRows:
         made,
         (*unsupported[:MAX_LISTED], *more),
         tuple(_notes(events, executions, rows, device, name)),
-        head,
+        properties,
         name,
         bool(len(events.device_time)),
+        executions.step_s,
     )
 
 
 def trace_table(rows: Iterable[Row]) -> pd.DataFrame:
-    """Make the OPS table of rows: equal ones are joined, their traced time is the mean over all that have one."""
+    """Make the OPS table of rows: equal ones are joined.
+
+    Their traced time is that of all their executions in a step, the median of steps, by the executions.
+    """
     joined: dict[object, dict[str, Any]] = {}
-    spent: dict[object, list[float]] = {}
+    spent: dict[object, NDArray[np.float64]] = {}
+    timed: Counter[object] = Counter()
     occupied: dict[object, list[float]] = {}
     for row in rows:
         key = (row.op.identity, tuple(row.op.dimensions.items()))
@@ -204,18 +246,18 @@ def trace_table(rows: Iterable[Row]) -> pd.DataFrame:
             joined[key]["count"] += row.op.count
         else:
             joined[key] = entry
-        times = [time for time in row.times if not math.isnan(time)]
-        if times:
-            sums = spent.setdefault(key, [0.0, 0.0])
-            sums[0] += row.op.count * sum(times) / len(times)  # type: ignore[operator]
-            sums[1] += row.op.count  # type: ignore[operator]
+        times = np.asarray(row.times, dtype=np.float64)
+        if not np.isnan(times).all():
+            sums = step_sums(times, int(row.op.count))
+            spent[key] = spent[key] + sums if key in spent else sums
+            timed[key] += int(row.op.count)
             if not math.isnan(row.occupancy):
-                weight = float(row.op.count) * sum(times)
+                weight = float(row.op.count) * float(np.nansum(times))
                 shares = occupied.setdefault(key, [0.0, 0.0])
                 shares[0] += row.occupancy * weight
                 shares[1] += weight
-    for same, (total, count) in spent.items():
-        joined[same]["traced_time_s"] = total / count
+    for same, sums in spent.items():
+        joined[same]["traced_time_s"] = float(np.median(sums)) / timed[same]
     for same, (share, weight) in occupied.items():
         if weight:
             joined[same]["traced_occupancy"] = share / weight

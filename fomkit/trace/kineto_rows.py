@@ -26,11 +26,11 @@ _CELLS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "vanilla", "rnn_relu": "vani
 
 
 class Row(NamedTuple):
-    """One work of a call: its op, its executions in a step, their times [s], and whether these are its own.
+    """One work of a call: its op, its executions' times [s], step by step, and whether these are its own.
 
     ``unit`` is tf32 or matrix where the kernels' names say that they ran so. ``times`` of a work that shares its
-    call's with others are means; they are NaN where nobody can part them. ``occupancy`` is the achieved one
-    [share], weighted by time; NaN where no kernel says it.
+    call's with others are a share of the call's; they are NaN where nobody can part them. ``occupancy`` is the
+    achieved one [share], weighted by time; NaN where no kernel says it.
     """
 
     op: TracedOp
@@ -201,20 +201,18 @@ class Rows:
 
     def _parted(
         self, key: Key, ops: Sequence[TracedOp], times: NDArray[np.float64], count: int
-    ) -> list[Sequence[float] | NDArray[np.float64]]:
+    ) -> list[NDArray[np.float64]]:
         """Part a call's times among its works: whole, by the kernels' names, or in halves that are alike."""
         if len(ops) == 1:
             return [times]
         both = [op for op in ops if op.pass_name in (INPUT_GRADIENT, WEIGHT_GRADIENT)]
-        mean = float(np.mean(times)) if len(times) else math.nan
         shares = self._executions.shares.get(key)
         if not shares and len(both) == 2:
             self.told.halved += count
             shares = (0.5, 0.5)
         parts = dict(zip((INPUT_GRADIENT, WEIGHT_GRADIENT), shares or (1.0, 1.0), strict=True))
-        if not both:
-            return [[math.nan]] * len(ops)
-        return [[parts[op.pass_name] * mean] if op in both else [math.nan] for op in ops]
+        unknown = np.full(len(times), math.nan)
+        return [parts[op.pass_name] * times if op in both else unknown for op in ops]
 
     def _device_row(self, key: Key, count: int) -> TracedOp:
         """Describe a kernel that no call holds: a collective, a copy, or one that is known by name only."""

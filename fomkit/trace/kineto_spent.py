@@ -9,24 +9,16 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fomkit.trace.kineto_model import Steps, read_steps
 from fomkit.trace.kineto_nesting import step_windows
 from fomkit.trace.kineto_rows import Row
 from fomkit.trace.spent import Spent
+from fomkit.trace.step_spread import step_sums
 
 _FRAME = "autograd::engine::evaluate_function"
 _SPANS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)#")
 """Marks around ops; their own time is the program's, not the framework's."""
-
-
-def _of_step(times: NDArray[np.float64], count: int) -> float:
-    """Give the time that equal executions take in a step: the median of steps, which one bad step moves little."""
-    known = np.nan_to_num(times)
-    if count and len(known) % count == 0:
-        return float(np.median(known.reshape(-1, count).sum(axis=1)))
-    return float(known.mean() * count) if len(known) else 0.0
 
 
 def _shares(rows: list[Row]) -> list[float]:
@@ -40,7 +32,7 @@ def _shares(rows: list[Row]) -> list[float]:
 
 def _rows(steps: Steps) -> Iterator[Spent]:
     for key, count in steps.executions.counts.items():
-        whole = _of_step(steps.executions.times[key], count)
+        whole = float(np.median(step_sums(steps.executions.times[key], count)))
         rows = list(steps.rows.of(key))
         for row, share in zip(rows, _shares(rows), strict=True):
             op = row.op

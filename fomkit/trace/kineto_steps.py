@@ -27,7 +27,7 @@ class Executions:
     counts : dict
         Executions in one step, by key, in order of first execution.
     times : dict
-        Times [s] of all executions in the chosen steps, NaN where unknown.
+        Times [s] of all executions in the chosen steps, step by step, NaN where unknown.
     shares : dict
         Of a backward convolution the share of time for its input's and its weight's gradient.
     units : dict
@@ -37,7 +37,11 @@ class Executions:
     updates : list
         What the keys of updates stand for.
     steps, alike : int
-        Steps in the trace, and those of them that were taken: the most that are alike.
+        Steps in the trace, and the most of them that are alike.
+    step_s : tuple of float
+        Time of all executions in each of the chosen steps [s].
+    cold : tuple of int and float, or None
+        Place in the trace and time [s] of a first one of those alike that was not taken.
     told : str
         What tells the steps, as in `step_windows`.
     input_calls : int
@@ -53,6 +57,8 @@ class Executions:
     steps: int
     told: str
     alike: int
+    step_s: tuple[float, ...]
+    cold: tuple[int, float] | None
     input_calls: int
 
 
@@ -115,10 +121,12 @@ class Collector:
         updates: dict[int, list[int]] = {}
         for row, event in enumerate(rows.event):
             step = self._windows.step(events.start[event])
-            if step < 0:
+            if step < 0 or row in self._device.elsewhere:
                 continue
             if rows.pass_code[row] == BACKWARD_PASS:
                 owner = self._nesting.owners.get(rows.node[row], -1)
+                if owner in self._device.elsewhere:
+                    continue
                 if owner >= 0:
                     time = self._time(row)
                     backward[step, owner] = backward.get((step, owner), 0.0) + (0.0 if np.isnan(time) else time)
@@ -206,8 +214,8 @@ class Collector:
 
     def _chosen(self) -> Executions:
         found, windows = self._found, self._windows
-        alike, counts, times = found.most_alike()
+        alike, counts, times, step_s, cold = found.most_alike()
         return Executions(
             counts, times, found.shares(), found.units, found.occupancy(), list(found.updates),
-            len(windows.windows) or 1, windows.told, alike, self._input_calls,
+            len(windows.windows) or 1, windows.told, alike, step_s, cold, self._input_calls,
         )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from fomkit.trace.nsys_file import Report
@@ -90,45 +91,73 @@ def _launches(report: Report) -> Iterator[Event]:
                "args": args, **_span(start, end)}  # fmt: skip
 
 
-def _device_event(name: str, start: Any, end: Any, process: Any, number: Any, byte: Any = None) -> Event:
-    args = {"correlation": _correlation(process, number), **({} if byte is None else {"bytes": byte})}
+def _device_event(
+    name: str, start: Any, end: Any, process: Any, device: Any, number: Any, byte: Any = None
+) -> Event:
+    args = {"correlation": _correlation(process, number), "device": device if type(device) is int else 0}
+    args |= {} if byte is None else {"bytes": byte}
     category = "kernel" if byte is None else "gpu_memcpy"
-    return {"ph": "X", "cat": category, "name": name, "args": args, **_span(start, end)}
+    return {"ph": "X", "cat": category, "name": name, "args": args, "pid": _process(process), **_span(start, end)}
+
+
+def _column(report: Report, table: str, name: str) -> str:
+    """Give a column's name, or 0 where this version of the export lacks it."""
+    return name if report.has(table, name) else "0"
+
+
+def process_times(report: Report) -> dict[int, float]:
+    """Give the time of kernels [s] by process, in the order of their numbers."""
+    table = "CUPTI_ACTIVITY_KIND_KERNEL"
+    times: dict[int, float] = {}
+    for owner, start, end in report.rows(f"SELECT {_column(report, table, 'globalPid')}, start, end FROM {table}"):  # noqa: S608
+        if type(start) is int and type(end) is int and end >= start:
+            process = _process(owner)
+            times[process] = times.get(process, 0.0) + (end - start) / 1e9
+    return dict(sorted(times.items()))
 
 
 def _device(report: Report) -> Iterator[Event]:
-    def process(table: str) -> str:
-        return "globalPid" if report.has(table, "globalPid") else "0"
+    def where(table: str) -> str:
+        return f"{_column(report, table, 'globalPid')}, {_column(report, table, 'deviceId')}"
 
     table = "CUPTI_ACTIVITY_KIND_KERNEL"
     query = (
-        f"SELECT coalesce(s.value, t.value), k.start, k.end, {process(table)}, k.correlationId FROM {table} AS k "  # noqa: S608
+        f"SELECT coalesce(s.value, t.value), k.start, k.end, {where(table)}, k.correlationId FROM {table} AS k "  # noqa: S608
         "LEFT JOIN StringIds AS s ON s.id = k.demangledName LEFT JOIN StringIds AS t ON t.id = k.shortName"
     )
-    for name, start, end, owner, number in report.rows(query):
-        yield _device_event(str(name or "kernel")[:2000], start, end, owner, number)
+    for name, *rest in report.rows(query):
+        yield _device_event(str(name or "kernel")[:2000], *rest)
     table = "CUPTI_ACTIVITY_KIND_MEMCPY"
     if table in report.tables:
-        query = f"SELECT copyKind, start, end, {process(table)}, correlationId, bytes FROM {table}"  # noqa: S608
+        query = f"SELECT copyKind, start, end, {where(table)}, correlationId, bytes FROM {table}"  # noqa: S608
         for kind, *rest in report.rows(query):
             yield _device_event(_COPIES.get(kind, "Memcpy"), *rest)
     table = "CUPTI_ACTIVITY_KIND_MEMSET"
     if table in report.tables:
-        query = f"SELECT start, end, {process(table)}, correlationId, bytes FROM {table}"  # noqa: S608
+        query = f"SELECT start, end, {where(table)}, correlationId, bytes FROM {table}"  # noqa: S608
         for row in report.rows(query):
             yield _device_event("Memset", *row)
 
 
-def events_of(report: Report) -> Iterator[Event]:
-    """Give an export's ranges, launches, kernels and copies as events of a trace."""
-    if "NVTX_EVENTS" in report.tables:
-        yield from _ranges(report)
-    yield from _launches(report)
-    yield from _device(report)
+def events_of(report: Report, process: int | None) -> Iterator[Event]:
+    """Give an export's ranges, launches, kernels and copies as events of a trace.
+
+    Parameters
+    ----------
+    report : Report
+    process : int or None
+        The process whose events are given; None for all.
+    """
+    ranges = _ranges(report) if "NVTX_EVENTS" in report.tables else iter(())
+    for event in chain(ranges, _launches(report), _device(report)):
+        if process is None or event["pid"] == process:
+            yield event
 
 
-def device_name(report: Report) -> str:
-    """Give the name of the first GPU; "" where the export has none."""
-    if "TARGET_INFO_GPU" not in report.tables:
-        return ""
-    return next((str(name) for (name,) in report.rows("SELECT name FROM TARGET_INFO_GPU LIMIT 1") if name), "")
+def devices(report: Report) -> list[dict[str, Any]]:
+    """Give number and name of each GPU, as a trace of PyTorch's profiler does."""
+    table = "TARGET_INFO_GPU"
+    if table not in report.tables:
+        return []
+    query = f"SELECT {_column(report, table, 'id')}, name FROM {table} LIMIT 64"  # noqa: S608
+    return [{"id": number, "name": str(name)} for number, name in report.rows(query) if name]

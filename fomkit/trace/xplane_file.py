@@ -21,6 +21,8 @@ MAX_DISTINCT = 500_000
 """Most distinct events of one plane."""
 MAX_NAME = 2000
 """Longest name that is kept [byte]; those of XLA hold whole instructions."""
+MAX_START = 2**62
+"""Latest start of a line [ns], so that the events in it have one too."""
 _SPACE = {1: LENGTH, 2: LENGTH, 3: LENGTH, 4: LENGTH}
 _PLANE = {2: LENGTH, 3: LENGTH, 4: LENGTH, 5: LENGTH}
 _ENTRY = {1: VARINT, 2: LENGTH}
@@ -79,6 +81,11 @@ class Plane:
     def line_name(self, line: Span) -> str:
         """Give the name of a line."""
         return next((self.text(a, b) for number, a, b in fields(self.source, *line, _LINE) if number == 2), "")
+
+    def line_start(self, line: Span) -> int:
+        """Give the time [ns] from which a line's events count; 0 where it is none."""
+        found = next((signed(a) for number, a, _ in fields(self.source, *line, _LINE) if number == 3), 0)
+        return found if 0 <= found < MAX_START else 0
 
     def events(self, line: Span) -> Iterator[Event]:
         """Give the events of a line in the order of the file; their times count from the line's start."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fomkit.measurement import Unjoined
 from fomkit.trace.graph_nodes import GraphNode, Nodes
 from fomkit.trace.tf_table import PRODUCTS, RULES
+from fomkit.trace.xplane_steps import say_steps, steps_of
 from fomkit.trace.xplane_times import NodeTime, PlaneTimes, in_loop, op_of_kernel
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Joined:
         Executions in the trace of nodes that were seen, and those that the graph says.
     products, missed : int
         Products and convolutions of the graph, and those of them that the trace does not have.
+    said : tuple of str
+        How far the steps differ, a line each.
     unseen : int
         Executions in a step of nodes in loops that have work and were never recorded.
     """
@@ -51,6 +54,7 @@ class Joined:
     unseen: int = 0
     products: int = 0
     missed: int = 0
+    said: tuple[str, ...] = ()
 
     @property
     def joined_s(self) -> float:
@@ -138,19 +142,21 @@ def _pass_of(name: str) -> str:
 class _Join:
     def __init__(self, times: PlaneTimes, nodes: Nodes, rows: int) -> None:
         self._times, self._nodes, self._loops = times, nodes, _loops(nodes)
-        self.found = Joined([math.nan] * rows, steps=_steps(times, nodes))
+        self._steps = steps_of(times, _steps(times, nodes))
+        said = tuple(say_steps(self._steps, times.timer))
+        self.found = Joined([math.nan] * rows, steps=self._steps.steps, said=said)
         self.loose = _Loose()
 
     def _of_a_step(self, time: NodeTime, node: GraphNode | None) -> float:
         """Give a node's time in a step [s].
 
-        TensorFlow stops recording ops that turned out cheap, so that of a host the mean counts.
+        TensorFlow stops recording ops that turned out cheap, so that of a host the mean counts where some lack.
         """
         if node is None or self._times.device:
-            return time.time_s / self.found.steps
+            return self._steps.mean_s(time)
         self.found.seen += time.count
         self.found.expected += node.count * self.found.steps
-        return time.time_s / time.count * node.count
+        return self._steps.mean_s(time, node.count)
 
     def add(self, name: str, time: NodeTime) -> None:
         node = self._nodes.get(name)
@@ -217,6 +223,7 @@ def with_times(ops: pd.DataFrame, counts: Sequence[float], joined: Joined) -> pd
 def say_joined(joined: Joined) -> Iterator[str]:
     """Tell how times were put on rows, a line each; those that begin with ``partial`` say what is missing."""
     yield f"{joined.share:.1%} of the time of ops is joined to rows, over {joined.steps} steps"
+    yield from joined.said
     yield from say_gaps(joined)
 
 

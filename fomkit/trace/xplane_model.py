@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fomkit.dtypes import usual_engine
 from fomkit.trace.calls import BACKWARD, FORWARD, UPDATE
 from fomkit.trace.op_table import make_table
+from fomkit.trace.xplane_steps import PlaneSteps, steps_of
 from fomkit.trace.xplane_times import NodeTime, PlaneTimes, in_loop, op_of_kernel
 
 if TYPE_CHECKING:
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 
 _GRADIENT = "gradient_tape/"
 _UPDATES = ("ResourceApply", "AssignSub", "AssignAdd", "AssignVariable", "Apply")
+STAND_IN = "fp32"
+"""Number format of ops whose trace tells none; the op table has no word for that."""
+UNKNOWN_FORMAT = (
+    f"partial: the trace tells neither number format nor arithmetic unit of an op: {STAND_IN} and "
+    f"{usual_engine('other', STAND_IN)} stand in the op table for unknown ones"
+)
 JOIN = (
     "its events carry no shapes. For sizes, work and prediction say which model it is of: --graph model.py, the "
     "file of the Keras model that fomkit profile takes"
@@ -42,16 +49,16 @@ def _layer(name: str, known: Iterable[str]) -> str:
     return scope.replace("/", ".")
 
 
-def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, int]:
+def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, PlaneSteps]:
     """Sum the times of nodes by op, layer and pass.
 
     Returns
     -------
     ops : DataFrame
-        An OPS table of kind ``other``, with the mean time of one execution.
-    steps : int
+        An OPS table of kind ``other``, with the mean time of one execution in a step.
+    steps : PlaneSteps
     """
-    steps = times.likely_steps()
+    steps = steps_of(times, times.likely_steps())
     updates = _update_scopes(times.nodes.items())
     sums: dict[tuple[str, str, str], list[float]] = {}
     for name, time in times.nodes.items():
@@ -61,17 +68,17 @@ def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, int]:
         key = (op_of_kernel(time.kernel), scope if pass_name != UPDATE else "", pass_name)
         known = sums.setdefault(key, [0.0, 0.0])
         known[0] += time.count
-        known[1] += time.time_s
+        known[1] += steps.mean_s(time)
     rows = [
         {
             "op": op,
             "kind": "other",
-            "dtype": "fp32",
-            "engine": usual_engine("other", "fp32"),
+            "dtype": STAND_IN,
+            "engine": usual_engine("other", STAND_IN),
             "pass_name": pass_name,
             "module": scope,
-            "count": count / steps,
-            "traced_time_s": time_s / count,
+            "count": count / steps.steps,
+            "traced_time_s": time_s / (count / steps.steps),
         }
         for (op, scope, pass_name), (count, time_s) in sorted(sums.items(), key=lambda item: -item[1][1])
     ]

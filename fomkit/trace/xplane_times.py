@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fomkit.errors import FomkitError, printable
+from fomkit.trace.busiest import busiest, say_busiest
 from fomkit.trace.xplane_file import Named, Plane, Span, open_planes
 
 _FUNCTION = re.compile(r"^(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
@@ -28,11 +29,32 @@ MAX_PS = 10**18
 
 @dataclass
 class NodeTime:
-    """Executions of a node, their time [s] and the kernel that ran; of a device, executions are its kernels."""
+    """Executions of a node, their times and the kernel that ran; of a device, executions are its kernels.
+
+    Attributes
+    ----------
+    kernel : str
+    start, own : array
+        Start [ns] and own time [s] of each execution.
+    """
 
     kernel: str
-    count: int = 0
-    time_s: float = 0.0
+    start: array[int] = field(default_factory=lambda: array("q"))
+    own: array[float] = field(default_factory=lambda: array("d"))
+
+    @property
+    def count(self) -> int:
+        """Executions."""
+        return len(self.own)
+
+    @property
+    def time_s(self) -> float:
+        """Time of all executions [s]."""
+        return sum(self.own)
+
+    def in_order(self) -> NDArray[np.float64]:
+        """Give the times [s] in the order in which the executions began."""
+        return np.array(self.own)[np.argsort(np.array(self.start), kind="stable")]
 
 
 @dataclass
@@ -57,6 +79,8 @@ class PlaneTimes:
         Events that were left out, by what is wrong with them.
     said : list of str
         Errors and warnings of the profiler.
+    choices : list of str
+        Which of several devices or hosts was taken, a line each.
     """
 
     nodes: dict[str, NodeTime] = field(default_factory=dict)
@@ -67,17 +91,23 @@ class PlaneTimes:
     loose_s: float = 0.0
     wrong: Counter[str] = field(default_factory=Counter)
     said: list[str] = field(default_factory=list)
+    choices: list[str] = field(default_factory=list)
+
+    @property
+    def time_s(self) -> float:
+        """Time of all nodes [s]."""
+        return sum(node.time_s for node in self.nodes.values())
 
     @property
     def timer(self) -> str:
         """What the times are of."""
         return f"kernels on {self.device}" if self.device else "ops on the host"
 
-    def add(self, name: str, kernel: str, time_s: float, count: int = 1) -> None:
-        """Add executions of a node."""
+    def add(self, name: str, kernel: str, start: Iterable[int], own: Iterable[float]) -> None:
+        """Add executions of a node, their starts [ns] and times [s]."""
         known = self.nodes.setdefault(name, NodeTime(kernel))
-        known.count += count
-        known.time_s += time_s
+        known.start.extend(start)
+        known.own.extend(own)
 
     def likely_steps(self) -> int:
         """Count the steps: as they are marked, else as often as most nodes outside loops ran."""
@@ -92,10 +122,10 @@ def say_read(times: PlaneTimes) -> Iterator[str]:
     if times.wrong:
         listed = ", ".join(f"{count:,} {what}" for what, count in times.wrong.items())
         yield f"partial: of {times.seen:,} events were left out: {listed}"
-    yield f"traced_time_s: mean time of {times.timer}, under the profiler"
+    yield from times.choices
     if times.loose_s:
-        whole = sum(node.time_s for node in times.nodes.values())
-        yield f"partial: {times.loose_s / whole:.1%} of the time is of kernels that name no op of TensorFlow"
+        share = times.loose_s / times.time_s
+        yield f"partial: {share:.1%} of the time is of kernels that name no op of TensorFlow"
     yield from (f"the profiler said: {printable(one)}" for one in times.said)
 
 
@@ -144,17 +174,19 @@ class _Line:
         self._start.append(start)
         self._end.append(start + duration)
 
-    def sums(self) -> Iterator[tuple[int, int, float]]:
-        """Give the number of each kind, its events and their own time together [ps]."""
+    def by_kind(self) -> Iterator[tuple[int, list[int], list[int]]]:
+        """Give the number of each kind, and start and own time of its events [ps]."""
+        if not len(self._kind):
+            return
         kind, own = self._own_times()
-        numbers, places = np.unique(kind, return_inverse=True)
-        counts, together = np.bincount(places), np.bincount(places, own)
-        yield from zip(numbers.tolist(), counts.tolist(), together.tolist(), strict=True)
+        order = np.argsort(kind, kind="stable")
+        numbers, first = np.unique(kind[order], return_index=True)
+        start = np.frombuffer(self._start, np.int64)
+        for number, places in zip(numbers.tolist(), np.split(order, first[1:]), strict=True):
+            yield number, start[places].tolist(), own[places].tolist()
 
     def _own_times(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Give the number of each event's kind and its own time [ps]."""
-        if not len(self._kind):
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
         kind, start, end = (np.frombuffer(one, np.int64) for one in (self._kind, self._start, self._end))
         own = end - start
         order = np.lexsort((-end, start))
@@ -198,9 +230,11 @@ def _read_host(plane: Plane, times: PlaneTimes) -> None:
                 step = plane.stats(event.stats).get(_STEP)
                 if isinstance(step, float):
                     marked.add((plane.kinds[event.kind].name, step))
-        for number, count, own in line.sums():
+        begun = plane.line_start(at)
+        for number, starts, own in line.by_kind():
             node, kernel = nodes[number]
-            times.add(plain_name(node), kernel, own * _SECONDS, count)
+            at_ns = (begun + one // 1000 for one in starts)
+            times.add(plain_name(node), kernel, at_ns, (one * _SECONDS for one in own))
     named = Counter(name for name, _ in marked)
     times.steps = max(times.steps, *named.values(), 0)
 
@@ -217,6 +251,7 @@ def _read_device(plane: Plane, times: PlaneTimes) -> None:
     for at in plane.lines:
         if not _is_stream(plane, at):
             continue
+        begun = plane.line_start(at)
         for event in plane.events(at):
             kind = plane.kinds.get(event.kind)
             if not _usable(times, event.start, event.duration):
@@ -229,12 +264,12 @@ def _read_device(plane: Plane, times: PlaneTimes) -> None:
             node, op = common[event.kind]
             if not node and event.stats:
                 node, op = _node_on_device(plane, event.stats)
-            time_s = event.duration * _SECONDS
+            time_s, at_ns = event.duration * _SECONDS, begun + event.start // 1000
             if node:
-                times.add(plain_name(node), op or kind.name[:80], time_s)
+                times.add(plain_name(node), op or kind.name[:80], (at_ns,), (time_s,))
             else:
                 times.loose_s += time_s
-                times.add(f":{kind.name[:80]}", kind.name[:80], time_s)
+                times.add(f":{kind.name[:80]}", kind.name[:80], (at_ns,), (time_s,))
 
 
 def _node_on_device(plane: Plane, spans: tuple[Span, ...]) -> tuple[str, str]:
@@ -246,6 +281,32 @@ def _node_on_device(plane: Plane, spans: tuple[Span, ...]) -> tuple[str, str]:
     return str(told.get("tf_op", "") or told.get("hlo_op", "")), str(told.get("hlo_category", ""))
 
 
+def _another(known: dict[str, PlaneTimes], name: str) -> PlaneTimes:
+    """Begin a plane; of a name that several have, as those of several machines do, each stands for itself."""
+    same = sum(one.partition(" #")[0] == name for one in known)
+    return known.setdefault(f"{name} #{same + 1}" if same else name, PlaneTimes())
+
+
+def _taken(hosts: Mapping[str, PlaneTimes], devices: Mapping[str, PlaneTimes]) -> PlaneTimes:
+    """Take the busiest host and the busiest device: planes of others are the same step once more."""
+    planes = [*hosts.values(), *devices.values()]
+    times = PlaneTimes(seen=sum(one.seen for one in planes), wrong=sum((one.wrong for one in planes), Counter()))
+    for what, known in (("hosts", hosts), ("devices", devices)):
+        spent = {name: one.time_s for name, one in known.items() if one.nodes}
+        if not spent:
+            continue
+        name = busiest(spent)
+        times.choices += say_busiest(what, spent, name)
+        found = known[name]
+        times.nodes, times.loose_s = found.nodes, found.loose_s
+        if what == "hosts":
+            times.host = {node: time.count for node, time in found.nodes.items()}
+        else:
+            times.device = name
+    times.steps = max((one.steps for one in hosts.values()), default=0)
+    return times
+
+
 def read_plane_times(path: Path) -> PlaneTimes:
     """Read what ran from a file of planes.
 
@@ -254,20 +315,17 @@ def read_plane_times(path: Path) -> PlaneTimes:
     FomkitError
         When the file is damaged or cut off, or no node ran in it.
     """
-    times, on_device = PlaneTimes(), PlaneTimes()
+    hosts: dict[str, PlaneTimes] = {}
+    devices: dict[str, PlaneTimes] = {}
     with open_planes(path) as found:
         for plane in found.planes():
             if plane.name.startswith("/host:CPU"):
-                _read_host(plane, times)
+                _read_host(plane, _another(hosts, plane.name.removeprefix("/")))
             elif plane.name.startswith("/device:") and plane.lines:
-                _read_device(plane, on_device)
-                on_device.device = on_device.device or plane.name.removeprefix("/device:")
-        times.said = [*found.said]
-    times.seen += on_device.seen
-    times.wrong += on_device.wrong
-    times.host = {name: node.count for name, node in times.nodes.items()}
-    if on_device.nodes:
-        times.nodes, times.device, times.loose_s = on_device.nodes, on_device.device, on_device.loose_s
+                _read_device(plane, _another(devices, plane.name.removeprefix("/device:")))
+        said = [*found.said]
+    times = _taken(hosts, devices)
+    times.said = said
     if not times.nodes:
         raise FomkitError(
             str(path),

@@ -275,3 +275,89 @@ def test_achieved_occupancy_is_kept_by_row(tmp_path: Path) -> None:
     assert table["traced_occupancy"]["aten::mm"] == pytest.approx(0.4)
     assert table["traced_occupancy"]["SGD.step"] == pytest.approx(0.8)
     assert table["traced_occupancy"].isna().sum() == 2
+
+
+def _twice(recording: Recording, *, process: bool) -> None:
+    """Run all again beside itself: on another device, or in another process; 2 µs a kernel more."""
+    for event in [*recording.events]:
+        args = dict(event["args"])
+        if "correlation" in args:
+            args["correlation"] += 1000
+        kernel = event["cat"] in ("kernel", "gpu_memcpy")
+        if kernel:
+            args["device"] = 1
+        else:
+            args["External id"] = args.get("External id", 0) + 1000
+        other = {"pid": 1} if kernel else {"pid": 2 if process else 1, "tid": event["tid"] + 5000}
+        if not (event["cat"] == "user_annotation" and not process):
+            recording.events.append({**event, **other, "args": args, "dur": event["dur"] + 2 * kernel})
+
+
+def test_of_several_devices_the_busiest_is_taken_and_the_others_named(tmp_path: Path) -> None:
+    recording = Recording()
+    recording.op("aten::mm", [(8, 16), (16, 4)], [("sgemm", 7.0)])
+    recording.op("aten::relu", [(8, 4)], [("vectorized", 1.0)])
+    _twice(recording, process=False)
+    properties = [{"id": 0, "name": "First GPU"}, {"id": 1, "name": "Second GPU"}]
+    trace = read(tmp_path, recording, deviceProperties=properties)
+    table = table_of(trace)
+    assert microseconds(table) == {"aten::mm": 9.0, "aten::relu": 3.0}
+    assert table["count"].tolist() == [1, 1]
+    assert trace.device == "Second GPU"
+    assert (
+        "partial: the trace is of 2 devices; the busiest was taken, device 1 (12.0 µs), and left out: device 0 "
+        "(8.00 µs)" in trace.notes
+    )
+
+
+def test_ops_of_several_processes_are_refused_and_listed(tmp_path: Path) -> None:
+    recording = Recording()
+    recording.op("aten::mm", [(8, 16), (16, 4)], [("sgemm", 7.0)])
+    _twice(recording, process=True)
+    with pytest.raises(FomkitError, match=r"ops of 2 processes: 1 \(1 ops\), 2 \(1 ops\), and nothing"):
+        read(tmp_path, recording)
+
+
+def _steps(recording: Recording, times: list[float]) -> None:
+    for number, time in enumerate(times):
+        with recording.step(number):
+            recording.op("aten::mm", [(8, 16), (16, 4)], [("sgemm", time)])
+            recording.op("aten::relu", [(8, 4)], [("vectorized", 10.0)])
+
+
+def test_a_cold_first_step_is_left_out_by_name_and_the_median_stands(tmp_path: Path) -> None:
+    recording = Recording()
+    _steps(recording, [552.0, 104.0, 45.0, 50.0])
+    trace = read(tmp_path, recording)
+    table = table_of(trace)
+    assert microseconds(table) == {"aten::mm": 50.0, "aten::relu": 10.0}
+    assert trace.notes[:4] == (
+        "4 of 4 steps are alike and 3 of these were taken, as the profiler marks them",
+        "step 1 of 4 was left out as a cold start: its ops took 562 µs, those of the others 60.0 µs (a first step "
+        "of more than 1.5 times the median of two or more others is not taken)",
+        "traced_time_s: median over 3 steps of the mean time of kernels on Synthetic GPU in a step, under the "
+        "profiler",
+        "ops of a step took 60.0 µs (median; 55.0 µs to 114 µs over 3 steps)",
+    )  # fmt: skip
+    timings, _ = trace_timings(trace.rows)
+    assert timings.set_index("kind").loc["gemm", ["time_s", "repeats"]].tolist() == pytest.approx([50e-6, 3])
+
+
+def test_a_slow_step_moves_the_median_little_and_is_told(tmp_path: Path) -> None:
+    recording = Recording()
+    _steps(recording, [50.0, 900.0, 52.0])
+    trace = read(tmp_path, recording)
+    assert microseconds(table_of(trace))["aten::mm"] == 52.0
+    assert "3 of 3 steps are alike and were taken, as the profiler marks them" in trace.notes
+    assert any("60.0 µs to 910 µs over 3 steps" in note for note in trace.notes)
+
+
+def test_equal_executions_of_a_step_count_together(tmp_path: Path) -> None:
+    """Twice a step, 10 and 30 µs in one and 20 and 60 µs in the next: 20 µs and 40 µs each, the median 30 µs."""
+    recording = Recording()
+    for number, times in enumerate([(10.0, 30.0), (20.0, 60.0)]):
+        with recording.step(number):
+            for time in times:
+                recording.op("aten::mm", [(8, 16), (16, 4)], [("sgemm", time)])
+    (row,) = table_of(read(tmp_path, recording)).to_dict("records")
+    assert (row["count"], round(row["traced_time_s"] * 1e6, 6)) == (2, 30.0)

@@ -52,7 +52,10 @@ def test_without_sizes_it_is_a_table_of_kernels(tmp_path: Path) -> None:
     assert set(found.ops["kind"]) == {"other", "copy"}
     assert found.ops["traced_time_s"].sum() > 0
     assert "emit_nvtx(record_shapes=True)" in said[0]
-    assert said[0].startswith("partial: a table of kernels by name, without sizes. Record it with sizes: ")
+    assert said[0].startswith(
+        "partial: a table of kernels by name, without sizes; fp32 stands for unknown number formats. "
+        "Record it with sizes: "
+    )
 
 
 def test_kernels_alone_are_named(tmp_path: Path) -> None:
@@ -77,6 +80,46 @@ def test_the_same_number_in_two_processes_is_not_one_launch(report: Path) -> Non
     found, _ = import_model(report, file_format="nsys")
     times = found.ops.set_index("op")["traced_time_s"]
     assert times["aten::addmm"] == pytest.approx(20e-6)
+
+
+TABLES = {
+    "CUPTI_ACTIVITY_KIND_KERNEL": "start, {end}, {device}, contextId, streamId, correlationId, {pid}, "
+    "demangledName, shortName, 32",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": "start, end, {device}, contextId, streamId, correlationId, {pid}, "
+    "bytes, copyKind",
+    "CUPTI_ACTIVITY_KIND_RUNTIME": "start, end, eventClass, globalTid + {other}, correlationId, nameId, 0",
+    "NVTX_EVENTS": "start, end, eventType, rangeId, text, globalTid + {other}, textId, domainId",
+}  # fmt: skip
+
+
+def test_of_several_processes_the_busiest_is_taken_and_the_others_named(report: Path) -> None:
+    other = 1 << 24
+    said = {"end": "end + 1000", "device": "deviceId", "pid": f"globalPid + {other}", "other": other}
+    change(
+        report,
+        ";".join(f"INSERT INTO {name} SELECT {one.format(**said)} FROM {name}" for name, one in TABLES.items()),
+    )
+    found, said_of_it = import_model(report, file_format="nsys")
+    table = found.ops.set_index("op")
+    assert set(table["count"]) == {1}
+    assert [round(time * 1e6, 6) for time in table.loc[["aten::addmm", "aten::mm"], "traced_time_s"]] == [21, 31]
+    assert said_of_it[1] == (
+        "partial: the trace is of 2 processes; the busiest was taken, process 292 (174 µs), and left out: process "
+        "291 (162 µs)"
+    )
+
+
+def test_of_several_devices_of_a_process_the_busiest_is_taken(report: Path) -> None:
+    """The other one runs kernels of its own calls; its name is the file's."""
+    change(
+        report,
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 1 WHERE correlationId % 5 = 2; "
+        "INSERT INTO TARGET_INFO_GPU VALUES (0, 1, 'NVIDIA H100', 132, 85000000000)",
+    )
+    found, said = import_model(report, file_format="nsys")
+    assert found.traced_with["device"] == "NVIDIA A100-SXM4-80GB"
+    assert "aten::addmm" not in set(found.ops["op"])
+    assert any("left out: device 1 (60.0 µs)" in line for line in said)
 
 
 REFUSED = {

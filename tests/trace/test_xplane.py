@@ -131,6 +131,67 @@ def test_kernels_of_a_gpu_name_their_op(tmp_path: Path) -> None:
     assert any("of the time is of kernels that name no op" in line for line in said)
 
 
+@pytest.mark.parametrize(("number_of", "name"), [(1, "GPU:1"), (0, "GPU:0 #2")])
+def test_of_several_devices_the_busiest_is_taken_and_the_others_named(
+    tmp_path: Path, number_of: int, name: str
+) -> None:
+    """Two planes of one name are two devices too, as of two machines."""
+    first = {"sgemm": ("net/dense/MatMul:MatMul", [20_000, 22_000])}
+    second = {"sgemm": ("net/dense/MatMul:MatMul", [21_000, 23_000])}
+    path = write(tmp_path, host(NODES) + device(first) + device(second, number_of))
+    assert join_times(read_plane_times(path), GRAPH, 4).row_s[0] == pytest.approx(22e-6)
+    found, said = import_model(path, file_format="xplane")
+    assert found.traced_with["device"] == name
+    assert (found.ops["count"] * found.ops["traced_time_s"]).sum() == pytest.approx(22e-6)
+    told = f"partial: the trace is of 2 devices; the busiest was taken, {name} (44.0 µs), and left out: GPU:0 "
+    assert f"{told}(42.0 µs)" in said
+
+
+def test_of_several_hosts_one_is_taken(tmp_path: Path) -> None:
+    found, said = import_model(write(tmp_path, host(NODES) + host(NODES)), file_format="xplane")
+    assert set(found.ops["count"]) == {1}
+    assert any("the trace is of 2 hosts; the busiest was taken, host:CPU (19.2 µs)" in line for line in said)
+
+
+FOUR: list[Node] = [
+    ("net/dense/MatMul", "MatMul", [(0, 552_000), (600_000, 104_000), (800_000, 45_000), (900_000, 50_000)]),
+    ("net/dense/Relu", "Relu", [(560_000, 10_000), (710_000, 10_000), (850_000, 10_000), (960_000, 10_000)]),
+]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_cold_first_step_is_left_out_by_name_and_the_median_stands(tmp_path: Path, apart: bool) -> None:
+    """Also where a node's executions are on several threads, in whatever order these stand in the file."""
+    content = host(FOUR)
+    if apart:
+        kinds = b"".join(entry(4, at, f"{name}:{kernel}", kernel) for at, (name, kernel, _) in enumerate(FOUR, 1))
+        lines = [
+            number(3, 1_000_000 * step)
+            + b"".join(
+                event(at, 600_000_000 * (at - 1), 1000 * runs[step][1]) for at, (_, _, runs) in enumerate(FOUR, 1)
+            )
+            for step in (2, 0, 3, 1)
+        ]
+        content = plane("/host:CPU", [message(2, "idle"), *lines], kinds)
+    path = write(tmp_path, content)
+    found, said = import_model(path, file_format="xplane")
+    times = found.ops.set_index("op")["traced_time_s"]
+    assert times.to_dict() == pytest.approx({"MatMul": 50e-6, "Relu": 10e-6})
+    cold = "step 1 of 4 was left out as a cold start: its ops took 562 µs, those of the others 60.0 µs ("
+    assert any(line.startswith(cold) for line in said)
+    assert any(line.startswith("traced_time_s: median over 3 steps of the mean time of ops on") for line in said)
+    joined = join_times(read_plane_times(path), GRAPH, 4)
+    assert any(line.startswith("step 1 of 4 was left out") for line in say_joined(joined))
+
+
+def test_unknown_formats_and_units_are_told(tmp_path: Path) -> None:
+    _, said = import_model(write(tmp_path, host(NODES)), file_format="xplane")
+    assert (
+        "partial: the trace tells neither number format nor arithmetic unit of an op: fp32 and vector stand in "
+        "the op table for unknown ones" in said
+    )
+
+
 def test_broken_events_are_left_out_and_counted(tmp_path: Path) -> None:
     more = event(1, 5, -3) + event(1, -5, 3) + event(1, 5, 2 * 10**18) + event(77, 0, 1)
     times = read_plane_times(write(tmp_path, host(NODES, more=more)))
