@@ -99,14 +99,15 @@ def both(torch: Any, name: str, folder: Path) -> tuple[ModelProfile, TraceRows]:
     return profile_workload(workload), read_trace(record(torch, folder / "trace.json", step))
 
 
+NO_SIZES = {"op", "pass_name", "module", "count", "code_line", "traced_time_s", "traced_occupancy"}
+
+
 def counted(table: pd.DataFrame, kinds: tuple[str, ...]) -> dict[tuple[Any, ...], float]:
     """Count executions by kind, pass and all sizes; whose gradient a product is, a trace does not tell."""
     found: dict[tuple[Any, ...], float] = {}
     for row in table[table["kind"].isin(kinds)].to_dict("records"):
         pass_name = row["pass_name"].partition("_")[0] if row["kind"] == "gemm" else row["pass_name"]
-        names = [
-            name for name in table.columns if name not in ("op", "pass_name", "module", "count", "traced_time_s")
-        ]
+        names = [name for name in table.columns if name not in NO_SIZES]
         key = (pass_name, *((name, row[name]) for name in names if row[name] == row[name] and row[name] != ""))
         found[key] = found.get(key, 0.0) + row["count"]
     return found
