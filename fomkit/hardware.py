@@ -47,6 +47,8 @@ class Peak:
 class Device:
     """One accelerator or processor; a fact that nobody stated is None.
 
+    ``fresh_byte_per_s`` is how fast the system hands out pages of new memory, which each result of
+    ``fresh_above_byte`` or more is made of; ``host_byte_per_s`` is the rate from the host's memory to a device's.
     ``architecture`` is vendor, generation and chip as three words, or their beginning; "" is unknown.
     """
 
@@ -54,6 +56,9 @@ class Device:
     capacity_byte: Fact | None = None
     byte_per_s: Fact | None = None
     launch_s: Fact | None = None
+    fresh_byte_per_s: Fact | None = None
+    fresh_above_byte: float | None = None
+    host_byte_per_s: Fact | None = None
     architecture: str = ""
 
     def peak(self, dtype: str, engine: str) -> Peak | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from fomkit.schema import DIMENSIONS, column_names
+from fomkit.schema import DIMENSIONS, KIND_DIMENSIONS, column_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,6 +49,11 @@ def cell(value: float | str) -> str:
 def key_of(cells: Cells) -> tuple[str, ...]:
     """Give what makes an op itself."""
     return tuple(cells.get(name, "") for name in IDENTITY)
+
+
+def shape_of(cells: Cells) -> tuple[str, ...]:
+    """Give the kind and its sizes alone, which ops may share that differ in pass, name or storage."""
+    return (cells["kind"], *(cells.get(name, "") for name in KIND_DIMENSIONS[cells["kind"]]))
 
 
 def cells_of(row: Mapping[str, object]) -> dict[str, str]:

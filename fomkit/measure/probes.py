@@ -50,3 +50,4 @@ def probe(session: Session, formats: list[tuple[str, str]]) -> None:
         if "reason" not in answer:
             session.journal.mark("bandwidth", byte=2 * byte, answer=answer)
     session.host()
+    session.memory()

@@ -10,7 +10,7 @@ from fomkit.hardware import Device, Fact, Machine, Peak
 from fomkit.measure.journal import Journal
 from fomkit.measure.ops import Cells
 from fomkit.measure.power import energy_of, missed_of
-from fomkit.measure.timed import in_step, noise_of, timings_table
+from fomkit.measure.timed import in_step, noise_of, timings_table, without_fresh
 from fomkit.timings.measure_facts import HostFacts
 from fomkit.timings.measure_statistics import summarise
 
@@ -89,9 +89,14 @@ def _probe(journal: Journal, name: str) -> dict[str, Any] | None:
     return found[-1] if found else None
 
 
+def _exact(value: float, source: str) -> Fact:
+    return Fact(value, value, value, "measured", source)
+
+
 def device_of(journal: Journal, subject: Subject) -> Device:
     """Make the device: peak rates and bandwidth as reached, capacity as told, the launch cost as timed."""
     memory, host = _probe(journal, "bandwidth"), _probe(journal, "host")
+    fresh, way = _probe(journal, "allocator"), _probe(journal, "from_host")
     capacity = subject.facts.get("memory_byte") or subject.host.memory_byte
     source = subject.source()
     return Device(
@@ -99,6 +104,9 @@ def device_of(journal: Journal, subject: Subject) -> Device:
         capacity_byte=Fact(capacity, capacity, capacity, "measured", source) if capacity else None,
         byte_per_s=rate_fact(memory["byte"], memory["answer"], source) if memory else None,
         launch_s=Fact(host["op_s"], host["op_s"], host["op_s"], "measured", source) if host else None,
+        fresh_byte_per_s=_exact(1 / fresh["s_per_byte"], source) if fresh else None,
+        fresh_above_byte=fresh["above_byte"] if fresh else None,
+        host_byte_per_s=_exact(way["pinned"], f"{source}; pageable {way['pageable']:.3g} byte/s") if way else None,
     )
 
 
@@ -152,12 +160,14 @@ def _added_s(journal: Journal, subject: Subject) -> float:
 
 def machine_of(journal: Journal, subject: Subject) -> Machine:
     """Make the machine of what was measured so far."""
+    device = device_of(journal, subject)
+    timings = timings_table(journal.answers.values(), subject.library, _added_s(journal, subject))
     return Machine(
         name=subject.name,
         title=subject.title,
         party="lab",
-        device=device_of(journal, subject),
-        timings=timings_table(journal.answers.values(), subject.library, _added_s(journal, subject)),
+        device=device,
+        timings=without_fresh(timings, device),
         node_devices=1,
         notes=notes_of(journal, subject),
         energy=energy_of(journal, subject.device),

@@ -11,7 +11,7 @@ from typing import Any
 from fomkit.hardware import Machine
 from fomkit.measure.design import design, seeds
 from fomkit.measure.journal import Journal, journal_path
-from fomkit.measure.ops import Wanted
+from fomkit.measure.ops import Wanted, shape_of
 from fomkit.measure.plans import PLANS, Plan
 from fomkit.measure.power import start_watching
 from fomkit.measure.probes import formats_here, probe
@@ -30,8 +30,8 @@ CACHES = 1.5
 """Bytes that make caches cold, as a multiple of the largest."""
 LEAST_FLUSH_BYTE = 48e6
 """And at least so many: a guest is not always told the cache it shares."""
-SLOW_KINDS = ("rnn", "sparse_gemm")
-"""Kinds that the quick plan leaves out: their timings serve ops of the same sizes, or few models."""
+SLOW_KINDS = ("sparse_gemm",)
+"""Kinds that the quick plan leaves out: their timings serve few models."""
 FIT_S = {"quick": 12.0, "default": 30.0, "full": 120.0}
 """Time [s] that is kept for the last fit."""
 
@@ -49,7 +49,12 @@ class Asked:
     models : tuple of str
         Profiles whose ops are timed; empty for ops that fill the space of sizes.
     device : str
-        ``cpu``, ``cuda``, or ``auto``: what is there.
+        ``cpu`` or ``cuda``.
+    apart : frozenset
+        Shapes (`fomkit.measure.ops.shape_of`) that are left out of the ops that fill the space of sizes, so that
+        a prediction of them is one of unseen shapes.
+    budget_s : float or None
+        Wall time [s] at most; default: the plan's.
     """
 
     output: Path
@@ -61,6 +66,8 @@ class Asked:
     seed: int = 0
     resume: bool = False
     name: str = ""
+    apart: frozenset[tuple[str, ...]] = frozenset()
+    budget_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,7 @@ def _time_ops(session: Session, asked: Asked, plan: Plan) -> None:
     bandwidth = machine.device.byte_per_s
     chosen = [pair for pair in formats if pair in rates][: 1 if plan.name == "quick" else None]
     ops = design(chosen, 48, plan.op_s, rates, bandwidth.value if bandwidth else 1e9)
+    ops = [one for one in ops if shape_of(one.cells) not in asked.apart]
     if plan.name == "quick":
         ops = [one for one in ops if one.cells["kind"] not in SLOW_KINDS]
     session.time_all(seeds(ops))
@@ -165,7 +173,7 @@ def measure(
     with start(setup) as child:
         subject = _subject(asked, child)
         journal = _journal(asked, subject)
-        ends = begun + plan.budget_s - FIT_S[plan.name]
+        ends = begun + (asked.budget_s or plan.budget_s) - FIT_S[plan.name]
         session = Session(plan, journal, subject, child, ends, asked.seed, advance)
         try:
             session.around = start_watching(journal, asked.device)

@@ -102,6 +102,14 @@ class Session:
             if "reason" not in answer:
                 self.journal.mark("host", **answer)
 
+    def memory(self) -> None:
+        """Have fresh pages and the way to a device measured, once; what is not known here comes back empty."""
+        for name in ("allocator", "from_host"):
+            if not self.journal.marked(name):
+                answer = self.timer.time_op({"ask": name}, 60.0)
+                if answer and "reason" not in answer:
+                    self.journal.mark(name, **answer)
+
     def time_one(self, one: Wanted) -> None:
         """Have an op timed and keep what comes of it; look at the reference now and then."""
         if self.clock() - self._looked > EVERY_S:

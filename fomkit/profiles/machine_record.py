@@ -45,6 +45,27 @@ class LaunchRecord(Record):
     source: str = ""
 
 
+class AllocatorRecord(Record):
+    """``device.allocator``: how fast new memory is handed out, and from which size results are made of it."""
+
+    fresh: ByteRate
+    above: Byte
+    source: str
+    low: ByteRate | None = None
+    high: ByteRate | None = None
+    basis: Basis = "measured"
+
+
+class FromHostRecord(Record):
+    """``device.from_host``: the rate from the host's memory to an accelerator's."""
+
+    bandwidth: ByteRate
+    source: str
+    low: ByteRate | None = None
+    high: ByteRate | None = None
+    basis: Basis = "published"
+
+
 class DeviceRecord(Record):
     """``device``: one accelerator or processor."""
 
@@ -52,6 +73,8 @@ class DeviceRecord(Record):
     peak: list[PeakRecord] = []
     memory: MemoryRecord | None = None
     launch: LaunchRecord | None = None
+    allocator: AllocatorRecord | None = None
+    from_host: FromHostRecord | None = None
 
 
 class NodeRecord(Record):

@@ -36,7 +36,12 @@ def _device(record: DeviceRecord) -> Device:
         facts["byte_per_s"] = fact_of(memory.bandwidth, memory.low, memory.high, memory.basis, memory.source)
     if launch := record.launch:
         facts["launch_s"] = fact_of(launch.per_op, launch.low, launch.high, launch.basis, launch.source)
-    return Device(peaks=peaks, architecture=record.architecture, **facts)
+    if fresh := record.allocator:
+        facts["fresh_byte_per_s"] = fact_of(fresh.fresh, fresh.low, fresh.high, fresh.basis, fresh.source)
+    if way := record.from_host:
+        facts["host_byte_per_s"] = fact_of(way.bandwidth, way.low, way.high, way.basis, way.source)
+    above = record.allocator.above if record.allocator else None
+    return Device(peaks=peaks, fresh_above_byte=above, architecture=record.architecture, **facts)
 
 
 def _overhead(document: Document, index: int, record: OverheadRecord) -> Overhead:
@@ -92,6 +97,8 @@ def _check_order(document: Document, machine: Machine) -> None:
         *facts.items(),
         (("device", "memory", "low"), device.byte_per_s),
         (("device", "launch"), device.launch_s),
+        (("device", "allocator"), device.fresh_byte_per_s),
+        (("device", "from_host"), device.host_byte_per_s),
     ]
     for keys, fact in pairs:
         if fact is not None and not 0 < fact.low <= fact.value <= fact.high:

@@ -40,6 +40,11 @@ def _device(device: Device) -> dict[str, Any]:
         content["memory"] = {**memory, "basis": fact.basis, "source": fact.source}
     if launch := device.launch_s:
         content["launch"] = stated("per_op", launch, "time_s")
+    if device.fresh_byte_per_s and device.fresh_above_byte:
+        above = exact_quantity(device.fresh_above_byte, "byte")
+        content["allocator"] = {"above": above, **stated("fresh", device.fresh_byte_per_s, "byte_per_s")}
+    if device.host_byte_per_s:
+        content["from_host"] = stated("bandwidth", device.host_byte_per_s, "byte_per_s")
     return content
 
 

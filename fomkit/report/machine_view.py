@@ -38,7 +38,11 @@ def _facts(facts: Entry) -> Iterable[tuple[str, str, str, str, str]]:
         ("memory bandwidth", "byte_per_s", "byte_per_s"),
         ("memory", "capacity_byte", "byte"),
         ("launch of a kernel", "launch_s", "time_s"),
+        ("fresh pages", "fresh_byte_per_s", "byte_per_s"),
+        ("from the host", "host_byte_per_s", "byte_per_s"),
     ):
+        if facts[key] is None and key in ("fresh_byte_per_s", "host_byte_per_s"):
+            continue  # few profiles state them, and few devices have both
         yield (name, *_value(facts[key], dimension, ""))
     for link in facts["links"]:
         yield _link(link)

@@ -72,13 +72,23 @@ USES: Uses = {
 """Told from 741 calls on four boards (labels of NeuSight; Lee et al., ASPLOS 2025), each board with one weight."""
 
 
+MEASURED = "fomkit measure"
+"""How the harness begins that times ops for a step (`fomkit.measure`), with the framework's own time in them."""
+MEASURED_SPREAD = Spread(0.088, 0.219)
+"""Told from the steps of ten models (`fomkit validate --here`, which tells it anew for each from the others)."""
+_SAME = Use(MEASURED_SPREAD, MEASURED_SPREAD)
+MEASURED_USES: Uses = dict.fromkeys(USES, _SAME)
+
+
 def uses_of(machine: Machine) -> Uses:
-    """Give what use in a step adds to times from a machine's tables; nothing where they are not of benchmarks."""
+    """Give what use in a step adds to times from a machine's tables; nothing where they are of steps already."""
     timings = machine.timings
     if "harness" not in timings.columns or not len(timings):
         return {}
     # A row without a harness is a figure that somebody stated, beside the table that decides.
     harnesses = [str(name) for name in timings["harness"].unique().tolist() if name]
+    if harnesses and all(name.startswith(MEASURED) for name in harnesses):
+        return MEASURED_USES
     of_benchmarks = harnesses and all(name.startswith((*BENCHMARKS, "nccl")) for name in harnesses)
     return USES if of_benchmarks else {}
 

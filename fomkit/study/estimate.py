@@ -11,6 +11,7 @@ from fomkit.fom.per_day import runs_at_once, runs_per_day
 from fomkit.hardware import Machine, Scope
 from fomkit.precision import Formats, choose_formats, restate_ops
 from fomkit.predict import add_times
+from fomkit.predict.fresh import with_fresh
 from fomkit.resize import resize_ops
 from fomkit.rollup import UNPRICED, RunTime, StepTime, check_covered, coverage, roll_up_run, roll_up_step
 from fomkit.schema import check_table
@@ -108,7 +109,8 @@ def _timed(
     ops = _costed(model.ops, sizes, formats, model.name)
     parts = _costed(model.parts, sizes, formats, f"{model.name}, parts") if len(model.parts) else None
     calls = split_recurrent(ops) if "rnn" in set(ops["kind"].tolist()) else None
-    return add_times(ops, machine, interval=interval, parts=parts, calls=calls, checked=True)
+    timed = add_times(ops, machine, interval=interval, parts=parts, calls=calls, checked=True)
+    return with_fresh(timed, machine.device)
 
 
 def _unit_per_day(model: ModelProfile, machine: Machine, run: RunTime, scope: Scope, at_once: int) -> Span | None:

@@ -10,6 +10,7 @@ from fomkit.costs import add_costs, split_recurrent
 from fomkit.errors import FomkitError, nearest_names
 from fomkit.hardware import Machine
 from fomkit.predict import add_times
+from fomkit.predict.fresh import with_fresh
 from fomkit.resize import resize_ops, sizes_used
 from fomkit.rollup import coverage, device_time, uses_of
 from fomkit.schema import COSTS, LINE, TIMES, check_table, column_names
@@ -132,6 +133,7 @@ def predict_ops(
     check_table(sized, "OPS", where)
     costed = add_costs(sized)
     timed = add_times(costed, with_fits(machine), interval=interval, calls=split_recurrent(costed))
+    timed = with_fresh(timed, machine.device)
     given = [name for name in ops.columns if name not in remade]
     order = [*given, *(name for name in timed.columns if name not in given)]
     if strangers:

@@ -13,6 +13,7 @@ from fomkit.costs import add_costs, split_recurrent
 from fomkit.errors import FomkitError
 from fomkit.precision import Formats, byte_factor, restate_ops
 from fomkit.predict.engines import settle_engines
+from fomkit.predict.fresh import fresh_seconds
 from fomkit.predict.ladder import prepared, price
 from fomkit.predict.rows import as_rows
 from fomkit.resize import evaluate_many, resize_ops
@@ -216,6 +217,7 @@ def times_at(step: StepOps, machine: Machine, formats: Formats, sizes: Sizes, in
         answers = price(as_rows(table), machine, interval, parts=parts, calls=calls)
         flat, numbers = np.full((3, len(table)), np.nan), np.zeros(len(table), np.int8)
         flat[:, answers.index] = np.stack([answers.time_s, answers.low_s, answers.high_s])
+        flat += fresh_seconds(table, machine.device)
         numbers[answers.index] = [SOURCES[name] for name in answers.time_source.tolist()]
         times[:, at], sources[at] = flat.reshape(3, len(at), many), numbers.reshape(len(at), many)
     return Timed(times, sources, _executions(step, sizes), work["flop"], work["byte"], work["launches"])

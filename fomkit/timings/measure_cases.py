@@ -22,11 +22,13 @@ class Case(NamedTuple):
     """One op: ``run`` does it once and gives its result, ``check`` gives the error of a result.
 
     ``besides`` is what ``run`` does besides the op, where the framework cannot do it alone: its time is taken off.
+    Only ``share`` of the time is the op's, where the framework does two ops as one.
     """
 
     run: Callable[[], Any]
     check: Callable[[Any], float]
     besides: Callable[[], Any] | None = None
+    share: float = 1.0
 
 
 class CannotTimeError(Exception):

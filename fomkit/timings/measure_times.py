@@ -169,7 +169,7 @@ def time_case(
 
     times = timed(case.run, other.run if other else None)
     if case.besides is None:
-        return times
+        return Times(*([case.share * one for one in all_of] for all_of in times))
     off = timed(case.besides, other.besides if other else None)
     left = Times(*([one - median(less) for one in all_of] for all_of, less in zip(times, off, strict=True)))
     if any(min(one) < 0.02 * median(all_of) for one, all_of in zip(left, times, strict=True) if one):

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from fomkit.timings.measure_cases import CannotTimeError
 from fomkit.timings.measure_host import host_cost
 from fomkit.timings.measure_makers import make_case
+from fomkit.timings.measure_memory import fresh_pages, to_device
 from fomkit.timings.measure_times import Effort, checked_case, describe, time_case
 from fomkit.timings.measure_watch import Watch, make_watch
 
@@ -88,6 +89,10 @@ def main() -> None:
             torch.set_num_threads(request["threads"])
             state["watch"] = make_watch(request["device"], request["cache_byte"])
             return introduce(request["device"])
+        if request.get("ask") == "allocator":
+            return dict(fresh_pages(state["watch"])) if state["device"] == "cpu" else {}
+        if request.get("ask") == "from_host":
+            return dict(to_device(state["watch"], torch)) if state["device"] == "cuda" else {}
         if "cells" not in request:
             return dict(host_cost(state["device"], state["watch"]))
         return time_op(request, state["device"], state["watch"])

@@ -43,6 +43,8 @@ class Simple:
         pass
 
     def time_op(self, request: Mapping[str, Any], _limit_s: float) -> dict[str, Any]:
+        if "ask" in request:
+            return {}
         if "cells" not in request:
             return {"op_s": 5e-6, "host_s": 3e-6}
         self.asked.append(request["cells"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,14 @@ def test_every_op_of_the_model_is_measured_there(measured: tuple[Path, Simple]) 
     # The rule of the machine, by hand: the largest product, of cold operands, and what the framework adds.
     first = estimate.ops.iloc[0]
     assert first["time_s"] == pytest.approx(1.1 * 1.0045 * (first["byte"] / 1e10 + 1e-6) + 3e-6, rel=1e-6)
+
+
+def test_a_step_is_less_sure_than_its_ops_are(measured: tuple[Path, Simple]) -> None:
+    machine = fomkit.machine(measured[0] / "here.yaml")
+    bare = replace(machine, timings=machine.timings.assign(harness=""))
+    wide, narrow = (fomkit.estimate("candle/p1b3", one, batch=4).step for one in (machine, bare))
+    assert wide.value == pytest.approx(narrow.value)
+    assert wide.high / wide.value > 1.1 > narrow.high / narrow.value
 
 
 def test_rows_say_how_they_were_made(measured: tuple[Path, Simple]) -> None:

@@ -15,7 +15,8 @@ import fomkit
 from fomkit.study.pack import dominant_ops, pack_files
 from fomkit.timings.measure_cases import TOLERANCES, CannotTimeError
 from fomkit.timings.measure_makers import MAKERS, make_case
-from fomkit.timings.measure_times import main
+from fomkit.timings.measure_times import Effort, main, time_case
+from fomkit.timings.measure_watch import Watch
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -75,6 +76,19 @@ def cells(case: dict[str, str]) -> dict[str, str]:
 def test_ops_are_made_and_right(case: dict[str, str]) -> None:
     made = make_case(cells(case), "cpu")
     assert made.check(made.run()) <= TOLERANCES[cells(case)["dtype"]]
+
+
+def test_both_gradients_of_recurrent_layers_have_half_of_their_time_each_and_a_bare_one_has_a_narrow_input() -> (
+    None
+):
+    passes = [make_case(cells({**RNN, "cell": "gru", "pass_name": name}), "cpu")
+              for name in ("forward", "backward_input", "backward_weight")]  # fmt: skip
+    assert [one.share for one in passes] == [1.0, 0.5, 0.5]
+    assert len(passes[1].run()) == len(passes[2].run()) == 5  # four parameters and the input
+    bare = make_case(cells({**RNN, "cell": "lstm", "pass_name": "backward_input", "input_size": "0"}), "cpu")
+    assert bare.run()[-1].shape == (4, 3, 4)
+    ticks = Watch(lambda run, times: [run() for _ in range(times)] and 0.1 * times, 0.0, lambda: None)
+    assert set(time_case(passes[1], ticks, Effort(most=6)).warm) == {0.05}
 
 
 def test_every_maker_is_tried() -> None:

@@ -1,0 +1,261 @@
+"""The whole chain proved on the machine at hand: ops measured, steps of ten models estimated and timed."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import NamedTuple
+
+from fomkit.errors import FomkitError
+from fomkit.hardware import Machine
+from fomkit.measure import Asked, measure
+from fomkit.measure.run import Measured
+from fomkit.measurement import MeasuredRun
+from fomkit.profiles import load_machine
+from fomkit.spans import DEFAULT_LEVEL, Span
+from fomkit.study import Options, estimate
+from fomkit.timings.measure_facts import read_facts, read_moment
+from fomkit.trace.doors import check_installed
+from fomkit.validate.here_models import (
+    SOURCES,
+    Trace,
+    Traced,
+    shapes_of,
+    step_of,
+    time_step,
+    trace_file,
+    trace_models,
+)
+from fomkit.validate.here_scores import Compared, widen_left_out
+
+QUICK_RATIO = ("multilayer_perceptron", "convolutional", "autoencoder", "p1b3")
+"""Models of the quick plan whose ops are timed on two threads as well: products and convolutions share them."""
+THREADS = 2
+SPARE = 0.5
+"""Share of a core that must be free, by the mean load of a minute, before threads are timed; ours is about 1."""
+BUDGET_S = {"quick": 240.0, "default": 900.0}
+"""Time [s] of each profile at most; more than the plans have, because ten models have more ops than one."""
+Tell = Callable[[str], None]
+
+
+class Tools(NamedTuple):
+    """What touches the machine; a test puts others in their places."""
+
+    trace: Trace = trace_file
+    time_step: Callable[[Traced, int], MeasuredRun] = time_step
+    measure: Callable[[Asked, Tell], Measured] = measure
+    cores: Callable[[], int] = lambda: read_facts().cores or 1
+    load: Callable[[], float | None] = lambda: read_moment().load
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A model's step on one thread over that on more, projected and timed."""
+
+    name: str
+    timed: float
+    projected: float
+    threads: int
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a proof on the machine at hand gave.
+
+    Attributes
+    ----------
+    exact, unseen : tuple of Compared
+        The same steps, estimated with the ops' exact shapes in the profile, and without any of them.
+    drift : mapping
+        Median of a model's step after all measurements over that before, less 1.
+    widths : mapping
+        Half the 95 % interval of the median of a model's step before, as a share of it.
+    seconds : mapping
+        Wall time [s] of each part of the proof.
+    skipped : tuple of (str, str)
+        What was left out, and why.
+    """
+
+    exact: tuple[Compared, ...]
+    unseen: tuple[Compared, ...]
+    ratios: tuple[Ratio, ...] = ()
+    drift: dict[str, float] = field(default_factory=dict)
+    widths: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    skipped: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    level: float = DEFAULT_LEVEL
+
+
+def _bare(machine: Machine) -> Machine:
+    """Give a machine whose steps are not widened by what these very models told."""
+    return replace(machine, timings=machine.timings.assign(harness=""))
+
+
+def _check_unseen(one: Traced, sources: Sequence[str]) -> None:
+    hits = sum(source == "measured" for source in sources)
+    if hits:
+        raise FomkitError(
+            one.model.name,
+            f"{hits} of its ops have their exact shape in the profile that must not know any. Report this.",
+        )
+
+
+def _steps(
+    traced: Sequence[Traced], machine: Machine, level: float, *, unseen: bool
+) -> Iterator[tuple[str, Span]]:
+    bare = _bare(machine)
+    for one in traced:
+        found = estimate(one.model, bare, Options(interval=level, allow_uncovered=True))
+        if unseen:
+            _check_unseen(one, found.ops["time_source"].tolist())
+        yield one.model.name, found.step
+
+
+def _compared(
+    traced: Sequence[Traced], machine: Machine, timed: dict[str, float], level: float, *, unseen: bool
+) -> tuple[Compared, ...]:
+    spans = _steps(traced, machine, level, unseen=unseen)
+    return tuple(widen_left_out([Compared(name, timed[name], span) for name, span in spans if name in timed]))
+
+
+class _Proving:
+    """A proof under way: its tools, and what was found so far."""
+
+    def __init__(self, folder: Path, quick: bool, tools: Tools, tell: Tell) -> None:
+        self.folder, self.plan, self.tools, self.tell = folder, "quick" if quick else "default", tools, tell
+        self.seconds: dict[str, float] = {}
+        self.skipped: list[tuple[str, str]] = []
+
+    def spent(self, what: str, since: float) -> None:
+        self.seconds[what] = time.monotonic() - since
+
+    def times(self, traced: Sequence[Traced], threads: int, when: str) -> dict[str, MeasuredRun]:
+        """Time the steps; one that does not run is left out with its reason."""
+        begun, found = time.monotonic(), dict[str, MeasuredRun]()
+        for one in traced:
+            self.tell(f"timing the step of {one.model.name}, {when}")
+            try:
+                found[one.model.name] = self.tools.time_step(one, threads)
+            except FomkitError as error:
+                self.skipped.append((one.model.name, error.what))
+        self.spent(f"steps, {when}", begun)
+        return found
+
+    def machine(self, name: str, **asked: object) -> Machine:
+        begun, path = time.monotonic(), self.folder / f"{name}.yaml"
+        told = partial(_told, self.tell, name)
+        wanted = Asked(path, plan=self.plan, name=name, budget_s=BUDGET_S[self.plan], **asked)  # type: ignore[arg-type]
+        self.tools.measure(wanted, told)
+        self.spent(f"profile, {name}", begun)
+        return load_machine(path)
+
+
+def _told(tell: Tell, name: str, text: str) -> None:
+    tell(f"{name} profile: {text}")
+
+
+def _medians(runs: dict[str, MeasuredRun]) -> dict[str, float]:
+    return {name: step_of(run, name).median_s for name, run in runs.items()}
+
+
+def _width(run: MeasuredRun, name: str) -> float:
+    found = step_of(run, name)
+    if found.low_s is None or found.high_s is None:
+        return float("nan")
+    return (found.high_s - found.low_s) / 2 / found.median_s
+
+
+def _ratios(proving: _Proving, traced: Sequence[Traced], one: Machine, timed: dict[str, float]) -> Iterator[Ratio]:
+    """Compare one thread with more as two machines: projected by their profiles, and timed."""
+    cores = proving.tools.cores()
+    if cores < THREADS:
+        proving.skipped.append(("ratio of threads", f"there are {cores} cores"))
+        return
+    load = proving.tools.load()
+    if load is not None and load > cores - SPARE:
+        why = f"the load is {load:.2g} on {cores} cores: threads would wait for other work"
+        proving.skipped.append(("ratio of threads", why))
+        return
+    if proving.plan == "quick":
+        traced = [some for some in traced if some.model.name in QUICK_RATIO]
+    models = tuple(str(some.path) for some in traced)
+    several = proving.machine("two-threads", models=models, threads=THREADS)
+    runs = _medians(proving.times(traced, THREADS, f"{THREADS} threads"))
+    spans = [dict(_steps(traced, machine, DEFAULT_LEVEL, unseen=False)) for machine in (one, several)]
+    for name, time_s in runs.items():
+        if name in timed:
+            yield Ratio(name, timed[name] / time_s, spans[0][name].value / spans[1][name].value, THREADS)
+
+
+def _prove(proving: _Proving, names: Sequence[str], level: float) -> Proof:
+    begun = time.monotonic()
+    traced = trace_models(names, proving.folder, proving.tell, proving.tools.trace)
+    proving.spent("tracing", begun)
+    before = proving.times(traced, 1, "before")
+    apart = frozenset().union(*(shapes_of(one.model) for one in traced))
+    unseen = proving.machine("unseen", apart=apart)
+    exact = proving.machine("exact", models=tuple(str(one.path) for one in traced))
+    after = proving.times(traced, 1, "after")
+    first, last = _medians(before), _medians(after)
+    timed = {name: geometric_mean([first[name], last[name]]) for name in first if name in last}
+    ratios = tuple(_ratios(proving, traced, exact, timed))
+    return Proof(
+        exact=_compared(traced, exact, timed, level, unseen=False),
+        unseen=_compared(traced, unseen, timed, level, unseen=True),
+        ratios=ratios,
+        drift={name: last[name] / first[name] - 1 for name in timed},
+        widths={name: _width(before[name], name) for name in timed},
+        seconds=proving.seconds,
+        skipped=tuple(proving.skipped),
+        notes=exact.notes,
+        level=level,
+    )
+
+
+def middle_error(steps: Sequence[Compared]) -> float:
+    """Give the median of the absolute errors."""
+    return median(abs(one.error) for one in steps)
+
+
+def prove_here(
+    *,
+    quick: bool = False,
+    names: Sequence[str] = SOURCES,
+    level: float = DEFAULT_LEVEL,
+    tell: Tell = lambda _text: None,
+    tools: Tools | None = None,
+) -> Proof:
+    """Measure this machine, estimate the steps of ten models and time them.
+
+    Parameters
+    ----------
+    quick : bool
+        By the quick plan of ``fomkit measure``, and fewer models on two threads.
+    names : sequence of str
+        Sources below ``model_profiles/src``.
+    level : float
+        Level of the intervals.
+    tell : function of a text
+        Told before each part.
+    tools : Tools, optional
+        What traces, measures and times; default: those of this machine.
+
+    Raises
+    ------
+    FomkitError
+        When PyTorch is missing, nothing can be timed, or the profile without the models' shapes has one of them.
+    """
+    if tools is None:
+        check_installed("torch", "measure")
+    with tempfile.TemporaryDirectory(prefix="fomkit-") as folder:
+        proving = _Proving(Path(folder), quick, tools or Tools(), tell)
+        found = _prove(proving, names, level)
+    if not found.exact:
+        raise FomkitError("validate --here", f"no step could be timed: {found.skipped[0][1]}")
+    return found

@@ -1,0 +1,152 @@
+"""The proof on the machine at hand: unseen shapes stay unseen, intervals come of other models, all of it told."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fomkit.cli import app
+from fomkit.errors import FomkitError
+from fomkit.measure import Asked, measure
+from fomkit.measure.design import design
+from fomkit.measure.ops import shape_of
+from fomkit.measure.run import Measured
+from fomkit.measurement import MeasuredRun, Repeated, StepTimes
+from fomkit.profiles import load_model
+from fomkit.report.proof import format_proof
+from fomkit.rollup.use import Spread
+from fomkit.spans import Span
+from fomkit.validate.here import Proof, Tools, prove_here
+from fomkit.validate.here_content import content_of
+from fomkit.validate.here_models import SOURCES, Traced, source_of
+from fomkit.validate.here_scores import Compared, use_spread, widen_left_out
+
+sys.path.insert(0, str(Path(__file__).parent / "measure"))
+from simple_machine import Simple
+
+LEVEL = 0.8
+TIMED_S = {"p1b3": 0.9, "p1b2": 0.3}
+
+
+def trace(source: Path):
+    """Stand for a trace: profiles that ship, at a small batch."""
+    model = load_model(source.stem)
+    return replace(model, sizes={**model.sizes, "batch": 4})
+
+
+def time_step(one: Traced, threads: int) -> MeasuredRun:
+    if one.model.name == "tc1":
+        raise FomkitError(str(one.source), "does not fit into the memory here.")
+    time_s = TIMED_S[one.model.name] / threads**0.5
+    found = Repeated.of([time_s * (1 + 0.001 * number) for number in range(10)])
+    return MeasuredRun("process", "cpu", "Example 9000", threads, {}, 3, StepTimes(10, process=found))
+
+
+def simply(asked: Asked, tell) -> Measured:
+    tell("an op")
+    return measure(asked, start=lambda _setup: Simple())
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_ops():
+    """Time too few ops of the design for a fit, which takes longer than all the rest."""
+    patched = pytest.MonkeyPatch()
+    patched.setattr("fomkit.measure.run.design", lambda *asked: design(*asked)[::37])
+    yield
+    patched.undo()
+
+
+TOOLS = Tools(trace, time_step, simply, lambda: 2, lambda: 1.0)
+
+
+@pytest.fixture(scope="module")
+def proof() -> Proof:
+    return prove_here(quick=True, names=("candle/p1b3", "candle/p1b2", "candle/tc1"), tools=TOOLS)
+
+
+def test_the_ten_models_are_shipped_sources() -> None:
+    assert len(set(SOURCES)) == 10
+    assert all(source_of(name).is_file() for name in SOURCES)
+
+
+def test_a_proof_has_every_model_twice_and_says_what_it_left_out(proof: Proof) -> None:
+    assert [one.name for one in proof.exact] == [one.name for one in proof.unseen] == ["p1b3", "p1b2"]
+    assert ("tc1", "does not fit into the memory here.") in proof.skipped
+    assert set(proof.drift) == set(proof.widths) == {"p1b3", "p1b2"}
+    assert proof.drift["p1b3"] == 0.0
+    (ratio,) = proof.ratios
+    assert (ratio.name, ratio.threads) == ("p1b3", 2)
+    assert ratio.timed == pytest.approx(math.sqrt(2))
+    assert ratio.projected == pytest.approx(1.0)  # the machine of the mind has no second core
+
+
+@pytest.mark.parametrize(("cores", "load", "why"), [(1, 0.0, "there are 1 cores"), (2, 6.0, "the load is 6 on 2")])
+def test_threads_are_not_compared_where_they_would_wait(cores: int, load: float, why: str) -> None:
+    tools = TOOLS._replace(cores=lambda: cores, load=lambda: load)
+    found = prove_here(quick=True, names=("candle/p1b2",), tools=tools)
+    assert not found.ratios
+    assert any(why in told for _, told in found.skipped)
+
+
+def test_a_shape_that_is_known_where_none_may_be_is_an_error() -> None:
+    def leaky(asked: Asked, tell) -> Measured:
+        models = asked.models or (str(asked.output.with_name("p1b3.yaml")),)
+        return simply(replace(asked, models=models), tell)
+
+    with pytest.raises(FomkitError, match="of its ops have their exact shape"):
+        prove_here(quick=True, names=("candle/p1b3",), tools=TOOLS._replace(measure=leaky))
+
+
+def test_shapes_that_are_kept_apart_are_not_timed(tmp_path: Path) -> None:
+    def shapes(apart: frozenset) -> set:
+        timer = Simple()
+        measure(Asked(tmp_path / "here.yaml", "quick", apart=apart), start=lambda _setup: timer)
+        return {shape_of(one) for one in timer.asked}
+
+    some = frozenset(sorted(one for one in shapes(frozenset()) if one[0] != "gemm")[:3])
+    assert len(some) == 3
+    assert not some & shapes(some)
+
+
+def compared(name: str, factor: float) -> Compared:
+    return Compared(name, factor, Span(1.0, 0.99, 1.01, LEVEL))
+
+
+def test_an_interval_comes_of_the_other_models_alone() -> None:
+    steps = [compared(str(number), math.exp(0.1 * (-1) ** number)) for number in range(6)]
+    spread = use_spread(steps)
+    assert spread.faster == pytest.approx(spread.slower, rel=0.01)
+    assert 0.08 < spread.slower < 0.1
+    assert all(one.hit for one in widen_left_out(steps))
+    far = [*steps[:-1], compared("5", 9.0)]
+    assert not widen_left_out(far)[-1].hit
+    assert widen_left_out(far)[-1].span == widen_left_out([*steps[:-1], compared("5", 2.0)])[-1].span
+    assert widen_left_out(steps[:1]) == steps[:1]
+    assert use_spread([compared("0", 1.0), compared("1", 1.0)]) == Spread(0.0, 0.0)
+
+
+def test_it_is_told_as_text_and_as_json(proof: Proof, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    content = content_of(proof)
+    assert content["regressed"]
+    text = format_proof(content)
+    for word in ("p1b3", "exact shapes: median error", "unseen shapes", "PAST ITS TOLERANCE", "left out: tc1"):
+        assert word in text, word
+    monkeypatch.setattr("fomkit.validate.here.prove_here", lambda **_asked: proof)
+    path = tmp_path / "proof.csv"
+    done = CliRunner().invoke(app, ["validate", "--here", "--quick", "--json", "-o", str(path)])
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["schema"] == "fomkit/here/1"
+    assert path.read_text(encoding="utf-8").startswith("model,timed_s")
+
+
+@pytest.mark.parametrize("arguments", [["--quick"], ["--here", "--full"], ["--here", "--sheet", "v100"]])
+def test_options_that_do_not_go_together_are_told(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, ["validate", *arguments])
+    assert isinstance(done.exception, FomkitError)
+    assert "Leave them out" in str(done.exception) or "Add --here" in str(done.exception)
