@@ -11,6 +11,11 @@ if TYPE_CHECKING:
 
     from fomkit.measurement import MeasuredRun
 
+PassGroup = Literal["forward", "backward", "update"]
+
+PARTIAL = "partial"
+"""How a note begins that says that part of the step or of its source is missing."""
+
 LastBatch = Literal["drop", "keep"]
 
 STATE_TENSORS: Mapping[str, int] = {
@@ -147,6 +152,10 @@ class ModelProfile:
         The sizes that the ops were made from by rule; None for a traced network.
     unsupported : tuple of str
         Ops that the tracer saw and has no rule for, with their counts; they are missing from ``ops``.
+    missing : tuple of str
+        Work of the step that its source did not hold, such as ``loss``; it is missing from ``ops``.
+    derived : tuple of str
+        Passes whose rows follow from the forward pass by rule; nobody traced them.
     measured : MeasuredRun or None
         How long its step took where it was timed; the times of its ops are ``traced_time_s`` in ``ops``.
     """
@@ -164,11 +173,20 @@ class ModelProfile:
     unit: Unit = field(default_factory=Unit)
     optimizer: Mapping[str, str] = field(default_factory=dict)
     unsupported: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    derived: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     layers: pd.DataFrame | None = None
     order: pd.DataFrame | None = None
     transformer: Transformer | None = None
     measured: MeasuredRun | None = None
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What every figure made of it must say: what is derived, what is missing, and notes of `PARTIAL`."""
+        derived = (f"derived by rule, not traced: {', '.join(self.derived)}",) if self.derived else ()
+        missing = (f"not in the profile and not counted: {', '.join(self.missing)}",) if self.missing else ()
+        return (*derived, *missing, *(note for note in self.notes if note.startswith(PARTIAL)))
 
     @property
     def batch(self) -> int | None:

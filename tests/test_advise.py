@@ -24,9 +24,15 @@ from fomkit.errors import FomkitError
 from fomkit.hardware import Device, Fact, Machine, Overhead, Peak
 from fomkit.report.advise import WIDTH, format_advice, lines_of_findings
 from fomkit.report.files import to_csv, to_json
+from fomkit.report.memory import format_memory
+from fomkit.report.model_view import format_model_view
 from fomkit.schema import column_names
 from fomkit.spans import Span
 from fomkit.study import Options
+from fomkit.study.content import estimate_content
+from fomkit.study.memory_view import memory_content
+from fomkit.study.model_view import View, show_model
+from fomkit.study.timeline import timeline_content
 from fomkit.workload import Data, ModelProfile, Run
 
 GEMM = {"op": "mm", "kind": "gemm", "b": 1.0, "trans_a": 0.0, "trans_b": 0.0}
@@ -312,6 +318,65 @@ def test_expensive_ops_and_low_use_are_bounded_by_the_floor() -> None:
     assert only(advice, "expensive ops")["state"] == "advice"
     even = asked(model(*(product(4096 + 8 * place) for place in range(12))), machine())
     assert "no op takes 10%" in only(even, "expensive ops")["says"]
+
+
+# --- what beats its floor, what a change slows down, what the profile lacks
+
+
+def test_no_cap_is_stated_where_ops_beat_their_floors() -> None:
+    """Of vgg16 on V100 Winograd convolutions are most of the time: their direct flop bound nothing."""
+    advice = fomkit.advise("vgg16", "v100")
+    least, use = advice.content["least"], advice.content["use"]
+    text = " ".join(advice.summary(tried=True).split())
+    assert least["share_without_bound"] > 0.5
+    assert "cannot save more" not in text
+    assert f"For {least['share_without_bound']:.0%} of the device's time no bound is known" in text
+    assert use["peak_fraction"]["value"] > 1
+    assert "it uses" not in text
+    assert "Winograd and FFT convolutions do fewer operations than direct ones" in text
+    listed = [row for one in advice.content["findings"] for row in one["ops"] if row["after_s"] is None]
+    below = [row for row in listed if row["floor_s"] is not None and row["floor_s"] > row["step_time_s"]]
+    assert text.count("of the stated rates;") == len(below)
+
+
+def test_a_cap_is_stated_where_every_op_keeps_to_its_floor() -> None:
+    advice = asked(model(product(4096), relu(1e6)), machine())
+    assert advice.content["least"]["share_without_bound"] == 0
+    assert advice.content["use"]["above_peak"] is None
+    assert "formats and algorithms as they are cannot save more than" in " ".join(advice.summary().split())
+
+
+def test_an_op_that_a_change_makes_slower_says_so_and_stands_last() -> None:
+    advice = fomkit.advise("resnet50", "v100")
+    (found,) = [one for one in advice.findings if "--precision mixed" in one["says"]]
+    slower = [one["after_s"] > one["step_time_s"] for one in found["ops"]]
+    assert slower == sorted(slower)
+    assert any(slower)
+    assert " ".join(advice.summary().split()).count(", slower so") >= sum(slower)
+
+
+def test_every_view_says_what_the_profile_says_is_missing() -> None:
+    notes = ("partial: the program ended after 2 steps", "other")
+    net = model(product(1024), notes=notes, missing=("loss",), derived=("backward",), parameters_total=10)
+    said = {
+        "derived by rule, not traced: backward",
+        "not in the profile and not counted: loss",
+        "partial: the program ended after 2 steps",
+    }
+    assert set(net.caveats) == said
+    options, ordered = Options(), with_order(1e6)
+    memory = memory_content(replace(net, ops=ordered.ops, order=ordered.order), options)
+    excluding = [
+        asked(net, machine()).content,
+        timeline_content(net, machine(), options)["otherData"],
+        estimate_content(fomkit.estimate(net, machine())),
+    ]
+    views = [show_model(net, View(), options, on) for on in (None, machine())]
+    for content in (memory, *views, *excluding):
+        assert said <= set(content["deviations"])
+    assert all("loss" in content["excludes"] for content in excluding)
+    for text in (format_memory(memory), format_model_view(views[0]), asked(net, machine()).summary()):
+        assert all(one in " ".join(text.split()) for one in said)
 
 
 def test_work_without_a_time_is_told_and_never_counts_nothing() -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import fomkit
+from fomkit.errors import FomkitError
 from fomkit.profiles import load_machine, load_model
-from fomkit.study.imports import FORMATS, PRODUCTS, choose_import
+from fomkit.study.imports import FORMATS, PRODUCTS, choose_import, import_model
 
 TIMINGS = (
     "kind,dtype,engine,m,n,k,time_s,note\ngemm,fp32,vector,64,64,64,1e-5,=x\ngemm,fp32,vector,128,64,64,1.5e-5,\n"
@@ -133,6 +134,15 @@ def test_what_cannot_be_imported_is_told_and_nothing_is_written(
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert sorted(path.name for path in here.iterdir()) == before
+
+
+def test_what_facts_say_is_missing_stays_with_what_the_source_lacks(here: Path) -> None:
+    (here / "model_facts.yaml").write_text(MODEL_FACTS + "missing: [loss]\nderived: [backward]\n")
+    found, _ = import_model(here / "o.csv", here / "model_facts.yaml")
+    assert (found.missing, found.derived) == (("loss",), ("backward",))
+    (here / "model_facts.yaml").write_text(MODEL_FACTS + "derived: [sideways]\n")
+    with pytest.raises(FomkitError, match="derived"):
+        import_model(here / "o.csv", here / "model_facts.yaml")
 
 
 def test_facts_with_an_op_table_are_refused(here: Path) -> None:

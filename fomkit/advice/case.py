@@ -22,6 +22,14 @@ from fomkit.study.memory_of import step_memory
 from fomkit.study.options import Options
 from fomkit.workload import ModelProfile
 
+ROUNDING = 1e-6
+"""Part of a floor by which a time may be below it without beating it."""
+
+
+def beats_its_floor(ops: pd.DataFrame) -> pd.Series[bool]:
+    """Tell which ops of a case take less than flop / peak or byte / bandwidth, the longer of the two."""
+    return ops["time_s"] < ops["floor_s"] * (1 - ROUNDING)
+
 
 @dataclass(frozen=True)
 class Case:

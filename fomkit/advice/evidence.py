@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isnan, nan
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,11 @@ def _sum(seconds: pd.Series[float]) -> float | None:
     return None if isnan(total) else total
 
 
+def is_slower(one: Mapping[str, Any]) -> bool:
+    """Tell whether an op takes longer in the changed step than now."""
+    return one["after_s"] is not None and bool(one["after_s"] > one["step_time_s"])
+
+
 def evidence(
     case: Case, rows: pd.Series[bool], after_s: NDArray[np.float64] | None = None
 ) -> tuple[dict[str, Any], ...]:
@@ -57,6 +63,7 @@ def evidence(
     Returns
     -------
     tuple of dict
+        Ops that take longer in the changed step stand last.
         ``rows`` are positions in the table of ops, from 0; times are of one step.
     """
     ops = case.ops if after_s is None else case.ops.assign(after_s=after_s)
@@ -89,4 +96,4 @@ def evidence(
                 "nearest": [neighbour_content(one) for one in near[:1]],
             }
         )
-    return tuple(found)
+    return tuple(sorted(found, key=is_slower))

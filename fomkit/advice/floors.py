@@ -42,8 +42,8 @@ def _to_the_floor(case: Case, rows: pd.Series[bool], says: str) -> Finding:
     return Finding(
         says=says,
         do=(remedies(kinds) or "measure them alone on the machine first") + ".",
-        sure="An upper bound: no library reaches the stated rates, and some of these ops may be as fast as they "
-        "can be.",
+        sure="An upper bound for the same algorithm: no library reaches the stated rates, and some of these ops "
+        "may be as fast as they can be.",
         saving=saving(case.before, after),
         at_most=True,
         column="time_s against floor_s, the longer of flop / peak and byte / bandwidth",

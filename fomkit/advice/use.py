@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fomkit.advice.case import Case
+from fomkit.advice.case import Case, beats_its_floor
 from fomkit.advice.spread import one_at_a_time
 from fomkit.predict.engines import ARITHMETIC_KINDS
 from fomkit.predict.rates import rates
@@ -80,6 +80,13 @@ def _verdict(share: float) -> str:
     return "well" if share >= WELL else "poorly" if share < POORLY else "partly"
 
 
+def _why_above_peak(case: Case) -> str:
+    """Say how products can take less than the peak allows their flop."""
+    if "conv" in set(case.ops.loc[beats_its_floor(case.ops), "kind"].astype("str")):
+        return "Winograd and FFT convolutions do fewer operations than direct ones, which are what is counted"
+    return "the rates that times were measured at are above the stated ones"
+
+
 def use_content(case: Case) -> dict[str, Any]:
     """Say how well the step uses the device: its share of the peak, and what its time goes with."""
     at_peak_s, engines = _at_peak(case)
@@ -92,6 +99,7 @@ def use_content(case: Case) -> dict[str, Any]:
         "verdict": _verdict(float("nan") if share is None else share.value),
         "at_peak_s": None if share is None else at_peak_s,
         "peak_fraction": span_content(share),
+        "above_peak": None if share is None or share.value <= 1 else _why_above_peak(case),
         "engines": engines,
         "fastest": None if fastest is None else {
             "dtype": fastest.dtype, "engine": fastest.engine, "flop_per_s": fastest.rate.value,

@@ -213,6 +213,8 @@ METRICS: tuple[Metric, ...] = (
        "the device's time at the machine's stated rates"),
     _M("least.share_of_device", "can be saved", "share", "network", "lower", "none", "advise",
        "of the device's time, above the stated rates"),
+    _M("least.share_without_bound", "without a bound", "share", "network", "none", "none", "advise",
+       "of the device's time, in ops that beat the stated rates or have none"),
     _M("peak_fraction", "of the peak", "share", "network", "higher", "none", "advise",
        "arithmetic of the products beside what the engines could do in the step"),
     _M("use.bounds", "bound by", "share", "network", "none", "none", "advise", "of the device's time", "bound"),

@@ -15,7 +15,7 @@ from fomkit.profiles.records import Record, check_record, check_schema
 from fomkit.profiles.strict_yaml import load_document, read_text
 from fomkit.profiles.write import write_packed, write_table, write_whole
 from fomkit.tables import empty_table, read_table
-from fomkit.workload import Data, ModelProfile, Run, Transformer, Unit
+from fomkit.workload import Data, ModelProfile, PassGroup, Run, Transformer, Unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,6 +84,8 @@ class ModelRecord(Record):
     transformer: TransformerRecord | None = None
     measured: MeasuredRecord | None = None
     unsupported: list[str] = []
+    missing: list[str] = []
+    derived: list[PassGroup] = []
     notes: list[str] = []
 
 
@@ -152,6 +154,8 @@ def _profile(
         unit=Unit(**record.unit.model_dump()),
         optimizer=record.optimizer,
         unsupported=tuple(record.unsupported),
+        missing=tuple(record.missing),
+        derived=tuple(record.derived),
         notes=tuple(record.notes),
         transformer=Transformer(**record.transformer.model_dump()) if record.transformer else None,
         measured=measured_run(record.measured) if record.measured else None,
@@ -234,6 +238,8 @@ def model_content(model: ModelProfile, stem: str) -> dict[str, Any]:
         "transformer": vars(model.transformer) if model.transformer is not None else None,
         "measured": measured_block(model.measured) if model.measured else None,
         "unsupported": list(model.unsupported),
+        "missing": list(model.missing),
+        "derived": list(model.derived),
         "notes": list(model.notes),
     }
     return {key: value for key, value in content.items() if value not in (None, {}, [])}

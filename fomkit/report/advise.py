@@ -66,6 +66,17 @@ def _wrapped(page: Page, text: str, width: int, first: str = "", then: str = "",
         page.line(line, style)
 
 
+def _of_the_peak(use: Entry, step: Entry, named: str) -> str:
+    at_peak, now, share = _time(use["at_peak_s"]), _time(step["value"]), _shares(use["peak_fraction"])
+    if use["above_peak"] is None:
+        used = f"it uses {share} of the peak ({named})"
+        return f"At the stated peak its products would take {at_peak} of the {now}: {used}."
+    return (
+        f"Counted as direct convolutions and products, its flop rate is {share} of the stated peak ({named}), at "
+        f"which they would take {at_peak}, more than the step's {now}: {use['above_peak']}."
+    )
+
+
 def _use(content: Entry) -> Iterator[str]:
     use, step = content["use"], content["step_s"]
     fastest, engines = use["fastest"], use["engines"]
@@ -78,10 +89,7 @@ def _use(content: Entry) -> Iterator[str]:
             f"{one['dtype']} on the {one['engine']} engine, {format_quantity(one['flop_per_s'], 'flop_per_s', 3)}"
             for one in engines[:2]
         )
-        yield (
-            f"At the stated peak its products would take {_time(use['at_peak_s'])} of the {_time(step['value'])}: "
-            f"it uses {_shares(use['peak_fraction'])} of the peak ({named})."
-        )
+        yield _of_the_peak(use, step, named)
         if slower:
             rate = format_quantity(fastest["flop_per_s"], "flop_per_s", 3)
             yield (
@@ -115,6 +123,20 @@ def _memory(memory: Entry) -> Iterator[str]:
         yield "This is in the formats of the trace, which are wider than those asked for."
 
 
+def _bound(least: Entry) -> str:
+    saved, unbounded = 1 - least["share_of_device"], least["share_without_bound"]
+    if not unbounded:
+        return (
+            f"Changes that keep ops, sizes, formats and algorithms as they are cannot save more than {saved:.0%} "
+            f"of the device's time: at the machine's stated rates it is {_time(least['device_s'])}."
+        )
+    return (
+        f"For {_percent(unbounded)}% of the device's time no bound is known: its ops take less than flop / peak "
+        f"or byte / bandwidth (Winograd, FFT, caches), or have neither. In the rest, changes that keep ops, "
+        f"sizes, formats and algorithms as they are save at most {_percent(saved)}% of the device's time."
+    )
+
+
 def _best(content: Entry) -> Iterator[str]:
     room, peak = content["memory"]["capacity_byte"], content["memory"]["peak_byte"]
     if room is not None and peak is not None and peak > room:
@@ -128,11 +150,7 @@ def _best(content: Entry) -> Iterator[str]:
         yield f"{sure[0].upper()}{sure[1:]}: {_stake(found['stake'], content)}."
     least = content["least"]
     if least is not None:
-        yield (
-            f"Changes that keep ops, sizes and formats as they are cannot save more than "
-            f"{1 - least['share_of_device']:.0%} of the device's time: at the machine's stated rates it is "
-            f"{_time(least['device_s'])}."
-        )
+        yield _bound(least)
 
 
 def _stake(stake: Entry, content: Entry) -> str:
@@ -151,6 +169,10 @@ def _op(one: Entry) -> str:
     then = ""
     if one["after_s"] is not None:
         then = f" → {_time(one['after_s'])}"
+        if one["after_s"] > one["step_time_s"]:
+            then += ", slower so"
+    elif one["floor_s"] is not None and one["floor_s"] > one["step_time_s"]:
+        then = f", below the {_time(one['floor_s'])} of the stated rates"
     elif one["floor_s"] is not None:
         then = f", least {_time(one['floor_s'])}"
     near = one["nearest"][0] if one["nearest"] else None

@@ -52,10 +52,11 @@ def _room(content: Mapping[str, Any]) -> str:
     room, samples = content["target"], content["sizes"].get("batch")
     verdict = {True: "fits", False: "does not fit", None: "may fit"}[room["fits"]]
     at = "" if samples is None else f" at batch {samples}"
-    line = (
-        f"{room['name']}: the step{at} {verdict} in {format_mebibyte(room['capacity_byte'])} MiB "
-        f"({room['share']:.0%})"
-    )
+    line = f"{room['name']}: the step{at} {verdict} in {format_mebibyte(room['capacity_byte'])} MiB"
+    if room["share"] is None:
+        stands = "fits" if room["fits"] is None else "does not"
+        return f"{line}; what stands at any batch {stands}, the peak is unknown"
+    line = f"{line} ({room['share']:.0%})"
     if room["largest_batch"] is not None:
         return f"{line}; largest batch that fits: {room['largest_batch']:,}, before what is excluded"
     return f"{line}; the largest batch needs an order in which the batch has a name"
@@ -93,4 +94,6 @@ def format_memory(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     page.line(f"not counted: {'; '.join(content['excludes'])}")
     if content["assumed"]:
         page.line(f"assumed: {'; '.join(content['assumed'])}")
+    for said in content["deviations"]:
+        page.line(f"note: {said}", "yellow")
     return page.text()

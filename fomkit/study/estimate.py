@@ -63,9 +63,9 @@ class Estimate:
 
     @property
     def excludes(self) -> tuple[str, ...]:
-        """Terms that nobody stated and work without a time; because of them units/day is an upper bound."""
+        """Terms that nobody stated, work without a row or a time; because of them units/day is an upper bound."""
         unpriced = self.coverage[UNPRICED] > 0 or self.model.unsupported
-        return (*self.run_time.excludes, *((UNPRICED,) if unpriced else ()))
+        return (*self.run_time.excludes, *self.model.missing, *((UNPRICED,) if unpriced else ()))
 
     @property
     def precision(self) -> str:
@@ -190,6 +190,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
         unit_per_day=_unit_per_day(model, machine, run, scope, at_once),
         coverage=shares,
         deviations=(
+            *model.caveats,
             *memory_deviation(model, machine, sizes, formats),
             *_deviations(model, machine, run, options, shares),
         ),

@@ -168,6 +168,8 @@ def _with_ops(stated: ModelProfile, bare: ModelProfile) -> ModelProfile:
         parameters_total=stated.parameters_total or bare.parameters_total,
         parameters_trainable=stated.parameters_trainable or bare.parameters_trainable,
         unsupported=bare.unsupported,
+        missing=tuple(dict.fromkeys((*stated.missing, *bare.missing))),
+        derived=tuple(dict.fromkeys((*stated.derived, *bare.derived))),
         traced_with=stated.traced_with or bare.traced_with,
         optimizer=stated.optimizer or bare.optimizer,
     )

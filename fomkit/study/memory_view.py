@@ -113,7 +113,7 @@ def _room(
     fits = False if needed > fact.value else True if whole else None
     largest = largest_batch(model, sizes, fact.value)
     return {"name": machine.name, "capacity_byte": fact.value, "source": fact.source or None, "fits": fits,
-            "share": needed / fact.value, "largest_batch": largest}  # fmt: skip
+            "share": needed / fact.value if whole else None, "largest_batch": largest}  # fmt: skip
 
 
 def memory_content(model: ModelProfile, options: Options, machine: Machine | None = None) -> dict[str, Any]:
@@ -156,4 +156,5 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
         "batch_is_fixed": fixed,
         "assumed": list(ASSUMED) if use is not None else [],
         "excludes": list(EXCLUDED) if use is not None else ["activations and all else that the order would tell"],
+        "deviations": list(model.caveats),
     }

@@ -93,7 +93,7 @@ def _ops(model: ModelProfile, machine: Machine | None, options: Options) -> tupl
     numeric = resize_ops(model.ops, sizes, model.name)
     check_table(numeric, "OPS", model.name)
     ops, stale = _traced_at(add_costs(numeric), model, sizes)
-    return (ops.assign(time_s=ops["traced_time_s"]) if _is_traced(ops) else ops), stale
+    return (ops.assign(time_s=ops["traced_time_s"]) if _is_traced(ops) else ops), (*model.caveats, *stale)
 
 
 def _is_traced(ops: pd.DataFrame) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fomkit.trace.op_table import Row, make_table
 from fomkit.workload import Data, LastBatch, ModelProfile, Run
@@ -29,6 +29,8 @@ class Draft:
     unsupported: list[str]
     notes: list[str]
     order: list[Row] | None = None
+    missing: list[str] = field(default_factory=list)
+    derived: list[str] = field(default_factory=list)
 
     def profile(self, *notes: str) -> ModelProfile:
         """Make the profile, with further notes."""
@@ -47,5 +49,7 @@ class Draft:
             run=Run(epochs=self.epochs),
             optimizer=self.optimizer,
             unsupported=tuple(self.unsupported),
+            missing=tuple(self.missing),
+            derived=tuple(self.derived),
             notes=(*self.notes, *notes),
         )

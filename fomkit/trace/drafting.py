@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fomkit.errors import FomkitError
-from fomkit.trace.calls import TracedOp
+from fomkit.trace.calls import UPDATE, TracedOp
 from fomkit.trace.draft import Draft
 from fomkit.trace.explore_sizes import SizedStep
 from fomkit.trace.layer_table import count_layers, split_layers
@@ -97,6 +97,7 @@ def make_draft(
         epochs=None if infer else workload.epochs,
         optimizer=step.optimizer,
         unsupported=step.listed_unsupported,
+        missing=[] if infer or any(op.pass_name == UPDATE for op in ops) else [UPDATE],
         notes=[step.shares, *notes, *deaf, *step.notes, *sized.fixed, *sized.notes, *workload.notes],
     )
 

@@ -14,6 +14,7 @@ from typing import Any
 import onnx
 
 from fomkit.errors import FomkitError, printable
+from fomkit.trace.calls import BACKWARD, UPDATE
 from fomkit.trace.draft import Draft
 from fomkit.trace.drafting import Request, Traced, make_draft
 from fomkit.trace.explore_sizes import BATCH, SizedStep, trace_sizes
@@ -27,6 +28,7 @@ from fomkit.workload import Workload
 
 _FOLDED = "onnx::Conv_"
 """How PyTorch's exporter names the weight of a convolution that it has changed."""
+_LOSSES = ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
 
 
 def _modules(nodes: Sequence[Any], names: Sequence[str]) -> dict[str, str]:
@@ -47,11 +49,8 @@ def _notes(nodes: Sequence[Any], weights: Weights, mode: str, rule: str, by_defa
             "derived, not traced: an ONNX file holds the forward pass; gradients follow from it by rule, of all "
             "that leads from a weight to an output"
         )
-        yield (
-            "the loss is not in the file and not counted"
-            if "SoftmaxCrossEntropyLoss" not in ops
-            else ("the loss is the file's own")
-        )
+        own = any(ops[loss] for loss in _LOSSES)
+        yield "the loss is the file's own" if own else "the loss is not in the file and not counted"
         if rule:
             why = "taken, since none was named; --optimizer names another" if by_default else "as named"
             yield f"optimizer: {rule}, {why}; {IMPL}, the default on accelerators"
@@ -66,11 +65,26 @@ def _notes(nodes: Sequence[Any], weights: Weights, mode: str, rule: str, by_defa
         yield "quantised: ops between DequantizeLinear and QuantizeLinear are priced as floating-point ops"
 
 
-def _of_export(nodes: Sequence[Any], ops: Counter[str], mode: str) -> Iterator[str]:
+def _folded(nodes: Sequence[Any]) -> int:
+    """Count the convolutions that hold a batch normalisation."""
+    if any(node.op_type == "BatchNormalization" for node in nodes):
+        return 0
     convolutions = [node for node in nodes if node.op_type == "Conv"]
-    folded = sum(len(node.input) > 1 and node.input[1].startswith(_FOLDED) for node in convolutions)
+    return sum(len(node.input) > 1 and node.input[1].startswith(_FOLDED) for node in convolutions)
+
+
+def _as_derived(draft: Draft, nodes: Sequence[Any], rule: str) -> Draft:
+    """Mark the passes of a training step that the file does not hold, and name the work that nobody can derive."""
+    loss = [] if any(node.op_type in _LOSSES for node in nodes) else ["loss"]
+    folded = ["batch normalisation"] if _folded(nodes) else []
+    derived = [BACKWARD, *([UPDATE] if rule else [])]
+    return replace(draft, missing=[*loss, *folded, *draft.missing], derived=derived)
+
+
+def _of_export(nodes: Sequence[Any], ops: Counter[str], mode: str) -> Iterator[str]:
+    folded = _folded(nodes)
     keep = "torch.onnx.export(…, training=TrainingMode.TRAINING) keeps it"
-    if folded and not ops["BatchNormalization"]:
+    if folded:
         told = f"the export folded batch normalisation into {folded} convolutions"
         yield f"partial: {told}; {keep}" if mode == "train" else told
     elif mode == "train" and not ops["Dropout"] and not ops["BatchNormalization"]:
@@ -158,8 +172,8 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
         trainable + sum(sizes_of[name] for name in weights.quantised),
         trainable,
     )
-    workload = Workload(None, None, **run)  # type: ignore[arg-type]
-    return make_draft(workload, request, traced, sized, notes)
+    draft = make_draft(Workload(None, None, **run), request, traced, sized, notes)  # type: ignore[arg-type]
+    return _as_derived(draft, nodes, rule) if training else draft
 
 
 def _title(model: Any) -> str:

@@ -198,6 +198,8 @@ def test_both_commands_read_it(tmp_path: Path) -> None:
     assert made.returncode == 0, made.stderr
     one, two = load_model(tmp_path / "one.yaml"), load_model(tmp_path / "two.yaml")
     assert one.ops.equals(two.ops)
+    for made_of in (one, two):
+        assert (made_of.missing, made_of.derived) == (("loss",), ("backward", "update"))
     assert (one.sizes, one.run.epochs, one.data.train_samples) == ({"batch": 4, "wide": 3}, 2, 8)
     assert two.optimizer == {"rule": "adam", "impl": "foreach"}
     assert fomkit_package.profile(tmp_path / "model.bin", batch=4, sizes={"wide": 3}).ops["m"][0] == "batch*wide"

@@ -13,7 +13,9 @@ pytest.importorskip("onnx", reason="reading ONNX files needs onnx: pip install '
 from onnx_graphs import TensorProto, graph, helper, node, numbers_of, perceptron, profiled, tensor
 from traced_work import flop, numbers, row_flop
 
+import fomkit
 from fomkit.errors import FomkitError
+from fomkit.profiles import load_model, save_model
 from fomkit.workload import ModelProfile
 
 
@@ -167,6 +169,25 @@ def test_folded_batch_normalisation_is_told(tmp_path: Path) -> None:
     assert any(
         one.startswith("partial: the export folded batch normalisation into 1 convolution") for one in found.notes
     )
+    assert found.missing == ("loss", "batch normalisation")
+    assert not profiled(model, tmp_path, mode="infer").missing
+
+
+def test_every_figure_of_a_training_step_says_what_is_derived_and_missing(tmp_path: Path) -> None:
+    layer, weight = node("MatMul", "x w", "y"), tensor("w", (6, 5))
+    found = profiled(graph([layer], {"x": ("batch", 6)}, [weight]), tmp_path, batch=4)
+    assert (found.missing, found.derived) == (("loss",), ("backward", "update"))
+    save_model(found, tmp_path / "net.yaml")
+    again = load_model(tmp_path / "net.yaml")
+    assert (again.missing, again.derived) == (found.missing, found.derived)
+    one = fomkit.estimate(again, "v100")
+    assert "loss" in one.excludes
+    assert "derived by rule, not traced: backward, update" in one.summary()
+    assert "not in the profile and not counted: loss" in one.summary()
+    bare = profiled(graph([layer], {"x": ("batch", 6)}, [weight]), tmp_path, optimizer="none")
+    assert (bare.missing, bare.derived) == (("loss", "update"), ("backward",))
+    served = profiled(graph([layer], {"x": ("batch", 6)}, [weight]), tmp_path, mode="infer")
+    assert (served.missing, served.derived, served.caveats) == ((), (), ())
 
 
 def test_unknown_ops_are_listed_and_never_free(tmp_path: Path) -> None:

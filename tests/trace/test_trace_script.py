@@ -127,6 +127,7 @@ def test_a_hang_is_ended(file_of: Write) -> None:
 def test_a_program_that_ends_early_gives_a_partial_profile(file_of: Write, rest: str, told: str) -> None:
     profile = profile_script(file_of(TRAINING.format(steps=2) + rest, "train.py"))
     assert profile.notes[0].startswith(told)
+    assert profile.caveats == profile.notes[:1]
     assert (profile.batch, profile.run.epochs, profile.data.train_samples) == (6, None, None)
 
 
