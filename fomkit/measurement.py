@@ -62,6 +62,9 @@ class Measurement:
 Clock = Literal["process", "wall", "device"]
 """What time is read from: the processor time of all threads, a clock on the wall, or events on an accelerator."""
 
+SHARED = 1.05
+"""Wall time over processor time of one thread from which a processor counts as shared."""
+
 
 @dataclass(frozen=True)
 class Repeated:
@@ -85,6 +88,13 @@ class Repeated:
     high_s: float | None = None
     p10_s: float | None = None
     p90_s: float | None = None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Interval of the median [s]; the quartiles where repeats are too few to have one."""
+        if self.low_s is None or self.high_s is None:
+            return self.p25_s, self.p75_s
+        return self.low_s, self.high_s
 
     @classmethod
     def of(cls, times_s: Sequence[float]) -> Repeated:
@@ -187,12 +197,15 @@ class MeasuredOps:
         Time of a step that stands in the op table, as ``traced_time_s`` × ``count`` [s].
     unjoined : tuple of Unjoined
         Time that could not be put there.
+    scaled_by : float
+        What all times of ops were divided by, to add up to the time of a processor that was shared; 1 where none.
     """
 
     profiler: str
     step: StepTimes
     joined_s: float
     unjoined: tuple[Unjoined, ...] = ()
+    scaled_by: float = 1.0
 
     @property
     def total_s(self) -> float:
@@ -259,6 +272,24 @@ class MeasuredRun:
 
     @property
     def ops_share(self) -> float | None:
-        """Time of all ops over the plain step, both by the clock that is meant."""
+        """Time of all ops over the plain step, both by the clock that is meant.
+
+        None where times of ops were divided by what makes this right, and it would check nothing.
+        """
         plain = self.step_time
-        return None if plain is None or self.ops is None else self.ops.total_s / plain.median_s
+        if plain is None or self.ops is None or self.ops.scaled_by != 1:
+            return None
+        return self.ops.total_s / plain.median_s
+
+    @property
+    def overhead_ends(self) -> tuple[float, float] | None:
+        """Least and most that the profiler may have added, by the intervals of both medians.
+
+        By the quartiles where repeats were too few for an interval. None where the profiler was not run.
+        """
+        plain = self.step_time
+        profiled = self.ops.step.by(self.clock) if self.ops is not None else None
+        if plain is None or profiled is None:
+            return None
+        (low, high), (least, most) = plain.ends, profiled.ends
+        return least / high - 1, most / low - 1

@@ -45,6 +45,16 @@ def test_the_example_of_the_page_loads_and_comes_back(write, tmp_path) -> None:
     assert load_model(tmp_path / "back.yaml").measured == run
 
 
+def test_what_times_of_ops_were_divided_by_is_kept(write, tmp_path) -> None:
+    model = load_model(write("    joined: 3.0 ms\n", "    joined: 3.0 ms\n    scaled_by: 1.25\n"))
+    assert model.measured is not None
+    assert model.measured.ops is not None
+    assert model.measured.ops.scaled_by == 1.25
+    assert model.measured.ops_share is None
+    save_model(model, tmp_path / "back.yaml")
+    assert load_model(tmp_path / "back.yaml").measured == model.measured
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
@@ -80,3 +90,10 @@ def test_the_interval_of_a_median_has_the_ranks_of_the_sign_test(repeats, rank) 
 def test_one_repeat_has_no_spread_of_its_own() -> None:
     found = Repeated.of([0.25])
     assert (found.median_s, found.p25_s, found.p75_s, found.low_s) == (0.25, 0.25, 0.25, None)
+
+
+def test_pages_name_what_is_measured() -> None:
+    """A bare ``--measure`` is no command."""
+    for page in DOCS.parent.rglob("*.md"):
+        for command in re.findall(r"`(fomkit profile [^`]*)`", page.read_text(encoding="utf-8")):
+            assert not re.search(r"--measure(?! (step|ops))", command), (page.name, command)

@@ -245,6 +245,9 @@ def _check_measuring(
             "--measure is not for a training program, whose step cannot be run again alone. Give its model as a "
             "model.py: model, inputs, loss_fn and optimizer.",
         )
+    from fomkit.trace.measuring import check_timed
+
+    check_timed(source)
 
 
 def _what_a_run_lacks(model: ModelProfile) -> list[str]:

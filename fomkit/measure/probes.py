@@ -10,7 +10,6 @@ SQUARES = (512, 1024, 2048)
 """Sides of the products that show the peak; larger ones where they take little time."""
 STREAM_NUMEL = 2**25
 """Elements of the tensors that show the bandwidth."""
-ADA = (8, 9)
 AMPERE = (8, 0)
 VOLTA = (7, 0)
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from fomkit.hardware import Machine
     from fomkit.study import Estimate
 
-DECAY = "weight_decay"
 NAMELESS = (*ARITHMETIC_KINDS, "optimizer")
 """Kinds whose sizes say all, whatever the framework calls the op."""
 

@@ -62,6 +62,7 @@ class MeasuredOpsRecord(Record):
     profiler: str
     step: StepTimesRecord
     joined: Time
+    scaled_by: float = Field(default=1.0, ge=1, strict=False)
     unjoined: list[UnjoinedRecord] = []
 
 
@@ -73,7 +74,7 @@ class LoadRecord(Record):
 
 
 class MeasuredRecord(Record):
-    """``measured``: written by ``fomkit profile --measure``."""
+    """``measured``: written by ``fomkit profile --measure step`` or ``ops``."""
 
     clock: Clock
     device: Literal["cpu", "gpu"]
@@ -114,7 +115,8 @@ def measured_run(record: MeasuredRecord) -> MeasuredRun:
     ops = None
     if record.ops is not None:
         listed = (Unjoined(one.op, one.pass_name, one.count, one.time, one.why) for one in record.ops.unjoined)
-        ops = MeasuredOps(record.ops.profiler, _step(record.ops.step), record.ops.joined, tuple(listed))
+        seen = record.ops
+        ops = MeasuredOps(seen.profiler, _step(seen.step), seen.joined, tuple(listed), seen.scaled_by)
     return MeasuredRun(
         clock=record.clock,
         device=record.device,
@@ -163,6 +165,7 @@ def _ops_content(ops: MeasuredOps) -> dict[str, Any]:
             "profiler": ops.profiler,
             "step": _step_content(ops.step),
             "joined": _time(ops.joined_s),
+            "scaled_by": ops.scaled_by if ops.scaled_by != 1 else None,
             "unjoined": listed,
         }
     )

@@ -9,8 +9,6 @@ from fomkit.quantities import format_number, format_quantity
 from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
 from fomkit.report.terminal import format_interval
 
-_CARRIED = {"calibrated": "calibrated on another model:", "with_host_term": "with a host term carried:"}
-_OTHER_FRAMEWORK = "empty: the profile was traced with another framework"
 _LEGEND = (
     "claim: absolute = the device explains a third or more, so its time may be compared; ratio = only its ratio "
     "to the baseline; start-up bound, host bound = the time is not the device's; unexplained = nothing says why",

@@ -9,6 +9,8 @@ from fomkit.quantities import format_quantity
 
 _CLOCKS = {"process": "processor time", "wall": "wall time", "device": "time on the device"}
 MOST_LISTED = 5
+_WIDE = 0.5
+"""Width of the interval of the profiler's overhead, as a share of the step, from which no figure is told."""
 
 
 def _time(value: float) -> str:
@@ -32,16 +34,28 @@ def _conditions(run: Mapping[str, Any]) -> str:
     return f"on: {run['processor']}{threads}{load}, allocator {allocator}"
 
 
+def _overhead(run: Mapping[str, Any]) -> list[str]:
+    """Say what the profiler added; only between what, where the repeats leave more than half of a step open."""
+    if run["profiler_overhead"] is None:
+        return []
+    least, most = run["profiler_overhead_low"], run["profiler_overhead_high"]
+    beside = f"on the plain step by {_CLOCKS[run['clock']]}"
+    if most - least > _WIDE:
+        return [f"profiler: overhead unknown, {least:+.0%} to {most:+.0%} {beside}"]
+    return [f"profiler: {run['profiler_overhead']:+.1%} {beside}, interval {least:+.1%} to {most:+.1%}"]
+
+
 def _ops(run: Mapping[str, Any]) -> list[str]:
-    ops, overhead, share = run["ops"], run["profiler_overhead"], run["ops_share_of_step"]
-    lines = []
-    if overhead is not None:
-        plain, profiled = run["step"][run["clock"]], ops["step"][run["clock"]]
-        apart = profiled["p25_s"] > plain["p75_s"] or profiled["p75_s"] < plain["p25_s"]
-        scatter = "" if apart else ", no more than the repeats scatter"
-        lines.append(f"profiler: {overhead:+.1%} on the plain step by {_CLOCKS[run['clock']]}{scatter}")
+    ops, share = run["ops"], run["ops_share_of_step"]
+    lines = _overhead(run)
     if share is not None:
         lines.append(f"ops: their times add up to {share:.1%} of the plain step by {_CLOCKS[run['clock']]}")
+    if ops["scaled_by"] != 1:
+        lines.append(
+            f"ops: their times were divided by {ops['scaled_by']:.3g} to add up to processor time; the sum checks "
+            "nothing, and a single op may be off by as much"
+        )
+    lines.append("ops: no spread of their times is kept; intervals shown beside them are of predictions alone")
     if run["joined_share_of_ops"] is not None:
         lines.append(f"ops: {run['joined_share_of_ops']:.1%} of their time stands in rows of the table")
     listed = ops["unjoined"]

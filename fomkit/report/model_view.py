@@ -178,7 +178,15 @@ def _notes(content: Mapping[str, Any]) -> list[str]:
 
 def _word_of_traced(content: Mapping[str, Any]) -> str:
     """Name times that are not predicted: of a run here, or of a trace that came as a file."""
-    return "traced" if content["measured"] is None else "measured"
+    if content["measured"] is None:
+        return "traced"
+    return f"measured{_divided(content)}"
+
+
+def _divided(content: Mapping[str, Any]) -> str:
+    """Mark times that were divided by one factor for all, which a measurement is not."""
+    ops = (content["measured"] or {}).get("ops")
+    return "" if not ops or ops["scaled_by"] == 1 else f" ÷{ops['scaled_by']:.2g}"
 
 
 def _head(content: Mapping[str, Any]) -> list[str]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from fomkit.costs import add_costs
 from fomkit.measurement import Unjoined
 from fomkit.quantities import round_quantity
 from fomkit.schema import KIND_DIMENSIONS
@@ -54,6 +55,8 @@ class Joined:
         Rows that ran more or less often than the table says; their time is that of the step over their count.
     impls : frozenset of str
         How the update ran: per_tensor, foreach or fused.
+    parted : int
+        Rows of both gradients whose times the profiler told as one.
     """
 
     time_s: pd.Series[float]
@@ -61,6 +64,7 @@ class Joined:
     unjoined: tuple[Unjoined, ...]
     miscounted: int
     impls: frozenset[str] = frozenset()
+    parted: int = 0
 
 
 def canonical(op: str) -> str:
@@ -168,8 +172,11 @@ ROUNDS: Sequence[Key] = (
 
 
 def _amount(cells: Mapping[str, Any]) -> float:
-    amount = cells.get("numel")
-    return float(amount) if isinstance(amount, int | float) and amount == amount and amount > 0 else 1.0
+    """Give by what rows share a time: elements, else the arithmetic."""
+    for amount in (cells.get("numel"), cells.get("flop")):
+        if isinstance(amount, int | float) and 0 < amount < np.inf:
+            return float(amount)
+    return 1.0
 
 
 def join_times(ops: pd.DataFrame, times: Iterable[Spent]) -> Joined:
@@ -183,22 +190,45 @@ def join_times(ops: pd.DataFrame, times: Iterable[Spent]) -> Joined:
         All that a profiler saw of one step.
     """
     rows: list[dict[str, Any]] = [
-        {str(name): cell for name, cell in row.items()} for row in ops.to_dict("records")
+        {str(name): cell for name, cell in row.items()} for row in add_costs(ops).to_dict("records")
     ]
     left = seen = list(times)
-    spent: dict[int, float] = {}
-    ran: dict[int, float] = {}
+    found = _Found()
     for key in ROUNDS:
         places: dict[object, list[int]] = defaultdict(list)
         for place, row in enumerate(rows):
-            if place not in spent and (same := key(row)) is not None:
+            if place not in found.spent and (same := key(row)) is not None:
                 places[same].append(place)
-        left = _join_round(key, rows, places, left, spent, ran)
-    time = [spent.get(place, np.nan) / row["count"] for place, row in enumerate(rows)]
-    miscounted = sum(abs(times_run - rows[place]["count"]) > 0.01 for place, times_run in ran.items())
+        left = _join_round(key, rows, places, left, found)
+    _part_by_work(rows, found)
+    time = [found.spent.get(place, np.nan) / row["count"] for place, row in enumerate(rows)]
+    miscounted = sum(abs(times_run - rows[place]["count"]) > 0.01 for place, times_run in found.ran.items())
     series = pd.Series(time, ops.index, dtype="float64")
     impls = frozenset(str(one.dimensions["impl"]) for one in seen if one.kind == "optimizer")
-    return Joined(series, sum(spent.values()), _listed(left), miscounted, impls)
+    return Joined(series, sum(found.spent.values()), _listed(left), miscounted, impls, len(found.parted))
+
+
+@dataclass
+class _Found:
+    """Time, and executions, of rows by their place; and places whose time was told as one with another's."""
+
+    spent: dict[int, float] = field(default_factory=dict)
+    ran: dict[int, float] = field(default_factory=dict)
+    parted: set[int] = field(default_factory=set)
+
+
+def _part_by_work(rows: Sequence[Mapping[str, Any]], found: _Found) -> None:
+    """Part what was told as one time of two gradients by their work: of data that need none, one has less."""
+    pairs: dict[object, list[int]] = defaultdict(list)
+    for place in sorted(found.parted):
+        pairs[_by_sizes_either_gradient(rows[place])].append(place)
+    for pair in pairs.values():
+        if len({rows[place]["pass_name"] for place in pair}) == len(pair) == 2:
+            whole = sum(found.spent[place] for place in pair)
+            weights = [rows[place]["count"] * _amount(rows[place]) for place in pair]
+            found.spent.update(
+                {place: whole * one / sum(weights) for place, one in zip(pair, weights, strict=True)}
+            )
 
 
 def _join_round(
@@ -206,8 +236,7 @@ def _join_round(
     rows: Sequence[Mapping[str, Any]],
     places: Mapping[object, list[int]],
     left: Iterable[Spent],
-    spent: dict[int, float],
-    ran: dict[int, float],
+    found: _Found,
 ) -> list[Spent]:
     """Join what one round finds the same, and give what stays."""
     rest = []
@@ -221,9 +250,11 @@ def _join_round(
         weights = [rows[place]["count"] * _amount(rows[place]) for place in members]
         executions = sum(rows[place]["count"] for place in members)
         for place, weight in zip(members, weights, strict=True):
-            spent[place] = spent.get(place, 0.0) + one.time_s * weight / sum(weights)
+            found.spent[place] = found.spent.get(place, 0.0) + one.time_s * weight / sum(weights)
             if key is not _in_pieces:
-                ran[place] = ran.get(place, 0.0) + one.count * rows[place]["count"] / executions
+                found.ran[place] = found.ran.get(place, 0.0) + one.count * rows[place]["count"] / executions
+        if one.halved:
+            found.parted.update(members)
     return rest
 
 

@@ -16,7 +16,7 @@ from fomkit.quantities import round_quantity
 from fomkit.resize import resize_ops
 from fomkit.study.joined_times import Joined, join_times
 from fomkit.trace.measuring import Timed, time_file
-from fomkit.trace.xplane_join import with_times as with_joined_times
+from fomkit.trace.xplane_join import with_node_times
 from fomkit.workload import ModelProfile
 
 
@@ -30,8 +30,8 @@ def _notes(model: ModelProfile, joined: Joined) -> Iterator[str]:
     if joined.impls and said and joined.impls != said:
         ran, told = (" and ".join(sorted(names)) for names in (joined.impls, said))
         yield f"the update ran {ran} here, where the table has {told}"
-    if (model.ops["kind"] == "rnn").any():
-        yield "the backward time of recurrent layers stands in halves at both gradients"
+    if joined.parted:
+        yield f"the times of both gradients were told as one, and parted by their work: {joined.parted} rows"
 
 
 def _joined(model: ModelProfile, timed: Timed) -> Joined:
@@ -47,7 +47,7 @@ def _joined(model: ModelProfile, timed: Timed) -> Joined:
             "another step ran than was profiled: its ops are not those of the table. Let the file build the same "
             "model each time.",
         )
-    times = with_joined_times(sized, sized["count"].astype("float64").tolist(), by_node)
+    times = with_node_times(sized, sized["count"].astype("float64").tolist(), by_node)
     listed = tuple(replace(one, time_s=float(f"{one.time_s:.6g}")) for one in by_node.unjoined)
     return Joined(times["traced_time_s"], by_node.joined_s, listed, miscounted=0)
 
@@ -65,7 +65,9 @@ def with_times(model: ModelProfile, timed: Timed) -> ModelProfile:
     if timed.profiled is None:
         return replace(model, measured=timed.run)
     joined = _joined(model, timed)
-    seen = MeasuredOps(timed.profiler, timed.profiled, round_quantity(joined.joined_s, "time_s"), joined.unjoined)
+    joined_s = round_quantity(joined.joined_s, "time_s")
+    factor = float(f"{timed.scaled_by:.6g}")
+    seen = MeasuredOps(timed.profiler, timed.profiled, joined_s, joined.unjoined, factor)
     run = replace(timed.run, ops=seen, notes=(*timed.run.notes, *_notes(model, joined)))
     ops = model.ops.assign(traced_time_s=joined.time_s.map(lambda time: float(f"{time:.6g}")))
     return replace(model, ops=ops, measured=run)

@@ -15,7 +15,7 @@ from fomkit.schema import check_table
 from fomkit.tables import empty_table
 from fomkit.trace import profile_graph
 from fomkit.trace.step_spread import say_sum
-from fomkit.trace.xplane_join import Joined, join_times, say_joined, with_times
+from fomkit.trace.xplane_join import JoinedNodes, join_nodes, say_joined, with_node_times
 from fomkit.trace.xplane_model import JOIN, UNKNOWN_FORMAT, table_of_times
 from fomkit.trace.xplane_steps import say_steps
 from fomkit.trace.xplane_times import PlaneTimes, read_plane_times, say_read
@@ -53,7 +53,7 @@ def _mode(passes: set[str]) -> str:
     return "infer" if passes == {"forward"} else "train"
 
 
-def _shares(joined: Joined) -> str:
+def _shares(joined: JoinedNodes) -> str:
     return ", ".join(
         f"{one.op} {one.time_s / joined.whole_s:.1%} ({one.why})" for one in joined.unjoined[:_LISTED]
     )
@@ -90,17 +90,17 @@ def model_of_planes(
         profile, said = _alone(path, times, sizes)
     else:
         profile, nodes = profile_graph(graph, sizes=sizes)
-        joined = join_times(times, nodes, len(profile.ops))
+        joined = join_nodes(times, nodes, len(profile.ops))
         _check_is_of(joined, path, graph)
         sized = resize_ops(profile.ops, profile.sizes, str(graph))
-        ops = with_times(profile.ops, sized["count"].astype("float64").tolist(), joined)
+        ops = with_node_times(profile.ops, sized["count"].astype("float64").tolist(), joined)
         left = (f"not joined: {_shares(joined)}",) if joined.unjoined else ()
         said = (*say_joined(joined), *left, *say_read(times))
         profile = replace(profile, ops=ops, traced_with=_is_of(profile, times))
     return profile, said
 
 
-def _check_is_of(joined: Joined, path: Path, graph: Path) -> None:
+def _check_is_of(joined: JoinedNodes, path: Path, graph: Path) -> None:
     """Raise where the trace is of another model than the graph."""
     if joined.known_share >= LEAST_SHARE and joined.missed <= LEAST_SHARE * joined.products:
         return

@@ -26,12 +26,11 @@ from fomkit.trace.aten_traffic import (
     picked_loss_backward,
     scatter,
     softmax_along,
-    upsample,
     weight_norm,
     window_pool,
 )
 from fomkit.trace.calls import Call, Rule, Work
-from fomkit.trace.traffic import copy, generate, other, pointwise, reduction
+from fomkit.trace.traffic import copy, generate, other, pointwise, reduction, upsample
 
 
 def _each(rule: Rule | None, names: str) -> dict[str, Rule | None]:

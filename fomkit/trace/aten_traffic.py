@@ -22,12 +22,6 @@ def for_each(kind: str) -> Rule:
     return rule
 
 
-def upsample(call: Call) -> list[Work]:
-    """Rule of interpolation, forward and back: as many operations as elements on the larger side."""
-    numel = most_elements((*call.read, *call.written))
-    return [Work("pointwise", traffic(numel, call.read, call.written), call.dtype)]
-
-
 def copy_into(call: Call) -> list[Work]:
     """Rule of ``copy_(self, src)``: what stood in self before is not read."""
     source = call.arguments.get("src")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import tempfile
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -13,8 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fomkit.errors import FomkitError, ManyFomkitError
-from fomkit.trace.child_answer import take_request
+from fomkit.errors import FomkitError
 from fomkit.trace.conditions import conditions_before, load
 from fomkit.trace.drafting import Request
 from fomkit.trace.keras_op_times import PROFILER, OpTimes
@@ -22,9 +19,10 @@ from fomkit.trace.keras_profile import TracedWorkload, trace_workload
 from fomkit.trace.keras_step import specs_of, whole_step_of
 from fomkit.trace.keras_values import step_values
 from fomkit.trace.keras_workload import check_workload
-from fomkit.trace.model_file import explain_exception, run_file, take_workload
-from fomkit.trace.torch_measure import WARM_UP, time_steps
-from fomkit.trace.torch_stopwatch import stopwatch
+from fomkit.trace.model_file import run_file, take_workload
+from fomkit.trace.stopwatch import stopwatch
+from fomkit.trace.timed_steps import WARM_UP, time_steps
+from fomkit.trace.timing_child import Door, run_timing
 from fomkit.trace.xplane_join import say_gaps
 
 _LACKS_MEMORY = ("oom", "out of memory", "failed to allocate", "unable to allocate")
@@ -79,6 +77,7 @@ def _timed(path: Path, request: Request, *, ops: bool, threads: int | None, fold
     watch = stopwatch()
     times = OpTimes(traced, values, folder) if ops else None
     profiled = partial(times.profiled, watch) if times is not None else None
+    notes.append("Keras is timed on the CPU only, whatever accelerator is here")
     timed = time_steps(lambda: plain(values), watch, profiled, partial(_check_finite, where=request.where))
     if times is not None and times.joined is not None:
         notes += [
@@ -93,32 +92,15 @@ def _timed(path: Path, request: Request, *, ops: bool, threads: int | None, fold
     }  # fmt: skip
 
 
-def _explained(error: BaseException, request: Request, path: Path) -> list[str]:
-    told = explain_exception(error, request.where, path)
-    if isinstance(error, MemoryError | tf.errors.ResourceExhaustedError) or any(
-        one in str(error).lower() for one in _LACKS_MEMORY
-    ):
-        what = f"does not fit into the memory here ({told.what}). Measure a smaller step with --batch."
-        return [told.where, what]
-    return [told.where, told.what]
+def _lacks_memory(error: BaseException) -> bool:
+    told = str(error).lower()
+    is_told = any(words in told for words in _LACKS_MEMORY)
+    return is_told or isinstance(error, MemoryError | tf.errors.ResourceExhaustedError)
 
 
-def _result(path: Path, request: Request, **asked: Any) -> dict[str, Any]:
-    try:
-        with tempfile.TemporaryDirectory(prefix="fomkit-") as folder:
-            return {"timed": _timed(path, request, folder=folder, **asked)}
-    except ManyFomkitError as errors:
-        return {"errors": [[error.where, error.what] for error in errors.errors]}
-    except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
-        return {"errors": [_explained(error, request, path)]}
+DOOR = Door(_timed, _lacks_memory)
 
 
 def main() -> None:
-    """Run one request, then end the process at once, whatever threads and exit handlers the file left behind."""
-    message, answer = take_request()
-    path = Path(message.pop("path"))
-    asked = {name: message.pop(name) for name in ("ops", "threads")}
-    sys.dont_write_bytecode = True
-    sys.argv = [str(path)]
-    answer.leave(_result(path, Request(**message), **asked))
-    os._exit(0)
+    """Run one request."""
+    run_timing(DOOR)

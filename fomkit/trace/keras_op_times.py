@@ -14,8 +14,8 @@ from fomkit.errors import FomkitError
 from fomkit.trace.keras_nodes import nodes_of_step
 from fomkit.trace.keras_profile import TracedWorkload
 from fomkit.trace.keras_step import whole_step_of
-from fomkit.trace.torch_stopwatch import Sample
-from fomkit.trace.xplane_join import Joined, join_times
+from fomkit.trace.stopwatch import Sample
+from fomkit.trace.xplane_join import JoinedNodes, join_nodes
 from fomkit.trace.xplane_times import read_plane_times
 
 PROFILER = "tf.profiler, joined to the graph; ops are not fused"
@@ -39,7 +39,7 @@ class OpTimes:
     traced: TracedWorkload
     values: Any
     folder: str
-    joined: Joined | None = field(default=None, init=False)
+    joined: JoinedNodes | None = field(default=None, init=False)
 
     def profiled(self, watch: Callable[[Callable[[], Any]], Sample], repeats: int) -> list[Sample]:
         """Run steps under the profiler, one more before them.
@@ -60,7 +60,7 @@ class OpTimes:
             finally:
                 tf.profiler.experimental.stop()
         nodes = nodes_of_step(self.traced.prepared, step, self.traced.sized)
-        self.joined = join_times(read_plane_times(self._file()), nodes, len(self.traced.draft.rows))
+        self.joined = join_nodes(read_plane_times(self._file()), nodes, len(self.traced.draft.rows))
         return samples
 
     def _file(self) -> Path:

@@ -52,11 +52,14 @@ class Told:
         Executions of priced ops without shapes.
     halved : int
         Backward convolutions and recurrent layers whose time was parted in equal halves.
+    halves : set of Key
+        Their calls.
     """
 
     unsupported: Counter[str] = field(default_factory=Counter)
     without_shapes: int = 0
     halved: int = 0
+    halves: set[Key] = field(default_factory=set)
     called: int = 0
 
 
@@ -209,6 +212,7 @@ class Rows:
         shares = self._executions.shares.get(key)
         if not shares and len(both) == 2:
             self.told.halved += count
+            self.told.halves.add(key)
             shares = (0.5, 0.5)
         parts = dict(zip((INPUT_GRADIENT, WEIGHT_GRADIENT), shares or (1.0, 1.0), strict=True))
         unknown = np.full(len(times), math.nan)

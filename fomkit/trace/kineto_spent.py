@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 
@@ -19,6 +18,8 @@ from fomkit.trace.step_spread import step_sums
 _FRAME = "autograd::engine::evaluate_function"
 _SPANS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)#")
 """Marks around ops; their own time is the program's, not the framework's."""
+CALM = 0.25
+"""Share of steps that are taken for undisturbed; their end is the quartile."""
 
 
 def _shares(rows: list[Row]) -> list[float]:
@@ -32,11 +33,14 @@ def _shares(rows: list[Row]) -> list[float]:
 
 def _rows(steps: Steps) -> Iterator[Spent]:
     for key, count in steps.executions.counts.items():
-        whole = float(np.median(step_sums(steps.executions.times[key], count)))
+        sums = step_sums(steps.executions.times[key], count)
+        calm, whole = map(float, np.quantile(sums, [CALM, 0.5]))
         rows = list(steps.rows.of(key))
+        halved = key in steps.rows.told.halves
         for row, share in zip(rows, _shares(rows), strict=True):
             op = row.op
-            yield Spent(op.op, op.kind, op.dtype, op.pass_name, op.dimensions, count, share * whole)
+            times = (share * whole, share * calm)
+            yield Spent(op.op, op.kind, op.dtype, op.pass_name, op.dimensions, count, *times, halved)
 
 
 def _without_rows(steps: Steps) -> Iterator[Spent]:
@@ -61,7 +65,8 @@ def _without_rows(steps: Steps) -> Iterator[Spent]:
             times.setdefault(name, [0.0] * len(windows))[step] += own[event] / 1e6
             counts[name] += 1
     for name, of_steps in times.items():
-        yield Spent(name, "", "", "", {}, max(round(counts[name] / len(windows)), 1), median(of_steps))
+        calm, middle = map(float, np.quantile(of_steps, [CALM, 0.5]))
+        yield Spent(name, "", "", "", {}, max(round(counts[name] / len(windows)), 1), middle, calm)
 
 
 def _covered(steps: Steps) -> float:

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from fomkit.errors import FomkitError, ManyFomkitError
-from fomkit.measurement import Clock, MeasuredRun, Repeated, StepTimes, Unjoined
+from fomkit.measurement import SHARED, Clock, MeasuredRun, Repeated, StepTimes, Unjoined
 from fomkit.trace.child_process import MEASURED, MEASURED_KERAS, run_child
-from fomkit.trace.doors import framework_of_file
+from fomkit.trace.doors import Framework, framework_of_file
 from fomkit.trace.spent import Spent
-from fomkit.trace.xplane_join import Joined
+from fomkit.trace.xplane_join import JoinedNodes
 
 TIME_LIMIT_S = 300.0
 MEMORY_LIMIT_BYTE = 16e9
 """A measured model really runs, with weights and data."""
-SHARED = 1.05
-"""Wall time over processor time of one thread from which a processor counts as shared."""
+MOST_SHARED = 1.5
+"""The same above which no times of ops are kept, as the one factor is far from that of any single op."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,22 @@ class Timed:
         All time that the profiler saw in one step.
     joined : Joined or None
         The same put on the rows of the op table already, where nodes of a graph told which; ``rows`` are these.
+    scaled_by : float
+        What times of ops were divided by, where they shared a processor.
     """
 
     run: MeasuredRun
     profiler: str = ""
     profiled: StepTimes | None = None
     spent: tuple[Spent, ...] = ()
-    joined: Joined | None = None
+    joined: JoinedNodes | None = None
     rows: tuple[tuple[str, ...], ...] = ()
+    scaled_by: float = 1.0
+
+    @property
+    def whole_s(self) -> float:
+        """Time of all ops of a step [s]."""
+        return sum(one.time_s for one in self.spent) if self.joined is None else self.joined.whole_s
 
 
 def step_times(samples: Sequence[Mapping[str, float]]) -> StepTimes:
@@ -60,45 +68,62 @@ def _clock(device: str, threads: int) -> Clock:
     return "process" if threads == 1 else "wall"
 
 
-def _factor(run: MeasuredRun, profiled: StepTimes, whole: float, covered: float) -> float:
+def _factor(timed: Timed, covered: float) -> float:
     """Give by how much times of ops, which profilers read from the wall, exceed one thread's processor time.
 
-    They are medians of steps, which a short op spends undisturbed and a long one does not: none but their sum can
-    be held against the clock.
+    Only their sum can be held against the clock.
     """
-    if run.clock != "process" or profiled.process is None or not whole or not 0 < covered <= 1:
+    process = None if timed.profiled is None else timed.profiled.process
+    if timed.run.clock != "process" or process is None or not timed.whole_s or not 0 < covered <= 1:
         return 1.0
-    return whole / (covered * profiled.process.median_s)
+    return timed.whole_s / (covered * process.median_s)
 
 
-def by_processor(
-    run: MeasuredRun, profiled: StepTimes, spent: Sequence[Spent], covered: float
-) -> tuple[MeasuredRun, tuple[Spent, ...]]:
+def by_processor(timed: Timed, covered: float) -> Timed:
     """Bring times of ops from the wall's to the processor's time where one thread shared the processor.
+
+    First those of the steps that were disturbed least are taken; what is left over is divided by one factor for
+    all, which errs on each: a short op ran mostly undisturbed, a long one never. Where the factor is large, there
+    is no telling by how much, and no times of ops are kept.
 
     Parameters
     ----------
-    run : MeasuredRun
-    profiled : StepTimes
-        The step under the profiler.
-    spent : sequence of Spent
-        By the wall.
+    timed : Timed
+        Its ops by the wall.
     covered : float
         Share of the profiled step that some op ran in.
     """
-    factor = _factor(run, profiled, sum(one.time_s for one in spent), covered)
-    if _is_alone(factor):
-        return run, tuple(spent)  # medians that are shorter met no other; there is nothing to take off
-    return _shared(run, factor), tuple(replace(one, time_s=one.time_s / factor) for one in spent)
-
-
-def _is_alone(factor: float) -> bool:
-    return factor < SHARED
-
-
-def _shared(run: MeasuredRun, factor: float) -> MeasuredRun:
+    if _factor(timed, covered) < SHARED:
+        return timed  # medians that are shorter met no other; there is nothing to take off
+    timed = _calm(timed)
+    factor = _factor(timed, covered)
+    if factor < SHARED:
+        return timed
+    if factor > MOST_SHARED:
+        why = f"by the wall its ops took {factor:.3g} times their processor time, so that no times of ops are kept"
+        told = f"the processor was shared: {why}; run again when it is quiet, or with --measure step"
+        return Timed(_noted(timed.run, told))
     told = f"times of ops are those of the wall divided by {factor:.3g}, so that their sum is processor time"
-    return replace(run, notes=(*run.notes, f"the processor was shared: {told}"))
+    return _faster(replace(timed, run=_noted(timed.run, f"the processor was shared: {told}")), factor)
+
+
+def _calm(timed: Timed) -> Timed:
+    """Take the times of the least disturbed steps, where steps are told apart."""
+    if not timed.spent or any(math.isnan(one.calm_s) for one in timed.spent):
+        return timed
+    told = "the time of each op is that of the quarter of profiled steps that disturbed it least"
+    spent = tuple(replace(one, time_s=one.calm_s) for one in timed.spent if one.calm_s > 0)
+    return replace(timed, run=_noted(timed.run, f"the processor was shared: {told}"), spent=spent)
+
+
+def _faster(timed: Timed, factor: float) -> Timed:
+    spent = tuple(replace(one, time_s=one.time_s / factor) for one in timed.spent)
+    joined = None if timed.joined is None else timed.joined.faster(factor)
+    return replace(timed, spent=spent, joined=joined, scaled_by=factor)
+
+
+def _noted(run: MeasuredRun, told: str) -> MeasuredRun:
+    return replace(run, notes=(*run.notes, told))
 
 
 def _timed(result: Mapping[str, Any]) -> Timed:
@@ -108,23 +133,36 @@ def _timed(result: Mapping[str, Any]) -> Timed:
     run = MeasuredRun(clock=clock, step=step_times(result["plain"]), notes=notes, **conditions)
     if result["spent"] is None:
         return Timed(run)
-    profiled, profiler = step_times(result["profiled"]), result["profiler"]
-    if "joined" in result:
-        joined = _joined(result["joined"])
-        wall_s = math.nan if profiled.wall is None else profiled.wall.median_s
-        factor = _factor(run, profiled, joined.whole_s, min(joined.whole_s / wall_s, 1.0))
-        rows = tuple(map(tuple, result["rows"]))
-        if not _is_alone(factor):
-            run, joined = _shared(run, factor), joined.faster(factor)
-        return Timed(run, profiler, profiled, joined=joined, rows=rows)
-    run, spent = by_processor(
-        run, profiled, [Spent(**one) for one in result["spent"]], result.get("covered", math.nan)
-    )
-    return Timed(run, profiler, profiled, spent)
+    seen = Timed(run, result["profiler"], step_times(result["profiled"]))
+    if "joined" not in result:
+        spent = tuple(Spent(**one) for one in result["spent"])
+        return by_processor(replace(seen, spent=spent), result.get("covered", math.nan))
+    joined, rows = _joined(result["joined"]), tuple(map(tuple, result["rows"]))
+    wall = None if seen.profiled is None else seen.profiled.wall
+    covered = math.nan if wall is None else min(joined.whole_s / wall.median_s, 1.0)
+    return by_processor(replace(seen, joined=joined, rows=rows), covered)
 
 
-def _joined(content: Mapping[str, Any]) -> Joined:
-    return Joined(**{**content, "unjoined": tuple(Unjoined(**one) for one in content["unjoined"])})
+def _joined(content: Mapping[str, Any]) -> JoinedNodes:
+    return JoinedNodes(**{**content, "unjoined": tuple(Unjoined(**one) for one in content["unjoined"])})
+
+
+def check_timed(path: Path) -> Framework:
+    """Give the framework of a file whose model can be timed.
+
+    Raises
+    ------
+    FomkitError
+        When it cannot be timed.
+    """
+    framework = framework_of_file(path)
+    if framework == "keras_torch":
+        raise FomkitError(
+            str(path),
+            "Keras on PyTorch is not timed yet. Time it on TensorFlow (KERAS_BACKEND=tensorflow), or leave "
+            "--measure out.",
+        )
+    return framework
 
 
 def time_file(
@@ -159,8 +197,8 @@ def time_file(
     FomkitError
         When the model does not run, does not fit, or its loss is no finite number.
     """
-    where = str(path)
-    program = MEASURED_KERAS if framework_of_file(path) == "tensorflow" else MEASURED
+    where, framework = str(path), check_timed(path)
+    program = MEASURED_KERAS if framework == "tensorflow" else MEASURED
     request = {"path": str(path.resolve()), "where": where, "name": path.stem, "mode": mode, "sizes": dict(sizes),
                "ops": ops, "threads": threads}  # fmt: skip
     result = run_child(request, where, time_limit_s, memory_limit_byte, program)

@@ -25,10 +25,9 @@ from fomkit.trace.onnx_traffic import (
     put,
     softmax_loss,
     softmax_of,
-    upsample,
     window_pool,
 )
-from fomkit.trace.traffic import copy, generate, other, pointwise, reduction
+from fomkit.trace.traffic import copy, generate, other, pointwise, reduction, upsample
 
 
 def _each(rule: Rule | None, names: str) -> dict[str, Rule | None]:

@@ -12,12 +12,6 @@ def _first(call: Call) -> Array:
     return call.read[0]
 
 
-def upsample(call: Call) -> list[Work]:
-    """Rule of interpolation: as many operations as elements on the larger side."""
-    numel = most_elements((*call.read, *call.written))
-    return [Work("pointwise", traffic(numel, call.read, call.written), call.dtype)]
-
-
 def picked(call: Call) -> list[Work]:
     """Rule of data that is cut or picked out of a tensor: only what is taken is read of it."""
     source, results = _first(call), call.written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from fomkit.trace.calls import Dimensions
@@ -19,7 +20,11 @@ class Spent:
     count : int
         Executions in a step.
     time_s : float
-        Of all of them together [s].
+        Of all of them together [s], the median of steps.
+    calm_s : float
+        The same in the quarter of steps that was least disturbed [s]; NaN where steps are not told apart.
+    halved : bool
+        Whether it is half of what was told as one time of both gradients.
     """
 
     op: str
@@ -29,3 +34,5 @@ class Spent:
     dimensions: Dimensions
     count: int
     time_s: float
+    calm_s: float = math.nan
+    halved: bool = False

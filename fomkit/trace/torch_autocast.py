@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from fomkit.trace.torch_recorder import Recorder
+from fomkit.trace.torch_recorder import Recorder, tensors_in
 
 _KEY: Any = getattr(torch._C.DispatchKey, "AutocastIPU")  # noqa: B009 - not in the stubs
 _CARRIER = "cpu"
@@ -56,14 +56,6 @@ class _Weights:
 _WEIGHTS = _Weights()
 
 
-def _tensors(values: Any) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)
-
-
 def _cast_all(values: Any, dtype: torch.dtype) -> Any:
     if isinstance(values, torch.Tensor):
         return _WEIGHTS.cast(values, dtype)
@@ -76,7 +68,7 @@ def _dtype_for(name: str, args: tuple[Any, ...]) -> torch.dtype:
     narrow = torch.get_autocast_dtype(_CARRIER)
     if name in LOWER or name in RECURRENT:
         return narrow
-    if name in WIDEST and all(tensor.dtype == narrow for tensor in _tensors(args) if tensor.is_floating_point()):
+    if name in WIDEST and all(tensor.dtype == narrow for tensor in tensors_in(args) if tensor.is_floating_point()):
         return narrow
     return torch.float32
 

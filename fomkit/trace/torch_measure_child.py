@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -13,14 +10,13 @@ from typing import Any
 
 import torch
 
-from fomkit.errors import ManyFomkitError
-from fomkit.trace.child_answer import take_request
 from fomkit.trace.conditions import conditions_before, load
 from fomkit.trace.drafting import Request
-from fomkit.trace.model_file import explain_exception, run_file, take_workload
-from fomkit.trace.torch_measure import WARM_UP, Timed, time_steps, trace_path
+from fomkit.trace.model_file import run_file, take_workload
+from fomkit.trace.stopwatch import Sample, stopwatch
+from fomkit.trace.timed_steps import WARM_UP, Timed, time_steps, trace_path
+from fomkit.trace.timing_child import Door, run_timing
 from fomkit.trace.torch_real_step import check_finite, is_finite, real_step
-from fomkit.trace.torch_stopwatch import Sample, stopwatch
 from fomkit.trace.torch_workload import check_workload
 
 _LACKS_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
@@ -68,30 +64,14 @@ def _timed(path: Path, request: Request, *, ops: bool, threads: int | None, fold
     }  # fmt: skip
 
 
-def _explained(error: BaseException, request: Request, path: Path) -> list[str]:
-    told = explain_exception(error, request.where, path)
-    if isinstance(error, MemoryError | RuntimeError) and any(one in str(error).lower() for one in _LACKS_MEMORY):
-        what = f"does not fit into the memory here ({told.what}). Measure a smaller step with --batch."
-        return [told.where, what]
-    return [told.where, told.what]
+def _lacks_memory(error: BaseException) -> bool:
+    told = str(error).lower()
+    return isinstance(error, MemoryError | RuntimeError) and any(words in told for words in _LACKS_MEMORY)
 
 
-def _result(path: Path, request: Request, **asked: Any) -> dict[str, Any]:
-    try:
-        with tempfile.TemporaryDirectory(prefix="fomkit-") as folder:
-            return {"timed": _timed(path, request, folder=folder, **asked)}
-    except ManyFomkitError as errors:
-        return {"errors": [[error.where, error.what] for error in errors.errors]}
-    except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
-        return {"errors": [_explained(error, request, path)]}
+DOOR = Door(_timed, _lacks_memory)
 
 
 def main() -> None:
-    """Run one request, then end the process at once, whatever threads and exit handlers the file left behind."""
-    message, answer = take_request()
-    path = Path(message.pop("path"))
-    asked = {name: message.pop(name) for name in ("ops", "threads")}
-    sys.dont_write_bytecode = True
-    sys.argv = [str(path)]
-    answer.leave(_result(path, Request(**message), **asked))
-    os._exit(0)
+    """Run one request."""
+    run_timing(DOOR)

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from fomkit.trace.torch_stopwatch import Sample
+from fomkit.trace.stopwatch import Sample
 
 PROFILER = "torch.profiler, with shapes"
 _ERROR = 2

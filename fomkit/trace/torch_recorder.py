@@ -221,18 +221,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return found
 
 
-def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
+def tensors_in(values: Sequence[Any]) -> Iterator[torch.Tensor]:
     """Give the tensors among an op's arguments, which nest no deeper than lists."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
         elif isinstance(value, list | tuple):
-            yield from _tensors(value)
+            yield from tensors_in(value)
 
 
 def _all_meta(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
     """Take the data out of constants that meet tensors without; among themselves they keep it."""
-    if len({tensor.is_meta for tensor in _tensors((*args, *kwargs.values()))}) < 2:
+    if len({tensor.is_meta for tensor in tensors_in((*args, *kwargs.values()))}) < 2:
         return args, kwargs
     if any(isinstance(args[place], torch.Tensor) and not args[place].is_meta for place in facts.written_places):
         raise RuntimeError("a constant is overwritten with values that have no data")

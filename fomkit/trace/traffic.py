@@ -55,3 +55,9 @@ def reduction(call: Call) -> list[Work]:
     numel, results = most_elements(call.read), most_elements(call.written)
     found = traffic(numel, call.read, call.written, row=numel // max(results, 1))
     return [Work("reduction", found, call.dtype)]
+
+
+def upsample(call: Call) -> list[Work]:
+    """Rule of interpolation, forward and back: as many operations as elements on the larger side."""
+    numel = most_elements((*call.read, *call.written))
+    return [Work("pointwise", traffic(numel, call.read, call.written), call.dtype)]

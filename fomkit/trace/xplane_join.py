@@ -22,7 +22,7 @@ _BODY, _LOOP_MARKS = "/body/", ("/cond/", "/body/")
 
 
 @dataclass
-class Joined:
+class JoinedNodes:
     """What the nodes' times came to, of one step.
 
     Attributes
@@ -66,7 +66,7 @@ class Joined:
         """Time of a step of all nodes [s]."""
         return self.joined_s + sum(one.time_s for one in self.unjoined)
 
-    def faster(self, factor: float) -> Joined:
+    def faster(self, factor: float) -> JoinedNodes:
         """Divide all times."""
         unjoined = tuple(replace(one, time_s=one.time_s / factor) for one in self.unjoined)
         return replace(self, row_s=[time / factor for time in self.row_s], unjoined=unjoined)
@@ -144,7 +144,7 @@ class _Join:
         self._times, self._nodes, self._loops = times, nodes, _loops(nodes)
         self._steps = steps_of(times, _steps(times, nodes))
         said = tuple(say_steps(self._steps, times.timer))
-        self.found = Joined([math.nan] * rows, steps=self._steps.steps, said=said)
+        self.found = JoinedNodes([math.nan] * rows, steps=self._steps.steps, said=said)
         self.loose = _Loose()
 
     def _of_a_step(self, time: NodeTime, node: GraphNode | None) -> float:
@@ -175,7 +175,7 @@ class _Join:
             self.loose.add((op, pass_name, why), round(time.count / self.found.steps), time_s)
 
 
-def join_times(times: PlaneTimes, nodes: Nodes, rows: int) -> Joined:
+def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
     """Put the times of nodes on rows.
 
     Parameters
@@ -206,7 +206,7 @@ def _products(times: PlaneTimes, nodes: Nodes) -> tuple[int, int]:
     return len(listed), sum(name not in times.nodes and name not in fused for name in listed)
 
 
-def with_times(ops: pd.DataFrame, counts: Sequence[float], joined: Joined) -> pd.DataFrame:
+def with_node_times(ops: pd.DataFrame, counts: Sequence[float], joined: JoinedNodes) -> pd.DataFrame:
     """Give an op table the mean time of one execution of each row, NaN where unknown.
 
     Parameters
@@ -214,20 +214,20 @@ def with_times(ops: pd.DataFrame, counts: Sequence[float], joined: Joined) -> pd
     ops : DataFrame
     counts : sequence of float
         Executions of each row in the step that was recorded.
-    joined : Joined
+    joined : JoinedNodes
     """
     means = [time / count for time, count in zip(joined.row_s, counts, strict=True)]
     return ops.assign(traced_time_s=means)
 
 
-def say_joined(joined: Joined) -> Iterator[str]:
+def say_joined(joined: JoinedNodes) -> Iterator[str]:
     """Tell how times were put on rows, a line each; those that begin with ``partial`` say what is missing."""
     yield f"{joined.share:.1%} of the time of ops is joined to rows, over {joined.steps} steps"
     yield from joined.said
     yield from say_gaps(joined)
 
 
-def say_gaps(joined: Joined) -> Iterator[str]:
+def say_gaps(joined: JoinedNodes) -> Iterator[str]:
     """Tell what of the nodes' times is not as it seems, a line each."""
     if joined.fused:
         yield f"products that ran fused with what follows them: {joined.fused}; their row has the time of all"

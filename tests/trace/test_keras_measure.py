@@ -15,10 +15,10 @@ from fomkit.profiles import save_model
 from fomkit.study import measured_profile, plane_imports
 from fomkit.study.imports import import_model
 from fomkit.study.measured_profile import measure_profile
-from fomkit.trace import profile_graph
+from fomkit.trace import measuring, profile_graph
 from fomkit.trace.graph_nodes import Nodes
 from fomkit.trace.measuring import Timed
-from fomkit.trace.xplane_join import Joined
+from fomkit.trace.xplane_join import JoinedNodes
 from fomkit.workload import ModelProfile
 
 FILE = """
@@ -46,7 +46,9 @@ def graph(file: Path) -> tuple[ModelProfile, Nodes]:
 
 @pytest.fixture(scope="module")
 def measured(file: Path, graph: tuple[ModelProfile, Nodes]) -> ModelProfile:
-    return measure_profile(graph[0], file, ops=True, threads=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measuring, "MOST_SHARED", float("inf"))  # whatever runs beside the tests
+        return measure_profile(graph[0], file, ops=True, threads=1)
 
 
 def test_times_stand_in_the_rows(measured: ModelProfile, tmp_path: Path) -> None:
@@ -60,6 +62,8 @@ def test_times_stand_in_the_rows(measured: ModelProfile, tmp_path: Path) -> None
     heavy = measured.ops["kind"].isin(["gemm", "rnn", "optimizer", "embedding"])
     assert measured.ops["traced_time_s"][heavy].notna().all()
     assert any("made up" in note for note in run.notes)
+    assert any("on the CPU only" in note for note in run.notes)
+    assert not any("gradients" in note or "halves" in note for note in run.notes)
     save_model(measured, tmp_path / "tagger.yaml")
     again = model(tmp_path / "tagger.yaml")
     assert again.measured is not None
@@ -68,7 +72,9 @@ def test_times_stand_in_the_rows(measured: ModelProfile, tmp_path: Path) -> None
 
 def test_another_table_is_refused(measured: ModelProfile, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert measured.measured is not None
-    timed = Timed(measured.measured, "tf.profiler", StepTimes(1), joined=Joined([1.0]), rows=(("MatMul", "", ""),))
+    timed = Timed(
+        measured.measured, "tf.profiler", StepTimes(1), joined=JoinedNodes([1.0]), rows=(("MatMul", "", ""),)
+    )
     monkeypatch.setattr(measured_profile, "time_file", lambda *_, **__: timed)
     with pytest.raises(FomkitError, match="another step ran than was profiled"):
         measure_profile(replace(measured, measured=None), file)

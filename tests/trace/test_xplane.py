@@ -18,7 +18,7 @@ from fomkit.errors import FomkitError
 from fomkit.study.imports import choose_import, import_model
 from fomkit.trace.graph_nodes import GraphNode, Nodes
 from fomkit.trace.xplane_file import recognise_xplane
-from fomkit.trace.xplane_join import join_times, say_joined
+from fomkit.trace.xplane_join import join_nodes, say_joined
 from fomkit.trace.xplane_times import read_plane_times
 
 TWO = [(0, 4000), (100_000, 6000)]
@@ -67,7 +67,7 @@ def test_reading_needs_no_tensorflow(tmp_path: Path) -> None:
 
 
 def test_times_are_put_on_rows(tmp_path: Path) -> None:
-    joined = join_times(read_plane_times(write(tmp_path, host(NODES))), GRAPH, 4)
+    joined = join_nodes(read_plane_times(write(tmp_path, host(NODES))), GRAPH, 4)
     assert joined.steps == 2
     assert joined.row_s == pytest.approx([5e-6, 1e-6, 3e-6, 5e-7])
     assert [(one.op, one.count, one.why) for one in joined.unjoined] == [("ReadVariableOp", 1, "no work")]
@@ -83,7 +83,7 @@ def test_marked_steps_and_functions_around_them(tmp_path: Path) -> None:
 
 def test_a_fused_product_has_the_time_of_all(tmp_path: Path) -> None:
     fused: list[Node] = [("net/dense/Relu", "_MklNativeFusedMatMul", TWO), *NODES[2:]]
-    joined = join_times(read_plane_times(write(tmp_path, host(fused))), GRAPH, 4)
+    joined = join_nodes(read_plane_times(write(tmp_path, host(fused))), GRAPH, 4)
     assert joined.row_s[0] == pytest.approx(5e-6)
     assert math.isnan(joined.row_s[1])
     assert joined.fused == 1
@@ -104,7 +104,7 @@ def test_what_was_not_recorded_of_a_loop_is_said(tmp_path: Path) -> None:
         f"{inside}Tanh": GraphNode("Tanh", "forward", 3, [0]),
         "head/MatMul": GraphNode("MatMul", "forward", 1, [1]),
     }
-    joined = join_times(read_plane_times(write(tmp_path, host(nodes))), graph, 2)
+    joined = join_nodes(read_plane_times(write(tmp_path, host(nodes))), graph, 2)
     assert joined.steps == 2
     assert joined.row_s == pytest.approx([(3 * 6 + 3) * 1e-9, 1e-9])
     assert (joined.seen, joined.expected, joined.unseen) == (6, 8, 3)
@@ -124,7 +124,7 @@ def test_kernels_of_a_gpu_name_their_op(tmp_path: Path) -> None:
     times = read_plane_times(path)
     assert times.device == "GPU:0"
     assert times.nodes["net/dense/MatMul"].time_s == pytest.approx(42e-6)
-    joined = join_times(times, GRAPH, 4)
+    joined = join_nodes(times, GRAPH, 4)
     assert joined.row_s[0] == pytest.approx(21e-6)
     found, said = import_model(path, file_format="xplane")
     assert found.traced_with["device"] == "GPU:0"
@@ -139,7 +139,7 @@ def test_of_several_devices_the_busiest_is_taken_and_the_others_named(
     first = {"sgemm": ("net/dense/MatMul:MatMul", [20_000, 22_000])}
     second = {"sgemm": ("net/dense/MatMul:MatMul", [21_000, 23_000])}
     path = write(tmp_path, host(NODES) + device(first) + device(second, number_of))
-    assert join_times(read_plane_times(path), GRAPH, 4).row_s[0] == pytest.approx(22e-6)
+    assert join_nodes(read_plane_times(path), GRAPH, 4).row_s[0] == pytest.approx(22e-6)
     found, said = import_model(path, file_format="xplane")
     assert found.traced_with["device"] == name
     assert (found.ops["count"] * found.ops["traced_time_s"]).sum() == pytest.approx(22e-6)
@@ -180,7 +180,7 @@ def test_a_cold_first_step_is_left_out_by_name_and_the_median_stands(tmp_path: P
     cold = "step 1 of 4 was left out as a cold start: its ops took 562 µs, those of the others 60.0 µs ("
     assert any(line.startswith(cold) for line in said)
     assert any(line.startswith("traced_time_s: median over 3 steps of the mean time of ops on") for line in said)
-    joined = join_times(read_plane_times(path), GRAPH, 4)
+    joined = join_nodes(read_plane_times(path), GRAPH, 4)
     assert any(line.startswith("step 1 of 4 was left out") for line in say_joined(joined))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fomkit.trace.torch_stopwatch import Sample
+from fomkit.trace.stopwatch import Sample
 
 WARM_UP = 3
 """Steps before the first timed one; the first of them makes the optimizer's state."""
