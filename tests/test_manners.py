@@ -179,6 +179,12 @@ resnet50,p100,step_s,0.15,32,fp32,1,device,measured
 
 TRACE = """{"record_shapes": 1, "traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1,
     "tid": 1, "ts": 1, "dur": 5, "args": {"Input Dims": [[64, 8], [8, 4]], "Input type": ["float", "float"]}}]}"""
+LOADER = """
+import torch
+
+data = torch.utils.data.TensorDataset(torch.zeros(4096, 8), torch.zeros(4096))
+loader = torch.utils.data.DataLoader(data, batch_size=32)
+"""
 RECORD = '{"device": "V100", "framework": "pytorch", "problem": {"name": "resnet50"}, "samples_per_second": 321}'
 
 
@@ -234,6 +240,7 @@ def office(tmp_path_factory) -> Path:
     (folder / "timed.yaml").write_text(tables + TIMED, encoding="utf-8")
     (folder / "m.csv").write_text(DELIVERED, encoding="utf-8")
     (folder / "record.json").write_text(RECORD, encoding="utf-8")
+    (folder / "loader.py").write_text(LOADER, encoding="utf-8")
     (folder / "meter.csv").write_text("time,power_w\n0,100\n1,200\n", encoding="utf-8")
     (folder / "model.onnx").write_bytes(exported())
     (folder / "trace.json.gz").write_bytes(gzip.compress(TRACE.encode()))

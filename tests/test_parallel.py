@@ -28,7 +28,7 @@ from fomkit.parallel.network import table_s
 from fomkit.parallel.overlap import Bucket, overlapped
 from fomkit.parallel.pipeline import bubble_fraction, check_schedule, pipeline_s
 from fomkit.parallel.reliability import daly_s, useful_share, young_s
-from fomkit.parallel.replicas import replica_traffic
+from fomkit.parallel.replicas import Traffic, replica_traffic
 from fomkit.profiles import load_machine
 from fomkit.tables import empty_table
 from fomkit.workload import Transformer
@@ -168,6 +168,18 @@ def test_one_rank_adds_nothing(collective, byte):
         assert network.collective(collective, byte, Group(1, 1), algorithm).value == 0
     assert ring_s(collective, byte, 1, Line(1e-6, 1e9)) == 0
     assert tree_s(byte, 1, Line(1e-6, 1e9)) == 0
+
+
+def test_a_server_gives_parameters_back_as_they_are():
+    network, passes = Network(MACHINE), (1e-3, 2e-3)
+
+    def traffic(compression: float) -> Traffic:
+        layout = Layout(algorithm="parameter_server", compression=compression, overlap=False)
+        return replica_traffic(layout, network, network.group(16), [Bucket(1e9, 1e-3)], passes)
+
+    whole, quarter = traffic(1.0), traffic(0.25)
+    assert quarter.busy_s.value == pytest.approx(0.625 * whole.busy_s.value, rel=0.01)
+    assert quarter.sent_byte == 0.25 * whole.sent_byte == 0.25e9
 
 
 def test_measured_collectives_are_taken_inside_a_node():

@@ -175,6 +175,16 @@ def test_laws_of_a_split_step(machine, layout):
     assert step.memory_byte > 0
 
 
+def test_stages_that_wait_are_the_limit(machine):
+    model = transformer_profile(SMALL, "small", batch=4)
+    links = with_links(machine, [parse_link("system, 1 us, 2500 GB/s, each")])
+    asked = Asked([8], Layout(pipeline=4, microbatch=1), ("strong",))
+    (point,) = scale(replace(model, sizes={**model.sizes, "batch": 32}), links, asked).curves[0].points
+    assert point.losses["pipeline"] == pytest.approx(point.step.bubble_s.value / point.step.wall_s.value)
+    assert min(point.losses["pipeline"], point.losses["communication"]) >= 0
+    assert point.limit == "pipeline"
+
+
 def test_fused_attention_is_one_row():
     fused = transformer_profile(replace(SMALL, attention="fused"), "fused")
     assert (fused.ops["kind"] == "attention").sum() == 2
@@ -278,7 +288,7 @@ def test_text_names_limits_and_bandwidth():
         "communication",
         "bandwidth of each device",
         "assumed:",
-        "together 33.6%; 4.8% of a job 10 times as long",
+        "together 33.6%; 4.8% of a job of 10 times the work",
     ):
         assert words in output
 

@@ -46,7 +46,7 @@ def export(
 
       fomkit export measured.csv -o measured.json
 
-      fomkit export timed.yaml --machine titan -o step.csv
+      fomkit export timed.yaml --machine knl-7250 -o step.csv
     """
     from fomkit.measurements import format_measurements
     from fomkit.measurements.benchmarker import format_benchmarker

@@ -80,7 +80,7 @@ def measure(
 
       fomkit measure --for resnet50 --batch 8 -o here.yaml --force
 
-      fomkit measure --network --ranks 2 --quick -o network.yaml
+      fomkit measure --network --ranks 2 --quick -o ranks.yaml
 
       fomkit measure --input loader.py -o here.yaml --add
     """

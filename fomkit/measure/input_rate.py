@@ -11,8 +11,9 @@ from fomkit.errors import FomkitError
 from fomkit.hardware import Fact, Machine, Overhead
 from fomkit.measure.written import begun_machine, write_machine
 from fomkit.rollup.overheads import INPUT
+from fomkit.spans import DEFAULT_LEVEL, Span, at_level
 from fomkit.timings.measure_facts import read_facts, read_moment
-from fomkit.timings.measure_statistics import Summary, summarise
+from fomkit.timings.measure_statistics import MEDIAN_LEVEL, Summary, summarise
 from fomkit.trace.child_process import Program, run_child
 
 LIMITS_S: Mapping[str, float] = {"quick": 20.0, "default": 60.0, "full": 300.0}
@@ -74,11 +75,12 @@ class InputMeasured:
 
     @property
     def fact(self) -> Fact:
-        """Time [s] of one batch with the 95 % interval of its median, or the range of fewer than 6 repeats."""
+        """Time [s] of one batch with the 80 % interval of its median; the range of fewer than 6 counts as 95 %."""
         found = self.per_batch
         low, high = found.low_s, found.high_s
         ends = (min(self.times) if low is None else low, max(self.times) if high is None else high)
-        middle, low, high = (float(f"{one:.4g}") for one in (found.median_s, *ends))
+        time = at_level(Span(found.median_s, *ends, MEDIAN_LEVEL), DEFAULT_LEVEL)
+        middle, low, high = (float(f"{one:.4g}") for one in (time.value, time.low, time.high))
         return Fact(middle, low, high, "measured", f"measured here: {self.what}")
 
     def lines(self) -> list[str]:

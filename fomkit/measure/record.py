@@ -11,8 +11,9 @@ from fomkit.measure.journal import Journal
 from fomkit.measure.ops import Cells
 from fomkit.measure.power import energy_of, missed_of
 from fomkit.measure.timed import in_step, noise_of, timings_table, without_fresh
+from fomkit.spans import DEFAULT_LEVEL, Span, at_level
 from fomkit.timings.measure_facts import HostFacts
-from fomkit.timings.measure_statistics import summarise
+from fomkit.timings.measure_statistics import MEDIAN_LEVEL, summarise
 
 DRIFTED = 0.05
 """Change of the reference op over a run, as a share, from which the profile warns."""
@@ -65,7 +66,8 @@ def rate_fact(work: float, answer: Mapping[str, Any], source: str) -> Fact:
     """Make a rate [1/s] of work and repeats, with the interval of the median."""
     found = summarise(in_step(answer))
     slow, fast = found.high_s or max(in_step(answer)), found.low_s or min(in_step(answer))
-    return Fact(work / found.median_s, work / slow, work / fast, "measured", source)
+    time = at_level(Span(found.median_s, fast, slow, MEDIAN_LEVEL), DEFAULT_LEVEL)
+    return Fact(work / time.value, work / time.high, work / time.low, "measured", source)
 
 
 def _peaks(journal: Journal, source: str) -> tuple[Peak, ...]:

@@ -44,10 +44,14 @@ def _waited(
     forward_s, backward_s = passes
     first = "reduce_scatter" if layout.zero else "all_reduce"
 
+    def collective(byte: float) -> Span:
+        return network.collective(first, byte, group, layout.algorithm, layout.servers)  # type: ignore[arg-type]
+
     def sums(byte: float) -> float:
         sent = byte * layout.compression
-        time = network.collective(first, sent, group, layout.algorithm, layout.servers)  # type: ignore[arg-type]
-        seconds = float(getattr(time, end))
+        seconds = float(getattr(collective(sent), end))
+        if layout.algorithm == "parameter_server":  # half of it brings parameters back, which nothing compresses
+            return (seconds + float(getattr(collective(byte), end))) / 2
         if layout.zero == 3:
             seconds += float(getattr(_parameters_s(layout, network, group, byte * parameter_share), end))
         return seconds
@@ -98,7 +102,7 @@ def replica_traffic(
     )
     gradients = sum(one.byte for one in buckets)
     if layout.algorithm == "parameter_server":
-        return Traffic(busy, exposed, gradients * (layout.compression + 1))
+        return Traffic(busy, exposed, gradients * layout.compression)
     factor = bus_factor("reduce_scatter", group.ranks)
     sums = (1 if layout.zero else 2) * factor * gradients * layout.compression
     gathers = {0: 0, 1: 1, 2: 1, 3: 2}[layout.zero] * factor * gradients * parameter_share

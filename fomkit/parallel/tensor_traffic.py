@@ -2,8 +2,8 @@
 
 Shoeybi et al., arXiv 1909.08053, section 3; Korthikanti et al., arXiv 2205.05198, section 4.2: sums after each
 half of a block, or with sequence parallelism a gather before and a scatter after it. Backward, the sum of an
-input's gradient runs beside the product that gives the weight's (ibid., as remembered), and the gather of inputs that
-were not kept beside the product that gives the input's.
+input's gradient runs beside the product that gives the weight's (ibid., as remembered), and the gather of inputs
+that were not kept beside the product that gives the input's.
 """
 
 from __future__ import annotations

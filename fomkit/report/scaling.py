@@ -121,13 +121,16 @@ def _system(page: Page, content: Mapping[str, Any]) -> None:
             "" if rate is None else f"{format_number(rate['low'])} to {format_number(rate['high'])}",
         )  # fmt: skip
     page.table(table)
+    left_out = rows[0]["system"]["excludes"]
+    if left_out:
+        page.line(f"a run here is without: {', '.join(left_out)}; the rates are upper bounds")
 
 
 def _stack(page: Page, content: Mapping[str, Any]) -> None:
     stack = content["stack"]
     if stack is None:
         return
-    told = [f"{one['once_share']:.1%} of a job {one['times']:,} times as long" for one in stack["longer"][1:]]
+    told = [f"{one['once_share']:.1%} of a job of {one['times']:,} times the work" for one in stack["longer"][1:]]
     page.line(
         f"paid once a job: {', '.join(one['name'] for one in stack['layers'])}, together "
         f"{stack['longer'][0]['once_share']:.1%}; {', '.join(told)}; 1% at "

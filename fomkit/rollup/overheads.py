@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine, Overhead
-from fomkit.spans import Span
+from fomkit.spans import DEFAULT_LEVEL, Span, at_level
 
 INPUT = "input"
 """Name of the overhead per step that is the input pipeline, which runs beside the device."""
@@ -20,7 +20,7 @@ def overhead_span(overhead: Overhead, of: Span) -> Span:
     """
     if overhead.time_s is not None:
         fact = overhead.time_s
-        return Span(fact.value, fact.low, fact.high, of.level)
+        return at_level(Span(fact.value, fact.low, fact.high, DEFAULT_LEVEL), of.level)
     if overhead.share is None:
         raise FomkitError(f"overhead {overhead.name}", "states neither a time nor a share. Give one of them.")
     return of.scaled(overhead.share.value)

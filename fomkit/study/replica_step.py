@@ -169,7 +169,7 @@ class ReplicaStep:
             bubble_s=zero,
             wall_s=add_independent([add_common([work, clip]), traffic.exposed_s, norms]),
             sent_byte={"replicas": traffic.sent_byte},
-            memory_byte=self._memory(one.sizes, devices),
+            memory_byte=self._memory(one.sizes, devices, narrowed=one.formats.stream not in ("", "fp32")),
             notes=one.deviations,
         )  # fmt: skip
 
@@ -177,9 +177,9 @@ class ReplicaStep:
         buckets = self._buckets(one, passes[1])
         return replica_traffic(self.layout, self.network, group, buckets, passes)
 
-    def _memory(self, sizes: Mapping[str, int], replicas: int) -> float | None:
-        """Give the peak of a replica, less what zero keeps elsewhere; None where the order is not known there."""
-        if self.layout.recompute != "none":
+    def _memory(self, sizes: Mapping[str, int], replicas: int, *, narrowed: bool) -> float | None:
+        """Give the peak of a replica, less what zero keeps elsewhere; None where it is not known."""
+        if self.layout.recompute != "none" or narrowed:
             return None
         try:
             use = step_memory(self.model, sizes)

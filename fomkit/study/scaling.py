@@ -98,8 +98,11 @@ class Point:
         """Shares of the step that the ideal would not have: communication, pipeline, and small batches."""
         step, reference = self.step, self.reference
         ideal = reference.compute_s.value * step.samples / reference.samples * reference.devices / step.devices
-        bubble = step.bubble_s.value - reference.bubble_s.value * step.samples / reference.samples
-        lost = {"communication": step.exposed_s.value, "pipeline": bubble, "batch": step.compute_s.value - ideal}
+        lost = {
+            "communication": step.exposed_s.value,
+            "pipeline": step.bubble_s.value,
+            "batch": step.compute_s.value - ideal,
+        }
         return {name: seconds / step.wall_s.value for name, seconds in lost.items()}
 
     @property

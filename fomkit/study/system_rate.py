@@ -10,6 +10,7 @@ from fomkit.hardware import Machine
 from fomkit.parallel.reliability import daly_s, system_mtbf_s, useful_share
 from fomkit.parallel.step import ParallelStep
 from fomkit.quantities import DAY_S
+from fomkit.rollup.overheads import overheads
 from fomkit.spans import Span, add_common
 from fomkit.study.content import span_content
 from fomkit.workload import ModelProfile
@@ -45,6 +46,8 @@ def _check(service: Service) -> None:
             raise FomkitError(name, f"is {value}. Give a value above 0.")
     if service.interval_s is not None and service.device_mtbf_s is None:
         raise FomkitError("checkpoint interval", "says nothing without failures. Add --device-mtbf.")
+    if service.device_mtbf_s is None and (service.checkpoint_s or service.restart_s):
+        raise FomkitError("checkpoint", "says nothing without failures. Add --device-mtbf, for example '5 years'.")
     if service.device_mtbf_s is not None and not service.checkpoint_s > 0:
         raise FomkitError("device mtbf", "needs what a checkpoint takes. Add --checkpoint, for example '60 s'.")
 
@@ -56,6 +59,18 @@ def _useful(service: Service, devices: int) -> dict[str, float]:
     every = service.interval_s or daly_s(service.checkpoint_s, mtbf)
     share = useful_share(service.checkpoint_s, service.restart_s, mtbf, every)
     return {"useful_share": share, "mtbf_s": mtbf, "checkpoint_interval_s": every}
+
+
+def _with_overheads(machine: Machine, per: str, of: Span) -> Span:
+    return add_common([of, *overheads(machine, per, of).values()])
+
+
+def _left_out(model: ModelProfile, machine: Machine) -> list[str]:
+    """Name what a run here is without, though it may take time."""
+    stated = {(one.name, one.per) for one in machine.overheads}
+    found = [] if model.data.validation_samples == 0 else ["validation"]
+    found += [] if ("input", "step") in stated else ["input"]
+    return found + ([] if any(per == "run" for _, per in stated) else ["start_up"])
 
 
 def system_content(
@@ -78,16 +93,16 @@ def system_content(
     steps = whole + (1 if rest and model.data.last_batch == "keep" else 0)
     if not steps:
         return None
-    start_s = sum(one.time_s.value for one in machine.overheads if one.per == "run" and one.time_s is not None)
     useful = _useful(service, step.devices)
-    wall = step.wall_s.scaled(steps * epochs)
-    run_s = add_common([wall, Span.exact(start_s, wall.level)])
+    epoch_s = _with_overheads(machine, "epoch", step.wall_s.scaled(steps))
+    run_s = _with_overheads(machine, "run", epoch_s.scaled(epochs))
     at_once = (machine.system_nodes or nodes) // nodes
     at_once = at_once if service.slots is None else min(at_once, service.slots)
     rate = at_once * useful["useful_share"] * machine.availability * DAY_S / model.unit.runs
     return {
         "steps_per_epoch": steps,
         "run_s": span_content(run_s),
+        "excludes": _left_out(model, machine),
         "runs_at_once": at_once,
         **useful,
         "unit_per_day": span_content(run_s.per(rate)) if at_once else None,

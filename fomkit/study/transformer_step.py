@@ -237,5 +237,6 @@ class TransformerStep:
 
     def memory_byte(self, samples: int, count: int, replicas: int) -> float:
         """Give what the first stage holds per device: parameters, gradients, state and activations [byte]."""
-        standing = activations.state_byte(self.shape.parameters, self.layout, replicas)
+        held = self._device_parameters() * self.layout.model_devices
+        standing = activations.state_byte(held, self.layout, replicas)
         return standing + activations.activation_byte(self.shape, samples, self.layout, count)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 MISSED = 0.025
 """Chance that the true median lies below its interval, and that it lies above."""
+MEDIAN_LEVEL = 1 - 2 * MISSED
+"""Share of intervals of medians that hold the median, at least."""
 FENCE = 1.5
 """Quartile distances beyond the quartiles from which a repeat is an outlier (Tukey, 1977)."""
 

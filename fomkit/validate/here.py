@@ -111,7 +111,7 @@ def _steps(
 ) -> Iterator[tuple[str, Span]]:
     bare = _bare(machine)
     for one in traced:
-        found = estimate(one.model, bare, Options(interval=level, allow_uncovered=True))
+        found = estimate(one.model, bare, Options(interval=level))
         if unseen:
             _check_unseen(one, found.ops["time_source"].tolist())
         yield one.model.name, found.step
@@ -257,5 +257,6 @@ def prove_here(
         proving = _Proving(Path(folder), quick, tools or Tools(), tell)
         found = _prove(proving, names, level)
     if not found.exact:
-        raise FomkitError("validate --here", f"no step could be timed: {found.skipped[0][1]}")
+        why = found.skipped[0][1] if found.skipped else "none was asked for"
+        raise FomkitError("validate --here", f"no step could be timed: {why}")
     return found
