@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -168,6 +169,15 @@ def test_one_rank_adds_nothing(collective, byte):
         assert network.collective(collective, byte, Group(1, 1), algorithm).value == 0
     assert ring_s(collective, byte, 1, Line(1e-6, 1e9)) == 0
     assert tree_s(byte, 1, Line(1e-6, 1e9)) == 0
+
+
+def test_times_of_two_libraries_are_not_averaged():
+    machine = load_machine("a100-sxm")
+    rows = machine.timings[(machine.timings["collective"] == "all_reduce") & (machine.timings["ranks"] == 8)]
+    both = pd.concat([rows, rows.assign(library="gloo", time_s=100 * rows["time_s"])], ignore_index=True)
+    assert table_s(rows, "all_reduce", 2.0**24, 8) is not None
+    with pytest.raises(FomkitError, match=r"has times of .* and gloo for 8 ranks"):
+        table_s(both, "all_reduce", 2.0**24, 8)
 
 
 def test_a_server_gives_parameters_back_as_they_are():

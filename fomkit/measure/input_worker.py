@@ -46,7 +46,7 @@ def main() -> None:
         result = rate_of(path, request)
     except CannotTimeError as reason:
         result = {"error": [request["where"], f"{reason}."]}
-    except BaseException as error:
+    except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
         told = explain_exception(error, request["where"], path)
         result = {"error": [told.where, told.what]}
     answer.leave(result)

@@ -58,7 +58,7 @@ class LocalRanks:
         self.facts: Answer = {}
         try:
             self._start()
-        except BaseException:
+        except BaseException:  # an interrupt too must not leave processes running
             self.close()
             raise
 

@@ -34,7 +34,8 @@ class Layout:
     zero : int
         What replicas share out instead of copying: 0 nothing, 1 optimizer state, 2 gradients too, 3 all.
     algorithm : str
-        Of the sum over replicas; auto takes measured times inside a node, else the best of ring and hierarchical.
+        Of the sum over replicas; auto takes measured times inside a node, else the best of ring, tree and
+        hierarchical.
     servers : int
         Devices that hold the parameters, for ``parameter_server``.
     channel : str

@@ -61,6 +61,11 @@ def table_s(timings: pd.DataFrame, collective: str, message_byte: float, ranks: 
     """Give a collective's time from a table of such inside a node [s]; None where it has none of so many ranks.
 
     Between two sizes the logarithm goes straight; above the largest its rate holds, below the least its time.
+
+    Raises
+    ------
+    FomkitError
+        When the times are of several libraries, whose mean would be of none.
     """
     if "collective" not in timings.columns:
         return None
@@ -68,6 +73,14 @@ def table_s(timings: pd.DataFrame, collective: str, message_byte: float, ranks: 
     rows = rows[(rows["ranks"] == ranks) & (rows["link"] == "node")]
     if rows.empty:
         return None
+    # DeepBench has the better of two programs of one library in a row: NCCL 2.0 MPI, NCCL 2.0 Single.
+    libraries = sorted({one.split()[0] for one in rows["library"] if isinstance(one, str) and one})
+    if len(libraries) > 1:
+        raise FomkitError(
+            "collectives",
+            f"the machine's table has times of {' and '.join(libraries)} for {ranks} ranks. Keep those of one "
+            "library in a profile, or name a link's own figures with --channel.",
+        )
     times = rows.groupby("message_byte")["time_s"].mean()
     sizes = times.index.to_numpy(np.float64)
     found = float(np.exp(np.interp(np.log(message_byte), np.log(sizes), np.log(times.to_numpy(np.float64)))))
