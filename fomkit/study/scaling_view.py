@@ -20,7 +20,7 @@ LAYERS = 10
 ASSUMED = (
     "links carry one collective at a time, at the stated rate for each device, and nothing else",
     "a formula's time is taken as right within 0.7 to 2.3 times, as on NVLink from 1 MiB; between nodes nothing "
-    "was measured, and through a host's bridge 23 times was seen; a measured collective's within 0.91 to 1.06 (80%)",
+    "was measured; through a host's bridge 23 times was seen; a measured collective's within 0.91 to 1.06 (80%)",
     "every device is as fast as the others; a step waits for nothing but what is listed",
     "the intervals of speed-up and efficiency are those of communication; calculation has its errors in common",
 )
