@@ -18,6 +18,8 @@ PARTIAL = "partial"
 
 LastBatch = Literal["drop", "keep"]
 
+IMPL_BY_DEFAULT = "default"
+"""``impl_from`` of an optimizer whose implementation nobody asked for: each kind of device has a default."""
 STATE_TENSORS: Mapping[str, int] = {
     "sgd": 0, "momentum": 1, "nesterov": 1, "adam": 2, "adam_amsgrad": 3, "adamw": 2, "adamw_amsgrad": 3,
     "adamax": 2, "nadam": 2, "radam": 2, "rmsprop": 1, "rmsprop_momentum": 2, "rmsprop_centered": 2,

@@ -19,6 +19,7 @@ from fomkit.spans import Span
 from fomkit.study.fits import with_fits
 from fomkit.study.memory_of import memory_deviation
 from fomkit.study.options import Options, choose_scope, choose_sizes
+from fomkit.study.own_memory import said_of_processor, updated_as_there, with_fresh_pages
 from fomkit.workload import LastBatch, ModelProfile
 
 if TYPE_CHECKING:
@@ -170,7 +171,9 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     sizes = choose_sizes(model, options.wanted_sizes)
     formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine)
     scope = choose_scope([machine], options.scope)
+    traced, model = model, updated_as_there(model, machine)
     ops = _timed(model, with_fits(machine), sizes, formats, options.interval)
+    machine = with_fresh_pages(machine, model, sizes)
     if not options.allow_uncovered:
         check_covered(ops, model.unsupported, f"{model.name} on {machine.name}")
     step = roll_up_step(ops, machine, options.interval)
@@ -193,6 +196,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
             *model.caveats,
             *memory_deviation(model, machine, sizes, formats),
             *_deviations(model, machine, run, options, shares),
+            *said_of_processor(traced, model, machine),
         ),
         formats=formats,
     )

@@ -47,6 +47,12 @@ def _workspace(model: ModelProfile, sizes: Mapping[str, int]) -> NDArray[np.floa
     return shared
 
 
+def can_follow(model: ModelProfile, sizes: Mapping[str, int]) -> bool:
+    """Tell whether the memory of a step is known at these sizes."""
+    changed = {name for name, value in sizes.items() if value != model.sizes.get(name)}
+    return model.order is not None and changed <= sizes_used(model.order)
+
+
 def step_memory(
     model: ModelProfile, sizes: Mapping[str, int], workspace: NDArray[np.float64] | None = None
 ) -> Use | None:
@@ -99,10 +105,7 @@ def memory_deviation(
     if capacity is None:
         return ()
     narrowed = formats.stream not in ("", "fp32")
-    resizable = model.order is not None and {
-        name for name, value in sizes.items() if value != model.sizes.get(name)
-    } <= sizes_used(model.order)
-    use = step_memory(model, sizes) if resizable and not narrowed else None
+    use = step_memory(model, sizes) if can_follow(model, sizes) and not narrowed else None
     if use is not None:
         needed = use.peak_byte
     else:

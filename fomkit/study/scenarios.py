@@ -22,6 +22,7 @@ from fomkit.spans import Span
 from fomkit.study.changes import change_machine, check_parameter, peak_name
 from fomkit.study.fits import with_fits
 from fomkit.study.options import Options, choose_scope, choose_sizes
+from fomkit.study.own_memory import updated_as_there, with_fresh_pages
 from fomkit.study.shapes import SOURCES, StepOps, Timed, step_ops, times_at
 
 if TYPE_CHECKING:
@@ -105,9 +106,8 @@ def _carried(study: _Study, timed: Timed, changes: Mapping[str, Array]) -> Timed
 
 
 def _one(
-    study: _Study, device_s: Span, forward_s: Span | None, starts: float, batch: int | None, launch: float | None
+    study: _Study, device_s: Span, forward_s: Span | None, starts: float, batch: int | None, machine: Machine
 ) -> list[float]:
-    machine = study.machine if launch is None else change_machine(study.machine, {"launch_s": launch})
     terms = terms_beside(starts, machine, device_s)
     passes = {} if forward_s is None else {"forward": forward_s}
     wall_s = terms.wall(device_s)
@@ -131,9 +131,7 @@ def _device_times(study: _Study, timed: Timed, which: NDArray[np.bool_]) -> Arra
     return device_times(ops, study.uses, study.options.interval)
 
 
-def _rolled_up(
-    study: _Study, timed: Timed, batches: list[int | None], launches: list[float | None]
-) -> pd.DataFrame:
+def _rolled_up(study: _Study, timed: Timed, batches: list[int | None], machines: list[Machine]) -> pd.DataFrame:
     """Roll the ops (n, s) of each scenario up."""
     rows, level = study.step.rows, study.options.interval
     devices = _device_times(study, timed, np.ones(len(rows), bool))
@@ -144,7 +142,7 @@ def _rolled_up(
         forwards = [Span(value, low, high, level) for value, low, high in forward.T.tolist()]
     starts = np.nansum(timed.launches * timed.executions, 0).tolist()
     spans = [Span(value, low, high, level) for value, low, high in devices.T.tolist()]
-    found = [_one(study, *terms) for terms in zip(spans, forwards, starts, batches, launches, strict=True)]
+    found = [_one(study, *terms) for terms in zip(spans, forwards, starts, batches, machines, strict=True)]
     measured = ((timed.sources == SOURCES["measured"]) | (timed.executions == 0)).all(0)
     result = pd.DataFrame(np.array(found).reshape(-1, len(RESULTS)), columns=list(RESULTS))
     return result.assign(basis=pd.Categorical(np.where(measured, "measured", "modelled")))
@@ -166,7 +164,7 @@ def scenario_blocks(
     DataFrame
         Results of some scenarios, by their position in ``table``, scenarios of the same shapes together.
     """
-    machine = prepared(with_fits(machine))
+    model, machine = updated_as_there(model, machine), prepared(with_fits(machine))
     size_names, changes = _choose(model, machine, table)
     formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine)
     scope = choose_scope([machine], options.scope)
@@ -203,10 +201,22 @@ def _block(
     batches: list[int | None] = [None] * len(shape)
     if "batch" in sizes:
         batches = [int(batch) for batch in sizes["batch"][shape].tolist()]
-    launches: list[float | None] = [None] * len(shape)
+    machines = _machines(study, sizes, shape)
     if "launch_s" in values:
-        launches = values["launch_s"].tolist()
-    return _rolled_up(study, here, batches, launches)
+        launches = zip(machines, values["launch_s"].tolist(), strict=True)
+        machines = [change_machine(machine, {"launch_s": launch_s}) for machine, launch_s in launches]
+    return _rolled_up(study, here, batches, machines)
+
+
+def _machines(study: _Study, sizes: Mapping[str, Array], shape: NDArray[np.intp]) -> list[Machine]:
+    """Give each scenario its machine, with what the model's own memory costs there at the scenario's sizes."""
+    if study.machine.device.fresh_byte_per_s is None:
+        return [study.machine] * len(shape)
+    found = {
+        at: with_fresh_pages(study.machine, study.model, {name: int(size[at]) for name, size in sizes.items()})
+        for at in np.unique(shape).tolist()
+    }
+    return [found[at] for at in shape.tolist()]
 
 
 def _check(study: _Study, timed: Timed) -> None:

@@ -11,6 +11,10 @@ from fomkit.timings.measure_watch import Watch
 
 POWERS = range(20, 27)
 """Sizes as powers of two; glibc gives back what is above 2^25 bytes at once, at most."""
+PRIMED_BYTE = 31 * 2**20
+"""Freed once before: glibc raises its limits by what it sees freed, so that what ran before would decide."""
+FRESH_SHARE = 0.7
+"""Share of the largest tensors' cost a byte from which tensors of a size count as fresh each time."""
 REPEATS = 9
 HOST_BYTE = 2**27
 
@@ -31,18 +35,20 @@ def fresh_pages(watch: Watch, limits: range = POWERS) -> dict[str, float]:
     """
     import torch
 
+    torch.empty(PRIMED_BYTE // 4)
     found = []
     for power in limits:
         numel = 2**power // 4 + 4096
         same_s = _over(watch, partial(torch.zeros(numel).fill_, 1.0))
         fresh_s = _over(watch, partial(torch.full, (numel,), 1.0))
         found.append((2.0**power, (fresh_s - same_s) / (4 * numel), fresh_s > 2 * same_s))
-    above = [one for one in found if one[2]]
-    if not above or not found[-1][2]:
+    largest = found[-1]
+    if not largest[2]:
         return {}
     # From the largest size downwards, as long as new tensors are dear: smaller ones may be so by chance.
-    first = next(place for place in range(len(found)) if all(one[2] for one in found[place:]))
-    return {"above_byte": found[first][0], "s_per_byte": median(one[1] for one in found[first:])}
+    dear = [rate > FRESH_SHARE * largest[1] for _, rate, _ in found]
+    first = next(place for place in range(len(found)) if all(dear[place:]))
+    return {"above_byte": found[first][0], "s_per_byte": median(rate for _, rate, _ in found[first:])}
 
 
 def to_device(watch: Watch, torch: Any) -> dict[str, float]:

@@ -19,6 +19,7 @@ from fomkit.trace.onnx_table import RULES
 from fomkit.trace.onnx_weights import Weights
 from fomkit.trace.step import Step
 from fomkit.trace.symbolic import Sizes
+from fomkit.workload import IMPL_BY_DEFAULT
 
 IMPL = "foreach"
 """How the update is taken to run: PyTorch's default on accelerators."""
@@ -125,5 +126,5 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     )  # fmt: skip
     order = order_of(memory, forward, backward, rows)
     ops = [row for step in (*forward, *backward.steps) for row in step.rows]
-    optimizer = {"rule": prepared.rule, "impl": IMPL} if rows else {}
+    optimizer = {"rule": prepared.rule, "impl": IMPL, "impl_from": IMPL_BY_DEFAULT} if rows else {}
     return Step([*ops, *rows], states, unsupported, optimizer, [], order)

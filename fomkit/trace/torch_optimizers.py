@@ -11,6 +11,7 @@ import torch
 from fomkit.errors import FomkitError
 from fomkit.trace.calls import UPDATE, Dimensions, TracedOp
 from fomkit.trace.torch_calls import dtype_name
+from fomkit.workload import IMPL_BY_DEFAULT
 
 Group = Mapping[str, Any]
 
@@ -59,16 +60,22 @@ class Update:
     unsupported : str
         What could not be priced; "" for nothing.
     notes : list of str
+    by_default : bool
+        True where nobody asked for an implementation.
     """
 
     rows: list[TracedOp]
     unsupported: str
     notes: list[str]
+    by_default: bool = False
 
     @property
     def optimizer(self) -> dict[str, str]:
         """Rule and implementation, for the profile's head."""
-        return {name: str(self.rows[0].dimensions[name]) for name in ("rule", "impl")} if self.rows else {}
+        if not self.rows:
+            return {}
+        said = {name: str(self.rows[0].dimensions[name]) for name in ("rule", "impl")}
+        return {**said, "impl_from": IMPL_BY_DEFAULT} if self.by_default else said
 
 
 def make_optimizer(given: Any, model: torch.nn.Module, where: str) -> torch.optim.Optimizer | None:
@@ -144,9 +151,10 @@ def _rows_before(group: Group, rule: str, parameters: list[torch.Tensor], impl: 
 
 
 def _groups_rows(groups: Iterable[tuple[Group, dict[str, list[torch.Tensor]]]], rule_of: Any, op: str) -> Update:
-    rows, notes = [], []
+    rows, notes, any_default = [], [], False
     for group, by_dtype in groups:
         impl, by_default = _impl(group)
+        any_default |= by_default
         if by_default:
             notes.append(
                 "optimizer: no implementation was asked for; foreach, the default on accelerators, is taken"
@@ -160,7 +168,7 @@ def _groups_rows(groups: Iterable[tuple[Group, dict[str, list[torch.Tensor]]]], 
             dimensions = {"rule": rule, "impl": impl, "numel": numel, "tensors": len(parameters)}
             rows.append(TracedOp(op, "optimizer", dimensions, dtype, UPDATE, ""))
             rows += _rows_before(group, rule, parameters, impl)
-    return Update(rows, "", list(dict.fromkeys(notes)))
+    return Update(rows, "", list(dict.fromkeys(notes)), any_default)
 
 
 def trace_update(optimizer: torch.optim.Optimizer | None, stand_ins: Mapping[int, torch.Tensor]) -> Update:

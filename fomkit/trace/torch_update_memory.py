@@ -11,6 +11,7 @@ from fomkit.trace.calls import TracedOp
 from fomkit.trace.torch_optimizers import RULES, kernels_before, with_gradients
 from fomkit.trace.torch_order import Line
 from fomkit.trace.update_copies import COPIES as COPIES
+from fomkit.trace.update_copies import byte_in_turn
 from fomkit.workload import STATE_TENSORS
 
 
@@ -31,8 +32,7 @@ def made_byte(group: Mapping[str, Any], rule: str, impl: str, sizes: Sequence[in
     changes_gradients = any(name == "maximize" or inputs > 1 for name, inputs in kernels_before(group, rule))
     if impl == "foreach":
         return sum(sizes) * (copies.listed_decayed if changes_gradients else copies.listed)
-    single = copies.single + changes_gradients
-    return max(single * own + copies.held * before for own, before in zip(sizes, [0, *sizes], strict=False))
+    return int(byte_in_turn(copies, sizes, int(changes_gradients)))
 
 
 def update_lines(

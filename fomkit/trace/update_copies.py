@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -33,3 +33,23 @@ COPIES: Mapping[str, Copies] = {
     "adagrad": Copies(2, 2, 1, 1), "adadelta": Copies(2, 3, 2, 1),
 }  # fmt: skip
 """As torch 2.13 makes them; a test runs every rule and compares."""
+
+
+def byte_in_turn(copies: Copies, sizes: Sequence[float], more: int = 0) -> float:
+    """Give the most memory [byte] that an update makes for itself at once, tensor by tensor.
+
+    Parameters
+    ----------
+    copies : Copies
+    sizes : sequence of float
+        Bytes of each parameter in order.
+    more : int
+        Copies of the parameter at hand besides, of its gradient with weight decay added for one.
+
+    Examples
+    --------
+    >>> byte_in_turn(COPIES["adam"], [400.0, 100.0])
+    800.0
+    """
+    before = [0, *sizes]
+    return max((copies.single + more) * own + copies.held * last for own, last in zip(sizes, before, strict=False))

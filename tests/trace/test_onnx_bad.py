@@ -201,7 +201,7 @@ def test_both_commands_read_it(tmp_path: Path) -> None:
     for made_of in (one, two):
         assert (made_of.missing, made_of.derived) == (("loss",), ("backward", "update"))
     assert (one.sizes, one.run.epochs, one.data.train_samples) == ({"batch": 4, "wide": 3}, 2, 8)
-    assert two.optimizer == {"rule": "adam", "impl": "foreach"}
+    assert two.optimizer == {"rule": "adam", "impl": "foreach", "impl_from": "default"}
     assert fomkit_package.profile(tmp_path / "model.bin", batch=4, sizes={"wide": 3}).ops["m"][0] == "batch*wide"
     remembered = fomkit("memory", "one.yaml", "--batch", "8", folder=tmp_path)
     assert remembered.returncode == 0, remembered.stderr

@@ -134,7 +134,7 @@ def test_inference_runs_the_forward_pass_only_and_folds_what_never_changes(tmp_p
 
 
 def test_the_optimizer_is_the_one_that_is_named(tmp_path: Path) -> None:
-    assert profiled(perceptron(), tmp_path).optimizer == {"rule": "sgd", "impl": "foreach"}
+    assert profiled(perceptron(), tmp_path).optimizer == {"rule": "sgd", "impl": "foreach", "impl_from": "default"}
     named = profiled(perceptron(), tmp_path, optimizer="adam")
     assert only(named, "optimizer", "update")["rule"] == "adam"
     assert named.order is not None

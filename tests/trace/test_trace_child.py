@@ -35,7 +35,7 @@ def test_plain_names(file_of: Write) -> None:
     profile = profile_file(path)
     assert (profile.name, profile.batch, profile.parameters_total) == ("model", 6, 27)
     assert (profile.data.train_samples, profile.run.epochs) == (60, 2)
-    assert profile.optimizer == {"rule": "sgd", "impl": "foreach"}
+    assert profile.optimizer == {"rule": "sgd", "impl": "foreach", "impl_from": "default"}
     assert not list(path.parent.glob("__pycache__"))
 
 
