@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from itertools import cycle
 
 import numpy as np
 
 from fomkit.costs import add_costs
 from fomkit.dtypes import ITEM_BYTE
 from fomkit.measure.ops import Cells, Wanted, as_table, cell
-from fomkit.measure.sizes import log_sizes
+from fomkit.measure.sizes import in_turn, log_sizes
 
 ROUND = (64, 1, 32, 8)
 STORED = (("0", "0"), ("0", "1"), ("1", "0"))
@@ -24,8 +23,7 @@ def _text(sizes: Mapping[str, int]) -> dict[str, str]:
 
 def _products(count: int, dtype: str, engine: str) -> Iterator[Cells]:
     ranges = {"m": (1.0, 8192.0), "n": (1.0, 8192.0), "k": (1.0, 32768.0)}
-    for place, sizes in enumerate(log_sizes(count, ranges, ROUND)):
-        trans_a, trans_b = STORED[place % 3]
+    for (trans_a, trans_b), sizes in zip(in_turn(STORED, count), log_sizes(count, ranges, ROUND), strict=True):
         yield {"kind": "gemm", "dtype": dtype, "engine": engine, "b": "1", **_text(sizes),
                "trans_a": trans_a, "trans_b": trans_b}  # fmt: skip
 
@@ -40,22 +38,23 @@ def _wide(count: int, dtype: str, engine: str) -> Iterator[Cells]:
 
 def _batched(count: int, dtype: str, engine: str) -> Iterator[Cells]:
     ranges = {"b": (2.0, 256.0), "m": (16.0, 1024.0), "n": (16.0, 1024.0), "k": (16.0, 1024.0)}
-    for place, sizes in enumerate(log_sizes(count, ranges, ROUND)):
-        trans_a, trans_b = STORED[place % 3]
+    for (trans_a, trans_b), sizes in zip(in_turn(STORED, count), log_sizes(count, ranges, ROUND), strict=True):
         yield {"kind": "gemm", "dtype": dtype, "engine": engine, **_text(sizes),
                "trans_a": trans_a, "trans_b": trans_b}  # fmt: skip
 
 
 def _sparse(count: int, dtype: str, engine: str) -> Iterator[Cells]:
     ranges = {"m": (64.0, 8192.0), "n": (1.0, 512.0), "k": (64.0, 8192.0)}
-    densities = cycle(("0.05", "0.1", "0.02"))
-    for sizes in log_sizes(count, ranges, ROUND):
+    densities = in_turn(("0.05", "0.1", "0.02"), count)
+    for density, sizes in zip(densities, log_sizes(count, ranges, ROUND), strict=True):
         yield {"kind": "sparse_gemm", "dtype": dtype, "engine": engine, "b": "1", **_text(sizes),
-               "trans_a": "0", "trans_b": "0", "density": next(densities)}  # fmt: skip
+               "trans_a": "0", "trans_b": "0", "density": density}  # fmt: skip
 
 
 CONV_PASSES = ("forward", "backward_input", "backward_weight")
-KERNELS = (3, 1, 3, 5, 1, 7)
+FORMS = ((3, False), (1, False), (3, True), (5, False), (1, False), (7, False))
+"""Side of a filter, and whether each channel has one of its own."""
+STRIDES = ("1", "1", "1", "2")
 
 
 def _convolutions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
@@ -65,13 +64,12 @@ def _convolutions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
         "out_channels": (16.0, 768.0),
         "side": (6.0, 112.0),
     }
-    for place, sizes in enumerate(log_sizes(count, ranges, (32, 16, 1))):
-        kernel, side = KERNELS[place % len(KERNELS)], str(sizes.pop("side"))
-        # One in six has a filter for each channel alone; one in four halves the picture.
-        groups = sizes["in_channels"] if place % 6 == 2 else 1
-        if groups > 1:
+    forms, strides = in_turn(FORMS, count), in_turn(STRIDES, count, seed=1)
+    for (kernel, alone), stride, sizes in zip(forms, strides, log_sizes(count, ranges, (32, 16, 1)), strict=True):
+        side, edge = str(sizes.pop("side")), str(kernel // 2)
+        groups = sizes["in_channels"] if alone else 1
+        if alone:
             sizes["out_channels"] = groups
-        stride, edge = ("2" if place % 4 == 3 else "1"), str(kernel // 2)
         shape = {
             "kind": "conv", "dtype": dtype, "engine": engine, **_text(sizes), "depth": "1", "height": side,
             "width": side, "kernel_d": "1", "kernel_h": str(kernel), "kernel_w": str(kernel), "stride_d": "1",
@@ -84,10 +82,10 @@ def _convolutions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
 
 def _recurrent(count: int, dtype: str, engine: str) -> Iterator[Cells]:
     ranges = {"batch": (1.0, 128.0), "steps": (4.0, 128.0), "hidden_size": (32.0, 1024.0)}
-    cells = cycle(("lstm", "gru", "vanilla"))
-    for sizes in log_sizes(count, ranges, (32, 16)):
+    cells = in_turn(("lstm", "gru", "vanilla"), count)
+    for cell_name, sizes in zip(cells, log_sizes(count, ranges, (32, 16)), strict=True):
         # Tables know recurrences alone: the product with the input is priced with the others.
-        shape = {"kind": "rnn", "dtype": dtype, "engine": engine, "cell": next(cells), **_text(sizes),
+        shape = {"kind": "rnn", "dtype": dtype, "engine": engine, "cell": cell_name, **_text(sizes),
                  "input_size": "0", "layers": "1", "directions": "1"}  # fmt: skip
         for pass_name in ("forward", "backward_input", "backward_weight"):
             yield {**shape, "pass_name": pass_name}
@@ -95,10 +93,10 @@ def _recurrent(count: int, dtype: str, engine: str) -> Iterator[Cells]:
 
 def _attentions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
     ranges = {"batch": (1.0, 16.0), "heads": (2.0, 16.0), "q_len": (16.0, 1024.0), "head_dim": (32.0, 128.0)}
-    for place, sizes in enumerate(log_sizes(count, ranges, (32, 16))):
+    for causal, sizes in zip(in_turn("01", count), log_sizes(count, ranges, (32, 16)), strict=True):
         shape = {"kind": "attention", "dtype": dtype, "engine": engine, **_text(sizes),
                  "kv_heads": str(sizes["heads"]), "kv_len": str(sizes["q_len"]),
-                 "causal": str(place % 2)}  # fmt: skip
+                 "causal": causal}  # fmt: skip
         for pass_name in ("forward", "backward"):
             yield {**shape, "pass_name": pass_name}
 
@@ -165,8 +163,8 @@ def _pools(count: int, dtype: str) -> Iterator[Cells]:
     each = ITEM_BYTE[dtype]
     for name, largest in (("max_pool2d_with_indices", True), ("avg_pool2d", False)):
         ranges = {"planes": (8.0, 4096.0), "side": (4.0, 28.0)}
-        for place, sizes in enumerate(log_sizes(count, ranges, (16, 1))):
-            window, step = ((4, 2), (9, 2))[place % 2]
+        windows = in_turn(((4, 2), (9, 2)), count)
+        for (window, step), sizes in zip(windows, log_sizes(count, ranges, (16, 1)), strict=True):
             results = sizes["planes"] * sizes["side"] ** 2
             read = results * step * step * each
             moved = {True: results * (each + 8), False: results * each}[largest]

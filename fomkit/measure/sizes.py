@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
+
+Choice = TypeVar("Choice")
 
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 
@@ -39,6 +43,21 @@ def halton(count: int, axes: int, start: int = 1) -> Iterator[tuple[float, ...]]
         yield tuple(_digits_reversed(number, base) for base in PRIMES[:axes])
 
 
+def in_turn(choices: Sequence[Choice], count: int, seed: int = 0) -> list[Choice]:
+    """Give each choice equally often, in an order that falls in step with nothing.
+
+    Taken strictly in turn, three choices would meet three thirds of the second size of `halton`, one each.
+
+    Examples
+    --------
+    >>> sorted(in_turn("abc", 6))
+    ['a', 'a', 'b', 'b', 'c', 'c']
+    """
+    found = [choices[place % len(choices)] for place in range(count)]
+    random.Random(seed).shuffle(found)  # noqa: S311 - sizes, no secret
+    return found
+
+
 def rounded(value: float, step: int) -> int:
     """Round to a whole multiple of a step, at least one.
 
@@ -55,8 +74,8 @@ def log_sizes(
 ) -> Iterator[dict[str, int]]:
     """Give sizes spread evenly in their logarithms.
 
-    Models ask for round sizes and libraries run those by other kernels, so the steps of rounding take turns; what
-    is below four steps is only made whole.
+    Models ask for round sizes and libraries run those by other kernels, so each step of rounding is taken equally
+    often; what is below four steps is only made whole.
 
     Parameters
     ----------
@@ -64,12 +83,11 @@ def log_sizes(
     ranges : mapping
         Least and largest value of each size.
     steps : sequence of int
-        Sizes are multiples of one of these, in turn.
+        Sizes are multiples of one of these.
     start : int
         Number of the first point of the sequence.
     """
-    for place, point in enumerate(halton(count, len(ranges), start)):
-        step = steps[place % len(steps)]
+    for step, point in zip(in_turn(steps, count, start), halton(count, len(ranges), start), strict=True):
         found = {}
         for (name, (low, high)), share in zip(ranges.items(), point, strict=True):
             value = float(np.exp(np.log(low) + share * np.log(high / low)))
