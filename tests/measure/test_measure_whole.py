@@ -64,8 +64,9 @@ def test_a_step_is_less_sure_than_its_ops_are(measured: tuple[Path, Simple]) -> 
     bare = replace(machine, timings=machine.timings.assign(harness=""))
     wide, narrow = (fomkit.estimate("candle/p1b3", one, batch=4).step for one in (machine, bare))
     assert wide.value == pytest.approx(narrow.value)
-    of_use = math.exp(1.2816 * MEASURED_SPREAD.slower)  # 80 % of a normal distribution lie within 1.2816
-    assert wide.high / wide.value >= of_use > narrow.high / narrow.value
+    # 80 % of a normal distribution lie within 1.2816; a part of the step is pages, which have ends of their own.
+    of_use = math.exp(1.2816 * MEASURED_SPREAD.slower) - 1
+    assert wide.high / wide.value > 1 + of_use / 2 > narrow.high / narrow.value
 
 
 def test_rows_say_how_they_were_made(measured: tuple[Path, Simple]) -> None:
