@@ -6,17 +6,23 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 __all__ = [
-    "Conditions", "FomkitError", "Workload", "__version__", "advise", "compare_measured", "estimate", "machine",
-    "model", "predict_ops", "profile", "rate_suite",
+    "Conditions", "FomkitError", "Workload", "__version__", "advise", "compare_measured", "convolution_methods",
+    "estimate", "machine", "model", "predict_ops", "profile", "rate_suite",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
     from fomkit.api import advise, compare_measured, estimate, machine, model, predict_ops, profile, rate_suite
     from fomkit.errors import FomkitError
+    from fomkit.study.convolution_methods import convolution_methods
     from fomkit.suite import Conditions
     from fomkit.workload import Workload
 
-_ROOMS = {"Conditions": "fomkit.suite", "FomkitError": "fomkit.errors", "Workload": "fomkit.workload"}
+_ROOMS = {
+    "Conditions": "fomkit.suite",
+    "FomkitError": "fomkit.errors",
+    "Workload": "fomkit.workload",
+    "convolution_methods": "fomkit.study.convolution_methods",
+}
 
 
 def __getattr__(name: str) -> object:

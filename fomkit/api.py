@@ -316,8 +316,8 @@ def predict_ops(
     Returns
     -------
     Prediction
-        Its ``ops`` are the table with flop, byte, launches, time_s, low_s, high_s [s], time_source, bound and
-        evidence; ``unpriced`` are the rows without a time, ``said`` what was filled in.
+        Its ``ops`` are the table with flop, byte, launches, least_flop, time_s, low_s, high_s [s], time_source,
+        bound and evidence; ``unpriced`` are the rows without a time, ``said`` what was filled in.
 
     Raises
     ------

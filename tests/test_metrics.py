@@ -86,6 +86,7 @@ PRINTED = (
     "fom s.suite.yaml --target v100",
     *(f"show alexnet --by {by} --target v100" for by in ("kind", "module", "pass")),
     "show resnet50",
+    "show alexnet --convolutions --target v100 --workspace 256MiB",
     "show v100",
     "show summit",
     "show mine.yaml",

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fomkit.costs import add_costs
-from fomkit.dtypes import ITEM_BYTE
+from fomkit.costs import add_costs, im2col_byte
 from fomkit.errors import FomkitError
 from fomkit.profiles import load_model
 from fomkit.resize import resize_ops
+from fomkit.schema import COSTS
 from fomkit.views import (
     GROUPINGS,
     add_up,
@@ -147,7 +147,8 @@ def test_different_sizes_have_different_labels(ops, name):
     """Without this, one row of a view could mix shapes."""
     table = ops(name).reset_index(drop=True)
     labels = group_labels(table, "shape")
-    places = ("op", "count", "module", "code_line", "traced_time_s", "flop", "byte", "launches", "pass_name")
+    costs = [column.name for column in COSTS]
+    places = ("op", "count", "module", "code_line", "traced_time_s", "pass_name", *costs)
     keys = [column for column in table.columns if column not in places]
     for _, rows in table.groupby(labels):
         assert not rows[keys].astype(str).drop_duplicates().iloc[1:].size
@@ -209,7 +210,8 @@ def census(ops):
     def of(name: str):
         model = load_model(name)
         layers = resize_ops(model.layers, {**model.sizes, "batch": 1}, name)
-        return layer_census(layers, ops(name, batch=1), ITEM_BYTE)
+        table = ops(name, batch=1)
+        return layer_census(layers, table, im2col_byte(table, whole_batch=True))
 
     return of
 
@@ -260,7 +262,7 @@ def test_a_type_that_nobody_knows_goes_by_its_name(ops):
          "output_numel": [5.0, 7.0], "output_byte": [20.0, 28.0], "readers": [2.0, 0.0], "in_place": [0.0, 0.0]}
     )  # fmt: skip
     row = ops("alexnet", batch=1).query("op == 'aten::relu_'").iloc[:1].assign(module="x")
-    found = layer_census(layers, row, ITEM_BYTE)
+    found = layer_census(layers, row, pd.Series(0.0, row.index))
     assert found.types.loc["Squash", ["layers", "other_operations", "parameters", "output_byte"]].tolist() == [
         2, 14, 3, 56,
     ]  # fmt: skip

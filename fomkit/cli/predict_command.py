@@ -40,8 +40,8 @@ def predict(
 
     The table needs the columns kind, dtype and the dimensions of its kinds (docs/profiles.md). Where op, engine,
     pass_name or count are missing, a default is taken and said. Your own columns are kept. The result has the same
-    rows in the same order, with flop, byte, launches, time_s, low_s, high_s, time_source, bound and evidence. A
-    row that nothing can price has no time and is listed; the exit code is then 1.
+    rows in the same order, with flop, byte, launches, least_flop, time_s, low_s, high_s, time_source, bound and
+    evidence. A row that nothing can price has no time and is listed; the exit code is then 1.
 
     Examples:
 

@@ -14,6 +14,7 @@ from fomkit.cli.sizes import parse_sizes
 from fomkit.errors import FomkitError
 
 if TYPE_CHECKING:
+    from fomkit.dtypes import Precision
     from fomkit.study import Options
     from fomkit.study.model_view import Measure
     from fomkit.views import Grouping
@@ -60,8 +61,21 @@ Target = Annotated[
 ]
 
 
+Convolutions = Annotated[
+    bool, typer.Option("--convolutions", help="Each convolution by method: work, depth, workspace, the best.")
+]
+Workspace = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="Most that a method of --convolutions may take besides its operands: 256MiB."
+    ),
+]
+
+
 _OF_MACHINES = {"--precision": "depends on what a machine has", "--timeline": "is of times on a machine"}
 """Options that make sense with a machine only."""
+_OF_GROUPS = ("--by", "--top", "--measure", "--depth", "--timeline")
+"""Options about groups of ops, or their order."""
 
 
 def show(
@@ -74,6 +88,8 @@ def show(
     sizes: Sizes = None,
     precision: Precisions = None,
     target: Target = None,
+    convolutions: Convolutions = False,
+    workspace: Workspace = None,
     metrics: Annotated[bool, typer.Option("--metrics", help="Every figure that fomkit gives, explained.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/show/1 instead of tables.")] = False,
     timeline: Timeline = None,
@@ -84,27 +100,24 @@ def show(
 
     Examples:
 
-      fomkit show resnet50 --by kind
-
       fomkit show p1b3-lecture --by op --top 95%
 
       fomkit show gpt2 --by module --depth 3 --target v100
 
       fomkit show gpt2 --target v100 --timeline gpt2.trace.json
 
+      fomkit show resnet50 --convolutions --target v100 --workspace 256MiB
+
       fomkit show v100
 
       fomkit show --metrics
     """
-    from fomkit.profiles import write_whole
     from fomkit.profiles.recognise import find_profile
-    from fomkit.report.files import to_csv, to_json
-    from fomkit.study import Options
 
-    if output is not None and output.suffix not in (".json", ".csv"):
-        raise FomkitError(str(output), "has an ending that show cannot write. Use .json or .csv.")
+    _check_ending(output)
     given = {"--by": by, "--top": top, "--measure": measure, "--depth": depth, "--batch": batch, "--set": sizes,
-             "--precision": precision, "--target": target, "--timeline": timeline}  # fmt: skip
+             "--precision": precision, "--target": target, "--timeline": timeline, "--workspace": workspace,
+             "--convolutions": convolutions or None}  # fmt: skip
     named = [option for option, value in given.items() if value is not None]
     with progress("looking", quiet=quiet):
         path, what = (None, "list") if name is None else find_profile(name)
@@ -115,25 +128,54 @@ def show(
         elif what == "machine":
             text, rows, content = _machine(path, named)
         else:
-            _check_target(named)
-            options = Options(batch, sizes=parse_sizes(sizes or ()), precision=precision, allow_uncovered=True)
-            levels = depth if depth is not None else ALL_LEVELS if as_json or output or by == "code" else LEVELS
-            text, rows, content = _model(path, by or "kind", measure, top, levels, options, target)
+            _check_options(named)
+            options = _options(batch, sizes, precision)
+            if convolutions:
+                text, rows, content = _convolutions(path, options, target, workspace)
+            else:
+                levels = _levels(depth, everything=as_json or output is not None or by == "code")
+                text, rows, content = _model(path, by or "kind", measure, top, levels, options, target)
             if timeline is not None and target is not None:
                 text += _project(path, options, target, timeline)
+    _tell(text, rows, content, output, as_json=as_json)
+
+
+Shown = tuple[str, list[Any], dict[str, Any]]
+"""Text, rows for a CSV file, and content."""
+
+
+def _check_ending(output: Path | None) -> None:
+    if output is not None and output.suffix not in (".json", ".csv"):
+        raise FomkitError(str(output), "has an ending that show cannot write. Use .json or .csv.")
+
+
+def _options(batch: int | None, sizes: list[str] | None, precision: Precision | None) -> Options:
+    from fomkit.study import Options
+
+    return Options(batch, sizes=parse_sizes(sizes or ()), precision=precision, allow_uncovered=True)
+
+
+def _levels(depth: int | None, *, everything: bool) -> int:
+    return depth if depth is not None else ALL_LEVELS if everything else LEVELS
+
+
+def _tell(text: str, rows: list[Any], content: dict[str, Any], output: Path | None, *, as_json: bool) -> None:
+    from fomkit.profiles import write_whole
+    from fomkit.report.files import to_csv, to_json
+
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(rows))
     print(to_json(content) if as_json else text, end="")
 
 
-def _check_target(named: list[str]) -> None:
+def _check_options(named: list[str]) -> None:
     for option, about in _OF_MACHINES.items():
         if option in named and "--target" not in named:
             raise FomkitError(option, f"{about}. Add, for example, --target v100.")
-
-
-Shown = tuple[str, list[Any], dict[str, Any]]
-"""Text, rows for a CSV file, and content."""
+    if "--convolutions" in named and (others := [option for option in _OF_GROUPS if option in named]):
+        raise FomkitError("--convolutions", f"is a view of its own, without {', '.join(others)}. Leave that out.")
+    if "--workspace" in named and "--convolutions" not in named:
+        raise FomkitError("--workspace", "limits the methods of convolutions. Add --convolutions.")
 
 
 def _list(options: list[str]) -> Shown:
@@ -194,6 +236,19 @@ def _model(
     machine = None if target is None else load_machine(target)
     content = show_model(load_model(path), view, options, machine)
     return format_model_view(content, standard_output()), list(view_rows(content)), content
+
+
+def _convolutions(path: Path, options: Options, target: str | None, workspace: str | None) -> Shown:
+    from fomkit.profiles import load_machine, load_model
+    from fomkit.quantities import parse_quantity
+    from fomkit.report.convolutions import format_convolutions
+    from fomkit.study.convolutions import convolutions_content, method_rows
+
+    machine = None if target is None else load_machine(target)
+    where = f"--workspace {workspace}"
+    limit = None if workspace is None else parse_quantity(workspace, "byte", where, "the workspace")
+    content = convolutions_content(load_model(path), options, machine, limit)
+    return format_convolutions(content, standard_output()), method_rows(content), content
 
 
 def _project(path: Path, options: Options, target: str, timeline: Path) -> str:

@@ -30,7 +30,7 @@ for links, so device memory and arithmetic set no floor of its time."""
 SHORTHANDS: Mapping[str, Callable[[], dict[str, Any]]] = {"conv": conv.shorthands}
 """Kinds whose formulas have parts that are easier read by a name."""
 
-_HEAD = '''"""Generated from the sympy formulas by ``python -m fomkit.costs``; do not edit, run that instead."""
+HEAD = '''"""Generated from the sympy formulas by ``python -m fomkit.costs``; do not edit, run that instead."""
 # ruff: noqa: ARG001, D103, E501
 # fmt: off
 
@@ -44,7 +44,7 @@ from fomkit.costs.formula import CompiledCost, Row, Variant
 '''
 
 
-def _text(expression: Any) -> str:
+def text_of(expression: Any) -> str:
     """Write an expression of the columns as one of the attributes of ``op``."""
     import sympy
     from sympy.printing.numpy import NumPyPrinter
@@ -54,7 +54,7 @@ def _text(expression: Any) -> str:
     return str(NumPyPrinter().doprint(expression.xreplace(attributes)))
 
 
-_WRITTEN_HEAD = _HEAD.replace("CompiledCost, Row, Variant", "CostText, Row, Shorthand, Variant").replace(
+_WRITTEN_HEAD = HEAD.replace("CompiledCost, Row, Variant", "CostText, Row, Shorthand, Variant").replace(
     "ARG001, ", ""
 )
 
@@ -75,7 +75,7 @@ def _written_shorthands() -> tuple[list[str], list[str]]:
         names = {expression: sympy.Symbol(name) for name, expression in parts().items()}
         for name, expression in parts().items():
             others = {whole: symbol for whole, symbol in names.items() if symbol.name != name}
-            functions.append(f"\ndef {kind}_{name}(op: Row) -> Any:\n    return {_text(expression)}\n")
+            functions.append(f"\ndef {kind}_{name}(op: Row) -> Any:\n    return {text_of(expression)}\n")
             lines.append(f'        "{name}": Shorthand("{_named(expression, others)}", {kind}_{name}),\n')
         lines.append("    },\n")
     return functions, lines
@@ -117,10 +117,10 @@ def generate() -> str:
         for variant, cost in formulas().items():
             chosen = []
             for quantity, expression in cost._asdict().items():
-                chosen.append(names.setdefault(_text(expression), "_".join((kind, *variant, quantity))))
+                chosen.append(names.setdefault(text_of(expression), "_".join((kind, *variant, quantity))))
             key = repr(variant).replace("'", '"')
             table.append(f"        {key}: CompiledCost({', '.join(chosen)}),\n")
         table.append("    },\n")
     functions = [f"\ndef {name}(op: Row) -> Any:\n    return {text}\n" for text, name in names.items()]
     head = "\n\nCOMPILED: dict[str, dict[Variant, CompiledCost]] = {\n"
-    return "".join([_HEAD, "\n", *functions, head, *table, "}\n"])
+    return "".join([HEAD, "\n", *functions, head, *table, "}\n"])

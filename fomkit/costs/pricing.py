@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fomkit.costs.formula import VARIANT_COLUMNS, CompiledCost
-from fomkit.dtypes import ITEM_BYTE
+from fomkit.costs.columns import Columns
+from fomkit.costs.formula import VARIANT_COLUMNS, CompiledCost, Variant
+from fomkit.costs.methods import least_flop
 from fomkit.schema import COSTS, TIMES, check_table
 
 if TYPE_CHECKING:
@@ -16,10 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _WHERE = "add_costs"
-DEFAULTS: Mapping[str, float] = dict.fromkeys(("transposed", "output_pad_d", "output_pad_h", "output_pad_w"), 0.0)
 
 
-def _groups(ops: pd.DataFrame) -> Iterator[tuple[CompiledCost, NDArray[np.intp]]]:
+def _groups(ops: pd.DataFrame) -> Iterator[tuple[str, Variant, CompiledCost, NDArray[np.intp]]]:
     from fomkit.costs.compiled import COMPILED
 
     names = {"kind", *(name for columns in VARIANT_COLUMNS.values() for name in columns)} & set(ops.columns)
@@ -34,30 +34,7 @@ def _groups(ops: pd.DataFrame) -> Iterator[tuple[CompiledCost, NDArray[np.intp]]
             for column, value in zip(VARIANT_COLUMNS.get(kind, ()), variant, strict=True):
                 match &= cells[column][rows] == value
             if match.any():
-                yield cost, rows[match]
-
-
-class _Columns:
-    """The columns of one group of rows by name, read when a formula asks for them."""
-
-    def __init__(self, ops: pd.DataFrame, rows: NDArray[np.intp], read: dict[str, NDArray[np.float64]]) -> None:
-        self._ops, self._rows, self._read = ops, rows, read
-
-    def __getattr__(self, column: str) -> NDArray[np.float64]:
-        # Python asks this once for each column, and finds it as an attribute from then on.
-        values = self.__dict__[column] = self._column(column)
-        return values
-
-    def _column(self, column: str) -> NDArray[np.float64]:
-        if column == "item_byte":
-            return np.array([ITEM_BYTE[name] for name in self._ops["dtype"].to_numpy()[self._rows]])
-        default = DEFAULTS.get(column, np.nan)
-        if column not in self._ops.columns:
-            return np.asarray(default, np.float64)
-        if column not in self._read:
-            values: NDArray[np.float64] = self._ops[column].to_numpy(np.float64)
-            self._read[column] = np.where(np.isnan(values), np.float64(default), values)
-        return self._read[column][self._rows]
+                yield kind, variant, cost, rows[match]
 
 
 def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
@@ -73,8 +50,8 @@ def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The same rows and index with the columns flop [flop], byte [byte] and launches; NaN where the kind, the
-        pass, the optimizer rule or the dtype has no formula, which means unpriced.
+        The same rows and index with the columns flop [flop], byte [byte], launches and least_flop [flop]; NaN
+        where the kind, the pass, the optimizer rule or the dtype has no formula, which means unpriced.
 
     Raises
     ------
@@ -95,8 +72,10 @@ def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
         check_table(ops.drop(columns=[column.name for column in later], errors="ignore"), table, _WHERE)
     columns = {column.name: np.full(len(ops), np.nan) for column in COSTS}
     read: dict[str, NDArray[np.float64]] = {}
-    for cost, rows in _groups(ops):
-        cells = _Columns(ops, rows, read)
-        for name, values in columns.items():
-            values[rows] = getattr(cost, name)(cells)
+    for kind, variant, cost, rows in _groups(ops):
+        cells = Columns(ops, rows, read)
+        for name in cost._fields:
+            columns[name][rows] = getattr(cost, name)(cells)
+        flop = columns["flop"][rows]
+        columns["least_flop"][rows] = least_flop(cells, variant[-1], flop) if kind == "conv" else flop
     return ops.assign(**columns)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from fomkit.costs.columns import DEFAULTS
 from fomkit.costs.formula import VARIANT_COLUMNS
-from fomkit.costs.pricing import DEFAULTS
 from fomkit.dtypes import ITEM_BYTE
 
 _NAME = re.compile(r"\b[a-z_]\w*\b(?!\()")

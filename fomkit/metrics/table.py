@@ -8,6 +8,7 @@ operators, networks, training, distributed training; ``system`` is what a whole 
 from __future__ import annotations
 
 from fomkit.metrics.metric import Metric
+from fomkit.metrics.of_convolutions import OF_CONVOLUTIONS
 
 _M = Metric
 # fmt: off
@@ -156,6 +157,7 @@ METRICS: tuple[Metric, ...] = (
        "arithmetic; a fused multiply-add is 2"),
     _M("byte", "byte", "byte", "op", "none", "arithmetic", "show explain predict",
        "compulsory device-memory traffic"),
+    *OF_CONVOLUTIONS,
     _M("launches", "launches", "count", "op", "none", "arithmetic", "explain predict",
        "kernels that the host starts"),
     _M("outside_layers_flop", "outside layers", "flop", "network", "none", "arithmetic", "show",
@@ -206,7 +208,7 @@ METRICS: tuple[Metric, ...] = (
        "that it saves time at all"),
     _M("after_s", "then", "s", "op", "lower", "arithmetic", "advise",
        "all executions of an op in the changed step"),
-    _M("floor_s", "least", "s", "op", "lower", "arithmetic", "advise", "at the machine's stated rates"),
+    _M("floor_s", "least", "s", "op", "lower", "arithmetic", "advise show", "at the machine's stated rates"),
     _M("at_peak_s", "at peak", "s", "network", "lower", "arithmetic", "advise",
        "the step's products at the stated peak"),
     _M("least.device_s", "least", "s", "network", "lower", "arithmetic", "advise",

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from fomkit.quantities import format_number, format_quantity
 from fomkit.report.census import add_census
+from fomkit.report.columns import Column, fitting
 from fomkit.report.measured import measured_lines
 from fomkit.report.screen import PLAIN, Page, Screen, figure
 from fomkit.report.terminal import format_coverage, format_interval
 from fomkit.report.whole_numbers import table_of_numbers
 
 Entry = Mapping[str, Any]
-
-
-class Column(NamedTuple):
-    """A column: header, alignment, how to write a cell, and its rank: a narrow table loses the highest first."""
-
-    header: str
-    justify: str
-    write: Callable[[Entry], str]
-    rank: int = 0
 
 
 LABEL, SCOPE = 24, 40
@@ -110,15 +102,6 @@ def _label(row: Entry, separator: str) -> str:
     return "  " * depth + name.rpartition(separator)[2] if depth else name
 
 
-def _fitting(columns: list[Column], rows: Sequence[Entry], label: int, width: int) -> list[Column]:
-    """Leave out columns until the rest fit beside labels of a width."""
-    widths = {id(one): max(len(one.header), *(len(one.write(row)) for row in rows)) for one in columns}
-    kept = list(columns)
-    while label + sum(widths[id(one)] + 2 for one in kept) > width and any(one.rank for one in kept):
-        kept.remove(max(kept, key=lambda one: one.rank))
-    return kept
-
-
 def _add_rows(page: Page, content: Mapping[str, Any], screen: Screen) -> None:
     rows, total, top = content["rows"], content["total"], content["top"]
     beside = _word_of_traced(content) if "traced_s" in total else ""
@@ -128,7 +111,7 @@ def _add_rows(page: Page, content: Mapping[str, Any], screen: Screen) -> None:
     labels = [_label(row, content["by"]["separator"] or "") for row in rows]
     widest = max(map(len, [*labels, "(99 others)"]))
     reserved = min(SCOPE if content["by"]["name"] == "scope" else LABEL, widest)
-    columns = _fitting(columns, [*rows, total], reserved, screen.width)
+    columns = fitting(columns, [*rows, total], reserved, screen.width)
     table = table_of_numbers([(content["by"]["name"], ""), *((one.header, one.justify) for one in columns)])
     for label, row in zip(labels, rows, strict=True):
         table.add_row(label, *(one.write(row) for one in columns))

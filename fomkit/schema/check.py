@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "OPS": ("op", "kind", "dtype", "engine", "pass_name", "count"),
-    "COSTED": ("op", "kind", "dtype", "engine", "pass_name", "count", "flop", "byte", "launches"),
+    "COSTED": ("op", "kind", "dtype", "engine", "pass_name", "count", "flop", "byte", "launches", "least_flop"),
     "TIMED": ("op", "kind", "count", "pass_name", "flop", "byte", "time_s", "low_s", "high_s", "time_source"),
     "TIMINGS": ("kind", "dtype", "engine", "time_s"),
     "LAYERS": tuple(column.name for column in LAYERS),

@@ -177,6 +177,9 @@ COSTS: tuple[Column, ...] = (
     Column("flop", "flop", "number", "arithmetic of one execution; one fused multiply-add is 2"),
     Column("byte", "byte", "number", "compulsory device-memory traffic of one execution"),
     Column("launches", "", "number", "kernels the host starts for one execution"),
+    Column(
+        "least_flop", "flop", "number", "arithmetic by the cheapest known algorithm; below flop in convolutions"
+    ),
 )
 TIMES: tuple[Column, ...] = (
     Column("time_s", "s", "number", "predicted time of one execution; empty = unpriced"),

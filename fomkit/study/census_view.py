@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fomkit.costs import add_costs
-from fomkit.dtypes import ITEM_BYTE
+from fomkit.costs import add_costs, im2col_byte
 from fomkit.resize import resize_ops, sizes_used
 from fomkit.schema import check_table
 from fomkit.views import layer_census
@@ -37,7 +36,8 @@ def census_content(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, A
     where = f"{model.name}, layers"
     layers = resize_ops(model.layers, sizes, where)
     check_table(layers, "LAYERS", where)
-    census = layer_census(layers, add_costs(resize_ops(model.ops, sizes, model.name)), ITEM_BYTE)
+    ops = add_costs(resize_ops(model.ops, sizes, model.name))
+    census = layer_census(layers, ops, im2col_byte(ops, whole_batch=True))
     total = {name: float(census.types[name].sum()) for name in TYPE_COLUMNS}
     maps = total["output_byte"] + census.input_byte
     return {

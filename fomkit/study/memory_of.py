@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fomkit.costs import add_costs
-from fomkit.dtypes import ITEM_BYTE
+from fomkit.costs import im2col_byte
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
 from fomkit.memory import Use, largest_that_fits, memory_use, standing_memory
@@ -16,7 +15,6 @@ from fomkit.precision import Formats
 from fomkit.quantities import format_quantity
 from fomkit.resize import resize_ops, sizes_used
 from fomkit.schema import check_table
-from fomkit.views import gathered_byte
 from fomkit.workload import ModelProfile
 
 if TYPE_CHECKING:
@@ -38,13 +36,8 @@ def _check_resizable(model: ModelProfile, sizes: Mapping[str, int]) -> None:
 
 def _workspace(model: ModelProfile, sizes: Mapping[str, int]) -> NDArray[np.float64]:
     """Give what each op of the table takes while it runs: of a convolution one sample's im2col [byte]."""
-    ops = add_costs(resize_ops(model.ops, sizes, model.name))
-    byte = gathered_byte(ops, ITEM_BYTE).to_numpy(np.float64).astype(np.float64)
-    if not byte.any():
-        return byte
-    samples = ops["batch"].where(byte > 0, 1.0).to_numpy(np.float64)
-    shared: NDArray[np.float64] = byte / samples
-    return shared
+    ops = resize_ops(model.ops, sizes, model.name)
+    return np.asarray(im2col_byte(ops, whole_batch=False), np.float64)
 
 
 def can_follow(model: ModelProfile, sizes: Mapping[str, int]) -> bool:

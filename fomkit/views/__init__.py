@@ -1,6 +1,6 @@
 """Ways to look at a table: groups of ops and their sums, trees of them, the lecture's cut, and layers by type."""
 
-from fomkit.views.census import Census, gathered_byte, layer_census
+from fomkit.views.census import Census, layer_census
 from fomkit.views.cut import Cut, fewest
 from fomkit.views.groups import GROUPINGS, Grouping, add_up, group_labels, identities
 from fomkit.views.places import has_lines, split_by_line
@@ -17,7 +17,6 @@ __all__ = [
     "add_up",
     "executions",
     "fewest",
-    "gathered_byte",
     "group_labels",
     "has_lines",
     "identities",

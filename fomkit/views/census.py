@@ -6,7 +6,6 @@ two layers, one that normalises and one that scales, as in Caffe.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -79,24 +78,7 @@ def _sums(amounts: pd.Series, places: pd.Series[int], count: int) -> Matrix:
     return np.bincount(places, weights=amounts.to_numpy(np.float64), minlength=count).astype(np.float64)
 
 
-def gathered_byte(ops: pd.DataFrame, item_byte: Mapping[str, float]) -> pd.Series[float]:
-    """Give the bytes that one execution of each convolution would gather as a plain product (im2col); else 0.
-
-    Parameters
-    ----------
-    ops : DataFrame
-        A COSTED table.
-    item_byte : mapping
-        Bytes of one number by number format.
-    """
-    rows = ops[ops["kind"] == "conv"]
-    if rows.empty:
-        return pd.Series(0.0, ops.index)
-    byte = rows["flop"] / 2 / rows["out_channels"] * rows["dtype"].map(item_byte)
-    return byte.reindex(ops.index, fill_value=0.0)
-
-
-def _work(layers: pd.DataFrame, forward: pd.DataFrame, item_byte: Mapping[str, float]) -> dict[str, Matrix]:
+def _work(layers: pd.DataFrame, forward: pd.DataFrame) -> dict[str, Matrix]:
     """Give each layer's multiply-adds, other operations and gathered bytes; rows of one module are one layer."""
     count = len(layers)
     products, windows = forward["kind"].isin(PRODUCT_KINDS), forward["kind"].isin(WINDOW_KINDS)
@@ -111,7 +93,7 @@ def _work(layers: pd.DataFrame, forward: pd.DataFrame, item_byte: Mapping[str, f
     outputs = (layers["output_numel"] * layers["count"]).to_numpy(np.float64)
     biased = np.where(layers["bias"] > 0, outputs, 0.0)
     plain = np.where(in_windows > 0, in_windows, np.where(works, outputs, 0.0))
-    gathered = _sums(gathered_byte(forward, item_byte) * forward["count"], forward["_layer"], count)
+    gathered = _sums(forward["_gathered"] * forward["count"], forward["_layer"], count)
     return {
         "multiply_adds": multiply_adds,
         "other_operations": np.where(multiply_adds > 0, biased, plain),
@@ -134,7 +116,7 @@ def _with_scales(layers: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([layers, scales]).sort_index(kind="stable")
 
 
-def layer_census(layers: pd.DataFrame, ops: pd.DataFrame, item_byte: Mapping[str, float]) -> Census:
+def layer_census(layers: pd.DataFrame, ops: pd.DataFrame, gathered: pd.Series[float]) -> Census:
     """Count the layers of one forward pass by type.
 
     Parameters
@@ -143,15 +125,16 @@ def layer_census(layers: pd.DataFrame, ops: pd.DataFrame, item_byte: Mapping[str
         A LAYERS table whose sizes are numbers.
     ops : DataFrame
         The COSTED table of the same step.
-    item_byte : mapping
-        Bytes of one number by number format.
+    gathered : Series
+        Bytes that each op would gather as a plain product (im2col), by its index; 0 where it would not.
     """
     layers = layers.reset_index(drop=True)
-    forward = ops[ops["pass_name"] == PASSES[0]].assign(_layer=lambda rows: _place_of_ops(rows, layers))
+    forward = ops[ops["pass_name"] == PASSES[0]].assign(_gathered=gathered)
+    forward = forward.assign(_layer=_place_of_ops(forward, layers))
     outside = forward["_layer"] < 0
     elsewhere = float((forward["flop"] * forward["count"])[outside].sum())
     forward = forward[~outside]
-    layers = layers.assign(**_work(layers, forward, item_byte))
+    layers = layers.assign(**_work(layers, forward))
     data = layers[layers["acts"] == "input"]
     acting = _with_scales(layers[layers["acts"] == "always"])
     calls = acting["count"]
