@@ -6,12 +6,22 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 __all__ = [
-    "Conditions", "FomkitError", "Workload", "__version__", "advise", "compare_measured", "convolution_methods",
+    "Conditions", "FomkitError", "Workload", "__version__", "advise", "compare_measured", "convolution_methods", "cost",
     "estimate", "machine", "model", "predict_ops", "profile", "rate_suite",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from fomkit.api import advise, compare_measured, estimate, machine, model, predict_ops, profile, rate_suite
+    from fomkit.api import (
+        advise,
+        compare_measured,
+        cost,
+        estimate,
+        machine,
+        model,
+        predict_ops,
+        profile,
+        rate_suite,
+    )
     from fomkit.errors import FomkitError
     from fomkit.study.convolution_methods import convolution_methods
     from fomkit.suite import Conditions

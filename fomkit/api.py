@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fomkit.advice import Advice
+    from fomkit.study.cost import Cost
 
 
 def machine(name: str | Path) -> Machine:
@@ -208,6 +209,58 @@ def advise(
     target = machine if isinstance(machine, Machine) else load_machine(as_name(machine, "machine"))
     options = Options(batch=batch, interval=interval, sizes=sizes or {}, precision=precision)
     return _advise(profile, target, options)
+
+
+def cost(
+    model: str | Path | ModelProfile,
+    machine: str | Path | Machine,
+    *,
+    price: str | None = None,
+    once: Mapping[str, str] | None = None,
+    to_accuracy: str | Path | None = None,
+    carbon: str | None = None,
+    to_wall: str | None = None,
+    pue: str | None = None,
+    infer_batch: int | None = None,
+    batch: int | None = None,
+    interval: float = DEFAULT_LEVEL,
+    scope: Scope | None = None,
+) -> Cost:
+    """Tell what a training and its inference cost; texts are those of the command line (docs/cost.md).
+
+    Returns
+    -------
+    Cost
+        Its ``estimate``, ``run_money``, ``inference`` (an estimate too), ``to_target``; ``content`` is everything.
+
+    Raises
+    ------
+    FomkitError
+        When a text lacks its unit, currency, date or source, or the curve does not cover the batch.
+
+    Examples
+    --------
+    >>> found = cost("p1b3-lecture", "x86-lecture", price="4.56 USD/h per node, 2018-04-01")
+    >>> round(found.run_money.value, 2)  # 12.770 h
+    58.23
+    """
+    from fomkit.profiles.epochs_table import load_epochs
+    from fomkit.study.cost import Declared
+    from fomkit.study.cost import cost as _cost
+    from fomkit.study.declared import parse_grid, parse_price
+    from fomkit.study.stack import parse_once
+
+    check_options(batch=batch, sizes={"infer_batch": infer_batch}, interval=interval, scope=scope)
+    profile = model if isinstance(model, ModelProfile) else load_model(as_name(model, "model"))
+    target = machine if isinstance(machine, Machine) else load_machine(as_name(machine, "machine"))
+    declared = Declared(
+        price=parse_price(price) if price is not None else None,
+        once=parse_once([f"{name}={amount}" for name, amount in (once or {}).items()]),
+        grid=parse_grid(carbon, to_wall, pue),
+        epochs=load_epochs(Path(to_accuracy)) if to_accuracy is not None else None,
+        infer_batch=infer_batch,
+    )
+    return _cost(profile, target, Options(batch=batch, interval=interval, scope=scope), declared)
 
 
 def rate_suite(

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from fomkit.spans import DEFAULT_LEVEL, Span, at_level
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -31,6 +33,10 @@ class Fact:
     high: float
     basis: Basis
     source: str
+
+    def span(self, level: float = DEFAULT_LEVEL) -> Span:
+        """Give it as a span; its own interval is one of 80 %."""
+        return at_level(Span(self.value, self.low, self.high, DEFAULT_LEVEL), level)
 
 
 @dataclass(frozen=True)
@@ -178,6 +184,28 @@ class Energy:
 
 
 @dataclass(frozen=True)
+class Price:
+    """What the use of a machine costs; without currency and date a figure of money means nothing.
+
+    Attributes
+    ----------
+    per_s : Fact
+        Money for a second of one ``per``, in ``currency``.
+    currency : str
+        Code of ISO 4217: USD, EUR.
+    per : str
+        What is paid for: one device, one node, or the whole system.
+    date : str
+        When it was the price (ISO 8601).
+    """
+
+    per_s: Fact
+    currency: str
+    per: Scope
+    date: str
+
+
+@dataclass(frozen=True)
 class Machine:
     """A machine profile: facts (from YAML) and measured op timings (from CSV).
 
@@ -218,6 +246,7 @@ class Machine:
     lenders: tuple[Machine, ...] = ()
     origin: Device | None = None
     energy: Energy | None = None
+    price: Price | None = None
 
     def stated_rows(self) -> pd.Series[bool]:
         """Tell which timings were stated for the changed machine; none of a machine that is as built."""

@@ -12,6 +12,7 @@ DECIMAL: Mapping[str, float] = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "m
                                 "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}  # fmt: skip
 BINARY: Mapping[str, float] = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 DAY_S = 86_400.0
+KWH_J = 3.6e6
 LEAST, MOST = 1e-18, 1e30
 """Bounds of a quantity in SI units, far outside of what is built; inside them no product overflows."""
 
@@ -43,6 +44,7 @@ UNITS: Mapping[str, Mapping[str, float]] = {
     "joule_per_byte": {**_PER_BYTE, **_PER_BIT},
     "length_m": _scaled({"m": 1.0}, _SMALL),
     "frequency_hz": _scaled({"Hz": 1.0}, _LARGE),
+    "kg_per_j": {"kg/J": 1.0, "kg/kWh": 1 / KWH_J, "t/MWh": 1 / KWH_J, "g/kWh": 1e-3 / KWH_J},
 }  # fmt: skip
 """Every unit a file may use, by dimension, as its size in SI units; giga is 1e9, gibi 2**30, b a bit."""
 
@@ -50,9 +52,15 @@ EXAMPLES: Mapping[str, str] = {
     "byte": "16 GiB", "byte_per_s": "900 GB/s", "flop": "12 GFLOP", "flop_per_s": "15.7 TFLOP/s",
     "time_s": "5 us", "share": "2 %", "power_w": "300 W", "frequency_hz": "1.38 GHz",
     "energy_j": "12 kJ", "joule_per_flop": "12 pJ/flop", "joule_per_byte": "30 pJ/B", "length_m": "12 nm",
+    "kg_per_j": "0.38 kg/kWh",
 }  # fmt: skip
 
-_NUMBER_AND_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
+MONEY_PER = ("h", "d", "min", "s")
+"""Times that a price may be for."""
+_NUMBER = r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*"
+_NUMBER_AND_UNIT = re.compile(_NUMBER + r"(\S*)\s*")
+_MONEY = re.compile(_NUMBER + r"([^\s/]*)\s*(?:/\s*(\w+))?\s*")
+_CURRENCY = re.compile(r"[A-Z]{3}")
 
 
 def parse_quantity(text: object, dimension: str, where: str, name: str) -> float:
@@ -105,6 +113,43 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
     if value and not LEAST <= value <= MOST:
         raise FomkitError(where, f"{name} is '{text}', which nothing built is near to. Check number and unit.")
     return value
+
+
+def parse_money_rate(text: object, where: str, name: str) -> tuple[float, str]:
+    """Read what a time of use costs, for example ``4.56 USD/h``.
+
+    Returns
+    -------
+    per_s : float
+        Money for a second, above 0.
+    currency : str
+        Code of ISO 4217.
+
+    Raises
+    ------
+    FomkitError
+        When the number, the currency or the time is missing or wrong.
+
+    Examples
+    --------
+    >>> parse_money_rate("3600 USD/h", "--price", "price")
+    (1.0, 'USD')
+    """
+    write = "Write a number, a currency by its code, and a time, for example '4.56 USD/h'."
+    match = _MONEY.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise FomkitError(where, f"{name} is {text!r}, which is no money for a time. {write}")
+    number, currency, time = match.groups()
+    if not _CURRENCY.fullmatch(currency):
+        said = f"and {currency!r} is no code of a currency" if currency else "which has no currency"
+        raise FomkitError(where, f"{name} is '{text}', {said}. {write}")
+    if time not in MONEY_PER:
+        said = f"and {time!r} is not one of {', '.join(MONEY_PER)}" if time else "which does not say for how long"
+        raise FomkitError(where, f"{name} is '{text}', {said}. {write}")
+    amount = float(number)
+    if not LEAST <= amount <= MOST:
+        raise FomkitError(where, f"{name} is '{text}'. A finite amount above 0 was expected.")
+    return amount / UNITS["time_s"][time], currency
 
 
 def _format_scaled(value: float, steps: list[tuple[float, str]], digits: int) -> str:

@@ -164,3 +164,40 @@ class Suite:
     notes: tuple[str, ...] = ()
     frozen: Mapping[str, FrozenRate] = field(default_factory=dict)
     campaigns: tuple[Campaign, ...] = ()
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase of a workflow: so many runs of a model, or units of a suite's line.
+
+    Attributes
+    ----------
+    runs : float
+        Trainings, passes over the samples of inference, or units of the line.
+    basis, source : str
+        What kind of figure the number of runs is, and where it is from.
+    model : str or None
+        Model profile; None where ``suite`` and ``line`` name the work.
+    mode : str
+        train, or infer: one run is then one pass over ``conditions.samples``.
+    """
+
+    name: str
+    runs: float
+    basis: Basis
+    source: str
+    model: str | None = None
+    mode: Literal["train", "infer"] = "train"
+    conditions: Conditions = field(default_factory=Conditions)
+    suite: str = ""
+    line: str = ""
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """Phases that a campaign does one after the other, each on the whole machine."""
+
+    name: str
+    title: str
+    phases: tuple[Phase, ...]
+    notes: tuple[str, ...] = ()

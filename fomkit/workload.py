@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from fomkit.spans import Span
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -88,6 +90,29 @@ class Unit:
 
     name: str = "trained model"
     runs: float = 1.0
+
+
+@dataclass(frozen=True)
+class EpochsToTarget:
+    """Epochs that a training needs to reach a target, by batch, as somebody measured them.
+
+    Attributes
+    ----------
+    epochs : mapping
+        By batch, in ascending order; intervals of 80 %, whose ends equal the value where nobody stated a spread.
+    metric, target : str, float
+        What is reached: ``top-5 accuracy``, 0.93.
+    source : str
+        Where the figures are from.
+    where : str
+        The file, for messages.
+    """
+
+    epochs: Mapping[int, Span]
+    metric: str
+    target: float
+    source: str
+    where: str = "epochs to the target"
 
 
 @dataclass(frozen=True)

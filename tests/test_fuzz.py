@@ -18,9 +18,16 @@ from timings.deepbench_cells import GEMM, PREAMBLE
 
 from fomkit.errors import FomkitError
 from fomkit.profiles import load_machine, load_model, load_suite, save_machine, save_model
+from fomkit.profiles.campaigns import load_campaign
+from fomkit.profiles.epochs_table import load_epochs
+from fomkit.report.campaign import format_campaign
 from fomkit.report.suite import format_suite
 from fomkit.resize import sizes_used
+from fomkit.rollup.to_target import epochs_at
 from fomkit.study import Options, estimate, predict_ops, run_suite, suite_content
+from fomkit.study.campaign import run_campaign
+from fomkit.study.campaign_content import campaigns_content
+from fomkit.study.footprint import Grid
 from fomkit.study.imports import choose_import, import_model
 from fomkit.tables import format_as_given, read_numbered_table
 from fomkit.timings import as_machine, read_timings
@@ -50,6 +57,16 @@ MODEL = block("digits.yaml")
 OPS = block("digits.ops.csv")
 TIMINGS = block("example-gpu.timings.csv")
 SUITE = (ROOT / "model_profiles" / "lecture.suite.yaml").read_text(encoding="utf-8")
+PRICED = (
+    "schema: fomkit/machine/1\nname: m\ndevice:\n  memory: {bandwidth: 1 GB/s, source: s}\n"
+    "price: {rate: 4.56 USD/h, low: 4 USD/h, high: 500 USD/d, per: node, date: 2018-04-01, source: s}\n"
+)
+EPOCHS = "batch,epochs,low,high,metric,target,source\n64,9,8.5,11,loss,0.1,a\n256,12,,,loss,0.1,b\n"
+CAMPAIGN = (
+    "schema: fomkit/campaign/1\nname: c\nphases:\n"
+    "  - {name: a, suite: lecture, line: P1, runs: 1000000, basis: estimated, source: s}\n"
+    "  - {name: b, model: p1b3, mode: infer, batch: 100, samples: 1000, runs: 2, basis: assumed, source: s}\n"
+)
 CONV = (
     "kind,dtype,engine,pass_name,count,batch,in_channels,out_channels,height,width,kernel_h,kernel_w,stride_h,stride_w,"
     "pad_h,pad_w,heads,kv_heads,q_len,kv_len,head_dim,causal,cell,steps,input_size,hidden_size,layers,directions,yours\n"
@@ -118,6 +135,7 @@ def use_machine(path: Path) -> None:
     again = load_machine(save_machine(machine, path.with_name("saved.yaml"))[0])
     assert (again.device, again.links, again.overheads) == (machine.device, machine.links, machine.overheads)
     assert (again.name, again.title, again.notes) == (machine.name, machine.title, machine.notes)
+    assert again.price == machine.price
     estimate(known_model(path.with_name("digits.yaml")), machine, Options(allow_uncovered=True)).summary()
 
 
@@ -136,6 +154,18 @@ def use_suite(path: Path) -> None:
     format_suite(
         suite_content(run_suite(suite, known_machine("a"), known_machine("titan"), Options(), known_model))
     )
+
+
+def use_campaign(path: Path) -> None:
+    found = run_campaign(load_campaign(path), known_machine("titan"), Options(), None, known_model, load_suite)
+    format_campaign(campaigns_content([found], Grid()))
+
+
+def use_epochs(path: Path) -> None:
+    curve = load_epochs(path)
+    assert list(curve.epochs) == sorted(curve.epochs)
+    first, last = min(curve.epochs), max(curve.epochs)
+    assert epochs_at(curve, (first + last) // 2, 0.8).value > 0
 
 
 def use_ops(path: Path) -> None:
@@ -165,6 +195,24 @@ def use_import(path: Path) -> None:
 @cases(750)
 def test_machine_files(folder: Path, text: str) -> None:
     attempt(folder / "machine.yaml", encoded(text), use_machine)
+
+
+@given(mutated_text([PRICED], ":,{}"))
+@cases(100)
+def test_prices(folder: Path, text: str) -> None:
+    attempt(folder / "machine.yaml", encoded(text), use_machine)
+
+
+@given(mutated_text([CAMPAIGN], ":,{}"))
+@cases(100)
+def test_campaign_files(folder: Path, text: str) -> None:
+    attempt(folder / "x.campaign.yaml", encoded(text), use_campaign)
+
+
+@given(mutated_text([EPOCHS], ",\n"))
+@cases(100)
+def test_curves_of_epochs(folder: Path, text: str) -> None:
+    attempt(folder / "epochs.csv", encoded(text), use_epochs)
 
 
 @given(mutated_text([MODEL], ":,{}"))

@@ -129,6 +129,7 @@ def test_a_failure_in_watched_work_is_the_failure_and_ends_the_bar() -> None:
         ("fomkit estimate --target v1", "v100"),
         ("fomkit estimate resnet50-", "resnet50-caffe"),
         ("fomkit fom lec", "lecture"),
+        ("fomkit campaign candle-", "candle-example"),
         ("fomkit esti", "estimate"),
         ("fomkit estimate --prec", "--precision"),
     ],
@@ -196,6 +197,7 @@ scope: device
 mean: ratio_of_harmonic_means
 lines: [{name: A, basis: committed, party: vendor, given: {p100: 9 h, v100: 5 h}}]
 """
+EPOCHS = "batch,epochs,metric,target,source\n128,80,accuracy,0.7,made up\n512,90,accuracy,0.7,made up\n"
 DELIVERED = "model,machine,quantity,value,devices,scope,basis\nA,v100,run_s,17000,1,device,measured\n"
 TIMED = """measured:
   {clock: wall, device: cpu, processor: a test's, threads: 1, warm_up: 3,
@@ -242,6 +244,7 @@ def office(tmp_path_factory) -> Path:
     (folder / "record.json").write_text(RECORD, encoding="utf-8")
     (folder / "loader.py").write_text(LOADER, encoding="utf-8")
     (folder / "meter.csv").write_text("time,power_w\n0,100\n1,200\n", encoding="utf-8")
+    (folder / "epochs.csv").write_text(EPOCHS, encoding="utf-8")
     (folder / "model.onnx").write_bytes(exported())
     (folder / "trace.json.gz").write_bytes(gzip.compress(TRACE.encode()))
     (folder / "run.xplane.pb").write_bytes(host([("net/dense/MatMul", "MatMul", [(0, 4000), (9000, 4000)])]))

@@ -56,6 +56,17 @@ energy:
   per_byte: {energy: 40 pJ/B, source: example}
   average: [{workload: resnet50, batch: 32, power: 245 W, source: example}]
   limit: {power: 300 W, source: example}
+price: {rate: 4 USD/h, low: 3 USD/h, high: 5 USD/h, per: device, date: 2018-04-01, source: example}
+"""
+EPOCHS = """batch,epochs,low,high,metric,target,source
+100,20,18,23,loss,0.1,made up
+3200,60,50,80,loss,0.1,made up
+"""
+CAMPAIGN = """schema: fomkit/campaign/1
+name: c
+phases:
+  - {name: search, model: candle/p1b3, runs: 1000, basis: assumed, source: made up}
+  - {name: unsure, model: candle/p1b3, mode: infer, samples: 1000, runs: 10, basis: assumed, source: made up}
 """
 TIMED = """schema: fomkit/model/1
 name: timed
@@ -96,7 +107,12 @@ PRINTED = (
     "explain p1b3 --target v100",
     "scaling p1b3 --target v100 --nodes 1,2 --node-devices 8 --link node,5us,25GB/s,each "
     "--link system,5us,12.5GB/s,each,,2GB/s --checkpoint 60s --device-mtbf 50000h "
-    "--once scheduler=15.5%",
+    "--once scheduler=15.5% --once compile=40s --to-accuracy epochs.csv",
+    "cost candle/p1b3 --target mine.yaml --baseline p100 --once compile=40s --once scheduler=15.5% "
+    "--claimed fast=2 --carbon 0.4kg/kWh,me --to-wall 1.6,me --pue 1.2,me --to-accuracy epochs.csv",
+    "cost gpt2 --target mine.yaml",
+    "campaign c.campaign.yaml --target mine.yaml --scope device --carbon 0.4kg/kWh,me --to-wall 1.6,me "
+    "--pue 1.2,me",
     "compare --calibrate-on tc1 --host-from p100",
     "compare tc1 p1b3 --grid --target v100",
     "accept s.suite.yaml --committed v100 --measured m.csv",
@@ -127,7 +143,8 @@ def changed_workbook(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory) -> Printed:
     folder = tmp_path_factory.mktemp("metrics")
-    files = {"s.suite.yaml": SUITE, "mine.yaml": MACHINE, "m.csv": MEASURED}
+    files = {"s.suite.yaml": SUITE, "mine.yaml": MACHINE, "m.csv": MEASURED, "epochs.csv": EPOCHS}
+    files["c.campaign.yaml"] = CAMPAIGN
     for name, text in (files | {"timed.yaml": TIMED, "timed.ops.csv": TIMED_OPS}).items():
         (folder / name).write_text(text, encoding="utf-8")
     found: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
@@ -172,11 +189,14 @@ def test_figures_of_tables_are_metrics_in_the_units_of_the_schema() -> None:
 def test_the_mean_follows_from_the_unit(metric) -> None:
     allowed = {
         **dict.fromkeys(
-            ("s", "day", "byte", "flop", "count", "share", "J", "W", "m", "J/flop", "J/byte"), "arithmetic"
+            ("s", "day", "byte", "flop", "count", "share", "J", "W", "m", "J/flop", "J/byte", "currency", "kg"),
+            "arithmetic",
         ),
         **dict.fromkeys(("1/s", "1/day", "flop/s", "byte/s", "flop/byte"), "harmonic"),
         "ratio": "geometric",
         "mixed": "none",
+        "currency/h": "none",
+        "kg/kWh": "none",
     }
     assert metric.mean in (allowed[metric.unit], "none")
     assert metric.better != "lower" or metric.mean != "harmonic"

@@ -11,7 +11,9 @@ import typer
 
 from fomkit.cli.accept_command import accept
 from fomkit.cli.advise_command import advise
+from fomkit.cli.campaign_command import campaign
 from fomkit.cli.compare_command import compare
+from fomkit.cli.cost_command import cost
 from fomkit.cli.estimate_command import estimate
 from fomkit.cli.explain_command import explain
 from fomkit.cli.export_command import export
@@ -52,6 +54,8 @@ app.command("measure")(measure)
 app.command("memory")(memory)
 app.command("advise")(advise)
 app.command("scaling")(scaling)
+app.command("cost")(cost)
+app.command("campaign")(campaign)
 app.command("explain")(explain)
 app.command("validate")(validate)
 app.command("review")(review)

@@ -37,6 +37,45 @@ Only = Annotated[
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write .json or .csv as well; replaces the file.")
 ]
+ToAccuracy = Annotated[
+    Path | None,
+    typer.Option("--to-accuracy", metavar="CSV", help="Epochs to a target by batch, as somebody measured them."),
+]
+Price = Annotated[
+    str | None,
+    typer.Option(
+        metavar="'RATE per PART, DATE[, SOURCE]'",
+        help="For example '4.56 USD/h per node, 2018-04-01'; default: that of the machine's profile.",
+    ),
+]
+Carbon = Annotated[
+    str | None,
+    typer.Option(
+        metavar="'INTENSITY, SOURCE'", help="Carbon of the grid's energy: '0.38 kg/kWh, grid operator 2024'."
+    ),
+]
+ToWall = Annotated[
+    str | None,
+    typer.Option(
+        "--to-wall", metavar="'FACTOR, SOURCE'", help="Energy at the wall over that of a chip's or node's figures."
+    ),
+]
+Pue = Annotated[
+    str | None,
+    typer.Option(metavar="'FACTOR, SOURCE'", help="Energy of the building over that of its machines."),
+]
+
+
+def check_output(path: Path | None, verb: str) -> None:
+    """Raise when a file to write has another ending than .json or .csv.
+
+    Raises
+    ------
+    FomkitError
+        With the endings that it can write.
+    """
+    if path is not None and path.suffix not in (".json", ".csv"):
+        raise FomkitError(str(path), f"has an ending that {verb} cannot write. Use .json or .csv.")
 
 
 def check_workbook(path: Path | None, only: str | None, others: tuple[str, ...] = ()) -> None:

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fomkit.cli.choices import Batch, Interval, Output, Precisions, Sizes, Target, Uncovered
+from fomkit.cli.choices import (
+    Batch,
+    Interval,
+    Output,
+    Precisions,
+    Sizes,
+    Target,
+    ToAccuracy,
+    Uncovered,
+    check_output,
+)
 from fomkit.cli.names import complete_model
 from fomkit.cli.screen import Quiet, progress, standard_output
 from fomkit.cli.sizes import parse_sizes
@@ -45,7 +55,11 @@ WholeBatch = Annotated[
 ]
 Once = Annotated[
     list[str] | None,
-    typer.Option("--once", metavar="NAME=SHARE", help="A layer paid once a job, for example scheduler=15.5%."),
+    typer.Option(
+        "--once",
+        metavar="NAME=SHARE|TIME",
+        help="Paid once a job: scheduler=15.5% of it as it is, or compile=40s.",
+    ),
 ]
 NodeDevices = Annotated[int | None, typer.Option(min=1, help="Devices in a node; default: the profile's.")]
 Slots = Annotated[int | None, typer.Option(min=1, help="Jobs that the queue lets run side by side.")]
@@ -134,6 +148,7 @@ def scaling(
     device_mtbf: DeviceMtbf = None,
     checkpoint_every: Every = None,
     once: Once = None,
+    to_accuracy: ToAccuracy = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/scaling/1 instead of tables.")] = False,
     output: Output = None,
     quiet: Quiet = False,
@@ -150,23 +165,24 @@ def scaling(
       fomkit scaling gpt2 --target a100-sxm --nodes 1 --layout zero=1,clip
     """
     from fomkit.profiles import load_machine, load_model, write_whole
+    from fomkit.profiles.epochs_table import load_epochs
     from fomkit.report.files import to_csv, to_json
     from fomkit.report.scaling import format_scaling
     from fomkit.study import Options
     from fomkit.study.scaling import MODES, Asked, scale, with_links
     from fomkit.study.scaling_view import scaling_content
-    from fomkit.study.stack import parse_once
+    from fomkit.study.stack import parse_once, times_of, with_once
 
-    if output is not None and output.suffix not in (".json", ".csv"):
-        raise FomkitError(str(output), "has an ending that scaling cannot write. Use .json or .csv.")
+    check_output(output, "scaling")
     spread, given = _spread(layout or (), links or ())
     options = Options(batch, interval, None, None, allow_uncovered, parse_sizes(sizes or ()), precision)
     asked = Asked(parse_nodes(nodes), spread, MODES if mode == "both" else (mode,), whole_batch, options)
     service = _service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                        checkpoint_every=checkpoint_every)  # fmt: skip
+    paid, curve = parse_once(once or ()), load_epochs(to_accuracy) if to_accuracy else None
     with progress("scaling", quiet=quiet):
-        machine = with_links(load_machine(target), given, node_devices)
-        content = scaling_content(scale(load_model(model), machine, asked), service, parse_once(once or ()))
+        machine = with_once(with_links(load_machine(target), given, node_devices), times_of(paid))
+        content = scaling_content(scale(load_model(model), machine, asked), service, paid, curve)
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["points"]))
     print(to_json(content) if as_json else format_scaling(content, standard_output()), end="")

@@ -4,6 +4,7 @@
 `samples` and `counters` make energy of what instruments read.
 """
 
+from fomkit.energy.carbon import carbon_kg, energy_at_wall
 from fomkit.energy.counters import counted
 from fomkit.energy.methods import Method, Workload, choose_method
 from fomkit.energy.ops import add_energy
@@ -23,8 +24,10 @@ __all__ = [
     "add_energy",
     "add_work",
     "at_most",
+    "carbon_kg",
     "choose_method",
     "counted",
+    "energy_at_wall",
     "figures_for",
     "integrate",
     "price_work",

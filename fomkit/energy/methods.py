@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fomkit.energy.work import Work, span_of
+from fomkit.energy.work import Work
 from fomkit.hardware import TIMED_OPS, AveragePower, Energy, EnergyScope
 from fomkit.spans import Span, add_independent
 
@@ -76,7 +76,7 @@ def _average(energy: Energy, workload: Workload, level: float) -> Method | None:
         return None
     one = fitting[-1]
     measured = one.power_w.basis == "measured" and workload.time_measured
-    power = span_of(one.power_w, level).scaled(1 / (one.devices or 1))
+    power = one.power_w.span(level).scaled(1 / (one.devices or 1))
     said = f"power of {one.workload}, {one.power_w.basis}: {one.power_w.source}"
     return Method("average_power", power, one.scope, "measured" if measured else "modelled", said)
 
@@ -87,9 +87,9 @@ def _of_ops(energy: Energy, workload: Workload, level: float) -> Method | None:
     busy = workload.busy_share
     if one is None or (energy.idle_w is None and busy < FULL) or (energy.idle_w and energy.scope != one.scope):
         return None
-    parts = [span_of(one.power_w, level).scaled(busy / (one.devices or 1))]
+    parts = [one.power_w.span(level).scaled(busy / (one.devices or 1))]
     if energy.idle_w is not None and busy < FULL:
-        parts.append(span_of(energy.idle_w, level).scaled((1 - busy) / (energy.devices or 1)))
+        parts.append(energy.idle_w.span(level).scaled((1 - busy) / (energy.devices or 1)))
     said = f"power of timed ops over {busy:.0%} of the step, idle power over the rest: {one.power_w.source}"
     return Method("power_of_ops", add_independent(parts), one.scope, "modelled", said)
 
@@ -113,6 +113,6 @@ def choose_method(
         return None, ("nobody states the idle power", *missing)
     if missing:
         return None, tuple(missing)
-    idle = span_of(energy.idle_w, level).scaled(1 / (energy.devices or 1))
+    idle = energy.idle_w.span(level).scaled(1 / (energy.devices or 1))
     said = f"idle power: {energy.idle_w.source}"
     return Method("per_work", idle, energy.scope, "modelled", said, energy.process_m, counts_work=True), ()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fomkit.hardware import Energy, Fact
-from fomkit.spans import DEFAULT_LEVEL, Span, add_common, add_independent, at_level
+from fomkit.spans import Span, add_common, add_independent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,11 +34,6 @@ class Work:
 
     terms: Mapping[str, Span]
     missing: tuple[str, ...] = ()
-
-
-def span_of(fact: Fact, level: float) -> Span:
-    """Give a fact, whose interval is one of 80 %, as a span of another level."""
-    return at_level(Span(fact.value, fact.low, fact.high, DEFAULT_LEVEL), level)
 
 
 def _flop_sums(costed: pd.DataFrame) -> dict[tuple[str, str], float]:
@@ -100,14 +95,14 @@ def price_work(costed: pd.DataFrame, energy: Energy, figures: Figures, level: fl
         missing.append(f"{unknown} rows of ops have no count of flop or bytes")
     for (dtype, engine), amount in _flop_sums(costed).items():
         if (dtype, engine) in figures:
-            terms[f"flop {dtype} {engine}"] = span_of(figures[dtype, engine], level).scaled(amount)
+            terms[f"flop {dtype} {engine}"] = figures[dtype, engine].span(level).scaled(amount)
         else:
             missing.append(f"nobody states the energy of a flop in {dtype} on the {engine} engine")
     traffic = math.fsum(one for one in byte.tolist() if not math.isnan(one))
     if traffic > 0 and energy.byte_j is None:
         missing.append("nobody states the energy of a byte of memory traffic")
     elif traffic > 0 and energy.byte_j is not None:
-        terms["byte"] = span_of(energy.byte_j, level).scaled(traffic)
+        terms["byte"] = energy.byte_j.span(level).scaled(traffic)
     return Work(terms, tuple(missing))
 
 

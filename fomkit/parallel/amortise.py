@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fomkit.spans import Span
+
+SMALL_SHARE = 0.01
+"""Share of a job below which what is paid once hardly counts."""
+
 
 def amortised_share(shares: Sequence[float], times_longer: float) -> float:
     """Give the share of one-off overheads once the job's own work is so many times as long.
@@ -33,3 +38,14 @@ def times_for_share(shares: Sequence[float], share: float) -> float:
     """
     once = sum(shares)
     return once * (1 - share) / (share * (1 - once))
+
+
+def work_for_share(once_s: Span, share: float = SMALL_SHARE) -> Span:
+    """Give the work [s] beside which a time that is paid once is a given share of the job.
+
+    Examples
+    --------
+    >>> round(work_for_share(Span.exact(40.0)).value, 9)
+    3960.0
+    """
+    return once_s.scaled((1 - share) / share)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from fomkit.hardware import Basis, Party, Tier
 from fomkit.profiles.energy_record import EnergyRecord
+from fomkit.profiles.price_record import PriceRecord
 from fomkit.profiles.records import Byte, ByteRate, FlopRate, Record, Share, Time
 
 
@@ -136,5 +137,6 @@ class MachineRecord(Record):
     links: list[LinkRecord] = []
     overheads: list[OverheadRecord] = []
     energy: EnergyRecord | None = None
+    price: PriceRecord | None = None
     timings: list[str] = []
     notes: list[str] = []

@@ -13,6 +13,7 @@ from fomkit.profiles.facts import fact_of
 from fomkit.profiles.fits import fit_key, load_fits
 from fomkit.profiles.locate import locate
 from fomkit.profiles.machine_record import DeviceRecord, LinkRecord, MachineRecord, OverheadRecord
+from fomkit.profiles.price_record import price_of
 from fomkit.profiles.records import check_record, check_schema
 from fomkit.profiles.strict_yaml import Document, load_document
 from fomkit.schema import check_table
@@ -154,6 +155,7 @@ def load_machine(name: str | Path) -> Machine:
         notes=tuple(record.notes),
         origin=_device(record.origin) if record.origin is not None else None,
         energy=energy_of(document, record.energy, record.node.devices if record.node else None),
+        price=price_of(document, record.price),
     )
     _check_order(document, machine)
     built = machine.as_built()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from fomkit.errors import FomkitError, nearest_names
+from fomkit.profiles.campaigns import SCHEMA as CAMPAIGN
 from fomkit.profiles.locate import Folder, locate, profile_names, shipped_folder
 from fomkit.profiles.machines import SCHEMA as MACHINE
 from fomkit.profiles.models import SCHEMA as MODEL
@@ -13,10 +14,10 @@ from fomkit.profiles.strict_yaml import load_document
 from fomkit.profiles.suites import SCHEMA as SUITE
 
 What = Literal["model", "machine"]
-Kind = Literal["model", "machine", "suite"]
+Kind = Literal["model", "machine", "suite", "campaign"]
 FOLDERS: tuple[Folder, ...] = ("model_profiles", "machine_profiles")
 _WHAT: dict[object, What] = {MODEL: "model", MACHINE: "machine"}
-_KINDS: dict[object, Kind] = {**_WHAT, SUITE: "suite"}
+_KINDS: dict[object, Kind] = {**_WHAT, SUITE: "suite", CAMPAIGN: "campaign"}
 
 
 class Found(NamedTuple):
@@ -27,7 +28,7 @@ class Found(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A profile or suite that can be named: what it is, its name, and its title or why it cannot be read."""
+    """A profile, suite or campaign that can be named: what it is, its name, its title or why it cannot be read."""
 
     what: Kind
     name: str
@@ -57,6 +58,9 @@ def find_profile(name: str) -> Found:
     if not paths:
         if suites := _candidates(f"{name}.suite"):
             raise FomkitError(name, f"is a suite, {suites[0]}. 'fomkit fom {name}' rates machines on it.")
+        if campaigns := _candidates(f"{name}.campaign"):
+            do = f"'fomkit campaign {name} --target MACHINE' says how long it takes."
+            raise FomkitError(name, f"is a campaign, {campaigns[0]}. {do}")
         known = [one for folder in FOLDERS for one in profile_names(folder)]
         shown = name if len(name) <= 80 else f"{name[:80]}…"
         raise FomkitError(shown, f"no model or machine profile of this name. {nearest_names(name, known)}")
@@ -73,7 +77,7 @@ def find_profile(name: str) -> Found:
 
 
 def list_profiles() -> list[Listed]:
-    """List every model, suite and machine that can be named, in this order."""
+    """List every model, suite, campaign and machine that can be named, in this order."""
     listed: list[Listed] = []
     for folder in FOLDERS:
         for name in profile_names(folder):
@@ -84,9 +88,9 @@ def list_profiles() -> list[Listed]:
                 continue
             what = _KINDS.get(content.get("schema"))
             if what is not None:
-                named = name.removesuffix(".suite") if what == "suite" else name
+                named = name.removesuffix(f".{what}") if what in ("suite", "campaign") else name
                 listed.append(Listed(what, named, str(content.get("title", named))))
-    return sorted(listed, key=lambda one: ("model", "suite", "machine").index(one.what))
+    return sorted(listed, key=lambda one: ("model", "suite", "campaign", "machine").index(one.what))
 
 
 def _of(folder: Folder) -> What:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -10,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from fomkit.errors import FomkitError, ManyFomkitError, nearest_names
 from fomkit.profiles.strict_yaml import Document
-from fomkit.quantities import parse_quantity
+from fomkit.quantities import parse_money_rate, parse_quantity
 
 _FIELD = "FIELD"
 _EXPECTED = {
@@ -35,13 +36,23 @@ class Record(BaseModel):
 
 
 RecordType = TypeVar("RecordType", bound=Record)
+Value = TypeVar("Value")
+
+
+def _told(value: object, parse: Callable[[object], Value]) -> Value:
+    """Read text at the door, its mistake told as pydantic tells its own."""
+    try:
+        return parse(value)
+    except FomkitError as error:
+        raise PydanticCustomError("quantity", "{what}", {"what": error.what}) from error
 
 
 def _quantity(value: object, dimension: str) -> float:
-    try:
-        return parse_quantity(value, dimension, "", _FIELD)
-    except FomkitError as error:
-        raise PydanticCustomError("quantity", "{what}", {"what": error.what}) from error
+    return _told(value, lambda text: parse_quantity(text, dimension, "", _FIELD))
+
+
+def _money_rate(value: object) -> tuple[float, str]:
+    return _told(value, lambda text: parse_money_rate(text, "", _FIELD))
 
 
 FlopRate = Annotated[float, BeforeValidator(partial(_quantity, dimension="flop_per_s"))]
@@ -53,6 +64,7 @@ Power = Annotated[float, BeforeValidator(partial(_quantity, dimension="power_w")
 PerFlop = Annotated[float, BeforeValidator(partial(_quantity, dimension="joule_per_flop"))]
 PerByte = Annotated[float, BeforeValidator(partial(_quantity, dimension="joule_per_byte"))]
 Length = Annotated[float, BeforeValidator(partial(_quantity, dimension="length_m"))]
+MoneyRate = Annotated[tuple[float, str], BeforeValidator(_money_rate)]
 
 
 def _dotted(keys: tuple[str | int, ...]) -> str:

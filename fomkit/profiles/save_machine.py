@@ -9,6 +9,7 @@ from typing import Any
 from fomkit.hardware import Device, Link, Machine, Overhead, Peak
 from fomkit.profiles.format_yaml import format_document
 from fomkit.profiles.machines import SCHEMA
+from fomkit.profiles.price_record import price_content
 from fomkit.profiles.save_facts import energy_content, spread, stated
 from fomkit.profiles.write import write_table, write_whole
 from fomkit.quantities import exact_quantity
@@ -98,6 +99,8 @@ def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
         content["overheads"] = [_overhead(one) for one in machine.overheads]
     if machine.energy is not None:
         content["energy"] = energy_content(machine.energy)
+    if machine.price is not None:
+        content["price"] = price_content(machine.price)
     return content | {"timings": timings, **({"notes": list(machine.notes)} if machine.notes else {})}
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fomkit.quantities import exact_quantity, format_number, format_quantity
+from fomkit.quantities import KWH_J, exact_quantity, format_number, format_quantity
 
-KWH_J = 3.6e6
 _SCOPES = {"chip": "scope chip", "node": "scope node", "wall": "scope wall"}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fomkit.quantities import exact_quantity, format_number, format_quantity
+from fomkit.report.cost import price_rate
 from fomkit.report.energy import energy_facts
 from fomkit.report.screen import PLAIN, Page, Screen, figure
 from fomkit.report.terminal import format_interval
@@ -52,6 +53,8 @@ def _facts(facts: Entry) -> Iterable[tuple[str, str, str, str, str]]:
         yield (f"{extra['name']}, per {extra['per']}", *shown)
     for name, fact, dimension in energy_facts(facts["energy"]):
         yield (name, *_value(fact, dimension, ""))
+    if price := facts["price"]:
+        yield f"price per {price['per']}, {price['date']}", price_rate(price), "", *_from(price)
 
 
 def _link(link: Entry) -> tuple[str, str, str, str, str]:

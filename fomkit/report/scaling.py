@@ -101,6 +101,28 @@ def _memory(page: Page, content: Mapping[str, Any]) -> None:
         page.line("memory: unknown for this layout or profile")
 
 
+def _to_target(page: Page, content: Mapping[str, Any]) -> None:
+    curve = content["to_target"]
+    if curve is None:
+        return
+    page.line("")
+    page.line(f"a training to {curve['metric']} {curve['target']:g} ({curve['source']})", "bold")
+    table = new_table(
+        [("scaling", ""), figure("nodes"), figure("batch"), figure("epochs"), figure("to_target_s"),
+         figure("interval")]
+    )  # fmt: skip
+    known = [one for one in content["points"] if one["to_target"]["to_target_s"] is not None]
+    for one in known:
+        span, epochs = one["to_target"]["to_target_s"], one["to_target"]["epochs"]["value"]
+        table.add_row(one["mode"], f"{one['nodes']:,}", f"{one['batch']:,}", format_number(epochs, 3),
+                      _seconds(span), _between(span))  # fmt: skip
+    if known:
+        page.table(table)
+    for one in content["points"]:
+        if one["to_target"]["why"]:
+            page.line(f"{one['mode']}, {one['nodes']:,} nodes: {one['to_target']['why']}")
+
+
 def _system(page: Page, content: Mapping[str, Any]) -> None:
     rows = [one for one in content["points"] if one["system"] is not None]
     if not rows:
@@ -130,6 +152,11 @@ def _stack(page: Page, content: Mapping[str, Any]) -> None:
     stack = content["stack"]
     if stack is None:
         return
+    if stack["in_each_run"]:
+        times = [f"{one['name']} {format_quantity(one['once_s'], 'time_s')}" for one in stack["in_each_run"]]
+        page.line(f"paid once, and in each run above: {', '.join(times)}")
+    if not stack["layers"]:
+        return
     told = [f"{one['once_share']:.1%} of a job of {one['times']:,} times the work" for one in stack["longer"][1:]]
     page.line(
         f"paid once a job: {', '.join(one['name'] for one in stack['layers'])}, together "
@@ -149,6 +176,7 @@ def format_scaling(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     _memory(page, content)
     _bandwidth(page, content)
     _system(page, content)
+    _to_target(page, content)
     _stack(page, content)
     page.line(f"assumed: {'; '.join(content['assumed'])}")
     return page.text()

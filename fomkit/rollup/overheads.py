@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine, Overhead
-from fomkit.spans import DEFAULT_LEVEL, Span, at_level
+from fomkit.spans import Span
 
 INPUT = "input"
 """Name of the overhead per step that is the input pipeline, which runs beside the device."""
@@ -19,8 +19,7 @@ def overhead_span(overhead: Overhead, of: Span) -> Span:
         When it states neither a time nor a share, which is unknown and not 0.
     """
     if overhead.time_s is not None:
-        fact = overhead.time_s
-        return at_level(Span(fact.value, fact.low, fact.high, DEFAULT_LEVEL), of.level)
+        return overhead.time_s.span(of.level)
     if overhead.share is None:
         raise FomkitError(f"overhead {overhead.name}", "states neither a time nor a share. Give one of them.")
     return of.scaled(overhead.share.value)

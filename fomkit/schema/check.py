@@ -22,6 +22,7 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "LAYERS": tuple(column.name for column in LAYERS),
     "ORDER": ("id", "role", "output_byte"),
     "MEASUREMENTS": ("model", "machine", "quantity", "value", "basis"),
+    "EPOCHS": ("batch", "epochs", "metric", "target", "source"),
 }
 _NEVER_EMPTY: Mapping[str, tuple[str, ...]] = {
     "OPS": ("kind", "dtype", "engine", "pass_name", "count"),
@@ -31,6 +32,7 @@ _NEVER_EMPTY: Mapping[str, tuple[str, ...]] = {
     "LAYERS": tuple(column.name for column in LAYERS if column.name not in ("module", "op")),
     "ORDER": ("id", "output_byte"),
     "MEASUREMENTS": _REQUIRED["MEASUREMENTS"],
+    "EPOCHS": _REQUIRED["EPOCHS"],
 }
 
 

@@ -259,13 +259,23 @@ MEASUREMENTS: tuple[Column, ...] = (
     Column("record", "", "text", "fields of the imported record that have no column, as JSON"),
 )
 """What somebody timed of whole models."""
+EPOCHS: tuple[Column, ...] = (
+    _size("batch", "samples in one step of the whole training"),
+    _amount("epochs", "", "epochs until the target is reached", TINY),
+    _amount("low", "", "lower end of the 80 % interval of repeats; empty with high = no spread stated", TINY),
+    _amount("high", "", "upper end of that interval", TINY),
+    Column("metric", "", "text", "what is reached, the same in all rows"),
+    Column("target", "", "number", "value of the metric that is reached, the same in all rows", -HUGE, HUGE),
+    *_texts("source", "where the figures are from"),
+)
+"""How many epochs a training needs to reach a target, by batch."""
 SIZED = ("count", *(column.name for column in (*DIMENSIONS, *LAYER_SIZES) if column.dtype == "number"))
 """Columns whose cells may be expressions in named sizes, but in what was measured."""
-PLAIN_TABLES = ("TIMINGS", "MEASUREMENTS")
+PLAIN_TABLES = ("TIMINGS", "MEASUREMENTS", "EPOCHS")
 """Tables of what was measured, which hold numbers only."""
 TABLES: Mapping[str, tuple[Column, ...]] = {
     "OPS": OPS, "COSTED": OPS + COSTS, "TIMED": OPS + COSTS + TIMES, "TIMINGS": TIMINGS, "LAYERS": LAYERS,
-    "ORDER": ORDER, "MEASUREMENTS": MEASUREMENTS,
+    "ORDER": ORDER, "MEASUREMENTS": MEASUREMENTS, "EPOCHS": EPOCHS,
 }  # fmt: skip
 
 

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from fomkit import __version__
 from fomkit.fom import FigureOfMerit
-from fomkit.hardware import Machine
+from fomkit.hardware import Fact, Machine, Price
+from fomkit.quantities import UNITS
 from fomkit.spans import Span, divide_independent
 from fomkit.study.energy_of import energy_content
 
 if TYPE_CHECKING:
     from fomkit.study.compare import Comparison
     from fomkit.study.estimate import Estimate
+    from fomkit.workload import EpochsToTarget
 
 BASES_BY_TRUST = ("measured", "published", "simulated", "modelled", "committed", "estimated", "assumed")
 INTERVAL_MEANING = (
@@ -26,6 +28,29 @@ INTERVAL_MEANING = (
 def span_content(span: Span | None) -> dict[str, float] | None:
     """Put a span in the form of the JSON output; None where it is unknown."""
     return None if span is None else {"value": span.value, "low": span.low, "high": span.high}
+
+
+def fact_content(fact: Fact | None, scale: float = 1.0) -> dict[str, Any] | None:
+    """Put a fact in the form of the JSON output, ``scale`` times its SI value; None where it is unknown."""
+    if fact is None:
+        return None
+    ends = {name: getattr(fact, name) * scale for name in ("value", "low", "high")}
+    return {**ends, "basis": fact.basis, "source": fact.source}
+
+
+def price_content(price: Price | None) -> dict[str, Any] | None:
+    """Put a price in the form of the JSON output, by the hour; None where there is none."""
+    fact = fact_content(price.per_s if price else None, UNITS["time_s"]["h"])
+    if price is None or fact is None:
+        return None
+    return {**fact, "currency": price.currency, "per": price.per, "date": price.date}
+
+
+def curve_content(curve: EpochsToTarget) -> dict[str, Any]:
+    """Put what a curve of epochs says of itself in the form of the JSON output."""
+    batches = list(curve.epochs)
+    return {"metric": curve.metric, "target": curve.target, "covers": [batches[0], batches[-1]],
+            "source": curve.source}  # fmt: skip
 
 
 def evidence_of(machine: Machine) -> str:

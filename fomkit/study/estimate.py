@@ -114,8 +114,11 @@ def _timed(
     return with_fresh(timed, machine.device)
 
 
-def _unit_per_day(model: ModelProfile, machine: Machine, run: RunTime, scope: Scope, at_once: int) -> Span | None:
-    if run.run_s is None or run.run_s.value == 0:  # nothing of it has a time
+def estimated_per_day(
+    model: ModelProfile, machine: Machine, run: RunTime, scope: Scope, at_once: int
+) -> Span | None:
+    """Give the units of work a day at a scope; None where nobody says what a run is, or nothing has a time."""
+    if run.run_s is None or run.run_s.value == 0:
         return None
     return runs_per_day(model, machine, run.run_s, scope, at_once)
 
@@ -136,7 +139,7 @@ def with_step(one: Estimate, wall_s: Span, last_batch: LastBatch | None = None) 
     step = replace(one.step_time, wall_s=wall_s, passes=passes, excludes=())
     chosen = last_batch or one.model.data.last_batch
     run = roll_up_run(one.model, one.machine, step, one.sizes.get("batch"), chosen)
-    per_day = _unit_per_day(one.model, one.machine, run, one.scope, one.runs_at_once)
+    per_day = estimated_per_day(one.model, one.machine, run, one.scope, one.runs_at_once)
     return replace(one, step_time=step, run_time=run, unit_per_day=per_day)
 
 
@@ -190,7 +193,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
         ops=ops,
         step_time=step,
         run_time=run,
-        unit_per_day=_unit_per_day(model, machine, run, scope, at_once),
+        unit_per_day=estimated_per_day(model, machine, run, scope, at_once),
         coverage=shares,
         deviations=(
             *model.caveats,

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from fomkit import __version__
 from fomkit.costs import add_costs
-from fomkit.hardware import Energy, Fact, Machine
+from fomkit.hardware import Energy, Machine
 from fomkit.predict.reach import LeftOutErrors, Reach, left_out_errors, reaches
 from fomkit.predict.storage import row_major
 from fomkit.resize import resize_ops
+from fomkit.study.content import fact_content, price_content
 from fomkit.study.fits import with_fits
 from fomkit.study.model_view import SCHEMA
 from fomkit.tables import empty_table
@@ -24,12 +25,6 @@ if TYPE_CHECKING:
 _TABLE_KEYS = ["kind", "dtype", "engine", "pass_name"]
 
 
-def _fact(fact: Fact | None) -> dict[str, Any] | None:
-    if fact is None:
-        return None
-    return {"value": fact.value, "low": fact.low, "high": fact.high, "basis": fact.basis, "source": fact.source}
-
-
 def _peaks(machine: Machine) -> list[dict[str, Any]]:
     memory = machine.device.byte_per_s
     return [
@@ -37,7 +32,7 @@ def _peaks(machine: Machine) -> list[dict[str, Any]]:
             "dtype": peak.dtype,
             "engine": peak.engine,
             "accumulate_dtype": peak.accumulate_dtype or None,
-            "flop_per_s": _fact(peak.rate),
+            "flop_per_s": fact_content(peak.rate),
             "ridge_point": None if memory is None else peak.rate.value / memory.value,
         }
         for peak in machine.device.peaks
@@ -51,14 +46,14 @@ def _energy(energy: Energy | None) -> dict[str, Any] | None:
         "scope": energy.scope,
         "devices": energy.devices,
         "process_m": energy.process_m,
-        "idle_w": _fact(energy.idle_w),
+        "idle_w": fact_content(energy.idle_w),
         "per_flop": [
-            {"dtype": one.dtype, "engine": one.engine or None, "joule_per_flop": _fact(one.joule)}
+            {"dtype": one.dtype, "engine": one.engine or None, "joule_per_flop": fact_content(one.joule)}
             for one in energy.per_flop
         ],
-        "joule_per_byte": _fact(energy.byte_j),
-        "average": [{**vars(one), "power_w": _fact(one.power_w)} for one in energy.average],
-        "limit_w": _fact(energy.limit_w),
+        "joule_per_byte": fact_content(energy.byte_j),
+        "average": [{**vars(one), "power_w": fact_content(one.power_w)} for one in energy.average],
+        "limit_w": fact_content(energy.limit_w),
     }
 
 
@@ -66,21 +61,27 @@ def _facts(machine: Machine) -> dict[str, Any]:
     device = machine.device
     return {
         "peaks": _peaks(machine),
-        "byte_per_s": _fact(device.byte_per_s),
-        "capacity_byte": _fact(device.capacity_byte),
-        "launch_s": _fact(device.launch_s),
-        "fresh_byte_per_s": _fact(device.fresh_byte_per_s),
+        "byte_per_s": fact_content(device.byte_per_s),
+        "capacity_byte": fact_content(device.capacity_byte),
+        "launch_s": fact_content(device.launch_s),
+        "fresh_byte_per_s": fact_content(device.fresh_byte_per_s),
         "fresh_above_byte": device.fresh_above_byte,
-        "host_byte_per_s": _fact(device.host_byte_per_s),
+        "host_byte_per_s": fact_content(device.host_byte_per_s),
         "node_devices": machine.node_devices,
         "system_nodes": machine.system_nodes,
         "availability": machine.availability,
         "links": [vars(link) for link in machine.links],
         "overheads": [
-            {"name": one.name, "per": one.per, "time_s": _fact(one.time_s), "share": _fact(one.share)}
+            {
+                "name": one.name,
+                "per": one.per,
+                "time_s": fact_content(one.time_s),
+                "share": fact_content(one.share),
+            }
             for one in machine.overheads
         ],
         "energy": _energy(machine.energy),
+        "price": price_content(machine.price),
     }
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fomkit import __version__
 from fomkit.parallel import Layout
 from fomkit.parallel.bandwidth import least_bandwidth
-from fomkit.study.content import span_content
+from fomkit.study.content import curve_content, span_content
 from fomkit.study.replica_step import ReplicaStep
 from fomkit.study.scaling import Curve, Point, Scaling, holds
-from fomkit.study.stack import stack_content
-from fomkit.study.system_rate import Service, system_content
+from fomkit.study.stack import Once, stack_content
+from fomkit.study.system_rate import Service, system_content, target_content
 from fomkit.study.transformer_step import TransformerStep
+from fomkit.workload import EpochsToTarget
 
 SCHEMA = "fomkit/scaling/1"
 LAYERS = 10
@@ -31,8 +33,11 @@ OF_TRANSFORMERS = (
 )
 
 
-def _point(one: Point, curve: Curve, scaling: Scaling, service: Service) -> dict[str, Any]:
+def _point(
+    one: Point, curve: Curve, scaling: Scaling, service: Service, epochs: EpochsToTarget | None
+) -> dict[str, Any]:
     step = one.step
+    at_target = None if epochs is None else target_content(scaling.model, scaling.machine, step, epochs)
     return {
         "mode": curve.mode,
         "nodes": one.nodes,
@@ -55,6 +60,7 @@ def _point(one: Point, curve: Curve, scaling: Scaling, service: Service) -> dict
         "fits": one.fits,
         "sent_byte": dict(step.sent_byte),
         "system": system_content(scaling.model, scaling.machine, step, one.nodes, service),
+        "to_target": at_target,
     }
 
 
@@ -129,7 +135,10 @@ def _bandwidth(scaling: Scaling) -> dict[str, Any] | None:
 
 
 def scaling_content(
-    scaling: Scaling, service: Service | None = None, once: dict[str, float] | None = None
+    scaling: Scaling,
+    service: Service | None = None,
+    once: Sequence[Once] = (),
+    epochs: EpochsToTarget | None = None,
 ) -> dict[str, Any]:
     """Put scaling in the form of ``fomkit/scaling/1``.
 
@@ -138,12 +147,14 @@ def scaling_content(
     scaling : Scaling
     service : Service, optional
         How jobs are served, for units a day.
-    once : dict, optional
-        Shares of a job's time as it is that are paid once a job, by layer of the stack.
+    once : sequence of Once
+        What is paid once a job; the machine's runs hold the times already (`with_once`).
+    epochs : EpochsToTarget, optional
+        How many epochs a target needs, by batch.
     """
     serves = service or Service()
     capacity = scaling.machine.device.capacity_byte
-    points = [_point(one, curve, scaling, serves) for curve in scaling.curves for one in curve.points]
+    points = [_point(one, curve, scaling, serves, epochs) for curve in scaling.curves for one in curve.points]
     refused = [{"mode": curve.mode, "nodes": nodes, "why": why} for curve in scaling.curves
                for nodes, why in curve.refused]  # fmt: skip
     return {
@@ -164,7 +175,8 @@ def scaling_content(
         "points": points,
         "not_estimated": refused,
         "least_bandwidth": _bandwidth(scaling),
-        "stack": stack_content(once or {}),
+        "to_target": None if epochs is None else curve_content(epochs),
+        "stack": stack_content(once),
         "assumed": [
             *ASSUMED,
             *(OF_TRANSFORMERS if scaling.model.transformer is not None else ()),

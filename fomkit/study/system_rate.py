@@ -11,9 +11,11 @@ from fomkit.parallel.reliability import daly_s, system_mtbf_s, useful_share
 from fomkit.parallel.step import ParallelStep
 from fomkit.quantities import DAY_S
 from fomkit.rollup.overheads import overheads
+from fomkit.rollup.to_target import time_to_target
+from fomkit.rollup.training import steps_per_epoch
 from fomkit.spans import Span, add_common
 from fomkit.study.content import span_content
-from fomkit.workload import ModelProfile
+from fomkit.workload import EpochsToTarget, ModelProfile
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,27 @@ def _left_out(model: ModelProfile, machine: Machine) -> list[str]:
     return found + ([] if any(per == "run" for _, per in stated) else ["start_up"])
 
 
+def _epoch(model: ModelProfile, machine: Machine, step: ParallelStep) -> tuple[int, Span] | None:
+    """Give the steps of an epoch and its time [s]; None where it has no full step, or nobody knows its samples."""
+    samples = model.data.train_samples
+    steps = 0 if samples is None else steps_per_epoch(samples, step.samples, model.data.last_batch)[0]
+    return (steps, _with_overheads(machine, "epoch", step.wall_s.scaled(steps))) if steps else None
+
+
+def target_content(
+    model: ModelProfile, machine: Machine, step: ParallelStep, curve: EpochsToTarget
+) -> dict[str, Any]:
+    """Give the epochs to a target at a step's batch, and their time; null with the reason where nobody knows."""
+    epoch = _epoch(model, machine, step)
+    if epoch is None:
+        return {"epochs": None, "to_target_s": None, "why": "an epoch has no full step, or unknown samples"}
+    try:
+        epochs, time_s = time_to_target(curve, step.samples, epoch[1], machine)
+    except FomkitError as error:
+        return {"epochs": None, "to_target_s": None, "why": error.what}
+    return {"epochs": span_content(epochs), "to_target_s": span_content(time_s), "why": ""}
+
+
 def system_content(
     model: ModelProfile, machine: Machine, step: ParallelStep, nodes: int, service: Service
 ) -> dict[str, Any] | None:
@@ -86,15 +109,11 @@ def system_content(
         When the options of the service cannot be.
     """
     _check(service)
-    samples, epochs = model.data.train_samples, model.run.epochs
-    if samples is None or epochs is None:
+    epoch, epochs = _epoch(model, machine, step), model.run.epochs
+    if epoch is None or epochs is None:
         return None
-    whole, rest = divmod(samples, step.samples)
-    steps = whole + (1 if rest and model.data.last_batch == "keep" else 0)
-    if not steps:
-        return None
+    steps, epoch_s = epoch
     useful = _useful(service, step.devices)
-    epoch_s = _with_overheads(machine, "epoch", step.wall_s.scaled(steps))
     run_s = _with_overheads(machine, "run", epoch_s.scaled(epochs))
     at_once = (machine.system_nodes or nodes) // nodes
     at_once = at_once if service.slots is None else min(at_once, service.slots)

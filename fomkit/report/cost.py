@@ -1,0 +1,198 @@
+"""Cost as text: what is paid once, money, inference, carbon, and all of it to a target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fomkit.quantities import format_number, format_quantity
+from fomkit.report.energy import format_energy
+from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
+
+Entry = Mapping[str, Any]
+
+
+def between(span: Entry | None, write: Callable[[float], str], unit: str = "") -> str:
+    """Write a span as ``value (low … high) unit``; what has no spread says nothing of it."""
+    if span is None:
+        return "unknown"
+    low, value, high = (write(span[name]) for name in ("low", "value", "high"))
+    ends = "" if low == high else f" ({low} … {high})"
+    return f"{value}{ends}{' ' if unit else ''}{unit}"
+
+
+def format_time(span: Entry | None) -> str:
+    """Write a time with the ends of its interval."""
+    return between(span, lambda value: format_quantity(value, "time_s"))
+
+
+def format_money(span: Entry | None, currency: str) -> str:
+    """Write money with the ends of its interval.
+
+    Examples
+    --------
+    >>> format_money({"value": 1112.63772, "low": 1112.63772, "high": 1112.63772}, "USD")
+    '1,112.64 USD'
+    """
+    return between(span, lambda value: f"{value:,.2f}" if value >= 1 else format_number(value, 3), currency)
+
+
+def price_rate(price: Entry) -> str:
+    """Write the rate of a price with its ends.
+
+    Examples
+    --------
+    >>> price_rate({"value": 4.56, "low": 4.0, "high": 5.0, "currency": "USD"})
+    '4.56 (4 … 5) USD/h'
+    """
+    return between(price, lambda value: f"{value:.4g}", f"{price['currency']}/h")
+
+
+def price_said(price: Entry) -> str:
+    """Say what is paid: rate, what for, when, and whose figure it is."""
+    return f"{price_rate(price)} per {price['per']}, {price['date']} ({price['source']})"
+
+
+def _length(span: Entry | None) -> str:
+    """Write a number of runs, epochs or steps, rounded up: at one less the share is still larger."""
+    if span is None:
+        return ""
+    value = span["value"]
+    return f"{math.ceil(value):,}" if value >= 10 else format_number(value, 3)
+
+
+def _once(page: Page, once: Entry) -> None:
+    if not once["terms"]:
+        return
+    page.line("")
+    page.line("paid once a run, and how long a training must be for it to be 1 % beside the work", "bold")
+    table = new_table(
+        [("paid once", ""), figure("once_s"), figure("once_share", "of the run"), figure("steps_for_one_percent"),
+         figure("epochs_for_one_percent"), figure("times_for_one_percent", "runs, 1 %"), ("source", "")]
+    )  # fmt: skip
+    rows = [
+        *once["terms"],
+        *([{"name": "together", "source": "", **once["together"]}] if once["together"] else []),
+    ]
+    for one in rows:
+        share = "" if one["once_share"] is None else f"{one['once_share']:.2%}"
+        grows = one.get("grows", False)
+        lengths = [
+            "no length" if grows else _length(one[f"{name}_for_one_percent"])
+            for name in ("steps", "epochs", "times")
+        ]
+        table.add_row(one["name"], format_time(one["once_s"]), share, *lengths, one["source"])
+    page.table(table)
+
+
+def _money(page: Page, content: Entry) -> None:
+    money = content["money"]
+    if money is None:
+        page.line("money: no price; give --price, or 'price' in the machine's profile")
+        return
+    units = "" if money["paid_units"] == 1 else f", {money['paid_units']:,} of them"
+    beside = f"; {content['runs_at_once']:,} runs side by side" if content["runs_at_once"] > 1 else ""
+    page.line(f"price: {price_said(money['price'])}{units}{beside}")
+    currency = money["currency"]
+    if money["run"] is None:
+        page.line(f"money: unknown; {content['model']} does not say what a run is")
+    else:
+        more = (
+            ""
+            if money["unit"] == money["run"]
+            else f"; a {content['unit']} {format_money(money['unit'], currency)}"
+        )
+        page.line(f"a run costs {format_money(money['run'], currency)}{more}")
+    for note in money["notes"]:
+        page.line(f"  {note}")
+
+
+def _inference(page: Page, content: Entry) -> None:
+    one = content["inference"]
+    if one is None:
+        page.line("inference: unknown; no op of the profile is of the forward pass")
+        return
+    rate = between(one["sample_per_s"], lambda value: format_number(value, 4), "samples/s")
+    page.line(f"inference: a batch of {one['batch']} in {format_time(one['latency_s'])}; {rate}")
+    if one["money_per_million"] is not None:
+        page.line(
+            f"  a million samples cost {format_money(one['money_per_million'], content['money']['currency'])}"
+        )
+    if one["excludes"]:
+        page.line(f"  not counted: {', '.join(one['excludes'])}")
+    for said in one["deviations"]:
+        page.line(f"  {said}")
+
+
+def _carbon(page: Page, content: Entry) -> None:
+    energy, carbon = content["energy_j"], content["carbon"]
+    if energy is not None and energy["run"] is not None:
+        page.line(f"energy of a run: {format_energy(energy['run'])}, {energy['basis']}, scope {energy['scope']}")
+    if carbon is None:
+        return
+    if carbon["missing"]:
+        page.line(f"carbon: unknown; {'; '.join(carbon['missing'])}")
+        return
+    page.line(f"carbon of a run: {carbon_said(carbon, carbon['kg']['run'])}")
+    for note in carbon["notes"]:
+        page.line(f"  {note}")
+
+
+def carbon_said(carbon: Entry, kg: Entry) -> str:
+    """Say a carbon, and what it was made with."""
+    said = between(kg, lambda value: format_number(value, 3), "kg CO2e")
+    grid = carbon["kg_per_kwh"]
+    parts = [f"{format_number(grid['value'], 3)} kg/kWh ({grid['source']})"]
+    if carbon["to_wall"]:
+        factor = carbon["to_wall"]
+        parts.append(f"{factor['value']:g} from the figures' scope to the wall ({factor['source']})")
+    if carbon["pue"]:
+        parts.append(f"PUE {carbon['pue']['value']:g} ({carbon['pue']['source']})")
+    return f"{said}; {', '.join(parts)}"
+
+
+def _to_target(page: Page, content: Entry) -> None:
+    one = content["to_target"]
+    if one is None:
+        return
+    cost = "" if one["money"] is None else f", {format_money(one['money'], content['money']['currency'])}"
+    epochs = between(one["epochs"], lambda value: format_number(value, 3), "epochs")
+    page.line(
+        f"to {one['metric']} {one['target']:g} at batch {content['batch']:,}: {epochs}, "
+        f"{format_time(one['to_target_s'])}{cost} ({one['source']})"
+    )
+    for note in one["notes"]:
+        page.line(f"  {note}")
+
+
+def _speedup(page: Page, content: Entry) -> None:
+    one = content["speedup"]
+    if one is None:
+        return
+    modelled = between(one["modelled"], lambda value: format_number(value, 3))
+    page.line(f"modelled speed-up over {one['baseline']}, {one['of']}: {modelled}")
+    if one["naive_product"] is not None:
+        factors = " × ".join(f"{factor:g}" for factor in one["claimed"].values())
+        page.line(f"  naive: {factors} = {one['naive_product']:,.7g}, a {one['naive']}")
+
+
+def format_cost(content: Entry, screen: Screen = PLAIN) -> str:
+    """Write ``fomkit/cost/1`` as text."""
+    page = Page(screen)
+    batch = "batch unknown" if content["batch"] is None else f"batch {content['batch']:,}"
+    page.line(
+        f"{content['model']} on {content['target']}, {batch}, {content['precision']}, scope {content['scope']}: "
+        f"step {format_time(content['step_s'])}, run {format_time(content['run_s'])}",
+        "bold",
+    )
+    for write in (_money, _to_target, _inference, _carbon, _speedup):
+        write(page, content)
+    _once(page, content["once"])
+    if content["excludes"]:
+        page.line(
+            f"not counted, because nobody stated it: {', '.join(content['excludes'])}; figures are lower bounds"
+        )
+    for said in content["deviations"]:
+        page.line(f"note: {said}")
+    return page.text()
