@@ -104,9 +104,9 @@ def profile(
     found = profile_file(Path(source), mode=mode, batch=batch, sizes=sizes)
     if measure is None:
         return found
-    from fomkit.study.measured_profile import measure_profile
+    from fomkit.measure.step_energy import measure_model
 
-    return measure_profile(found, Path(source), ops=measure == "ops", threads=threads)
+    return measure_model(found, Path(source), ops=measure == "ops", threads=threads)
 
 
 def estimate(

@@ -214,6 +214,27 @@ class MeasuredOps:
 
 
 @dataclass(frozen=True)
+class StepEnergy:
+    """Energy of one plain step, by an instrument that was read while the steps were timed.
+
+    Attributes
+    ----------
+    value_j, low_j, high_j : float
+        Mean of the timed steps [J], and what the instrument leaves open. Whatever else ran there counts.
+    scope : str
+        ``chip`` or ``node``: what the instrument covers.
+    source : str
+        The instrument.
+    """
+
+    value_j: float
+    low_j: float
+    high_j: float
+    scope: Literal["chip", "node", "wall"]
+    source: str
+
+
+@dataclass(frozen=True)
 class MeasuredRun:
     """A model's step as it was timed here, and under which conditions.
 
@@ -241,6 +262,10 @@ class MeasuredRun:
         Processes waiting for the processor, mean of a minute; None where the system does not say.
     date : str
     notes : tuple of str
+    precision : str
+        Number format that the step was brought to here (``bf16``, by autocast); "" for that of its file.
+    energy : StepEnergy or None
+        None where nothing was read; a note then says why.
     """
 
     clock: Clock
@@ -257,6 +282,8 @@ class MeasuredRun:
     load_end: float | None = None
     date: str = ""
     notes: tuple[str, ...] = ()
+    precision: str = ""
+    energy: StepEnergy | None = None
 
     @property
     def step_time(self) -> Repeated | None:

@@ -17,7 +17,7 @@ from fomkit.measure import Asked, measure
 from fomkit.measure.design import design
 from fomkit.measure.ops import shape_of
 from fomkit.measure.run import Measured
-from fomkit.measurement import MeasuredRun, Repeated, StepTimes
+from fomkit.measurement import MeasuredRun, Repeated, StepEnergy, StepTimes
 from fomkit.profiles import load_model
 from fomkit.report.proof import format_proof
 from fomkit.rollup.use import Spread
@@ -40,12 +40,13 @@ def trace(source: Path):
     return replace(model, sizes={**model.sizes, "batch": 4})
 
 
-def time_step(one: Traced, threads: int) -> MeasuredRun:
+def time_step(one: Traced, threads: int, precision: str) -> MeasuredRun:
     if one.model.name == "tc1":
         raise FomkitError(str(one.source), "does not fit into the memory here.")
-    time_s = TIMED_S[one.model.name] / threads**0.5
+    time_s = TIMED_S[one.model.name] / threads**0.5 / (1.5 if precision else 1.0)
     found = Repeated.of([time_s * (1 + 0.001 * number) for number in range(10)])
-    return MeasuredRun("process", "cpu", "Example 9000", threads, {}, 3, StepTimes(10, process=found))
+    why = ("energy: not measured, /sys/…/energy_uj: no permission to read",)
+    return MeasuredRun("process", "cpu", "Example 9000", threads, {}, 3, StepTimes(10, process=found), notes=why)
 
 
 def simply(asked: Asked, tell) -> Measured:
@@ -62,7 +63,7 @@ def few_ops():
     patched.undo()
 
 
-TOOLS = Tools(trace, time_step, simply, lambda: 2, lambda: 1.0)
+TOOLS = Tools(trace, time_step, simply, lambda: 2, lambda: 1.0, lambda: False)
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +81,9 @@ def test_a_proof_has_every_model_twice_and_says_what_it_left_out(proof: Proof) -
     assert ("tc1", "does not fit into the memory here.") in proof.skipped
     assert set(proof.drift) == set(proof.widths) == {"p1b3", "p1b2"}
     assert proof.drift["p1b3"] == 0.0
+    assert ("ratio of fp32 and bf16", "the processor does not multiply bf16 numbers") in proof.skipped
     (ratio,) = proof.ratios
-    assert (ratio.name, ratio.threads) == ("p1b3", 2)
+    assert (ratio.name, ratio.threads, ratio.precision) == ("p1b3", 2, "")
     assert ratio.timed == pytest.approx(math.sqrt(2))
     assert ratio.projected == pytest.approx(1.0)  # the machine of the mind has no second core
 
@@ -92,6 +94,52 @@ def test_threads_are_not_compared_where_they_would_wait(cores: int, load: float,
     found = prove_here(quick=True, names=("candle/p1b2",), tools=tools)
     assert not found.ratios
     assert any(why in told for _, told in found.skipped)
+
+
+def test_two_number_formats_are_compared_as_two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fomkit.measure.run.formats_here", lambda _: [("fp32", "vector"), ("bf16", "vector")])
+    monkeypatch.setattr("fomkit.validate.here.QUICK_NARROW", ("p1b2",))
+    asked: list[Asked] = []
+
+    def keep(one: Asked, tell) -> Measured:
+        asked.append(one)
+        return simply(one, tell)
+
+    tools = TOOLS._replace(cores=lambda: 1, narrow=lambda: True, measure=keep)
+    found = prove_here(quick=True, names=("candle/p1b3", "candle/p1b2"), tools=tools)
+    (ratio,) = found.ratios
+    assert (ratio.name, ratio.threads, ratio.precision) == ("p1b2", 1, "bf16")
+    assert ratio.timed == pytest.approx(1.5)
+    # The machine of the mind moves half the bytes of products, and computes as fast.
+    assert 1.0 < ratio.projected < 2.0
+    (narrow,) = (one for one in asked if one.options.precision == "bf16")
+    assert len(narrow.models) == 1
+    (content,) = content_of(found)["ratios"]
+    assert (content["precision"], content["error"]) == ("bf16", pytest.approx(ratio.projected / 1.5 - 1))
+    assert "over another way" in format_proof(content_of(found))
+
+
+def test_a_format_that_cannot_be_measured_costs_its_ratio_only() -> None:
+    def refusing(one: Asked, tell) -> Measured:
+        if one.options.precision:
+            raise FomkitError("measure", "no bf16 here.")
+        return simply(one, tell)
+
+    tools = TOOLS._replace(cores=lambda: 1, narrow=lambda: True, measure=refusing)
+    found = prove_here(names=("candle/p1b2",), tools=tools)
+    assert ("ratio of fp32 and bf16", "measure: no bf16 here.") in found.skipped
+    assert [one.name for one in found.exact] == ["p1b2"]
+
+
+def test_energy_of_steps_is_told_or_why_there_is_none(proof: Proof) -> None:
+    assert ("energy", "/sys/…/energy_uj: no permission to read") in proof.skipped
+    assert all(one["energy"] is None for one in content_of(proof)["models"])
+    read = StepEnergy(1.5, 1.25, 1.75, "chip", "RAPL counters package-0")
+    content = content_of(replace(proof, energy={"p1b2": read}))
+    known = {one["model"]: one["energy"] for one in content["models"]}
+    assert known["p1b3"] is None
+    assert known["p1b2"]["value_j"] == 1.5
+    assert "energy of p1b2: 1.500 J (1.250 J to 1.750 J) a step, scope chip" in format_proof(content)
 
 
 def test_a_shape_that_is_known_where_none_may_be_is_an_error() -> None:

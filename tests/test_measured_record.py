@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fomkit.errors import FomkitError
-from fomkit.measurement import Repeated
+from fomkit.measurement import Repeated, StepEnergy
 from fomkit.profiles import load_model, save_model
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "profiles.md"
@@ -45,6 +45,15 @@ def test_the_example_of_the_page_loads_and_comes_back(write, tmp_path) -> None:
     assert load_model(tmp_path / "back.yaml").measured == run
 
 
+def test_energy_and_precision_are_kept(write, tmp_path) -> None:
+    model = load_model(write("threads: 1", "threads: 1\n  precision: bf16"))
+    assert model.measured is not None
+    assert model.measured.energy == StepEnergy(0.096, 0.095, 0.097, "chip", "RAPL counters package-0")
+    assert model.measured.precision == "bf16"
+    save_model(model, tmp_path / "back.yaml")
+    assert load_model(tmp_path / "back.yaml").measured == model.measured
+
+
 def test_what_times_of_ops_were_divided_by_is_kept(write, tmp_path) -> None:
     model = load_model(write("    joined: 3.0 ms\n", "    joined: 3.0 ms\n    scaled_by: 1.25\n"))
     assert model.measured is not None
@@ -69,6 +78,11 @@ def test_what_times_of_ops_were_divided_by_is_kept(write, tmp_path) -> None:
         ("warm_up: 3", "warm_ups: 3", "warm_ups is not a known key"),
         ("why: no row", "because: no row", "because is not a known key"),
         ("start: 0.4", "start: -1", "measured.load.start"),
+        ("step: 96 mJ", "step: 96", "has no unit"),
+        ("step: 96 mJ", "step: 98 mJ", "low ≤ step ≤ high"),
+        ("step: 96 mJ, low: 95 mJ", "step: 0 J, low: 0 J", "a step above 0"),
+        ("scope: chip", "scope: moon", "measured.energy.scope"),
+        ("threads: 1", "threads: 1\n  precision: fp4", "measured.precision"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_line(old, new, told, write) -> None:

@@ -85,6 +85,7 @@ measured:
     joined: 1 ms
     unjoined: [{op: aten::t, count: 2, time: 4 us, why: no work}]
   load: {start: 0.5, end: 0.6}
+  energy: {step: 2 J, low: 1 J, high: 3 J, scope: chip, source: a test's}
 """
 TIMED_OPS = """op,kind,dtype,engine,pass_name,count,b,m,n,k,traced_time_s
 mm,gemm,fp32,vector,forward,1,1,batch,4,4,0.001

@@ -29,9 +29,11 @@ from fomkit.cli.scaling_command import scaling
 from fomkit.cli.screen import complain
 from fomkit.cli.show_command import show
 from fomkit.cli.validate_command import validate
+from fomkit.cli.verbs import Verbs
 from fomkit.errors import FomkitError
 
 app = typer.Typer(
+    cls=Verbs,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

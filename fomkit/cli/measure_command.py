@@ -41,6 +41,11 @@ Models = Annotated[
     ),
 ]
 
+LibraryName = Annotated[
+    Literal["torch", "tensorflow"] | None,
+    typer.Option(help="What runs the ops; default: PyTorch, or TensorFlow where only that is here."),
+]
+
 
 def measure(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Machine profile to write.")],
@@ -52,6 +57,7 @@ def measure(
     precision: Precisions = None,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="What is measured.")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Threads on a CPU; 1 is timed by process time.")] = 1,
+    library: LibraryName = None,
     name: Annotated[str, typer.Option(help="Name of the machine; default: the file's.")] = "",
     seed: Annotated[int, typer.Option(min=0, help="Of the random order in which ops are timed.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from what an earlier run kept.")] = False,
@@ -66,7 +72,7 @@ def measure(
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Time ops on this machine with PyTorch and write its profile.
+    """Time ops on this machine with PyTorch, or TensorFlow, and write its profile.
 
     Facts are read from the machine; peak rates, bandwidth and launch cost are those that were reached. Each op's
     result is checked against double precision before it is timed. Without --for the ops fill the space of sizes,
@@ -79,6 +85,8 @@ def measure(
       fomkit measure --quick -o here.yaml
 
       fomkit measure --for resnet50 --batch 8 -o here.yaml --force
+
+      fomkit measure --library tensorflow --quick -o here_tensorflow.yaml
 
       fomkit measure --network --ranks 2 --quick -o ranks.yaml
 
@@ -94,7 +102,9 @@ def measure(
 
     check_absent([output], force or resume)
     options = Options(batch=batch, sizes=parse_sizes(sizes or []), precision=precision)
-    asked = Asked(output, plan, tuple(models or ()), options, device, threads, seed, resume, name)
+    asked = Asked(
+        output, plan, tuple(models or ()), options, device, threads, seed, resume, name, library=library or ""
+    )
     _report(_measured(asked, quiet), output)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 import typer
 
@@ -49,12 +49,18 @@ MemoryLimit = Annotated[
 Measured = Annotated[
     Literal["step", "ops"] | None,
     typer.Option(
-        "--measure", help="Run it for real, too: time the plain step, or its ops as well, by the profiler."
+        "--measure",
+        metavar="<step|ops>",
+        help="Run it for real, too: time the plain step, or its ops as well, by the profiler.",
     ),
 ]
 Threads = Annotated[
     int | None,
     typer.Option(min=1, help="With --measure: threads on the CPU; default: the framework's own number."),
+]
+Precision = Annotated[
+    Literal["bf16"] | None,
+    typer.Option(help="With --measure step: time it under torch.autocast to this format; default: as it is."),
 ]
 Optimizer = Annotated[
     str | None,
@@ -92,6 +98,7 @@ def profile(
     name: Annotated[str | None, typer.Option(help="Name of the profile; default: that of the file.")] = None,
     measure: Measured = None,
     threads: Threads = None,
+    precision: Precision = None,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one attempt may take.")] = 300.0,
     memory_limit: MemoryLimit = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
@@ -107,7 +114,8 @@ def profile(
     step or a few more. An ONNX file is read; its backward pass and update are derived, and marked so.
 
     With --measure the model really runs after that, with its weights. The plain step is timed again and again,
-    without a profiler; --measure ops then times each op. A .yaml has a transformer's sizes (docs/parallel.md).
+    without a profiler, its energy read where there is a counter; --measure ops then times each op. A .yaml has a
+    transformer's sizes (docs/parallel.md).
 
     Examples:
 
@@ -122,30 +130,29 @@ def profile(
       fomkit profile model.onnx --batch 32 --optimizer adam -o exported.yaml
     """
     from fomkit.profiles import save_model
-    from fomkit.trace import profile_script
 
     wanted, is_onnx = parse_sizes(sizes or ()), _is_onnx(source, script, optimizer)
     _check_use(source, script, arguments or [], mode=mode, batch=batch, sizes=wanted)
-    _check_measuring(source, measure, threads, program=script, graph=is_onnx)
+    _check_measuring(source, measure, threads, precision or "", program=script, graph=is_onnx)
     limits, path = _limits(time_limit, memory_limit), output or _usual_path(source, name)
     _check_output(path, source, force=force)
     with progress(f"profiling {source.name}", quiet=quiet):
-        if script:
-            found = profile_script(source, arguments or [], name=name, **limits)
-        else:
-            read = _reader(source, optimizer, graph=is_onnx)
-            found = read(source, mode=mode, batch=batch, sizes=wanted, name=name, **limits)
+        of_step: dict[str, Any] = {"mode": mode, "batch": batch, "sizes": wanted}
+        asked = {"arguments": arguments or []} if script else of_step
+        found = _reader(source, optimizer, program=script, graph=is_onnx)(source, **asked, name=name, **limits)
     if measure is not None:
         with progress(f"timing {source.name}", quiet=quiet):
-            found = _measured(found, source, measure, threads, limits)
+            found = _measured(found, source, measure, threads, precision or "", limits)
     written = save_model(found, path)
     print("\n".join([*_summary(found), f"Written: {', '.join(map(str, written))}"]))
 
 
-def _reader(source: Path, optimizer: str | None, *, graph: bool) -> Callable[..., ModelProfile]:
-    """Choose what makes the profile of a file that is no program."""
-    from fomkit.trace import profile_file, profile_onnx
+def _reader(source: Path, optimizer: str | None, *, program: bool, graph: bool) -> Callable[..., ModelProfile]:
+    """Choose what makes the profile of a file."""
+    from fomkit.trace import profile_file, profile_onnx, profile_script
 
+    if program:
+        return profile_script
     if source.suffix in (".yaml", ".yml"):
         return _of_sizes
     return partial(profile_onnx, optimizer=optimizer) if graph else profile_file
@@ -203,11 +210,11 @@ def _is_onnx(source: Path, script: bool, optimizer: str | None) -> bool:
 
 
 def _measured(
-    found: ModelProfile, source: Path, measure: str, threads: int | None, limits: Limits
+    found: ModelProfile, source: Path, measure: str, threads: int | None, precision: str, limits: Limits
 ) -> ModelProfile:
-    from fomkit.study.measured_profile import measure_profile
+    from fomkit.measure.step_energy import measure_model
 
-    return measure_profile(found, source, ops=measure == "ops", threads=threads, **limits)
+    return measure_model(found, source, ops=measure == "ops", threads=threads, precision=precision, **limits)
 
 
 def _check_use(
@@ -230,9 +237,13 @@ def _check_use(
 
 
 def _check_measuring(
-    source: Path, measure: str | None, threads: int | None, *, program: bool, graph: bool
+    source: Path, measure: str | None, threads: int | None, precision: str, *, program: bool, graph: bool
 ) -> None:
     """Refuse what cannot be timed before anything runs."""
+    if precision and measure != "step":
+        raise FomkitError(
+            str(source), f"--precision {precision} is for the plain step. Add --measure step, or leave it out."
+        )
     if measure is None:
         if threads is not None:
             raise FomkitError(str(source), "--threads is for timing. Add --measure step, or leave it out.")
@@ -247,7 +258,7 @@ def _check_measuring(
         )
     from fomkit.trace.measuring import check_timed
 
-    check_timed(source)
+    check_timed(source, precision)
 
 
 def _what_a_run_lacks(model: ModelProfile) -> list[str]:

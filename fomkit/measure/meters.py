@@ -81,6 +81,10 @@ class CounterMeter:
     _before: Sequence[float] = field(default=())
     _began: float = 0.0
 
+    def open_j(self, joule: float, wall_s: float) -> float:
+        """Give what the counters leave open [J] of an energy over a time."""
+        return min(2 * self.update_s / wall_s, 1.0) * joule + self.error_w * wall_s if wall_s > 0 else joule
+
     def begin(self) -> None:
         """Read the counters."""
         self._before, self._began = self.read(), self.clock()
@@ -89,7 +93,7 @@ class CounterMeter:
         """Read them again and take the differences, once round at most."""
         after, wall = self.read(), self.clock() - self._began
         joule = sum(counted(*each, wall) for each in zip(self._before, after, self.most_j, strict=True))
-        open_j = min(2 * self.update_s / wall, 1.0) * joule + self.error_w * wall if wall > 0 else joule
+        open_j = self.open_j(joule, wall)
         return Reading(Span(joule, max(joule - open_j, 0.0), joule + open_j), wall)
 
 

@@ -22,6 +22,8 @@ class Plan(NamedTuple):
         Wall time [s] that the repeats of one op may take, in each state of the caches.
     op_s : float
         Time [s] of one execution above which no op of the design is asked for.
+    shapes : int
+        Shapes of each kind in the design; the hour of the full plan holds twice as many.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Plan(NamedTuple):
     most: int
     limit_s: float
     op_s: float
+    shapes: int
 
     def effort(self) -> dict[str, float | int]:
         """Give what the process that times is told; see `fomkit.timings.measure_times.Effort`."""
@@ -37,8 +40,8 @@ class Plan(NamedTuple):
 
 
 PLANS: Mapping[str, Plan] = {
-    "quick": Plan("quick", 110.0, 0.03, 15, 0.25, 0.02),
-    "default": Plan("default", 560.0, 0.02, 30, 0.6, 0.06),
-    "full": Plan("full", 3600.0, 0.01, 60, 1.5, 0.2),
+    "quick": Plan("quick", 110.0, 0.03, 15, 0.25, 0.02, 48),
+    "default": Plan("default", 560.0, 0.02, 30, 0.6, 0.06, 48),
+    "full": Plan("full", 3600.0, 0.01, 60, 1.5, 0.2, 96),
 }
 """The plans by name; ``quick`` ends within 2 minutes, ``default`` within 10."""

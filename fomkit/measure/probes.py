@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from fomkit.measure.ops import Cells, Wanted, cell
+from fomkit.measure.libraries import LIBRARIES
+from fomkit.measure.ops import Cells, Wanted
 from fomkit.measure.session import Session
 from fomkit.timings.measure_facts import BF16_FLAGS, MATRIX_FLAGS
 
 SQUARES = (512, 1024, 2048)
 """Sides of the products that show the peak; larger ones where they take little time."""
-STREAM_NUMEL = 2**25
-"""Elements of the tensors that show the bandwidth."""
 AMPERE = (8, 0)
 VOLTA = (7, 0)
 
@@ -40,13 +39,10 @@ def probe(session: Session, formats: list[tuple[str, str]]) -> None:
     large = (4096, 8192) if session.subject.device == "cuda" else ()
     session.time_all([Wanted(_square(side, *pair), 1.0) for pair in formats for side in (*SQUARES, *large)])
     if not session.journal.marked("bandwidth"):
-        byte = 4 * STREAM_NUMEL
-        stream: Cells = {
-            "kind": "pointwise", "op": "aten::relu_", "dtype": "fp32", "engine": "vector", "pass_name": "forward",
-            "numel": str(STREAM_NUMEL), "read_byte": cell(byte), "write_byte": cell(byte),
-        }  # fmt: skip
+        stream = LIBRARIES[session.subject.framework].stream
         answer = session.ask(stream)
         if "reason" not in answer:
-            session.journal.mark("bandwidth", byte=2 * byte, answer=answer)
+            byte = sum(float(stream[f"{way}_byte"]) for way in ("read", "write"))
+            session.journal.mark("bandwidth", byte=byte, answer=answer)
     session.host()
     session.memory()

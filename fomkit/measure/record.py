@@ -30,17 +30,20 @@ class Subject:
     host : HostFacts
     facts : mapping
         What the process that times told of itself.
+    framework : str
+        The library that runs the ops.
     """
 
     name: str
     device: str
     host: HostFacts
     facts: Mapping[str, Any]
+    framework: str = "torch"
 
     @property
     def library(self) -> dict[str, str]:
         """Library and version, as columns of timings."""
-        return {"library": "torch", "library_version": str(self.facts["library_version"])}
+        return {"library": self.framework, "library_version": str(self.facts["library_version"])}
 
     @property
     def title(self) -> str:
@@ -59,7 +62,7 @@ class Subject:
 
     def source(self) -> str:
         """Say where a measured figure comes from."""
-        return f"measured here, torch {self.facts['library_version']}"
+        return f"measured here, {self.framework} {self.facts['library_version']}"
 
 
 def rate_fact(work: float, answer: Mapping[str, Any], source: str) -> Fact:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from fomkit.hardware import Machine
 from fomkit.measure.design import design, seeds
 from fomkit.measure.journal import Journal, journal_path
+from fomkit.measure.libraries import LIBRARIES, Library, choose_library, in_words_of
 from fomkit.measure.ops import Wanted, shape_of
 from fomkit.measure.plans import PLANS, Plan
 from fomkit.measure.power import start_watching
@@ -55,6 +56,8 @@ class Asked:
         a prediction of them is one of unseen shapes.
     budget_s : float or None
         Wall time [s] at most; default: the plan's.
+    library : str
+        What runs the ops, of `LIBRARIES`; "" for PyTorch, or TensorFlow where only that is here.
     """
 
     output: Path
@@ -68,6 +71,7 @@ class Asked:
     name: str = ""
     apart: frozenset[tuple[str, ...]] = frozenset()
     budget_s: float | None = None
+    library: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ def _wanted_of_models(session: Session, asked: Asked) -> list[Wanted]:
                                                     precision=options.precision, allow_uncovered=True))
         for name in asked.models
     ]  # fmt: skip
-    return ops_of_models(estimates, machine)
+    return ops_of_models(estimates, machine, LIBRARIES[session.subject.framework].knows_op)
 
 
 def _time_ops(session: Session, asked: Asked, plan: Plan) -> None:
@@ -110,22 +114,33 @@ def _time_ops(session: Session, asked: Asked, plan: Plan) -> None:
     rates = {(peak.dtype, peak.engine): peak.rate.value for peak in machine.device.peaks}
     bandwidth = machine.device.byte_per_s
     chosen = [pair for pair in formats if pair in rates][: 1 if plan.name == "quick" else None]
-    ops = design(chosen, 48, plan.op_s, rates, bandwidth.value if bandwidth else 1e9)
-    ops = [one for one in ops if shape_of(one.cells) not in asked.apart]
+    ops = design(chosen, plan.shapes, plan.op_s, rates, bandwidth.value if bandwidth else 1e9)
     if plan.name == "quick":
         ops = [one for one in ops if one.cells["kind"] not in SLOW_KINDS]
+    ops, missing = in_words_of(LIBRARIES[session.subject.framework], ops)
+    _say(session.journal, missing)
+    ops = [one for one in ops if shape_of(one.cells) not in asked.apart]
     session.time_all(seeds(ops))
     session.time_best(ops)
 
 
-def _subject(asked: Asked, child: Child) -> Subject:
+def _say(journal: Journal, lines: Iterable[str]) -> None:
+    """Add lines to the notes, each once, also when a run goes on."""
+    said = {one["said"] for one in journal.marked("said")}
+    for line in lines:
+        if line and line not in said:
+            journal.mark("said", said=line)
+
+
+def _subject(asked: Asked, child: Child, library: Library) -> Subject:
     name = asked.name or asked.output.name.removesuffix(".yaml")
-    return Subject(name, asked.device, read_facts(), child.facts)
+    return Subject(name, asked.device, read_facts(), child.facts, library.name)
 
 
 def _journal(asked: Asked, subject: Subject) -> Journal:
     facts = subject.facts
-    about = {"device": subject.title, "threads": facts["threads"], "torch": facts["library_version"]}
+    library = f"{subject.framework} {facts['library_version']}"
+    about = {"device": subject.title, "threads": facts["threads"], "library": library}
     journal = Journal(journal_path(asked.output), about)
     if asked.resume:
         journal.resume()
@@ -136,7 +151,7 @@ def _journal(asked: Asked, subject: Subject) -> Journal:
 
 def start_child(setup: Mapping[str, Any]) -> Child:
     """Make the process that times ops, to be entered."""
-    return Child(child_command("fomkit.timings.measure_worker"), setup)
+    return Child(child_command(LIBRARIES[setup["library"]].worker), setup)
 
 
 def measure(
@@ -163,16 +178,18 @@ def measure(
         When nothing can be timed here, or there is nothing to resume.
     """
     begun, plan = time.monotonic(), PLANS[asked.plan]
+    library, why = choose_library(asked.library, asked.device)
     if start is start_child:
-        check_installed("torch", "measure")
+        check_installed(library.name, "measure")
     for name in asked.models:
         load_model(name)  # a mistake in it is told before anything is timed
     host, interrupted = read_facts(), False
     flush = max(CACHES * host.last_cache_byte, LEAST_FLUSH_BYTE)
-    setup = {"device": asked.device, "threads": asked.threads, "cache_byte": flush}
+    setup = {"device": asked.device, "threads": asked.threads, "cache_byte": flush, "library": library.name}
     with start(setup) as child:
-        subject = _subject(asked, child)
+        subject = _subject(asked, child, library)
         journal = _journal(asked, subject)
+        _say(journal, [why, *library.said])
         ends = begun + (asked.budget_s or plan.budget_s) - FIT_S[plan.name]
         session = Session(plan, journal, subject, child, ends, asked.seed, advance)
         try:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fomkit.measure.ops import Wanted, cells_of, distinct
+from fomkit.measure.ops import Cells, Wanted, cells_of, distinct
 from fomkit.predict.engines import ARITHMETIC_KINDS, settle_engines
 from fomkit.predict.estimates import PASS_FREE
-from fomkit.timings.measure_makers import knows_op
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +33,7 @@ def _lengths(one: Estimate, row: Mapping[str, object]) -> str:
     return " ".join(map(str, lengths)) if told else ""
 
 
-def _of_rows(one: Estimate, rows: pd.DataFrame) -> list[Wanted]:
+def _of_rows(one: Estimate, rows: pd.DataFrame, knows_op: Callable[[Cells], bool]) -> list[Wanted]:
     found = []
     counts = rows["count"].to_numpy(np.float64)
     records = ({str(name): value for name, value in row.items()} for row in rows.to_dict("records"))
@@ -52,7 +51,9 @@ def _of_rows(one: Estimate, rows: pd.DataFrame) -> list[Wanted]:
     return found
 
 
-def ops_of_models(estimates: Sequence[Estimate], machine: Machine) -> list[Wanted]:
+def ops_of_models(
+    estimates: Sequence[Estimate], machine: Machine, knows_op: Callable[[Cells], bool]
+) -> list[Wanted]:
     """List the ops of some models' steps, each weighted by how often a step runs it, by the step's time.
 
     Parameters
@@ -61,9 +62,11 @@ def ops_of_models(estimates: Sequence[Estimate], machine: Machine) -> list[Wante
         On the machine as far as it is known.
     machine : Machine
         Which engines it has decides which of them an op is timed on.
+    knows_op : function of cells
+        Whether the op that a row names is made, so that its timing may carry the name.
     """
     found: list[Wanted] = []
     for one in estimates:
         settled = settle_engines(one.ops.reset_index(drop=True), machine)[0]
-        found += _of_rows(one, settled[settled["kind"] != "other"])
+        found += _of_rows(one, settled[settled["kind"] != "other"], knows_op)
     return distinct(found)

@@ -360,6 +360,9 @@ METRICS: tuple[Metric, ...] = (
     _M("load_start", "load", "count", "system", "lower", "none", "show",
        "processes waiting for the processor before"),
     _M("load_end", "load after", "count", "system", "lower", "none", "show", "the same afterwards"),
+    _M("energy.value_j", "energy", "J", "network", "lower", "arithmetic", "show", "energy of a timed step"),
+    _M("energy.low_j", "low", "J", "network", "lower", "none", "show", "lower end of it, by the instrument"),
+    _M("energy.high_j", "high", "J", "network", "lower", "none", "show", "upper end of it, by the instrument"),
     # figures in the unit of the quantity that they are of
     _M("cells.measured", "measured", "mixed", "network", "none", "none", "compare", "the quantity as measured"),
     _M("cells.projected", "projected", "mixed", "network", "none", "none", "compare", "the quantity as predicted"),

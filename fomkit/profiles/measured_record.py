@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from fomkit.measurement import Clock, MeasuredOps, MeasuredRun, Repeated, StepTimes, Unjoined
-from fomkit.profiles.records import Record, Time
+from fomkit.measurement import Clock, MeasuredOps, MeasuredRun, Repeated, StepEnergy, StepTimes, Unjoined
+from fomkit.profiles.records import Joule, Record, Time
 from fomkit.quantities import exact_quantity, format_quantity, parse_quantity
 
 
@@ -73,6 +73,22 @@ class LoadRecord(Record):
     end: float | None = Field(default=None, ge=0, strict=False)
 
 
+class StepEnergyRecord(Record):
+    """``measured.energy``: energy of the plain step."""
+
+    step: Joule
+    low: Joule
+    high: Joule
+    scope: Literal["chip", "node", "wall"]
+    source: str
+
+    @model_validator(mode="after")
+    def _ordered(self) -> StepEnergyRecord:
+        if not 0 <= self.low <= self.step <= self.high or not self.step > 0:
+            raise ValueError("low ≤ step ≤ high, and a step above 0")
+        return self
+
+
 class MeasuredRecord(Record):
     """``measured``: written by ``fomkit profile --measure step`` or ``ops``."""
 
@@ -89,6 +105,8 @@ class MeasuredRecord(Record):
     load: LoadRecord = LoadRecord()
     date: str = ""
     notes: list[str] = []
+    precision: Literal["", "bf16"] = ""
+    energy: StepEnergyRecord | None = None
 
     @model_validator(mode="after")
     def _has_its_clock(self) -> MeasuredRecord:
@@ -108,6 +126,12 @@ def _repeated(record: RepeatedRecord | None) -> Repeated | None:
 
 def _step(record: StepTimesRecord) -> StepTimes:
     return StepTimes(record.repeats, *map(_repeated, (record.process, record.wall, record.device)))
+
+
+def _energy(record: StepEnergyRecord | None) -> StepEnergy | None:
+    if record is None:
+        return None
+    return StepEnergy(record.step, record.low, record.high, record.scope, record.source)
 
 
 def measured_run(record: MeasuredRecord) -> MeasuredRun:
@@ -132,6 +156,8 @@ def measured_run(record: MeasuredRecord) -> MeasuredRun:
         load_end=record.load.end,
         date=record.date,
         notes=tuple(record.notes),
+        precision=record.precision,
+        energy=_energy(record.energy),
     )
 
 
@@ -171,6 +197,12 @@ def _ops_content(ops: MeasuredOps) -> dict[str, Any]:
     )
 
 
+def _energy_content(energy: StepEnergy) -> dict[str, str]:
+    ends = {"step": energy.value_j, "low": energy.low_j, "high": energy.high_j}
+    told = {name: exact_quantity(value, "energy_j") for name, value in ends.items()}
+    return {**told, "scope": energy.scope, "source": energy.source}
+
+
 def measured_block(run: MeasuredRun) -> dict[str, Any]:
     """Put what was measured in the form of the file; what is unknown stays absent."""
     return _known(
@@ -188,5 +220,7 @@ def measured_block(run: MeasuredRun) -> dict[str, Any]:
             "load": _known({"start": run.load_start, "end": run.load_end}),
             "date": run.date,
             "notes": list(run.notes),
+            "precision": run.precision,
+            "energy": _energy_content(run.energy) if run.energy is not None else None,
         }
     )

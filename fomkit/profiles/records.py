@@ -60,6 +60,7 @@ ByteRate = Annotated[float, BeforeValidator(partial(_quantity, dimension="byte_p
 Byte = Annotated[float, BeforeValidator(partial(_quantity, dimension="byte"))]
 Time = Annotated[float, BeforeValidator(partial(_quantity, dimension="time_s"))]
 Share = Annotated[float, BeforeValidator(partial(_quantity, dimension="share"))]
+Joule = Annotated[float, BeforeValidator(partial(_quantity, dimension="energy_j"))]
 Power = Annotated[float, BeforeValidator(partial(_quantity, dimension="power_w"))]
 PerFlop = Annotated[float, BeforeValidator(partial(_quantity, dimension="joule_per_flop"))]
 PerByte = Annotated[float, BeforeValidator(partial(_quantity, dimension="joule_per_byte"))]

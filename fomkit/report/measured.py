@@ -31,7 +31,14 @@ def _conditions(run: Mapping[str, Any]) -> str:
     threads = "" if run["device"] == "gpu" else f", {run['threads']} thread{'s' * (run['threads'] > 1)}"
     load = "" if run["load_start"] is None else f", load {run['load_start']:g} to {run['load_end']:g}"
     allocator = ", ".join(f"{name}={text}" for name, text in run["allocator"].items()) or "as it comes"
-    return f"on: {run['processor']}{threads}{load}, allocator {allocator}"
+    precision = f", autocast to {run['precision']}" if run["precision"] else ""
+    return f"on: {run['processor']}{threads}{precision}{load}, allocator {allocator}"
+
+
+def energy_text(energy: Mapping[str, Any]) -> str:
+    """Write the energy of a step, with its interval, scope and instrument."""
+    step, low, high = (format_quantity(energy[name], "energy_j") for name in ("value_j", "low_j", "high_j"))
+    return f"{step} ({low} to {high}) a step, scope {energy['scope']}, {energy['source']}"
 
 
 def _overhead(run: Mapping[str, Any]) -> list[str]:
@@ -80,6 +87,7 @@ def measured_lines(run: Mapping[str, Any]) -> list[str]:
     return [
         *lines,
         _conditions(run),
+        *([f"energy: {energy_text(run['energy'])}"] if run["energy"] else []),
         *(_ops(run) if run["ops"] else []),
         *(f"note: {one}" for one in run["notes"]),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fomkit.report.measured import energy_text
 from fomkit.report.screen import PLAIN, Page, Screen
 from fomkit.report.whole_numbers import table_of_numbers
 
@@ -15,7 +16,7 @@ _MODELS = (
     ("error", _RIGHT), ("hit", ""), ("score", _RIGHT), ("unseen [ms]", _RIGHT), ("error", _RIGHT), ("hit", ""),
     ("score", _RIGHT),
 )  # fmt: skip
-_RATIOS = (("model", ""), ("threads", _RIGHT), ("timed", _RIGHT), ("projected", _RIGHT), ("error", _RIGHT))
+_RATIOS = (("model", ""), ("over", _RIGHT), ("timed", _RIGHT), ("projected", _RIGHT), ("error", _RIGHT))
 
 
 def _signed(value: float) -> str:
@@ -42,10 +43,11 @@ def _models(content: Entry, page: Page) -> None:
 
 def _ratios(content: Entry, page: Page) -> None:
     page.line("")
-    page.line("One thread over several, as two machines:", "bold")
+    page.line("The step on one thread, as it is, over another way, as two machines:", "bold")
     table = table_of_numbers(_RATIOS)
     for one in content["ratios"]:
-        table.add_row(one["model"], str(one["threads"]), f"{one['timed']:.2f}", f"{one['projected']:.2f}",
+        other = one["precision"] or f"{one['threads']} threads"
+        table.add_row(one["model"], other, f"{one['timed']:.2f}", f"{one['projected']:.2f}",
                       _signed(one["error"]))  # fmt: skip
     page.table(table)
 
@@ -74,6 +76,9 @@ def format_proof(content: Entry, screen: Screen = PLAIN) -> str:
         )
     if content["ratios"]:
         _ratios(content, page)
+    for one in content["models"]:
+        if one["energy"] is not None:
+            page.line(f"energy of {one['model']}: {energy_text(one['energy'])}")
     page.line("")
     for aim in content["aims"]:
         page.line(

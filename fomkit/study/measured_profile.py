@@ -82,7 +82,7 @@ def measure_profile(model: ModelProfile, path: Path, **asked: Any) -> ModelProfi
         Of that file.
     path : Path
     asked
-        As `fomkit.trace.measuring.time_file` takes them.
+        As `fomkit.trace.measuring.time_file` takes them; ``energy`` is of `fomkit.measure.step_energy`.
 
     Raises
     ------

@@ -65,7 +65,7 @@ def measurement_of(model: ModelProfile, machine: str, where: str) -> Measurement
     return Measurement(
         where, model.name, machine, "step_s", step.median_s, low, high,
         spread_stated=step.p10_s is not None, basis="measured", repeats=run.step.repeats, batch=model.batch,
-        precision=_format_of(model), devices=1, scope="device", party="lab", framework=framework,
+        precision=run.precision or _format_of(model), devices=1, scope="device", party="lab", framework=framework,
         framework_version=run.software.get(framework, ""), date=run.date,
         source=f"fomkit profile --measure {'step' if run.ops is None else 'ops'}, {where}", note="; ".join(notes),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 from fomkit.errors import FomkitError
 
 START_S = 120.0
-"""Time [s] that a process may take to load PyTorch."""
+"""Time [s] that a process may take to load its library."""
 _THREADS = ("OMP", "MKL", "OPENBLAS")
 
 
@@ -31,11 +31,13 @@ class Child:
     command : sequence of str
         What starts it.
     setup : mapping
-        ``device``, ``threads`` and ``cache_byte``, which each new process is told first.
+        ``device``, ``threads`` and ``cache_byte``, which each new process is told first, and the ``library`` that
+        runs the ops.
     """
 
     def __init__(self, command: Sequence[str], setup: Mapping[str, Any]) -> None:
         self._command, self._setup = list(command), dict(setup)
+        self._library = str(self._setup.get("library", "torch"))
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.Queue[str] = queue.Queue()
         self.facts: dict[str, Any] = {}
@@ -46,7 +48,8 @@ class Child:
         except GoneError as reason:
             self.close()
             raise FomkitError(
-                "measure", f"the process that times ops cannot start: it {reason}. Try its Python: 'import torch'."
+                "measure",
+                f"the process that times ops cannot start: it {reason}. Try its Python: 'import {self._library}'.",
             ) from reason
         return self
 

@@ -96,7 +96,7 @@ class Times(NamedTuple):
     cold: list[float]
 
 
-def _repeat(once: Callable[[], float], effort: Effort) -> list[float]:
+def repeat(once: Callable[[], float], effort: Effort) -> list[float]:
     """Repeat until the median is known well enough, or the effort is spent."""
     times: list[float] = []
     begun = time.perf_counter()
@@ -148,8 +148,8 @@ def time_run(
 
     few = effort._replace(most=effort.least, limit_s=effort.limit_s / 4)
     return Times(
-        _repeat(warm_once, few if cold else effort) if both or not cold else [],
-        _repeat(cold_once, effort if cold else few) if both or cold else [],
+        repeat(warm_once, few if cold else effort) if both or not cold else [],
+        repeat(cold_once, effort if cold else few) if both or cold else [],
     )
 
 

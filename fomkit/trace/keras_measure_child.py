@@ -66,7 +66,9 @@ def _seen(times: OpTimes | None, samples: Any, traced: TracedWorkload) -> dict[s
     }
 
 
-def _timed(path: Path, request: Request, *, ops: bool, threads: int | None, folder: str) -> dict[str, Any]:
+def _timed(
+    path: Path, request: Request, *, ops: bool, threads: int | None, folder: str, precision: str = ""
+) -> dict[str, Any]:
     number = _use(threads)
     workload = take_workload(run_file(path), request.where, check_workload)
     traced = trace_workload(workload, request)
@@ -86,8 +88,9 @@ def _timed(path: Path, request: Request, *, ops: bool, threads: int | None, fold
         ]
     return {
         "conditions": {**conditions, "load_end": load(), "threads": number, "warm_up": WARM_UP, "device": "cpu",
-                       "sizes": dict(sizes), "notes": notes},
+                       "sizes": dict(sizes), "precision": precision, "notes": notes},
         "plain": timed.plain,
+        "moments": timed.moments,
         **_seen(times, timed.profiled, traced),
     }  # fmt: skip
 

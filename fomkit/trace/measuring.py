@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fomkit.errors import FomkitError, ManyFomkitError
-from fomkit.measurement import SHARED, Clock, MeasuredRun, Repeated, StepTimes, Unjoined
+from fomkit.measurement import SHARED, Clock, MeasuredRun, Repeated, StepEnergy, StepTimes, Unjoined
 from fomkit.trace.child_process import MEASURED, MEASURED_KERAS, run_child
 from fomkit.trace.doors import Framework, framework_of_file
 from fomkit.trace.spent import Spent
@@ -20,6 +20,14 @@ MEMORY_LIMIT_BYTE = 16e9
 """A measured model really runs, with weights and data."""
 MOST_SHARED = 1.5
 """The same above which no times of ops are kept, as the one factor is far from that of any single op."""
+
+
+Moments = Sequence[tuple[float, float]]
+"""Beginnings and ends [s] of times in which plain steps ran one after the other, by `time.monotonic`."""
+NO_ENERGY = "energy: not measured, "
+"""How a note begins that says why."""
+ReadEnergy = Callable[[str, Moments, int], StepEnergy | str]
+"""Of a device (``cpu``, ``gpu``), the moments and the number of steps: energy of a step, or why there is none."""
 
 
 @dataclass(frozen=True)
@@ -147,8 +155,16 @@ def _joined(content: Mapping[str, Any]) -> JoinedNodes:
     return JoinedNodes(**{**content, "unjoined": tuple(Unjoined(**one) for one in content["unjoined"])})
 
 
-def check_timed(path: Path) -> Framework:
-    """Give the framework of a file whose model can be timed.
+def _with_energy(timed: Timed, result: Mapping[str, Any], read: ReadEnergy) -> Timed:
+    run = timed.run
+    found = read(run.device, [(begin, end) for begin, end in result["moments"]], run.step.repeats)
+    if isinstance(found, str):
+        return replace(timed, run=_noted(run, f"{NO_ENERGY}{found}"))
+    return replace(timed, run=replace(run, energy=found))
+
+
+def check_timed(path: Path, precision: str = "") -> Framework:
+    """Give the framework of a file whose model can be timed, at a precision if one is asked for.
 
     Raises
     ------
@@ -162,6 +178,12 @@ def check_timed(path: Path) -> Framework:
             "Keras on PyTorch is not timed yet. Time it on TensorFlow (KERAS_BACKEND=tensorflow), or leave "
             "--measure out.",
         )
+    if precision and framework != "torch":
+        raise FomkitError(
+            str(path),
+            f"--precision {precision} is autocast, which PyTorch has. Set Keras's policy in the file: "
+            "keras.config.set_dtype_policy('mixed_bfloat16').",
+        )
     return framework
 
 
@@ -172,6 +194,8 @@ def time_file(
     sizes: Mapping[str, int],
     ops: bool,
     threads: int | None = None,
+    precision: str = "",
+    energy: ReadEnergy | None = None,
     time_limit_s: float = TIME_LIMIT_S,
     memory_limit_byte: float = MEMORY_LIMIT_BYTE,
 ) -> Timed:
@@ -189,6 +213,10 @@ def time_file(
         Whether its ops are timed too, under the profiler.
     threads : int, optional
         Of the framework on the CPU; default: as many as it takes by itself.
+    precision : str
+        ``bf16`` for a step under autocast; "" for the step as the file has it.
+    energy : function, optional
+        Gives the energy of a step, once it is known when the plain steps ran.
     time_limit_s, memory_limit_byte : float
         Wall time [s] and resident memory [byte].
 
@@ -197,12 +225,13 @@ def time_file(
     FomkitError
         When the model does not run, does not fit, or its loss is no finite number.
     """
-    where, framework = str(path), check_timed(path)
+    where, framework = str(path), check_timed(path, precision)
     program = MEASURED_KERAS if framework == "tensorflow" else MEASURED
     request = {"path": str(path.resolve()), "where": where, "name": path.stem, "mode": mode, "sizes": dict(sizes),
-               "ops": ops, "threads": threads}  # fmt: skip
+               "ops": ops, "threads": threads, "precision": precision}  # fmt: skip
     result = run_child(request, where, time_limit_s, memory_limit_byte, program)
     if "timed" not in result:
         told = [FomkitError(*error) for error in result["errors"]]
         raise told[0] if len(told) == 1 else ManyFomkitError(told)
-    return _timed(result["timed"])
+    timed = _timed(result["timed"])
+    return timed if energy is None else _with_energy(timed, result["timed"], energy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +21,15 @@ PLAIN_S, PROFILED_S = 15.0, 10.0
 
 @dataclass(frozen=True)
 class Timed:
-    """Samples of the plain step, of the profiled one where it was asked for, and the last result."""
+    """Samples of the plain step, of the profiled one where it was asked for, and the last result.
+
+    ``moments`` are begin and end [s] of each half of the plain steps, by the clock that all processes share.
+    """
 
     plain: list[Sample]
     profiled: list[Sample]
     last: Any
+    moments: list[tuple[float, float]]
 
 
 def _repeats(once_s: float, time_s: float, least: int, most: int) -> int:
@@ -56,13 +61,20 @@ def time_steps(
         step()
     once = watch(step)["wall"]
     repeats = _repeats(once, PLAIN_S, LEAST, MOST)
-    plain = [watch(step) for _ in range(repeats - repeats // 2)]
+    plain, moments = list[Sample](), list[tuple[float, float]]()
+
+    def time_half(many: int) -> None:
+        begun = time.monotonic()
+        plain.extend([watch(step) for _ in range(many)])
+        moments.append((begun, time.monotonic()))
+
+    time_half(repeats - repeats // 2)
     samples = []
     if profiled is not None:
         samples = profiled(_repeats(once, PROFILED_S, LEAST_PROFILED, MOST_PROFILED))
         step()
-    plain += [watch(step) for _ in range(repeats // 2)]
-    return Timed(plain, samples, step())
+    time_half(repeats // 2)
+    return Timed(plain, samples, step(), moments)
 
 
 def trace_path(folder: str) -> Path:

@@ -20,7 +20,7 @@ class TimedStep(Protocol):
     """Times the step of a file's model, and its ops where these are asked for; ``folder`` is for its traces."""
 
     def __call__(
-        self, path: Path, request: Request, *, ops: bool, threads: int | None, folder: str
+        self, path: Path, request: Request, *, ops: bool, threads: int | None, folder: str, precision: str = ""
     ) -> dict[str, Any]:
         """See above."""
 
@@ -63,7 +63,7 @@ def run_timing(door: Door) -> None:
     """Run one request, then end the process at once, whatever threads and exit handlers the file left behind."""
     message, answer = take_request()
     path = Path(message.pop("path"))
-    asked = {name: message.pop(name) for name in ("ops", "threads")}
+    asked = {name: message.pop(name) for name in ("ops", "threads", "precision")}
     sys.dont_write_bytecode = True
     sys.argv = [str(path)]
     answer.leave(timing_result(door, path, Request(**message), **asked))

@@ -31,12 +31,14 @@ def _profiler(
     return lambda repeats: profiled_steps(run, watch, repeats, trace_path(folder), device)
 
 
-def _timed(path: Path, request: Request, *, ops: bool, threads: int | None, folder: str) -> dict[str, Any]:
+def _timed(
+    path: Path, request: Request, *, ops: bool, threads: int | None, folder: str, precision: str = ""
+) -> dict[str, Any]:
     workload = take_workload(run_file(path), request.where, check_workload)
     if threads is not None:
         torch.set_num_threads(threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    step = real_step(workload, request, device)
+    step = real_step(workload, request, device, precision)
     watch = stopwatch(torch.cuda if device == "cuda" else None)
     conditions = conditions_before("torch", str(torch.__version__))
     if device == "cuda":
@@ -58,8 +60,9 @@ def _timed(path: Path, request: Request, *, ops: bool, threads: int | None, fold
     return {
         "conditions": {**conditions, "load_end": load(), "threads": torch.get_num_threads(), "warm_up": WARM_UP,
                        "device": "gpu" if device == "cuda" else "cpu", "sizes": step.sizes,
-                       "notes": list(dict.fromkeys(notes))},
+                       "precision": precision, "notes": list(dict.fromkeys(notes))},
         "plain": timed.plain,
+        "moments": timed.moments,
         **seen,
     }  # fmt: skip
 

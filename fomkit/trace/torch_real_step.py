@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +40,17 @@ def _on(values: Any, device: str) -> Any:
     return tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, values)
 
 
-def _training(prepared: Prepared, inputs: Any, notes: list[str]) -> Callable[[], Any]:
+Casting = Callable[[], AbstractContextManager[Any]]
+
+
+def _casting(precision: str, device: str) -> Casting:
+    """Give what the forward pass and the loss run in: autocast to bf16, or nothing."""
+    if not precision:
+        return nullcontext
+    return lambda: torch.autocast(device, dtype=torch.bfloat16)
+
+
+def _training(prepared: Prepared, inputs: Any, casting: Casting, notes: list[str]) -> Callable[[], Any]:
     model, optimizer = prepared.model, prepared.optimizer
     values, named = arguments_for(model, inputs, notes)
     parameters = list(model.parameters())
@@ -50,7 +61,8 @@ def _training(prepared: Prepared, inputs: Any, notes: list[str]) -> Callable[[],
                 parameter.grad = None
         else:
             optimizer.zero_grad(set_to_none=True)
-        loss = loss_of(prepared, model(*values, **named), inputs, notes)
+        with casting():
+            loss = loss_of(prepared, model(*values, **named), inputs, notes)
         loss.backward()  # type: ignore[no-untyped-call]
         if optimizer is not None:
             optimizer.step()
@@ -59,17 +71,17 @@ def _training(prepared: Prepared, inputs: Any, notes: list[str]) -> Callable[[],
     return run
 
 
-def _inference(prepared: Prepared, inputs: Any, notes: list[str]) -> Callable[[], Any]:
+def _inference(prepared: Prepared, inputs: Any, casting: Casting, notes: list[str]) -> Callable[[], Any]:
     values, named = arguments_for(prepared.model, inputs, notes)
 
     def run() -> Any:
-        with torch.no_grad():
+        with torch.no_grad(), casting():
             return prepared.model(*values, **named)
 
     return run
 
 
-def real_step(workload: Workload, request: Request, device: str) -> RealStep:
+def real_step(workload: Workload, request: Request, device: str, precision: str = "") -> RealStep:
     """Make a workload's step ready to run.
 
     Parameters
@@ -79,6 +91,8 @@ def real_step(workload: Workload, request: Request, device: str) -> RealStep:
     request : Request
     device : str
         ``cpu`` or ``cuda``.
+    precision : str
+        ``bf16`` for autocast of forward pass and loss; "" for the step as it is.
 
     Raises
     ------
@@ -98,7 +112,8 @@ def real_step(workload: Workload, request: Request, device: str) -> RealStep:
     )
     if getattr(model, "_orig_mod", model) is not model:
         notes.append("the model is compiled and was timed so; what it compiles has no rows")
-    ready = (_inference if infer else _training)(prepared, _on(make(sizes), device), notes)
+    values, casting = _on(make(sizes), device), _casting(precision, device)
+    ready = (_inference if infer else _training)(prepared, values, casting, notes)
     return RealStep(ready, sizes, notes)
 
 

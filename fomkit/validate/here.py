@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import NamedTuple
 
+from fomkit.dtypes import Precision
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
 from fomkit.measure import Asked, measure
 from fomkit.measure.run import Measured
-from fomkit.measurement import MeasuredRun
+from fomkit.measurement import MeasuredRun, StepEnergy
 from fomkit.profiles import load_machine
 from fomkit.spans import DEFAULT_LEVEL, Span
 from fomkit.study import Options, estimate
-from fomkit.timings.measure_facts import read_facts, read_moment
+from fomkit.timings.measure_facts import BF16_FLAGS, read_facts, read_moment
 from fomkit.trace.doors import check_installed
+from fomkit.trace.measuring import NO_ENERGY
 from fomkit.validate.here_models import (
     SOURCES,
     Trace,
@@ -35,6 +37,9 @@ from fomkit.validate.here_scores import Compared, widen_left_out
 
 QUICK_RATIO = ("multilayer_perceptron", "convolutional", "autoencoder", "p1b3")
 """Models of the quick plan whose ops are timed on two threads as well: products and convolutions share them."""
+QUICK_NARROW = ("multilayer_perceptron", "convolutional", "encoder")
+"""Models of the quick plan whose ops and steps are timed in a narrower format as well."""
+NARROW: Precision = "bf16"
 THREADS = 2
 SPARE = 0.5
 """Share of a core that must be free, by the mean load of a minute, before threads are timed; ours is about 1."""
@@ -47,20 +52,22 @@ class Tools(NamedTuple):
     """What touches the machine; a test puts others in their places."""
 
     trace: Trace = trace_file
-    time_step: Callable[[Traced, int], MeasuredRun] = time_step
+    time_step: Callable[[Traced, int, str], MeasuredRun] = time_step
     measure: Callable[[Asked, Tell], Measured] = measure
     cores: Callable[[], int] = lambda: read_facts().cores or 1
     load: Callable[[], float | None] = lambda: read_moment().load
+    narrow: Callable[[], bool] = lambda: bool(read_facts().flags & set(BF16_FLAGS))
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """A model's step on one thread over that on more, projected and timed."""
+    """A model's step on one thread, as it is, over that on more or in a narrower format, projected and timed."""
 
     name: str
     timed: float
     projected: float
-    threads: int
+    threads: int = 1
+    precision: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,8 @@ class Proof:
         Wall time [s] of each part of the proof.
     skipped : tuple of (str, str)
         What was left out, and why.
+    energy : mapping
+        Energy of a model's step, where an instrument could be read.
     """
 
     exact: tuple[Compared, ...]
@@ -90,6 +99,7 @@ class Proof:
     skipped: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
     level: float = DEFAULT_LEVEL
+    energy: dict[str, StepEnergy] = field(default_factory=dict)
 
 
 def _bare(machine: Machine) -> Machine:
@@ -107,11 +117,11 @@ def _check_unseen(one: Traced, sources: Sequence[str]) -> None:
 
 
 def _steps(
-    traced: Sequence[Traced], machine: Machine, level: float, *, unseen: bool
+    traced: Sequence[Traced], machine: Machine, level: float, *, unseen: bool, precision: Precision | None = None
 ) -> Iterator[tuple[str, Span]]:
     bare = _bare(machine)
     for one in traced:
-        found = estimate(one.model, bare, Options(interval=level))
+        found = estimate(one.model, bare, Options(interval=level, precision=precision))
         if unseen:
             _check_unseen(one, found.ops["time_source"].tolist())
         yield one.model.name, found.step
@@ -135,13 +145,15 @@ class _Proving:
     def spent(self, what: str, since: float) -> None:
         self.seconds[what] = time.monotonic() - since
 
-    def times(self, traced: Sequence[Traced], threads: int, when: str) -> dict[str, MeasuredRun]:
+    def times(
+        self, traced: Sequence[Traced], when: str, threads: int = 1, precision: str = ""
+    ) -> dict[str, MeasuredRun]:
         """Time the steps; one that does not run is left out with its reason."""
         begun, found = time.monotonic(), dict[str, MeasuredRun]()
         for one in traced:
             self.tell(f"timing the step of {one.model.name}, {when}")
             try:
-                found[one.model.name] = self.tools.time_step(one, threads)
+                found[one.model.name] = self.tools.time_step(one, threads, precision)
             except FomkitError as error:
                 self.skipped.append((one.model.name, error.what))
         self.spent(f"steps, {when}", begun)
@@ -171,40 +183,84 @@ def _width(run: MeasuredRun, name: str) -> float:
     return (found.high_s - found.low_s) / 2 / found.median_s
 
 
-def _ratios(proving: _Proving, traced: Sequence[Traced], one: Machine, timed: dict[str, float]) -> Iterator[Ratio]:
-    """Compare one thread with more as two machines: projected by their profiles, and timed."""
-    cores = proving.tools.cores()
-    if cores < THREADS:
-        proving.skipped.append(("ratio of threads", f"there are {cores} cores"))
-        return
-    load = proving.tools.load()
-    if load is not None and load > cores - SPARE:
-        why = f"the load is {load:.2g} on {cores} cores: threads would wait for other work"
-        proving.skipped.append(("ratio of threads", why))
-        return
+class _Other(NamedTuple):
+    """The second machine of a ratio: the same one, used in another way."""
+
+    name: str
+    quick: Sequence[str]
+    threads: int = 1
+    precision: Precision | None = None
+
+
+def _ratios(
+    proving: _Proving, traced: Sequence[Traced], one: Machine, timed: dict[str, float], other: _Other
+) -> Iterator[Ratio]:
+    """Compare the step as it is with that used in another way: projected by their profiles, and timed."""
     if proving.plan == "quick":
-        traced = [some for some in traced if some.model.name in QUICK_RATIO]
-    models = tuple(str(some.path) for some in traced)
-    several = proving.machine("two-threads", models=models, threads=THREADS)
-    runs = _medians(proving.times(traced, THREADS, f"{THREADS} threads"))
-    spans = [dict(_steps(traced, machine, DEFAULT_LEVEL, unseen=False)) for machine in (one, several)]
+        traced = [some for some in traced if some.model.name in other.quick]
+    models, precision = tuple(str(some.path) for some in traced), other.precision or ""
+    if not models:
+        return
+    options = Options(precision=other.precision)
+    machine = proving.machine(other.name, models=models, threads=other.threads, options=options)
+    runs = _medians(proving.times(traced, other.name, other.threads, precision))
+    ours = dict(_steps(traced, one, DEFAULT_LEVEL, unseen=False))
+    theirs = dict(_steps(traced, machine, DEFAULT_LEVEL, unseen=False, precision=other.precision))
     for name, time_s in runs.items():
         if name in timed:
-            yield Ratio(name, timed[name] / time_s, spans[0][name].value / spans[1][name].value, THREADS)
+            projected = ours[name].value / theirs[name].value
+            yield Ratio(name, timed[name] / time_s, projected, other.threads, precision)
+
+
+def _over_threads(
+    proving: _Proving, traced: Sequence[Traced], one: Machine, timed: dict[str, float]
+) -> Iterator[Ratio]:
+    """Compare one thread with more."""
+    cores, load = proving.tools.cores(), proving.tools.load()
+    if cores < THREADS:
+        proving.skipped.append(("ratio of threads", f"there are {cores} cores"))
+    elif load is not None and load > cores - SPARE:
+        why = f"the load is {load:.2g} on {cores} cores: threads would wait for other work"
+        proving.skipped.append(("ratio of threads", why))
+    else:
+        yield from _ratios(proving, traced, one, timed, _Other("two-threads", QUICK_RATIO, THREADS))
+
+
+def _over_narrow(
+    proving: _Proving, traced: Sequence[Traced], one: Machine, timed: dict[str, float]
+) -> list[Ratio]:
+    """Compare the step as it is with that under autocast; what goes wrong is left out, with its reason."""
+    why = f"the processor does not multiply {NARROW} numbers"
+    if proving.tools.narrow():
+        try:
+            return list(_ratios(proving, traced, one, timed, _Other(NARROW, QUICK_NARROW, precision=NARROW)))
+        except FomkitError as error:
+            why = str(error)
+    proving.skipped.append((f"ratio of fp32 and {NARROW}", why))
+    return []
+
+
+def _no_energy(runs: Iterable[MeasuredRun]) -> str:
+    """Say why the steps have no energy."""
+    said = [note for run in runs for note in run.notes if note.startswith(NO_ENERGY)]
+    return said[0].removeprefix(NO_ENERGY) if said else ""
 
 
 def _prove(proving: _Proving, names: Sequence[str], level: float) -> Proof:
     begun = time.monotonic()
     traced = trace_models(names, proving.folder, proving.tell, proving.tools.trace)
     proving.spent("tracing", begun)
-    before = proving.times(traced, 1, "before")
+    before = proving.times(traced, "before")
     apart = frozenset().union(*(shapes_of(one.model) for one in traced))
     unseen = proving.machine("unseen", apart=apart)
     exact = proving.machine("exact", models=tuple(str(one.path) for one in traced))
-    after = proving.times(traced, 1, "after")
+    after = proving.times(traced, "after")
     first, last = _medians(before), _medians(after)
     timed = {name: geometric_mean([first[name], last[name]]) for name in first if name in last}
-    ratios = tuple(_ratios(proving, traced, exact, timed))
+    ratios = (*_over_threads(proving, traced, exact, timed), *_over_narrow(proving, traced, exact, timed))
+    energy = {name: run.energy for name, run in before.items() if run.energy is not None}
+    if not energy and (why := _no_energy(before.values())):
+        proving.skipped.append(("energy", why))
     return Proof(
         exact=_compared(traced, exact, timed, level, unseen=False),
         unseen=_compared(traced, unseen, timed, level, unseen=True),
@@ -215,6 +271,7 @@ def _prove(proving: _Proving, names: Sequence[str], level: float) -> Proof:
         skipped=tuple(proving.skipped),
         notes=exact.notes,
         level=level,
+        energy=energy,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from fomkit import __version__
@@ -47,13 +48,14 @@ def content_of(proof: Proof) -> dict[str, Any]:
         "regressed": not all(one.kept for one in verdicts),
         "models": [
             {"model": exact.name, "timed_s": exact.timed_s, "half_width": _known(proof.widths[exact.name]),
-             "drift": proof.drift[exact.name], "exact": _step(exact), "unseen": _step(unseen)}
+             "drift": proof.drift[exact.name], "exact": _step(exact), "unseen": _step(unseen),
+             "energy": asdict(proof.energy[exact.name]) if exact.name in proof.energy else None}
             for exact, unseen in zip(proof.exact, proof.unseen, strict=True)
         ],
         "lines": [one.content() for one in lines],
         "ratios": [
-            {"model": one.name, "threads": one.threads, "timed": one.timed, "projected": one.projected,
-             "error": one.projected / one.timed - 1}
+            {"model": one.name, "threads": one.threads, "precision": one.precision or None, "timed": one.timed,
+             "projected": one.projected, "error": one.projected / one.timed - 1}
             for one in proof.ratios
         ],
         "aims": [{**one.aim._asdict(), "value": one.value, "met": one.met, "kept": one.kept} for one in verdicts],

@@ -9,6 +9,7 @@ from pathlib import Path
 from fomkit.costs import split_recurrent
 from fomkit.errors import FomkitError
 from fomkit.measure.ops import cells_of, shape_of
+from fomkit.measure.step_energy import watch_energy
 from fomkit.measurement import MeasuredRun, Repeated
 from fomkit.profiles import save_model
 from fomkit.profiles.locate import shipped_folder
@@ -65,8 +66,10 @@ def shapes_of(model: ModelProfile) -> Shapes:
     return frozenset(shape_of(cells_of({str(name): value for name, value in row.items()})) for row in rows)
 
 
-def time_step(one: Traced, threads: int) -> MeasuredRun:
+def time_step(one: Traced, threads: int, precision: str = "") -> MeasuredRun:
     """Time the plain step of a model, as ``fomkit profile --measure step`` does.
+
+    ``precision`` is as there: ``bf16``, or "" for the step as it is.
 
     Raises
     ------
@@ -74,7 +77,11 @@ def time_step(one: Traced, threads: int) -> MeasuredRun:
         When it does not run here.
     """
     mode = one.model.traced_with["mode"]
-    return time_file(one.source, mode=mode, sizes=one.model.sizes, ops=False, threads=threads).run
+    with watch_energy() as energy:
+        return time_file(
+            one.source, mode=mode, sizes=one.model.sizes, ops=False, threads=threads, precision=precision,
+            energy=energy,
+        ).run  # fmt: skip
 
 
 def step_of(run: MeasuredRun, where: str) -> Repeated:

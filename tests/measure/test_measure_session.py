@@ -9,15 +9,20 @@ import numpy as np
 import pytest
 from simple_machine import Simple, make_session
 
+from fomkit.costs import add_costs
 from fomkit.errors import FomkitError
+from fomkit.measure import Asked, measure
 from fomkit.measure.choose import Outlook, best_first, cost_s, gains
 from fomkit.measure.design import design, seeds
 from fomkit.measure.journal import Journal
-from fomkit.measure.ops import Wanted, key_of
+from fomkit.measure.ops import Wanted, as_table, key_of
+from fomkit.measure.plans import PLANS
 from fomkit.measure.probes import probe
 from fomkit.measure.record import machine_of
-from fomkit.measure.session import REFERENCE
+from fomkit.measure.run import FIT_S
+from fomkit.measure.session import MEMORY_SHARE, PATIENCE, REFERENCE
 from fomkit.measure.sizes import log_sizes
+from fomkit.timings.measure_facts import Moment
 
 
 @pytest.fixture
@@ -151,6 +156,54 @@ def test_what_cannot_be_resumed_says_so(tmp_path: Path, text: str | None, said: 
         Journal(path, {"device": "Here"}).resume()
 
 
+# --- conditions --------------------------------------------------------------------------------------------------
+
+
+def notes_of(session) -> tuple[str, ...]:
+    return machine_of(session.journal, session.subject).notes
+
+
+def test_a_busy_machine_is_told_with_its_load_its_drift_and_its_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fomkit.measure.session.EVERY_S", 1.0)
+    loads = iter([0.5, *[7.5] * 99])
+    monkeypatch.setattr("fomkit.measure.session.read_moment", lambda: Moment(next(loads), None))
+
+    def noisy(number: int, _cells: object) -> dict:
+        slow = 1.0 + 0.1 * number  # others take more and more of the core
+        times = [slow * (1 + 0.1 * step) for step in range(10)]
+        return {"warm": times, "cold": times, "error": 0.0, "empty_s": 0.0}
+
+    timer = Simple(noisy)
+    session = make_session(tmp_path, timer)
+    for one in products(6):
+        timer.now += 2.0
+        session.time_one(one)
+    said = notes_of(session)
+    assert "load while measuring: 0.50 to 7.50 (/proc/loadavg), ours is about 1" in said
+    assert any(note.startswith("drift: ") and "not steady" in note for note in said)
+    assert any("of 6 timings" in note and "6 are wider than ±10 %" in note for note in said)
+    assert len(machine_of(session.journal, session.subject).timings) == 6
+
+
+@pytest.mark.parametrize(("counts", "said"), [((40, 43), "throttling: 3 more events while measuring"),
+                                              ((None, None), "throttling: not readable")])  # fmt: skip
+def test_throttling_is_told_and_costs_no_timing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timer: Simple, counts: tuple[int | None, ...], said: str
+) -> None:
+    monkeypatch.setattr("fomkit.measure.session.EVERY_S", 1.0)
+    found = iter(counts)
+    monkeypatch.setattr("fomkit.measure.session.read_moment", lambda: Moment(None, next(found)))
+    session = make_session(tmp_path, timer)
+    for one in products(2):
+        timer.now += 2.0
+        session.time_one(one)
+    assert said in notes_of(session)
+    assert not any(note.startswith("load") for note in notes_of(session))
+    assert len(machine_of(session.journal, session.subject).timings) == 2
+
+
 # --- the design --------------------------------------------------------------------------------------------------
 
 
@@ -177,3 +230,36 @@ def test_a_design_has_every_kind_that_can_be_timed_and_no_long_op() -> None:
     first = seeds(ops)
     assert len(first) < len(ops)
     assert {one.cells["kind"] for one in first} == set(MAKERS)
+
+
+@pytest.mark.parametrize("name", list(PLANS))
+def test_a_plan_holds_its_design(name: str) -> None:
+    """On 100 Gflop/s and 10 GB/s: no op outlasts patience or memory; the whole fits into its time or is cut.
+
+    The full plan reaches its end: its hour holds all of its ops, twice as many as the default plan's.
+    """
+    plan = PLANS[name]
+    rates = {**PEAK, ("fp64", "vector"): 5e10, ("bf16", "vector"): 2e11}
+    ops = design(list(rates), plan.shapes, plan.op_s, rates, 1e10)
+    costs = add_costs(as_table([one.cells for one in ops]))
+    flop, byte = (costs[word].fillna(0.0).to_numpy(np.float64) for word in ("flop", "byte"))
+    speed = np.array([rates[one.cells["dtype"], one.cells["engine"]] for one in ops])
+    time_s = flop / speed + byte / 1e10
+    # Made, checked and warmed up twice, repeated six times in each state, on other operands before each.
+    assert 30 * time_s.max() < 30.0 + PATIENCE * plan.limit_s
+    assert byte.max() < MEMORY_SHARE * 16e9
+    whole_s = cost_s(time_s, plan.limit_s, plan.most, 0.01).sum()
+    assert (whole_s < plan.budget_s - FIT_S[name]) == (name != "quick")
+    assert sum(one.cells["dtype"] == "fp32" for one in ops) > len(ops) / 2
+    if name == "full":
+        assert len(ops) > 1.8 * len(design(list(rates), PLANS["default"].shapes, plan.op_s, rates, 1e10))
+
+
+def test_the_full_plan_runs_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fomkit.measure.run.design", lambda *asked: design(*asked)[::60])
+    timer = Simple()
+    found = measure(Asked(tmp_path / "here.yaml", "full"), start=lambda _setup: timer)
+    assert not found.interrupted
+    assert {"fp32", "fp64"} <= set(found.machine.timings["dtype"])
+    assert "sparse_gemm" in set(found.machine.timings["kind"])
+    assert not [note for note in found.machine.notes if note.startswith("not timed")]

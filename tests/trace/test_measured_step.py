@@ -34,7 +34,7 @@ from fomkit.study.options import Options  # noqa: E402
 from fomkit.trace import profile_workload, timed_steps, torch_measure_child  # noqa: E402
 from fomkit.trace.drafting import Request  # noqa: E402
 from fomkit.trace.kineto_spent import time_spent  # noqa: E402
-from fomkit.trace.measuring import Timed, by_processor, step_times, time_file  # noqa: E402
+from fomkit.trace.measuring import NO_ENERGY, Timed, by_processor, step_times, time_file  # noqa: E402
 from fomkit.trace.model_file import run_file, take_workload  # noqa: E402
 from fomkit.trace.spent import Spent  # noqa: E402
 from fomkit.trace.stopwatch import stopwatch  # noqa: E402
@@ -310,6 +310,7 @@ def test_the_command_times_step_and_ops_without_noise(small: Any) -> None:
     assert run.software["torch"] == str(torch.__version__)
     assert run.load_start is not None
     assert run.load_end is not None
+    assert (run.energy is None) == any(note.startswith(NO_ENERGY) for note in run.notes)
 
 
 def test_predicted_and_measured_stand_side_by_side(small: Any) -> None:
@@ -477,6 +478,13 @@ def test_limits_are_told_with_what_to_do(file_of: Callable[[str], Path]) -> None
         (["--script", "model.py", "--measure", "step"], "--measure is not for a training program"),
         (["keras_model.py", "--measure", "ops"], "Keras on PyTorch is not timed yet"),
         (["model.py", "--threads", "2"], "--threads is for timing"),
+        (["model.py", "--precision", "bf16"], "--precision bf16 is for the plain step"),
+        (["model.py", "--measure", "ops", "--precision", "bf16"], "--precision bf16 is for the plain step"),
+        (
+            ["model.py", "--measure"],
+            "fomkit: --measure: has no value. It takes step or ops. Write, for example, '--measure step'.",
+        ),
+        (["model.py", "--batch"], "--batch: has no value. Write it after the option; 'fomkit profile -h' says"),
     ],
 )
 def test_what_cannot_be_timed_is_refused(words: list[str], told: str, small: Any) -> None:

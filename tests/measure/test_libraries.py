@@ -1,0 +1,109 @@
+"""Which library runs the ops, and the design in its words; a profile measured with TensorFlow for real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simple_machine import Simple
+
+import fomkit
+from fomkit.errors import FomkitError
+from fomkit.measure import Asked, libraries, measure
+from fomkit.measure.design import design
+from fomkit.measure.libraries import LIBRARIES, choose_library, in_words_of
+from fomkit.measure.ops import Cells, Wanted
+from fomkit.timings import measure_tf_makers
+
+RATES = {("fp32", "vector"): 1e11, ("bf16", "vector"): 2e11}
+TENSORFLOW = LIBRARIES["tensorflow"]
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    monkeypatch.setattr(libraries, "find_spec", lambda name: object() if name in names else None)
+
+
+def test_pytorch_is_usual_and_tensorflow_where_only_that_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, "torch", "tensorflow")
+    assert choose_library("", "cpu") == (LIBRARIES["torch"], "")
+    assert choose_library("tensorflow", "cpu") == (TENSORFLOW, "")
+    installed(monkeypatch, "tensorflow")
+    assert choose_library("", "cpu") == (TENSORFLOW, "library: TensorFlow, because PyTorch is not here")
+    assert choose_library("", "cuda")[0].name == "torch"
+    installed(monkeypatch)
+    assert choose_library("", "cpu")[0].name == "torch"  # whose absence is told as ever
+
+
+def test_what_cannot_be_chosen_says_why() -> None:
+    with pytest.raises(FomkitError, match=r"--library: 'jax' is not one\. .*tensorflow"):
+        choose_library("jax", "cpu")
+    with pytest.raises(FomkitError, match=r"--device cuda: .* Take --library torch"):
+        choose_library("tensorflow", "cuda")
+
+
+def test_the_design_is_told_in_tensorflows_words_and_what_it_lacks_has_a_reason() -> None:
+    ours = design(list(RATES), 12, 0.02, RATES, 1e10)
+    ops, said = in_words_of(TENSORFLOW, ours)
+    assert all(measure_tf_makers.knows_op(one.cells) for one in ops if one.cells.get("op"))
+    assert {one.cells["kind"] for one in ops} == set(measure_tf_makers.MAKERS)
+    assert {one.cells["layout"] for one in ops if one.cells["kind"] == "conv"} == {"nhwc"}
+    assert not any("aten" in one.cells.get("op", "") for one in ops)
+    for kind, why in TENSORFLOW.left_out.items():
+        assert sum(f"{kind} of the design, {why}" in line for line in said) == 1
+    assert any("no op that does what aten::native_dropout does" in line for line in said)
+    counted = sum(int(line.split()[2]) for line in said)
+    assert counted + len(ops) == len(ours)
+    assert in_words_of(LIBRARIES["torch"], ours) == (ours, [])
+
+
+def test_a_profile_says_what_ran_its_ops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fomkit.measure.run.design", lambda *asked: design(*asked)[::40])
+    timer = Simple()
+    measure(Asked(tmp_path / "here.yaml", "quick", library="tensorflow"), start=lambda _setup: timer)
+    machine = fomkit.machine(tmp_path / "here.yaml")
+    assert set(machine.timings["library"]) == {"tensorflow"}
+    assert machine.device.byte_per_s is not None
+    assert machine.device.byte_per_s.source == "measured here, tensorflow 9.9"
+    assert machine.device.byte_per_s.value == pytest.approx(1e10 / 1.1, rel=0.01)
+    assert not any("aten::" in one.get("op", "") for one in timer.asked)
+    for words in ("library: ops run in compiled graphs", "fresh pages: not measured", "not timed: "):
+        assert any(note.startswith(words) for note in machine.notes), words
+
+
+def test_a_run_goes_on_with_its_own_library_only(tmp_path: Path) -> None:
+    def interrupt(number: int, _cells: Cells) -> None:
+        if number == 3:
+            raise KeyboardInterrupt
+
+    asked = Asked(tmp_path / "here.yaml", "quick", library="tensorflow")
+    measure(asked, start=lambda _setup: Simple(interrupt))
+    other = Asked(tmp_path / "here.yaml", "quick", resume=True)
+    with pytest.raises(FomkitError, match=r"tensorflow 9\.9, and this is .* torch 9\.9\. Measure anew"):
+        measure(other, start=lambda _setup: Simple())
+
+
+def one_of_each(*asked: Any) -> list[Wanted]:
+    """Take one op of each kind from the design, neither tiny nor long."""
+    found: dict[str, Wanted] = {}
+    for one in design(*asked):
+        if one.cells["dtype"] == "fp32" and 1e5 < float(one.cells.get("numel", 2e5)) < 1e6:
+            found.setdefault(one.cells["kind"], one)
+    return list(found.values())
+
+
+def test_a_machine_is_measured_with_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+    monkeypatch.setattr("fomkit.measure.run.design", one_of_each)
+    monkeypatch.setattr("fomkit.measure.run.FIT_S", {"quick": 0.0})
+    monkeypatch.setattr("fomkit.measure.probes.SQUARES", (128,))
+    found = measure(Asked(tmp_path / "here.yaml", "quick", library="tensorflow", budget_s=300.0))
+    assert not found.interrupted
+    machine = fomkit.machine(tmp_path / "here.yaml")
+    assert set(machine.timings["library"]) == {"tensorflow"}
+    assert machine.timings["library_version"].str.startswith("2.").all()
+    assert (machine.timings["time_s"] > 0).all()
+    assert {"gemm", "conv", "pointwise", "softmax", "embedding"} <= set(machine.timings["kind"])
+    assert machine.device.peak("fp32", "vector") is not None
+    assert machine.device.byte_per_s is not None
+    assert machine.device.launch_s is not None
