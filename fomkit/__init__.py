@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 __all__ = [
-    "Conditions", "FomkitError", "Workload", "__version__", "advise", "compare_measured", "convolution_methods", "cost",
-    "estimate", "machine", "model", "predict_ops", "profile", "rate_suite",
+    "Conditions", "FomkitError", "Workload", "__version__", "advise", "compare_measured", "convolution_methods",
+    "cost", "estimate", "machine", "model", "predict_ops", "profile", "rate_suite", "sensitivity", "solve", "sweep",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         profile,
         rate_suite,
     )
+    from fomkit.api_whatif import sweep
+    from fomkit.decisions import sensitivity, solve
     from fomkit.errors import FomkitError
     from fomkit.study.convolution_methods import convolution_methods
     from fomkit.suite import Conditions
@@ -32,6 +34,9 @@ _ROOMS = {
     "FomkitError": "fomkit.errors",
     "Workload": "fomkit.workload",
     "convolution_methods": "fomkit.study.convolution_methods",
+    "sensitivity": "fomkit.decisions",
+    "solve": "fomkit.decisions",
+    "sweep": "fomkit.api_whatif",
 }
 
 

@@ -155,3 +155,17 @@ def probability_above(span: Span, threshold: float) -> float:
     if not deviation:
         return float(distance <= 0)
     return 1 - NormalDist().cdf(distance / deviation)
+
+
+def reached_with(span: Span, probability: float) -> float:
+    """Give the value that a quantity reaches with a probability above 0 and below 1; see `probability_above`.
+
+    Examples
+    --------
+    >>> span = Span(60.0, 50.0, 70.0)
+    >>> [round(reached_with(span, share), 6) for share in (0.9, 0.5, 0.1)]
+    [50.0, 60.0, 70.0]
+    """
+    below, above = _deviations(span)
+    z = NormalDist().inv_cdf(probability)
+    return span.value * math.exp(-z * (below if z > 0 else above))

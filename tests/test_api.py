@@ -11,6 +11,7 @@ def test_the_public_surface() -> None:
     assert sorted(fomkit.__all__) == [
         "Conditions", "FomkitError", "Workload", "__version__", "advise", "compare_measured",
         "convolution_methods", "cost", "estimate", "machine", "model", "predict_ops", "profile", "rate_suite",
+        "sensitivity", "solve", "sweep",
     ]  # fmt: skip
     for name in fomkit.__all__:
         assert getattr(fomkit, name) is not None

@@ -114,6 +114,14 @@ PRINTED = (
     "cost gpt2 --target mine.yaml",
     "campaign c.campaign.yaml --target mine.yaml --scope device --carbon 0.4kg/kWh,me --to-wall 1.6,me "
     "--pue 1.2,me",
+    "sweep p1b3 --target v100 --vary launch_s=1us,2us",
+    "sweep p1b3 --target v100 --vary batch=50,100 --vary launch_s=1us..9us --vary price_per_h=2 "
+    "--vary power_w=300W --way sobol --points 4",
+    "sensitivity p1b3 --target v100",
+    "sensitivity --suite s.suite.yaml --target v100",
+    "sensitivity p1b3 --target a100-sxm --nodes 2 --link system,5us,12.5GB/s,each",
+    "solve p1b3 --target v100 --units-per-day 400 --probability 0.9",
+    "solve p1b3 --target v100 --step 1ms --frontier byte_per_s,flop_per_s",
     "compare --calibrate-on tc1 --host-from p100",
     "compare tc1 p1b3 --grid --target v100",
     "accept s.suite.yaml --committed v100 --measured m.csv",

@@ -27,7 +27,10 @@ from fomkit.cli.profile_command import profile
 from fomkit.cli.review_command import review
 from fomkit.cli.scaling_command import scaling
 from fomkit.cli.screen import complain
+from fomkit.cli.sensitivity_command import sensitivity
 from fomkit.cli.show_command import show
+from fomkit.cli.solve_command import solve
+from fomkit.cli.sweep_command import sweep
 from fomkit.cli.validate_command import validate
 from fomkit.cli.verbs import Verbs
 from fomkit.errors import FomkitError
@@ -58,6 +61,9 @@ app.command("advise")(advise)
 app.command("scaling")(scaling)
 app.command("cost")(cost)
 app.command("campaign")(campaign)
+app.command("sensitivity")(sensitivity)
+app.command("solve")(solve)
+app.command("sweep")(sweep)
 app.command("explain")(explain)
 app.command("validate")(validate)
 app.command("review")(review)

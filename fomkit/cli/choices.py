@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,6 +23,10 @@ Sizes = Annotated[
 Precisions = Annotated[
     Precision | None,
     typer.Option(help="Number formats of the step; default: what the framework would do on the machine."),
+]
+Scopes = Annotated[
+    Literal["device", "node", "system"] | None,
+    typer.Option(help="What the rates count; default: the narrowest that all machines state."),
 ]
 Interval = Annotated[float, typer.Option(min=0.01, max=0.999, help="Level of the intervals.")]
 Uncovered = Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fomkit.cli.choices import Batch, Interval, Only, Precisions, Sizes, Uncovered, check_workbook
+from fomkit.cli.choices import Batch, Interval, Only, Precisions, Scopes, Sizes, Uncovered, check_workbook
 from fomkit.cli.names import complete_machine, complete_model
 from fomkit.cli.screen import Quiet, progress, standard_output
 from fomkit.cli.sizes import parse_sizes
@@ -32,10 +32,6 @@ Targets = Annotated[
     typer.Option(
         "--target", "-t", help="Machine profile by name or path; may be repeated.", autocompletion=complete_machine
     ),
-]
-Scopes = Annotated[
-    Literal["device", "node", "system"] | None,
-    typer.Option(help="What the rates count; default: the narrowest that all machines state."),
 ]
 Baseline = Annotated[
     str | None,

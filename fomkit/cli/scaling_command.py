@@ -114,7 +114,7 @@ def _service(slots: int | None, **times: str | None) -> Service:
                    read.get("checkpoint_every"))  # fmt: skip
 
 
-def _spread(layouts: Sequence[str], links: Sequence[str]) -> tuple[Layout, list[Link]]:
+def read_spread(layouts: Sequence[str], links: Sequence[str]) -> tuple[Layout, list[Link]]:
     """Read the layout, from words or a file and words that replace some of it, and the links of both."""
     from fomkit.study.layout_file import load_layout, parse_layout, parse_link
 
@@ -174,7 +174,7 @@ def scaling(
     from fomkit.study.stack import parse_once, times_of, with_once
 
     check_output(output, "scaling")
-    spread, given = _spread(layout or (), links or ())
+    spread, given = read_spread(layout or (), links or ())
     options = Options(batch, interval, None, None, allow_uncovered, parse_sizes(sizes or ()), precision)
     asked = Asked(parse_nodes(nodes), spread, MODES if mode == "both" else (mode,), whole_batch, options)
     service = _service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,

@@ -11,6 +11,7 @@ from fomkit.metrics.metric import Metric
 from fomkit.metrics.of_convolutions import OF_CONVOLUTIONS
 from fomkit.metrics.of_cost import OF_COST
 from fomkit.metrics.of_energy import OF_ENERGY
+from fomkit.metrics.whatif import WHAT_IF
 
 _M = Metric
 # fmt: off
@@ -28,7 +29,7 @@ METRICS: tuple[Metric, ...] = (
     _M("traced_s", "traced", "s", "op", "lower", "arithmetic", "show",
        "all executions of a group's ops in a step, as traced or measured"),
     _M("traced_share", "share", "share", "network", "none", "none", "show", "of the traced time of a step"),
-    _M("step_s", "step", "s", "network", "lower", "arithmetic", "estimate explain advise scaling cost",
+    _M("step_s", "step", "s", "network", "lower", "arithmetic", "estimate explain advise scaling cost sensitivity",
        "one training step"),
     _M("passes_s", "passes", "s", "network", "lower", "arithmetic", "estimate", "one pass of a step", "pass"),
     _M("device_s", "device", "s", "network", "lower", "arithmetic", "estimate explain advise",
@@ -76,7 +77,7 @@ METRICS: tuple[Metric, ...] = (
     _M("lines.measured", "measured", "1/day", "system", "higher", "harmonic", "accept",
        "the rate that was measured"),
     # ratios
-    _M("fom", "FOM", "ratio", "system", "higher", "geometric", "estimate fom",
+    _M("fom", "FOM", "ratio", "system", "higher", "geometric", "estimate fom sensitivity",
        "figure of merit: how many times the baseline's mean rate"),
     _M("foms", "FOM", "ratio", "system", "higher", "geometric", "estimate", "the same, of several machines"),
     _M("ratio", "ratio", "ratio", "system", "higher", "geometric", "estimate fom compare",
@@ -115,10 +116,10 @@ METRICS: tuple[Metric, ...] = (
     _M("flop_share", "share", "share", "network", "none", "none", "show", "of the step's arithmetic"),
     _M("byte_share", "share", "share", "network", "none", "none", "show", "of the step's traffic"),
     _M("time_share", "share", "share", "network", "none", "none", "show", "of the step's time"),
-    _M("share", "share", "share", "op", "none", "none", "explain", "of the time of a step"),
+    _M("share", "share", "share", "op", "none", "none", "explain sensitivity", "of the time of a step"),
     _M("target.share", "of the memory", "share", "network", "lower", "none", "memory",
        "of a device's memory that a step takes"),
-    _M("shrinks", "narrower", "share", "network", "higher", "none", "explain",
+    _M("shrinks", "narrower", "share", "network", "higher", "none", "explain sensitivity",
        "by which an exact timing would narrow the step's interval"),
     _M("near_flop_share", "of flop", "share", "network", "higher", "none", "show",
        "of the reference ops' arithmetic that is near a timed op"),
@@ -129,10 +130,10 @@ METRICS: tuple[Metric, ...] = (
     _M("weight", "weight", "share", "system", "none", "none", "fom", "of the FOM that this line carries"),
     _M("availability", "availability", "share", "system", "higher", "none", "show",
        "of the time that a machine is up"),
-    _M("probability", "P(reached)", "share", "system", "higher", "none", "fom accept",
+    _M("probability", "P(reached)", "share", "system", "higher", "none", "fom accept solve",
        "that a threshold or a committed rate is reached"),
     _M("interval", "interval", "share", "system", "none", "none",
-       "estimate explain fom show compare validate accept advise scaling cost campaign",
+       "estimate explain fom show compare validate accept advise scaling cost campaign sweep sensitivity solve",
        "level of the intervals: how often they hold"),
     _M("level_of_rows", "interval", "share", "system", "none", "none", "estimate",
        "level of the intervals of measurements"),
@@ -263,9 +264,10 @@ METRICS: tuple[Metric, ...] = (
     _M("links.byte_per_s", "bandwidth", "byte/s", "distributed", "higher", "none", "scaling", "of a link"),
     _M("serialise_byte_per_s", "packing", "byte/s", "distributed", "higher", "none", "scaling",
        "rate at which a host packs messages for a link"),
-    _M("layout", "layout", "count", "distributed", "none", "none", "scaling",
+    _M("layout", "layout", "count", "distributed", "none", "none", "scaling sensitivity",
        "how a training is spread over devices", "name"),
-    _M("nodes", "nodes", "count", "distributed", "none", "none", "scaling", "nodes that a job occupies"),
+    _M("nodes", "nodes", "count", "distributed", "none", "none", "scaling sensitivity",
+       "nodes that a job occupies"),
     _M("devices", "devices", "count", "distributed", "none", "none", "scaling", "devices that a job occupies"),
     _M("replicas", "replicas", "count", "distributed", "none", "none", "scaling", "copies of the model"),
     _M("microbatches", "microbatches", "count", "distributed", "none", "none", "scaling",
@@ -286,14 +288,15 @@ METRICS: tuple[Metric, ...] = (
     # counts
     _M("batch", "batch", "count", "training", "none", "none", "estimate compare scaling cost",
        "samples of one step"),
-    _M("sizes", "sizes", "count", "network", "none", "none", "estimate explain show memory advise cost",
+    _M("sizes", "sizes", "count", "network", "none", "none",
+       "estimate explain show memory advise cost sweep sensitivity solve",
        "what the dimensions were resolved at; of timings, their range", "size"),
     _M("fixed", "fixed", "count", "training", "none", "none", "fom", "what a line of a suite fixes", "condition"),
     _M("dimensions", "sizes", "count", "op", "none", "none", "explain", "sizes of an op", "dimension"),
-    _M("measurements.line", "sizes", "count", "op", "none", "none", "explain",
+    _M("measurements.line", "sizes", "count", "op", "none", "none", "explain sensitivity",
        "the op as a row of a table", "column"),
     _M("count", "count", "count", "op", "none", "arithmetic", "show explain", "executions in a step"),
-    _M("executions", "count", "count", "op", "none", "arithmetic", "explain advise",
+    _M("executions", "count", "count", "op", "none", "arithmetic", "explain advise sensitivity",
        "executions in a step, of passes together"),
     _M("distinct_ops", "distinct", "count", "network", "none", "arithmetic", "show", "ops that differ in sizes"),
     _M("missing", "missing", "count", "network", "lower", "arithmetic", "show",
@@ -376,5 +379,6 @@ METRICS: tuple[Metric, ...] = (
     _M("new", "new", "mixed", "system", "none", "none", "review", "figure of the returned workbook"),
     _M("change", "change", "share", "system", "none", "none", "review", "of a headline, by one change or by all"),
     *OF_COST,
+    *WHAT_IF,
 )
 # fmt: on

@@ -5,7 +5,7 @@ from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, load_model_facts, model_names, models_named, save_model
 from fomkit.profiles.save_machine import save_machine
 from fomkit.profiles.suites import load_suite
-from fomkit.profiles.write import check_absent, write_whole
+from fomkit.profiles.write import check_absent, whole_file, write_whole
 
 __all__ = [
     "check_absent",
@@ -19,5 +19,6 @@ __all__ = [
     "save_fits",
     "save_machine",
     "save_model",
+    "whole_file",
     "write_whole",
 ]

@@ -5,14 +5,43 @@ from __future__ import annotations
 import gzip
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from fomkit.errors import FomkitError
 from fomkit.tables import format_table
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a stream that becomes the file at ``path`` once all is written; on any failure the old file stays.
+
+    Raises
+    ------
+    FomkitError
+        When the file or its folder cannot be written.
+    """
+    if path.is_dir():
+        raise FomkitError(str(path), "is a folder. Choose another name.")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise FomkitError(str(path), f"cannot be written ({error.strerror}). Choose another folder.") from error
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
+    except OSError as error:
+        why = error.strerror or error
+        raise FomkitError(str(path), f"cannot be written ({why}). Choose another name.") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -25,19 +54,8 @@ def write_whole(path: Path, content: str | bytes) -> None:
     FomkitError
         When the file or its folder cannot be written.
     """
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise FomkitError(str(path), f"cannot be written ({error.strerror}). Choose another folder.") from error
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content.encode("utf-8") if isinstance(content, str) else content)
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
-    except OSError as error:
-        raise FomkitError(str(path), f"cannot be written ({error.strerror}). Choose another name.") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    with whole_file(path) as stream:
+        stream.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 def write_table(data: pd.DataFrame, path: Path, table: str, extra: tuple[str, ...] = ()) -> None:

@@ -43,20 +43,21 @@ def check_parameter(machine: Machine, name: str, least: float) -> None:
         raise FomkitError(machine.name, f"{name} is {least:g}. Give a finite number above 0.")
 
 
-def _fact(old: Fact | None, value: float) -> Fact:
+def restated(old: Fact | None, value: float) -> Fact:
+    """Give a fact at another value, with the relative spread that it has."""
     ends = (1.0, 1.0) if old is None or old.value == 0 else (old.low / old.value, old.high / old.value)
     return Fact(value, value * ends[0], value * ends[1], "assumed", "changed by the user")
 
 
 def _changed(device: Device, name: str, value: float) -> Device:
     if name == "byte_per_s":
-        return replace(device, byte_per_s=_fact(device.byte_per_s, value))
+        return replace(device, byte_per_s=restated(device.byte_per_s, value))
     if name == "launch_s":
-        return replace(device, launch_s=_fact(device.launch_s, value))
+        return replace(device, launch_s=restated(device.launch_s, value))
     peaks: list[Peak] = []
     for peak in device.peaks:
         own = peak_name(peak.dtype, peak.engine) == name
-        peaks.append(replace(peak, rate=_fact(peak.rate, value)) if own else peak)
+        peaks.append(replace(peak, rate=restated(peak.rate, value)) if own else peak)
     return replace(device, peaks=tuple(peaks))
 
 

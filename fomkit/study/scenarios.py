@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,7 @@ import pandas as pd
 
 from fomkit.errors import FomkitError
 from fomkit.fom.per_day import runs_at_once, runs_per_day
-from fomkit.precision import choose_formats
+from fomkit.precision import Formats, choose_formats
 from fomkit.predict.carried import FROM_TABLE, ROOFLINE, factor
 from fomkit.predict.engines import ARITHMETIC_KINDS
 from fomkit.predict.ladder import prepared
@@ -44,8 +44,8 @@ _OF_TABLE = np.array([SOURCES[name] for name in TABLES], np.int8)
 
 
 @dataclass(frozen=True)
-class _Study:
-    """What all scenarios share."""
+class Study:
+    """What all scenarios share (`prepare_study`)."""
 
     model: ModelProfile
     machine: Machine
@@ -54,6 +54,9 @@ class _Study:
     scope: Scope
     at_once: int
     uses: Uses
+    formats: Formats
+    kept: dict[tuple[tuple[str, float], ...], Timed] = field(default_factory=dict, repr=False)
+    """The times as built of the last single shape: a search asks for many machines at the same sizes."""
 
 
 def _choose(model: ModelProfile, machine: Machine, table: pd.DataFrame) -> tuple[list[str], list[str]]:
@@ -81,7 +84,7 @@ def _choose(model: ModelProfile, machine: Machine, table: pd.DataFrame) -> tuple
     return sizes, changes
 
 
-def _changed_floors(study: _Study, timed: Timed, changes: Mapping[str, Array]) -> tuple[Array, Array]:
+def _changed_floors(study: Study, timed: Timed, changes: Mapping[str, Array]) -> tuple[Array, Array]:
     """Give the floors [s] of all ops (n, s) as built and as changed."""
     rows = study.step.rows
     before, after = np.empty((2, *timed.flop.shape))
@@ -95,7 +98,7 @@ def _changed_floors(study: _Study, timed: Timed, changes: Mapping[str, Array]) -
     return before, after
 
 
-def _carried(study: _Study, timed: Timed, changes: Mapping[str, Array]) -> Timed:
+def _carried(study: Study, timed: Timed, changes: Mapping[str, Array]) -> Timed:
     """Carry the times of all ops (n, s) over to the changed machine of each scenario."""
     launch = study.machine.device.launch_s
     launch_s = launch.value if launch is not None else 0.0
@@ -106,7 +109,7 @@ def _carried(study: _Study, timed: Timed, changes: Mapping[str, Array]) -> Timed
 
 
 def _one(
-    study: _Study, device_s: Span, forward_s: Span | None, starts: float, batch: int | None, machine: Machine
+    study: Study, machine: Machine, device_s: Span, forward_s: Span | None, starts: float, batch: int | None
 ) -> list[float]:
     terms = terms_beside(starts, machine, device_s)
     passes = {} if forward_s is None else {"forward": forward_s}
@@ -123,7 +126,7 @@ def _ends(span: Span | None) -> tuple[float, float, float]:
     return (np.nan, np.nan, np.nan) if span is None else (span.value, span.low, span.high)
 
 
-def _device_times(study: _Study, timed: Timed, which: NDArray[np.bool_]) -> Array:
+def _device_times(study: Study, timed: Timed, which: NDArray[np.bool_]) -> Array:
     """Add up some of the ops of each scenario: value and ends (3, s) [s]."""
     kinds, sources = study.step.rows["kind"][which].tolist(), timed.sources[which]
     seconds = np.nan_to_num(timed.times[:, which] * timed.executions[which])
@@ -131,7 +134,9 @@ def _device_times(study: _Study, timed: Timed, which: NDArray[np.bool_]) -> Arra
     return device_times(ops, study.uses, study.options.interval)
 
 
-def _rolled_up(study: _Study, timed: Timed, batches: list[int | None], machines: list[Machine]) -> pd.DataFrame:
+def _rolled_up(
+    study: Study, timed: Timed, batches: list[int | None], machines: list[Machine], launches_s: Array | None
+) -> pd.DataFrame:
     """Roll the ops (n, s) of each scenario up."""
     rows, level = study.step.rows, study.options.interval
     devices = _device_times(study, timed, np.ones(len(rows), bool))
@@ -140,9 +145,16 @@ def _rolled_up(study: _Study, timed: Timed, batches: list[int | None], machines:
     if study.model.data.validation_samples is not None and ahead.any():
         forward = _device_times(study, timed, ahead)
         forwards = [Span(value, low, high, level) for value, low, high in forward.T.tolist()]
-    starts = np.nansum(timed.launches * timed.executions, 0).tolist()
+    starts = np.nansum(timed.launches * timed.executions, 0)
+    if launches_s is not None:
+        # What the host needs is launches times their cost: machines whose launch takes 1 s serve all scenarios.
+        starts = starts * launches_s
+        built = {id(one): one for one in machines}
+        changed = {key: change_machine(one, {"launch_s": 1.0}) for key, one in built.items()}
+        machines = [changed[id(one)] for one in machines]
     spans = [Span(value, low, high, level) for value, low, high in devices.T.tolist()]
-    found = [_one(study, *terms) for terms in zip(spans, forwards, starts, batches, machines, strict=True)]
+    of_each = zip(machines, spans, forwards, starts.tolist(), batches, strict=True)
+    found = [_one(study, *terms) for terms in of_each]
     measured = ((timed.sources == SOURCES["measured"]) | (timed.executions == 0)).all(0)
     result = pd.DataFrame(np.array(found).reshape(-1, len(RESULTS)), columns=list(RESULTS))
     return result.assign(basis=pd.Categorical(np.where(measured, "measured", "modelled")))
@@ -154,9 +166,30 @@ def _of_scenarios(timed: Timed, shape: NDArray[np.intp]) -> Timed:
     return Timed(**chosen)
 
 
-def scenario_blocks(
-    model: ModelProfile, machine: Machine, table: pd.DataFrame, options: Options
-) -> Iterator[pd.DataFrame]:
+def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> Study:
+    """Do once what all scenarios of a model on a machine share; see `scenarios`."""
+    model, machine = updated_as_there(model, machine), prepared(with_fits(machine))
+    formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine)
+    scope = choose_scope([machine], options.scope)
+    step = step_ops(model, machine, formats)
+    at_once = runs_at_once(model, machine, scope)
+    return Study(model, machine, options, step, scope, at_once, uses_of(machine), formats)
+
+
+def _as_built(study: Study, sizes: Mapping[str, Array]) -> Timed:
+    """Time all ops on the machine as built, at each shape of a block; raise where work has no time."""
+    key = tuple((name, float(values[0])) for name, values in sizes.items() if len(values) == 1)
+    if sizes and len(key) == len(sizes) and key in study.kept:
+        return study.kept[key]
+    timed = times_at(study.step, study.machine, study.formats, sizes, study.options.interval)
+    _check(study, timed)
+    if sizes and len(key) == len(sizes):
+        study.kept.clear()
+        study.kept[key] = timed
+    return timed
+
+
+def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Estimate many scenarios, some at a time; see `scenarios`.
 
     Yields
@@ -164,25 +197,19 @@ def scenario_blocks(
     DataFrame
         Results of some scenarios, by their position in ``table``, scenarios of the same shapes together.
     """
-    model, machine = updated_as_there(model, machine), prepared(with_fits(machine))
-    size_names, changes = _choose(model, machine, table)
-    formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine)
-    scope = choose_scope([machine], options.scope)
-    step = step_ops(model, machine, formats)
-    study = _Study(model, machine, options, step, scope, runs_at_once(model, machine, scope), uses_of(machine))
-    base = choose_sizes(model, options.wanted_sizes)
+    size_names, changes = _choose(study.model, study.machine, table)
+    base = choose_sizes(study.model, study.options.wanted_sizes)
     if size_names:
         shapes, shape_of = np.unique(table[size_names].to_numpy(np.float64), axis=0, return_inverse=True)
     else:
         shapes, shape_of = np.empty((1, 0)), np.zeros(len(table), np.intp)
     order = np.argsort(shape_of, kind="stable")
-    most = max(1, CELLS // max(len(step.rows), 1))
+    most = max(1, CELLS // max(len(study.step.rows), 1))
     for first in range(0, len(shapes), most):
         block = shapes[first : first + most]
         sizes = {name: np.full(len(block), float(value)) for name, value in base.items()}
         sizes |= {name: block[:, column] for column, name in enumerate(size_names)}
-        timed = times_at(step, machine, formats, sizes, options.interval)
-        _check(study, timed)
+        timed = _as_built(study, sizes)
         own = order[np.searchsorted(shape_of[order], first) : np.searchsorted(shape_of[order], first + len(block))]
         for start in range(0, len(own), most):
             chosen = own[start : start + most]
@@ -191,8 +218,23 @@ def scenario_blocks(
             )
 
 
+def scenario_blocks(
+    model: ModelProfile, machine: Machine, table: pd.DataFrame, options: Options
+) -> Iterator[pd.DataFrame]:
+    """Estimate many scenarios, some at a time; see `scenarios` and `blocks_of`."""
+    yield from blocks_of(prepare_study(model, machine, options), table)
+
+
+def in_order(blocks: Iterable[pd.DataFrame], table: pd.DataFrame) -> pd.DataFrame:
+    """Put the results of all blocks beside the table that they are of; see `scenarios`."""
+    found = list(blocks)
+    if not found:
+        return table.assign(**dict.fromkeys(RESULTS, np.nan), basis="modelled")
+    return pd.concat([table, pd.concat(found).sort_index().set_axis(table.index)], axis=1)
+
+
 def _block(
-    study: _Study, timed: Timed, sizes: Mapping[str, Array], changes: pd.DataFrame, shape: NDArray[np.intp]
+    study: Study, timed: Timed, sizes: Mapping[str, Array], changes: pd.DataFrame, shape: NDArray[np.intp]
 ) -> pd.DataFrame:
     here = _of_scenarios(timed, shape)
     values = {str(name): changes[name].to_numpy(np.float64) for name in changes.columns}
@@ -201,14 +243,10 @@ def _block(
     batches: list[int | None] = [None] * len(shape)
     if "batch" in sizes:
         batches = [int(batch) for batch in sizes["batch"][shape].tolist()]
-    machines = _machines(study, sizes, shape)
-    if "launch_s" in values:
-        launches = zip(machines, values["launch_s"].tolist(), strict=True)
-        machines = [change_machine(machine, {"launch_s": launch_s}) for machine, launch_s in launches]
-    return _rolled_up(study, here, batches, machines)
+    return _rolled_up(study, here, batches, _machines(study, sizes, shape), values.get("launch_s"))
 
 
-def _machines(study: _Study, sizes: Mapping[str, Array], shape: NDArray[np.intp]) -> list[Machine]:
+def _machines(study: Study, sizes: Mapping[str, Array], shape: NDArray[np.intp]) -> list[Machine]:
     """Give each scenario its machine, with what the model's own memory costs there at the scenario's sizes."""
     if study.machine.device.fresh_byte_per_s is None:
         return [study.machine] * len(shape)
@@ -219,7 +257,7 @@ def _machines(study: _Study, sizes: Mapping[str, Array], shape: NDArray[np.intp]
     return [found[at] for at in shape.tolist()]
 
 
-def _check(study: _Study, timed: Timed) -> None:
+def _check(study: Study, timed: Timed) -> None:
     if study.options.allow_uncovered:
         return
     lacking = np.isnan(timed.times[0]).any(0)
@@ -257,8 +295,4 @@ def scenarios(model: ModelProfile, machine: Machine, table: pd.DataFrame, option
     FomkitError
         When a column is neither a size nor a parameter, a value cannot be one, or work has no time.
     """
-    blocks = list(scenario_blocks(model, machine, table, options))
-    if not blocks:
-        return table.assign(**dict.fromkeys(RESULTS, np.nan), basis="modelled")
-    found = pd.concat(blocks).sort_index().set_axis(table.index)
-    return pd.concat([table, found], axis=1)
+    return in_order(scenario_blocks(model, machine, table, options), table)

@@ -17,7 +17,7 @@ from fomkit.predict.fresh import fresh_seconds
 from fomkit.predict.ladder import prepared, price
 from fomkit.predict.rows import as_rows
 from fomkit.resize import evaluate_many, resize_ops
-from fomkit.schema import SIZED, TIME_SOURCES
+from fomkit.schema import SIZED, TIME_SOURCES, check_table
 from fomkit.study.options import choose_sizes
 
 if TYPE_CHECKING:
@@ -164,6 +164,22 @@ def _stacked(step: StepOps, at: NDArray[np.intp], sizes: Sizes) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
+def _ends(stacked: pd.DataFrame, many: int) -> pd.DataFrame:
+    """Give for each op a row of its least sizes and one of its largest.
+
+    What a check allows is a range of numbers, whole ones where dimensions are, which expressions keep; so these
+    two speak for all the others.
+    """
+    columns: dict[str, object] = {}
+    for name in stacked.columns:
+        if stacked[name].dtype.kind != "f":
+            columns[name] = stacked[name].array[::many].repeat(2)
+            continue
+        cells = stacked[name].to_numpy(np.float64).reshape(-1, many)
+        columns[name] = np.stack([cells.min(1), cells.max(1)], 1).ravel()
+    return pd.DataFrame(columns)
+
+
 def _executions(step: StepOps, sizes: Sizes) -> Array:
     many = len(next(iter(sizes.values())))
     found = np.zeros((len(step.counts), many))
@@ -209,7 +225,9 @@ def times_at(step: StepOps, machine: Machine, formats: Formats, sizes: Sizes, in
     times, sources = np.full((3, *shape), np.nan), np.zeros(shape, np.int8)
     work = {name: np.full(shape, np.nan) for name in ("flop", "byte", "launches")}
     for at in _of_kinds(step.rows):
-        table = add_costs(_stacked(step, at, sizes))
+        stacked = _stacked(step, at, sizes)
+        check_table(_ends(stacked, many), "OPS", step.where)
+        table = add_costs(stacked, checked=True)
         for name, values in work.items():
             values[at] = table[name].to_numpy(np.float64).reshape(len(at), many)
         calls = split_recurrent(table) if table["kind"].iat[0] == "rnn" else None

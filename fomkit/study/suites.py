@@ -110,7 +110,7 @@ def freeze_rates(suite: Suite, baseline: Machine, options: Options, load: Load) 
     }
 
 
-def _merit(result: SuiteResult) -> FigureOfMerit | None:
+def merit_of(result: SuiteResult) -> FigureOfMerit | None:
     """Take the figure of merit over the lines rated on both; None where there is none, or a required one lacks."""
     suite, sides = result.suite, (result.baseline, result.target)
     rates = [{one.line.name: one.unit_per_day for one in side if one.unit_per_day is not None} for side in sides]
@@ -157,4 +157,4 @@ def run_suite(
     old = rate_lines(suite, baseline, options, load)
     new = rate_lines(suite, target, options, load, proposals)
     result = SuiteResult(suite, (baseline, target), old, new, None)
-    return replace(result, merit=_merit(result))
+    return replace(result, merit=merit_of(result))

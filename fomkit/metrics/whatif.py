@@ -1,0 +1,68 @@
+"""Figures of what-if questions: sweeps, what a result hangs on, and the change that reaches a target."""
+
+from __future__ import annotations
+
+from fomkit.metrics.metric import Metric
+
+_M = Metric
+# fmt: off
+WHAT_IF: tuple[Metric, ...] = (
+    _M("points", "points", "count", "system", "none", "arithmetic", "sweep", "scenarios that were estimated"),
+    _M("too_large", "too large", "count", "system", "lower", "arithmetic", "sweep",
+       "scenarios whose step a device's memory does not hold"),
+    _M("seed", "seed", "count", "system", "none", "none", "sweep", "of the random numbers"),
+    _M("varied.least", "least", "mixed", "system", "none", "none", "sweep", "lower end of what is varied"),
+    _M("varied.most", "most", "mixed", "system", "none", "none", "sweep", "upper end of what is varied"),
+    _M("varied.count", "values", "count", "system", "none", "none", "sweep", "values of what is varied"),
+    _M("ranges", "range", "mixed", "system", "none", "none", "sweep", "least and most of a result", "column, end"),
+    _M("best.point", "best", "mixed", "system", "none", "none", "sweep",
+       "parameters and results of the best scenario", "column"),
+    _M("front.size", "on the front", "count", "system", "none", "none", "sweep",
+       "scenarios that no other betters in every objective"),
+    _M("front.points", "front", "mixed", "system", "none", "none", "sweep",
+       "parameters and results of those", "column"),
+    # sensitivity and solve
+    _M("figures", "figure", "mixed", "system", "none", "none", "sensitivity solve",
+       "the figures as they are", "figure"),
+    _M("setting", "value", "mixed", "system", "none", "none", "sensitivity solve", "a parameter as it is"),
+    _M("elasticity", "elasticity", "ratio", "system", "none", "none", "sensitivity",
+       "d ln(figure) / d ln(parameter)", "figure"),
+    _M("at_half_step", "at half the step", "ratio", "system", "none", "none", "sensitivity",
+       "the same of the main figure, over half the step"),
+    _M("below", "below", "ratio", "system", "none", "none", "sensitivity", "the same below the value alone"),
+    _M("above", "above", "ratio", "system", "none", "none", "sensitivity", "the same above the value alone"),
+    _M("step", "step", "share", "system", "none", "none", "sensitivity",
+       "change of a parameter that an elasticity is taken over, either way"),
+    _M("plain_range", "varied by", "share", "system", "none", "none", "sensitivity",
+       "change either way of a parameter that has no interval"),
+    _M("varied.from", "varied", "mixed", "system", "none", "none", "sensitivity",
+       "lower end of a parameter's interval"),
+    _M("varied.to", "varied to", "mixed", "system", "none", "none", "sensitivity", "the higher end"),
+    _M("at_low", "at the lower", "mixed", "system", "none", "none", "sensitivity",
+       "the figure with a parameter at the lower end"),
+    _M("at_high", "at the higher", "mixed", "system", "none", "none", "sensitivity",
+       "the figure with it at the higher end"),
+    _M("swing", "swing", "share", "system", "none", "none", "sensitivity",
+       "difference of both over the figure as it is"),
+    _M("goal.asked", "asked", "mixed", "system", "none", "none", "solve", "the value that is to be reached"),
+    _M("goal.probability", "asked P", "share", "system", "none", "none", "solve",
+       "with which it is to be reached"),
+    _M("most_factor", "at most", "ratio", "system", "none", "none", "solve",
+       "factor by which a parameter is changed at most"),
+    _M("needed", "needed", "mixed", "system", "none", "none", "solve",
+       "the value of a parameter with which the goal is reached"),
+    _M("changes.factor", "factor", "ratio", "system", "none", "none", "solve", "that over the parameter as it is"),
+    _M("tried", "tried", "mixed", "system", "none", "none", "solve",
+       "the value of a parameter that comes nearest to a goal out of reach"),
+    _M("then", "then", "mixed", "system", "none", "none", "solve", "the figure with a change"),
+    _M("changes.probability", "P(reached)", "share", "system", "higher", "none", "solve",
+       "that the goal is reached with one change"),
+    _M("points.probability", "P(reached)", "share", "system", "higher", "none", "solve",
+       "that the goal is reached with a combination"),
+    _M("points.values", "value", "mixed", "system", "none", "none", "solve", "of a combination", "parameter"),
+    _M("points.factors", "factor", "ratio", "system", "none", "none", "solve",
+       "of a combination, over the parameters as they are", "parameter"),
+    _M("total", "sum of |ln|", "ratio", "system", "lower", "none", "solve",
+       "what a combination takes: the sum of |ln(factor)|"),
+)
+# fmt: on

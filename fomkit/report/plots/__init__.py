@@ -1,0 +1,1 @@
+"""Charts of reports and notebooks: each a function of a plain table."""

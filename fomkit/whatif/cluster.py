@@ -1,0 +1,161 @@
+"""The same sweep on a Dask cluster that is there already: stretches as tasks, results in their order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from fomkit import __version__
+from fomkit.errors import FomkitError
+from fomkit.whatif.sweep import Sweep
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CONNECT_S = 5.0
+"""Time for the scheduler to answer."""
+WITHOUT_WORKERS_S = 30.0
+"""How long a sweep waits for a worker when there is none."""
+AHEAD = 4
+"""Stretches under way for each thread of the workers; what is done early waits there, not here."""
+_LOUD = ("distributed", "tornado", "asyncio")
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def _received(sweep: Sweep, version: str) -> Sweep:
+    """Take a sweep on a worker; a task of its own, so that another worker can do it again."""
+    if version != __version__:
+        raise FomkitError("worker", f"has fomkit {__version__}, and {version} asks. Install the same there.")
+    return sweep
+
+
+def _worked_out(sweep: Sweep, start: int, stop: int) -> pd.DataFrame:
+    # Threads of one worker would only wait for each other, and share what is kept between stretches.
+    with _ONE_AT_A_TIME:
+        return sweep.stretch(start, stop)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the library's own reports of lost connections away: what they mean is said once, by us."""
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in _LOUD]
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [one.level for one in loggers]
+    for one in loggers:
+        one.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for one, level in zip(loggers, levels, strict=True):
+            one.setLevel(level)
+
+
+def _check_installed(address: str) -> None:
+    if find_spec("distributed") is None:
+        raise FomkitError(
+            f"--scheduler {address}", "needs Dask, which is not installed. Run: pip install 'fomkit[cluster]'."
+        )
+
+
+@contextmanager
+def _client(address: str) -> Iterator[Any]:
+    import dask
+    from distributed import Client
+
+    # A machine with a large table is sent once for each worker, whatever the library thinks of its size.
+    with _quiet(), dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
+        try:
+            client = Client(address, timeout=CONNECT_S, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise FomkitError(
+                f"--scheduler {address}",
+                f"no scheduler answers there within {CONNECT_S:g} s. Check the address and that it runs "
+                "('dask scheduler' prints it), or leave --scheduler out.",
+            ) from error
+        try:
+            yield client
+        finally:
+            client.close(timeout=CONNECT_S)
+
+
+def _threads(client: Any) -> int:
+    """Count the threads of the workers."""
+    return sum(client.nthreads().values())
+
+
+def _wait(client: Any, address: str) -> int:
+    """Wait until there is a worker, and count threads."""
+    end = time.monotonic() + WITHOUT_WORKERS_S
+    while not (threads := _threads(client)):
+        if time.monotonic() > end:
+            raise FomkitError(
+                f"--scheduler {address}",
+                f"has no worker, and none came within {WITHOUT_WORKERS_S:g} s. Start one: dask worker {address}.",
+            )
+        time.sleep(0.2)
+    return threads
+
+
+def _gone(address: str) -> FomkitError:
+    return FomkitError(f"--scheduler {address}", "went away during the sweep. Start it, and the sweep, again.")
+
+
+def _result(client: Any, future: Any, address: str) -> pd.DataFrame:
+    """Wait for one stretch, as long as there are workers."""
+    from distributed import KilledWorker
+
+    while True:
+        try:
+            found: pd.DataFrame = future.result(timeout=2.0)
+        except TimeoutError:
+            if client.status != "running":
+                raise _gone(address) from None
+            _wait(client, address)
+        except (asyncio.CancelledError, futures.CancelledError):
+            raise _gone(address) from None
+        except KilledWorker as error:
+            raise FomkitError(
+                f"--scheduler {address}",
+                "workers died again and again over the same stretch of points. Look at their memory limit and "
+                "their logs, or leave --scheduler out.",
+            ) from error
+        else:
+            return found
+
+
+def blocks_on(sweep: Sweep, address: str) -> Iterator[pd.DataFrame]:
+    """Estimate all points of a sweep on a cluster, a stretch at a time, in their order.
+
+    The stretches are those of `Sweep.blocks`, and so are the results, bit for bit where the workers' processor
+    and libraries are those of this machine. What a worker that dies had under way or had done, another does again.
+
+    Parameters
+    ----------
+    sweep : Sweep
+    address : str
+        The scheduler's, for example ``tcp://10.0.0.1:8786``.
+
+    Raises
+    ------
+    FomkitError
+        When no scheduler answers, it has no workers, or they keep dying.
+    """
+    _check_installed(address)
+    with _client(address) as client:
+        ahead = AHEAD * _wait(client, address)
+        there = client.submit(_received, sweep, __version__, pure=False)
+        waiting: deque[Any] = deque()
+        for start, stop in sweep.stretches():
+            waiting.append(client.submit(_worked_out, there, start, stop, pure=False))
+            if len(waiting) >= ahead:
+                yield _result(client, waiting.popleft(), address)
+        while waiting:
+            yield _result(client, waiting.popleft(), address)

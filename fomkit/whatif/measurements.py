@@ -1,0 +1,150 @@
+"""Which measurement would shrink an interval most: each taken as known exactly, and everything rolled up again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from fomkit.hardware import Device, Fact, Machine
+from fomkit.predict.engines import settle_engines
+from fomkit.rollup import steps_if_timed
+from fomkit.spans import Span
+from fomkit.study.changes import peak_name
+from fomkit.study.content import span_content
+from fomkit.study.device_kind import device_kind
+from fomkit.study.estimate import Estimate, estimate
+from fomkit.study.options import Options
+from fomkit.study.to_time import ops_to_time
+from fomkit.whatif.parameters import Parameter, overhead_name
+from fomkit.workload import ModelProfile
+
+TOP = 10
+"""Single ops that are listed."""
+OUT = "-o here.yaml"
+SAID = (
+    "each is taken as known exactly at its predicted value, and everything rolled up again; that a timing also "
+    "tells of similar ops, differs from the prediction, or has a spread of its own, is left out"
+)
+
+
+def _exact(fact: Fact) -> Fact:
+    return replace(fact, low=fact.value, high=fact.value)
+
+
+def _known(machine: Machine, name: str) -> Machine:
+    """Give the machine with one of its facts known without error."""
+    device: Device = machine.device
+    if name == "launch_s" and device.launch_s is not None:
+        device = replace(device, launch_s=_exact(device.launch_s))
+    elif name == "byte_per_s" and device.byte_per_s is not None:
+        device = replace(device, byte_per_s=_exact(device.byte_per_s))
+    peaks = tuple(
+        replace(peak, rate=_exact(peak.rate)) if peak_name(peak.dtype, peak.engine) == name else peak
+        for peak in device.peaks
+    )
+    overheads = tuple(
+        replace(one, time_s=_exact(one.time_s)) if overhead_name(one) == name and one.time_s is not None else one
+        for one in machine.overheads
+    )
+    return replace(machine, device=replace(device, peaks=peaks), overheads=overheads)
+
+
+def _width(span: Span) -> float:
+    return span.high - span.low
+
+
+def _entry(one: Estimate, kind: str, what: str, step: Span, command: str, **more: Any) -> dict[str, Any]:
+    now = _width(one.step)
+    return {
+        "kind": kind,
+        "what": what,
+        "step_s": span_content(step),
+        "shrinks": (now - _width(step)) / now if now > 0 else 0.0,
+        "command": command,
+        **more,
+    }
+
+
+def measure_command(model: ModelProfile, machine: Machine, options: Options) -> str:
+    """Write the command that times the ops of a model at their sizes, on the machine that it is run on."""
+    sizes = {**model.sizes, **options.wanted_sizes}
+    words = ["fomkit measure", f"--for {model.name}"]
+    if "batch" in sizes:
+        words.append(f"--batch {sizes.pop('batch')}")
+    words += [f"--set {name}={size}" for name, size in sizes.items() if size != model.sizes.get(name)]
+    words += [f"--precision {options.precision}"] if options.precision else []
+    words += ["--device cuda"] if device_kind(machine) == "gpu" else []
+    return " ".join([*words, OUT])
+
+
+def _of_ops(one: Estimate, command: str, top: int) -> Iterator[dict[str, Any]]:
+    """Give single ops, the ops of each kind together, and all ops."""
+    for timed in ops_to_time(one, top)["measurements"]:
+        yield {"kind": "op", "what": timed["sizes"], "step_s": timed["step_s"], "shrinks": timed["shrinks"],
+               "command": command, "executions": timed["executions"], "share": timed["share"],
+               "line": timed["line"]}  # fmt: skip
+    ops = settle_engines(one.ops.reset_index(drop=True), one.machine)[0]
+    numbers, kinds = pd.factorize(ops["kind"])
+    if len(kinds) > 1:
+        together = steps_if_timed(ops, pd.Series(numbers, ops.index), one.machine, one.step.level)
+        for number, step in together.items():
+            yield _entry(one, "kind of op", f"all ops of kind {kinds[number]}", step, command)
+    whole = steps_if_timed(ops, pd.Series(0, ops.index), one.machine, one.step.level)
+    for step in whole.values():
+        yield _entry(one, "all ops", "every op, alone", step, command)
+
+
+def _fact_command(name: str) -> str:
+    if name == "overhead/step/input":
+        return f"fomkit measure --input loader.py {OUT} --add"
+    return "" if name.startswith("overhead/") else f"fomkit measure --quick {OUT}"
+
+
+def _of_facts(one: Estimate, options: Options, parameters: tuple[Parameter, ...]) -> Iterator[dict[str, Any]]:
+    for parameter in parameters:
+        if parameter.of == "machine" and parameter.has_interval:
+            known = _known(one.machine, parameter.name)
+            step = estimate(one.model, known, options).step
+            yield _entry(one, "fact", parameter.name, step, _fact_command(parameter.name))
+
+
+def measurements(
+    one: Estimate, options: Options, parameters: tuple[Parameter, ...], top: int = TOP
+) -> dict[str, Any]:
+    """Rank what could be measured on the machine by how much narrower the interval of the step would be.
+
+    Parameters
+    ----------
+    one : Estimate
+        On the machine with its fits.
+    options : Options
+        Those of the estimate.
+    parameters : tuple of Parameter
+        The facts of the machine whose spread may go.
+    top : int
+        Single ops to list.
+
+    Returns
+    -------
+    dict
+        ``measurements``, best first: kind (step, all ops, kind of op, op, fact), what, ``step_s`` with it known,
+        ``shrinks`` [share of the width now], command; of an op its executions, share of the device's time, and
+        the cells of a row of ops. ``no_spread_stated`` names facts whose measurement could only move the
+        estimate; ``measurements_say`` what is left out.
+    """
+    command = measure_command(one.model, one.machine, options)
+    step = "fomkit profile model.py --measure step -o measured.yaml"
+    found = [
+        _entry(one, "step", "a whole step", Span.exact(one.step.value, one.step.level), step),
+        *_of_ops(one, command, top),
+        *_of_facts(one, options, parameters),
+    ]
+    of_machine = [parameter for parameter in parameters if parameter.of == "machine"]
+    return {
+        "measurements": sorted(found, key=lambda entry: -entry["shrinks"]),
+        "no_spread_stated": [parameter.name for parameter in of_machine if not parameter.has_interval],
+        "measurements_say": SAID,
+    }

@@ -1,0 +1,154 @@
+"""A training spread over the nodes of a machine, asked at other values of its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from fomkit.errors import FomkitError
+from fomkit.hardware import Machine
+from fomkit.parallel import Layout, Network, ParallelStep
+from fomkit.spans import Span, add_independent
+from fomkit.study.content import span_content
+from fomkit.study.estimate import estimate
+from fomkit.study.fits import with_fits
+from fomkit.study.options import Options, choose_sizes
+from fomkit.study.scaling import stepper_of
+from fomkit.study.system_rate import Service, system_content
+from fomkit.whatif.changed import changed_machine, changed_model
+from fomkit.whatif.measurements import OUT, SAID, measure_command
+from fomkit.whatif.parameters import (
+    Parameter,
+    device_parameters,
+    fixed_sizes,
+    link_parameters,
+    model_parameters,
+    peaks_in_use,
+    unstated,
+    whole,
+)
+from fomkit.whatif.subject import Figures, Outcome, Point
+from fomkit.workload import ModelProfile
+
+
+@dataclass(frozen=True)
+class OnNodes:
+    """A job of so many nodes; the batch of the options is that of one replica."""
+
+    model: ModelProfile
+    machine: Machine
+    options: Options
+    layout: Layout
+    nodes: int
+
+    @property
+    def title(self) -> dict[str, Any]:
+        """Name model, target, nodes and layout."""
+        return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name,
+                "sizes": choose_sizes(self.model, self.options.wanted_sizes), "nodes": self.nodes,
+                "layout": vars(self.layout)}  # fmt: skip
+
+    @property
+    def level(self) -> float:
+        """Level of the intervals."""
+        return self.options.interval
+
+    @cached_property
+    def _fitted(self) -> Machine:
+        return with_fits(self.machine)
+
+    @cached_property
+    def _peaks(self) -> frozenset[str] | None:
+        """The peaks in use; None is all, of a transformer by its sizes, whose ops differ from device to device."""
+        if self.model.transformer is not None:
+            return None
+        return peaks_in_use([estimate(self.model, self._fitted, self.options)])
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """List rates, costs, overheads and links of the machine, nodes, sizes and run of the model."""
+        replicas = self.layout.replicas(self.nodes * Network(self.machine, self.layout.channel).node_devices)
+        return (
+            *device_parameters(self.machine, self._peaks),
+            *link_parameters(self.machine, self.layout.channel),
+            whole("nodes", self.nodes, "machine"),
+            *model_parameters(self.model, self.options, replicas),
+        )
+
+    def left_out(self) -> list[tuple[str, str]]:
+        """Name rates that nobody stated and sizes that are fixed."""
+        return [*unstated(self.machine, self._peaks or frozenset()), *fixed_sizes(self.model)]
+
+    def _step(self, point: Point) -> tuple[ModelProfile, Machine, ParallelStep, int]:
+        """Give model, machine, step and nodes at one point."""
+        ours = {one.name for one in self.parameters() if one.of == "machine"} - {"nodes"}
+        nodes = round(point.get("nodes", self.nodes))
+        of_machine = {name: value for name, value in point.items() if name in ours}
+        others = {name: value for name, value in point.items() if name not in {*ours, "nodes"}}
+        machine = changed_machine(self._fitted, of_machine, self.layout.channel)
+        model, options = changed_model(self.model, self.options, others)
+        batch = options.sizes.get("batch", model.batch)
+        if batch is None:
+            raise FomkitError(model.name, "does not say its batch. Give --batch.")
+        sizes = {name: size for name, size in options.sizes.items() if name != "batch"}
+        stepper = stepper_of(model, machine, self.layout, replace(options, sizes=sizes, batch=batch))
+        devices = nodes * Network(machine, self.layout.channel, self.level).node_devices
+        return model, machine, stepper.at(devices, batch * self.layout.replicas(devices)), nodes
+
+    def again(self, point: Point) -> Figures:
+        """Give the figures of a step of all nodes at a point.
+
+        Raises
+        ------
+        FomkitError
+            When there is none.
+        """
+        model, machine, step, nodes = self._step(point)
+        found = {"sample_per_s": step.sample_per_s, "step_s": step.wall_s}
+        system = system_content(model, machine, step, nodes, Service())
+        samples = model.data.train_samples
+        if system is None and samples is not None and model.run.epochs is not None:
+            raise FomkitError(
+                "batch", f"a step of {step.samples:,} is more than the {samples:,} samples of an epoch."
+            )
+        rate = None if system is None else system["unit_per_day"]
+        return found if rate is None else {"unit_per_day": Span(**rate, level=self.level), **found}
+
+    def at(self, points: Sequence[Point]) -> list[Outcome]:
+        """Give the figures at each point."""
+        found: list[Outcome] = []
+        for point in points:
+            try:
+                found.append(self.again(point))
+            except FomkitError as error:
+                found.append(error)
+        return found
+
+    def binding(self, point: Point) -> str:
+        """Say which part of the step is the longest."""
+        step = self._step(point)[2]
+        parts = {"calculation": step.compute_s, "communication": step.exposed_s, "pipeline": step.bubble_s}
+        return max(parts, key=lambda name: parts[name].value)
+
+    def measurements(self) -> dict[str, Any]:
+        """Rank a step on one device and the collectives by how much narrower the step's interval would be."""
+        step = self._step({})[2]
+        if self.model.transformer is not None:
+            return {"measurements": [], "measurements_say": "not worked out for a transformer by its sizes"}
+        compute, exposed = step.compute_s, step.exposed_s
+        parts = {
+            "a step on one device": ([Span.exact(compute.value, self.level), exposed],
+                                     measure_command(self.model, self.machine, self.options)),
+            "the collectives between the devices": (
+                [compute, Span.exact(exposed.value, self.level)],
+                f"fomkit measure --network {OUT}"),
+        }  # fmt: skip
+        now = step.wall_s.high - step.wall_s.low
+        found = []
+        for what, (terms, command) in parts.items():
+            then = add_independent(terms)
+            shrinks = (now - (then.high - then.low)) / now if now > 0 else 0.0
+            found.append({"kind": "part of the step", "what": what, "step_s": span_content(then),
+                          "shrinks": shrinks, "command": command})  # fmt: skip
+        return {"measurements": sorted(found, key=lambda entry: -entry["shrinks"]), "measurements_say": SAID}

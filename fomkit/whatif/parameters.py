@@ -1,0 +1,198 @@
+"""What a result may hang on: parameters of a machine and a model, each with unit, value and own interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from fomkit.hardware import Fact, Link, Machine, Overhead
+from fomkit.predict.engines import ARITHMETIC_KINDS, settle_engines
+from fomkit.resize import sizes_used
+from fomkit.rollup.overheads import INPUT
+from fomkit.study.changes import RATES, peak_name
+from fomkit.study.estimate import Estimate
+from fomkit.study.fits import with_fits
+from fomkit.study.options import Options
+from fomkit.whatif.sweep_parameters import LINK_ALPHA, LINK_RATE, NODES
+from fomkit.workload import ModelProfile
+
+Unit = Literal["byte_per_s", "flop_per_s", "time_s", "share", "count"]
+FEWER = ("epochs", "samples", "train_samples", "validation_samples")
+"""Parameters of a model of which a run with less is shorter."""
+PLAIN_RANGE = 0.1
+"""Part of a value by which it is varied where nobody states an interval of it."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter as it is.
+
+    Attributes
+    ----------
+    name : str
+        ``byte_per_s``, ``launch_s``, ``flop_per_s/DTYPE/ENGINE``, ``overhead/PER/NAME``, ``availability``,
+        ``nodes``, ``node_devices``; of the link between nodes ``link_byte_per_s`` and ``link_alpha_s``, of that
+        inside them ``node_link_byte_per_s`` and ``node_link_alpha_s``; a named size of the model, ``epochs``,
+        ``train_samples``, ``validation_samples``; in a suite ``LINE.batch``.
+    unit : str
+        A dimension of `fomkit.quantities`, or count.
+    value : float
+        In SI units.
+    of : str
+        machine or model.
+    low, high : float
+        Ends of its own interval; equal to the value where nobody states one.
+    grain : int
+        Above 0 it is a whole number that changes by so much at least.
+    basis, source : str
+        Of the value.
+    """
+
+    name: str
+    unit: Unit
+    value: float
+    of: Literal["machine", "model"]
+    low: float
+    high: float
+    grain: int = 0
+    basis: str = ""
+    source: str = ""
+
+    @property
+    def has_interval(self) -> bool:
+        """True where somebody states an interval of it."""
+        return self.low < self.value or self.value < self.high
+
+    @property
+    def better(self) -> int:
+        """1 where more of it is never slower, -1 where less is not; 0 where that hangs on the rest."""
+        if self.of == "model":
+            return -1 if self.name.rpartition(".")[2] in FEWER else 0
+        return -1 if self.unit == "time_s" or self.name.startswith("overhead/") else 1
+
+    @property
+    def varied(self) -> str:
+        """Say over what it is varied."""
+        if self.has_interval:
+            return "its interval"
+        if not self.grain:
+            return f"±{PLAIN_RANGE:.0%}"
+        away = self.ends[1] - self.value
+        near = abs(away / self.value - PLAIN_RANGE) < PLAIN_RANGE / 10
+        return f"±{PLAIN_RANGE:.0%}" if near else f"±{away:,.0f}"
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Between what it is varied: its own interval, else 10 % either way, a whole number by one at least."""
+        if self.has_interval:
+            return self.low, self.high
+        low, high = (self.value * (1 + sign * PLAIN_RANGE) for sign in (-1, 1))
+        if not self.grain:
+            return low, (min(high, 1.0) if self.unit == "share" else high)
+        away = self.grain * max(1, round(self.value * PLAIN_RANGE / self.grain))
+        return max(float(min(self.grain, self.value)), self.value - away), self.value + away
+
+
+def _of_fact(name: str, unit: Unit, fact: Fact) -> Parameter:
+    return Parameter(name, unit, fact.value, "machine", fact.low, fact.high, 0, fact.basis, fact.source)
+
+
+def whole(name: str, value: int, of: Literal["machine", "model"] = "model", grain: int = 1) -> Parameter:
+    """Make a parameter that is a whole number."""
+    return Parameter(name, "count", float(value), of, float(value), float(value), grain)
+
+
+def overhead_name(one: Overhead) -> str:
+    """Name the parameter that is an overhead of a machine."""
+    return f"overhead/{one.per}/{one.name}"
+
+
+def link_names(link: Link) -> tuple[str, str]:
+    """Name the parameters that are a link's rate and its start-up time."""
+    return (LINK_RATE, LINK_ALPHA) if link.tier == "system" else (f"node_{LINK_RATE}", f"node_{LINK_ALPHA}")
+
+
+def peaks_in_use(estimates: Iterable[Estimate]) -> frozenset[str]:
+    """Name the peaks at which some estimates' arithmetic runs."""
+    found = set()
+    for one in estimates:
+        ops = settle_engines(one.ops.reset_index(drop=True), with_fits(one.machine))[0]
+        used = ops.loc[ops["kind"].isin(ARITHMETIC_KINDS), ["dtype", "engine"]].drop_duplicates()
+        found |= {peak_name(str(dtype), str(engine)) for dtype, engine in used.itertuples(index=False)}
+    return frozenset(found)
+
+
+def device_parameters(machine: Machine, peaks: frozenset[str] | None = None) -> Iterator[Parameter]:
+    """List the stated rates, launch cost and overheads of a machine; of its peaks some, or all by default."""
+    device = machine.device
+    for name, fact in zip(RATES, (device.byte_per_s, device.launch_s), strict=True):
+        if fact is not None:
+            yield _of_fact(name, "time_s" if name == "launch_s" else "byte_per_s", fact)
+    for peak in device.peaks:
+        name = peak_name(peak.dtype, peak.engine)
+        if peaks is None or name in peaks:
+            yield _of_fact(name, "flop_per_s", peak.rate)
+    for one in machine.overheads:
+        if one.time_s is not None:
+            yield _of_fact(overhead_name(one), "time_s", one.time_s)
+        elif one.share is not None:
+            yield _of_fact(overhead_name(one), "share", one.share)
+
+
+def unstated(machine: Machine, peaks: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Name what of a machine nobody stated, and so nothing is known to hang on; each with that reason."""
+    device, stated = machine.device, {peak_name(one.dtype, one.engine) for one in machine.device.peaks}
+    facts = zip(RATES, (device.byte_per_s, device.launch_s), strict=True)
+    names = [*(name for name, fact in facts if fact is None), *sorted(peaks - stated)]
+    if not any((one.per, one.name) == ("step", INPUT) for one in machine.overheads):
+        names.append(f"overhead/step/{INPUT}")
+    yield from ((name, f"{machine.name} does not state it") for name in names)
+
+
+def fixed_sizes(model: ModelProfile) -> Iterator[tuple[str, str]]:
+    """Name the sizes that the ops of a model are fixed at, with that reason."""
+    used = sizes_used(model.ops)
+    yield from ((name, "the ops of the profile are fixed at it") for name in sorted(set(model.sizes) - used))
+
+
+def link_parameters(machine: Machine, channel: str) -> Iterator[Parameter]:
+    """List rate and start-up time of the first link of each tier that a transport has."""
+    seen = set()
+    for link in machine.links:
+        if link.channel != channel or link.tier in seen or link.tier == "device":
+            continue
+        seen.add(link.tier)
+        rate, alpha = link_names(link)
+        ends = link.range_byte_per_s or (link.byte_per_s, link.byte_per_s)
+        yield Parameter(rate, "byte_per_s", link.byte_per_s, "machine", *ends, 0, link.basis, link.source)
+        ends = link.alpha_range_s or (link.alpha_s, link.alpha_s)
+        yield Parameter(alpha, "time_s", link.alpha_s, "machine", *ends, 0, link.basis, link.source)
+
+
+def scope_parameters(machine: Machine, scope: str) -> Iterator[Parameter]:
+    """List what the units/day of a node or a whole system hang on besides their devices."""
+    if scope != "device" and machine.node_devices is not None:
+        yield whole("node_devices", machine.node_devices, "machine")
+    if scope == "system" and machine.system_nodes is not None:
+        yield whole(NODES, machine.system_nodes, "machine")
+        up = machine.availability
+        yield Parameter("availability", "share", up, "machine", up, up)
+
+
+def model_parameters(model: ModelProfile, options: Options, replicas: int = 1) -> Iterator[Parameter]:
+    """List the sizes that the ops use, and what makes a run: samples by whole steps of all replicas, epochs."""
+    sizes = {**model.sizes, **options.wanted_sizes}
+    for name in sorted(sizes_used(model.ops) & set(sizes)):
+        yield whole(name, sizes[name])
+    batch = sizes.get("batch")
+    if batch is None or model.data.train_samples is None:
+        return
+    for name, samples in (
+        ("train_samples", model.data.train_samples),
+        ("validation_samples", model.data.validation_samples),
+    ):
+        if samples:
+            yield whole(name, samples, grain=batch * replicas)
+    if model.run.epochs is not None:
+        yield whole("epochs", model.run.epochs)

@@ -1,0 +1,213 @@
+"""The smallest change of one parameter that reaches a goal, or why none does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fomkit.errors import FomkitError
+from fomkit.spans import Span
+from fomkit.whatif.goal import Goal
+from fomkit.whatif.parameters import Parameter
+from fomkit.whatif.subject import Figures, Point, Subject
+
+MOST = 1000.0
+"""Factor by which a parameter is changed at most."""
+NEAR = 1e-10
+"""Tolerance of a root in ln(parameter)."""
+STILL = 1e-9
+"""Movement of a margin that is none."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one parameter alone can do.
+
+    Attributes
+    ----------
+    reached : bool
+    value : float
+        At which the goal is reached; where it is not, at which it comes nearest.
+    factor : float
+        That value over the parameter as it is.
+    figure : Span
+        The figure of the goal there, estimated again.
+    probability : float
+        That the goal is reached there.
+    why : str
+        Why it is not reached; "" where it is.
+    """
+
+    parameter: Parameter
+    reached: bool
+    value: float
+    factor: float
+    figure: Span
+    probability: float
+    why: str = ""
+
+
+@dataclass
+class Asked:
+    """A subject and a goal, with every point asked once."""
+
+    subject: Subject
+    goal: Goal
+    most: float = MOST
+    _known: dict[tuple[tuple[str, float], ...], Figures | FomkitError] = field(default_factory=dict)
+
+    def figures(self, point: Point) -> Figures | FomkitError:
+        """Give the figures at a point, or why there are none."""
+        key = tuple(sorted(point.items()))
+        if key not in self._known:
+            (self._known[key],) = self.subject.at([point])
+        return self._known[key]
+
+    def margin(self, point: Point) -> float | None:
+        """Give the goal's margin at a point; None where there are no figures."""
+        found = self.figures(point)
+        return None if isinstance(found, FomkitError) else self.goal.margin(found)
+
+    def change(self, one: Parameter, value: float, why: str = "") -> Change:
+        """Put what is found at a value of a parameter in the form of a change."""
+        found = self.subject.again({one.name: value})
+        span, probability = self.goal.span(found), self.goal.reached(found)
+        return Change(one, not why, value, value / one.value, span, probability, why)
+
+    def limit(self, one: Parameter, value: float) -> Change:
+        """Tell how far a parameter alone gets, and what a step then waits for."""
+        waits = self.subject.binding({one.name: value})
+        return self.change(one, value, f"even at its best, {value / one.value:.4g} times, steps wait for {waits}")
+
+    def still(self, one: Parameter, values: Sequence[float]) -> bool:
+        """Tell whether a parameter moves the goal's figure at none of some values."""
+        now = self.margin({})
+        margins = [self.margin({one.name: value}) for value in values]
+        return now is not None and all(margin is None or abs(margin - now) < STILL for margin in margins)
+
+
+def solve_one(asked: Asked, one: Parameter) -> Change:
+    """Find the smallest change of one parameter.
+
+    Parameters
+    ----------
+    asked : Asked
+        Whose goal is not reached as it is.
+    one : Parameter
+        With a value above 0.
+
+    Raises
+    ------
+    FomkitError
+        When there are no figures at any other value of it.
+    """
+    return _whole(asked, one) if one.grain else _real(asked, one)
+
+
+def _ends(asked: Asked, one: Parameter) -> tuple[float, ...]:
+    """Give the values farthest away: the better direction, or both where that is not known."""
+    up = one.value * asked.most
+    if one.unit == "share" and not one.name.startswith("overhead/"):
+        up = min(up, 1.0)
+    both = {1: up, -1: one.value / asked.most}
+    return (both[one.better],) if one.better else tuple(both.values())
+
+
+def root(asked: Asked, start: Point, directions: Point, farthest: float) -> float | None:
+    """Find how far one must go from a point, every parameter along its direction in ln, to reach the goal.
+
+    Parameters
+    ----------
+    asked : Asked
+    start : mapping
+        Parameters as they are.
+    directions : mapping
+        d ln(parameter) by name, for each unit of the way.
+    farthest : float
+        Where the search ends.
+
+    Returns
+    -------
+    float or None
+        The least way whose margin is 0 or more; None where the farthest is not enough.
+    """
+    from scipy.optimize import brentq
+
+    def at(way: float) -> Point:
+        return {name: start[name] * math.exp(way * slope) for name, slope in directions.items()}
+
+    def margin(way: float) -> float:
+        found = asked.figures(at(way))
+        if isinstance(found, FomkitError):
+            raise found
+        return asked.goal.margin(found)
+
+    if margin(farthest) < 0:
+        return None
+    if margin(0.0) >= 0:
+        return 0.0
+    way = float(brentq(margin, 0.0, farthest, xtol=NEAR))
+    # The root is between two floats; the answer shall be on the side that reaches the goal.
+    while margin(way) < 0 and way < farthest:
+        way = min(way + NEAR, farthest)
+    return way
+
+
+def _real(asked: Asked, one: Parameter) -> Change:
+    margins = {end: asked.margin({one.name: end}) for end in _ends(asked, one)}
+    known = {end: margin for end, margin in margins.items() if margin is not None}
+    if not known:
+        raise FomkitError(one.name, f"cannot be changed by {asked.most:g} times.")
+    best = max(known, key=lambda end: known[end])
+    if known[best] >= 0:
+        away = math.log(best / one.value)
+        way = root(asked, {one.name: one.value}, {one.name: math.copysign(1.0, away)}, abs(away))
+        return asked.change(one, one.value * math.exp(math.copysign(way or 0.0, away)))
+    return _out_of_reach(asked, one, list(known), best)
+
+
+def _out_of_reach(asked: Asked, one: Parameter, tried: Sequence[float], best: float) -> Change:
+    if asked.still(one, tried):
+        return asked.change(one, best, f"{asked.goal.figure} does not move with it")
+    return asked.limit(one, best)
+
+
+def _outward(asked: Asked, one: Parameter, sign: int) -> tuple[int, int, list[int]]:
+    """Go away from a whole number in doubling steps: the last that failed, the first that reached, all tried."""
+    failed, step = 0, 1
+    tried: list[int] = []
+    far = math.floor((one.value * asked.most - one.value) / one.grain)
+    if sign < 0:
+        far = math.floor(one.value / one.grain) - 1
+    while failed < far:
+        steps = min(step, far)
+        margin = asked.margin({one.name: one.value + sign * steps * one.grain})
+        if margin is None:
+            return failed, 0, tried
+        tried.append(steps)
+        if margin >= 0:
+            return failed, steps, tried
+        failed, step = steps, 2 * step
+    return failed, 0, tried
+
+
+def _whole(asked: Asked, one: Parameter) -> Change:
+    found: list[float] = []
+    tried: list[float] = []
+    for sign in (one.better,) if one.better else (1, -1):
+        failed, reached, steps = _outward(asked, one, sign)
+        tried += [one.value + sign * step * one.grain for step in steps]
+        while reached and reached - failed > 1:
+            middle = (reached + failed) // 2
+            margin = asked.margin({one.name: one.value + sign * middle * one.grain})
+            failed, reached = (failed, middle) if margin is not None and margin >= 0 else (middle, reached)
+        if reached:
+            found.append(one.value + sign * reached * one.grain)
+    if found:
+        return asked.change(one, min(found, key=lambda value: abs(math.log(value / one.value))))
+    if not tried:
+        raise FomkitError(one.name, "has no other value that can be estimated.")
+    margins = {value: asked.margin({one.name: value}) for value in tried}
+    known = {value: margin for value, margin in margins.items() if margin is not None}
+    return _out_of_reach(asked, one, tried, max(known, key=lambda value: known[value]))

@@ -1,0 +1,68 @@
+"""What is asked of: something that gives figures with intervals at any values of its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from fomkit.errors import FomkitError
+from fomkit.spans import Span
+from fomkit.whatif.parameters import Parameter
+
+Point = Mapping[str, float]
+"""Parameters at other values; what is not named stays as it is."""
+Figures = Mapping[str, Span]
+"""By name: fom, unit_per_day [1/day], sample_per_s [1/s], step_s [s]."""
+Outcome = Figures | FomkitError
+FIGURES = ("fom", "unit_per_day", "sample_per_s", "step_s")
+"""The order in which a subject's main figure is chosen: the first that it has."""
+SMALLER_IS_BETTER = ("step_s",)
+
+
+class Subject(Protocol):
+    """A model on a machine, on many nodes of it, or a suite."""
+
+    @property
+    def title(self) -> dict[str, Any]:
+        """Name what is asked of: model or suite, target, and under what conditions."""
+        ...
+
+    @property
+    def level(self) -> float:
+        """Level of the intervals."""
+        ...
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """List the parameters that are known."""
+        ...
+
+    def left_out(self) -> list[tuple[str, str]]:
+        """Name what cannot be varied, each with the reason."""
+        ...
+
+    def at(self, points: Sequence[Point]) -> list[Outcome]:
+        """Give the figures at each point, or why there are none."""
+        ...
+
+    def again(self, point: Point) -> Figures:
+        """Give the figures at a point by a whole estimate of its own.
+
+        Raises
+        ------
+        FomkitError
+            When there are none.
+        """
+        ...
+
+    def measurements(self) -> dict[str, Any]:
+        """Rank what could be measured by how much narrower the interval would be."""
+        ...
+
+    def binding(self, point: Point) -> str:
+        """Say what a step waits for at a point."""
+        ...
+
+
+def main_figure(figures: Figures) -> str:
+    """Name the figure that an answer is about."""
+    return next(name for name in FIGURES if name in figures)

@@ -1,0 +1,104 @@
+"""A sweep as plain content (``fomkit/sweep/1``): what was varied, the best points and the front."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from fomkit import __version__
+from fomkit.study.content import INTERVAL_MEANING
+from fomkit.study.options import choose_scope
+from fomkit.whatif.sweep import Sweep
+from fomkit.whatif.sweep_axes import Axis
+from fomkit.whatif.sweep_columns import FITS
+from fomkit.whatif.sweep_parameters import POWER, PRICE
+from fomkit.whatif.sweep_tally import Tally
+
+SCHEMA = "fomkit/sweep/1"
+FRONT_LISTED = 200
+"""Points of the front that are listed; the table of the sweep has them all."""
+_UNITS = {"byte_per_s": "byte/s", "flop_per_s": "flop/s", "time_s": "s", "power_w": "W"}
+ASSUMED = {
+    "machine": "on a machine with other rates every op keeps the utilisation that it has on the machine as built; "
+    "intervals keep their relative width, though nothing measured says how far that carries",
+    PRICE: "a device costs its price for every hour of the day, whether the machine is up or not",
+    POWER: "a device takes this power all the time that it works, and nothing beside it is counted",
+    "nodes": "each copy of the model has the batch of the point (weak scaling), as in fomkit scaling",
+    "sizes": "a run has the same number of samples at any size, though each is another",
+    FITS: "a point whose step the device's memory does not hold is neither best nor on the front",
+}
+
+
+def _plain(value: object) -> object:
+    """Give a cell as JSON has it: unknown is null."""
+    if isinstance(value, bool | str):
+        return value
+    number = float(str(value))
+    return None if math.isnan(number) else number
+
+
+def points_content(points: pd.DataFrame) -> Iterator[dict[str, object]]:
+    """Give points with their results."""
+    for row in points.to_dict("records"):
+        yield {str(name): _plain(value) for name, value in row.items()}
+
+
+def _axis_content(axis: Axis) -> dict[str, Any]:
+    low, high = axis.ends
+    return {
+        "name": axis.name,
+        "unit": _UNITS.get(axis.kind.dimension, "count" if axis.kind.whole else "number"),
+        "least": low,
+        "most": high,
+        "count": axis.count,
+        "spacing": "listed" if axis.values else "log" if axis.log else "linear",
+    }
+
+
+def _assumed(sweep: Sweep) -> list[str]:
+    machine_facts = any(name.startswith(("byte_per_s", "launch_s", "flop_per_s")) for name in sweep.names)
+    sizes = any(axis.kind.whole and axis.name not in ("batch", "nodes") for axis in sweep.plan.axes)
+    holds = {
+        "machine": machine_facts, PRICE: PRICE in sweep.names, POWER: POWER in sweep.names,
+        "nodes": sweep.on_nodes, "sizes": sizes and sweep.per == "unit of work", FITS: FITS in sweep.known,
+    }  # fmt: skip
+    return [text for name, text in ASSUMED.items() if holds[name]]
+
+
+def sweep_content(sweep: Sweep, tally: Tally) -> dict[str, Any]:
+    """Put a sweep in the form of ``fomkit/sweep/1``, once its points went by."""
+    front = tally.sorted_front()
+    scope = "system" if sweep.on_nodes else choose_scope([sweep.machine], sweep.options.scope)
+    sizes = {**sweep.model.sizes, **sweep.options.wanted_sizes}
+    firsts = [(one, tally.sorted_front(one).head(1)) for one in sweep.objectives]
+    return {
+        "schema": SCHEMA,
+        "fomkit": __version__,
+        "model": sweep.model.name,
+        "target": sweep.machine.name,
+        "sizes": {name: size for name, size in sizes.items() if name not in sweep.names},
+        "precision": sweep.options.precision,
+        "scope": scope,
+        "interval": sweep.options.interval,
+        "interval_covers": INTERVAL_MEANING,
+        "way": sweep.plan.way,
+        "seed": None if sweep.plan.way == "grid" else sweep.plan.seed,
+        "points": tally.seen,
+        "too_large": tally.too_large if FITS in sweep.known else None,
+        "varied": [_axis_content(axis) for axis in sweep.plan.axes],
+        "per": sweep.per,
+        "unit": sweep.model.unit.name,
+        "objectives": [one._asdict() for one in sweep.objectives],
+        "ranges": {name: {"least": low, "most": high} for name, (low, high) in tally.ranges.items()
+                   if name not in sweep.names},
+        "best": [{"objective": one.name, "point": next(points_content(first), None)} for one, first in firsts],
+        "front": {
+            "size": len(front),
+            "points": list(points_content(front.head(FRONT_LISTED))),
+        },
+        "absent": dict(sweep.absent),
+        "assumed": _assumed(sweep),
+    }  # fmt: skip

@@ -1,0 +1,314 @@
+"""The smallest change that reaches a target: by hand, with a probability, together, and where none does."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from json_figures import sorted_out
+from typer.testing import CliRunner
+from what_if_cases import THIN, WIDE, fact, made_machine, made_model, relu
+
+import fomkit
+from fomkit.cli import app
+from fomkit.errors import FomkitError
+from fomkit.hardware import Overhead
+from fomkit.parallel import Layout
+from fomkit.profiles import load_machine, load_model
+from fomkit.spans import Span, probability_above, reached_with
+from fomkit.study import Options, change_machine, estimate
+from fomkit.study.layout_file import parse_link
+from fomkit.study.scaling import with_links
+from fomkit.whatif.goal import make_goal
+from fomkit.whatif.on_nodes import OnNodes
+from fomkit.whatif.solve import Solution, solve
+from fomkit.whatif.solve_one import MOST, Change
+
+PEAK = "flop_per_s/fp32/vector"
+NOW = fomkit.estimate(made_model(THIN), made_machine()).unit_per_day
+BOUND = 20 * 1.002
+"""Times that the thin product's 4.008 MB take longer at 1 TB/s than its 2 Mflop at 10 TFLOP/s."""
+
+
+def only(found: Solution, name: str) -> Change:
+    (one,) = (one for one in found.changes if one.parameter.name == name)
+    return one
+
+
+def times(factor: float, **more: object) -> Solution:
+    """Ask for so many times the units a day of the thin product."""
+    assert NOW is not None
+    return fomkit.solve(made_model(THIN), made_machine(), unit_per_day=factor * NOW.value, **more)  # type: ignore[arg-type]
+
+
+# --- one parameter, by hand
+
+
+def test_twice_the_rate_needs_twice_the_bandwidth() -> None:
+    found = times(2.0)
+    one = only(found, "byte_per_s")
+    assert one.reached
+    assert one.value == pytest.approx(2e12, rel=1e-8)
+    assert one.factor == pytest.approx(2.0, rel=1e-8)
+    assert one.probability == pytest.approx(0.5, abs=1e-6)
+    assert only(found, "epochs").value == 5
+    assert only(found, "train_samples").value == 5000
+    assert found.reached
+    assert not found.already
+
+
+def test_a_peak_that_nothing_waits_for_cannot_help() -> None:
+    one = only(times(2.0), PEAK)
+    assert not one.reached
+    assert one.why == "unit_per_day does not move with it"
+
+
+def test_bandwidth_helps_until_arithmetic_takes_as_long() -> None:
+    assert only(times(0.999 * BOUND), "byte_per_s").factor == pytest.approx(0.999 * BOUND, rel=1e-8)
+    one = only(times(1.001 * BOUND), "byte_per_s")
+    assert not one.reached
+    assert one.factor == MOST
+    assert NOW is not None
+    assert one.figure.value == pytest.approx(BOUND * NOW.value, rel=1e-6)
+    assert one.why == "even at its best, 1000 times, steps wait for compute"
+
+
+def test_a_step_of_at_most() -> None:
+    step = fomkit.estimate(made_model(THIN), made_machine()).step
+    found = fomkit.solve(made_model(THIN), made_machine(), step_s=step.value / 4)
+    assert only(found, "byte_per_s").factor == pytest.approx(4.0, rel=1e-8)
+    assert only(found, "epochs").why == "step_s does not move with it"
+
+
+def test_what_is_reached_needs_no_change() -> None:
+    found = times(0.5)
+    assert found.already
+    assert found.reached
+    assert found.changes == ()
+    assert "already reached, nothing must change" in found.summary()
+
+
+def test_the_data_are_what_must_be_faster() -> None:
+    late = Overhead("input", "step", fact(1.0), None)
+    machine = made_machine(overheads=(late,))
+    now = fomkit.estimate(made_model(WIDE), machine).unit_per_day
+    assert now is not None
+    found = fomkit.solve(made_model(WIDE), machine, unit_per_day=3 * now.value)
+    one = only(found, "overhead/step/input")
+    assert one.value == pytest.approx(1 / 3, rel=1e-8)
+    assert not only(found, PEAK).reached
+
+
+def test_a_smaller_change_stands_before_a_larger() -> None:
+    found = times(1.5)
+    sizes = [max(one.factor, 1 / one.factor) for one in found.changes if one.reached]
+    assert sizes == sorted(sizes)
+    assert [one.reached for one in found.changes] == sorted((one.reached for one in found.changes), reverse=True)
+
+
+def test_the_answer_is_estimated_again() -> None:
+    one = only(fomkit.solve("resnet50", "v100", step_s=0.07, change=[PEAK]), PEAK)
+    changed = change_machine(load_machine("v100"), {PEAK: one.value})
+    assert estimate(load_model("resnet50"), changed, Options()).step == one.figure
+    assert one.figure.value == pytest.approx(0.07, rel=1e-8)
+    assert one.figure.value <= 0.07
+
+
+# --- probability
+
+
+@settings(max_examples=50)
+@given(st.floats(0.01, 0.99), st.floats(1.0, 100.0), st.floats(1.01, 3.0), st.floats(1.01, 3.0))
+def test_what_is_reached_with_a_probability_is_reached_with_it(
+    probability: float, value: float, below: float, above: float
+) -> None:
+    span = Span(value, value / below, value * above)
+    assert probability_above(span, reached_with(span, probability)) == pytest.approx(probability, abs=1e-9)
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5, 0.9, 0.99])
+def test_a_change_reaches_the_target_with_the_probability_asked_for(probability: float) -> None:
+    found = times(3.0, probability=probability, change=["byte_per_s"])
+    one = found.changes[0]
+    assert one.reached
+    assert one.probability == pytest.approx(probability, abs=1e-6)
+    assert one.probability >= probability - 1e-12
+
+
+def test_more_certainty_takes_more() -> None:
+    factors = [times(3.0, probability=share, change=["byte_per_s"]).changes[0].factor for share in (0.2, 0.5, 0.9)]
+    assert factors[0] < factors[1] < factors[2]
+    assert factors[1] == pytest.approx(3.0, rel=1e-8)
+    assert NOW is not None
+    assert factors[2] == pytest.approx(3.0 * NOW.value / reached_with(NOW, 0.9), rel=1e-6)
+
+
+def test_a_target_may_be_out_of_reach_for_its_probability_alone() -> None:
+    assert only(times(15.0, probability=0.5), "byte_per_s").reached
+    assert not only(times(15.0, probability=0.99), "byte_per_s").reached
+
+
+# --- together
+
+
+def test_a_corner_is_found_exactly() -> None:
+    """Thirty times as fast needs thirty times the bandwidth and 30 / 20.04 times the peak, and no other mix."""
+    found = times(30.0, frontier=["byte_per_s", "flop_per_s"])
+    assert found.frontier is not None
+    (one,) = found.frontier.points
+    assert one.factors["byte_per_s"] == pytest.approx(30.0, rel=1e-5)
+    assert one.factors[PEAK] == pytest.approx(30 / BOUND, rel=1e-5)
+    assert one.total == pytest.approx(math.log(30) + math.log(30 / BOUND), rel=1e-5)
+    assert found.changes == ()
+    assert found.reached
+
+
+def test_two_ops_in_a_row_trade_bandwidth_for_peak() -> None:
+    """Equal times a and b that hang on one rate each: for a/x + b/y = 1 / 2 of now, x = y = 2 is the least."""
+    once = estimate(made_model(THIN, WIDE), made_machine(), Options()).ops["time_s"]
+    thin = {**THIN, "count": once.iloc[1] / once.iloc[0]}
+    model, machine = made_model(thin, WIDE), made_machine()
+    step = fomkit.estimate(model, machine).step.value
+    found = fomkit.solve(model, machine, step_s=step / 2, frontier=["byte_per_s", PEAK])
+    assert found.frontier is not None
+    least, *others = found.frontier.points
+    assert least.total == pytest.approx(2 * math.log(2), rel=1e-5)
+    assert least.factors["byte_per_s"] == pytest.approx(2.0, rel=0.01)
+    assert len(others) > 4
+    for one in (least, *others):
+        x, y = one.factors["byte_per_s"], one.factors[PEAK]
+        assert 1 / x + 1 / y == pytest.approx(1.0, rel=1e-6)
+        assert one.probability == pytest.approx(0.5, abs=1e-6)
+    needs = [(one.factors["byte_per_s"], one.factors[PEAK]) for one in (least, *others)]
+    assert not any(a[0] <= b[0] and a[1] <= b[1] for a in needs for b in needs if a is not b)
+
+
+def test_no_combination_may_be_enough() -> None:
+    found = times(1e6, frontier=["byte_per_s", PEAK])
+    assert found.frontier is not None
+    assert found.frontier.points == ()
+    assert found.frontier.why == "even with all of them 1000 times as good, steps wait for memory"
+    assert not found.reached
+    assert "cannot reach it" in found.summary()
+
+
+def on_nodes() -> OnNodes:
+    machine = with_links(load_machine("a100-sxm"), [parse_link("system, 5 us, 25 GB/s, each")])
+    return OnNodes(load_model("p1b3"), machine, Options(), Layout(), 2)
+
+
+def test_nodes_and_links() -> None:
+    subject = on_nodes()
+    now = subject.again({})["unit_per_day"].value
+    found = solve(subject, make_goal(unit_per_day=1.3 * now), ["nodes", "link_byte_per_s"])
+    nodes = only(found, "nodes")
+    assert nodes.reached
+    assert nodes.value == 3
+    (fewer,) = subject.at([{"nodes": nodes.value - 1}])
+    assert not isinstance(fewer, FomkitError)
+    assert fewer["unit_per_day"].value < 1.3 * now
+    border = solve(subject, make_goal(unit_per_day=1.3 * now), (), ["nodes", "link_byte_per_s"]).frontier
+    assert border is not None
+    assert len(border.points) >= 1
+    assert all(one.values["nodes"] == round(one.values["nodes"]) for one in border.points)
+
+
+# --- the command
+
+
+def run(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, [*words, "--quiet"])
+    return (2, str(done.exception)) if isinstance(done.exception, FomkitError) else (done.exit_code, done.output)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "p1b3-lecture --target x86-lecture --units-per-day 5 --probability 0.9",
+        "p1b3 -t v100 --step 1ms --frontier byte_per_s,flop_per_s",
+        "p1b3 -t v100 --units-per-day 1",
+    ],
+)
+def test_every_figure_of_the_json_is_a_metric(words: str) -> None:
+    code, text = run("solve", *words.split(), "--json")
+    assert code == 0
+    content = json.loads(text)
+    assert content["schema"] == "fomkit/solve/1"
+    assert not sorted_out(content, "solve")[1]
+
+
+def test_out_of_reach_is_an_answer() -> None:
+    code, text = run("solve", "p1b3", "--target", "v100", "--step", "1 ns", "--json")
+    assert code == 0
+    content = json.loads(text)
+    assert content["reached"] is False
+    assert all(one["reached"] is False and one["why"] for one in content["changes"])
+    assert all(one["needed"] is None and one["factor"] is None for one in content["changes"])
+
+
+def test_a_suite(tmp_path: Path) -> None:
+    path = tmp_path / "s.suite.yaml"
+    path.write_text(
+        "schema: fomkit/suite/1\nname: s\nversion: 1\nbaseline: p100\nscope: device\n"
+        "mean: ratio_of_harmonic_means\nlines:\n"
+        "  - {name: TWO, basis: modelled, party: lab, model: p1b3, batch: 100, epochs: 20}\n"
+    )
+    code, text = run("solve", "--suite", str(path), "--target", "v100", "--fom", "3", "--json")
+    assert code == 0
+    content = json.loads(text)
+    assert {one["of"] for one in content["changes"]} == {"machine"}
+    code, text = run("solve", "--suite", str(path), "--target", "v100", "--fom", "3", "--change", "TWO.epochs")
+    assert code == 0
+    assert "TWO.epochs" in text
+
+
+def test_files(tmp_path: Path) -> None:
+    path = tmp_path / "changes.csv"
+    assert run("solve", "p1b3-lecture", "-t", "x86-lecture", "--units-per-day", "5", "-o", str(path))[0] == 0
+    assert path.read_text().startswith("parameter,of,unit,setting,reached,needed")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "goal: none is given"),
+        ("--units-per-day 5 --step 1ms", "unit_per_day and step_s are given"),
+        ("--units-per-day 0", "unit_per_day is 0.0. Give a finite number above 0"),
+        ("--units-per-day -5", "unit_per_day is -5.0"),
+        ("--units-per-day nan", "unit_per_day is nan"),
+        ("--step 20", "has no unit"),
+        ("--step 0s", "step_s is 0.0"),
+        ("--fom 5", "fom: is not known here"),
+        ("--units-per-day 1e9 --probability 1", "probability: is 1.0. Give a number between 0 and 1"),
+        ("--units-per-day 1e9 --probability 0", "probability: is 0.0"),
+        ("--units-per-day 1e9 --change byte_per_sec", "byte_per_sec: is no parameter here. The nearest names are"),
+        ("--units-per-day 1e9 --frontier byte_per_s", "is over two parameters or more"),
+        ("--units-per-day 1e9 --frontier byte_per_s,batch", "cannot hold batch"),
+        ("--units-per-day 1e9 --frontier byte_per_s,byte_per_s", "stands twice"),
+        ("--units-per-day 1e9 -o x.html", "has an ending that solve cannot write"),
+        ("--units-per-day 1e9 --change byte_per_s -o /nowhere/x.csv", "cannot be written"),
+    ],
+)
+def test_what_cannot_be_asked(words: str, message: str) -> None:
+    code, text = run("solve", "p1b3", "--target", "v100", *words.split())
+    assert code == 2
+    assert message in text
+
+
+def test_the_goal_of_a_model_without_a_run_is_its_step() -> None:
+    from dataclasses import replace
+
+    model = made_model(relu(1e6), data=replace(made_model(THIN).data, train_samples=None))
+    with pytest.raises(FomkitError, match="does not say what a run is"):
+        fomkit.solve(model, made_machine(), unit_per_day=5.0)
+    assert fomkit.solve(model, made_machine(), step_s=1e-9).changes
+
+
+@pytest.mark.parametrize("value", [True, "5", math.inf, [5]])
+def test_a_goal_is_a_number(value: object) -> None:
+    with pytest.raises(FomkitError, match="Give a finite number above 0"):
+        make_goal(unit_per_day=value)  # type: ignore[arg-type]

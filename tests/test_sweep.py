@@ -1,0 +1,569 @@
+"""Sweeps: points, fronts, what is added to the times, files written as the points come, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from typer.testing import CliRunner
+
+import fomkit
+from fomkit.cli import app, main
+from fomkit.errors import FomkitError
+from fomkit.hardware import Fact
+from fomkit.profiles import whole_file
+from fomkit.report import sweep_files
+from fomkit.report.sweep_files import write_blocks
+from fomkit.study import Options, change_machine, estimate
+from fomkit.study.memory_of import step_memory
+from fomkit.study.scaling import Asked, scale, with_links
+from fomkit.whatif import cluster, sweep_columns
+from fomkit.whatif.pareto import pareto_front
+from fomkit.whatif.points import Plan, make_plan
+from fomkit.whatif.sweep import make_sweep
+from fomkit.whatif.sweep_axes import Kind, make_axis
+from fomkit.whatif.sweep_nodes import linked
+from fomkit.whatif.sweep_result import run_sweep
+from fomkit.whatif.sweep_tally import Tally
+
+WHOLE, NUMBER, RATE = Kind(whole=True), Kind(), Kind("byte_per_s")
+
+
+def plan_of(way: str = "grid", points: int | None = None, seed: int = 0) -> Plan:
+    axes = [
+        make_axis("byte_per_s", "1 GB/s..8 GB/s:4:log", RATE),
+        make_axis("batch", "3..9", WHOLE),
+        make_axis("x", "1,5,2.5", NUMBER),
+    ]
+    return make_plan(axes, way, points, seed)
+
+
+# values
+
+
+def test_values_are_listed_or_a_range_with_units() -> None:
+    assert make_axis("byte_per_s", "1 GB/s, 2 TB/s", RATE).values == (1e9, 2e12)
+    assert make_axis("launch_s", "1 us..9 us:3", Kind("time_s")).grid() == pytest.approx([1e-6, 5e-6, 9e-6])
+    powers = make_axis("byte_per_s", "1 GB/s..8 GB/s:4:log", RATE).grid()
+    assert powers == pytest.approx([1e9, 2e9, 4e9, 8e9], rel=1e-15)
+    assert (powers[0], powers[-1]) == (1e9, 8e9)
+    assert make_axis("batch", "2..5", WHOLE).grid().tolist() == [2, 3, 4, 5]
+    # Steps that round to the same whole number are one.
+    assert make_axis("batch", "1..4:7", WHOLE).grid().tolist() == [1, 2, 3, 4]
+    assert make_axis("batch", np.array([4, 8]), WHOLE).values == (4.0, 8.0)
+    assert make_axis("price_per_h", 2.5, NUMBER).values == (2.5,)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        (RATE, "5..9", "which has no unit"),
+        (RATE, "9 GB/s..5 GB/s:2", "does not rise"),
+        (RATE, "5 GB/s..9 GB/s:x", "'x' is no number of steps"),
+        (RATE, "5 GB/s..9 GB/s:1", "has not both its ends"),
+        (RATE, "0 GB/s..9 GB/s:4:log", "has no logarithm"),
+        (RATE, "5 GB/s:8", "has steps but no range"),
+        (RATE, "5 GB/s,5 GB/s", "has a value twice"),
+        (RATE, [], "has no value"),
+        (RATE, [True], "is True. Give text with units, or numbers in SI units"),
+        (WHOLE, "2.5", "Expected a whole number of 1 or more"),
+        (WHOLE, "0", "Expected a whole number of 1 or more"),
+        (WHOLE, [8, None], "is None"),
+        (NUMBER, "nan", "Expected a finite number of 0 or more"),
+        (NUMBER, "-1", "Expected a finite number of 0 or more"),
+        (NUMBER, "much", "'much'"),
+    ],
+)
+def test_what_is_no_value_is_refused(kind, text, said) -> None:
+    with pytest.raises(FomkitError, match=r"^--vary name: ") as caught:
+        make_axis("name", text, kind)
+    assert said in str(caught.value)
+
+
+# points
+
+
+def test_a_grid_has_every_combination_once_with_sizes_slowest() -> None:
+    plan = plan_of()
+    table = plan.table(0, plan.points)
+    assert len(table) == plan.points == 4 * 7 * 3
+    assert not table.duplicated().any()
+    assert list(table.columns) == ["batch", "byte_per_s", "x"]
+    assert table["batch"].is_monotonic_increasing
+
+
+@given(st.sampled_from(["grid", "random", "sobol"]), st.data())
+def test_a_stretch_of_points_is_the_same_whatever_is_asked_for(way, data) -> None:
+    plan = plan_of(way, None if way == "grid" else 84, seed=5)
+    start = data.draw(st.integers(0, 83))
+    stop = data.draw(st.integers(start + 1, 84))
+    pd.testing.assert_frame_equal(plan.table(start, stop), plan.table(0, 84).iloc[start:stop], check_exact=True)
+
+
+@pytest.mark.parametrize("way", ["random", "sobol"])
+def test_drawn_points_lie_in_the_ranges_and_come_back_with_the_seed(way) -> None:
+    axes = [
+        make_axis("byte_per_s", "1 GB/s..8 GB/s", RATE),
+        make_axis("a", "3..9", WHOLE),
+        make_axis("b", "1..1000:log", WHOLE),
+        make_axis("x", "1,5,2.5", NUMBER),
+    ]
+    table = make_plan(axes, way, 1024, 3).table(0, 1024)
+    assert table["byte_per_s"].between(1e9, 8e9).all()
+    assert set(table["a"]) == set(range(3, 10))
+    assert table["b"].between(1, 1000).all()
+    assert (table["b"] == table["b"].round()).all()
+    assert (table["b"] < 32).mean() == pytest.approx(0.5, abs=0.06)  # even ratios
+    assert set(table["x"]) == {1, 5, 2.5}
+    pd.testing.assert_frame_equal(make_plan(axes, way, 1024, 3).table(0, 1024), table, check_exact=True)
+    assert not make_plan(axes, way, 1024, 4).table(0, 1024).equals(table)
+
+
+def test_sobol_points_are_scipys_and_spread_better_than_random_ones() -> None:
+    from scipy.stats import qmc
+
+    axes = [make_axis(name, "0..1", NUMBER) for name in "ab"]
+    table = make_plan(axes, "sobol", 300, 7).table(0, 300)
+    own = qmc.Sobol(2, scramble=True, seed=np.random.default_rng(7)).random(512)[:300]
+    np.testing.assert_array_equal(table.to_numpy(), own)
+    drawn = make_plan(axes, "random", 256, 7).table(0, 256)
+    assert qmc.discrepancy(table[:256]) < 0.2 * qmc.discrepancy(drawn)
+
+
+@pytest.mark.parametrize(
+    ("axes", "way", "points", "said"),
+    [
+        ([], "grid", None, "varies nothing"),
+        (
+            [("a", "1..1000000000")],
+            "grid",
+            None,
+            r"1,000,000,000 points \(1,000,000,000 a\).*sobol --points 100000",
+        ),
+        ([("a", "1..1000"), ("b", "1..1000"), ("c", "1..1000")], "grid", None, "asks for 1,000,000,000 points"),
+        ([("a", "1,2")], "sobol", 10**9, "asks for 1,000,000,000 points; 10,000,000 is the most"),
+        ([("a", "1,2")], "random", 0, "--points: is 0"),
+        ([("a", "1,2")], "grid", 5, "for --way random or sobol"),
+        ([("a", "1,2"), ("a", "3")], "grid", None, "is given twice"),
+        ([("a", "1,2")], "halton", None, "Give grid, random or sobol"),
+    ],
+)
+def test_what_is_no_plan_is_refused_at_once(axes, way, points, said) -> None:
+    begun = time.monotonic()
+    with pytest.raises(FomkitError, match=said):
+        make_plan([make_axis(name, text, WHOLE) for name, text in axes], way, points)
+    assert time.monotonic() - begun < 1
+
+
+def test_a_continuous_range_has_no_grid() -> None:
+    with pytest.raises(FomkitError, match="a range without steps, which a grid cannot take"):
+        make_plan([make_axis("a", "1..2", NUMBER)])
+
+
+# fronts
+
+
+def brute_front(values: np.ndarray) -> list[bool]:
+    def beaten(one: np.ndarray) -> bool:
+        return any((other <= one).all() and (other < one).any() for other in values)
+
+    return [not np.isnan(one).any() and not beaten(one) for one in values]
+
+
+def few_numbers(width: int) -> st.SearchStrategy[np.ndarray]:
+    """Numbers with many ties, some unknown."""
+    cells = st.one_of(st.integers(-4, 4).map(float), st.just(np.nan))
+    shape = st.tuples(st.integers(0, 40), st.just(width))
+    return arrays.arrays(np.float64, shape, elements=cells)
+
+
+@given(st.integers(1, 4).flatmap(few_numbers))
+def test_the_front_is_that_of_comparing_all_with_all(values) -> None:
+    assert pareto_front(values).tolist() == brute_front(values)
+
+
+@pytest.mark.parametrize("width", [2, 3, 4])
+def test_fronts_of_many_points_over_several_blocks(width) -> None:
+    values = np.random.default_rng(width).normal(size=(1500, width))
+    values = np.concatenate([values, values[:50]])
+    assert pareto_front(values).tolist() == brute_front(values)
+
+
+def test_two_objectives_of_a_million_points_take_n_log_n() -> None:
+    values = np.random.default_rng(0).normal(size=(1_000_000, 2))
+    begun = time.process_time()
+    front = values[pareto_front(values)]
+    assert time.process_time() - begun < 10  # all with all would take hours
+    assert len(front) < 100
+    assert (np.diff(front[np.argsort(front[:, 0])][:, 1]) < 0).all()
+
+
+@given(few_numbers(2), few_numbers(2))
+def test_a_front_of_fronts_is_the_front(first, second) -> None:
+    both = np.concatenate([first, second])
+    parts = np.concatenate([first[pareto_front(first)], second[pareto_front(second)]])
+    assert sorted(map(tuple, both[pareto_front(both)])) == sorted(map(tuple, parts[pareto_front(parts)]))
+
+
+# what a sweep says
+
+
+def test_points_are_estimates_with_cost_energy_and_memory() -> None:
+    model, machine = fomkit.model("p1b3"), fomkit.machine("v100")
+    vary = {"batch": "50,200", "byte_per_s": "0.5 TB/s,1 TB/s", "price_per_h": "2.5", "power_w": "250 W"}
+    swept = run_sweep(make_sweep(model, machine, vary))
+    assert len(swept.table) == 4
+    for row in swept.table.to_dict("records"):
+        one = estimate(
+            model, change_machine(machine, {"byte_per_s": row["byte_per_s"]}), Options(int(row["batch"]))
+        )
+        days = one.run_time.run_s.value / 86400
+        assert row["unit_per_day"] == pytest.approx(1 / days, rel=1e-9)
+        assert row["cost"] == pytest.approx(2.5 * 24 * days, rel=1e-9)
+        assert row["cost_low"] == pytest.approx(2.5 * 24 / one.unit_per_day.high, rel=1e-9)
+        assert row["energy_j"] == pytest.approx(250 * 86400 * days, rel=1e-9)
+        assert row["peak_byte"] == step_memory(model, {"batch": int(row["batch"])}).peak_byte
+        assert row["fits"] is True
+        assert row["basis"] == "modelled"
+    content = swept.content
+    assert [one["column"] for one in content["objectives"]] == ["unit_per_day", "cost", "energy_j", "peak_byte"]
+    assert content["absent"] == {}
+    assert content["ranges"]["cost"]["most"] == swept.table["cost"].max()
+    fastest = swept.table.loc[swept.table["unit_per_day"].idxmax()]
+    assert swept.best.equals(fastest.astype(object)) or swept.best["unit_per_day"] == fastest["unit_per_day"]
+    leanest = next(one["point"] for one in content["best"] if one["objective"] == "memory")
+    assert leanest["peak_byte"] == swept.table["peak_byte"].min()
+    assert {"batch": 50.0, "byte_per_s": 1e12}.items() <= leanest.items()
+    json.dumps(content, allow_nan=False)
+
+
+def test_the_front_keeps_what_is_faster_or_leaner() -> None:
+    swept = fomkit.sweep("p1b3", "v100", {"batch": "50,100,200", "byte_per_s": "0.5 TB/s..2 TB/s:3"})
+    # A larger batch is faster for a unit and takes more memory; less bandwidth is never better.
+    assert swept.front["batch"].tolist() == [200, 100, 50]
+    assert set(swept.front["byte_per_s"]) == {2e12}
+
+
+def test_what_is_not_known_is_left_out_and_said() -> None:
+    model = fomkit.model("p1b3")
+    bare = replace(model, order=None, run=replace(model.run, epochs=None))
+    swept = run_sweep(make_sweep(bare, fomkit.machine("titan"), {"batch": [50, 100], "price_per_h": 2}))
+    assert not {"unit_per_day", "energy_j", "peak_byte", "fits"} & set(swept.table.columns)
+    assert not swept.table.isna().to_numpy().any()
+    assert "what a run is" in swept.content["absent"]["unit_per_day"]
+    assert "power_w" in swept.content["absent"]["energy_j"]
+    assert "no order of its ops" in swept.content["absent"]["peak_byte"]
+    # Then cost is that of a sample.
+    row = swept.table.iloc[0]
+    assert swept.content["per"] == "sample"
+    assert row["cost"] == pytest.approx(2 / 3600 / row["sample_per_s"])
+    said = swept.summary()
+    assert "without units/day" in said
+    assert "without energy: no power" in said
+
+
+def test_many_sizes_are_not_followed_and_that_is_said(monkeypatch) -> None:
+    monkeypatch.setattr(sweep_columns, "MOST_FOLLOWED", 2)
+    swept = fomkit.sweep("p1b3", "v100", {"batch": "1..3"})
+    assert "3 sizes would each be followed" in swept.content["absent"]["peak_byte"]
+    assert "fits" not in swept.table
+
+
+def test_a_point_that_does_not_fit_is_never_best() -> None:
+    model, machine = fomkit.model("p1b3"), fomkit.machine("v100")
+    peaks = [step_memory(model, {"batch": batch}).peak_byte for batch in (50, 200)]
+    between = sum(peaks) / 2
+    small = replace(
+        machine, device=replace(machine.device, capacity_byte=Fact(between, between, between, "assumed", ""))
+    )
+    swept = run_sweep(make_sweep(model, small, {"batch": [50, 200]}))
+    assert swept.table["fits"].tolist() == [True, False]
+    assert swept.content["too_large"] == 1
+    assert swept.best["batch"] == 50
+    none = run_sweep(make_sweep(model, small, {"batch": [200, 300]}))
+    assert none.content["best"][0]["point"] is None
+    assert "no point fits the device's memory" in none.summary()
+
+
+def test_nodes_and_links_are_those_of_scaling() -> None:
+    model, machine = fomkit.model("p1b3"), fomkit.machine("a100-sxm")
+    vary = {"nodes": "1,4", "link_byte_per_s": "12.5 GB/s,25 GB/s", "link_alpha_s": "5 us", "price_per_h": 2}
+    swept = run_sweep(make_sweep(model, machine, vary))
+    assert len(swept.table) == 4
+    for row in swept.table.to_dict("records"):
+        wired = linked(machine, "", 5e-6, row["link_byte_per_s"])
+        one = scale(model, wired, Asked([int(row["nodes"])], modes=("weak",))).curves[0].points[0].step
+        assert row["step_s"] == one.wall_s.value
+        assert row["step_s_high"] == one.wall_s.high
+        assert row["peak_byte"] == one.memory_byte
+        devices = row["nodes"] * machine.node_devices
+        assert row["cost"] == pytest.approx(2 * devices * 24 / row["unit_per_day"])
+    # More bandwidth never slows a job down, and on one node the link between nodes says nothing.
+    by_rate = swept.table.pivot_table(index="nodes", columns="link_byte_per_s", values="step_s")
+    assert by_rate.loc[1].nunique() == 1
+    assert by_rate.loc[4, 25e9] < by_rate.loc[4, 12.5e9]
+    bare = with_links(replace(machine, links=()), ())
+    with pytest.raises(FomkitError, match=r"so both its figures are needed\. Add --vary link_alpha_s"):
+        make_sweep(model, bare, {"nodes": "1", "link_byte_per_s": "1 GB/s"})
+
+
+def test_a_random_sweep_is_the_same_in_other_stretches(monkeypatch) -> None:
+    from fomkit.whatif import sweep as module
+
+    asked = make_sweep(fomkit.model("p1b3"), fomkit.machine("titan"), {"byte_per_s": "0.1 TB/s..4 TB/s"},
+                       way="random", points=50, seed=9)  # fmt: skip
+    whole = run_sweep(asked)
+    monkeypatch.setattr(module, "CHUNK", 7)
+    parts = run_sweep(asked)
+    pd.testing.assert_frame_equal(whole.table, parts.table, rtol=1e-12)
+    pd.testing.assert_frame_equal(whole.front, parts.front, rtol=1e-12)
+    assert len(asked.stretches()) == 8
+
+
+@pytest.mark.parametrize(
+    ("vary", "said"),
+    [
+        ({"bach": "1,2"}, "p1b3 on v100: 'bach' is no parameter of it. The nearest names are 'batch'"),
+        ({"flop_per_s/fp32/vectr": "1 TFLOP/s"}, "The nearest names are 'flop_per_s/fp32/vector'"),
+        ({"byte_per_s": "0 GB/s"}, "byte_per_s is 0. Give a finite number above 0"),
+        ({"batch": "1..2000000:3"}, "is more than the 800,121 samples of an epoch"),
+        ({"link_alpha_s": "5 us"}, "but says of no nodes"),
+        ({"nodes": "1..60000"}, "60,000 points with nodes, which are worked out one after the other"),
+        ({"nodes": "1,2"}, "states no link of tier 'node'"),
+    ],
+)
+def test_what_cannot_be_swept_is_refused_before_the_work(vary, said) -> None:
+    with pytest.raises(FomkitError) as caught:
+        fomkit.sweep("p1b3", "v100", vary)
+    assert said in str(caught.value)
+
+
+def test_a_size_is_given_once() -> None:
+    with pytest.raises(FomkitError, match="batch: is varied and given as one value too"):
+        fomkit.sweep("p1b3", "v100", {"batch": [8, 16]}, batch=4)
+    with pytest.raises(FomkitError, match="Give a mapping"):
+        fomkit.sweep("p1b3", "v100", ["batch"])
+
+
+# files
+
+
+def blocks_of(count: int) -> Iterator[pd.DataFrame]:
+    random = np.random.default_rng(1)
+    for place in range(count):
+        values = {"flop_per_s/fp32/vector": random.random(5), "=x": random.random(5) * 1e13}
+        yield pd.DataFrame({**values, "fits": [True, False] * 2 + [True], "basis": "modelled"}).set_index(
+            pd.RangeIndex(place * 5, place * 5 + 5)
+        )
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_points_read_back_exactly(tmp_path, ending) -> None:
+    path = tmp_path / f"points{ending}"
+    with whole_file(path) as stream:
+        write_blocks(blocks_of(3), stream, ending)
+    expected = pd.concat(blocks_of(3), ignore_index=True)
+    if ending == ".csv":
+        with path.open(newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        found = pd.DataFrame(rows).astype(dict.fromkeys(["flop_per_s/fp32/vector", "'=x"], float))
+        found["fits"] = found["fits"] == "True"
+        expected = expected.rename(columns={"=x": "'=x"})  # a spreadsheet program would run it
+    else:
+        found = pd.read_parquet(path)
+    pd.testing.assert_frame_equal(found, expected, check_exact=True, check_dtype=False)
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+class FullDisk(io.RawIOBase):
+    """A file on a disk that takes no more after some bytes."""
+
+    def __init__(self, stream: io.BufferedIOBase, room: int) -> None:
+        self.stream, self.room = stream, room
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data) -> int:
+        self.room -= len(data)
+        if self.room < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self.stream.write(data)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+@pytest.mark.parametrize("room", [0, 300])
+def test_a_full_disk_leaves_the_old_file(tmp_path, ending, room) -> None:
+    path = tmp_path / f"points{ending}"
+    path.write_text("old")
+    with pytest.raises(FomkitError, match=r"points\.\w+: cannot be written \(No space left on device\)"), \
+            whole_file(path) as stream:  # fmt: skip
+        write_blocks(blocks_of(3), FullDisk(stream, room), ending)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, FomkitError("point", "cannot be estimated.")])
+def test_what_ends_a_sweep_leaves_no_half_file(tmp_path, ending, stop) -> None:
+    def blocks() -> Iterator[pd.DataFrame]:
+        yield from blocks_of(2)
+        raise stop
+
+    path = tmp_path / f"points{ending}"
+    with pytest.raises(type(stop) if isinstance(stop, FomkitError) else stop), whole_file(path) as stream:
+        write_blocks(blocks(), stream, ending)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_process_leaves_the_old_file(tmp_path) -> None:
+    path = tmp_path / "points.csv"
+    path.write_text("old")
+    command = [sys.executable, "-m", "fomkit.cli", "sweep", "p1b3", "-t", "titan", "--way", "random", "--points",
+               "5000000", "--vary", "byte_per_s=0.1 TB/s..4 TB/s", "-o", str(path)]  # fmt: skip
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # what runs in the background does not hear it
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heard
+    )
+    try:
+        end = time.monotonic() + 60
+        while not any(one.name != "points.csv" and one.stat().st_size for one in tmp_path.iterdir()):
+            assert time.monotonic() < end
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode != 0
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# the command
+
+
+def test_the_command_writes_tables_and_tells_the_best(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["sweep", "p1b3", "-t", "v100", "--vary", "batch=50..60", "--vary", "launch_s=1 us..9 us",
+             "--way", "sobol", "--points", "64", "--seed", "3"]  # fmt: skip
+    tables = {}
+    for name in ("points.csv", "points.parquet", "points.json"):
+        done = CliRunner().invoke(app, [*words, "-o", name])
+        assert done.exit_code == 0, done.output
+        assert "64 points (sobol, seed 3)" in done.stdout
+        assert "best units/day: " in done.stdout
+        if name != "points.json":
+            tables[name] = getattr(pd, f"read_{Path(name).suffix[1:]}")(name)
+    assert json.loads(Path("points.json").read_text())["schema"] == "fomkit/sweep/1"
+    direct = fomkit.sweep(
+        "p1b3", "v100", {"batch": "50..60", "launch_s": "1 us..9 us"}, way="sobol", points=64, seed=3
+    )
+    for table in tables.values():
+        pd.testing.assert_frame_equal(table, direct.table.reset_index(drop=True), check_dtype=False, rtol=1e-14)
+    told = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert told == json.loads(json.dumps(direct.content))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--vary", "batch"], "--vary batch: is no NAME=VALUES"),
+        (["--vary", "batch=1", "--vary", "batch=2"], "batch stands twice"),
+        (["--vary", "batch=1..1000000000"], "asks for 1,000,000,000 points"),
+        (["--vary", "batch=8", "-o", "points.xlsx"], "Use .csv, .parquet or .json"),
+        (["--vary", "batch=8", "-o", "/nowhere/points.csv"], "there is no folder /nowhere"),
+        (["--vary", "batch=8", "--layout", "zero=1"], "is of a training on nodes, and none are varied"),
+        (["--vary", "batch=8", "--scheduler", "nonsense://x"], "--scheduler nonsense://x"),
+        (["--vary", "batch=8", "--scheduler", "tcp://127.0.0.1:9"], "no scheduler answers there"),
+    ],
+)
+def test_mistakes_are_one_message_and_exit_code_2(arguments, said, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fomkit", "sweep", "p1b3", "-t", "v100", *arguments])
+    begun = time.monotonic()
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    assert ended.value.code == 2
+    assert said in err
+    assert "Traceback" not in err
+    assert len(err.strip().splitlines()) == 1
+    assert out == ""
+    assert time.monotonic() - begun < 20
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dask_and_pyarrow_are_imported_where_they_are_used_only(root) -> None:
+    code = (
+        "import sys\nsys.argv += ['sweep', 'p1b3', '-t', 'titan', '--vary', 'batch=8,16']\n"
+        "from fomkit.cli import app\ntry: app()\nexcept SystemExit: pass\nprint(*sorted(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert not {"dask", "distributed", "pyarrow.parquet", "scipy"} & set(done.stdout.splitlines()[-1].split())
+
+
+def test_what_is_not_installed_is_said(monkeypatch) -> None:
+    for module in (cluster, sweep_files):
+        monkeypatch.setattr(module, "find_spec", lambda _: None)
+    with pytest.raises(FomkitError, match=r"needs PyArrow.*pip install 'fomkit\[parquet\]'"):
+        sweep_files.check_ending("points.parquet", ".parquet")
+    sweep_files.check_ending("points.csv", ".csv")
+    with pytest.raises(FomkitError, match=r"needs Dask.*pip install 'fomkit\[cluster\]'"):
+        fomkit.sweep("p1b3", "titan", {"batch": 8}, scheduler="tcp://127.0.0.1:8786")
+
+
+MEMORY = """
+import resource, sys
+from pathlib import Path
+import fomkit
+from fomkit.profiles import whole_file
+from fomkit.report.sweep_files import write_blocks
+from fomkit.whatif.sweep import make_sweep
+from fomkit.whatif.sweep_tally import Tally
+vary = {"byte_per_s": "0.1 TB/s..4 TB/s", "flop_per_s/fp32/vector": "1 TFLOP/s..20 TFLOP/s", "price_per_h": "1..3"}
+asked = make_sweep(fomkit.model("p1b3"), fomkit.machine("titan"), vary, way="random", points=int(sys.argv[1]))
+tally = Tally(asked)
+with whole_file(Path(sys.argv[2])) as stream:
+    write_blocks(tally.over(asked.blocks()), stream, Path(sys.argv[2]).suffix)
+assert tally.seen == int(sys.argv[1])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_ten_times_the_points_take_no_more_memory(tmp_path, ending) -> None:
+    def peak(points: int) -> float:
+        command = [sys.executable, "-c", MEMORY, str(points), str(tmp_path / f"points{ending}")]
+        return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    # The columns of the further points alone are 25 MB, and a table of them is made from parts: twice that.
+    assert peak(200_000) - peak(20_000) < 20e6
+
+
+def test_a_tally_counts_and_keeps_the_first_of_equals() -> None:
+    asked = make_sweep(fomkit.model("p1b3"), fomkit.machine("titan"), {"launch_s": "1 us,2 us"})
+    tally = Tally(asked)
+    block = asked.stretch(0, 2)
+    same = block.assign(**{one.column: block[one.column].iloc[0] for one in asked.objectives})
+    tally.add(same)
+    tally.add(same)
+    assert tally.seen == 4
+    assert tally.front.index.tolist() == [0]

@@ -1,0 +1,83 @@
+"""The same sweep on a Dask cluster: two workers, one killed; one that always dies; none at all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import dask
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster
+
+import fomkit
+from fomkit.errors import FomkitError
+from fomkit.whatif import cluster
+from fomkit.whatif import sweep as sweep_module
+from fomkit.whatif.cluster import blocks_on
+from fomkit.whatif.sweep import Sweep, make_sweep
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # sockets of processes that were killed
+
+
+@pytest.fixture
+def two_workers(monkeypatch) -> Iterator[LocalCluster]:
+    monkeypatch.setattr(sweep_module, "CHUNK", 1_000)
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1, "distributed.admin.log-length": 0}),
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as made,
+    ):
+        yield made
+
+
+def asked(points: int = 12_000) -> Sweep:
+    vary = {"batch": "1..400", "byte_per_s": "0.1 TB/s..4 TB/s", "price_per_h": 2}
+    return make_sweep(fomkit.model("p1b3"), fomkit.machine("v100"), vary, way="sobol", points=points, seed=2)
+
+
+def test_a_killed_worker_loses_nothing(two_workers) -> None:
+    one = asked()
+    expected = pd.concat(one.blocks())
+    blocks = blocks_on(one, two_workers.scheduler_address)
+    found = [next(blocks)]
+    with Client(two_workers, set_as_default=False) as client:
+        pids = client.run(os.getpid)
+        assert len(set(pids.values())) == 2
+    os.kill(next(iter(pids.values())), signal.SIGKILL)
+    found += blocks
+    # Every point, in order, bit for bit.
+    pd.testing.assert_frame_equal(pd.concat(found), expected, check_exact=True)
+
+
+@dataclass(frozen=True)
+class Deadly(Sweep):
+    """A sweep whose second stretch ends its worker, as one does that runs out of memory."""
+
+    def stretch(self, start: int, stop: int) -> pd.DataFrame:
+        if start:
+            os._exit(1)
+        return super().stretch(start, stop)
+
+
+def test_a_worker_that_keeps_dying_is_one_message(two_workers) -> None:
+    one = Deadly(**{name: value for name, value in vars(asked(3_000)).items() if name != "_study"})
+    with pytest.raises(FomkitError, match="workers died again and again over the same stretch"):
+        list(blocks_on(one, two_workers.scheduler_address))
+
+
+def test_a_mistake_on_a_worker_is_its_message(two_workers, monkeypatch) -> None:
+    monkeypatch.setattr(cluster, "__version__", "0.0.0")
+    with pytest.raises(FomkitError, match=r"and 0\.0\.0 asks\. Install the same there"):
+        list(blocks_on(asked(10), two_workers.scheduler_address))
+
+
+def test_without_workers_a_sweep_ends(monkeypatch) -> None:
+    monkeypatch.setattr(cluster, "WITHOUT_WORKERS_S", 0.5)
+    with LocalCluster(n_workers=0, processes=True, dashboard_address=None) as made:
+        begun = time.monotonic()
+        with pytest.raises(FomkitError, match=r"has no worker, and none came within 0\.5 s"):
+            list(blocks_on(asked(10), made.scheduler_address))
+        assert time.monotonic() - begun < 10
