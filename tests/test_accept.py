@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fomkit.api import estimate
+from fomkit import estimate
 from fomkit.cli import app
 
 SUITE = """schema: fomkit/suite/1

@@ -2,21 +2,71 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+import pkgutil
+import re
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
+from typer.testing import CliRunner
 
 import fomkit
+from fomkit.cli import app
+from fomkit.cli.api_page import api_page
+
+FUNCTIONS = {
+    "estimate": "estimate estimate_all project_measured", "predict": "predict_ops",
+    "fom": "rate_suite write_workbook",
+    "compare": "compare_measured compare_rates", "advise": "advise", "memory": "follow_memory",
+    "show": "show convolution_methods",
+    "explain": "explain", "profile": "profile save", "import": "import_machine import_model import_measurements",
+    "export": "export_measurements", "measure": "measure_machine measure_network measure_input",
+    "validate": "validate_predictions prove_here", "pack": "pack", "review": "review", "accept": "accept",
+    "cost": "cost", "sweep": "sweep", "sensitivity": "sensitivity", "solve": "solve",
+}  # fmt: skip
+"""What does in Python what a verb does."""
+ELSEWHERE = {"scaling", "campaign"}
+"""Verbs whose functions come with their own rooms."""
 
 
-def test_the_public_surface() -> None:
-    assert sorted(fomkit.__all__) == [
-        "Conditions", "FomkitError", "Workload", "__version__", "advise", "compare_measured",
-        "convolution_methods", "cost", "estimate", "machine", "model", "predict_ops", "profile", "rate_suite",
-        "sensitivity", "solve", "sweep",
-    ]  # fmt: skip
+def test_every_verb_has_a_function() -> None:
+    verbs = {command.name for command in app.registered_commands}
+    assert verbs - ELSEWHERE == set(FUNCTIONS)
+    for names in FUNCTIONS.values():
+        for name in names.split():
+            assert inspect.isfunction(getattr(fomkit, name))
+
+
+def test_the_public_surface(root: Path) -> None:
+    """Names, arguments and what comes back: docs/api.md is all of it, so no change of it goes unseen."""
+    page = (root / "docs" / "api.md").read_text(encoding="utf-8")
+    assert page == api_page(), "run 'python -m fomkit.cli.api_page > docs/api.md'"
     for name in fomkit.__all__:
         assert getattr(fomkit, name) is not None
+        assert f"`{name}`" in page
+    assert dir(fomkit) == sorted(fomkit.__all__)
     with pytest.raises(AttributeError, match="It has: Conditions"):
         _ = fomkit.nothing
+
+
+def test_no_public_name_is_that_of_a_room() -> None:
+    """A room takes its name in the package once it is imported, whatever was there before."""
+    rooms = {one.name for one in pkgutil.iter_modules(fomkit.__path__)}
+    assert not rooms & set(fomkit.__all__)
+
+
+@pytest.mark.parametrize("name", [name for name in fomkit.__all__ if name.islower() and name[0] != "_"])
+def test_every_function_is_documented_and_typed(name: str) -> None:
+    function = getattr(fomkit, name)
+    found, said = inspect.signature(function), inspect.getdoc(function) or ""
+    assert found.return_annotation is not found.empty
+    assert "Raises\n------\nFomkitError" in said
+    for one in found.parameters.values():
+        assert one.annotation is not one.empty
+        told = re.search(rf"^(?:[\w, ]*\b)?{one.name}\b[\w, ]*( : .*)?$", said, re.MULTILINE)
+        assert told or len(found.parameters) == 1, one.name
 
 
 def test_a_machine_is_a_function_before_and_after_other_calls() -> None:
@@ -42,8 +92,6 @@ def test_a_larger_batch_takes_longer_a_step_and_less_a_sample() -> None:
 
 
 def test_names_in_a_page_stay_text() -> None:
-    from dataclasses import replace
-
     hostile = replace(fomkit.model("p1b3-lecture"), name="<script>alert(1)</script>")
     assert "<script>" not in fomkit.estimate(hostile, "x86-lecture")._repr_html_()
 
@@ -67,3 +115,156 @@ def test_measured_and_projected_stand_in_one_table() -> None:
     tc1 = table[(table["model"] == "tc1") & (table["machine"] == "v100")].iloc[0]
     assert tc1["measured_value"] == 44
     assert tc1["projected_low"] < tc1["projected_value"] < tc1["projected_high"]
+
+
+def test_several_models_against_a_baseline() -> None:
+    both = fomkit.estimate_all(["alexnet", "p1b3"], ["v100"], baseline=fomkit.machine("p100"))
+    (merit,) = both.merits
+    alone = fomkit.estimate("p1b3", "v100")
+    assert both.estimates[1].unit_per_day == alone.unit_per_day
+    times = [1 / rate.value for rates in (merit.baseline, merit.target) for rate in rates.unit_per_day.values()]
+    assert merit.value.value == pytest.approx(sum(times[:2]) / sum(times[2:]))
+    assert "FOM v100 over p100" in both.summary()
+    with pytest.raises(fomkit.FomkitError, match=r"is one name, 'alexnet'\. Give a list"):
+        fomkit.estimate_all("alexnet", ["v100"])
+
+
+def test_a_partial_batch_is_kept_or_dropped() -> None:
+    steps = [fomkit.estimate("p1b3", "v100", last_batch=one).run_time.steps_per_epoch for one in ("drop", "keep")]
+    assert steps == [8001, 8002]
+
+
+def test_answers_say_what_the_command_line_says() -> None:
+    for words, answer in (
+        (["explain", "p1b3", "--target", "v100", "--top", "3"], fomkit.explain("p1b3", "v100", top=3)),
+        (
+            ["memory", "alexnet", "--batch", "64", "--target", "v100"],
+            fomkit.follow_memory("alexnet", "v100", batch=64),
+        ),
+        (["show", "p1b3", "--by", "module", "--depth", "1"], fomkit.show("p1b3", by="module", depth=1)),
+        (["show", "v100"], fomkit.show("v100")),
+        (["show"], fomkit.show()),
+    ):
+        done = CliRunner().invoke(app, words)
+        assert done.stdout == answer.summary()
+        assert len(answer.table) == len(answer.rows) > 0
+        assert answer.content["schema"] in repr(answer)
+
+
+def test_a_page_of_an_answer_is_text() -> None:
+    hostile = replace(fomkit.model("p1b3-lecture"), name="<script>alert(1)</script>")
+    assert "<script>" not in fomkit.explain(hostile, "x86-lecture", top=1)._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: fomkit.show("p1b3", by="size"), "by: is 'size'. Give one of kind, op"),
+        (lambda: fomkit.show("p1b3", measure="power"), "measure: is 'power'"),
+        (lambda: fomkit.show("p1b3", top=95), "top: is 95. Give a share"),
+        (lambda: fomkit.show("p1b3", precision="fp16"), "precision: depends on what a machine has"),
+        (lambda: fomkit.explain("p1b3", 5), "machine: is a int"),
+        (lambda: fomkit.machine(5), "machine: is a int"),
+        (lambda: fomkit.save("p1b3", "x.yaml"), "what: is a str"),
+        (lambda: fomkit.save(fomkit.machine("titan"), "x.json"), "a profile is a YAML file"),
+        (lambda: fomkit.measure_machine("here.yaml", plan="slow"), "plan: is 'slow'. Give quick"),
+        (lambda: fomkit.measure_machine("here.json"), "has not the ending of a machine profile"),
+        (lambda: fomkit.measure_network("here.yaml", ranks=1), "ranks: is 1. Give 2 or more"),
+        (lambda: fomkit.compare_rates(["alexnet"], ["v100"], latency_s=0), "latency_s: is 0"),
+        (lambda: fomkit.write_workbook(None, "x.csv"), "has an ending that no workbook has"),
+        (lambda: fomkit.pack(["alexnet"], "v100", Path()), "is there already"),
+    ],
+)
+def test_a_slip_is_one_message(call, said: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(fomkit.FomkitError) as caught:
+        call()
+    assert said in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_table_of_timings_is_a_machine_and_back(root: Path, tmp_path) -> None:
+    table = root / "machine_profiles" / "m40.timings.csv"
+    found = fomkit.import_machine(table, name="mine")
+    written = fomkit.save(found, tmp_path / "mine.yaml")
+    again = fomkit.machine(written[0])
+    assert len(again.timings) == len(found.timings) == 626
+    with pytest.raises(fomkit.FomkitError):
+        fomkit.save(found, tmp_path / "mine.yaml")
+    assert fomkit.save(found, tmp_path / "mine.yaml", force=True) == written
+
+
+def test_a_table_of_ops_is_a_model_and_back(root: Path, tmp_path) -> None:
+    table = root / "model_profiles" / "vgg16.ops.csv"
+    found = fomkit.import_model(table, sizes={"batch": 64}, train_samples=1000, epochs=2)
+    written = fomkit.save(found, tmp_path / "mine.yaml")
+    assert fomkit.model(written[0]).run.epochs == 2
+    vgg, mine = (fomkit.estimate(one, "v100", batch=64).step.value for one in ("vgg16", written[0]))
+    assert mine == pytest.approx(vgg)
+
+
+def test_measurements_of_a_record_and_back(tmp_path) -> None:
+    record = tmp_path / "record.json"
+    record.write_text(RECORD, encoding="utf-8")
+    found = fomkit.import_measurements(record, model="resnet50", machine="v100")
+    assert found.table.loc[0, ["model", "machine", "quantity", "value"]].tolist() == [
+        "resnet50", "v100", "sample_per_s", 321.0
+    ]  # fmt: skip
+    with pytest.raises(fomkit.FomkitError, match="cut a meter's log"):
+        fomkit.import_measurements(record, start="1")
+    (table,) = fomkit.save(found, tmp_path / "measured.csv")
+    back = fomkit.export_measurements(table, tmp_path / "back.json")
+    told = json.loads(back.read_text(encoding="utf-8"))
+    assert told == {**told, **json.loads(RECORD), "device": "v100"}
+    with pytest.raises(fomkit.FomkitError, match="measurements are a CSV file"):
+        fomkit.save(found, tmp_path / "measured.yaml")
+
+
+RECORD = '{"device": "V100", "framework": "pytorch", "problem": {"name": "resnet50"}, "samples_per_second": 321}'
+SUITE = """schema: fomkit/suite/1
+name: agreed
+version: 1
+baseline: p100
+scope: device
+mean: ratio_of_harmonic_means
+lines: [{name: A, basis: committed, party: vendor, given: {p100: 9 h, v100: 5 h}}]
+"""
+DELIVERED = "model,machine,quantity,value,devices,scope,basis\nA,v100,run_s,17000,1,device,measured\n"
+
+
+def test_a_measured_baseline_carries_over(tmp_path) -> None:
+    table = tmp_path / "measured.csv"
+    table.write_text(
+        "model,machine,quantity,value,batch,precision,devices,scope,basis\n"
+        "resnet50,p100,step_s,0.15,32,fp32,1,device,measured\n", encoding="utf-8"
+    )  # fmt: skip
+    both = fomkit.estimate_all(["resnet50"], ["v100"], baseline="p100")
+    told = fomkit.project_measured(both, table)
+    (way,) = told.content["from_measurements"]["models"]
+    assert way["measured_times_ratio"]["step_s"]["value"] == pytest.approx(
+        0.15 * both.estimates[0].step.value / both.baseline[0].step.value
+    )
+    assert "measured baseline × predicted ratio" in told.summary()
+    with pytest.raises(fomkit.FomkitError, match="measurements are of a baseline"):
+        fomkit.project_measured(fomkit.estimate_all(["resnet50"], ["v100"]), table)
+
+
+def test_a_round_with_a_vendor(tmp_path) -> None:
+    (tmp_path / "agreed.suite.yaml").write_text(SUITE, encoding="utf-8")
+    (tmp_path / "m.csv").write_text(DELIVERED, encoding="utf-8")
+    rated = fomkit.rate_suite(tmp_path / "agreed.suite.yaml", "v100")
+    assert rated.merit.value.value == pytest.approx(9 / 5)
+    accepted = fomkit.accept(tmp_path / "agreed.suite.yaml", "v100", tmp_path / "m.csv")
+    assert accepted.table["verdict"].tolist() == ["met"]
+    fomkit.write_workbook(rated, tmp_path / "sent.xlsx", only="v100")
+    back = fomkit.review(tmp_path / "sent.xlsx", tmp_path / "sent.xlsx")
+    assert back.changes == ()
+    assert back.summary()
+    written = fomkit.pack(["alexnet"], "v100", tmp_path / "asked")
+    assert {path.name for path in written} == {"cases.csv", "time_ops.py", "README.txt"}
+
+
+def test_rates_within_a_latency() -> None:
+    grid = fomkit.compare_rates(["alexnet"], ["v100"], latency_s=0.01)
+    assert {"model", "machine"} <= set(grid.columns)
+    assert set(grid["model"]) == {"alexnet"}

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from fomkit.api import estimate, machine
+from fomkit import estimate, machine
 from fomkit.cli import app
 from fomkit.compare.cells import make_cells
 from fomkit.compare.judged import agreement

@@ -1,20 +1,23 @@
-"""docs/profiles.md and docs/suites.md: examples load, errors are the real ones, tables say what loaders accept."""
+"""The pages of docs/: examples load and run, errors are the real ones, tables say what loaders accept."""
 
 from __future__ import annotations
 
 import doctest
 import re
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel, BeforeValidator
 
 from fomkit.errors import FomkitError
 from fomkit.fom.means import MEANS
+from fomkit.hardware import EnergyScope, Party, Scope
 from fomkit.measurements import read_measurements
+from fomkit.metrics import METRICS
 from fomkit.profiles import load_machine, load_model, load_suite
 from fomkit.profiles.machine_record import MachineRecord
 from fomkit.profiles.measured_record import (
@@ -26,7 +29,11 @@ from fomkit.profiles.measured_record import (
 from fomkit.profiles.models import ModelRecord
 from fomkit.profiles.suites import GivenRecord, SuiteRecord
 from fomkit.quantities import UNITS, parse_quantity
+from fomkit.report.glossary import glossary_page
 from fomkit.schema import (
+    BASES,
+    BOUNDS,
+    CHOICES,
     DIMENSIONS,
     KIND_DIMENSIONS,
     LAYERS,
@@ -34,9 +41,13 @@ from fomkit.schema import (
     OPS,
     OPTIONAL_DIMENSIONS,
     ORDER,
+    PASSES,
+    TABLES,
+    TIME_SOURCES,
     TIMINGS,
+    VOCABULARY,
 )
-from fomkit.study import Options, run_suite, suite_content
+from fomkit.study import Options, estimate, run_suite, suite_content
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 TEXT = (DOCS / "profiles.md").read_text(encoding="utf-8")
@@ -79,6 +90,7 @@ def files(tmp_path, monkeypatch) -> Path:
     """The page's files in an empty folder."""
     for name, content in BLOCKS.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
+    shutil.copy(DOCS.parent / "machine_profiles" / "v100.timings.csv", tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -192,7 +204,91 @@ def test_the_error_is_the_real_one() -> None:
 
 
 @pytest.mark.usefixtures("files")
-def test_the_python_runs() -> None:
-    test = doctest.DocTestParser().get_doctest(TEXT, {}, "profiles.md", "docs/profiles.md", 0)
-    assert len(test.examples) >= 10
+@pytest.mark.parametrize(("page", "least"), [("profiles.md", 15), ("how-a-number-is-made.md", 45)])
+def test_the_python_runs(page: str, least: int) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    test = doctest.DocTestParser().get_doctest(text, {}, page, f"docs/{page}", 0)
+    assert len(test.examples) >= least
     assert doctest.DocTestRunner().run(test).failed == 0
+
+
+@pytest.mark.usefixtures("files")
+def test_a_machine_that_does_not_exist_is_estimated_on() -> None:
+    facts, like = (load_machine(f"{name}.yaml") for name in ("next-gpu", "next-gpu-like-v100"))
+    assert {facts.party, like.party} == {"vendor"}
+    model = load_model("p1b3")
+    alone, related = (estimate(model, machine, Options()) for machine in (facts, like))
+    assert set(alone.ops["time_source"]) == {"roofline"}
+    assert {"transferred", "measured"} <= set(related.ops["time_source"])
+    wide, narrow = (one.step.high / one.step.low for one in (alone, related))
+    assert wide > 1.4 * narrow
+    # What the page warns of: the ends of the new rates do not enter transferred times, only those of rates alone.
+    text = BLOCKS["next-gpu-like-v100.yaml"].replace("rate: 30 TFLOP/s,", "rate: 30 TFLOP/s, low: 10 TFLOP/s,")
+    Path("ends.yaml").write_text(text, encoding="utf-8")
+    ends = estimate(model, load_machine("ends.yaml"), Options()).ops
+    moved = related.ops["time_source"] == "transferred"
+    assert ends.loc[moved, "high_s"].equals(related.ops.loc[moved, "high_s"])
+
+
+def test_every_number_of_the_page_is_one_that_its_examples_print() -> None:
+    """Of docs/how-a-number-is-made.md; numbers of one or two digits may be words of the text."""
+    text = (DOCS / "how-a-number-is-made.md").read_text(encoding="utf-8")
+    examples = "".join(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"\(Foster & Stevens[^)]*\)|\bV100\b|\bP100\b|`[^`]*`|\]\([^)]*\)", "", prose)
+    numbers = {one.replace(",", "") for one in re.findall(r"\d[\d,]*\.?\d*", prose)}
+    long = {one.rstrip(".") for one in numbers if len(one.strip(".")) > 2}
+    assert len(long) >= 4
+    printed = examples.replace("_", "")
+    assert not [one for one in long if one not in printed], long
+
+
+def test_the_glossary_is_the_schemas_own_words() -> None:
+    page = (DOCS / "glossary.md").read_text(encoding="utf-8")
+    assert page == glossary_page(), "run 'python -m fomkit.cli.glossary_page > docs/glossary.md'"
+    for column in (one for columns in TABLES.values() for one in columns):
+        assert f"| `{column.name}` |" in page, column.name
+    for metric in METRICS:
+        assert f"| `{metric.name}` |" in page
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ("time_source", TIME_SOURCES),
+        ("bound", BOUNDS),
+        ("basis", BASES),
+        ("party", get_args(Party)),
+        ("scope", {*get_args(Scope), *get_args(EnergyScope)}),
+        ("pass_name", PASSES),
+    ],
+)
+def test_words_of_a_column_have_a_meaning_each(column, words) -> None:
+    assert set(CHOICES[column]) == set(words)
+    assert all(CHOICES[column].values())
+
+
+def test_a_word_has_one_meaning() -> None:
+    words = [one.word.lower() for listed in VOCABULARY.values() for one in listed]
+    assert len(words) == len(set(words))
+    assert all(one.meaning for listed in VOCABULARY.values() for one in listed)
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    """To a file that is there, and to a heading that it has."""
+    for page in [DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md", *DOCS.glob("*.md")]:
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            name, _, anchor = link.partition("#")
+            if "://" in name or name.endswith(".png"):
+                continue
+            target = page.parent / name if name else page
+            assert target.exists(), f"{page.name}: {link}"
+            if anchor:
+                assert anchor in anchors(target.read_text(encoding="utf-8")), f"{page.name}: {link}"
+
+
+def anchors(text: str) -> set[str]:
+    """Give the anchors of a page's headings, as GitHub makes them."""
+    bare = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", bare, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
-import pty
 import re
-import select
 import shlex
 import shutil
 import subprocess
@@ -16,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from nsys_files import Export, linear_steps
+from terminal import in_terminal
 from xplane_files import host
 
 from fomkit.cli.reference import command_reference, help_of, verbs
@@ -62,29 +61,11 @@ def test_options_of_one_meaning_have_one_name(verb: str) -> None:
     assert {option: name for option, name in spelled.items() if option in meanings}.items() <= meanings.items()
 
 
-def in_terminal(command: list[str], environment: dict[str, str]) -> str:
-    """Run a command on a terminal of 100 columns and give everything it wrote."""
-    parent, child = pty.openpty()
-    settings = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "OMP_NUM_THREADS": "1", **environment}
-    running = subprocess.Popen(command, cwd=ROOT, stdin=child, stdout=child, stderr=child, env=settings)
-    os.close(child)
-    written = b""
-    while running.poll() is None or select.select([parent], [], [], 0)[0]:
-        if select.select([parent], [], [], 0.1)[0]:
-            try:
-                written += os.read(parent, 65536)
-            except OSError:
-                break
-    running.wait()
-    os.close(parent)
-    return written.decode()
-
-
 ESTIMATE = [sys.executable, "-m", "fomkit.cli", "estimate", "p1b3", "--target", "v100"]
 
 
 def test_a_terminal_gets_colour_and_its_own_width() -> None:
-    told = in_terminal(ESTIMATE, {})
+    told = in_terminal(ESTIMATE, {}, ROOT)
     assert COLOUR.search(told)
     table = [line for line in COLOUR.sub("", told).splitlines() if "─" in line or line.startswith("p1b3")]
     assert table
@@ -92,7 +73,7 @@ def test_a_terminal_gets_colour_and_its_own_width() -> None:
 
 
 def test_no_colour_where_nobody_wants_it() -> None:
-    assert not COLOUR.search(in_terminal([*ESTIMATE, "--quiet"], {"NO_COLOR": "1"}))
+    assert not COLOUR.search(in_terminal([*ESTIMATE, "--quiet"], {"NO_COLOR": "1"}, ROOT))
 
 
 def test_a_pipe_gets_neither_colour_nor_progress() -> None:
@@ -111,7 +92,7 @@ SLOW = (
     ("seconds", "quiet", "shown"), [(1.6, False, True), (1.6, True, False), (0.1, False, False)]
 )
 def test_work_over_a_second_shows_progress(seconds: float, quiet: bool, shown: bool) -> None:
-    told = in_terminal([sys.executable, "-c", SLOW.format(seconds=seconds, quiet=quiet)], {})
+    told = in_terminal([sys.executable, "-c", SLOW.format(seconds=seconds, quiet=quiet)], {}, ROOT)
     assert ("counting sheep" in told) is shown
     assert ("1/2" in told) is shown
 

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
-
-from fomkit.errors import FomkitError
-
-if TYPE_CHECKING:
-    from fomkit.measurement import Measurement
 
 Source = Annotated[
     Path,
@@ -51,29 +46,10 @@ def export(
     from fomkit.measurements import format_measurements
     from fomkit.measurements.benchmarker import format_benchmarker
     from fomkit.profiles import check_absent, write_whole
+    from fomkit.study.measured_run import rows_to_export
 
     check_absent([output], force)
     chosen = file_format or ("measurements" if output.suffix == ".csv" else "benchmarker")
-    rows = _rows(source, machine, chosen)
+    rows = rows_to_export(source, machine, chosen)
     write_whole(output, format_measurements(rows) if chosen == "measurements" else format_benchmarker(rows))
     print(f"Written: {output} ({len(rows)} of {len(rows)} rows)")
-
-
-def _rows(source: Path, machine: str | None, chosen: str) -> tuple[Measurement, ...]:
-    from fomkit.measurements import read_measurements
-    from fomkit.profiles import load_model
-    from fomkit.profiles.locate import locate
-    from fomkit.study.measured_run import measurement_of
-
-    if source.suffix in (".yaml", ".yml"):
-        model = load_model(source)
-        if machine is None:
-            raise FomkitError(
-                str(source), "does not say which machine profile stands for where it ran. Add --machine NAME."
-            )
-        return (measurement_of(model, machine, str(source)),)
-    if machine is not None:
-        raise FomkitError("--machine", "names where a model profile was measured; a table says it. Leave it out.")
-    if chosen == "measurements":
-        raise FomkitError(str(source), "is a table of measurements already. Write, for example, '-o record.json'.")
-    return read_measurements(locate(str(source), "measurements"))

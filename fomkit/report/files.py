@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fomkit.tables.cells import disarm
 from fomkit.tables.write import format_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def to_json(content: Mapping[str, Any]) -> str:
@@ -33,10 +36,24 @@ def _cell(value: Any) -> str:
     return disarm(value) if isinstance(value, str) else str(value)
 
 
-def _table(rows: list[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+def _table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
     flat = [_flat(row) for row in rows]
     header = list(dict.fromkeys(key for row in flat for key in row))
     return header, [[row.get(key) for key in header] for row in flat]
+
+
+def to_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Put nested rows into a DataFrame, one column a leaf (``step_s.low``), unknown as a missing value.
+
+    Examples
+    --------
+    >>> to_frame([{"op": "mm", "time_s": {"low": 1.0, "high": 3.0}}]).columns.tolist()
+    ['op', 'time_s.low', 'time_s.high']
+    """
+    import pandas as pd
+
+    header, table = _table(rows)
+    return pd.DataFrame(table, columns=header)
 
 
 def to_xlsx(rows: list[Mapping[str, Any]], title: str) -> bytes:

@@ -26,10 +26,12 @@ from fomkit.schema.columns import (
     TIMINGS,
     column_names,
 )
+from fomkit.schema.vocabulary import CHOICES, VOCABULARY, Word
 
 __all__ = [
     "BASES",
     "BOUNDS",
+    "CHOICES",
     "COSTS",
     "DIMENSIONS",
     "EPOCHS",
@@ -49,7 +51,9 @@ __all__ = [
     "TIMES",
     "TIME_SOURCES",
     "TIMINGS",
+    "VOCABULARY",
     "CodeLine",
+    "Word",
     "check_table",
     "code_line",
     "column_names",

@@ -78,8 +78,6 @@ _CONV = """batch in_channels out_channels depth height width kernel_d kernel_h k
 _PADDING, _OUTPUT_PADDING = "pad_d pad_h pad_w", "output_pad_d output_pad_h output_pad_w"
 _DILATION = "dilation_d dilation_h dilation_w groups"
 
-_CONV_DOC = "size of a convolution; 1-D has height 1, 2-D has depth 1"
-
 KIND_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "gemm": ("b", "m", "n", "k"),
     "sparse_gemm": ("b", "m", "n", "k", "density"),
@@ -117,9 +115,14 @@ DIMENSIONS: tuple[Column, ...] = (
     _flag("trans_a", "1 where the left factor is stored transposed, else 0"),
     _flag("trans_b", "1 where the right factor is stored transposed, else 0"),
     Column("density", "", "number", "share of non-zeros of the left factor", TINY, 1.0),
-    *_sizes(_CONV, _CONV_DOC),
-    *_sizes(_PADDING, _CONV_DOC, 0.0),
-    *_sizes(_DILATION, _CONV_DOC),
+    _size("batch", "samples of one execution"),
+    *_sizes("in_channels out_channels", "channels of a convolution's input and output"),
+    *_sizes("depth height width", "size of a convolution's input; depth 1 in two dimensions, height 1 too in one"),
+    *_sizes("kernel_d kernel_h kernel_w", "size of a convolution's kernel"),
+    *_sizes("stride_d stride_h stride_w", "steps of a convolution's kernel"),
+    *_sizes(_PADDING, "padding on each side of a convolution's input", 0.0),
+    *_sizes("dilation_d dilation_h dilation_w", "distance of a kernel's elements; 1 = side by side"),
+    _size("groups", "groups of a convolution's channels that do not mix; depthwise: as many as channels"),
     Column(
         "layout",
         "",
@@ -129,11 +132,15 @@ DIMENSIONS: tuple[Column, ...] = (
     _flag("transposed", "1 for a transposed convolution, else 0"),
     *_sizes(_OUTPUT_PADDING, "positions that a transposed convolution adds at the far end; empty = 0", 0.0),
     Column("cell", "", "text", "recurrent cell: vanilla, lstm or gru"),
-    _size("steps", "size of a recurrent layer"),
+    _size("steps", "length of a recurrent layer's sequence"),
     *_sizes("input_size", "features of a recurrent layer's input; 0 = the recurrent half only", 0.0),
-    *_sizes("hidden_size layers directions", "size of a recurrent layer"),
-    *_sizes("heads kv_heads q_len kv_len", "size of a scaled-dot-product attention"),
-    _amount("head_dim", "", "size of a scaled-dot-product attention", TINY),
+    _size("hidden_size", "features of a recurrent layer's state"),
+    _size("layers", "recurrent layers that run as one call"),
+    _size("directions", "2 where a recurrent layer also runs backwards, else 1"),
+    _size("heads", "query heads of an attention"),
+    _size("kv_heads", "key and value heads, fewer where queries share them"),
+    *_sizes("q_len kv_len", "queries and keys of one sample"),
+    _amount("head_dim", "", "width of one head", TINY),
     _flag("causal", "1 where each query sees only earlier keys, else 0"),
     _amount("numel", "", "elements the op works on"),
     _amount("row", "", "length of the reduced or normalised axis"),

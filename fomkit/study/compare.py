@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fomkit.errors import FomkitError, ManyFomkitError
 from fomkit.fom import FigureOfMerit, Rates, figure_of_merit
@@ -34,6 +35,23 @@ class Comparison:
     baseline: tuple[Estimate, ...]
     merits: tuple[FigureOfMerit, ...]
     failures: tuple[FomkitError, ...] = ()
+
+    def content(self) -> dict[str, Any]:
+        """Give everything as plain content (``fomkit/estimate/1``)."""
+        from fomkit.study.content import estimates_content
+
+        return estimates_content(self)
+
+    def summary(self) -> str:
+        """Write it as the text that the command line prints."""
+        from fomkit.report.terminal import format_estimates
+
+        return format_estimates(self.content())
+
+    def _repr_html_(self) -> str:
+        from fomkit.report.page import estimates_html
+
+        return estimates_html(self.content())
 
 
 def rates(estimates: Sequence[Estimate]) -> Rates:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from fomkit.costs import add_costs
 from fomkit.errors import FomkitError
 from fomkit.measurement import SHARED, Clock, MeasuredRun, Measurement
-from fomkit.profiles import load_machine
+from fomkit.measurements import read_measurements
+from fomkit.profiles import load_machine, load_model
 from fomkit.profiles.locate import locate
 from fomkit.resize import resize_ops
 from fomkit.study.device_kind import DeviceKind, device_kind
@@ -69,6 +71,37 @@ def measurement_of(model: ModelProfile, machine: str, where: str) -> Measurement
         framework_version=run.software.get(framework, ""), date=run.date,
         source=f"fomkit profile --measure {'step' if run.ops is None else 'ops'}, {where}", note="; ".join(notes),
     )  # fmt: skip
+
+
+def rows_to_export(source: str | Path | ModelProfile, machine: str | None, chosen: str) -> tuple[Measurement, ...]:
+    """Give the measurements that are to be written: those of a table, or the step of a measured profile.
+
+    Parameters
+    ----------
+    source : name, path or profile
+    machine : str or None
+        Of a model profile: the machine profile that stands for where it ran.
+    chosen : str
+        What is to be written, measurements or benchmarker.
+
+    Raises
+    ------
+    FomkitError
+        When a profile comes without a machine, a table with one, or a table is to be written as what it is.
+    """
+    if isinstance(source, ModelProfile) or Path(source).suffix in (".yaml", ".yml"):
+        model = source if isinstance(source, ModelProfile) else load_model(source)
+        where = model.name if isinstance(source, ModelProfile) else str(source)
+        if machine is None:
+            raise FomkitError(
+                where, "does not say which machine profile stands for where it ran. Add --machine NAME."
+            )
+        return (measurement_of(model, machine, where),)
+    if machine is not None:
+        raise FomkitError("--machine", "names where a model profile was measured; a table says it. Leave it out.")
+    if chosen == "measurements":
+        raise FomkitError(str(source), "is a table of measurements already. Write, for example, '-o record.json'.")
+    return read_measurements(locate(str(source), "measurements"))
 
 
 def _exported_clock(run: MeasuredRun) -> Clock:

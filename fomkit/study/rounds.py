@@ -44,6 +44,13 @@ class Review:
     changes: tuple[Change, ...]
     findings: tuple[Finding, ...]
 
+    def summary(self) -> str:
+        """Write it as the text that the command line prints."""
+        from fomkit.report.review import format_review
+        from fomkit.study.review import review_content
+
+        return format_review(review_content(self))
+
 
 def changed_machine(found: Review) -> str:
     """Name the target whose facts or ops were changed; the first target where nothing was.

@@ -1,0 +1,203 @@
+"""Suites of work and talks with vendors: rate, ask, review, accept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fomkit.api.answer import Answer
+from fomkit.api.profiles import as_machine, as_model
+from fomkit.dtypes import Precision
+from fomkit.errors import FomkitError
+from fomkit.hardware import Machine
+from fomkit.profiles import load_model, load_suite, write_whole
+from fomkit.spans import DEFAULT_LEVEL
+from fomkit.study import Comparison, Options, SuiteResult, estimate, run_suite
+from fomkit.study.asked import check_options
+from fomkit.suite import Conditions
+from fomkit.workload import ModelProfile
+
+if TYPE_CHECKING:
+    from fomkit.study.rounds import Review
+
+
+def rate_suite(
+    suite: str | Path,
+    target: str | Path | Machine,
+    *,
+    baseline: str | Path | Machine | None = None,
+    proposals: Mapping[str, Conditions] | None = None,
+    interval: float = DEFAULT_LEVEL,
+) -> SuiteResult:
+    """Rate a suite of work on a target and on its baseline.
+
+    Parameters
+    ----------
+    suite : name or path
+    target : name, path or profile
+    baseline : name, path or profile, optional
+        Default: the suite's.
+    proposals : mapping, optional
+        What the target does otherwise than a line fixes, by line.
+    interval : float
+        Level of all intervals.
+
+    Raises
+    ------
+    FomkitError
+        When a profile is unknown, or a machine does not state the suite's scope.
+
+    Examples
+    --------
+    >>> rated = rate_suite("lecture", "a")
+    >>> round(rated.merit.value.value, 6), round(rated.merit.weights["P1"], 3)
+    (82.597332, 0.769)
+    """
+    check_options(interval=interval)
+    lines = load_suite(suite)
+    new = as_machine(target, "target")
+    old = as_machine(baseline if baseline is not None else lines.baseline, "baseline")
+    return run_suite(lines, old, new, Options(interval=interval), load_model, proposals)
+
+
+def write_workbook(result: Comparison | SuiteResult, path: str | Path, *, only: str | None = None) -> None:
+    """Write a workbook that computes the result from its inputs; replaces the file.
+
+    Parameters
+    ----------
+    result : Comparison or SuiteResult
+        What `fomkit.estimate_all` or `fomkit.rate_suite` gave.
+    path : path
+        ``NAME.xlsx``.
+    only : str, optional
+        A target: every other machine's name and figures stay out, for one vendor.
+
+    Raises
+    ------
+    FomkitError
+        When the path is no workbook's, or ``only`` is no target.
+    """
+    from fomkit.study.ledger_of import ledger_of_comparison
+    from fomkit.study.ledger_of_suite import ledger_of_suite
+    from fomkit.workbook import write_workbook as _write
+
+    if Path(path).suffix != ".xlsx":
+        raise FomkitError(str(path), "has an ending that no workbook has. Use .xlsx.")
+    ledger = ledger_of_suite(result) if isinstance(result, SuiteResult) else ledger_of_comparison(result)
+    _write(ledger, Path(path), only)
+
+
+def review(workbook: str | Path, issued: str | Path) -> Review:
+    """Compare a workbook that came back with the one that was sent; every number is computed anew.
+
+    Parameters
+    ----------
+    workbook, issued : path
+        The one that came back, and the one that was sent.
+
+    Returns
+    -------
+    Review
+        Its ``changes`` are cell by cell, its ``findings`` what there is to talk about; ``summary()`` the text.
+
+    Raises
+    ------
+    FomkitError
+        When one of them is no workbook of fomkit's.
+    """
+    from fomkit.study.review import review as _review
+
+    return _review(Path(workbook), Path(issued))
+
+
+def accept(
+    suite: str | Path,
+    committed: str | Path | Machine,
+    measured: str | Path,
+    *,
+    measured_on: str | None = None,
+    interval: float = DEFAULT_LEVEL,
+) -> Answer:
+    """Say for each line of a suite whether what was committed is met.
+
+    Parameters
+    ----------
+    suite : name or path
+    committed : name, path or profile
+        The machine that was committed to.
+    measured : name or path
+        A table of measurements of the delivered machine.
+    measured_on : str, optional
+        The machine's name in the table; default: that of ``committed``.
+    interval : float
+        Level of all intervals.
+
+    Returns
+    -------
+    Answer
+        ``fomkit/accept/1``; its table has the lines with their ``verdict``.
+
+    Raises
+    ------
+    FomkitError
+        When a profile or the table is unknown or wrong.
+    """
+    from fomkit.measurements import read_measurements
+    from fomkit.profiles.locate import locate
+    from fomkit.report.acceptance import format_acceptance
+    from fomkit.study.acceptance import accept as _accept
+    from fomkit.study.acceptance_content import acceptance_content
+
+    check_options(interval=interval)
+    lines_of, machine = load_suite(suite), as_machine(committed, "committed")
+    rows, name = read_measurements(locate(str(measured), "measurements")), measured_on or machine.name
+    lines = _accept(lines_of, machine, rows, name, Options(interval=interval), load_model)
+    content = acceptance_content(lines_of, name, lines, interval)
+    return Answer(content, content["lines"], format_acceptance)
+
+
+def pack(
+    models: Sequence[str | Path | ModelProfile],
+    machine: str | Path | Machine,
+    folder: str | Path,
+    *,
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    precision: Precision | None = None,
+) -> list[Path]:
+    """Write what to ask a vendor to time: the ops that carry the models' steps, and a script that times them.
+
+    Parameters
+    ----------
+    models : sequence of name, path or profile
+    machine : name, path or profile
+        By whose times the ops are chosen.
+    folder : path
+        A new one.
+    batch, sizes, precision
+        As of `fomkit.estimate`.
+
+    Returns
+    -------
+    list of Path
+        What was written.
+
+    Raises
+    ------
+    FomkitError
+        When the folder is there already, a profile is unknown, or nothing has a time.
+    """
+    from fomkit.study.pack import pack_files
+
+    check_options(batch=batch, sizes=sizes)
+    place = Path(folder)
+    if place.exists():
+        raise FomkitError(str(place), "is there already. Name a new folder.")
+    options = Options(batch=batch, sizes=sizes or {}, precision=precision, allow_uncovered=True)
+    target = as_machine(machine)
+    files = pack_files([estimate(as_model(one), target, options) for one in models])
+    place.mkdir(parents=True)
+    for name, text in files.items():
+        write_whole(place / name, text)
+    return [place / name for name in files]

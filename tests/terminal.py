@@ -1,0 +1,27 @@
+"""A command on a terminal, as a person sees it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+from pathlib import Path
+
+
+def in_terminal(command: list[str], environment: dict[str, str], folder: Path) -> str:
+    """Run a command on a terminal of 100 columns, or as many as COLUMNS says, and give everything it wrote."""
+    parent, child = pty.openpty()
+    settings = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "OMP_NUM_THREADS": "1", **environment}
+    running = subprocess.Popen(command, cwd=folder, stdin=child, stdout=child, stderr=child, env=settings)
+    os.close(child)
+    written = b""
+    while running.poll() is None or select.select([parent], [], [], 0)[0]:
+        if select.select([parent], [], [], 0.1)[0]:
+            try:
+                written += os.read(parent, 65536)
+            except OSError:
+                break
+    running.wait()
+    os.close(parent)
+    return written.decode()
