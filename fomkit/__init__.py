@@ -37,6 +37,7 @@ __all__ = [
     "rate_suite",
     "review",
     "save",
+    "scaling",
     "sensitivity",
     "show",
     "solve",
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from fomkit.api.sweeps import sweep
     from fomkit.errors import FomkitError
     from fomkit.study.convolution_methods import convolution_methods
+    from fomkit.study.scaling_result import scaling
     from fomkit.suite import Conditions
     from fomkit.workload import Workload
 
@@ -79,6 +81,7 @@ _ROOMS = {
     "fomkit.errors": "FomkitError",
     "fomkit.workload": "Workload",
     "fomkit.study.convolution_methods": "convolution_methods",
+    "fomkit.study.scaling_result": "scaling",
     "fomkit.api.estimates": "advise estimate estimate_all",
     "fomkit.api.imports": "import_machine import_model",
     "fomkit.api.looks": "explain follow_memory show",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.spans import Span
@@ -126,6 +127,11 @@ class Transformer:
         Width of the feed-forward layer; default: four times ``hidden``.
     attention : str
         ``unfused``: batched products and a softmax that write their scores; ``fused``: one kernel.
+    experts : int
+        Feed-forward layers of each block, of which every token takes ``top_k``; 0: one layer for all tokens.
+    top_k : int
+    capacity_factor : float
+        Slots of an expert over its even share of the tokens, as declared: how tokens spread is not predicted.
     """
 
     hidden: int
@@ -135,6 +141,9 @@ class Transformer:
     vocabulary: int
     feed_forward: int = 0
     attention: Literal["unfused", "fused"] = "unfused"
+    experts: int = 0
+    top_k: int = 1
+    capacity_factor: float = 1.0
 
     def __post_init__(self) -> None:
         """Give the feed-forward layer its usual width where none is stated."""
@@ -142,10 +151,34 @@ class Transformer:
             object.__setattr__(self, "feed_forward", 4 * self.hidden)
 
     @property
+    def feed_forward_parameters(self) -> int:
+        """Learned numbers of one feed-forward layer: two products with their biases."""
+        return 2 * self.hidden * self.feed_forward + self.feed_forward + self.hidden
+
+    @property
+    def expert_slots(self) -> int:
+        """Places for tokens of one sample that each expert has; 0 without experts.
+
+        Examples
+        --------
+        >>> sizes = {"hidden": 512, "heads": 8, "blocks": 4, "seq": 256, "vocabulary": 1000}
+        >>> Transformer(**sizes, experts=8, top_k=2, capacity_factor=1.25).expert_slots
+        80
+        """
+        # Less a hair: 1.1 is not exactly 1.1.
+        even = self.seq * self.top_k * self.capacity_factor / self.experts if self.experts else 0.0
+        return ceil(even * (1 - 1e-12))
+
+    @property
     def block_parameters(self) -> int:
-        """Learned numbers of one block: products with their biases, two norms."""
-        products = 4 * self.hidden * self.hidden + 2 * self.hidden * self.feed_forward
-        return products + 4 * self.hidden + self.feed_forward + self.hidden + 4 * self.hidden
+        """Learned numbers of one block: products with their biases, two norms, a router beside experts."""
+        return self.block_parameters_of(1)
+
+    def block_parameters_of(self, expert: int) -> int:
+        """Count those that one of so many devices holds, which share the experts and copy the rest."""
+        attention = 4 * self.hidden * self.hidden + 4 * self.hidden + 4 * self.hidden
+        layers = self.experts // expert if self.experts else 1
+        return attention + layers * self.feed_forward_parameters + self.hidden * self.experts
 
     @property
     def embedding_parameters(self) -> int:

@@ -25,9 +25,10 @@ FUNCTIONS = {
     "export": "export_measurements", "measure": "measure_machine measure_network measure_input",
     "validate": "validate_predictions prove_here", "pack": "pack", "review": "review", "accept": "accept",
     "cost": "cost", "sweep": "sweep", "sensitivity": "sensitivity", "solve": "solve",
+    "scaling": "scaling",
 }  # fmt: skip
 """What does in Python what a verb does."""
-ELSEWHERE = {"scaling", "campaign"}
+ELSEWHERE = {"campaign"}
 """Verbs whose functions come with their own rooms."""
 
 
@@ -268,3 +269,34 @@ def test_rates_within_a_latency() -> None:
     grid = fomkit.compare_rates(["alexnet"], ["v100"], latency_s=0.01)
     assert {"model", "machine"} <= set(grid.columns)
     assert set(grid["model"]) == {"alexnet"}
+
+
+def test_scaling_is_a_table_with_intervals() -> None:
+    asked = {"nodes": range(1, 3), "links": ["system, 5 us, 25 GB/s, each"]}
+    found = fomkit.scaling("p1b3", "a100-sxm", **asked, slots=2, checkpoint="60 s", device_mtbf="50000 h")
+    table = found.table()
+    assert table[["mode", "nodes"]].to_numpy().tolist() == [["strong", 1], ["strong", 2], ["weak", 1], ["weak", 2]]
+    assert (table["efficiency_low"] < table["efficiency_value"]).all()
+    assert (table["step_s_value"] < table["step_s_high"]).all()
+    assert table["system_useful_share"].between(0.9, 1).all()
+    assert found.bandwidth()["replicas"].tolist() == [8, 16]
+    assert found.summary().startswith("p1b3 on a100-sxm, 8 devices in a node")
+    alone = fomkit.scaling(fomkit.model("p1b3"), fomkit.machine("v100"), nodes=[1], node_devices=1)
+    assert alone.bandwidth().empty
+    assert alone.table()["efficiency_value"].tolist() == [1.0, 1.0]
+
+
+def test_scaling_in_python_has_one_message_for_each_slip() -> None:
+    for slip, said in (
+        ({"nodes": [0]}, "nodes: 0 is no number of nodes"),
+        ({"nodes": [1.5]}, "nodes: 1.5 is no number of nodes"),
+        ({"nodes": []}, "nodes: are none"),
+        ({"layout": "tensr=2"}, "'tensr' is not part of a layout"),
+        ({"links": ["5 us"]}, "is not TIER, ALPHA, BANDWIDTH, DIRECTION"),
+        ({"mode": "fast"}, "mode: is 'fast'. Give strong, weak or both"),
+        ({"node_devices": 0}, "node_devices: is 0, which makes no step"),
+        ({"slots": 1.5}, "slots: is 1.5. Give a whole number"),
+        ({"checkpoint": "60"}, "has no unit"),
+    ):
+        with pytest.raises(fomkit.FomkitError, match=said):
+            fomkit.scaling("p1b3", "v100", **({"nodes": [1], "node_devices": 1} | slip))

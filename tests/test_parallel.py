@@ -14,7 +14,7 @@ from fomkit.hardware import Device, Link, Machine
 from fomkit.parallel import Group, Layout, Network, check_layout
 from fomkit.parallel.activations import activation_byte, state_byte
 from fomkit.parallel.amortise import amortised_share
-from fomkit.parallel.bandwidth import least_bandwidth
+from fomkit.parallel.bandwidth import Needed, least_bandwidth, needed_between
 from fomkit.parallel.collectives import (
     Line,
     bus_factor,
@@ -24,13 +24,18 @@ from fomkit.parallel.collectives import (
     ring_s,
     tree_s,
 )
+from fomkit.parallel.expert_rows import experts_backward, experts_forward
 from fomkit.parallel.layout import microbatches_of
-from fomkit.parallel.network import table_s
+from fomkit.parallel.links import FORMULA, ends_of, said_of_links
+from fomkit.parallel.measured_collectives import MEASURED, table_time
 from fomkit.parallel.overlap import Bucket, overlapped
 from fomkit.parallel.pipeline import bubble_fraction, check_schedule, pipeline_s
 from fomkit.parallel.reliability import daly_s, useful_share, young_s
 from fomkit.parallel.replicas import Traffic, replica_traffic
+from fomkit.parallel.rows import Rows, Split
+from fomkit.parallel.step import step_coverage
 from fomkit.profiles import load_machine
+from fomkit.spans import Span
 from fomkit.tables import empty_table
 from fomkit.workload import Transformer
 
@@ -117,13 +122,13 @@ def test_a_pipeline_is_no_faster_than_its_slowest_stage(stages, microbatches, ch
 @given(st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1)), max_size=12), st.floats(1e6, 1e12))
 def test_exposed_is_at_most_busy_and_falls_with_bandwidth(pieces, rate):
     buckets = [Bucket(byte, ready) for byte, ready in sorted(pieces, key=lambda one: one[1])]
-    slow = overlapped(buckets, lambda byte: byte / rate, 1.0)
-    fast = overlapped(buckets, lambda byte: byte / (2 * rate), 1.0)
+    slow = overlapped(buckets, lambda one: one.byte / rate, 1.0)
+    fast = overlapped(buckets, lambda one: one.byte / (2 * rate), 1.0)
     assert 0 <= slow.exposed_s <= slow.busy_s
     assert fast.exposed_s <= slow.exposed_s
     # All of it in one piece at the end hides nothing.
     total = sum(byte for byte, _ in pieces)
-    assert overlapped([Bucket(total, 1.0)], lambda byte: byte / rate, 1.0).exposed_s >= slow.exposed_s - 1e-9
+    assert overlapped([Bucket(total, 1.0)], lambda one: one.byte / rate, 1.0).exposed_s >= slow.exposed_s - 1e-9
 
 
 LAYOUTS = st.one_of(
@@ -171,13 +176,198 @@ def test_one_rank_adds_nothing(collective, byte):
     assert tree_s(byte, 1, Line(1e-6, 1e9)) == 0
 
 
-def test_times_of_two_libraries_are_not_averaged():
-    machine = load_machine("a100-sxm")
-    rows = machine.timings[(machine.timings["collective"] == "all_reduce") & (machine.timings["ranks"] == 8)]
-    both = pd.concat([rows, rows.assign(library="gloo", time_s=100 * rows["time_s"])], ignore_index=True)
-    assert table_s(rows, "all_reduce", 2.0**24, 8) is not None
-    with pytest.raises(FomkitError, match=r"has times of .* and gloo for 8 ranks"):
-        table_s(both, "all_reduce", 2.0**24, 8)
+# --- measured collectives and links ------------------------------------------------------------------------------
+
+
+def collectives(library: str, times: dict[int, tuple[float, float, float]], ranks: int = 4) -> pd.DataFrame:
+    """All-reduces inside a node: bytes to median and quartiles."""
+    rows = [
+        {"kind": "collective", "collective": "all_reduce", "ranks": float(ranks), "link": "node",
+         "library": library, "message_byte": float(byte), "time_s": middle, "p25_s": low, "p75_s": high}
+        for byte, (middle, low, high) in times.items()
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+GLOO = collectives("gloo", {1024: (1e-4, 0.9e-4, 1.2e-4), 2**20: (1e-3, 0.95e-3, 1.1e-3)})
+NCCL = collectives("NCCL 2.0 MPI", {1024: (1e-5, 0.9e-5, 1.2e-5), 2**20: (1e-4, 0.95e-4, 1.1e-4)})
+
+
+def test_times_of_two_libraries_are_not_averaged_and_a_channel_chooses_one():
+    both = pd.concat([GLOO, NCCL], ignore_index=True)
+    with pytest.raises(
+        FomkitError, match=r"has times of gloo and nccl for 4 ranks. Choose one: --layout channel="
+    ):
+        table_time(both, "all_reduce", 1024, 4)
+    assert table_time(both, "all_reduce", 1024, 4, "gloo").value == pytest.approx(1e-4)
+    assert table_time(both, "all_reduce", 1024, 4, "nccl").value == pytest.approx(1e-5)
+    assert table_time(both, "all_reduce", 1024, 4, "mpi") is None
+    machine = replace(MACHINE, timings=both, links=(*LINKS, replace(LINKS[0], channel="gloo")))
+    found = Network(machine, "gloo").exchange("all_reduce", 1024, Group(4, 1))
+    assert (found.time.value, found.source) == (pytest.approx(1e-4), "measured")
+
+
+def test_a_measured_collective_has_the_interval_of_its_repeats():
+    """Quartiles are 50 %: the same normal errors at 80 % are 1.2816/0.6745 = 1.9 times as far in logarithms."""
+    at_size = table_time(GLOO, "all_reduce", 2**20, 4)
+    assert at_size.low == pytest.approx(1e-3 * 0.95**1.9, rel=1e-3)
+    assert at_size.high == pytest.approx(1e-3 * 1.1**1.9, rel=1e-3)
+    between = table_time(GLOO, "all_reduce", 2**15, 4)
+    assert between.value == pytest.approx(1e-4 * 10**0.5)
+    # Between sizes the error of a size left out comes on top.
+    assert between.value / between.low > at_size.value / at_size.low
+    assert between.high / between.value > 1.2**0.95
+    bare = table_time(GLOO.drop(columns=["p25_s", "p75_s"]), "all_reduce", 2**20, 4)
+    assert (bare.low / bare.value, bare.high / bare.value) == pytest.approx(MEASURED)
+
+
+def classes(tier: str = "node", channel: str = "gloo") -> tuple[Link, ...]:
+    """Three links as `fomkit measure --network` writes them, long messages first."""
+    sizes = ((2**18, 2**26, 5e-4, 2e9), (2**12, 2**18, 1e-4, 1e9), (16, 2**12, 5e-5, 1e8))
+    return tuple(
+        Link(tier, alpha, rate, "each", "measured", channel, float(least), float(most), (alpha / 2, alpha * 2),
+             (rate / 2, rate * 1.25), "measured")
+        for least, most, alpha, rate in sizes
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("byte", "alpha_s"),
+    [
+        (1, 5e-5),
+        (16, 5e-5),
+        (4095, 5e-5),
+        (4096, 1e-4),
+        (2**17, 1e-4),
+        (2**18, 5e-4),
+        (2**26, 5e-4),
+        (2**32, 5e-4),
+    ],
+)
+def test_the_class_of_a_messages_size_is_taken(byte, alpha_s):
+    network = Network(replace(MACHINE, links=classes()), "gloo")
+    assert network.ends("node", byte).value.alpha_s == alpha_s
+    # A ring sends a rank's share at a time, a tree and a server the whole.
+    assert network.collective("all_reduce", byte, Group(1, 1)).value == 0
+    ring = network.collective("all_reduce", 8.0 * byte, Group(8, 1), "ring")
+    line = network.ends("node", byte).value
+    assert ring.value == pytest.approx(ring_s("all_reduce", 8.0 * byte, 8, line))
+    tree = network.collective("all_reduce", float(byte), Group(8, 1), "tree")
+    assert tree.value == pytest.approx(tree_s(byte, 8, line))
+    served = network.collective("all_reduce", float(byte), Group(8, 1), "parameter_server")
+    assert served.value == pytest.approx(parameter_server_s(byte, 8, 1, line))
+
+
+def test_a_link_has_its_own_interval_and_a_formula_s_where_none_was_measured():
+    network = Network(replace(MACHINE, links=classes()), "gloo")
+    byte = 2.0**30
+    found = network.collective("all_gather", byte, Group(4, 1), "ring")
+    assert found.low == pytest.approx(3 * 2.5e-4 + 0.75 * byte / 2.5e9)
+    assert found.high == pytest.approx(3 * 1e-3 + 0.75 * byte / 1e9)
+    stated = Network(MACHINE).collective("all_gather", byte, Group(4, 1), "ring")
+    assert (stated.low / stated.value, stated.high / stated.value) == pytest.approx(FORMULA)
+    both = replace(classes()[0], direction="both", serialise_byte_per_s=1e9)
+    slow = ends_of(both).high
+    assert slow.byte_per_s == pytest.approx(1 / (1 / 0.5e9 + 1 / 1e9))
+
+
+def test_start_up_with_an_end_of_nothing_is_no_mistake():
+    link = replace(classes()[0], alpha_range_s=(0.0, 1e-3))
+    for level in (0.8, 0.95):
+        network = Network(replace(MACHINE, links=(link,)), level=level)
+        assert network.alpha("node", 2**20).low == 0
+        assert network.collective("all_reduce", 2.0**20, Group(4, 1)).low > 0
+
+
+def test_one_channel_is_taken_and_said_and_of_several_none():
+    one = replace(MACHINE, links=(LINKS[1], *classes()))
+    assert Network(one).ends("node", 2**20).value.alpha_s == 5e-4
+    assert said_of_links(one, "")[0] == "links of tier node are those of gloo, the only channel there"
+    assert "up to 67,108,864 byte" in said_of_links(one, "")[1]
+    assert said_of_links(MACHINE, "") == []
+    several = replace(MACHINE, links=(*classes(), *classes(channel="nccl")))
+    with pytest.raises(FomkitError, match=r"m: has links of tier 'node' by 2 channels, and none was asked for"):
+        Network(several).ends("node", 1024)
+    assert Network(several, "nccl").ends("node", 1024).value.alpha_s == 5e-5
+    with pytest.raises(
+        FomkitError, match=r"no link of tier 'node' of channel 'mpi', only of --layout channel=gloo or"
+    ):
+        Network(several, "mpi").ends("node", 1024)
+    # A link that names no channel stands for all that do.
+    assert Network(replace(several, links=(*several.links, LINKS[0]))).ends("node", 1024).value.alpha_s == 5e-6
+
+
+@given(st.floats(1.0, 1e10), st.sampled_from(["ring", "tree", "hierarchical", "parameter_server", "auto"]))
+def test_ends_stand_around_the_value_whatever_the_links(byte, algorithm):
+    machine = replace(MACHINE, links=(*classes(), *classes("system")))
+    for group in (Group(8, 1), Group(8, 4), Group(1, 5)):
+        found = Network(machine).collective("all_reduce", byte, group, algorithm)
+        assert 0 < found.low <= found.value <= found.high
+
+
+def test_what_a_gain_needs_has_an_interval():
+    step, alpha = Span(0.3, 0.2, 0.6), Span(1e-3, 0.0, 0.1)
+    needed = needed_between(GRADIENTS, 2, step, alpha)
+    assert needed.value == pytest.approx(least_bandwidth(GRADIENTS, 2, 0.3, 1e-3))
+    assert needed.low == pytest.approx(GRADIENTS / 0.6)
+    assert needed.high is None  # 2 × 0.1 s of start-up are all of the 0.2 s
+    assert needed_between(GRADIENTS, 1, step, alpha) == Needed(None, None, None)
+
+
+def test_shares_of_a_step_sum_to_one():
+    found = step_coverage(
+        {"measured": 0.25, "roofline": 0.7, "unpriced": 0.05}, 2.0, {"alpha_beta": 0.5, "measured": 1.5}
+    )
+    assert sum(found.values()) == pytest.approx(1)
+    assert found["measured"] == pytest.approx(2.0 / 4)
+
+
+# --- experts -----------------------------------------------------------------------------------------------------
+
+MIXED = Transformer(
+    hidden=512, heads=8, blocks=4, seq=256, vocabulary=1000, experts=8, top_k=2, capacity_factor=1.25
+)
+
+
+def test_experts_by_hand():
+    """2 samples of 256 tokens, each to 2 of 8 experts with a quarter more places: 80 of a sample and expert."""
+    assert MIXED.expert_slots == 80
+    assert replace(MIXED, capacity_factor=1.1).expert_slots == 71  # 70.4, and a place is whole
+    assert replace(MIXED, top_k=1, capacity_factor=1.0, experts=256).expert_slots == 1
+    one = 2 * 512 * 2048 + 2048 + 512
+    assert MIXED.block_parameters == 4 * 512**2 + 8 * 512 + 8 * one + 512 * 8
+    assert MIXED.block_parameters - MIXED.block_parameters_of(4) == 6 * one
+    rows = Rows("bf16")
+    experts_forward(rows, MIXED, Split(2, 1, False, "bf16", expert=4))
+    by_name = {row["op"]: row for row in rows.rows}
+    # Two experts of this device, each with the places of 4 devices' 2 samples.
+    assert [by_name["feed-forward in"][name] for name in ("b", "m", "n", "k")] == [2, 640, 2048, 512]
+    assert [by_name["feed-forward out"][name] for name in ("b", "m", "n", "k")] == [2, 640, 512, 2048]
+    assert [by_name["router"][name] for name in ("b", "m", "n", "k")] == [1, 512, 8, 512]
+    assert by_name["tokens to experts"]["read_byte"] == 2 * 2 * 8 * 80 * 512
+    assert by_name["tokens from experts"]["read_byte"] == 2 * 2 * 512 * 512
+
+
+def test_sharing_experts_leaves_the_work_of_a_device_and_moves_their_parameters():
+    def flop(expert: int) -> float:
+        rows = Rows("bf16")
+        split = Split(2, 1, False, "bf16", expert)
+        experts_forward(rows, MIXED, split)
+        experts_backward(rows, MIXED, split)
+        return sum(row["b"] * row["m"] * row["n"] * row["k"] for row in rows.rows if row["kind"] == "gemm")
+
+    assert flop(1) == flop(2) == flop(8)
+    # Per token twice a feed-forward layer and a quarter more, three times over, and the router.
+    assert flop(1) == 3 * 512 * (2 * 1.25 * 2 * 512 * 2048 + 512 * 8)
+
+
+def test_what_experts_keep_for_the_backward_pass():
+    """Of a device's 512 tokens: the dense equations less the wide activations, then the experts' own."""
+    dense = replace(MIXED, experts=0, top_k=1, capacity_factor=1.0)
+    without, with_experts = (activation_byte(one, 2, Layout(recompute="selective"), 1) for one in (dense, MIXED))
+    places = 8 * 80 * 2
+    own = places * (2 * 512 + 2 * 512 + 2 * 2 * 2048) + 512 * 4 * 8
+    assert with_experts - without == pytest.approx(4 * (own - 512 * 2 * 2 * 2048))
 
 
 def test_a_server_gives_parameters_back_as_they_are():
@@ -196,10 +386,10 @@ def test_measured_collectives_are_taken_inside_a_node():
     machine = load_machine("a100-sxm")
     rows = machine.timings[machine.timings["collective"] == "all_reduce"]
     one = rows[(rows["ranks"] == 8) & (rows["message_byte"] == 2**24)]
-    assert table_s(machine.timings, "all_reduce", 2**24, 8) == pytest.approx(one["time_s"].mean())
-    assert table_s(machine.timings, "all_reduce", 2**24, 5) is None
-    above = table_s(machine.timings, "all_reduce", 2**31, 8)
-    assert above == pytest.approx(4 * table_s(machine.timings, "all_reduce", 2**29, 8))
+    assert table_time(machine.timings, "all_reduce", 2**24, 8).value == pytest.approx(one["time_s"].mean())
+    assert table_time(machine.timings, "all_reduce", 2**24, 5) is None
+    above = table_time(machine.timings, "all_reduce", 2**31, 8)
+    assert above.value == pytest.approx(4 * table_time(machine.timings, "all_reduce", 2**29, 8).value)
     network = Network(machine)
     assert network.collective("all_reduce", 2**24, Group(8, 1)).value == pytest.approx(one["time_s"].mean())
     ring = network.collective("all_reduce", 2**24, Group(8, 1), "ring").value
@@ -217,17 +407,19 @@ def test_groups_fill_nodes():
 
 def test_a_link_of_both_directions_carries_half_each_way_and_a_host_packs():
     both = replace(MACHINE, links=(Link("node", 0.0, 20e9, "both", "test"),))
-    assert Network(both).line("node").byte_per_s == pytest.approx(10e9)
+    assert Network(both).ends("node", 1e6).value.byte_per_s == pytest.approx(10e9)
     packed = Link("node", 1e-4, 10e9, "each", "test", "grpc", serialise_byte_per_s=2.5e9)
-    assert Network(replace(MACHINE, links=(*LINKS, packed)), "grpc").line("node") == (1e-4, pytest.approx(2e9))
+    grpc = Network(replace(MACHINE, links=(*LINKS, packed)), "grpc")
+    assert grpc.ends("node", 1e6).value == (1e-4, pytest.approx(2e9))
     with pytest.raises(FomkitError, match=r"states no link of tier 'system' of channel 'grpc'"):
-        Network(replace(MACHINE, links=(*LINKS, packed)), "grpc").line("system")
+        grpc.ends("system", 1e6)
 
 
 @pytest.mark.parametrize(
     ("layout", "named"),
     [
-        (Layout(expert=4), "expert parallelism is not modelled"),
+        (Layout(expert=0), "expert is 0"),
+        (Layout(expert=4, algorithm="parameter_server"), "a parameter server with expert parallelism"),
         (Layout(interleave=2), "interleave"),
         (Layout(sequence=True), "sequence parallelism"),
         (Layout(algorithm="parameter_server", zero=1), "a parameter server and zero"),
@@ -252,6 +444,9 @@ def test_unsupported_layouts_are_refused_by_name(layout, named):
 def test_layouts_that_do_not_divide():
     with pytest.raises(FomkitError, match=r"12 devices do not divide into copies of tensor 8"):
         Layout(tensor=8).replicas(12)
+    with pytest.raises(FomkitError, match=r"6 replicas on 12 devices do not divide into groups of expert 4"):
+        Layout(tensor=2, expert=4).replicas(12)
+    assert Layout(tensor=2, expert=4).replicas(16) == 8
     with pytest.raises(FomkitError, match=r"96 blocks do not divide into pipeline 5"):
         check_schedule(5, 10, 1, 96)
     with pytest.raises(FomkitError, match=r"multiples of its 8 stages, and there are 12"):

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from fomkit.cli import app
 from fomkit.cli.scaling_command import parse_nodes
 from fomkit.errors import FomkitError
+from fomkit.hardware import Link
 from fomkit.parallel import Layout
 from fomkit.profiles import load_machine, load_model, save_model
 from fomkit.study import Options, estimate
@@ -185,6 +186,123 @@ def test_stages_that_wait_are_the_limit(machine):
     assert point.limit == "pipeline"
 
 
+# --- experts -----------------------------------------------------------------------------------------------------
+
+MIXED = replace(SMALL, experts=8, top_k=2)
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    return transformer_profile(MIXED, "mixed", batch=4)
+
+
+@pytest.mark.parametrize("expert", [1, 2, 8])
+def test_golden_bytes_of_experts(machine, mixed, expert):
+    """Of each block, there and back, both ways: tokens · hidden · 2 bytes · top k · (n - 1)/n."""
+    step = stepper_of(mixed, machine, Layout(expert=expert), Options()).at(8, 32)
+    tokens = 4 * 256
+    by_hand = tokens * 512 * 2 * 2 * (expert - 1) / expert
+    assert step.sent_byte["experts"] == pytest.approx(4 * 4 * by_hand)
+    again = stepper_of(mixed, machine, Layout(expert=expert, recompute="full"), Options()).at(8, 32)
+    assert again.sent_byte["experts"] == pytest.approx(4 * 6 * by_hand)
+    roomier = transformer_profile(replace(MIXED, capacity_factor=1.25), "roomier", batch=4)
+    more = stepper_of(roomier, machine, Layout(expert=expert), Options()).at(8, 32)
+    assert more.sent_byte["experts"] == pytest.approx(1.25 * step.sent_byte["experts"])
+
+
+def test_experts_are_summed_among_those_that_hold_them(machine, mixed):
+    """Sharing among all 8: no expert has a second copy. Sums are of 4 bytes, twice 7/8 of what all hold."""
+    step = stepper_of(mixed, machine, Layout(expert=8), Options()).at(8, 32)
+    one = 2 * 512 * 2048 + 2048 + 512
+    common = 4 * (MIXED.block_parameters - 8 * one) + MIXED.embedding_parameters
+    assert step.sent_byte["replicas"] == pytest.approx(4 * 2 * 7 / 8 * common)
+    half = stepper_of(mixed, machine, Layout(expert=4), Options()).at(8, 32)
+    assert half.sent_byte["replicas"] - step.sent_byte["replicas"] == pytest.approx(4 * 2 * 1 / 2 * 4 * 2 * one)
+    assert step.memory_byte < half.memory_byte
+    # What is held less by sharing among 8 instead of 4: one expert of each block, with gradients and state.
+    assert half.memory_byte - step.memory_byte == pytest.approx(18 * 4 * one)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [Layout(expert=4), Layout(expert=2, zero=1), Layout(expert=2, tensor=2, sequence=True),
+     Layout(expert=2, pipeline=2, microbatch=1), Layout(expert=8, recompute="full", clip=True)],
+)  # fmt: skip
+def test_laws_of_a_step_with_experts(machine, mixed, layout):
+    step = stepper_of(mixed, machine, layout, Options()).at(16, 64)
+    parts = step.compute_s.value + step.exposed_s.value + step.bubble_s.value
+    assert step.wall_s.value == pytest.approx(parts)
+    assert step.exposed_s.value <= step.busy_s.value * (1 + 1e-9)
+    assert sum(step.coverage.values()) == pytest.approx(1)
+    found = scale(mixed, machine, Asked([1, 2], layout))
+    for curve in found.curves:
+        assert curve.reference.devices == layout.fewest_devices
+        assert len(curve.points) == 2
+    content = scaling_content(found)
+    assert content["least_bandwidth"] is None
+    assert any("do not hold the same gradients" in note for note in content["notes"])
+    assert any("declared and not predicted" in one for one in content["assumed"])
+
+
+def test_one_device_with_all_experts_does_what_the_profile_says(machine, mixed):
+    alone = stepper_of(mixed, machine, Layout(clip=True), Options()).at(1, 4)
+    of_table = estimate(mixed, machine, Options(4)).step_time.device_s.value
+    assert alone.wall_s.value == pytest.approx(of_table, rel=0.02)
+    assert alone.exposed_s.value == 0
+
+
+def test_experts_that_cannot_be_shared_are_refused(machine, mixed):
+    dense = transformer_profile(SMALL, "small", batch=4)
+    with pytest.raises(FomkitError, match=r"small: has no experts, which expert 2 would share"):
+        stepper_of(dense, machine, Layout(expert=2), Options())
+    with pytest.raises(FomkitError, match=r"layout: experts 8 do not divide by expert 16"):
+        stepper_of(mixed, machine, Layout(expert=16), Options())
+    found = scale(mixed, machine, Asked([1, 2, 3], Layout(expert=4, tensor=4)))
+    for curve in found.curves:
+        assert [nodes for nodes, _ in curve.refused] == [1, 3]
+        assert "do not divide into groups of expert 4. Take a multiple of 16 devices" in curve.refused[0][1]
+
+
+def test_a_dense_transformer_is_as_it_was(machine):
+    """With as many experts as choices a token meets all of them, and none of that touches a dense profile."""
+    dense = transformer_profile(SMALL, "small", batch=4)
+    assert not dense.ops["op"].str.contains("router|experts").any()
+    step = stepper_of(dense, machine, Layout(tensor=2), Options()).at(8, 32)
+    assert set(step.sent_byte) == {"tensor", "pipeline", "replicas"}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ("experts: 1", r"bad\.yaml:3: transformer\.experts is 1\. Give 2 or more"),
+        ("experts: 4, top_k: 5", r"transformer\.top_k is 5 and there are 4 experts"),
+        ("top_k: 2", r"transformer has top_k or capacity_factor and no experts"),
+        ("experts: 4, capacity_factor: 0.0", r"transformer\.capacity_factor is 0\.0"),
+        (
+            "experts: 4, top_k: 2, capacity_factor: 3.0",
+            r"transformer\.capacity_factor is 3, and at 2 each expert has",
+        ),
+        ("experts: 2.5", r"transformer\.experts is 2\.5\. Expected: a whole number"),
+    ],
+)
+def test_experts_in_a_file_that_cannot_be(tmp_path, sizes, said):
+    path = tmp_path / "bad.yaml"
+    path.write_text(
+        "schema: fomkit/transformer/1\nname: x\n"
+        f"transformer: {{hidden: 16, heads: 2, blocks: 1, seq: 8, vocabulary: 9, {sizes}}}\n"
+    )
+    with pytest.raises(FomkitError, match=said):
+        load_recipe(path)
+
+
+def test_experts_survive_the_file(mixed, tmp_path):
+    save_model(mixed, tmp_path / "mixed.yaml")
+    again = load_model(tmp_path / "mixed.yaml")
+    assert again.transformer == MIXED
+    assert again.parameters_total == MIXED.parameters
+    assert any("declared by the capacity factor" in note for note in again.notes)
+
+
 def test_fused_attention_is_one_row():
     fused = transformer_profile(replace(SMALL, attention="fused"), "fused")
     assert (fused.ops["kind"] == "attention").sum() == 2
@@ -205,11 +323,20 @@ def test_nodes_are_whole_and_ranges_double():
         (["--layout", "tensor"], "tensor needs a value"),
         (["--layout", "tensor=two"], "tensor is 'two'"),
         (["--layout", "sequence=maybe"], "Expected true or false"),
-        (["--layout", "expert=2"], "expert parallelism is not modelled"),
+        (["--layout", "expert=2"], "p1b3: cannot be split by expert: its profile is a trace"),
+        (["--layout", "expert=1.5"], "expert is '1.5'. Expected a whole number, 1 or more"),
+        (["--nodes", "1", "--layout", "microbatch=3"], "does not divide into 1 replicas of microbatches of 3"),
         (["--link", "system, 5 us, 25 GB/s"], "is not TIER, ALPHA, BANDWIDTH, DIRECTION"),
         (["--link", "system, 5 us, 25 GB/s, sideways"], "the direction is 'sideways'"),
         (["--link", "rack, 5 us, 25 GB/s, each"], "the tier 'rack' is not one"),
         (["--link", "system, 5 us, 25, each"], "has no unit"),
+        (["--link", ", 5 us, 25 GB/s, each"], "the tier '' is not one"),
+        (["--link", "system, 5 us, 25 GB/s, "], "the direction is ''"),
+        (["--link", "system, 5 us, 0 GB/s, each"], "bandwidth is 0 B/s, over which nothing arrives"),
+        (["--link", "system, 5 us, 1 GB/s, each, grpc, 0 GB/s"], "serialise is 0 B/s"),
+        (["--nodes", "0.5"], "is no whole number"),
+        (["--nodes", "-2"], "is no whole number"),
+        (["--nodes", "1,0"], "is no range from 1 up"),
         (["--nodes", "2"], "states no link of tier 'system'"),
         (["--device-mtbf", "50000 h"], "needs what a checkpoint takes"),
         (["--checkpoint-every", "1 h"], "says nothing without failures"),
@@ -234,6 +361,8 @@ def test_no_step_at_all_is_a_mistake_and_some_are_told(machine):
     assert "no sample for each of 512 replicas" in found.curves[0].refused[0][1]
     with pytest.raises(FomkitError, match=r"2.0 is no number of nodes"):
         scale(small, machine, Asked([2.0]))  # type: ignore[list-item]
+    with pytest.raises(FomkitError, match=r"nodes: are none"):
+        scale(small, machine, Asked([]))
 
 
 def test_memory_limits(machine):
@@ -273,9 +402,17 @@ def test_the_content_and_its_csv(tmp_path: Path):
         assert system["unit_per_day"]["value"] == pytest.approx(per_day)
     whole = content["least_bandwidth"]["whole"]
     assert [one["replicas"] for one in whole] == [8, 16, 32]
-    assert whole[0]["needed_byte_per_s"] > whole[1]["needed_byte_per_s"]
-    needs = [one["needed_byte_per_s"] for one in content["least_bandwidth"]["layers_at"]["layers"]]
+    assert whole[0]["needed_byte_per_s"]["value"] > whole[1]["needed_byte_per_s"]["value"]
+    layers = [one["needed_byte_per_s"] for one in content["least_bandwidth"]["layers_at"]["layers"]]
+    needs = [one["value"] for one in layers]
     assert needs == sorted(needs, reverse=True)
+    for one in (*layers, *(of["needed_byte_per_s"] for of in whole)):
+        assert one["low"] < one["value"] < one["high"]
+    for one in content["points"]:
+        assert sum(one["coverage"].values()) == pytest.approx(1)
+        assert one["coverage"]["alpha_beta" if one["nodes"] > 1 else "measured"] > 0.3
+    assert content["excludes"] == ["input"]
+    assert content["no_run"] == ""
 
 
 def test_text_names_limits_and_bandwidth():
@@ -293,6 +430,53 @@ def test_text_names_limits_and_bandwidth():
         assert words in output
 
 
+def test_text_says_where_times_are_from_and_what_is_left_out():
+    small = ("scaling", "gpt-22b", "-t", "a100-sxm", "--nodes", "1", "--layout", "tensor=8,microbatch=4")
+    code, output = run(*small, "--mode", "weak")
+    assert code == 0, output
+    for words in (
+        "time of a weak step from, nodes 1:",
+        "a step here is without: host_launch, input; it is a lower bound",
+        "no trained models a day: gpt-22b does not say train_samples and epochs",
+    ):
+        assert words in output
+    gloo = "node, 50 us, 2 GB/s, each, gloo"
+    code, output = run(
+        "scaling", "candle/p1b3", "-t", "v100", "--nodes", "1", "--node-devices", "2", "--link", gloo
+    )
+    assert code == 0, output
+    assert "note: links of tier node are those of gloo, the only channel there" in output
+    mpi = gloo.replace("gloo", "mpi")
+    code, output = run(
+        "scaling",
+        "candle/p1b3",
+        "-t",
+        "v100",
+        "--nodes",
+        "1",
+        "--node-devices",
+        "2",
+        "--link",
+        gloo,
+        "--link",
+        mpi,
+    )
+    assert code
+    assert "has links of tier 'node' by 2 channels" in output
+    assert "--layout channel=gloo or mpi" in output
+
+
+def test_measured_links_are_plain_content_with_their_ends(p1b3):
+    link = Link("node", 1e-4, 2e9, "each", "here", "gloo", 4096.0, 2.0**20, (5e-5, 2e-4), (1e9, 3e9), "measured")
+    found = scale(p1b3, with_links(load_machine("v100"), [link], 2), Asked([1]))
+    content = scaling_content(found)
+    (one,) = content["links"]
+    assert one["alpha_s"] == {"value": 1e-4, "low": 5e-5, "high": 2e-4}
+    assert one["messages"] == "from 4 KiB to 1 MiB"
+    assert any("is that of its messages" in said for said in content["assumed"])
+    assert json.loads(json.dumps(content)) == content
+
+
 def test_layout_files(root, tmp_path):
     path = tmp_path / "l.yaml"
     path.write_text(
@@ -305,6 +489,9 @@ def test_layout_files(root, tmp_path):
     assert parse_layout(["zero=1,overlap=false", "compression=0.5"]) == Layout(
         zero=1, overlap=False, compression=0.5
     )
+    path.write_text(path.read_text().replace("25 GB/s", "0 GB/s"))
+    with pytest.raises(FomkitError, match=r"l\.yaml:3: bandwidth is 0 B/s, over which nothing arrives"):
+        load_layout(path)
     for wrong, said in (("tier: system, ", "tier"), ("direction: each, ", "direction")):
         path.write_text((root / "validation" / "megatron" / "hdr.layout.yaml").read_text().replace(wrong, ""))
         with pytest.raises(FomkitError, match=rf"l\.yaml:\d+: links\[0\]\.{said} is missing"):

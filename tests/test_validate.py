@@ -33,6 +33,7 @@ from fomkit.validate.graph_tables import ops_of
 from fomkit.validate.labels import read_single_calls, read_whole_models
 from fomkit.validate.left_out import crossed, nested
 from fomkit.validate.machines import architecture_of, facts_only, nearest_device, without_timings
+from fomkit.validate.megatron import megatron_figures, megatron_scores
 from fomkit.validate.neusight import OWN, compare_labels
 from fomkit.validate.predicted import predict_graphs
 from fomkit.validate.scores import constant_band, interval_scores, make_cases, score
@@ -253,6 +254,20 @@ def test_past_its_tolerance_is_regressed_and_past_its_target_missed() -> None:
     assert not Verdict(aims[0], float("nan")).kept
 
 
+def test_published_steps_that_move_are_a_regression() -> None:
+    """The aims of the four steps hold as they are, and not where each takes a tenth longer."""
+    figures = megatron_figures()
+    aims = read_aims(shipped_folder("validation") / "aims.csv")
+    now = judge(megatron_scores(figures), aims)
+    assert len(now) == 4
+    assert all(one.kept and one.met for one in now)
+    slower = [one._replace(projected=one.projected.scaled(1.1)) if one.unit == "s" else one for one in figures]
+    assert [one.aim.what for one in judge(megatron_scores(slower), aims) if not one.kept] == [
+        "steps",
+        "worst step",
+    ]
+
+
 def test_every_aim_is_of_a_line_that_exists_and_no_tolerance_is_closer_than_its_target_needs() -> None:
     aims = read_aims(shipped_folder("validation") / "aims.csv")
     assert len({aim[:5] for aim in aims}) == len(aims) > 30
@@ -288,6 +303,9 @@ def test_the_command_prints_writes_and_fails_past_a_tolerance(tmp_path: Path) ->
     assert content["schema"] == "fomkit/validate/1"
     assert content["regressed"] is True
     assert {line["level"] for line in content["lines"]} == {"op", "model", "ratio"}
+    of_steps = [one for one in content["published"] if one["unit"] == "s"]
+    assert [one["published"] for one in of_steps] == [1.42, 1.10, 18.13, 13.75]
+    assert "Megatron-LM as published" in done.output
     known, unknown = sorted_out(content, "validate")
     assert not unknown
     assert known == {one.name for one in METRICS if "validate" in one.by.split()}

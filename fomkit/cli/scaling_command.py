@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -24,14 +23,10 @@ from fomkit.cli.screen import Quiet, progress, standard_output
 from fomkit.cli.sizes import parse_sizes
 from fomkit.errors import FomkitError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fomkit.hardware import Link
-    from fomkit.parallel import Layout
-    from fomkit.study.system_rate import Service
-
 _RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model)
+]
 Nodes = Annotated[
     str, typer.Option(metavar="N,N|N..N", help="Numbers of nodes; a range doubles from its first to its last.")
 ]
@@ -101,35 +96,8 @@ def parse_nodes(text: str) -> list[int]:
     return sorted(found)
 
 
-def _service(slots: int | None, **times: str | None) -> Service:
-    from fomkit.quantities import parse_quantity
-    from fomkit.study.system_rate import Service
-
-    read = {
-        name: parse_quantity(text, "time_s", f"--{name.replace('_', '-')}", "time")
-        for name, text in times.items()
-        if text is not None
-    }
-    return Service(slots, read.get("checkpoint", 0.0), read.get("restart", 0.0), read.get("device_mtbf"),
-                   read.get("checkpoint_every"))  # fmt: skip
-
-
-def read_spread(layouts: Sequence[str], links: Sequence[str]) -> tuple[Layout, list[Link]]:
-    """Read the layout, from words or a file and words that replace some of it, and the links of both."""
-    from fomkit.study.layout_file import load_layout, parse_layout, parse_link
-
-    files = [text for text in layouts if text.endswith((".yaml", ".yml"))]
-    words = [text for text in layouts if text not in files]
-    if len(files) > 1:
-        raise FomkitError("--layout", "names two files. Give one, and what differs as NAME=VALUE.")
-    spread, more = load_layout(Path(files[0]), words) if files else (parse_layout(words), ())
-    return spread, [*map(parse_link, links), *more]
-
-
 def scaling(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model)
-    ],
+    model: Model,
     target: Target,
     nodes: Nodes = "1..4096",
     mode: Mode = "both",
@@ -169,16 +137,18 @@ def scaling(
     from fomkit.report.files import to_csv, to_json
     from fomkit.report.scaling import format_scaling
     from fomkit.study import Options
+    from fomkit.study.layout_file import spread_of
     from fomkit.study.scaling import MODES, Asked, scale, with_links
     from fomkit.study.scaling_view import scaling_content
     from fomkit.study.stack import parse_once, times_of, with_once
+    from fomkit.study.system_rate import parse_service
 
     check_output(output, "scaling")
-    spread, given = read_spread(layout or (), links or ())
+    spread, given = spread_of(layout or (), links or ())
     options = Options(batch, interval, None, None, allow_uncovered, parse_sizes(sizes or ()), precision)
     asked = Asked(parse_nodes(nodes), spread, MODES if mode == "both" else (mode,), whole_batch, options)
-    service = _service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
-                       checkpoint_every=checkpoint_every)  # fmt: skip
+    service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
+                            checkpoint_every=checkpoint_every)  # fmt: skip
     paid, curve = parse_once(once or ()), load_epochs(to_accuracy) if to_accuracy else None
     with progress("scaling", quiet=quiet):
         machine = with_once(with_links(load_machine(target), given, node_devices), times_of(paid))

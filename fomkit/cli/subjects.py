@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fomkit.cli.names import complete_machine, complete_model, complete_suite
-from fomkit.cli.scaling_command import Layouts, Links, NodeDevices, read_spread
+from fomkit.cli.scaling_command import Layouts, Links, NodeDevices
 from fomkit.cli.sizes import parse_sizes
 from fomkit.errors import FomkitError
 
@@ -50,6 +50,7 @@ def subject_of(given: Mapping[str, Any]) -> Subject:
     """
     from fomkit.profiles import load_machine, load_model, load_suite
     from fomkit.study import Options
+    from fomkit.study.layout_file import spread_of
     from fomkit.study.scaling import with_links
     from fomkit.whatif.choose import subject_of_model, subject_of_suite
 
@@ -75,6 +76,6 @@ def subject_of(given: Mapping[str, Any]) -> Subject:
         if spread:
             raise FomkitError(f"--{next(iter(spread))}".replace("_", "-"), "is about nodes. Add --nodes.")
         return subject_of_model(profile, target, options)
-    layout, links = read_spread(given["layout"] or (), given["links"] or ())
+    layout, links = spread_of(given["layout"] or (), given["links"] or ())
     machine = with_links(target, links, given["node_devices"])
     return subject_of_model(profile, machine, options, given["nodes"], layout)

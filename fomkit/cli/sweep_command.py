@@ -10,7 +10,7 @@ import typer
 
 from fomkit.cli.choices import Batch, Interval, Precisions, Sizes, Target, Uncovered
 from fomkit.cli.names import complete_model
-from fomkit.cli.scaling_command import Layouts, Links, NodeDevices, read_spread
+from fomkit.cli.scaling_command import Layouts, Links, NodeDevices
 from fomkit.cli.screen import Quiet, progress, standard_output
 from fomkit.cli.sizes import parse_sizes
 from fomkit.errors import FomkitError
@@ -109,6 +109,7 @@ def sweep(
     from fomkit.report.sweep import format_sweep
     from fomkit.report.sweep_files import check_ending
     from fomkit.study import Options
+    from fomkit.study.layout_file import spread_of
     from fomkit.study.scaling import with_links
     from fomkit.whatif.sweep import make_sweep
     from fomkit.whatif.sweep_content import sweep_content
@@ -117,7 +118,7 @@ def sweep(
     if output is not None and output.suffix != ".json":
         check_ending(str(output), output.suffix)
     options = Options(batch, interval, scope, None, allow_uncovered, parse_sizes(sizes or ()), precision)
-    spread, given = read_spread(layout or (), links or ())
+    spread, given = spread_of(layout or (), links or ())
     machine = with_links(load_machine(target), given, node_devices)
     asked = make_sweep(load_model(model), machine, parse_vary(vary), way=way, points=points, seed=seed,
                        options=options, layout=spread)  # fmt: skip

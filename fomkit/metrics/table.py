@@ -109,7 +109,7 @@ METRICS: tuple[Metric, ...] = (
     _M("spacing", "spacing", "ratio", "op", "lower", "none", "show",
        "to the nearest other timed op, in lengths of the fit: median and ninth decile"),
     # shares and probabilities
-    _M("coverage", "coverage", "share", "network", "none", "none", "estimate explain advise cost",
+    _M("coverage", "coverage", "share", "network", "none", "none", "estimate explain advise cost scaling",
        "of the predicted time, by where it comes from", "source"),
     _M("time_sources", "time from", "share", "network", "none", "none", "show",
        "of a group's time, by where it comes from", "source"),
@@ -140,7 +140,8 @@ METRICS: tuple[Metric, ...] = (
     # errors and what they are judged by
     _M("difference", "difference", "share", "system", "higher", "none", "accept",
        "measured over committed rate, less 1"),
-    _M("error", "error", "share", "network", "none", "arithmetic", "compare", "projected over measured, less 1"),
+    _M("error", "error", "share", "network", "none", "arithmetic", "compare validate",
+       "projected over measured or published, less 1"),
     _M("mean_error", "mean error", "share", "network", "lower", "arithmetic", "compare",
        "mean of errors without sign"),
     _M("median", "median", "share", "system", "lower", "none", "show validate", "median error without sign"),
@@ -369,6 +370,8 @@ METRICS: tuple[Metric, ...] = (
     # figures in the unit of the quantity that they are of
     _M("cells.measured", "measured", "mixed", "network", "none", "none", "compare", "the quantity as measured"),
     _M("cells.projected", "projected", "mixed", "network", "none", "none", "compare", "the quantity as predicted"),
+    _M("published", "published", "mixed", "network", "none", "none", "validate", "a figure as published"),
+    _M("published.projected", "projected", "mixed", "network", "none", "none", "validate", "the same predicted"),
     _M("calibrated", "calibrated", "mixed", "network", "none", "none", "compare",
        "the prediction times another model's factor"),
     _M("with_host_term", "with host term", "mixed", "network", "none", "none", "compare",

@@ -15,13 +15,28 @@ GRADIENT_BYTE = 4
 STATE_BYTE = 12
 """Of mixed precision with Adam: parameters in 2 bytes, sums of gradients in 4, fp32 copy and two moments."""
 
-_SPLIT = 24
+_SPLIT, _WIDE = 24, 16
 """Bytes of each element of a block's stream that tensor parallelism splits: queries to values 6, their context
 2, wide activations before and after GELU 16."""
 _WHOLE = 10
 """Bytes that it leaves whole: inputs of two norms 4, of two products 4, masks of two dropouts 2."""
+_PLACE = 4
+"""Bytes of each element of an expert's places: its tokens, and what it gives."""
+_SHARE = 4
+"""Bytes of each token's share in each expert."""
 _SCORES = 5
 """Bytes of each attention score: before and after its dropout 4, the mask 1."""
+
+
+def _experts_byte(shape: Transformer, tensor: int) -> float:
+    """Give what the experts keep in place of the feed-forward layer's wide activations, per element of the stream.
+
+    This is not in the paper: it is the tensors that the backward ops of `fomkit.parallel.expert_rows` read. A
+    tensor group splits the wide activations only.
+    """
+    places = shape.experts * shape.expert_slots / shape.seq
+    wide = 4 * shape.feed_forward / shape.hidden
+    return places * (_PLACE + wide / tensor) + _SHARE * shape.experts / shape.hidden
 
 
 def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> float:
@@ -30,7 +45,8 @@ def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> f
     Raises
     ------
     FomkitError
-        When the feed-forward width is not four times the hidden size, for which the equations hold.
+        When the feed-forward width is not four times the hidden size, for which the equations hold; experts may
+        have any.
 
     Examples
     --------
@@ -38,7 +54,7 @@ def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> f
     >>> block_activation_byte(gpt, 4, Layout(tensor=8)) * 48 / 1_073_741_824
     59.25
     """
-    if shape.feed_forward != 4 * shape.hidden:
+    if shape.feed_forward != 4 * shape.hidden and not shape.experts:
         raise FomkitError("layout", f"activations are known for a feed-forward width of 4 × {shape.hidden} only.")
     stream = shape.seq * samples * shape.hidden
     if layout.recompute == "full":
@@ -46,7 +62,10 @@ def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> f
     kept_scores = layout.recompute == "none" and shape.attention == "unfused"
     scores = _SCORES * shape.heads * shape.seq / shape.hidden if kept_scores else 0.0
     whole = _WHOLE / (layout.tensor if layout.sequence else 1)
-    return stream * (whole + (_SPLIT + scores) / layout.tensor)
+    if not shape.experts:
+        return stream * (whole + (_SPLIT + scores) / layout.tensor)
+    split = (_SPLIT - _WIDE + scores) / layout.tensor
+    return stream * (whole + split + _experts_byte(shape, layout.tensor))
 
 
 def activation_byte(shape: Transformer, samples: int, layout: Layout, microbatches: int) -> float:

@@ -26,7 +26,7 @@ class Layout:
     sequence : bool
         What tensor parallelism leaves whole (norms, dropouts, residuals) is split along the sequence.
     expert : int
-        Devices that share the experts of a layer.
+        Replicas that share the experts of a layer and send each other its tokens; it divides both.
     microbatch : int or None
         Samples of a replica that are worked on at once; None takes all of its share.
     recompute : str
@@ -76,16 +76,21 @@ class Layout:
 
     @property
     def model_devices(self) -> int:
-        """Devices that hold one copy of the model."""
+        """Devices that hold one copy of the model, or of what is not experts."""
         return self.tensor * self.pipeline
 
+    @property
+    def fewest_devices(self) -> int:
+        """Devices that hold all of the model once: its experts are shared by as many copies of the rest."""
+        return self.model_devices * self.expert
+
     def replicas(self, devices: int) -> int:
-        """Count the copies of the model on so many devices.
+        """Count the copies of the model on so many devices; where experts are shared, those of the rest.
 
         Raises
         ------
         FomkitError
-            When the copies do not fill the devices.
+            When the copies do not fill the devices, or do not divide into groups that share experts.
         """
         if devices % self.model_devices:
             raise FomkitError(
@@ -93,7 +98,14 @@ class Layout:
                 f"{devices} devices do not divide into copies of tensor {self.tensor} × pipeline {self.pipeline} "
                 f"= {self.model_devices}. Take a multiple of {self.model_devices} devices.",
             )
-        return devices // self.model_devices
+        copies = devices // self.model_devices
+        if copies % self.expert:
+            raise FomkitError(
+                _WHERE,
+                f"{copies} replicas on {devices} devices do not divide into groups of expert {self.expert}. "
+                f"Take a multiple of {self.fewest_devices} devices.",
+            )
+        return copies
 
 
 def _check_values(layout: Layout) -> None:
@@ -120,8 +132,8 @@ def _refusals(layout: Layout) -> list[str]:
     return [
         why
         for refused, why in (
-            (layout.expert > 1, "expert parallelism is not modelled: no profile says how tokens are routed. Leave "
-                                "'expert' at 1"),
+            (layout.expert > 1 and server, "a parameter server with expert parallelism is not modelled: not all "
+                                           "workers hold the same. Choose another algorithm"),
             (layout.interleave > 1 and layout.pipeline == 1, "interleave splits pipeline stages and there is one "
                                                              "stage. Give pipeline 2 or more"),
             (layout.sequence and layout.tensor == 1, "sequence parallelism shares the tensor group, which is 1. "

@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fomkit.parallel.network import Group
+
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
 
 class Bucket(NamedTuple):
-    """Gradients sent together: their bytes and when the last of them is made, from the backward's start."""
+    """Gradients sent together: their bytes and when the last of them is made, from the backward's start.
+
+    ``group`` are the devices that add them up; None is all replicas.
+    """
 
     byte: float
     ready_s: float
+    group: Group | None = None
 
 
 class Waited(NamedTuple):
@@ -64,28 +70,28 @@ def buckets_of(
 
 def stretched(buckets: Sequence[Bucket], factor: float) -> list[Bucket]:
     """Let a backward pass take as many times as long."""
-    return [Bucket(one.byte, one.ready_s * factor) for one in buckets]
+    return [one._replace(ready_s=one.ready_s * factor) for one in buckets]
 
 
-def overlapped(buckets: Sequence[Bucket], taken: Callable[[float], float], backward_s: float) -> Waited:
+def overlapped(buckets: Sequence[Bucket], taken: Callable[[Bucket], float], backward_s: float) -> Waited:
     """Send buckets one after the other, each once it is full, while the backward pass goes on.
 
     Parameters
     ----------
     buckets : sequence of Bucket
     taken : function
-        Time that so many bytes take [s].
+        Time that a bucket takes [s].
     backward_s : float
         Time of the backward pass [s].
 
     Examples
     --------
-    >>> overlapped([Bucket(1.0, 1.0), Bucket(1.0, 4.0)], lambda byte: 2.0 * byte, 4.0)
+    >>> overlapped([Bucket(1.0, 1.0), Bucket(1.0, 4.0)], lambda one: 2.0 * one.byte, 4.0)
     Waited(busy_s=4.0, exposed_s=2.0)
     """
     free_s = busy_s = 0.0
     for one in buckets:
-        seconds = taken(one.byte)
+        seconds = taken(one)
         free_s = max(free_s, one.ready_s) + seconds
         busy_s += seconds
     return Waited(busy_s, min(busy_s, max(0.0, free_s - backward_s)))

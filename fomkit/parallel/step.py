@@ -29,8 +29,12 @@ class ParallelStep:
         Bytes that a device sends, by purpose.
     memory_byte : float or None
         What a device must hold at most; None where nobody knows.
+    coverage : mapping
+        Shares of its time by time source; they sum to 1. A bubble counts as the work that it waits for.
+    excludes : tuple of str
+        Terms that are not in it, though they may take time.
     notes : tuple of str
-        What was assumed.
+        What was done differently from what was asked or is usual.
     """
 
     layout: Layout
@@ -45,9 +49,35 @@ class ParallelStep:
     wall_s: Span
     sent_byte: Mapping[str, float] = field(default_factory=dict)
     memory_byte: float | None = None
+    coverage: Mapping[str, float] = field(default_factory=dict)
+    excludes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def sample_per_s(self) -> Span:
         """Samples of all replicas a second."""
         return self.wall_s.per(self.samples)
+
+
+def step_coverage(work: Mapping[str, float], work_s: float, waits: Mapping[str, float]) -> dict[str, float]:
+    """Give shares of a step by time source: its work as that is covered, and its waits for links.
+
+    Parameters
+    ----------
+    work : mapping
+        Shares of the work by time source; sum to 1.
+    work_s : float
+        What it takes [s].
+    waits : mapping
+        Exposed time [s] by time source.
+
+    Examples
+    --------
+    >>> step_coverage({"measured": 0.5, "roofline": 0.5}, 3.0, {"measured": 0.5, "alpha_beta": 0.5})
+    {'measured': 0.5, 'roofline': 0.375, 'alpha_beta': 0.125}
+    """
+    whole = work_s + sum(waits.values())
+    seconds = {name: share * work_s for name, share in work.items()}
+    for name, waited in waits.items():
+        seconds[name] = seconds.get(name, 0.0) + waited
+    return {name: spent / whole for name, spent in seconds.items()}

@@ -1,4 +1,4 @@
-"""What a tensor group sends in one block, forward and backward, and what hides it.
+"""What a tensor group, or replicas that share experts, send in one block, forward and backward, and what hides it.
 
 Shoeybi et al., arXiv 1909.08053, section 3; Korthikanti et al., arXiv 2205.05198, section 4.2: sums after each
 half of a block, or with sequence parallelism a gather before and a scatter after it. Backward, the sum of an
@@ -30,13 +30,19 @@ def forward_sent(*, sequence: bool) -> list[Sent]:
     return [Sent("all_gather", "")] * 2 + [Sent("reduce_scatter", "")] * 2
 
 
-def backward_sent(*, sequence: bool) -> list[Sent]:
-    """List what a block sends going backward."""
+def backward_sent(*, sequence: bool, experts: bool = False) -> list[Sent]:
+    """List what a block sends going backward; nothing hides the sum of an input that comes back from experts."""
+    beside = ["" if experts else f"{HALVES[0]}, by weight", f"{HALVES[1]}, by weight"]
     if not sequence:
-        return [Sent("all_reduce", f"{half}, by weight") for half in HALVES]
+        return [Sent("all_reduce", one) for one in beside]
     gathered = [Sent("all_gather", "")] * 2
     again = [Sent("all_gather", f"{half}, by input") for half in HALVES]
-    return [*gathered, *again, *(Sent("reduce_scatter", f"{half}, by weight") for half in HALVES)]
+    return [*gathered, *again, *(Sent("reduce_scatter", one) for one in beside)]
+
+
+def experts_sent() -> list[Sent]:
+    """List what a block sends either way to the replicas that share its experts: there and back."""
+    return [Sent("all_to_all", "")] * 2
 
 
 def head_sent(*, sequence: bool) -> list[Sent]:

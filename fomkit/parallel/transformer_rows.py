@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fomkit.errors import FomkitError
-from fomkit.parallel.block_rows import Row, Rows, Split, block_rows, linear_backward
+from fomkit.parallel.block_rows import block_rows
+from fomkit.parallel.rows import Row, Rows, Split, linear_backward
 from fomkit.schema import column_names
 from fomkit.workload import Transformer
 
@@ -27,6 +28,19 @@ def check_split(shape: Transformer, tensor: int, *, sequence: bool) -> None:
     for name, size in pieces.items():
         if size % tensor:
             raise FomkitError("layout", f"{name} {size} does not divide by tensor {tensor}. Choose a divisor.")
+
+
+def check_experts(name: str, shape: Transformer, expert: int) -> None:
+    """Raise where replicas cannot share the experts of a transformer.
+
+    Raises
+    ------
+    FomkitError
+    """
+    if expert > 1 and not shape.experts:
+        raise FomkitError(name, f"has no experts, which expert {expert} would share. Leave 'expert' at 1.")
+    if shape.experts % expert:
+        raise FomkitError("layout", f"experts {shape.experts} do not divide by expert {expert}. Choose a divisor.")
 
 
 def padded_vocabulary(shape: Transformer, tensor: int) -> int:
@@ -90,6 +104,11 @@ def update_rows(parameters: float, tensors: float, *, clip: bool) -> list[Row]:
     return [*rows.rows, adam]
 
 
+def tensors_of(shape: Transformer, expert: int = 1) -> int:
+    """Count the parameter tensors of a block, of which so many devices share the experts'."""
+    return 12 + 4 * (shape.experts // expert) + 1 if shape.experts else 16
+
+
 def as_table(rows: list[Row]) -> pd.DataFrame:
     """Make an OPS table of rows that each run once."""
     import pandas as pd
@@ -111,7 +130,7 @@ def profile_table(shape: Transformer, dtype: str) -> pd.DataFrame:
         split = Split(samples, 1, False, dtype)
         blocks = block_rows(shape, split)
         ends = [*embedding_rows(shape, split), *head_rows(shape, split)]
-        update = update_rows(shape.parameters, 16 * shape.blocks + 4, clip=True)
+        update = update_rows(shape.parameters, tensors_of(shape) * shape.blocks + 4, clip=True)
         counts = [*[float(shape.blocks)] * len(blocks), *[1.0] * (len(ends) + len(update))]
         return as_table([*blocks, *ends, *update]).assign(count=counts)
 

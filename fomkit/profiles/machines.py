@@ -60,6 +60,24 @@ def _range(low: float | None, value: float, high: float | None) -> tuple[float, 
     return value if low is None else low, value if high is None else high
 
 
+def check_rates(link: Link, where: str) -> Link:
+    """Give a link back, or raise where a rate is 0, over which nothing ever arrives.
+
+    Raises
+    ------
+    FomkitError
+    """
+    rates = {
+        "bandwidth": link.byte_per_s,
+        "serialise": link.serialise_byte_per_s,
+        "low": (link.range_byte_per_s or (1,))[0],
+    }
+    for name, rate in rates.items():
+        if rate == 0:
+            raise FomkitError(where, f"{name} is 0 B/s, over which nothing arrives. Give a rate above 0.")
+    return link
+
+
 def link_of(document: Document, index: int, record: LinkRecord) -> Link:
     """Make the noun of one entry of ``links``.
 
@@ -75,7 +93,7 @@ def link_of(document: Document, index: int, record: LinkRecord) -> Link:
             raise FomkitError(
                 document.where(("links", index)), f"the {name} must have low ≤ value ≤ high. Correct these."
             )
-    return Link(
+    link = Link(
         tier=record.tier,
         alpha_s=record.alpha,
         byte_per_s=record.bandwidth,
@@ -89,6 +107,7 @@ def link_of(document: Document, index: int, record: LinkRecord) -> Link:
         basis=record.basis,
         serialise_byte_per_s=record.serialise,
     )
+    return check_rates(link, document.where(("links", index)))
 
 
 def _check_order(document: Document, machine: Machine) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fomkit.errors import FomkitError
 from fomkit.profiles.format_yaml import format_document
 from fomkit.profiles.locate import folders, locate
 from fomkit.profiles.measured_record import MeasuredRecord, measured_block, measured_run
-from fomkit.profiles.records import Record, check_record, check_schema
+from fomkit.profiles.records import Record, check_record, check_schema, wrong_together
 from fomkit.profiles.strict_yaml import load_document, read_text
 from fomkit.profiles.write import write_packed, write_table, write_whole
 from fomkit.tables import empty_table, read_table
@@ -62,6 +62,31 @@ class TransformerRecord(Record):
     vocabulary: int = Field(ge=1)
     feed_forward: int = Field(default=0, ge=0)
     attention: Literal["unfused", "fused"] = "unfused"
+    experts: int = Field(default=0, ge=0)
+    top_k: int = Field(default=1, ge=1)
+    capacity_factor: float = Field(default=1.0, gt=0)
+
+    @model_validator(mode="after")
+    def _check_experts(self) -> Self:
+        if self.experts == 1:
+            raise wrong_together(
+                "FIELD.experts is 1. Give 2 or more, or leave it out for one layer for all tokens."
+            )
+        if self.experts and self.top_k > self.experts:
+            raise wrong_together(
+                f"FIELD.top_k is {self.top_k} and there are {self.experts} experts. Give at most as many."
+            )
+        if not self.experts and self.model_fields_set & {"top_k", "capacity_factor"}:
+            raise wrong_together(
+                "FIELD has top_k or capacity_factor and no experts. Add experts, or leave them out."
+            )
+        most = self.experts / self.top_k
+        if self.experts and self.capacity_factor > most:
+            raise wrong_together(
+                f"FIELD.capacity_factor is {self.capacity_factor:g}, and at {most:g} each expert has a place for "
+                "every token. Give at most as much."
+            )
+        return self
 
 
 class ModelRecord(Record):
@@ -217,6 +242,12 @@ def _is_folder(path: Path) -> bool:
         return False  # a name that is too long, or holds a zero character, is no folder
 
 
+def _transformer(shape: Transformer) -> dict[str, Any]:
+    """Put sizes in the form of the file: what belongs to experts only where there are any."""
+    left_out = () if shape.experts else ("experts", "top_k", "capacity_factor")
+    return {name: value for name, value in vars(shape).items() if name not in left_out}
+
+
 def model_content(model: ModelProfile, stem: str) -> dict[str, Any]:
     """Put a model in the form of its YAML file; what is unknown stays absent."""
     totals = {"total": model.parameters_total, "trainable": model.parameters_trainable}
@@ -235,7 +266,7 @@ def model_content(model: ModelProfile, stem: str) -> dict[str, Any]:
         "parts": f"{stem}.parts.csv" if len(model.parts) else None,
         "layers": f"{stem}.layers.csv" if model.layers is not None else None,
         "order": f"{stem}.order.csv.gz" if model.order is not None else None,
-        "transformer": vars(model.transformer) if model.transformer is not None else None,
+        "transformer": _transformer(model.transformer) if model.transformer is not None else None,
         "measured": measured_block(model.measured) if model.measured else None,
         "unsupported": list(model.unsupported),
         "missing": list(model.missing),

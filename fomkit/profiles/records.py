@@ -55,6 +55,11 @@ def _money_rate(value: object) -> tuple[float, str]:
     return _told(value, lambda text: parse_money_rate(text, "", _FIELD))
 
 
+def wrong_together(what: str) -> PydanticCustomError:
+    """Make the mistake of a record whose fields do not go together; ``FIELD`` in the text becomes its place."""
+    return PydanticCustomError("quantity", "{what}", {"what": what})
+
+
 FlopRate = Annotated[float, BeforeValidator(partial(_quantity, dimension="flop_per_s"))]
 ByteRate = Annotated[float, BeforeValidator(partial(_quantity, dimension="byte_per_s"))]
 Byte = Annotated[float, BeforeValidator(partial(_quantity, dimension="byte"))]

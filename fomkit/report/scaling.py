@@ -58,6 +58,16 @@ def _refused(page: Page, content: Mapping[str, Any]) -> None:
         page.line(f"no step at {', '.join(nodes)} nodes: {why}")
 
 
+def _needed(span: Mapping[str, float | None]) -> str:
+    """Write a rate that is needed; where an end has none, none is enough there."""
+    value, low, high = (span[name] for name in ("value", "low", "high"))
+    if low is None:
+        return "none is enough"
+    least = format_quantity(low, "byte_per_s")
+    most = "none is enough" if high is None else format_quantity(high, "byte_per_s")
+    return f"{'none is enough' if value is None else format_quantity(value, 'byte_per_s')} ({least} to {most})"
+
+
 def _bandwidth(page: Page, content: Mapping[str, Any]) -> None:
     found = content["least_bandwidth"]
     if found is None:
@@ -66,11 +76,7 @@ def _bandwidth(page: Page, content: Mapping[str, Any]) -> None:
     page.line(
         "bandwidth of each device that a gain needs, without overlap, each replica with its own batch", "bold"
     )
-    told = []
-    for one in found["whole"]:
-        rate = one["needed_byte_per_s"]
-        needed = "none is enough" if rate is None else format_quantity(rate, "byte_per_s")
-        told.append(f"{one['replicas']:,} replicas: {needed}")
+    told = [f"{one['replicas']:,} replicas: {_needed(one['needed_byte_per_s'])}" for one in found["whole"]]
     page.line(f"{format_quantity(found['gradient_byte'], 'byte')} of gradients; " + "; ".join(told))
     layers = found["layers_at"]["layers"]
     if not layers:
@@ -80,10 +86,9 @@ def _bandwidth(page: Page, content: Mapping[str, Any]) -> None:
          figure("time_s", "forward and backward"), figure("needed_byte_per_s")]
     )  # fmt: skip
     for one in layers:
-        rate = one["needed_byte_per_s"]
         table.add_row(
             one["module"] or "(the model itself)", format_mebibyte(one["gradient_byte"]),
-            format_quantity(one["time_s"], "time_s"), "" if rate is None else format_quantity(rate, "byte_per_s"),
+            _seconds(one["time_s"]), _needed(one["needed_byte_per_s"]),
         )  # fmt: skip
     page.table(table)
 
@@ -126,6 +131,8 @@ def _to_target(page: Page, content: Mapping[str, Any]) -> None:
 def _system(page: Page, content: Mapping[str, Any]) -> None:
     rows = [one for one in content["points"] if one["system"] is not None]
     if not rows:
+        why = content["no_run"] or "an epoch has fewer samples than a step"
+        page.line(f"no {content['unit']}s a day: {why}")
         return
     page.line("")
     page.line(f"{content['unit']}s of the whole system a day", "bold")
@@ -148,6 +155,19 @@ def _system(page: Page, content: Mapping[str, Any]) -> None:
         page.line(f"a run here is without: {', '.join(left_out)}; the rates are upper bounds")
 
 
+def _evidence(page: Page, content: Mapping[str, Any]) -> None:
+    """Say where the times are from, and what the steps are without."""
+    points = content["points"]
+    for one in {one["mode"]: one for one in points}.values():
+        shares = sorted(one["coverage"].items(), key=lambda share: -share[1])
+        told = ", ".join(f"{name} {share:.0%}" for name, share in shares if share >= 0.005)
+        page.line(f"time of a {one['mode']} step from, nodes {one['nodes']:,}: {told}")
+    if content["excludes"]:
+        page.line(f"a step here is without: {', '.join(content['excludes'])}; it is a lower bound")
+    for note in content["notes"]:
+        page.line(f"note: {note}")
+
+
 def _stack(page: Page, content: Mapping[str, Any]) -> None:
     stack = content["stack"]
     if stack is None:
@@ -168,7 +188,11 @@ def _stack(page: Page, content: Mapping[str, Any]) -> None:
 def format_scaling(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     """Write scaling as text."""
     page = Page(screen)
-    page.line(f"{content['model']} on {content['target']}, {content['node_devices']} devices in a node", "bold")
+    page.line(
+        f"{content['model']} on {content['target']}, {content['node_devices']} "
+        f"device{'s' if content['node_devices'] > 1 else ''} in a node",
+        "bold",
+    )
     page.line(f"layout: {content['layout_said']}")
     for mode in dict.fromkeys(one["mode"] for one in content["references"]):
         _curve(page, content, mode)
@@ -178,5 +202,6 @@ def format_scaling(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     _system(page, content)
     _to_target(page, content)
     _stack(page, content)
+    _evidence(page, content)
     page.line(f"assumed: {'; '.join(content['assumed'])}")
     return page.text()

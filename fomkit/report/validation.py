@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fomkit.report.published import add_published
 from fomkit.report.screen import PLAIN, Page, Screen, figure
 from fomkit.report.whole_numbers import table_of_numbers
 
@@ -110,6 +111,8 @@ def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
         for line in lines:
             table.add_row(*_line(line))
         page.table(table)
+    page.line("")
+    add_published(page, content["published"])
     page.line("")
     for said in content["said"]:
         page.line(said)

@@ -13,7 +13,7 @@ from fomkit.errors import FomkitError, nearest_names
 from fomkit.hardware import Link, Tier
 from fomkit.parallel import Layout, check_layout
 from fomkit.profiles.machine_record import LinkRecord
-from fomkit.profiles.machines import link_of
+from fomkit.profiles.machines import check_rates, link_of
 from fomkit.profiles.records import Record, check_record, check_schema
 from fomkit.profiles.strict_yaml import load_document
 from fomkit.quantities import parse_quantity
@@ -125,8 +125,35 @@ def parse_link(text: str) -> Link:
             where, f"the direction is {direction!r}. Say whether the rate is of 'each' direction or of 'both'."
         )
     packed = parse_quantity(rest[1], "byte_per_s", where, "serialise") if len(rest) > 1 else None
-    return Link(
+    link = Link(
         cast("Tier", tier), parse_quantity(alpha, "time_s", where, "alpha"),
         parse_quantity(rate, "byte_per_s", where, "bandwidth"), cast("Any", direction), "stated by the user",
         rest[0] if rest else "", serialise_byte_per_s=packed,
     )  # fmt: skip
+    return check_rates(link, where)
+
+
+def spread_of(layouts: Iterable[str], links: Iterable[str | Link]) -> tuple[Layout, list[Link]]:
+    """Read a layout, from words or a file and words that replace some of it, and the links of both.
+
+    Raises
+    ------
+    FomkitError
+        When two files are named, or something in them cannot be.
+
+    Examples
+    --------
+    >>> layout, links = spread_of(["zero=1"], ["system, 5 us, 25 GB/s, each"])
+    >>> layout.zero, links[0].tier
+    (1, 'system')
+    """
+    words = list(layouts)
+    files = [text for text in words if text.endswith((".yaml", ".yml"))]
+    if len(files) > 1:
+        raise FomkitError("--layout", "names two files. Give one, and what differs as NAME=VALUE.")
+    rest = [text for text in words if text not in files]
+    spread, more = load_layout(Path(files[0]), rest) if files else (parse_layout(rest), ())
+    return spread, [
+        *(check_rates(one, "links") if isinstance(one, Link) else parse_link(one) for one in links),
+        *more,
+    ]

@@ -12,11 +12,13 @@ from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
 from fomkit.memory import standing_memory
 from fomkit.parallel.layout import Algorithm, Layout, check_microbatches, microbatches_of
-from fomkit.parallel.network import Group, Network
+from fomkit.parallel.network import Exchange, Group, Network
 from fomkit.parallel.overlap import Bucket, buckets_of, stretched
 from fomkit.parallel.replicas import Traffic, replica_traffic
-from fomkit.parallel.step import ParallelStep
+from fomkit.parallel.step import ParallelStep, step_coverage
+from fomkit.parallel.waits import Waits, add_waits, bare, of_traffic
 from fomkit.resize import resize_ops
+from fomkit.rollup import coverage
 from fomkit.spans import Span, add_common, add_independent
 from fomkit.study.estimate import Estimate, estimate
 from fomkit.study.memory_of import step_memory
@@ -33,7 +35,7 @@ NORMS = ("batch_norm",)
 def _check_replicable(model: ModelProfile, layout: Layout) -> None:
     asked = {
         "tensor": layout.tensor > 1, "pipeline": layout.pipeline > 1, "sequence": layout.sequence,
-        "recompute selective": layout.recompute == "selective",
+        "expert": layout.expert > 1, "recompute selective": layout.recompute == "selective",
     }  # fmt: skip
     for name, is_asked in asked.items():
         if is_asked:
@@ -42,6 +44,12 @@ def _check_replicable(model: ModelProfile, layout: Layout) -> None:
                 f"cannot be split by {name}: its profile is a trace, which does not say what may be split. Give "
                 "a transformer by its sizes (docs/parallel.md), or replicas only.",
             )
+
+
+def _excludes(one: Estimate) -> tuple[str, ...]:
+    """Name the terms of a step that nobody stated, and work without a row or a time."""
+    of_runs = set(one.run_time.excludes) - set(one.step_time.excludes)
+    return tuple(name for name in one.excludes if name not in of_runs)
 
 
 class ReplicaStep:
@@ -100,22 +108,22 @@ class ReplicaStep:
         total = float(np.nansum(seconds[ordered[backward[ordered]]]))
         return stretched(found, backward_s / total) if total > 0 else found
 
-    def _norms(self, group: Group) -> Span:
-        """Give what norms over all replicas wait for: a gather forward and a sum backward each [s]."""
+    def _norms(self, group: Group) -> Waits:
+        """Give what norms over all replicas wait for: a gather forward and a sum backward each."""
         layers = self.model.layers
         if not self.layout.sync_norm:
-            return Span.exact(0.0, self.level)
+            return bare(Exchange(Span.exact(0.0, self.level), "measured"))
         found = None if layers is None else layers[layers["layer"].isin(NORMS)]
         if found is None or found.empty:
-            raise FomkitError(self.model.name, "has no batch norm in its list of layers. Leave --sync-norm out.")
+            raise FomkitError(self.model.name, "has no batch norm in its list of layers. Leave sync_norm out.")
         times = []
         for row in found.to_dict("records"):
             channels, count = float(row["parameters"]) / 2, float(row["count"])
             byte = NORM_BYTE * (2 * channels + 1) * group.ranks
-            gather = self.network.collective("all_gather", byte, group, self._inner_algorithm)
-            total = self.network.collective("all_reduce", NORM_BYTE * 2 * channels, group, self._inner_algorithm)
-            times.append(add_common([gather, total]).scaled(count))
-        return add_common(times)
+            gather = self.network.exchange("all_gather", byte, group, self._inner_algorithm)
+            total = self.network.exchange("all_reduce", NORM_BYTE * 2 * channels, group, self._inner_algorithm)
+            times.append(add_waits([bare(gather), bare(total)]).scaled(count))
+        return add_waits(times)
 
     @property
     def _inner_algorithm(self) -> Algorithm:
@@ -161,17 +169,24 @@ class ReplicaStep:
         back_s = (backward.value + again.value) * stretch
         traffic = self._traffic(one, group, (forward.value * stretch, back_s))
         norms, clip = self._norms(group).scaled(count), self._clip(self.gradient_byte(), devices)
+        compute = add_common([work, clip])
+        links = add_waits([of_traffic(traffic), norms])
         return ParallelStep(
             layout=layout, devices=devices, replicas=devices, samples=samples, microbatches=count,
-            compute_s=add_common([work, clip]),
-            busy_s=add_common([traffic.busy_s, norms]),
-            exposed_s=add_common([traffic.exposed_s, norms]),
-            bubble_s=zero,
-            wall_s=add_independent([add_common([work, clip]), traffic.exposed_s, norms]),
+            compute_s=compute, busy_s=links.busy, exposed_s=links.exposed, bubble_s=zero,
+            wall_s=add_independent([compute, traffic.exposed_s, norms.exposed]),
             sent_byte={"replicas": traffic.sent_byte},
             memory_byte=self._memory(one.sizes, devices, narrowed=one.formats.stream not in ("", "fp32")),
-            notes=one.deviations,
+            coverage=step_coverage(self._coverage(one, count, kept), compute.value, links.sources),
+            excludes=_excludes(one), notes=one.deviations,
         )  # fmt: skip
+
+    def _coverage(self, one: Estimate, microbatches: int, kept: float) -> dict[str, float]:
+        """Give the shares of the work by time source: each pass as often as it runs, the update's share once."""
+        ops = one.ops
+        forward, update = (ops["pass_name"].eq(name).to_numpy(bool) for name in ("forward", "update"))
+        runs = np.where(update, kept, microbatches * (1.0 + forward * (self.layout.recompute == "full")))
+        return coverage(ops.assign(count=ops["count"] * runs))
 
     def _traffic(self, one: Estimate, group: Group, passes: tuple[float, float]) -> Traffic:
         buckets = self._buckets(one, passes[1])
@@ -192,18 +207,18 @@ class ReplicaStep:
         return use.peak_byte - away * (1 - 1 / replicas)
 
     def pieces(self, samples: int) -> pd.DataFrame:
-        """Give each layer's gradients [byte] and its time forward and backward [s], in backward order."""
+        """Give each layer's gradients [byte] and time of both passes with its ends [s], in backward order."""
         import pandas as pd
 
         order, one = self.model.order, self.estimate(samples)
+        times = ["time_s", "low_s", "high_s"]
         if order is None:
-            return pd.DataFrame({"module": [], "byte": [], "time_s": []})
+            return pd.DataFrame(columns=["module", "byte", *times])
         made = resize_ops(order[order["role"] == "gradient"], one.sizes, self.model.name)
         rows = made["row"].to_numpy(np.float64)
         known = ~np.isnan(rows)
         modules = one.ops["module"].astype("str").to_numpy(object)[rows[known].astype(int)]
         byte = pd.Series(made["output_byte"].to_numpy(np.float64)[known]).groupby(modules, sort=False).sum()
-        spent = (one.ops["time_s"] * one.ops["count"])[one.ops["pass_name"].ne("update")]
-        by_module = spent.groupby(one.ops["module"].astype("str")).sum()
-        return pd.DataFrame({"module": byte.index, "byte": byte.to_numpy(),
-                             "time_s": by_module.reindex(byte.index).to_numpy()})  # fmt: skip
+        spent = one.ops[times].mul(one.ops["count"], axis=0)[one.ops["pass_name"].ne("update")]
+        by_module = spent.groupby(one.ops["module"].astype("str")).sum().reindex(byte.index)
+        return by_module.assign(module=byte.index, byte=byte.to_numpy())

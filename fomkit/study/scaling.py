@@ -28,6 +28,9 @@ class Stepper(Protocol):
     def at(self, devices: int, samples: int) -> ParallelStep:
         """Give the step."""
 
+    def gradient_byte(self) -> float:
+        """Give the bytes of gradients that a device shares with its replicas."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -159,11 +162,10 @@ def stepper_of(model: ModelProfile, machine: Machine, layout: Layout, options: O
 
 
 def _curve(asked: Asked, mode: Mode, stepper: Stepper, network: Network, batch: int) -> Curve:
-    copies = asked.layout.model_devices
-    per_node = network.node_devices
+    copies, per_node = asked.layout.fewest_devices, network.node_devices
     fewest = next((nodes * per_node for nodes in sorted(asked.nodes) if nodes * per_node % copies == 0), copies)
-    whole = asked.whole_batch or batch * max(1, fewest // copies)
-    reference = stepper.at(copies, whole if mode == "strong" else batch)
+    whole = asked.whole_batch or batch * max(1, fewest // asked.layout.model_devices)
+    reference = stepper.at(copies, whole if mode == "strong" else batch * asked.layout.expert)
     capacity = network.machine.device.capacity_byte
     points, refused = [], []
     for nodes in asked.nodes:
@@ -196,6 +198,8 @@ def scale(model: ModelProfile, machine: Machine, asked: Asked) -> Scaling:
         When no number of nodes has a step, or something the step needs is unknown.
     """
     given: Sequence[object] = asked.nodes  # a notebook may give anything
+    if not given:
+        raise FomkitError("nodes", "are none. Give one number of nodes or more.")
     for nodes in given:
         if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
             raise FomkitError("nodes", f"{nodes!r} is no number of nodes. Give whole numbers, 1 or more.")

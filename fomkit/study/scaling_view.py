@@ -6,25 +6,33 @@ from collections.abc import Sequence
 from typing import Any
 
 from fomkit import __version__
+from fomkit.hardware import Link
 from fomkit.parallel import Layout
-from fomkit.parallel.bandwidth import least_bandwidth
+from fomkit.parallel.links import said_of_links
+from fomkit.quantities import exact_quantity
 from fomkit.study.content import curve_content, span_content
-from fomkit.study.replica_step import ReplicaStep
+from fomkit.study.least_bandwidth import NOT_OF_EXPERTS, bandwidth_content
 from fomkit.study.scaling import Curve, Point, Scaling, holds
 from fomkit.study.stack import Once, stack_content
-from fomkit.study.system_rate import Service, system_content, target_content
-from fomkit.study.transformer_step import TransformerStep
+from fomkit.study.system_rate import Service, no_run, system_content, target_content
 from fomkit.workload import EpochsToTarget
 
 SCHEMA = "fomkit/scaling/1"
-LAYERS = 10
-"""Layers listed: those that need most bandwidth."""
 ASSUMED = (
     "links carry one collective at a time, at the stated rate for each device, and nothing else",
     "a formula's time is taken as right within 0.7 to 2.3 times, as on NVLink from 1 MiB; between nodes nothing "
-    "was measured; through a host's bridge 23 times was seen; a measured collective's within 0.91 to 1.06 (80%)",
+    "was measured; through a host's bridge 23 times was seen; a measured collective's within the spread "
+    "of its repeats, or 0.91 to 1.06 where they are not told (80%)",
     "every device is as fast as the others; a step waits for nothing but what is listed",
     "the intervals of speed-up and efficiency are those of communication; calculation has its errors in common",
+)
+OF_MEASURED_LINKS = (
+    "the interval of a measured link is that of its messages, without the error of a collective's formula: by "
+    "gloo on one CPU all-reduces took 2.7 to 3.2 times as long as theirs says"
+)
+OF_EXPERTS = (
+    "tokens spread over experts as the capacity factor says, which is declared and not predicted: every place is "
+    "sent and worked on, and tokens that find none are dropped"
 )
 OF_RUNS = "a run has the same epochs at any batch; whether it still learns as much nobody says"
 OF_TRANSFORMERS = (
@@ -59,6 +67,7 @@ def _point(
         "peak_byte": step.memory_byte,
         "fits": one.fits,
         "sent_byte": dict(step.sent_byte),
+        "coverage": dict(step.coverage),
         "system": system_content(scaling.model, scaling.machine, step, one.nodes, service),
         "to_target": at_target,
     }
@@ -84,54 +93,54 @@ def _reference(curve: Curve, capacity_byte: float | None) -> dict[str, Any]:
     }
 
 
-def _gradient_byte(scaling: Scaling) -> float:
-    stepper = scaling.stepper
-    if isinstance(stepper, TransformerStep):
-        return stepper.gradient_byte()
-    return stepper.gradient_byte() if isinstance(stepper, ReplicaStep) else 0.0
+def _messages(one: Link) -> str:
+    """Name the sizes of messages that a link holds for; "" for any."""
+    ends = {"from": one.least_byte, "to": one.most_byte}
+    return " ".join(f"{word} {exact_quantity(byte, 'byte')}" for word, byte in ends.items() if byte is not None)
 
 
-def _whole(scaling: Scaling, curve: Curve) -> list[dict[str, Any]]:
-    byte = _gradient_byte(scaling) * scaling.asked.layout.compression
-    found = []
-    for one in curve.points:
-        if one.step.replicas < 2:
-            continue
-        group = scaling.network.group(one.step.replicas, scaling.asked.layout.tensor)
-        alpha = scaling.network.line("node" if group.outer == 1 else "system").alpha_s
-        needed = least_bandwidth(byte, one.step.replicas, curve.reference.wall_s.value, alpha)
-        found.append({"replicas": one.step.replicas, "needed_byte_per_s": needed})
-    return found
+def _link(one: Link) -> dict[str, Any]:
+    """Put a link in plain form; ends that nobody stated are None."""
+    alpha, rate = one.alpha_range_s or (None, None), one.range_byte_per_s or (None, None)
+    return {
+        "tier": one.tier,
+        "channel": one.channel,
+        "direction": one.direction,
+        "alpha_s": {"value": one.alpha_s, "low": alpha[0], "high": alpha[1]},
+        "byte_per_s": {"value": one.byte_per_s, "low": rate[0], "high": rate[1]},
+        "messages": _messages(one),
+        "serialise_byte_per_s": one.serialise_byte_per_s,
+        "basis": one.basis,
+        "source": one.source,
+    }
 
 
-def _layers(scaling: Scaling, ranks: int) -> list[dict[str, Any]]:
-    stepper = scaling.stepper
-    if not isinstance(stepper, ReplicaStep):
-        return []
-    found: list[dict[str, Any]] = [
-        {
-            "module": str(row["module"]),
-            "gradient_byte": float(row["byte"]),
-            "time_s": float(row["time_s"]),
-            "needed_byte_per_s": least_bandwidth(float(row["byte"]), ranks, float(row["time_s"])),
-        }
-        for row in stepper.pieces(scaling.asked.layout.microbatch or scaling.batch).to_dict("records")
-        if row["time_s"] > 0
+def _notes(scaling: Scaling) -> list[str]:
+    """Say what was chosen or done otherwise than is usual, each once."""
+    steps = [one.step.notes for curve in scaling.curves for one in curve.points]
+    found = [
+        *said_of_links(scaling.machine, scaling.asked.layout.channel),
+        *(note for notes in steps for note in notes),
     ]
-    return sorted(found, key=lambda one: one["needed_byte_per_s"] or 0.0, reverse=True)[:LAYERS]
+    if scaling.asked.layout.expert > 1:
+        found.append(NOT_OF_EXPERTS)
+    return list(dict.fromkeys(found))
 
 
-def _bandwidth(scaling: Scaling) -> dict[str, Any] | None:
-    """Answer which bandwidth replicas need to gain anything, each with a batch of its own, without overlap."""
-    curve = next((one for one in scaling.curves if one.mode == "weak"), None)
-    if curve is None:
-        return None
-    whole = _whole(scaling, curve)
-    if not whole:
-        return None
-    ranks = whole[0]["replicas"]
-    return {"gradient_byte": _gradient_byte(scaling), "whole": whole,
-            "layers_at": {"replicas": ranks, "layers": _layers(scaling, ranks)}}  # fmt: skip
+def _excluded(scaling: Scaling) -> list[str]:
+    """Name what the steps are without, though it may take time."""
+    steps = [one.step.excludes for curve in scaling.curves for one in curve.points]
+    return list(dict.fromkeys(name for names in steps for name in names))
+
+
+def _assumed(scaling: Scaling) -> list[str]:
+    shape = scaling.model.transformer
+    found = [*ASSUMED]
+    if any(one.range_byte_per_s for one in scaling.machine.links):
+        found.append(OF_MEASURED_LINKS)
+    if shape is not None:
+        found += [*OF_TRANSFORMERS, *((OF_EXPERTS,) if shape.experts else ())]
+    return found
 
 
 def scaling_content(
@@ -166,7 +175,7 @@ def scaling_content(
         "node_devices": scaling.network.node_devices,
         "layout": vars(scaling.asked.layout),
         "layout_said": _said(scaling.asked.layout),
-        "links": [vars(link) for link in scaling.machine.links],
+        "links": [_link(one) for one in scaling.machine.links],
         "capacity_byte": None if capacity is None else capacity.value,
         "unit": scaling.model.unit.name,
         "references": [
@@ -174,12 +183,11 @@ def scaling_content(
         ],
         "points": points,
         "not_estimated": refused,
-        "least_bandwidth": _bandwidth(scaling),
+        "least_bandwidth": bandwidth_content(scaling),
         "to_target": None if epochs is None else curve_content(epochs),
         "stack": stack_content(once),
-        "assumed": [
-            *ASSUMED,
-            *(OF_TRANSFORMERS if scaling.model.transformer is not None else ()),
-            *((OF_RUNS,) if any(one["system"] for one in points) else ()),
-        ],
+        "excludes": _excluded(scaling),
+        "no_run": no_run(scaling.model),
+        "notes": _notes(scaling),
+        "assumed": [*_assumed(scaling), *((OF_RUNS,) if any(one["system"] for one in points) else ())],
     }

@@ -9,7 +9,7 @@ from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
 from fomkit.parallel.reliability import daly_s, system_mtbf_s, useful_share
 from fomkit.parallel.step import ParallelStep
-from fomkit.quantities import DAY_S
+from fomkit.quantities import DAY_S, parse_quantity
 from fomkit.rollup.overheads import overheads
 from fomkit.rollup.to_target import time_to_target
 from fomkit.rollup.training import steps_per_epoch
@@ -39,6 +39,30 @@ class Service:
     restart_s: float = 0.0
     device_mtbf_s: float | None = None
     interval_s: float | None = None
+
+
+def parse_service(slots: int | None = None, **times: str | None) -> Service:
+    """Read a service from times with units: ``checkpoint``, ``restart``, ``device_mtbf`` and ``checkpoint_every``.
+
+    Raises
+    ------
+    FomkitError
+        When a time has no unit, or the slots are no whole number.
+
+    Examples
+    --------
+    >>> parse_service(3, checkpoint="60 s", device_mtbf="50000 h").device_mtbf_s
+    180000000.0
+    """
+    if slots is not None and (isinstance(slots, bool) or not isinstance(slots, int)):
+        raise FomkitError("slots", f"is {slots!r}. Give a whole number of 1 or more.")
+    read = {
+        name: parse_quantity(text, "time_s", f"--{name.replace('_', '-')}", "time")
+        for name, text in times.items()
+        if text is not None
+    }
+    return Service(slots, read.get("checkpoint", 0.0), read.get("restart", 0.0), read.get("device_mtbf"),
+                   read.get("checkpoint_every"))  # fmt: skip
 
 
 def _check(service: Service) -> None:
@@ -73,6 +97,13 @@ def _left_out(model: ModelProfile, machine: Machine) -> list[str]:
     found = [] if model.data.validation_samples == 0 else ["validation"]
     found += [] if ("input", "step") in stated else ["input"]
     return found + ([] if any(per == "run" for _, per in stated) else ["start_up"])
+
+
+def no_run(model: ModelProfile) -> str:
+    """Say what a profile lacks for a run; "" where it has all."""
+    facts = {"train_samples": model.data.train_samples, "epochs": model.run.epochs}
+    lacking = [name for name, value in facts.items() if value is None]
+    return f"{model.name} does not say {' and '.join(lacking)}" if lacking else ""
 
 
 def _epoch(model: ModelProfile, machine: Machine, step: ParallelStep) -> tuple[int, Span] | None:

@@ -23,6 +23,7 @@ NOTES = (
     "made by rule from the sizes, not traced: the kernels of Megatron-LM (docs/parallel.md)",
     "activations and products in bf16, sums of gradients and Adam in fp32",
 )
+OF_EXPERTS = "how tokens spread over the experts is declared by the capacity factor, not predicted"
 
 
 class RecipeRecord(Record):
@@ -58,12 +59,14 @@ def transformer_profile(
     traced: Mapping[str, str] = {"framework": "rule", "device": "sizes", "mode": "train"}
     made = (
         f"transformer: {shape.blocks} blocks, {shape.hidden:,} wide, {shape.heads} heads, {shape.seq:,} positions"
+        + (f", {shape.experts} experts, {shape.top_k} for each token" if shape.experts else "")
     )
+    notes = (*NOTES, OF_EXPERTS) if shape.experts else NOTES
     return ModelProfile(
         name=name, title=title or made, ops=profile_table(shape, "bf16"), parts=empty_table("OPS"),
         sizes={"batch": batch}, traced_with=traced, parameters_total=shape.parameters,
         parameters_trainable=shape.parameters, data=data or Data(), run=run or Run(),
-        optimizer={"rule": "adam", "impl": "fused"}, notes=NOTES, transformer=shape,
+        optimizer={"rule": "adam", "impl": "fused"}, notes=notes, transformer=shape,
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,18 +10,28 @@ from fomkit.costs import add_costs
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
 from fomkit.parallel import activations, tensor_traffic
-from fomkit.parallel.block_rows import CORE, Split, block_rows
-from fomkit.parallel.collectives import Collective
+from fomkit.parallel.block_rows import block_rows
+from fomkit.parallel.collectives import Collective, bus_factor
 from fomkit.parallel.layout import Layout, check_microbatches, microbatches_of
-from fomkit.parallel.network import Group, Network
+from fomkit.parallel.network import Exchange, Group, Network
 from fomkit.parallel.overlap import Bucket
 from fomkit.parallel.pipeline import check_schedule, pipeline_s
 from fomkit.parallel.replicas import Traffic, replica_traffic
-from fomkit.parallel.step import ParallelStep
+from fomkit.parallel.rows import CORE, Split
+from fomkit.parallel.step import ParallelStep, step_coverage
 from fomkit.parallel.tensor_traffic import Sent
-from fomkit.parallel.transformer_rows import as_table, check_split, embedding_rows, head_rows, update_rows
+from fomkit.parallel.transformer_rows import (
+    as_table,
+    check_experts,
+    check_split,
+    embedding_rows,
+    head_rows,
+    tensors_of,
+    update_rows,
+)
+from fomkit.parallel.waits import Waits, add_waits, bare, of_traffic, waits_for
 from fomkit.predict import add_times
-from fomkit.rollup import check_covered, device_time, uses_of
+from fomkit.rollup import check_covered, coverage, device_time, uses_of
 from fomkit.spans import Span, add_common, add_independent
 from fomkit.study.fits import with_fits
 from fomkit.workload import ModelProfile, Transformer
@@ -29,17 +39,18 @@ from fomkit.workload import ModelProfile, Transformer
 if TYPE_CHECKING:
     import pandas as pd
 
+EXCLUDES = ("host_launch", "input")
+"""What a step by sizes is without: the host and the data, whatever the machine says of them."""
 SHORT_BYTE, SUM_BYTE = 2, 4
 """Bytes of activations and parameters, and of the sums of gradients, in mixed precision."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The ops of one stage with their counts for one microbatch; what its tensor group is busy and waits [s]."""
+    """The ops of one stage with their counts for one microbatch, and what it sends."""
 
     ops: pd.DataFrame
-    waits: Span
-    busy: Span
+    waits: Waits
 
 
 def _timed(rows: list[dict[str, object]], machine: Machine, level: float, where: str) -> pd.DataFrame:
@@ -57,17 +68,16 @@ def _repeats(block: pd.DataFrame, layout: Layout) -> pd.DataFrame:
     return block.assign(count=block["count"] + extra)
 
 
-def _waits(sent: Iterable[Sent], ops: pd.DataFrame, times: dict[str, Span], level: float) -> tuple[Span, Span]:
-    """Add up what is sent: busy, and what no op beside it hides [s]."""
-    one_s = ops.drop_duplicates("op").set_index("op")["time_s"]
-    busy, exposed = [Span.exact(0.0, level)], [Span.exact(0.0, level)]
-    for one in sent:
-        time = times[one.collective]
-        hidden = float(one_s[one.hidden_by]) if one.hidden_by else 0.0
-        busy.append(time)
-        value, low, high = (max(0.0, end - hidden) for end in (time.value, time.low, time.high))
-        exposed.append(Span(value, low, high, level))
-    return add_common(busy), add_common(exposed)
+def _waits(sent: Iterable[Sent], ops: pd.DataFrame, times: Mapping[str, Exchange], level: float) -> Waits:
+    one_s = dict(zip(ops["op"].tolist(), ops["time_s"].tolist(), strict=True))
+    return waits_for(sent, times, one_s, level)
+
+
+def _coverage(ops: pd.DataFrame, microbatches: int, update: pd.DataFrame) -> dict[str, float]:
+    """Give the shares of a device's work by time source."""
+    import pandas as pd
+
+    return coverage(pd.concat([ops.assign(count=ops["count"] * microbatches), update]))
 
 
 class TransformerStep:
@@ -83,14 +93,16 @@ class TransformerStep:
         self.level, self.dtype = network.level, dtype
         self.where = f"{model.name} on {machine.name}"
         self.uses = uses_of(machine)
+        self.notes = model.caveats
         check_split(self.shape, layout.tensor, sequence=layout.sequence)
+        check_experts(model.name, self.shape, layout.expert)
 
     def _stages(self, samples: int) -> tuple[Stage, Stage, Stage, pd.DataFrame]:
         """Give the first, an inner and the last stage, and one block."""
         import pandas as pd
 
         layout, shape = self.layout, self.shape
-        split = Split(samples, layout.tensor, layout.sequence, self.dtype)
+        split = Split(samples, layout.tensor, layout.sequence, self.dtype, layout.expert)
         block = _timed(block_rows(shape, split), self.machine, self.level, self.where)
         words = _timed(embedding_rows(shape, split), self.machine, self.level, self.where)
         head = _timed(head_rows(shape, split), self.machine, self.level, self.where)
@@ -98,65 +110,83 @@ class TransformerStep:
         inner = _repeats(block, layout)
         inner = inner.assign(count=inner["count"] * blocks)
         times = self._collectives(samples)
-        sequence = layout.sequence
-        going = tensor_traffic.forward_sent(sequence=sequence) * (2 if layout.recompute == "full" else 1)
-        sent = [*going, *tensor_traffic.backward_sent(sequence=sequence)]
-        busy, exposed = (one.scaled(blocks) for one in _waits(sent, block, times, self.level))
-        ends = [(words, tensor_traffic.embedding_sent(sequence=sequence)),
-                (head, tensor_traffic.head_sent(sequence=sequence))]  # fmt: skip
-        made = []
-        for table, also in ends:
-            more = _waits(also, table, times, self.level)
-            made.append(
-                Stage(pd.concat([inner, table]), add_common([exposed, more[1]]), add_common([busy, more[0]]))
-            )
+        waits = _waits(self._block_sent(), block, times, self.level).scaled(blocks)
+        ends = [(words, tensor_traffic.embedding_sent(sequence=layout.sequence)),
+                (head, tensor_traffic.head_sent(sequence=layout.sequence))]  # fmt: skip
         if layout.pipeline == 1:
             both = _waits([*ends[0][1], *ends[1][1]], pd.concat([words, head]), times, self.level)
-            whole = Stage(
-                pd.concat([inner, words, head]), add_common([exposed, both[1]]), add_common([busy, both[0]])
-            )
+            whole = Stage(pd.concat([inner, words, head]), add_waits([waits, both]))
             return whole, whole, whole, block
-        return made[0], Stage(inner, exposed, busy), made[1], block
+        first, last = (
+            Stage(pd.concat([inner, table]), add_waits([waits, _waits(also, table, times, self.level)]))
+            for table, also in ends
+        )
+        return first, Stage(inner, waits), last, block
 
-    def _collectives(self, samples: int) -> dict[str, Span]:
+    def _block_sent(self) -> list[Sent]:
+        """List what a device sends in one block of a microbatch."""
+        layout, sequence = self.layout, self.layout.sequence
+        experts = tensor_traffic.experts_sent() if self.shape.experts else []
+        going = [*tensor_traffic.forward_sent(sequence=sequence), *experts]
+        going *= 2 if layout.recompute == "full" else 1
+        back = tensor_traffic.backward_sent(sequence=sequence, experts=bool(experts))
+        return [*going, *back, *experts]
+
+    def _places_byte(self, samples: int) -> float:
+        """Give the bytes of all places for tokens that a device sends to experts at once."""
+        split = Split(samples, self.layout.tensor, self.layout.sequence, self.dtype, self.layout.expert)
+        return SHORT_BYTE * split.slots(self.shape) * self.shape.hidden
+
+    def _collectives(self, samples: int) -> dict[str, Exchange]:
         byte = SHORT_BYTE * self.shape.seq * samples * self.shape.hidden
         group = self.network.group(self.layout.tensor)
         names: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter")
-        return {one: self.network.collective(one, byte, group) for one in names}
+        found: dict[str, Exchange] = {one: self.network.exchange(one, byte, group) for one in names}
+        if self.shape.experts:
+            sharing = self.network.group(self.layout.expert, self.layout.tensor)
+            found["all_to_all"] = self.network.exchange("all_to_all", self._places_byte(samples), sharing)
+        return found
 
-    def _between(self, samples: int, replicas: int) -> tuple[Span, float]:
+    def _between(self, samples: int, replicas: int) -> tuple[Waits, float]:
         """Give what a stage waits for its neighbours in one microbatch [s], and the bytes it sends.
 
         Devices of a tensor group stand side by side, then replicas, then stages (Megatron-LM's order).
         """
         layout = self.layout
         if layout.pipeline == 1:
-            return Span.exact(0.0, self.level), 0.0
+            return bare(Exchange(Span.exact(0.0, self.level), "measured")), 0.0
         byte = SHORT_BYTE * self.shape.seq * samples * self.shape.hidden
         far = self.network.node_devices <= layout.tensor * replicas
-        one = [self.network.send(byte / layout.tensor, "system" if far else "node")]
+        sent = self.network.send(byte / layout.tensor, "system" if far else "node")
+        one = [Exchange(sent, "alpha_beta")]
         if not layout.sequence and layout.tensor > 1:
-            one.append(self.network.collective("all_gather", byte, self.network.group(layout.tensor)))
+            one.append(self.network.exchange("all_gather", byte, self.network.group(layout.tensor)))
         times = 2 * layout.interleave
-        return add_common(one).scaled(times), times * byte / layout.tensor
+        return add_waits(map(bare, one)).scaled(times), times * byte / layout.tensor
 
-    def _device_parameters(self) -> float:
-        """Count the parameters of the device that has most: those of its blocks, and of the words."""
-        layout = self.layout
-        blocks = self.shape.blocks // layout.pipeline * self.shape.block_parameters
-        return (blocks + self.shape.embedding_parameters) / layout.tensor
+    def _device_parameters(self) -> tuple[float, float]:
+        """Count the parameters of the device that has most, and those of them in experts where these are shared.
+
+        It holds those of its blocks, and of the words.
+        """
+        layout, shape = self.layout, self.shape
+        blocks = shape.blocks // layout.pipeline
+        held = blocks * shape.block_parameters_of(layout.expert) + shape.embedding_parameters
+        shared = shape.experts // layout.expert * shape.feed_forward_parameters if layout.expert > 1 else 0
+        return held / layout.tensor, blocks * shared / layout.tensor
 
     def gradient_byte(self) -> float:
         """Give the bytes of gradients that a device shares with its replicas."""
-        return SUM_BYTE * self._device_parameters()
+        return SUM_BYTE * self._device_parameters()[0]
 
-    def _update(self, replicas: int) -> Span:
+    def _update(self, replicas: int) -> pd.DataFrame:
         layout = self.layout
-        numel = self._device_parameters() / (replicas if layout.zero else 1)
-        tensors = 16.0 * self.shape.blocks / layout.pipeline + 4
+        held, shared = self._device_parameters()
+        zero = layout.zero > 0
+        numel = (held - shared) / (replicas if zero else 1) + shared / (replicas // layout.expert if zero else 1)
+        tensors = float(tensors_of(self.shape, layout.expert)) * self.shape.blocks / layout.pipeline + 4
         rows = update_rows(numel, tensors, clip=layout.clip)
-        timed = _timed(rows, self.machine, self.level, self.name)
-        return device_time(timed, self.level, self.uses)
+        return _timed(rows, self.machine, self.level, self.name)
 
     def _replicas(self, replicas: int, block: pd.DataFrame) -> Traffic:
         layout = self.layout
@@ -164,21 +194,27 @@ class TransformerStep:
         spent = _repeats(block, layout)
         forward = float(block.loc[block["pass_name"].eq("forward"), "time_s"].sum())
         backward = float((spent["time_s"] * spent["count"]).sum()) - forward
-        byte = SUM_BYTE * self.shape.block_parameters / layout.tensor
+        of_experts = SUM_BYTE * self._device_parameters()[1] / blocks
+        byte = SUM_BYTE * self.shape.block_parameters_of(layout.expert) / layout.tensor - of_experts
         words = SUM_BYTE * self.shape.embedding_parameters / layout.tensor
-        pieces = [Bucket(byte, backward * (at + 1)) for at in range(blocks)] + [Bucket(words, backward * blocks)]
+        apart = self.network.group(replicas // layout.expert, layout.tensor * layout.expert)
+        pieces = []
+        for at in range(blocks):
+            pieces.append(Bucket(byte, backward * (at + 1)))
+            pieces += [Bucket(of_experts, backward * (at + 1), apart)] if of_experts else []
+        pieces.append(Bucket(words, backward * blocks))
         group = self.network.group(replicas, layout.tensor)
         passes = (forward * blocks, backward * blocks)
         return replica_traffic(layout, self.network, group, pieces, passes, SHORT_BYTE / SUM_BYTE)
 
-    def _shared_words(self, replicas: int) -> Span:
+    def _shared_words(self, replicas: int) -> Exchange:
         """Give the sum of the words' gradients between first and last stage, which share them [s]."""
         layout = self.layout
         if layout.pipeline == 1:
-            return Span.exact(0.0, self.level)
+            return Exchange(Span.exact(0.0, self.level), "measured")
         byte = SUM_BYTE * self.shape.vocabulary * self.shape.hidden / layout.tensor
         far = self.network.node_devices < layout.model_devices * replicas
-        return self.network.collective("all_reduce", byte, Group(1, 2) if far else Group(2, 1))
+        return self.network.exchange("all_reduce", byte, Group(1, 2) if far else Group(2, 1))
 
     def _schedule(self, samples: int, replicas: int) -> tuple[int, int]:
         """Give samples of a microbatch and microbatches of a step."""
@@ -201,42 +237,49 @@ class TransformerStep:
         *stages, block = self._stages(micro)
         between, between_byte = self._between(micro, replicas)
         spans = [device_time(one.ops, level, self.uses) for one in stages]
-        waits = [add_common([one.waits, between]) for one in stages]
-        totals = [work.value + wait.value for work, wait in zip(spans, waits, strict=True)]
+        waits = [add_waits([one.waits, between]) for one in stages]
+        totals = [work.value + wait.exposed.value for work, wait in zip(spans, waits, strict=True)]
         all_stages = [totals[0], *[totals[1]] * (layout.pipeline - 2), totals[2]]
         piped = pipeline_s(all_stages[: layout.pipeline], count, layout.interleave)
         slowest = max(range(3), key=totals.__getitem__)
         stretch = piped / (count * totals[slowest])
-        update, traffic = self._update(replicas), self._replicas(replicas, block)
-        work = spans[slowest].scaled(count)
-        tied = self._shared_words(replicas)
-        exposed = add_common([waits[slowest].scaled(count), traffic.exposed_s, tied])
-        inside = add_independent([work, waits[slowest].scaled(count)])
-        sent = self._sent(micro, count)
+        updated, traffic = self._update(replicas), self._replicas(replicas, block)
+        update = device_time(updated, level, self.uses)
+        work, inner = spans[slowest].scaled(count), waits[slowest].scaled(count)
+        tied = bare(self._shared_words(replicas))
+        links = add_waits([inner, of_traffic(traffic), tied])
+        inside = add_independent([work, inner.exposed])
+        bubble = inside.scaled(stretch - 1)
+        compute = add_common([work, update])
         return ParallelStep(
             layout=layout, devices=devices, replicas=replicas, samples=samples, microbatches=count,
-            compute_s=add_common([work, update]),
-            busy_s=add_common([stages[slowest].busy.scaled(count), between.scaled(count), traffic.busy_s, tied]),
-            exposed_s=exposed, bubble_s=inside.scaled(stretch - 1),
-            wall_s=add_independent([inside.scaled(stretch), update, traffic.exposed_s, tied]),
-            sent_byte={"tensor": sent, "pipeline": between_byte * count, "replicas": traffic.sent_byte},
+            compute_s=compute, busy_s=links.busy, exposed_s=links.exposed, bubble_s=bubble,
+            wall_s=add_independent([inside.scaled(stretch), update, traffic.exposed_s, tied.exposed]),
+            sent_byte={**self._sent(micro, count), "pipeline": between_byte * count,
+                       "replicas": traffic.sent_byte},
             memory_byte=self.memory_byte(micro, count, replicas),
+            coverage=step_coverage(_coverage(stages[slowest].ops, count, updated),
+                                   compute.value + bubble.value, links.sources),
+            excludes=EXCLUDES, notes=self.notes,
         )  # fmt: skip
 
-    def _sent(self, samples: int, count: int) -> float:
-        """Give the bytes that a device sends to its tensor group: each sum is a scatter and a gather."""
-        layout = self.layout
+    def _sent(self, samples: int, count: int) -> dict[str, float]:
+        """Give the bytes that a device sends to its tensor group, a sum twice a gather's, and to experts."""
+        layout, runs = self.layout, count * self.shape.blocks / self.layout.pipeline
         byte = SHORT_BYTE * self.shape.seq * samples * self.shape.hidden
-        passes: Sequence[Sent] = [
-            *tensor_traffic.forward_sent(sequence=layout.sequence) * (2 if layout.recompute == "full" else 1),
-            *tensor_traffic.backward_sent(sequence=layout.sequence),
-        ]
-        share = (layout.tensor - 1) / layout.tensor
-        each = sum(2 if one.collective == "all_reduce" else 1 for one in passes) * share * byte
-        return each * count * self.shape.blocks / layout.pipeline
+        names = [one.collective for one in self._block_sent()]
+        away = names.count("all_to_all")
+        each = len(names) - away + names.count("all_reduce")
+        sent = {"tensor": each * bus_factor("all_gather", layout.tensor) * byte * runs}
+        if self.shape.experts:
+            share = bus_factor("all_to_all", layout.expert)
+            sent["experts"] = away * share * self._places_byte(samples) * runs
+        return sent
 
     def memory_byte(self, samples: int, count: int, replicas: int) -> float:
         """Give what the first stage holds per device: parameters, gradients, state and activations [byte]."""
-        held = self._device_parameters() * self.layout.model_devices
-        standing = activations.state_byte(held, self.layout, replicas)
-        return standing + activations.activation_byte(self.shape, samples, self.layout, count)
+        layout, (held, shared) = self.layout, self._device_parameters()
+        copies = layout.model_devices
+        standing = activations.state_byte((held - shared) * copies, layout, replicas)
+        standing += activations.state_byte(shared * copies, layout, replicas // layout.expert)
+        return standing + activations.activation_byte(self.shape, samples, layout, count)

@@ -17,6 +17,7 @@ from fomkit.validate.deepbench import FOLDS, GROUPS, read_sheets
 from fomkit.validate.device_left_out import LEFT_OUT, MOST, left_out_scores
 from fomkit.validate.few_rows import KNOWN, SEEDS
 from fomkit.validate.folder import LabelFolder, shipped
+from fomkit.validate.megatron import Compared, megatron_figures, megatron_scores
 from fomkit.validate.neusight import FACTS, Found, compare_labels, counted_devices, label_cases
 from fomkit.validate.scores import Cases, Level, Score, join_cases, score
 from fomkit.validate.sheet_scores import FEW, GROUPED, choose_sheets, score_sheets
@@ -33,6 +34,8 @@ class Validation:
     ----------
     lines : tuple of Score
     verdicts : tuple of Verdict
+    published : tuple of Compared
+        Figures of many devices that somebody published, beside the projected ones.
     left_out : tuple of (str, int, str)
         What is not scored, how often, and why.
     said : tuple of str
@@ -43,6 +46,7 @@ class Validation:
 
     lines: tuple[Score, ...]
     verdicts: tuple[Verdict, ...]
+    published: tuple[Compared, ...]
     left_out: tuple[tuple[str, int, str], ...]
     said: tuple[str, ...]
     level: float
@@ -63,6 +67,7 @@ class Validation:
             "regressed": self.regressed,
             "said": list(self.said),
             "lines": [line.content() for line in self.lines],
+            "published": [one.content() for one in self.published],
             "aims": [
                 {
                     **one.aim._asdict(),
@@ -91,6 +96,8 @@ def _said(full: bool) -> tuple[str, ...]:
         "Labels are never fitted. Medians over sheets are of values without their sign.",
         f"{FACTS}, {LEFT_OUT}: nothing that was timed on the device, or on another board of its chip, tells what "
         f"is usual; {MOST} timings of a kind at most are scored.",
+        "Published steps of Megatron-LM are projected with nothing fitted to them (docs/parallel.md lists "
+        "each constant); their activations check that the paper's equations were taken over rightly.",
         "The routing of mixtures of experts (getitem, setitem, count) depends on data and is not predicted.",
     )
 
@@ -144,5 +151,8 @@ def validate(
     pooled = _pooled(scored.cases if sheets is None else [], found, folder, level)
     apart = left_out_scores(level) if sheets is None else []
     lines = (*scored.lines, *apart, *found.scores, *pooled)
-    verdicts = tuple(judge(lines, read_aims(tables / "aims.csv")))
-    return Validation(lines, verdicts, tuple(found.left_out), (*_said(full), *found.said), level, full)
+    published = tuple(megatron_figures(level))
+    judged = (*lines, *megatron_scores([*published], level))
+    verdicts = tuple(judge(judged, read_aims(tables / "aims.csv")))
+    said = (*_said(full), *found.said)
+    return Validation(lines, verdicts, published, tuple(found.left_out), said, level, full)

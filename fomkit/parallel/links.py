@@ -1,0 +1,167 @@
+"""A machine's links as an exchange meets them: of a tier and a transport, for a message of its size, with ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import inf, log
+from typing import NamedTuple
+
+from fomkit.errors import FomkitError
+from fomkit.hardware import Link, Machine, Tier
+from fomkit.parallel.collectives import Line
+
+DECILES = 0.8
+"""Level of the intervals of links and of the two that follow from tables."""
+FORMULA = (0.7, 2.3)
+"""Ends of a formula at a datasheet's rate over its value: deciles of measured over ring, from 1 MiB, in the tables
+of a100-sxm and h200-sxm. Links through a host's bridge (l40s) took up to 23 times as long: measure them."""
+TIERS: tuple[Tier, ...] = ("node", "system")
+"""Those that collectives use."""
+
+
+class Taken(NamedTuple):
+    """What an exchange takes, the ends of its interval [s], and the time source."""
+
+    value: float
+    low: float
+    high: float
+    source: str = "alpha_beta"
+
+
+def by_formula(ends: Iterable[float]) -> Taken:
+    """Give what formulas say: value, low and high [s]."""
+    value, low, high = ends
+    return Taken(value, low, high)
+
+
+class Ends(NamedTuple):
+    """A link as it is taken to be, and at both ends of its interval: ``low`` is the quickest."""
+
+    value: Line
+    low: Line
+    high: Line
+
+    def taken(self, formula: Callable[[Line], float]) -> Taken:
+        """Put the link into a formula of one of them."""
+        return by_formula(map(formula, self))
+
+
+def total(*parts: Taken) -> Taken:
+    """Add exchanges that follow each other; measured only where all are."""
+    measured = all(one.source == "measured" for one in parts)
+    return Taken(
+        sum(one.value for one in parts), sum(one.low for one in parts), sum(one.high for one in parts),
+        "measured" if measured else "alpha_beta",
+    )  # fmt: skip
+
+
+def _channels(machine: Machine, tier: Tier) -> list[str]:
+    """Name the transports of a tier, "" for links that name none."""
+    return sorted({one.channel for one in machine.links if one.tier == tier})
+
+
+def channel_of(machine: Machine, tier: Tier, asked: str) -> str:
+    """Choose the transport of a tier: the one asked for, else links that name none, else the only one there is.
+
+    Raises
+    ------
+    FomkitError
+        When there is none, or several and none was asked for.
+    """
+    known = _channels(machine, tier)
+    if asked in known:
+        return asked
+    if not asked and len(known) == 1:
+        return known[0]
+    of = f" of channel {asked!r}" if asked else ""
+    named = " or ".join(filter(None, known))
+    if not asked and named:
+        raise FomkitError(
+            machine.name,
+            f"has links of tier '{tier}' by {len(known)} channels, and none was asked for. Choose one, each with "
+            f"its own figures: --layout channel={named}.",
+        )
+    of += f", only of --layout channel={named}" if named else ""
+    raise FomkitError(
+        machine.name,
+        f"states no link of tier '{tier}'{of}. Add it under 'links', or give "
+        f"--link '{tier}, 5 us, 25 GB/s, each{', ' * bool(asked)}{asked}'.",
+    )
+
+
+def _off(link: Link, message_byte: float) -> float:
+    """Tell how far a message is from the sizes that a link holds for, in logarithms; 0 within."""
+    least, most = link.least_byte or 0.0, link.most_byte or inf
+    if least <= message_byte <= most:
+        return 0.0
+    return log(least / message_byte) if message_byte < least else log(message_byte / most)
+
+
+def link_for(links: Sequence[Link], message_byte: float) -> Link:
+    """Give the link of the class of sizes that a message is in, the first of several; else the nearest class.
+
+    Examples
+    --------
+    >>> short, long = (Link("node", 1e-5, 1e9, "each", "", "gloo", *ends) for ends in ((16, 4096), (4096, 2**20)))
+    >>> [link_for([long, short], byte) is long for byte in (100, 4096, 1e9)]
+    [False, True, True]
+    """
+    return min(links, key=lambda one: _off(one, max(message_byte, 1.0)))
+
+
+def _line(link: Link, alpha_s: float, byte_per_s: float) -> Line:
+    """Give a link as one device sees it, with what packing a message costs."""
+    rate = byte_per_s / (2 if link.direction == "both" else 1)
+    packed = 0.0 if link.serialise_byte_per_s is None else 1 / link.serialise_byte_per_s
+    return Line(alpha_s, 1 / (1 / rate + packed))
+
+
+def ends_of(link: Link) -> Ends:
+    """Give a link with the ends of its interval: its own where it was stated, else those of a formula.
+
+    A packing rate has no interval of its own.
+
+    Examples
+    --------
+    >>> slowest = ends_of(Link("node", 1e-5, 1e9, "each", "", range_byte_per_s=(5e8, 2e9))).high
+    >>> round(slowest.alpha_s * 1e6, 3), round(slowest.byte_per_s / 1e6, 3)
+    (23.0, 500.0)
+    """
+    value = _line(link, link.alpha_s, link.byte_per_s)
+    alphas = link.alpha_range_s or (link.alpha_s * FORMULA[0], link.alpha_s * FORMULA[1])
+    if link.range_byte_per_s is None:
+        slow, quick = value.byte_per_s / FORMULA[1], value.byte_per_s / FORMULA[0]
+        return Ends(value, Line(alphas[0], quick), Line(alphas[1], slow))
+    slow, quick = link.range_byte_per_s
+    return Ends(value, _line(link, alphas[0], quick), _line(link, alphas[1], slow))
+
+
+def ends_for(machine: Machine, tier: Tier, asked: str, message_byte: float) -> Ends:
+    """Give the link that a message of a size takes.
+
+    Raises
+    ------
+    FomkitError
+        When the tier has none, or it is open which.
+    """
+    channel = channel_of(machine, tier, asked)
+    links = [one for one in machine.links if (one.tier, one.channel) == (tier, channel)]
+    return ends_of(link_for(links, message_byte))
+
+
+def said_of_links(machine: Machine, asked: str) -> list[str]:
+    """Say which transport was taken where none was asked for, and how links of size classes are read."""
+    found = []
+    for tier in TIERS:
+        known = _channels(machine, tier)
+        if not asked and len(known) == 1 and known[0]:
+            found.append(f"links of tier {tier} are those of {known[0]}, the only channel there")
+        of = asked if asked in known else known[0] if len(known) == 1 else ""
+        classes = [one for one in machine.links if (one.tier, one.channel) == (tier, of) and one.most_byte]
+        if classes:
+            most = max(one.most_byte or 0.0 for one in classes)
+            found.append(
+                f"links of tier {tier} hold for classes of sizes up to {most:,.0f} byte; beyond them the nearest "
+                "holds"
+            )
+    return found
