@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pandas as pd
@@ -262,13 +263,28 @@ def test_a_link_has_its_own_interval_and_a_formula_s_where_none_was_measured():
     network = Network(replace(MACHINE, links=classes()), "gloo")
     byte = 2.0**30
     found = network.collective("all_gather", byte, Group(4, 1), "ring")
-    assert found.low == pytest.approx(3 * 2.5e-4 + 0.75 * byte / 2.5e9)
-    assert found.high == pytest.approx(3 * 1e-3 + 0.75 * byte / 1e9)
+    (alpha_low, alpha_high), (slow, quick) = (2.5e-4, 1e-3), (1e9, 2.5e9)
+    link = next(one for one in classes() if one.range_byte_per_s == (slow, quick))
+
+    def wider(own: float, end: float) -> float:
+        return math.exp(math.hypot(math.log(own), math.log(end)))
+
+    starts = (
+        link.alpha_s / wider(link.alpha_s / alpha_low, 1 / FORMULA[0]),
+        link.alpha_s * wider(alpha_high / link.alpha_s, FORMULA[1]),
+    )
+    rates = (
+        link.byte_per_s * wider(quick / link.byte_per_s, 1 / FORMULA[0]),
+        link.byte_per_s / wider(link.byte_per_s / slow, FORMULA[1]),
+    )
+    assert found.low == pytest.approx(3 * starts[0] + 0.75 * byte / rates[0])
+    assert found.high == pytest.approx(3 * starts[1] + 0.75 * byte / rates[1])
     stated = Network(MACHINE).collective("all_gather", byte, Group(4, 1), "ring")
     assert (stated.low / stated.value, stated.high / stated.value) == pytest.approx(FORMULA)
     both = replace(classes()[0], direction="both", serialise_byte_per_s=1e9)
     slow = ends_of(both).high
-    assert slow.byte_per_s == pytest.approx(1 / (1 / 0.5e9 + 1 / 1e9))
+    wire = both.byte_per_s / wider(both.byte_per_s / 1e9, FORMULA[1]) / 2
+    assert slow.byte_per_s == pytest.approx(1 / (1 / wire + 1 / 1e9))
 
 
 def test_start_up_with_an_end_of_nothing_is_no_mistake():

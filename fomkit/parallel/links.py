@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from math import inf, log
+from math import exp, hypot, inf, log
 from typing import NamedTuple
 
 from fomkit.errors import FomkitError
@@ -116,8 +116,21 @@ def _line(link: Link, alpha_s: float, byte_per_s: float) -> Line:
     return Line(alpha_s, 1 / (1 / rate + packed))
 
 
+def _wider(ratios: tuple[float, float]) -> tuple[float, float]:
+    """Give the ends of a formula over its value, where what goes into it has ends of its own: independent errors.
+
+    Examples
+    --------
+    >>> [round(end, 3) for end in _wider((0.5, 1.0))]
+    [0.459, 2.3]
+    """
+    low, high = ratios
+    above = exp(hypot(log(high), log(FORMULA[1])))
+    return (exp(-hypot(log(low), log(FORMULA[0]))) if low > 0 else 0.0), above
+
+
 def ends_of(link: Link) -> Ends:
-    """Give a link with the ends of its interval: its own where it was stated, else those of a formula.
+    """Give a link with the ends of what a formula makes of it: the formula's, and its own where it has them.
 
     A packing rate has no interval of its own.
 
@@ -125,15 +138,20 @@ def ends_of(link: Link) -> Ends:
     --------
     >>> slowest = ends_of(Link("node", 1e-5, 1e9, "each", "", range_byte_per_s=(5e8, 2e9))).high
     >>> round(slowest.alpha_s * 1e6, 3), round(slowest.byte_per_s / 1e6, 3)
-    (23.0, 500.0)
+    (23.0, 338.375)
     """
     value = _line(link, link.alpha_s, link.byte_per_s)
-    alphas = link.alpha_range_s or (link.alpha_s * FORMULA[0], link.alpha_s * FORMULA[1])
+    low, high = link.alpha_range_s or (link.alpha_s, link.alpha_s)
+    starts = _wider((low / link.alpha_s, high / link.alpha_s)) if link.alpha_s else FORMULA
+    alphas = tuple(link.alpha_s * end for end in starts)
+    slow, quick = link.range_byte_per_s or (link.byte_per_s, link.byte_per_s)
+    below, above = _wider((link.byte_per_s / quick, link.byte_per_s / slow))
     if link.range_byte_per_s is None:
-        slow, quick = value.byte_per_s / FORMULA[1], value.byte_per_s / FORMULA[0]
-        return Ends(value, Line(alphas[0], quick), Line(alphas[1], slow))
-    slow, quick = link.range_byte_per_s
-    return Ends(value, _line(link, alphas[0], quick), _line(link, alphas[1], slow))
+        rates = value.byte_per_s / below, value.byte_per_s / above
+        return Ends(value, Line(alphas[0], rates[0]), Line(alphas[1], rates[1]))
+    return Ends(
+        value, _line(link, alphas[0], link.byte_per_s / below), _line(link, alphas[1], link.byte_per_s / above)
+    )
 
 
 def ends_for(machine: Machine, tier: Tier, asked: str, message_byte: float) -> Ends:
