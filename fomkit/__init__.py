@@ -43,6 +43,7 @@ __all__ = [
     "solve",
     "sweep",
     "validate_predictions",
+    "write_report",
     "write_workbook",
 ]
 
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from fomkit.api.profiles import machine, model, profile, save
     from fomkit.api.suites import accept, pack, rate_suite, review, write_workbook
     from fomkit.api.sweeps import sweep
+    from fomkit.dossier import write_report
     from fomkit.errors import FomkitError
     from fomkit.study.convolution_methods import convolution_methods
     from fomkit.study.scaling_result import scaling
@@ -81,6 +83,7 @@ _ROOMS = {
     "fomkit.errors": "FomkitError",
     "fomkit.workload": "Workload",
     "fomkit.study.convolution_methods": "convolution_methods",
+    "fomkit.dossier": "write_report",
     "fomkit.study.scaling_result": "scaling",
     "fomkit.api.estimates": "advise estimate estimate_all",
     "fomkit.api.imports": "import_machine import_model",

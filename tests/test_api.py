@@ -17,7 +17,7 @@ from fomkit.cli import app
 from fomkit.cli.api_page import api_page
 
 FUNCTIONS = {
-    "estimate": "estimate estimate_all project_measured", "predict": "predict_ops",
+    "estimate": "estimate estimate_all project_measured write_report", "predict": "predict_ops",
     "fom": "rate_suite write_workbook",
     "compare": "compare_measured compare_rates", "advise": "advise", "memory": "follow_memory",
     "show": "show convolution_methods",

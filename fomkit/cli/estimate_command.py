@@ -52,7 +52,9 @@ Explained = Annotated[bool, typer.Option("--explain", help="Print the nine steps
 EstimateOutput = Annotated[
     Path | None,
     typer.Option(
-        "--output", "-o", help="Write .json, .csv or a workbook that computes (.xlsx) as well; replaces the file."
+        "--output",
+        "-o",
+        help="Write .json, .csv, a workbook that computes (.xlsx) or a report (.html) as well; replaces the file.",
     ),
 ]
 
@@ -91,6 +93,8 @@ def estimate(
 
       fomkit estimate p1b3 --target v100 --baseline p100 --for v100 -o v100.xlsx
 
+      fomkit estimate resnet50 --target v100 -o report.html
+
       fomkit estimate p1b3-lecture --target x86-lecture --explain
     """
     from fomkit.profiles import load_machine, load_model, model_names, models_named
@@ -98,10 +102,12 @@ def estimate(
 
     if not target:
         raise FomkitError("estimate", "no machine is named. Add, for example, '--target v100'.")
-    check_workbook(output, only, (".json", ".csv"))
+    check_workbook(output, only, (".json", ".csv", ".html"))
     rows = _read_rows(measurements, baseline)
     chosen = Options(batch, interval, scope, last_batch, allow_uncovered, parse_sizes(sizes or []), precision)
     names = [one for name in models for one in models_named(name)] if models else model_names()
+    if output is not None and output.suffix == ".html":
+        _check_report(output, len(names) * (len(target) + bool(baseline)))
     with progress("estimating", len(names) * (len(target) + bool(baseline)), quiet=quiet) as advance:
         result = compare(
             [load_model(name) for name in names],
@@ -114,6 +120,8 @@ def estimate(
     block = _measured_block(result, rows, str(measurements), last_batch) if rows else None
     if output is not None and output.suffix == ".xlsx":
         _write_workbook(result, output, only)
+    if output is not None and output.suffix == ".html":
+        _write_page(result, output, rows, block, quiet)
     _show(content := estimates_content(result, block), output, as_json)
     if explain and not as_json:
         _show_steps(result, content)
@@ -123,6 +131,32 @@ def _write_workbook(result: Comparison, path: Path, only: str | None) -> None:
     from fomkit.study.ledger_of import ledger_of_comparison
 
     write_and_tell(ledger_of_comparison(result), path, only)
+
+
+def _check_report(path: Path, estimates: int) -> None:
+    """Raise before the estimating when no page could be written after it."""
+    from fomkit.dossier import check_few
+    from fomkit.profiles.write import check_absent
+    from fomkit.report.book_page import check_libraries
+
+    check_libraries()
+    check_few(estimates)
+    check_absent([path], force=True)
+
+
+def _write_page(
+    result: Comparison,
+    path: Path,
+    rows: tuple[Measurement, ...],
+    block: dict[str, Any] | None,
+    quiet: bool,
+) -> None:
+    from fomkit.dossier import write_comparison
+    from fomkit.report.from_measurements import format_from_measurements
+
+    aside = "" if block is None else format_from_measurements(block)
+    with progress("writing the report", quiet=quiet):
+        write_comparison(result, path, rows=rows, aside=aside)
 
 
 def _read_rows(path: Path | None, baseline: str | None) -> tuple[Measurement, ...]:
@@ -153,7 +187,7 @@ def _show(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
     from fomkit.report.from_measurements import format_from_measurements, with_ways
     from fomkit.report.terminal import format_estimates
 
-    if output is not None and output.suffix != ".xlsx":
+    if output is not None and output.suffix in (".json", ".csv"):
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(with_ways(content)))
     print(to_json(content) if as_json else format_estimates(content, standard_output()), end="")
     if "from_measurements" in content and not as_json:

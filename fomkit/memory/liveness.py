@@ -74,6 +74,18 @@ class Use:
         sums = self.standing(moment).groupby("role")["byte"].sum()
         return {role: float(sums.get(role, 0.0)) for role in (*ROLES, WORKSPACE)}
 
+    def over_time(self) -> pd.DataFrame:
+        """Give what stands while each op runs by what it is for [byte]; one column a role, those that take any."""
+        count, found = len(self.live_byte), {}
+        for role in ROLES:
+            own = self.pieces[self.pieces["role"] == role]
+            byte = own["byte"].to_numpy(np.float64)
+            made = np.bincount(own["first"].to_numpy(int), byte, count + 1)
+            freed = np.bincount(own["last"].to_numpy(int) + 1, byte, count + 1)
+            found[role] = (made - freed).cumsum()[:-1]
+        found[WORKSPACE] = self.workspace_byte
+        return pd.DataFrame({role: byte for role, byte in found.items() if byte.any()})
+
     def total(self, role: str) -> float:
         """Add up all memory of one role over the whole step [byte]; of temporary memory this is never at once."""
         return float(self.pieces.loc[self.pieces["role"] == role, "byte"].sum())

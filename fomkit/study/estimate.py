@@ -25,6 +25,8 @@ from fomkit.workload import LastBatch, ModelProfile
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fomkit.study.plots import Plots
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -75,6 +77,13 @@ class Estimate:
             return self.formats.name
         flop = (self.ops["flop"] * self.ops["count"]).groupby(self.ops["dtype"]).sum()
         return str(flop.idxmax()) if len(flop) and flop.max() > 0 else str(self.ops["dtype"].iloc[0])
+
+    @property
+    def plot(self) -> Plots:
+        """The figures of the report, one at a time: ``estimate.plot.roofline()``."""
+        from fomkit.study.plots import Plots
+
+        return Plots(self)
 
     def _content(self) -> dict[str, Any]:
         from fomkit.study.compare import Comparison

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fomkit.quantities import format_number
+from fomkit.report.plots.ink import GREY
 from fomkit.report.sensitivity import format_setting
 
 if TYPE_CHECKING:
@@ -91,8 +92,9 @@ def tornado(table: pd.DataFrame, middle: float, title: str, figure: str) -> alt.
     drawn = base.mark_bar(height={"band": 0.7}).encode(x=x, x2="from:Q", y=y, color=colour, tooltip=hover)
     rises = alt.datum.change >= 0
     text = base.encode(x=x, y=y, text="setting:N", tooltip=hover)
-    right = text.transform_filter(rises).mark_text(align="left", dx=4)
-    left = text.transform_filter(alt.datum.change < 0).mark_text(align="right", dx=-4)
-    line = alt.Chart(pd.DataFrame({"figure": [middle]})).mark_rule(color="#333333").encode(x="figure:Q")
+    # Their names let a narrow page leave them out.
+    right = text.transform_filter(rises).mark_text(align="left", dx=4).properties(name="ends_right")
+    left = text.transform_filter(alt.datum.change < 0).mark_text(align="right", dx=-4).properties(name="ends_left")
+    line = alt.Chart(pd.DataFrame({"figure": [middle]})).mark_rule(color=GREY).encode(x="figure:Q")
     layers = alt.LayerChart(layer=[drawn, left, right, line])
-    return layers.properties(title=title, width=520, height=alt.Step(26))
+    return layers.properties(title=title, width=520, height=26 * len(order))

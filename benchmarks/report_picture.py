@@ -1,0 +1,48 @@
+"""Write a report, open it in a browser without a window, and save the picture of it that the README shows.
+
+    python benchmarks/report_picture.py [MODEL MACHINE] [-o docs/images/report.png]
+
+Needs chromium and chromium-driver (Debian's), and ``pip install '.[test]'``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import sys
+import tempfile
+from pathlib import Path
+
+import fomkit
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "report"))
+from browser import opened
+
+WIDTH = 1120
+LAST = "#e0-roof"
+"""What the picture ends with."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=["resnet50", "v100"], help="model and machine")
+    parser.add_argument("-o", "--output", type=Path, default=Path("docs/images/report.png"))
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "report.html"
+        fomkit.write_report(fomkit.estimate(*asked.names), page)
+        with opened(page, WIDTH) as window:
+            last = window.find_element("css selector", LAST).rect
+            height = int(last["y"] + last["height"]) + 16
+            shot = window.execute_cdp_cmd(
+                "Page.captureScreenshot",
+                {"format": "png", "optimizeForSpeed": False, "captureBeyondViewport": True,
+                 "clip": {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 1}},
+            )  # fmt: skip
+    asked.output.parent.mkdir(parents=True, exist_ok=True)
+    asked.output.write_bytes(base64.b64decode(shot["data"]))
+    print(f"{asked.output}: {asked.output.stat().st_size / 1e3:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""What all figures share: the library, colours that colour-blind readers tell apart, axes with units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil, floor, isfinite, log10
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fomkit.errors import FomkitError
+from fomkit.quantities import format_quantity
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C7A00", "#767676")
+"""Okabe and Ito's palette (2008), which is told apart with any colour vision; its yellow, too pale on white, is
+darker, and grey stands for black, which would vanish on a dark page. The last is for what is left over."""
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "stroke")
+GREY = "#808080"
+"""Lines that carry no data of their own: legible on white and on a dark page."""
+
+
+class Mark(NamedTuple):
+    """How something is drawn in all figures of a page."""
+
+    colour: str
+    shape: str
+
+
+KINDS: Mapping[str, Mark] = {
+    "conv": Mark("#0072B2", "circle"),
+    "gemm": Mark("#D55E00", "square"),
+    "sparse_gemm": Mark("#D55E00", "cross"),
+    "attention": Mark("#56B4E9", "triangle-up"),
+    "rnn": Mark("#CC79A7", "diamond"),
+    "norm": Mark("#E69F00", "diamond"),
+    "pointwise": Mark("#009E73", "triangle-up"),
+    "softmax": Mark("#8C7A00", "circle"),
+    "reduction": Mark("#8C7A00", "triangle-down"),
+    "pool": Mark("#8C7A00", "square"),
+    "optimizer": Mark("#CC79A7", "cross"),
+    "embedding": Mark("#767676", "circle"),
+    "copy": Mark("#767676", "square"),
+    "collective": Mark("#767676", "triangle-up"),
+    "input": Mark("#767676", "triangle-down"),
+    "other": Mark("#767676", "cross"),
+}
+"""Kinds of work: one colour each where they are usually long, the shape tells those of one colour apart."""
+EXTRA = "pip install 'fomkit[report]'"
+
+
+def check_altair() -> None:
+    """Raise unless the plotting library is installed.
+
+    Raises
+    ------
+    FomkitError
+        With the command that installs it.
+    """
+    try:
+        import altair  # noqa: F401
+    except ImportError as error:
+        raise FomkitError("figures", f"need altair, which is not installed. Run: {EXTRA}") from error
+
+
+def _plain(value: Any) -> Any:
+    """Give a cell as JSON has it; what is not known is null."""
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def values(frame: pd.DataFrame) -> alt.InlineData:
+    """Put a table into a figure; any number of rows, NaN as null."""
+    rows = [{str(name): _plain(cell) for name, cell in row.items()} for row in frame.to_dict("records")]
+    import altair as alt
+
+    data = alt.InlineData(values=[])
+    data["values"] = rows  # past the constructor, which would check every cell of it against a schema
+    return data
+
+
+def si(unit: str) -> str:
+    """Give a label of an axis: the number with its prefix, and the unit, as ``12 ms``."""
+    # d3's prefixes are SI's, so "k", "M", "µ" read as everywhere; a letter after a blank is the unit's prefix.
+    prefixed = f"replace(format(datum.value, '~s'), /([a-zA-Zµ])?$/, ' $1') + '{unit}'"
+    # But nobody says "2 ks".
+    return f"datum.value >= 1000 ? format(datum.value, ',') + ' s' : {prefixed}" if unit == "s" else prefixed
+
+
+def scale_of(names: Sequence[str], *, last_is_rest: bool = False) -> tuple[list[str], list[str], list[str]]:
+    """Give names with a colour and a shape each; more names than colours share the last."""
+    most = len(COLOURS) - 1
+    found = [min(place, most) for place in range(len(names))]
+    if last_is_rest and found:
+        found[-1] = most
+    return list(names), [COLOURS[place] for place in found], [SHAPES[place] for place in found]
+
+
+def between(low: float, high: float, dimension: str) -> str:
+    """Write the ends of an interval."""
+    if low == high:
+        return "no spread stated"
+    return f"{format_quantity(low, dimension, 3)} to {format_quantity(high, dimension, 3)}"
+
+
+def told(value: float, low: float, high: float, dimension: str = "time_s") -> str:
+    """Write a value with its interval.
+
+    Examples
+    --------
+    >>> told(0.0898, 0.0756, 0.108)
+    '89.8 ms (75.6 ms to 108 ms)'
+    """
+    return f"{format_quantity(value, dimension, 3)} ({between(low, high, dimension)})"
+
+
+def spans_told(frame: pd.DataFrame) -> list[str]:
+    """Write times with their intervals, row by row: columns ``time_s``, ``low_s`` and ``high_s`` [s]."""
+    ends = zip(*(frame[name].tolist() for name in ("time_s", "low_s", "high_s")), strict=True)
+    return [told(*row) for row in ends]
+
+
+def coloured(names: Sequence[str]) -> alt.Scale:
+    """Give a colour to each name; what is beyond the palette shares its last."""
+    colours = [COLOURS[min(place, len(COLOURS) - 1)] for place in range(len(names))]
+    import altair as alt
+
+    return alt.Scale(domain=list(names), range=colours)
+
+
+def drawn(names: Sequence[str], marks: Mapping[str, Mark] | None = None) -> tuple[alt.Scale, alt.Scale]:
+    """Give a colour and a shape to each name: those of ``marks``, else of the palette in order."""
+    import altair as alt
+
+    most = len(COLOURS) - 1
+    found = [
+        marks[name] if marks is not None and name in marks else Mark(COLOURS[min(place, most)], SHAPES[place % 8])
+        for place, name in enumerate(names)
+    ]
+    colours, shapes = [one.colour for one in found], [one.shape for one in found]
+    return alt.Scale(domain=list(names), range=colours), alt.Scale(domain=list(names), range=shapes)
+
+
+def decades(low: float, high: float) -> list[float]:
+    """Give the powers of ten between two numbers, for the lines of a logarithmic axis.
+
+    Examples
+    --------
+    >>> decades(0.03, 200.0)
+    [0.1, 1.0, 10.0, 100.0]
+    """
+    return [10.0**power for power in range(ceil(log10(low)), floor(log10(high)) + 1)]
