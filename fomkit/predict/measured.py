@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _OF_A_HIT = (
     "_time_s", "_step_s", "_p25_s", "_p75_s", "harness_s", "source_file", "source_sheet", "source_row",
+    "basis", "party",
 )  # fmt: skip
 """What an answer reads of the timings that it rests on."""
 
@@ -111,8 +112,22 @@ def _source(hit: pd.DataFrame) -> str:
     return f"{text}, less {format_quantity(harness_s, 'time_s')} of the harness" if harness_s else text
 
 
+def _is_measured(hit: pd.DataFrame) -> NDArray[np.bool_]:
+    """Tell which timings somebody measured; a row that names no basis is one."""
+    return are(hit, "basis", "", "measured") if "basis" in hit.columns else np.ones(len(hit), bool)
+
+
+def _said_basis(hit: pd.DataFrame) -> str:
+    """Name basis and party of figures that nobody measured; "" of measured ones."""
+    if _is_measured(hit).any():
+        return ""
+    words = (hit[name].iat[0] for name in ("basis", "party") if name in hit.columns)
+    return ", ".join(str(word) for word in words if pd.notna(word) and word)
+
+
 def _answer(hit: pd.DataFrame, spread: float, interval: float) -> Timed:
     z = NormalDist().inv_cdf(0.5 + interval / 2)
+    hit = hit[_is_measured(hit)] if _is_measured(hit).any() else hit
     time_s = float(hit["_time_s"].median())
     below = above = math.exp(z * spread)
     if hit["_p25_s"].notna().all() and hit["_p75_s"].notna().all():
@@ -122,7 +137,10 @@ def _answer(hit: pd.DataFrame, spread: float, interval: float) -> Timed:
     # Hits may differ in what the row leaves open, as a transposition; the interval holds them all.
     low_s = min(time_s / below, float(hit["_time_s"].min()))
     high_s = max(time_s * above, float(hit["_time_s"].max())) + float(hit["_step_s"].max())
-    return Timed(time_s, low_s, high_s, "measured", "measured", _source(hit))
+    said, text = _said_basis(hit), _source(hit)
+    if said:
+        return Timed(time_s, low_s, high_s, "assumed", "measured", f"stated, not measured ({said}): {text}")
+    return Timed(time_s, low_s, high_s, "measured", "measured", text)
 
 
 def estimate(rows: Table, machine: Machine, interval: float) -> dict[int, Timed]:
@@ -130,7 +148,8 @@ def estimate(rows: Table, machine: Machine, interval: float) -> dict[int, Timed]
 
     A hit has the same kind, number format, engine and required dimensions. Optional dimensions (transposition,
     layout), the pass and the op count against a hit only where both sides state them and differ; matrix products
-    have no pass. Among several hits the median is taken, verbatim.
+    have no pass. Among several hits the median is taken, verbatim. A figure that somebody only stated (``basis``)
+    gives way to measured ones; alone it is taken, and called assumed.
 
     The interval comes from the quartiles of the repeats where the table has them, else from how far duplicate
     timings of the kind lie apart; the step of the clock is added above, because clocks cut.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from fomkit.hardware import Fact, Link, Machine, Overhead
 from fomkit.predict.engines import ARITHMETIC_KINDS, settle_engines
@@ -58,6 +58,11 @@ class Parameter:
     grain: int = 0
     basis: str = ""
     source: str = ""
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """Name, kind, unit and value as plain content."""
+        return {"parameter": self.name, "of": self.of, "unit": self.unit, "setting": self.value}
 
     @property
     def has_interval(self) -> bool:

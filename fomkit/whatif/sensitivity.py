@@ -120,10 +120,7 @@ class Sensitivity:
 def _effect(one: Effect) -> dict[str, Any]:
     parameter = one.parameter
     return {
-        "parameter": parameter.name,
-        "of": parameter.of,
-        "unit": parameter.unit,
-        "setting": parameter.value,
+        **parameter.content,
         "basis": parameter.basis or None,
         "source": parameter.source or None,
         "elasticity": dict(one.elasticity),

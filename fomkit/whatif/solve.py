@@ -96,10 +96,7 @@ class Solution:
 def _change(one: Change) -> dict[str, Any]:
     parameter = one.parameter
     return {
-        "parameter": parameter.name,
-        "of": parameter.of,
-        "unit": parameter.unit,
-        "setting": parameter.value,
+        **parameter.content,
         "reached": one.reached,
         "needed": one.value if one.reached else None,
         "factor": one.factor if one.reached else None,

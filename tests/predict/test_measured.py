@@ -93,3 +93,13 @@ def test_the_interval_holds_every_hit():
     quick, slow = {**GEMM, "time_s": 379e-6, "trans_a": 0}, {**GEMM, "time_s": 404e-6, "trans_a": 1}
     answer = look_up(gemm(4, 5, 6), quick, slow)
     assert answer.low_s <= 379e-6 < answer.time_s < 404e-6 <= answer.high_s
+
+
+def test_a_figure_that_nobody_measured_is_assumed_and_gives_way_to_a_measured_one():
+    stated = {**GEMM, "time_s": 1e-5, "basis": "simulated", "party": "vendor"}
+    alone = look_up(gemm(4, 5, 6), stated)
+    assert (alone.time_s, alone.time_source) == (1e-5, "assumed")
+    assert alone.evidence.startswith("stated, not measured (simulated, vendor): ")
+    for basis in ("", "measured"):
+        both = look_up(gemm(4, 5, 6), stated, {**GEMM, "time_s": 3e-5, "basis": basis})
+        assert (both.time_s, both.time_source, both.low_s) == (3e-5, "measured", 3e-5)
