@@ -121,8 +121,8 @@ def _said_basis(hit: pd.DataFrame) -> str:
     """Name basis and party of figures that nobody measured; "" of measured ones."""
     if _is_measured(hit).any():
         return ""
-    words = (hit[name].fillna("").astype("str").iat[0] for name in ("basis", "party") if name in hit.columns)
-    return ", ".join(word for word in words if word)
+    words = (str(hit[name].fillna("").iat[0]) for name in ("basis", "party") if name in hit.columns)
+    return ", ".join(filter(None, words))
 
 
 def _answer(hit: pd.DataFrame, spread: float, interval: float) -> Timed:
