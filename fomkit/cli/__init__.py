@@ -105,8 +105,10 @@ def main() -> None:
     if sys.stdout is None:  # closed by the shell, as in '>&-'
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it lives as long as the process
     try:
-        app()
-        sys.stdout.flush()
+        try:
+            app()  # ends by SystemExit, with what was printed still in a buffer
+        finally:
+            sys.stdout.flush()
     except FomkitError as error:
         if _debug:
             raise

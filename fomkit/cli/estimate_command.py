@@ -102,13 +102,12 @@ def estimate(
 
     if not target:
         raise FomkitError("estimate", "no machine is named. Add, for example, '--target v100'.")
-    check_workbook(output, only, (".json", ".csv", ".html"))
     rows = _read_rows(measurements, baseline)
     chosen = Options(batch, interval, scope, last_batch, allow_uncovered, parse_sizes(sizes or []), precision)
     names = [one for name in models for one in models_named(name)] if models else model_names()
-    if output is not None and output.suffix == ".html":
-        _check_report(output, len(names) * (len(target) + bool(baseline)))
-    with progress("estimating", len(names) * (len(target) + bool(baseline)), quiet=quiet) as advance:
+    several = len(names) * (len(target) + bool(baseline))
+    _check_output(output, only, several)
+    with progress("estimating", several, quiet=quiet) as advance:
         result = compare(
             [load_model(name) for name in names],
             [load_machine(name) for name in target],
@@ -118,23 +117,18 @@ def estimate(
             after_each=advance,
         )
     block = _measured_block(result, rows, str(measurements), last_batch) if rows else None
-    if output is not None and output.suffix == ".xlsx":
-        _write_workbook(result, output, only)
-    if output is not None and output.suffix == ".html":
-        _write_page(result, output, rows, block, quiet)
+    if output is not None:
+        _write(result, output, only, rows, block, quiet)
     _show(content := estimates_content(result, block), output, as_json)
     if explain and not as_json:
         _show_steps(result, content)
 
 
-def _write_workbook(result: Comparison, path: Path, only: str | None) -> None:
-    from fomkit.study.ledger_of import ledger_of_comparison
-
-    write_and_tell(ledger_of_comparison(result), path, only)
-
-
-def _check_report(path: Path, estimates: int) -> None:
-    """Raise before the estimating when no page could be written after it."""
+def _check_output(path: Path | None, only: str | None, estimates: int) -> None:
+    """Raise before the estimating when nothing could be written after it."""
+    check_workbook(path, only, (".json", ".csv", ".html"))
+    if path is None or path.suffix != ".html":
+        return
     from fomkit.dossier import check_few
     from fomkit.profiles.write import check_absent
     from fomkit.report.book_page import check_libraries
@@ -144,19 +138,25 @@ def _check_report(path: Path, estimates: int) -> None:
     check_absent([path], force=True)
 
 
-def _write_page(
+def _write(
     result: Comparison,
     path: Path,
+    only: str | None,
     rows: tuple[Measurement, ...],
     block: dict[str, Any] | None,
     quiet: bool,
 ) -> None:
+    """Write a workbook or a page; the other endings are of what is shown."""
     from fomkit.dossier import write_comparison
     from fomkit.report.from_measurements import format_from_measurements
+    from fomkit.study.ledger_of import ledger_of_comparison
 
-    aside = "" if block is None else format_from_measurements(block)
-    with progress("writing the report", quiet=quiet):
-        write_comparison(result, path, rows=rows, aside=aside)
+    if path.suffix == ".xlsx":
+        write_and_tell(ledger_of_comparison(result), path, only)
+    if path.suffix == ".html":
+        aside = "" if block is None else format_from_measurements(block)
+        with progress("writing the report", quiet=quiet):
+            write_comparison(result, path, rows=rows, aside=aside)
 
 
 def _read_rows(path: Path | None, baseline: str | None) -> tuple[Measurement, ...]:

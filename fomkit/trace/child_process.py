@@ -40,7 +40,8 @@ importlib.import_module(sys.argv[2]).main()
 
 def child_command(module: str) -> list[str]:
     """Give the command that runs the ``main`` of one of fomkit's modules in a process of its own."""
-    return [sys.executable, "-P", "-c", _BOOT, str(_PACKAGE), module]
+    # Unbuffered, so that what a program printed before it crashed is there.
+    return [sys.executable, "-u", "-P", "-c", _BOOT, str(_PACKAGE), module]
 
 
 @dataclass(frozen=True)
