@@ -93,6 +93,17 @@ def test_a_step_between_two_limits_is_a_kink() -> None:
     assert "* not smooth in byte_per_s: +1.000 below" in found.summary()
 
 
+def test_a_figure_that_turns_has_no_one_slope() -> None:
+    (one, *_) = fomkit.sensitivity(made_model(THIN), made_machine()).effects
+    turned = replace(one, below=0.5, above=-0.3, smooth=False)
+    assert turned.kink
+    assert not replace(turned, above=0.0).kink
+    assert not replace(turned, above=None).kink
+    found = replace(fomkit.sensitivity(made_model(THIN), made_machine()), effects=(turned,))
+    assert "kink *" in found.summary()
+    assert found.content["parameters"][0]["kink"] is True
+
+
 def test_data_that_are_late_bind_and_nothing_else_does() -> None:
     late = Overhead("input", "step", fact(1.0, 0.5, 2.0), None)
     found = fomkit.sensitivity(made_model(THIN), made_machine(overheads=(late,)))
@@ -109,7 +120,10 @@ def test_the_swing_is_over_the_interval_that_the_source_states() -> None:
     rows = found.table().set_index("parameter")
     assert rows.loc["launch_s", ["low", "high", "varied"]].tolist() == [3e-6, 1e-5, "its interval"]
     assert rows.loc["byte_per_s", ["low", "high", "varied"]].tolist() == [810e9, pytest.approx(990e9), "±10%"]
-    assert list(rows["swing"]) == sorted(rows["swing"], reverse=True)
+    assert list(rows["of"]) == sorted(rows["of"])  # the machine leads, then what the work is
+    for _, group in rows.groupby("of"):
+        assert list(group["swing"]) == sorted(group["swing"], reverse=True)
+    assert "units/day are upper bounds, nobody stated: input, start_up, validation" in found.summary()
     again = estimate(
         load_model("resnet50"), change_machine(load_machine("v100"), {"launch_s": 1e-5}), Options()
     ).unit_per_day

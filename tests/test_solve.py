@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,10 @@ from fomkit.study.layout_file import parse_link
 from fomkit.study.scaling import with_links
 from fomkit.whatif.goal import make_goal
 from fomkit.whatif.on_nodes import OnNodes
+from fomkit.whatif.one_model import OneModel
 from fomkit.whatif.solve import Solution, solve
 from fomkit.whatif.solve_one import MOST, Change
+from fomkit.whatif.solve_whole import search
 
 PEAK = "flop_per_s/fp32/vector"
 NOW = fomkit.estimate(made_model(THIN), made_machine()).unit_per_day
@@ -64,7 +67,7 @@ def test_twice_the_rate_needs_twice_the_bandwidth() -> None:
 def test_a_peak_that_nothing_waits_for_cannot_help() -> None:
     one = only(times(2.0), PEAK)
     assert not one.reached
-    assert one.why == "unit_per_day does not move with it"
+    assert one.why == "units/day does not move with it"
 
 
 def test_bandwidth_helps_until_arithmetic_takes_as_long() -> None:
@@ -81,7 +84,7 @@ def test_a_step_of_at_most() -> None:
     step = fomkit.estimate(made_model(THIN), made_machine()).step
     found = fomkit.solve(made_model(THIN), made_machine(), step_s=step.value / 4)
     assert only(found, "byte_per_s").factor == pytest.approx(4.0, rel=1e-8)
-    assert only(found, "epochs").why == "step_s does not move with it"
+    assert only(found, "epochs").why == "step does not move with it"
 
 
 def test_what_is_reached_needs_no_change() -> None:
@@ -116,6 +119,57 @@ def test_the_answer_is_estimated_again() -> None:
     assert estimate(load_model("resnet50"), changed, Options()).step == one.figure
     assert one.figure.value == pytest.approx(0.07, rel=1e-8)
     assert one.figure.value <= 0.07
+
+
+# --- whole numbers of which more may help or hinder
+
+
+def test_a_batch_between_doublings_is_found() -> None:
+    """The rate of resnet50 rises and falls with the batch: 318 is the nearest that gives 0.2986 a day."""
+    found = fomkit.solve("resnet50", "v100", unit_per_day=0.2986, change=["batch"])
+    one = only(found, "batch")
+    assert one.reached
+    assert not one.proved
+    assert one.figure.value >= 0.2986
+    subject = OneModel(load_model("resnet50"), load_machine("v100"), Options())
+    nearer = subject.at([{"batch": float(batch)} for batch in range(300, int(one.value))])
+    assert all(not isinstance(at, FomkitError) and at["unit_per_day"].value < 0.2986 for at in nearer)
+    assert "does not fit: v100 has" in one.unfit
+    assert "does not fit" in found.summary()
+    assert found.content["changes"][0]["does_not_fit"] == one.unfit
+    assert "units/day are upper bounds, nobody stated: input, start_up, validation" in found.summary()
+
+
+def bumps(values: Sequence[float]) -> list[float | None]:
+    """Enough at 37 and at 400; no estimate above 600."""
+    return [None if value > 600 else 0.0 if value in (37, 400) else -abs(value - 400) for value in values]
+
+
+def test_the_nearest_that_reaches_is_the_answer() -> None:
+    assert search(bumps, 10.0, 1, 1000.0, 512).reached == 37
+    assert search(bumps, 390.0, 1, 1000.0, 512).reached == 400
+
+
+def test_what_lies_between_values_apart_is_looked_at() -> None:
+    found = search(bumps, 50.0, 1, 1000.0, 40)
+    assert found.reached in (37, 400)
+    none = search(lambda values: [-1.0 for _ in values], 4.0, 1, 10.0, 512)
+    assert none.reached is None
+    assert sorted([*none.known, 4.0]) == [float(value) for value in range(1, 41)]
+
+
+def test_nodes_change_by_those_of_a_copy() -> None:
+    machine = with_links(load_machine("a100-sxm"), [parse_link("system, 5 us, 25 GB/s, each")])
+    layout = Layout(tensor=8, pipeline=2, sequence=True)
+    subject = OnNodes(load_model("gpt-22b"), machine, Options(), layout, 2)
+    (nodes,) = (one for one in subject.parameters() if one.name == "nodes")
+    step = 16 // (machine.node_devices or 0)
+    assert step == 2
+    assert nodes.grain == step
+    now = subject.again({})["sample_per_s"].value
+    (more,) = subject.at([{"nodes": 4.0}])
+    assert not isinstance(more, FomkitError)
+    assert more["sample_per_s"].value > now
 
 
 # --- probability
@@ -275,16 +329,16 @@ def test_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("", "goal: none is given"),
-        ("--units-per-day 5 --step 1ms", "unit_per_day and step_s are given"),
-        ("--units-per-day 0", "unit_per_day is 0.0. Give a finite number above 0"),
-        ("--units-per-day -5", "unit_per_day is -5.0"),
-        ("--units-per-day nan", "unit_per_day is nan"),
+        ("", "goal: none is given. Give one of --units-per-day, --step, --fom"),
+        ("--units-per-day 5 --step 1ms", "--units-per-day and --step are given"),
+        ("--units-per-day 0", "--units-per-day: is 0.0. Give a finite number above 0"),
+        ("--units-per-day -5", "--units-per-day: is -5.0"),
+        ("--units-per-day nan", "--units-per-day: is nan"),
         ("--step 20", "has no unit"),
-        ("--step 0s", "step_s is 0.0"),
-        ("--fom 5", "fom: is not known here"),
-        ("--units-per-day 1e9 --probability 1", "probability: is 1.0. Give a number between 0 and 1"),
-        ("--units-per-day 1e9 --probability 0", "probability: is 0.0"),
+        ("--step 0s", "--step: is 0.0"),
+        ("--fom 5", "is not known here; it is a suite's"),
+        ("--units-per-day 1e9 --probability 1", "--probability: is 1.0. Give a number between 0 and 1"),
+        ("--units-per-day 1e9 --probability 0", "--probability: is 0.0"),
         ("--units-per-day 1e9 --change byte_per_sec", "byte_per_sec: is no parameter here. The nearest names are"),
         ("--units-per-day 1e9 --frontier byte_per_s", "is over two parameters or more"),
         ("--units-per-day 1e9 --frontier byte_per_s,batch", "cannot hold batch"),

@@ -72,13 +72,13 @@ def solve(
     from fomkit.quantities import parse_quantity
     from fomkit.report.files import to_csv, to_json
     from fomkit.report.solve import format_solution
-    from fomkit.whatif.goal import make_goal
+    from fomkit.whatif.goal import OPTIONS, make_goal
     from fomkit.whatif.solve import solve as find
 
     if output is not None and output.suffix not in (".json", ".csv"):
         raise FomkitError(str(output), "has an ending that solve cannot write. Use .json or .csv.")
     step_s = None if step is None else parse_quantity(step, "time_s", "--step", "time")
-    goal = make_goal(unit_per_day=units_per_day, step_s=step_s, fom=fom, probability=probability)
+    goal = make_goal(unit_per_day=units_per_day, step_s=step_s, fom=fom, probability=probability, names=OPTIONS)
     names = tuple(name.strip() for name in together.split(",")) if together is not None else ()
     with progress("changing parameters", quiet=quiet):
         content = find(subject_of(given), goal, tuple(change or ()), names).content

@@ -44,11 +44,11 @@ def _effects(effects: pd.DataFrame) -> Table:
         (
             Cell(row["parameter"]), *(Cell(format_setting(row[name], row["unit"]), row[name])
                                            for name in ("value", "low", "high")),
-            number(row["elasticity"]), share(row["swing"]),
+            Cell("kink") if row["kink"] else number(row["elasticity"]), share(row["swing"]),
         )
         for row in effects.to_dict("records")
     )  # fmt: skip
-    return Table("Parameters, the largest swing first", head, rows)
+    return Table("Parameters of the machine, then of the work, each the largest swing first", head, rows)
 
 
 def _to_measure(entries: list[dict[str, Any]]) -> Table:
@@ -60,6 +60,18 @@ def _to_measure(entries: list[dict[str, Any]]) -> Table:
     return Table("What to measure to know the step better", head, rows)
 
 
+def _most(found: Sensitivity, sizes: Collection[str], name: str) -> str:
+    """Name the parameter of the machine that moves the answer most, and that of the work."""
+    groups = {"Of the machine": "machine", "Of the work": "model"}
+    told = []
+    for title, of in groups.items():
+        first = next((effect for effect in found.effects if effect.parameter.of == of), None)
+        if first is not None:
+            word = _word(first.parameter.name, sizes)
+            told.append(f"{title}, most on {word}: a swing of {first.swing:.0%} of the {name}.")
+    return " ".join(told)
+
+
 def sensitivity(one: Estimate, key: str, options: Options) -> Section:
     """Tell which parameter moves the answer most."""
     subject = OneModel(one.model, one.machine, options)
@@ -68,11 +80,9 @@ def sensitivity(one: Estimate, key: str, options: Options) -> Section:
     except FomkitError as error:
         return Section(f"{key}-sensitivity", TITLE, absent=f"Not worked out: {error}")
     middle, name = found.figures[found.figure].value, FIGURES.get(found.figure, found.figure)
-    first = found.effects[0]
     says = (
-        f"Most on {_word(first.parameter.name, one.sizes)}: a swing of {first.swing:.0%} of the {name}. Each "
-        "parameter is changed alone, between the ends of its own interval where one is stated, else by 10 % "
-        "either way.",
+        f"{_most(found, one.sizes, name)} Each parameter is changed alone, between the ends of its own interval "
+        "where one is stated, else by 10 % either way.",
     )
     shown = figure(
         f"{key}-tornado", f"{name.capitalize()} as one parameter changes",

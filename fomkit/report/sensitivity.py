@@ -13,6 +13,8 @@ from fomkit.report.terminal import format_interval
 Entry = Mapping[str, Any]
 MEASUREMENTS = 8
 """Measurements that are printed."""
+GROUPS: Mapping[str, str] = {"machine": "of the machine", "model": "of the work"}
+"""What the two tables are about: less work is no faster machine."""
 DIMENSIONS: Mapping[str, str] = {"step_s": "time_s"}
 
 
@@ -51,31 +53,48 @@ def title_line(content: Entry) -> str:
     return f"{of}: {said}"
 
 
+def bound_line(content: Entry) -> str:
+    """Say what nobody stated, and what the main figure is because of it."""
+    terms = ", ".join(content["excludes"])
+    if not terms:
+        return "nothing excluded"
+    bound = {"unit_per_day": "units/day are upper bounds, ", "fom": "units/day under the FOM are upper bounds, "}
+    return f"{bound.get(content['figure'], 'the figure is without what ')}nobody stated: {terms}"
+
+
 def _ends(one: Entry, name: str) -> tuple[str, str]:
     low, high = (one[end] and format_figure(one[end]["value"], name) for end in ("at_low", "at_high"))
     return low or "cannot be", high or "cannot be"
 
 
+def _elasticity(one: Entry, name: str) -> str:
+    mark = "" if one["smooth"] else " *"
+    return f"kink{mark}" if one["kink"] else f"{one['elasticity'][name]:+.3f}{mark}"
+
+
 def _parameters(content: Entry, page: Page) -> None:
     name = content["figure"]
-    table = new_table(
-        [("parameter", ""), figure("setting"), figure("elasticity"), figure("varied.from"), ("", ""),
-         figure("at_low"), figure("at_high"), figure("swing")]
-    )  # fmt: skip
-    for one in content["parameters"]:
-        unit, varied = one["unit"], one["varied"]
-        ends = f"{format_setting(varied['from'], unit)} … {format_setting(varied['to'], unit)}"
-        kink = "" if one["smooth"] else " *"
-        table.add_row(
-            one["parameter"], format_setting(one["setting"], unit),
-            f"{one['elasticity'][name]:+.3f}{kink}", ends, varied["said"],
-            *_ends(one, name), f"{one['swing']:.1%}",
+    for of, title in GROUPS.items():
+        found = [one for one in content["parameters"] if one["of"] == of]
+        if not found:
+            continue
+        table = new_table(
+            [(title, ""), figure("setting"), figure("elasticity"), figure("varied.from"), ("", ""),
+             figure("at_low"), figure("at_high"), figure("swing")]
         )  # fmt: skip
-    page.table(table)
+        for one in found:
+            unit, varied = one["unit"], one["varied"]
+            ends = f"{format_setting(varied['from'], unit)} … {format_setting(varied['to'], unit)}"
+            table.add_row(
+                one["parameter"], format_setting(one["setting"], unit), _elasticity(one, name), ends,
+                varied["said"], *_ends(one, name), f"{one['swing']:.1%}",
+            )  # fmt: skip
+        page.table(table)
 
 
 def _said(content: Entry) -> Iterator[str]:
     name = content["figure"]
+    yield bound_line(content)
     yield f"elasticity: % of {title_of(name)} for 1 % of the parameter; swing: from end to end, of the figure now"
     for one in content["parameters"]:
         if not one["smooth"]:

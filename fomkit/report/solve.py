@@ -7,7 +7,7 @@ from typing import Any
 
 from fomkit.metrics import title_of
 from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
-from fomkit.report.sensitivity import DIMENSIONS, format_figure, format_setting, title_line
+from fomkit.report.sensitivity import DIMENSIONS, bound_line, format_figure, format_setting, title_line
 from fomkit.report.terminal import format_interval
 
 Entry = Mapping[str, Any]
@@ -44,14 +44,19 @@ def _changes(content: Entry, page: Page) -> None:
     )  # fmt: skip
     for one in content["changes"]:
         unit = one["unit"]
-        needed = format_setting(one["needed"], unit, 4) if one["reached"] else "cannot"
+        missed = "cannot" if one["proved"] else "not found"
+        needed = format_setting(one["needed"], unit, 4) if one["reached"] else missed
+        unfit = "does not fit" if one["reached"] and one["does_not_fit"] else ""
         table.add_row(
             one["parameter"], format_setting(one["setting"], unit), needed,
             _factor(one["factor"]) if one["reached"] else "", format_figure(one["then"]["value"], name),
             format_interval(one["then"], DIMENSIONS.get(name)), _probability(one["probability"]),
-            one["why"] or "", style="" if one["reached"] else "dim",
+            one["why"] or unfit, style="" if one["reached"] else "dim",
         )  # fmt: skip
     page.table(table)
+    for one in content["changes"]:
+        if one["reached"] and one["does_not_fit"]:
+            page.line(f"{one['parameter']} {format_setting(one['needed'], one['unit'])}: {one['does_not_fit']}")
 
 
 def _frontier(content: Entry, page: Page) -> None:
@@ -83,15 +88,20 @@ def format_solution(content: Entry, screen: Screen = PLAIN) -> str:
     now = f"now {_probability(content['probability'])}"
     if content["already_reached"]:
         page.line(f"asked: {_asked(content)}; {now}: already reached, nothing must change")
+        page.line(bound_line(content))
         return page.text()
     verdict = "" if content["reached"] else "; nothing that was tried reaches it"
     page.line(f"asked: {_asked(content)}; {now}{verdict}")
     if content["changes"]:
         _changes(content, page)
+    refused: dict[str, list[str]] = {}
     for one in content["refused"]:
-        page.line(f"not tried: {one['parameter']}: {one['why']}")
+        refused.setdefault(one["why"], []).append(one["parameter"])
+    for why, names in refused.items():
+        page.line(f"not tried: {', '.join(names)}: {why}")
     if content["frontier"] is not None:
         _frontier(content, page)
+    page.line(bound_line(content))
     page.line(
         f"no parameter is changed by more than {content['most_factor']:g} times; {'; '.join(content['assumed'])}"
     )

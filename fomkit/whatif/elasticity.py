@@ -61,6 +61,13 @@ class Effect:
     why: str
 
     @property
+    def kink(self) -> bool:
+        """True where the figure rises to one side and falls to the other: no one slope tells of both."""
+        if self.smooth or self.below is None or self.above is None:
+            return False
+        return self.below * self.above < 0 and min(abs(self.below), abs(self.above)) > ROUNDING
+
+    @property
     def moves(self) -> bool:
         """True where any figure moves with it, within rounding."""
         return self.swing > ROUNDING or any(abs(slope) > ROUNDING for slope in self.elasticity.values())

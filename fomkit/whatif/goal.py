@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fomkit.errors import FomkitError
+from fomkit.metrics import title_of
 from fomkit.spans import Span, probability_above, reached_with
 from fomkit.whatif.subject import SMALLER_IS_BETTER, Figures
+
+OPTIONS: Mapping[str, str] = {
+    "unit_per_day": "--units-per-day", "step_s": "--step", "fom": "--fom", "probability": "--probability"
+}  # fmt: skip
+"""What the command line calls what a goal is made of; in Python the names are those of `make_goal`."""
+
+
+def said(figure: str) -> str:
+    """Name a figure as tables do.
+
+    Examples
+    --------
+    >>> said("unit_per_day")
+    'units/day'
+    """
+    return title_of(figure)
 
 
 @dataclass(frozen=True)
@@ -43,9 +61,12 @@ class Goal:
         """
         if self.figure in figures:
             return figures[self.figure]
-        why = "the profile does not say what a run is: no train_samples or epochs"
-        hint = f"Ask of {' or '.join(figures)}." if figures else "Nothing is known."
-        raise FomkitError(self.figure, f"is not known here; {why}. {hint}")
+        why = (
+            "it is a suite's" if self.figure == "fom" else "a suite has only its FOM" if "fom" in figures
+            else "the profile does not say what a run is: no train_samples or epochs"
+        )  # fmt: skip
+        hint = f"Ask of {' or '.join(map(said, figures))}." if figures else "Nothing is known."
+        raise FomkitError(said(self.figure), f"is not known here; {why}. {hint}")
 
     def reached(self, figures: Figures) -> float:
         """Give the probability that it is reached."""
@@ -67,9 +88,17 @@ def _is_between(value: object, most: float) -> bool:
 
 def make_goal(
     *, unit_per_day: float | None = None, step_s: float | None = None, fom: float | None = None,
-    probability: float = 0.5,
+    probability: float = 0.5, names: Mapping[str, str] | None = None,
 ) -> Goal:  # fmt: skip
     """Make a goal of the one figure that is given.
+
+    Parameters
+    ----------
+    unit_per_day, step_s, fom : float
+        One of them; a step's time in s.
+    probability : float
+    names : mapping, optional
+        What messages call them, such as `OPTIONS`; default: these names.
 
     Raises
     ------
@@ -81,17 +110,18 @@ def make_goal(
     >>> make_goal(unit_per_day=50.0, probability=0.9)
     Goal(figure='unit_per_day', value=50.0, probability=0.9)
     """
-    given = {
-        name: value
-        for name, value in (("unit_per_day", unit_per_day), ("step_s", step_s), ("fom", fom))
-        if value is not None
-    }
+    asked = {"unit_per_day": unit_per_day, "step_s": step_s, "fom": fom}
+    called = names or {name: name for name in (*asked, "probability")}
+    given = {name: value for name, value in asked.items() if value is not None}
     if len(given) != 1:
-        what = f"{' and '.join(given)} are given" if given else "none is given"
-        raise FomkitError("goal", f"{what}. Give one of units per day, the time of a step, or a FOM of a suite.")
+        what = f"{' and '.join(called[name] for name in given)} are given" if given else "none is given"
+        choices = ", ".join(called[name] for name in asked)
+        raise FomkitError("goal", f"{what}. Give one of {choices} (the FOM is a suite's).")
     ((figure, value),) = given.items()
     if not _is_between(value, math.inf):
-        raise FomkitError("goal", f"{figure} is {value!r}. Give a finite number above 0.")
+        raise FomkitError(called[figure], f"is {value!r}. Give a finite number above 0.")
     if not _is_between(probability, 1.0):
-        raise FomkitError("probability", f"is {probability!r}. Give a number between 0 and 1, for example 0.9.")
+        raise FomkitError(
+            called["probability"], f"is {probability!r}. Give a number between 0 and 1, for example 0.9."
+        )
     return Goal(figure, float(value), float(probability))

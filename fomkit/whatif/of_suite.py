@@ -20,12 +20,14 @@ from fomkit.study.suites import SuiteResult, merit_of, run_suite
 from fomkit.suite import Conditions, Suite, SuiteLine
 from fomkit.whatif.changed import changed_machine
 from fomkit.whatif.measurements import SAID, measure_command
-from fomkit.whatif.one_model import OneModel
+from fomkit.whatif.one_model import OneModel, said_of_memory
 from fomkit.whatif.parameters import Parameter, device_parameters, peaks_in_use, scope_parameters, unstated, whole
 from fomkit.whatif.subject import Figures, Outcome, Point
 
 RATED = ("batch", "epochs", "samples")
 """Conditions of a line that are numbers."""
+TRIES = 48
+"""Values of a whole number that are tried."""
 
 
 def _conditions(values: Mapping[str, float]) -> Conditions:
@@ -52,10 +54,21 @@ class OfSuite:
 
     @property
     def title(self) -> dict[str, Any]:
-        """Name suite, machines and scope, and the lines that no parameter moves."""
+        """Name suite, machines and scope, the lines that no parameter moves, and what nobody stated."""
         still = [one.line.name for one in self.result.target if one.estimate is None]
         return {"suite": self.suite.name, "target": self.target.name, "baseline": self.baseline.name,
-                "scope": self.suite.scope, "lines_that_stay": still}  # fmt: skip
+                "scope": self.suite.scope, "lines_that_stay": still,
+                "excludes": self._excludes}  # fmt: skip
+
+    @property
+    def _excludes(self) -> list[str]:
+        rated = (*self.result.baseline, *self.result.target)
+        return sorted({term for one in rated if one.estimate is not None for term in one.estimate.excludes})
+
+    @property
+    def tries(self) -> int:
+        """Each value rates the suite again."""
+        return TRIES
 
     @property
     def level(self) -> float:
@@ -205,6 +218,12 @@ class OfSuite:
         lines = sorted(result.target, key=lambda one: -weights.get(one.line.name, 0.0))
         bounds = [one.estimate.step_time.bound for one in lines if one.estimate is not None]
         return ", ".join(dict.fromkeys(bounds))
+
+    def unfit(self, point: Point) -> str:
+        """Say of which lines a device's memory does not hold the step."""
+        rated = self.result_at(point).target
+        told = {one.line.name: said_of_memory(one.estimate) for one in rated if one.estimate is not None}
+        return "; ".join(f"{name} {text}" for name, text in told.items() if text)
 
     def _with_baseline(self, rated: tuple[RatedLine, ...]) -> SuiteResult:
         return replace(self.result, baseline=rated)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
 from fomkit.parallel import Layout, Network, ParallelStep
+from fomkit.quantities import format_quantity
 from fomkit.spans import Span, add_independent
 from fomkit.study.content import span_content
 from fomkit.study.estimate import estimate
@@ -32,6 +34,9 @@ from fomkit.whatif.parameters import (
 from fomkit.whatif.subject import Figures, Outcome, Point
 from fomkit.workload import ModelProfile
 
+TRIES = 48
+"""Values of a whole number that are tried."""
+
 
 @dataclass(frozen=True)
 class OnNodes:
@@ -45,10 +50,21 @@ class OnNodes:
 
     @property
     def title(self) -> dict[str, Any]:
-        """Name model, target, nodes and layout."""
+        """Name model, target, nodes and layout, and what nobody stated."""
         return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name,
                 "sizes": choose_sizes(self.model, self.options.wanted_sizes), "nodes": self.nodes,
-                "layout": vars(self.layout)}  # fmt: skip
+                "layout": vars(self.layout), "excludes": self._excludes}  # fmt: skip
+
+    @cached_property
+    def _excludes(self) -> list[str]:
+        model, machine, step, nodes = self._step({})
+        run = system_content(model, machine, step, nodes, Service())
+        return sorted({*step.excludes, *(() if run is None else run["excludes"])})
+
+    @property
+    def tries(self) -> int:
+        """Each value is a step of its own."""
+        return TRIES
 
     @property
     def level(self) -> float:
@@ -68,11 +84,13 @@ class OnNodes:
 
     def parameters(self) -> tuple[Parameter, ...]:
         """List rates, costs, overheads and links of the machine, nodes, sizes and run of the model."""
-        replicas = self.layout.replicas(self.nodes * Network(self.machine, self.layout.channel).node_devices)
+        devices = Network(self.machine, self.layout.channel).node_devices
+        replicas = self.layout.replicas(self.nodes * devices)
+        of_a_copy = math.lcm(self.layout.fewest_devices, devices) // devices
         return (
             *device_parameters(self.machine, self._peaks),
             *link_parameters(self.machine, self.layout.channel),
-            whole("nodes", self.nodes, "machine"),
+            whole("nodes", self.nodes, "machine", of_a_copy),
             *model_parameters(self.model, self.options, replicas),
         )
 
@@ -130,6 +148,15 @@ class OnNodes:
         step = self._step(point)[2]
         parts = {"calculation": step.compute_s, "communication": step.exposed_s, "pipeline": step.bubble_s}
         return max(parts, key=lambda name: parts[name].value)
+
+    def unfit(self, point: Point) -> str:
+        """Say that a device's memory does not hold its part of the step."""
+        machine, step = self._step(point)[1:3]
+        capacity = machine.device.capacity_byte
+        if capacity is None or step.memory_byte is None or step.memory_byte <= capacity.value:
+            return ""
+        has, wants = (format_quantity(byte, "byte") for byte in (capacity.value, step.memory_byte))
+        return f"does not fit: {machine.name} has {has} of memory a device, a step would fill {wants}"
 
     def measurements(self) -> dict[str, Any]:
         """Rank a step on one device and the collectives by how much narrower the step's interval would be."""

@@ -13,6 +13,7 @@ from fomkit.spans import Span
 from fomkit.study.changes import parameters as device_names
 from fomkit.study.estimate import Estimate, estimate, with_step
 from fomkit.study.fits import with_fits
+from fomkit.study.memory_of import memory_deviation
 from fomkit.study.options import Options
 from fomkit.study.scenarios import Study, blocks_of, in_order, prepare_study
 from fomkit.whatif.changed import OF_A_RUN, changed_machine, changed_model
@@ -31,6 +32,16 @@ from fomkit.workload import ModelProfile
 
 if TYPE_CHECKING:
     import pandas as pd
+
+TRIES = 512
+"""Values of a whole number that are tried."""
+FEW = 4
+"""Points of which each is estimated alone where one of them cannot be."""
+
+
+def said_of_memory(one: Estimate) -> str:
+    """Say that a device's memory does not hold an estimate's step; "" where it does, or nobody knows."""
+    return "; ".join(memory_deviation(one.model, one.machine, one.sizes, one.formats))
 
 
 def figures_of(one: Estimate) -> Figures:
@@ -60,15 +71,21 @@ class OneModel:
 
     @property
     def title(self) -> dict[str, Any]:
-        """Name model, target and sizes."""
+        """Name model, target and sizes, and what nobody stated."""
         one = self.estimate
         sizes = {"sizes": dict(one.sizes), "precision": one.precision, "scope": one.scope}
-        return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name, **sizes}
+        return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name, **sizes,
+                "excludes": sorted(one.excludes)}  # fmt: skip
 
     @property
     def level(self) -> float:
         """Level of the intervals."""
         return self.options.interval
+
+    @property
+    def tries(self) -> int:
+        """Scenarios are priced together."""
+        return TRIES
 
     @cached_property
     def _fitted(self) -> Machine:
@@ -131,7 +148,9 @@ class OneModel:
             try:
                 results = in_order(blocks_of(self._study, table), table)
             except FomkitError:
-                pass  # one of them cannot be; which one is told below
+                if len(points) > FEW:  # one of them cannot be; the other half may be
+                    half = len(points) // 2
+                    return self._together(names, points[:half]) + self._together(names, points[half:])
             else:
                 return [_figures(row, self.level) for _, row in results.drop(columns="basis").iterrows()]
         return [self._alone(point) for point in points]
@@ -165,6 +184,10 @@ class OneModel:
     def binding(self, point: Point) -> str:
         """Say what the step waits for."""
         return self.estimate_at(point).step_time.bound
+
+    def unfit(self, point: Point) -> str:
+        """Say that a device's memory does not hold the step."""
+        return said_of_memory(self.estimate_at(point))
 
 
 def _of(changed: tuple[ModelProfile, Options], machine: Machine) -> tuple[ModelProfile, Machine, Options]:

@@ -37,7 +37,7 @@ class Sensitivity:
     figures : mapping
         All figures as they are.
     effects : tuple of Effect
-        The largest swing first.
+        Those of the machine, then those of the work (sizes, samples, epochs), each the largest swing first.
     left_out : tuple of (str, str)
         Parameters that were not varied, each with the reason.
     to_measure : mapping
@@ -72,19 +72,20 @@ class Sensitivity:
         }
 
     def table(self) -> pd.DataFrame:
-        """Give one row for each parameter, the largest swing first, as the tornado is drawn from.
+        """Give one row for each parameter in the order of the effects, as the tornado is drawn from.
 
         Returns
         -------
         DataFrame
-            parameter, unit, value, low, high, has_interval, varied (in words), at_low, at_high (of the main
-            figure), swing [share], elasticity, smooth.
+            parameter, of (machine or model), unit, value, low, high, has_interval, varied (in words), at_low,
+            at_high (of the main figure), swing [share], elasticity, smooth, kink.
         """
         import pandas as pd
 
         rows = [
             {
                 "parameter": one.parameter.name,
+                "of": one.parameter.of,
                 "unit": one.parameter.unit,
                 "value": one.parameter.value,
                 "low": one.low,
@@ -96,6 +97,7 @@ class Sensitivity:
                 "swing": one.swing,
                 "elasticity": one.elasticity[self.figure],
                 "smooth": one.smooth,
+                "kink": one.kink,
             }
             for one in self.effects
         ]
@@ -128,6 +130,7 @@ def _effect(one: Effect) -> dict[str, Any]:
         "below": one.below,
         "above": one.above,
         "smooth": one.smooth,
+        "kink": one.kink,
         "step": one.step,
         "varied": {
             "from": one.low,
@@ -146,6 +149,11 @@ def _why_left_out(one: Parameter, effect: Effect | None) -> str:
     if not one.value > 0:
         return "it is 0, which has no logarithm"
     return "no value beside it can be estimated" if effect is None else "no figure moves with it"
+
+
+def _rank(one: Effect, figure: str) -> tuple[bool, float, float, str]:
+    """Order what the machine does before what the work does: less work is no faster machine."""
+    return one.parameter.of == "model", -one.swing, -abs(one.elasticity[figure]), one.parameter.name
 
 
 def sensitivity(subject: Subject) -> Sensitivity:
@@ -175,6 +183,6 @@ def sensitivity(subject: Subject) -> Sensitivity:
             left_out.append((one.name, _why_left_out(one, effect)))
     if not effects:
         raise FomkitError("sensitivity", "no parameter moves a figure. State rates in the machine's profile.")
-    ranked = sorted(effects, key=lambda one: (-one.swing, -abs(one.elasticity[figure]), one.parameter.name))
+    ranked = sorted(effects, key=lambda one: _rank(one, figure))
     to_measure = subject.measurements()
     return Sensitivity(subject.title, subject.level, figure, here, tuple(ranked), tuple(left_out), to_measure)

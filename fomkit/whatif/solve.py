@@ -20,7 +20,8 @@ ASSUMED = (
     "every op keeps its utilisation on a changed machine; nobody builds a rate alone, without the rest",
     "the probability is that of the interval, its logarithm taken as normal on each side",
 )
-OF_SIZES = "whether a device's memory holds another size is not asked here; fomkit memory tells"
+OF_TRIED = "of sizes and nodes only some values are tried, and another may do"
+UNUSED = "nothing here runs at it"
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Solution:
             "changes": [_change(one) for one in self.changes],
             "refused": [{"parameter": name, "why": why} for name, why in self.refused],
             "frontier": None if self.frontier is None else _frontier(self.frontier),
-            "assumed": [*ASSUMED, *([OF_SIZES] if any(not one.parameter.better for one in self.changes) else [])],
+            "assumed": [*ASSUMED, *([OF_TRIED] if any(not one.proved for one in self.changes) else [])],
         }
 
     def summary(self) -> str:
@@ -104,6 +105,8 @@ def _change(one: Change) -> dict[str, Any]:
         "then": span_content(one.figure),
         "probability": one.probability,
         "why": one.why or None,
+        "proved": one.proved,
+        "does_not_fit": one.unfit or None,
     }
 
 
@@ -130,10 +133,17 @@ def _tried(subject: Subject, names: Sequence[str], known: tuple[Parameter, ...])
     return tuple(one for one in known if one.value > 0 and (one.of == "machine" or not of_suite))
 
 
+def _is_unused(asked: Asked, one: Parameter) -> bool:
+    """Tell whether a rate is that of no op: less of it by the most would else be slower."""
+    return one.unit == "flop_per_s" and asked.still(one, [one.value / asked.most])
+
+
 def solve(subject: Subject, goal: Goal, changes: Sequence[str] = (), together: Sequence[str] = ()) -> Solution:
     """Find the smallest changes that reach a goal.
 
-    Each change is sought up to a factor of 1000 and estimated again where it is found.
+    Each change is sought up to a factor of 1000 and estimated again where it is found. Sizes and nodes are whole
+    numbers of which some values are tried (`fomkit.whatif.solve_one.solve_one`): another may do, or do with less.
+    Peaks that no op runs at are named as not tried.
 
     Parameters
     ----------
@@ -158,6 +168,9 @@ def solve(subject: Subject, goal: Goal, changes: Sequence[str] = (), together: S
         return Solution(subject.title, subject.level, goal, here, probability, (), (), None)
     found, refused = [], []
     for one in tried if changes or not together else ():
+        if not changes and _is_unused(asked, one):
+            refused.append((one.name, UNUSED))
+            continue
         try:
             found.append(solve_one(asked, one))
         except FomkitError as error:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from fomkit.errors import FomkitError
 from fomkit.spans import Span
-from fomkit.whatif.goal import Goal
+from fomkit.whatif.goal import Goal, said
 from fomkit.whatif.parameters import Parameter
+from fomkit.whatif.solve_whole import search
 from fomkit.whatif.subject import Figures, Point, Subject
 
 MOST = 1000.0
@@ -37,6 +38,10 @@ class Change:
         That the goal is reached there.
     why : str
         Why it is not reached; "" where it is.
+    proved : bool
+        False where only some values were tried: another one may reach the goal, or with a smaller change.
+    unfit : str
+        That the memory of a device does not hold a step there; "" where it does, or nobody knows.
     """
 
     parameter: Parameter
@@ -46,6 +51,8 @@ class Change:
     figure: Span
     probability: float
     why: str = ""
+    proved: bool = True
+    unfit: str = ""
 
 
 @dataclass
@@ -64,6 +71,13 @@ class Asked:
             (self._known[key],) = self.subject.at([point])
         return self._known[key]
 
+    def margins(self, name: str, values: Sequence[float]) -> list[float | None]:
+        """Give the goal's margins at values of one parameter, all asked together."""
+        points = [{name: value} for value in values]
+        keys = [((name, value),) for value in values]
+        self._known.update(zip(keys, self.subject.at(points), strict=True))
+        return [self.margin(point) for point in points]
+
     def margin(self, point: Point) -> float | None:
         """Give the goal's margin at a point; None where there are no figures."""
         found = self.figures(point)
@@ -73,12 +87,22 @@ class Asked:
         """Put what is found at a value of a parameter in the form of a change."""
         found = self.subject.again({one.name: value})
         span, probability = self.goal.span(found), self.goal.reached(found)
-        return Change(one, not why, value, value / one.value, span, probability, why)
+        proved = not one.grain or (one.of == "model" and one.better != 0)
+        unfit = "" if proved else self.subject.unfit({one.name: value})
+        return Change(one, not why, value, value / one.value, span, probability, why, proved, unfit)
 
     def limit(self, one: Parameter, value: float) -> Change:
         """Tell how far a parameter alone gets, and what a step then waits for."""
         waits = self.subject.binding({one.name: value})
         return self.change(one, value, f"even at its best, {value / one.value:.4g} times, steps wait for {waits}")
+
+    def not_found(self, one: Parameter, tried: int, best: float) -> Change:
+        """Tell that none of the values that were tried is enough, and which comes nearest."""
+        waits = self.subject.binding({one.name: best})
+        values = "1 value" if tried == 1 else f"{tried:,} values"
+        return self.change(
+            one, best, f"not found among {values} tried; nearest at {best:,.0f}, where steps wait for {waits}"
+        )
 
     def still(self, one: Parameter, values: Sequence[float]) -> bool:
         """Tell whether a parameter moves the goal's figure at none of some values."""
@@ -89,6 +113,10 @@ class Asked:
 
 def solve_one(asked: Asked, one: Parameter) -> Change:
     """Find the smallest change of one parameter.
+
+    Of a whole number of which more may be faster or slower it is the smallest among the values tried: all next to
+    the one that is, then values apart by a factor. Of other whole numbers, and of rates, times and shares, going
+    on to the better side is taken to be never worse; values without an estimate are passed over.
 
     Parameters
     ----------
@@ -102,7 +130,9 @@ def solve_one(asked: Asked, one: Parameter) -> Change:
     FomkitError
         When there are no figures at any other value of it.
     """
-    return _whole(asked, one) if one.grain else _real(asked, one)
+    if not one.grain:
+        return _real(asked, one)
+    return _whole(asked, one) if one.better else _any_whole(asked, one)
 
 
 def _ends(asked: Asked, one: Parameter) -> tuple[float, ...]:
@@ -169,45 +199,55 @@ def _real(asked: Asked, one: Parameter) -> Change:
 
 def _out_of_reach(asked: Asked, one: Parameter, tried: Sequence[float], best: float) -> Change:
     if asked.still(one, tried):
-        return asked.change(one, best, f"{asked.goal.figure} does not move with it")
+        return asked.change(one, best, f"{said(asked.goal.figure)} does not move with it")
     return asked.limit(one, best)
 
 
-def _outward(asked: Asked, one: Parameter, sign: int) -> tuple[int, int, list[int]]:
-    """Go away from a whole number in doubling steps: the last that failed, the first that reached, all tried."""
+def _outward(asked: Asked, one: Parameter) -> tuple[int, int, list[int]]:
+    """Go from a whole number in doubling steps: the last that failed, the first that reached, those estimated."""
     failed, step = 0, 1
     tried: list[int] = []
     far = math.floor((one.value * asked.most - one.value) / one.grain)
-    if sign < 0:
+    if one.better < 0:
         far = math.floor(one.value / one.grain) - 1
     while failed < far:
         steps = min(step, far)
-        margin = asked.margin({one.name: one.value + sign * steps * one.grain})
-        if margin is None:
-            return failed, 0, tried
-        tried.append(steps)
-        if margin >= 0:
-            return failed, steps, tried
+        margin = asked.margin({one.name: one.value + one.better * steps * one.grain})
+        if margin is not None:
+            tried.append(steps)
+            if margin >= 0:
+                return failed, steps, tried
         failed, step = steps, 2 * step
     return failed, 0, tried
 
 
 def _whole(asked: Asked, one: Parameter) -> Change:
-    found: list[float] = []
-    tried: list[float] = []
-    for sign in (one.better,) if one.better else (1, -1):
-        failed, reached, steps = _outward(asked, one, sign)
-        tried += [one.value + sign * step * one.grain for step in steps]
-        while reached and reached - failed > 1:
-            middle = (reached + failed) // 2
-            margin = asked.margin({one.name: one.value + sign * middle * one.grain})
-            failed, reached = (failed, middle) if margin is not None and margin >= 0 else (middle, reached)
-        if reached:
-            found.append(one.value + sign * reached * one.grain)
-    if found:
-        return asked.change(one, min(found, key=lambda value: abs(math.log(value / one.value))))
-    if not tried:
+    failed, reached, steps = _outward(asked, one)
+    while reached and reached - failed > 1:
+        middle = (reached + failed) // 2
+        margin = asked.margin({one.name: one.value + one.better * middle * one.grain})
+        failed, reached = (failed, middle) if margin is not None and margin >= 0 else (middle, reached)
+    if reached:
+        return asked.change(one, one.value + one.better * reached * one.grain)
+    if not steps:
         raise FomkitError(one.name, "has no other value that can be estimated.")
-    margins = {value: asked.margin({one.name: value}) for value in tried}
-    known = {value: margin for value, margin in margins.items() if margin is not None}
-    return _out_of_reach(asked, one, tried, max(known, key=lambda value: known[value]))
+    tried = [one.value + one.better * step * one.grain for step in steps]
+    best = max(tried, key=lambda value: asked.margin({one.name: value}) or -math.inf)
+    if one.of == "machine" and not asked.still(one, tried):
+        return asked.not_found(one, len(tried), best)
+    return _out_of_reach(asked, one, tried, best)
+
+
+def _any_whole(asked: Asked, one: Parameter) -> Change:
+    """Try many values of a whole number of which more may be faster or slower."""
+    tries = asked.subject.tries
+    found = search(lambda values: asked.margins(one.name, values), one.value, one.grain, asked.most, tries)
+    if found.reached is not None:
+        return asked.change(one, found.reached)
+    known = found.estimated
+    if not known:
+        raise FomkitError(one.name, f"has no other value that can be estimated among {len(found.known):,} tried.")
+    best = max(known, key=lambda value: known[value])
+    if asked.still(one, list(known)):
+        return _out_of_reach(asked, one, list(known), best)
+    return asked.not_found(one, len(known), best)

@@ -32,6 +32,11 @@ class Subject(Protocol):
         """Level of the intervals."""
         ...
 
+    @property
+    def tries(self) -> int:
+        """About how many values of one whole number may be tried; what an estimate costs decides."""
+        ...
+
     def parameters(self) -> tuple[Parameter, ...]:
         """List the parameters that are known."""
         ...
@@ -60,6 +65,10 @@ class Subject(Protocol):
 
     def binding(self, point: Point) -> str:
         """Say what a step waits for at a point."""
+        ...
+
+    def unfit(self, point: Point) -> str:
+        """Say that the memory of a device does not hold a step at a point; "" where it does, or nobody knows."""
         ...
 
 

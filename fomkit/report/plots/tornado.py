@@ -16,7 +16,7 @@ LOWER, HIGHER = "#0072B2", "#E69F00"
 """Blue and orange of Okabe and Ito, told apart with any colour vision; labels say the same."""
 ENDS = ("the lower value", "the higher value")
 MOST = 15
-"""Bars drawn: those of the largest swings."""
+"""Parameters drawn: the first ones."""
 MARGIN = 0.2
 """Part of the bars' range that is left on either side for what is written at their ends."""
 
@@ -38,7 +38,7 @@ def _bars(table: pd.DataFrame, middle: float) -> list[dict[str, Any]]:
                     "figure": at,
                     "from": middle,
                     "change": at / middle - 1,
-                    "elasticity": format_number(row["elasticity"], 3),
+                    "elasticity": "kink" if row["kink"] else format_number(row["elasticity"], 3),
                     "range": stated,
                 }
             )
@@ -57,8 +57,8 @@ def tornado(table: pd.DataFrame, middle: float, title: str, figure: str) -> alt.
     Parameters
     ----------
     table : DataFrame
-        One row for each parameter, the largest swing first: parameter, unit, value, low, high, has_interval,
-        varied (in words), at_low, at_high (the figure at either end, None where it cannot be), elasticity
+        One row for each parameter, in the order of the bars: parameter, unit, value, low, high, has_interval,
+        varied (in words), at_low, at_high (the figure at either end, None where it cannot be), elasticity, kink
         (`fomkit.whatif.sensitivity.Sensitivity.table`).
     middle : float
         The figure as it is.
@@ -69,7 +69,7 @@ def tornado(table: pd.DataFrame, middle: float, title: str, figure: str) -> alt.
     Returns
     -------
     altair.LayerChart
-        The 15 largest swings, with hover texts; ``save`` writes HTML, PNG or SVG.
+        The first 15 parameters, with hover texts; ``save`` writes HTML, PNG or SVG.
     """
     import altair as alt
     import pandas as pd
