@@ -108,9 +108,9 @@ def estimate(
     several = len(names) * (len(target) + bool(baseline))
     _check_output(output, only, several)
     with progress("estimating", several, quiet=quiet) as advance:
-        machines = [load_machine(name) for name in target]
-        result = compare([load_model(name) for name in names], machines, load_machine(baseline) if baseline else None,
-                         chosen, skip_failures=not models, after_each=advance)  # fmt: skip
+        machines, base = [load_machine(name) for name in target], load_machine(baseline) if baseline else None
+        result = compare([load_model(name) for name in names], machines, base, chosen,
+                         skip_failures=not models, after_each=advance)  # fmt: skip
     block = _measured_block(result, rows, str(measurements), last_batch) if rows else None
     if output is not None:
         _write(result, output, only, rows, block, quiet)

@@ -63,7 +63,7 @@ def solve(
 
       fomkit solve resnet50 --target v100 --units-per-day 0.5 --probability 0.9
 
-      fomkit solve resnet50 -t v100 --step '60 ms' --frontier byte_per_s,flop_per_s/fp32/vector
+      fomkit solve p1b3 -t v100 --step 1.5ms --frontier byte_per_s,launch_s
 
       fomkit solve --suite candle --target v100 --fom 2 --change byte_per_s
     """
