@@ -36,7 +36,7 @@ from fomkit.whatif.sweep import make_sweep
 from fomkit.whatif.sweep_tally import Tally
 model, target, points, path = sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4])
 vary = {"batch": [8, 16, 32, 64], "byte_per_s": "0.5 TB/s..4 TB/s", "launch_s": "1 us..20 us",
-        "price_per_h": "1..3"}
+        "price_per_h": "1 USD/h..3 USD/h"}
 sweep = make_sweep(fomkit.model(model), fomkit.machine(target), vary, way="sobol", points=points)
 start, tally = time.process_time(), Tally(sweep)
 with whole_file(path) as stream:

@@ -115,7 +115,7 @@ PRINTED = (
     "campaign c.campaign.yaml --target mine.yaml --scope device --carbon 0.4kg/kWh,me --to-wall 1.6,me "
     "--pue 1.2,me",
     "sweep p1b3 --target v100 --vary launch_s=1us,2us",
-    "sweep p1b3 --target v100 --vary batch=50,100 --vary launch_s=1us..9us --vary price_per_h=2 "
+    "sweep p1b3 --target v100 --vary batch=50,100 --vary launch_s=1us..9us --vary price_per_h=2USD/h "
     "--vary power_w=300W --way sobol --points 4",
     "sensitivity p1b3 --target v100",
     "sensitivity --suite s.suite.yaml --target v100",

@@ -27,14 +27,14 @@ from typer.testing import CliRunner
 import fomkit
 from fomkit.cli import app, main
 from fomkit.errors import FomkitError
-from fomkit.hardware import Fact
+from fomkit.hardware import Fact, Price
 from fomkit.profiles import whole_file
 from fomkit.report import sweep_files
 from fomkit.report.sweep_files import write_blocks
 from fomkit.study import Options, change_machine, estimate
 from fomkit.study.memory_of import step_memory
 from fomkit.study.scaling import Asked, scale, with_links
-from fomkit.whatif import cluster, sweep_columns
+from fomkit.whatif import cluster, sweep_memory
 from fomkit.whatif.pareto import pareto_front
 from fomkit.whatif.points import Plan, make_plan
 from fomkit.whatif.sweep import make_sweep
@@ -227,7 +227,7 @@ def test_a_front_of_fronts_is_the_front(first, second) -> None:
 
 def test_points_are_estimates_with_cost_energy_and_memory() -> None:
     model, machine = fomkit.model("p1b3"), fomkit.machine("v100")
-    vary = {"batch": "50,200", "byte_per_s": "0.5 TB/s,1 TB/s", "price_per_h": "2.5", "power_w": "250 W"}
+    vary = {"batch": "50,200", "byte_per_s": "0.5 TB/s,1 TB/s", "price_per_h": "2.5 USD/h", "power_w": "250 W"}
     swept = run_sweep(make_sweep(model, machine, vary))
     assert len(swept.table) == 4
     for row in swept.table.to_dict("records"):
@@ -264,7 +264,7 @@ def test_the_front_keeps_what_is_faster_or_leaner() -> None:
 def test_what_is_not_known_is_left_out_and_said() -> None:
     model = fomkit.model("p1b3")
     bare = replace(model, order=None, run=replace(model.run, epochs=None))
-    swept = run_sweep(make_sweep(bare, fomkit.machine("titan"), {"batch": [50, 100], "price_per_h": 2}))
+    swept = run_sweep(make_sweep(bare, fomkit.machine("titan"), {"batch": [50, 100], "price_per_h": "2 USD/h"}))
     assert not {"unit_per_day", "energy_j", "peak_byte", "fits"} & set(swept.table.columns)
     assert not swept.table.isna().to_numpy().any()
     assert "what a run is" in swept.content["absent"]["unit_per_day"]
@@ -280,10 +280,67 @@ def test_what_is_not_known_is_left_out_and_said() -> None:
 
 
 def test_many_sizes_are_not_followed_and_that_is_said(monkeypatch) -> None:
-    monkeypatch.setattr(sweep_columns, "MOST_FOLLOWED", 2)
+    monkeypatch.setattr(sweep_memory, "MOST_FOLLOWED", 2)
     swept = fomkit.sweep("p1b3", "v100", {"batch": "1..3"})
     assert "3 sizes would each be followed" in swept.content["absent"]["peak_byte"]
-    assert "fits" not in swept.table
+    assert "peak_byte" not in swept.table
+    assert swept.table["fits"].tolist() == [True] * 3  # by the largest batch that fits
+
+
+def test_with_many_sizes_the_largest_batch_tells_who_fits() -> None:
+    swept = fomkit.sweep("resnet50", "v100", {"batch": "16..700"})
+    model, capacity = fomkit.model("resnet50"), fomkit.machine("v100").device.capacity_byte.value
+    best = int(swept.best["batch"])
+    assert step_memory(model, {"batch": best}).peak_byte <= capacity
+    assert swept.content["too_large"] == 700 - swept.table.loc[swept.table["fits"], "batch"].max()
+    over = int(swept.table.loc[~swept.table["fits"], "batch"].min())
+    assert step_memory(model, {"batch": over}).peak_byte > capacity
+    assert swept.content["not_checked"] == 0
+    assert isinstance(swept.content["best"][0]["point"]["batch"], int)
+
+
+def test_whether_points_fit_is_said_where_nobody_knows() -> None:
+    model = replace(fomkit.model("p1b3"), order=None)
+    swept = run_sweep(make_sweep(model, fomkit.machine("v100"), {"batch": "50,100"}))
+    assert swept.content["not_checked"] == 2
+    assert "whether points fit was not checked, because the profile has no order" in swept.summary()
+    assert ", if that fits" in swept.summary()
+    # Where one size can be followed and another cannot, the first is judged.
+    some = make_sweep(fomkit.model("p1b3"), fomkit.machine("v100"), {"batch": "50,100"})
+    peaks = {(50,): some.memory.peaks[50.0,], (100,): float("nan")}
+    swept = run_sweep(replace(some, memory=some.memory._replace(peaks=peaks, unchecked="a reason")))
+    assert swept.table["fits"].isna().tolist() == [False, True]
+    assert swept.content["not_checked"] == 1
+    assert "whether 1 of the points fit was not checked, because a reason" in swept.summary()
+
+
+@pytest.mark.parametrize(("per", "spread"), [("device", 1.0), ("node", 1.0), ("node", 1.2)])
+def test_money_is_that_of_cost_at_the_machines_price(per, spread) -> None:
+    from fomkit.study.cost import Declared, cost
+
+    rate = 8.0 / 3600
+    price = Price(Fact(rate, rate / spread, rate * spread, "published", "list"), "USD", per, "2024-01-01")
+    machine = replace(fomkit.machine("a100-sxm"), price=price)
+    swept = fomkit.sweep("p1b3", machine, {"batch": [100, 200]})
+    for row in swept.table.to_dict("records"):
+        one = cost(fomkit.model("p1b3"), machine, Options(int(row["batch"])), Declared())
+        runs = one.estimate.model.unit.runs
+        assert row["cost"] == pytest.approx(one.run_money.value * runs, rel=1e-9)
+        assert row["cost_low"] == pytest.approx(one.run_money.low * runs, rel=1e-9)
+        assert row["cost_high"] == pytest.approx(one.run_money.high * runs, rel=1e-9)
+        assert list(swept.content["excludes"]) == list(one.estimate.excludes)
+    assert swept.content["price"] == {"currency": "USD", "per": per, "date": "2024-01-01", "source": "list"}
+    said = swept.summary()
+    assert "price: of 2024-01-01, in USD per" in said
+    assert "rates are upper bounds, times and costs lower ones, nobody stated: " in said
+
+
+def test_a_price_of_the_whole_system_is_no_price_of_a_device() -> None:
+    rate = 8.0 / 3600
+    price = Price(Fact(rate, rate, rate, "published", "list"), "USD", "system", "2024-01-01")
+    swept = fomkit.sweep("p1b3", replace(fomkit.machine("a100-sxm"), price=price), {"batch": [100]})
+    assert "cost" not in swept.table
+    assert "is per system" in swept.content["absent"]["cost"]
 
 
 def test_a_point_that_does_not_fit_is_never_best() -> None:
@@ -304,7 +361,12 @@ def test_a_point_that_does_not_fit_is_never_best() -> None:
 
 def test_nodes_and_links_are_those_of_scaling() -> None:
     model, machine = fomkit.model("p1b3"), fomkit.machine("a100-sxm")
-    vary = {"nodes": "1,4", "link_byte_per_s": "12.5 GB/s,25 GB/s", "link_alpha_s": "5 us", "price_per_h": 2}
+    vary = {
+        "nodes": "1,4",
+        "link_byte_per_s": "12.5 GB/s,25 GB/s",
+        "link_alpha_s": "5 us",
+        "price_per_h": "2 USD/h",
+    }
     swept = run_sweep(make_sweep(model, machine, vary))
     assert len(swept.table) == 4
     for row in swept.table.to_dict("records"):
@@ -491,7 +553,10 @@ def test_the_command_writes_tables_and_tells_the_best(tmp_path, monkeypatch) -> 
         (["--vary", "batch=8", "-o", "points.xlsx"], "Use .csv, .parquet or .json"),
         (["--vary", "batch=8", "-o", "/nowhere/points.csv"], "there is no folder /nowhere"),
         (["--vary", "batch=8", "--layout", "zero=1"], "is of a training on nodes, and none are varied"),
-        (["--vary", "batch=8", "--scheduler", "nonsense://x"], "--scheduler nonsense://x"),
+        (["--vary", "batch=8", "--scheduler", "nonsense://x"], "nonsense://x: is no address of a scheduler"),
+        (["--vary", "batch=8", "--scheduler", "foo"], "is no address of a scheduler. Write, say, tcp://"),
+        (["--vary", "price_per_h=2.5"], "'2.5', which has no currency, and the machine states no price"),
+        (["--vary", "price_per_h=2 USD/h,3 EUR/h"], "is in EUR and USD. Write all in one currency"),
         (["--vary", "batch=8", "--scheduler", "tcp://127.0.0.1:9"], "no scheduler answers there"),
     ],
 )
@@ -538,7 +603,8 @@ from fomkit.profiles import whole_file
 from fomkit.report.sweep_files import write_blocks
 from fomkit.whatif.sweep import make_sweep
 from fomkit.whatif.sweep_tally import Tally
-vary = {"byte_per_s": "0.1 TB/s..4 TB/s", "flop_per_s/fp32/vector": "1 TFLOP/s..20 TFLOP/s", "price_per_h": "1..3"}
+vary = {"byte_per_s": "0.1 TB/s..4 TB/s", "flop_per_s/fp32/vector": "1 TFLOP/s..20 TFLOP/s"}
+vary["price_per_h"] = "1 USD/h..3 USD/h"
 asked = make_sweep(fomkit.model("p1b3"), fomkit.machine("titan"), vary, way="random", points=int(sys.argv[1]))
 tally = Tally(asked)
 with whole_file(Path(sys.argv[2])) as stream:

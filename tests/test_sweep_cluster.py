@@ -34,7 +34,7 @@ def two_workers(monkeypatch) -> Iterator[LocalCluster]:
 
 
 def asked(points: int = 12_000) -> Sweep:
-    vary = {"batch": "1..400", "byte_per_s": "0.1 TB/s..4 TB/s", "price_per_h": 2}
+    vary = {"batch": "1..400", "byte_per_s": "0.1 TB/s..4 TB/s", "price_per_h": "2 USD/h"}
     return make_sweep(fomkit.model("p1b3"), fomkit.machine("v100"), vary, way="sobol", points=points, seed=2)
 
 

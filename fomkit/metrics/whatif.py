@@ -10,6 +10,8 @@ WHAT_IF: tuple[Metric, ...] = (
     _M("points", "points", "count", "system", "none", "arithmetic", "sweep", "scenarios that were estimated"),
     _M("too_large", "too large", "count", "system", "lower", "arithmetic", "sweep",
        "scenarios whose step a device's memory does not hold"),
+    _M("not_checked", "not checked", "count", "system", "lower", "arithmetic", "sweep",
+       "scenarios of which nobody knows whether a device's memory holds their step"),
     _M("seed", "seed", "count", "system", "none", "none", "sweep", "of the random numbers"),
     _M("varied.least", "least", "mixed", "system", "none", "none", "sweep", "lower end of what is varied"),
     _M("varied.most", "most", "mixed", "system", "none", "none", "sweep", "upper end of what is varied"),

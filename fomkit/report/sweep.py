@@ -26,7 +26,7 @@ def _shown(value: float | None, unit: str) -> str:
         return f"{value:,.0f}"
     if unit in _QUANTITIES and value:
         return format_quantity(value, _QUANTITIES[unit], 3)
-    return format_number(value, 3)
+    return format_number(value, 3) if unit == "number" else f"{format_number(value, 3)} {unit}"
 
 
 def _cell(point: Entry, name: str, units: Mapping[str, str]) -> str:
@@ -56,13 +56,21 @@ def format_sweep(content: Entry, screen: Screen = PLAIN) -> str:
     of = f"; {' and '.join(spent)} for each {content['per']}" if spent else ""
     page.line(
         f"{content['model']} on {content['target']}: {content['points']:,} points ({content['way']}{seed}), "
-        f"{content['interval']:.0%} intervals{of}"
+        f"{content['interval']:.0%} intervals, number formats {content['precision'] or 'as traced'}{of}"
     )
     units = {one["name"]: one["unit"] for one in content["varied"]} | _OF_RESULTS
+    if content["price"]:
+        units["cost"] = content["price"]["currency"]
     for one in content["varied"]:
         page.line(f"  {_varied(one)}")
     _best(page, content, units)
     _front(page, content, units)
+    if content["excludes"]:
+        unstated = ", ".join(content["excludes"])
+        page.line(f"rates are upper bounds, times and costs lower ones, nobody stated: {unstated}")
+    if content["price"] and content["price"]["date"]:
+        price = content["price"]
+        page.line(f"price: of {price['date']}, in {price['currency']} per {price['per']} ({price['source']})")
     for name, why in content["absent"].items():
         page.line(f"without {_WORDS[name]}: {why}")
     for text in content["assumed"]:
@@ -80,6 +88,9 @@ def _best(page: Page, content: Entry, units: Mapping[str, str]) -> None:
     page.line("")
     if content["too_large"]:
         page.line(f"{content['too_large']:,} of the points do not fit the device's memory")
+    if content["not_checked"]:
+        some = "" if content["not_checked"] == content["points"] else f"{content['not_checked']:,} of the "
+        page.line(f"whether {some}points fit was not checked, because {content['why_not_checked']}", "yellow")
     for one, best in zip(content["objectives"], content["best"], strict=True):
         point = best["point"]
         if point is None:
@@ -87,7 +98,8 @@ def _best(page: Page, content: Entry, units: Mapping[str, str]) -> None:
             continue
         at = ", ".join(f"{name} {_shown(point[name], units[name])}" for name in names)
         where = f" at {at}" if at else ""
-        page.line(f"best {_WORDS[one['column']]}: {_cell(point, one['column'], units)}{where}", "bold")
+        unsure = ", if that fits" if point.get("fits") is None else ""
+        page.line(f"best {_WORDS[one['column']]}: {_cell(point, one['column'], units)}{where}{unsure}", "bold")
 
 
 def _front(page: Page, content: Entry, units: Mapping[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 import time
 from collections import deque
@@ -56,6 +57,18 @@ def _quiet() -> Iterator[None]:
     finally:
         for one, level in zip(loggers, levels, strict=True):
             one.setLevel(level)
+
+
+_ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^/\s]+:[0-9]{1,5}/?")
+
+
+def _check_address(address: str) -> None:
+    """Raise before connecting: with what is no address the library leaves half a client behind."""
+    if _ADDRESS.fullmatch(address) is None:
+        raise FomkitError(
+            f"--scheduler {address}",
+            "is no address of a scheduler. Write, say, tcp://10.0.0.1:8786, as 'dask scheduler' prints it.",
+        )
 
 
 def _check_installed(address: str) -> None:
@@ -146,8 +159,9 @@ def blocks_on(sweep: Sweep, address: str) -> Iterator[pd.DataFrame]:
     Raises
     ------
     FomkitError
-        When no scheduler answers, it has no workers, or they keep dying.
+        When the address is none, no scheduler answers, it has no workers, or they keep dying.
     """
+    _check_address(address)
     _check_installed(address)
     with _client(address) as client:
         ahead = AHEAD * _wait(client, address)

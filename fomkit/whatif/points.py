@@ -60,7 +60,9 @@ class Plan:
             shares = self._shares(start, stop - start)
             columns = [axis.drawn(shares[:, place]) for place, axis in enumerate(self.axes)]
         names = [axis.name for axis in self.axes]
-        return pd.DataFrame(dict(zip(names, columns, strict=True)), index=pd.RangeIndex(start, stop))
+        whole = [column.astype(np.int64) if axis.kind.whole else column
+                 for axis, column in zip(self.axes, columns, strict=True)]  # fmt: skip
+        return pd.DataFrame(dict(zip(names, whole, strict=True)), index=pd.RangeIndex(start, stop))
 
     def _shares(self, start: int, count: int) -> NDArray[np.float64]:
         """Give numbers from 0 up to 1 (count, axes) of a stretch of the sequence."""

@@ -10,30 +10,19 @@ from typing import cast
 import pandas as pd
 
 from fomkit.errors import FomkitError
-from fomkit.hardware import Machine
+from fomkit.hardware import Machine, Scope
 from fomkit.parallel import Layout
 from fomkit.predict.interpolate import threads
+from fomkit.study.estimate import estimate
 from fomkit.study.options import Options, choose_scope
 from fomkit.study.scenarios import RESULTS, Study, blocks_of, in_order, prepare_study
 from fomkit.whatif.points import Plan, Way, make_plan
 from fomkit.whatif.sweep_axes import Given, make_axis
-from fomkit.whatif.sweep_columns import (
-    COST,
-    ENERGY,
-    PEAK_BYTE,
-    Memory,
-    Objective,
-    Per,
-    add_fits,
-    add_memory,
-    add_spending,
-    device_seconds,
-    follow_memory,
-    objectives_of,
-    per_of,
-)
+from fomkit.whatif.sweep_columns import ENERGY, Objective, add_energy, device_seconds, objectives_of, per_of
+from fomkit.whatif.sweep_memory import FITS, PEAK_BYTE, Memory, add_fits, add_memory, follow_memory
+from fomkit.whatif.sweep_money import COST, Bill, Per, add_cost, bill_of, with_prices
 from fomkit.whatif.sweep_nodes import OnNodes, check_nodes
-from fomkit.whatif.sweep_parameters import NODES, OF_DEVICE, check_names, kinds_of
+from fomkit.whatif.sweep_parameters import NODES, OF_DEVICE, POWER, check_names, kinds_of
 from fomkit.workload import ModelProfile
 
 CHUNK = 16_384
@@ -41,6 +30,11 @@ CHUNK = 16_384
 CHUNK_OF_NODES = 64
 NO_RUN = "the profile does not say what a run is: samples, epochs or batch"
 NO_BATCH = "the profile does not say its batch"
+NO_POWER = "no power: add, for example, --vary 'power_w=300 W'"
+ENERGY_UNUSED = (
+    "the energy that the machine states is of single ops, which a sweep does not keep; fomkit estimate has it at "
+    "one point, or give a mean power: --vary 'power_w=300 W'"
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +52,10 @@ class Sweep:
         Results that have a number at the ends of every axis; the others are left out.
     absent : mapping
         Results that are not known, with the reason.
+    bill : Bill or None
+        What is paid, by which price; None where there is no price, or it is not of what the points use.
+    excludes : tuple of str
+        Terms that nobody stated: times are lower bounds, rates upper ones.
     """
 
     model: ModelProfile
@@ -69,6 +67,8 @@ class Sweep:
     known: tuple[str, ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
     objectives: tuple[Objective, ...] = ()
+    bill: Bill | None = None
+    excludes: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,6 +79,11 @@ class Sweep:
     def on_nodes(self) -> bool:
         """Whether points go through scaling, one after the other."""
         return NODES in self.names
+
+    @property
+    def scope(self) -> Scope:
+        """What of the machine does the work."""
+        return "system" if self.on_nodes else choose_scope([self.machine], self.options.scope)
 
     @property
     def per(self) -> Per:
@@ -109,15 +114,17 @@ class Sweep:
         return add_fits(found, None if capacity is None else capacity.value)
 
     def _up_share(self) -> float:
-        system = self.on_nodes or choose_scope([self.machine], self.options.scope) == "system"
-        return self.machine.availability if system and self.per == "unit of work" else 1.0
+        return self.machine.availability if self.scope == "system" and self.per == "unit of work" else 1.0
 
     def stretch(self, start: int, stop: int) -> pd.DataFrame:
         """Estimate the points from ``start`` up to ``stop``: their parameters, and beside them what is known."""
         points = self.plan.table(start, stop)
         found = self._estimated(points)
-        seconds = device_seconds(found, self.per, found["devices"], found["jobs"])
-        found = add_spending(found, points, seconds, self._up_share())
+        if self.bill is not None:
+            found = add_cost(found, points, self.bill, self.per)
+        if POWER in points:
+            seconds = device_seconds(found, self.per, found["devices"], found["jobs"])
+            found = add_energy(found, points, seconds, self._up_share())
         found = found.assign(basis=found["basis"].astype(str))
         return pd.concat([points, found[[name for name in self.columns if name in found]]], axis=1)
 
@@ -126,7 +133,7 @@ class Sweep:
         """The columns of the results, those of the parameters left out."""
         spans = [name for name in RESULTS if name.removesuffix("_low").removesuffix("_high") in self.known]
         spent = [f"{name}{end}" for name in (COST, ENERGY) if name in self.known for end in ("", "_low", "_high")]
-        return (*spans, *spent, *(name for name in (PEAK_BYTE, "fits") if name in self.known), "basis")
+        return (*spans, *spent, *(name for name in (PEAK_BYTE, FITS) if name in self.known), "basis")
 
     def blocks(self) -> Iterator[pd.DataFrame]:
         """Estimate all points, a stretch at a time, in their order."""
@@ -134,24 +141,51 @@ class Sweep:
             yield self.stretch(start, stop)
 
 
-def _probed(sweep: Sweep) -> Sweep:
+def _excludes(sweep: Sweep, found: pd.DataFrame) -> tuple[str, ...]:
+    """Name the terms that nobody stated; the same at all sizes, so one point tells them."""
+    if sweep.on_nodes:
+        return tuple(dict.fromkeys(name for names in found["excludes"] for name in names))
+    sizes = {axis.name: int(axis.ends[0]) for axis in sweep.plan.axes if axis.kind.whole}
+    options = replace(sweep.options, batch=None, sizes={**sweep.options.wanted_sizes, **sizes})
+    return estimate(sweep.model, sweep.machine, options).excludes
+
+
+def _billed(sweep: Sweep, currency: str) -> tuple[Bill | None, str]:
+    """Choose what is paid, or say why nothing is."""
+    try:
+        bill = bill_of(sweep.machine, sweep.scope, currency, sweep.options.interval, on_nodes=sweep.on_nodes)
+    except FomkitError as error:
+        return None, f"the machine's price {error.what}"
+    return bill, "no price: add, for example, --vary 'price_per_h=2.50 USD/h'"
+
+
+def _probed(sweep: Sweep, currency: str) -> Sweep:
     """Estimate both ends of every axis: what cannot be shows before the work, and what is not known."""
     ends = pd.DataFrame({axis.name: list(axis.ends) for axis in sweep.plan.axes})
     found = sweep._estimated(ends)
-    names = [name for name in ("step_s", "sample_per_s", "unit_per_day", PEAK_BYTE, "fits") if name in found]
+    names = [name for name in ("step_s", "sample_per_s", "unit_per_day", PEAK_BYTE) if name in found]
     known = [name for name in names if bool(found[name].notna().all())]
-    if PEAK_BYTE not in known:
-        known = [name for name in known if name != "fits"]
-    known += [name for name, needs in ((COST, OF_DEVICE[0]), (ENERGY, OF_DEVICE[1])) if needs in sweep.names]
+    if FITS in found and (not sweep.on_nodes or bool(found[FITS].notna().any())):
+        known.append(FITS)
+    bill, why_free = _billed(sweep, currency)
+    known += [name for name, has in ((COST, bill is not None), (ENERGY, POWER in sweep.names)) if has]
     why = {
         "sample_per_s": NO_BATCH,
         "unit_per_day": NO_RUN,
-        COST: "no price: add, for example, --vary price_per_h=2.50",
-        ENERGY: "no power: add, for example, --vary 'power_w=300 W'",
+        COST: why_free,
+        ENERGY: NO_POWER if sweep.machine.energy is None else ENERGY_UNUSED,
         PEAK_BYTE: sweep.memory.why_not or "nobody knows the memory of this step",
     }
     absent = {name: reason for name, reason in why.items() if name not in known}
-    return replace(sweep, known=tuple(known), absent=absent, objectives=objectives_of(known, per_of(known)))
+    objectives = objectives_of(known, per_of(known), "" if bill is None else bill.price.currency)
+    return replace(
+        sweep,
+        known=tuple(known),
+        absent=absent,
+        objectives=objectives,
+        bill=bill,
+        excludes=_excludes(sweep, found),
+    )
 
 
 def make_sweep(
@@ -194,15 +228,15 @@ def make_sweep(
         )
     kinds = kinds_of(model, machine)
     check_names(vary, kinds, f"{model.name} on {machine.name}")
+    vary, currency = with_prices(vary, machine.price)
     for name in {**options.sizes, **({} if options.batch is None else {"batch": 0})}:
         if name in vary:
             raise FomkitError(name, "is varied and given as one value too. Give it once.")
     plan = make_plan([make_axis(name, given, kinds[name]) for name, given in vary.items()], way, points, seed)
-    names = tuple(axis.name for axis in plan.axes)
-    on_nodes = check_nodes(names, machine, plan.points)
+    on_nodes = check_nodes(tuple(axis.name for axis in plan.axes), machine, plan.points)
     if layout not in (None, Layout()) and not on_nodes:
         raise FomkitError(
             "layout", "is of a training on nodes, and none are varied. Add, say, --vary nodes=1,8,64."
         )
-    memory = Memory((), {}) if on_nodes else follow_memory(model, machine, plan.axes, options)
-    return _probed(Sweep(model, machine, options, plan, memory, layout or Layout()))
+    memory = Memory() if on_nodes else follow_memory(model, machine, plan.axes, options)
+    return _probed(Sweep(model, machine, options, plan, memory, layout or Layout()), currency)

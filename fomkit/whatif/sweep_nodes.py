@@ -106,8 +106,9 @@ class OnNodes:
         system = system_content(self.model, machine, step, nodes, Service())
         peak_byte = math.nan if step.memory_byte is None else step.memory_byte
         jobs = system["runs_at_once"] if system else 1
-        return {**_spans(step, system), "peak_byte": peak_byte, "devices": devices, "jobs": jobs,
-                "basis": "modelled"}  # fmt: skip
+        excludes = (*step.excludes, *(system["excludes"] if system else ()))
+        return {**_spans(step, system), "excludes": excludes, "peak_byte": peak_byte, "devices": devices,
+                "jobs": jobs, "basis": "modelled"}  # fmt: skip
 
     def estimate(self, table: pd.DataFrame) -> pd.DataFrame:
         """Estimate the points of a table; its results, peak_byte [byte], devices of a job, and jobs at once."""

@@ -10,7 +10,8 @@ import pandas as pd
 
 from fomkit.whatif.pareto import pareto_front
 from fomkit.whatif.sweep import Sweep
-from fomkit.whatif.sweep_columns import FITS, Objective
+from fomkit.whatif.sweep_columns import Objective
+from fomkit.whatif.sweep_memory import FITS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,6 +34,8 @@ class Tally:
         Points so far.
     too_large : int
         Those whose step a device does not hold; they are neither best nor on the front.
+    not_checked : int
+        Those of which nobody knows whether they fit; they are compared like those that do.
     front : DataFrame
         One point for each set of objectives that no other point betters, the first of equal ones.
     """
@@ -41,6 +44,7 @@ class Tally:
         self.sweep = sweep
         self.seen = 0
         self.too_large = 0
+        self.not_checked = 0
         self.front = pd.DataFrame()
         self.ranges: dict[str, tuple[float, float]] = {}
 
@@ -57,8 +61,12 @@ class Tally:
             if block[name].dtype.kind == "f":
                 self._widen(str(name), block[name].to_numpy(np.float64))
         if FITS in block:
-            self.too_large += int((~block[FITS]).sum())
-            block = block[block[FITS]]
+            self.not_checked += int(block[FITS].isna().sum())
+            held = block[FITS].fillna(True).to_numpy(bool)
+            self.too_large += int((~held).sum())
+            block = block[held]
+        else:
+            self.not_checked += len(block)
         both = pd.concat([self.front, block]) if len(self.front) else block
         values = lower_is_better(both, self.sweep.objectives)
         best = both[pareto_front(values)]
