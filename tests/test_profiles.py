@@ -233,7 +233,7 @@ def test_suites_need_given_times_or_a_model(tmp_path: Path) -> None:
 
 def test_a_folder_is_no_file_to_write(tmp_path: Path) -> None:
     (tmp_path / "out.csv").mkdir()
-    with pytest.raises(FomkitError, match="is a folder. Choose another name"):
+    with pytest.raises(FomkitError, match=r"is a folder\. Choose another name"):
         write_whole(tmp_path / "out.csv", "text")
     assert [item.name for item in tmp_path.iterdir()] == ["out.csv"]
 

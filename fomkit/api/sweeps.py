@@ -46,6 +46,7 @@ def sweep(
         Parameter to its values (docs/sweep.md): numbers in SI units, or text such as ``"0.5 TB/s..4 TB/s:8"``.
     way : str
         grid takes every combination; random and sobol draw ``points`` (default 4,096) from ``seed``.
+    points, seed : int, optional
     batch, sizes, precision, interval, scope, allow_uncovered
         As of `fomkit.estimate`, at every point.
     scheduler : str, optional

@@ -100,9 +100,11 @@ def sweep(
 
     Examples:
 
-      fomkit sweep vgg16 -t v100 --vary batch=16,32,64 --vary 'byte_per_s=0.5 TB/s..4 TB/s:8' -o points.csv
+      fomkit sweep vgg16 -t v100 --vary batch=16,32,64 -o points.csv
 
-      fomkit sweep gpt2 -t a100-sxm --vary batch=1..16 --vary 'launch_s=1 us..20 us:log' --way sobol --points 1024
+      fomkit sweep p1b3 -t v100 --vary 'byte_per_s=0.5 TB/s..4 TB/s:8:log'
+
+      fomkit sweep gpt2 -t v100 --vary batch=1..8 --way sobol --points 8
     """
     from fomkit.profiles import load_machine, load_model, write_whole
     from fomkit.report.files import to_json
