@@ -85,6 +85,11 @@ TensorFlow, ``tf.config.experimental.enable_tensor_float_32_execution`` (on by d
 """
 
 
+TF32_BESIDE = "fp32/tf32"
+DEFAULTS = ("", TF32_BESIDE)
+"""Names of the formats that a step has when nobody asks for any."""
+
+
 def _known(machine: Machine) -> set[str]:
     return {peak.dtype for peak in machine.device.peaks} | {
         str(dtype) for dtype in machine.timings["dtype"].unique()
@@ -98,7 +103,7 @@ def _default(framework: str, machine: Machine) -> Formats:
     if "tf32" not in _known(machine):
         return Formats("", said=f"number formats as traced, {framework}'s default there")
     said = f"{framework}'s default there: fp32 {', '.join(kinds)} in tf32, all else as traced"
-    return Formats("fp32/tf32", dict.fromkeys(kinds, ("tf32", "matrix")), said=said)
+    return Formats(TF32_BESIDE, dict.fromkeys(kinds, ("tf32", "matrix")), said=said)
 
 
 def choose_formats(precision: str | None, framework: str, machine: Machine) -> Formats:

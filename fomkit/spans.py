@@ -32,6 +32,11 @@ class Span:
         """Make the span of a value known without error."""
         return cls(value, value, value, level)
 
+    @property
+    def ends(self) -> tuple[float, float, float]:
+        """Its value, low and high, in this order."""
+        return self.value, self.low, self.high
+
     def scaled(self, factor: float) -> Span:
         """Multiply by a number known without error, 0 or above."""
         return Span(self.value * factor, self.low * factor, self.high * factor, self.level)
@@ -80,6 +85,18 @@ def add_common(spans: Iterable[Span]) -> Span:
         math.fsum(part.high for part in parts),
         level,
     )
+
+
+def add_known(spans: Sequence[Span | None]) -> Span | None:
+    """Add as `add_common`; None where nothing is there or one is unknown: a sum without it would pass for all.
+
+    Examples
+    --------
+    >>> add_known([Span(2.0, 1.0, 4.0), None]) is None
+    True
+    """
+    known = [span for span in spans if span is not None]
+    return add_common(known) if known and len(known) == len(spans) else None
 
 
 def add_independent(spans: Iterable[Span]) -> Span:

@@ -194,7 +194,10 @@ def test_bad_campaigns(folder, old, new, said) -> None:
         (["two.campaign.yaml", "-t", "mine.yaml", "--price", "5 USD per node"], "does not say for how long"),
         (["two.campaign.yaml", "-t", "mine.yaml", "--pue", "1.2, me"], "is for carbon"),
         (["two.campaign.yaml", "-t", "mine.yaml", "-o", "x.pdf"], "Use .json or .csv"),
-        (["twoo", "-t", "mine.yaml"], "no model profile of this name"),
+        (
+            ["twoo", "-t", "mine.yaml"],
+            "no such file, and no campaign of this name. Known names: 'candle-example'.",
+        ),
         (["line.campaign.yaml", "-t", "titan"], "'P9' is no line of suite 'lecture'. Its lines: P1, P2, P3"),
         (["good.campaign.yaml", "-t", "titan", "--scope", "node"], "rates the scope 'system', not 'node'"),
     ],
@@ -248,3 +251,36 @@ def test_every_field_is_explained_and_the_example_loads(root, tmp_path) -> None:
     (tmp_path / "example.campaign.yaml").write_text(block, encoding="utf-8")
     found = load_campaign(tmp_path / "example.campaign.yaml")
     assert [one.mode for one in found.phases] == ["train", "train", "infer"]
+
+
+def test_a_sum_says_what_carries_no_spread() -> None:
+    (titan,) = content("candle-example", "-t", "titan")["machines"]
+    known = titan["no_spread"]["days"]
+    assert known["phases"] == ["a million P1 models"]
+    assert known["share"] == pytest.approx(titan["phases"][0]["days"]["value"] / titan["days"]["value"], rel=1e-12)
+    assert titan["no_spread"]["money"] is titan["no_spread"]["energy_j"] is None
+    assert titan["lower_bound"] == [one["name"] for one in titan["phases"][1:]]
+    text = run("candle-example", "-t", "titan").stdout
+    days = "days in all: 133.8 (no interval: no spread is stated of a million P1 models, 99.95% of it)"
+    assert f"{days}, a lower bound" in text
+    assert "money: no price; give --price" in text
+    assert "energy in all: unknown; the line is frozen" in text
+    assert not any(word in text for word in ("133.9", "10^   money", "energy\n"))
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_sum_of_spreads_has_an_interval_and_large_money_no_cents() -> None:
+    words = ("two.campaign.yaml", "-t", "mine.yaml", "--price", "36000 USD/h per node, 2024-01-01")
+    (mine,) = content(*words)["machines"]
+    assert mine["no_spread"]["days"] == {"phases": [], "share": 0.0}
+    text = run(*words).stdout
+    (line,) = [one for one in text.splitlines() if one.startswith("money in all: ")]
+    assert re.match(r"money in all: [\d,]+ \([\d,]+ … [\d,]+\) USD, a lower bound; 3.6e\+04 USD/h", line), line
+
+
+def test_what_is_typed_is_assumed() -> None:
+    from fomkit.study.declared import parse_intensity, parse_price
+
+    price = parse_price("3 USD/h per node, 2018-04-01").per_s
+    assert (price.basis, price.source) == ("assumed", "stated by the user")
+    assert parse_intensity("0.4 kg/kWh, me").basis == "assumed"

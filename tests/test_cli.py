@@ -149,7 +149,7 @@ def test_results_as_csv(root: Path, tmp_path: Path) -> None:
         (["fom", "lecture", "--target", "v100"], "does not state the scope 'system'"),
         (["estimate", "p1b3", "--target", "v100", "--baseline", "v100"], "is the baseline and a target"),
         (["estimate", "p1b3", "--target", "v100", "--target", "v100"], "stands twice among the machines"),
-        (["fom", "nothing"], "no model profile of this name"),
+        (["fom", "nothing"], "no such file, and no suite of this name"),
     ],
 )
 def test_mistakes_are_one_message_and_exit_code_2(arguments: list[str], words: str, root: Path) -> None:

@@ -204,7 +204,7 @@ def test_without_a_run_a_time_has_steps_and_a_share_is_refused(machine) -> None:
 @given(st.lists(st.floats(1e-3, 0.2), min_size=1, max_size=4))
 def test_shares_stay_what_was_said(shares) -> None:
     empty = Machine("mine", "", "published", Device(), pd.DataFrame())
-    paid = parse_once([f"layer {place}={share!r}" for place, share in enumerate(shares)])
+    paid = parse_once([f"layer {place}={100 * share!r} %" for place, share in enumerate(shares)])
     added = with_once(empty, paid).overheads
     total = 1 + sum(one.share.value for one in added)
     assert [one.share.value / total for one in added] == pytest.approx(shares)
@@ -486,7 +486,9 @@ def test_more_nodes_may_need_more_epochs() -> None:
         (["--price", "4 USD/h per node, 2018-04-01, 3 EUR/h to 6 EUR/h"], "ends in another currency"),
         (["--price", "4 USD/h per system, 2018-04-01"], "Add '--scope system'"),
         (["--once", "compile"], "is no new name with a share or a time"),
-        (["--once", "compile=40"], "adds up to 4000% of the job"),
+        (["--price", "4 XXZ/h per node, 2018-04-01"], "'XXZ' is no currency in use by ISO 4217"),
+        (["--price", "4 USD/h per node, 2099-04-01"], "the price's date is 2099-04-01, which is still to come"),
+        (["--once", "compile=40"], "'40' has no unit. Write a time, such as compile=40s, or a share"),
         (["--once", "compile=40 epochs"], "'epochs' is not a unit of time_s"),
         (["--once", "start-up=40 s"], "is stated by mine already"),
         (["--carbon", "0.4, operator"], "which has no unit"),
@@ -524,6 +526,13 @@ def test_bad_input_is_told(words, said) -> None:
         (", date: 2018-04-01", "", "price.date is missing"),
         ("date: 2018-04-01", "date: 2018", "price.date is 2018"),
         ("date: 2018-04-01", "date: last week", r"mine.yaml:\d+: the price's date is 'last week'"),
+        ("date: 2018-04-01", "date: 2099-04-01", r"mine.yaml:\d+: the price's date is 2099-04-01, which is still"),
+        ("low: 4 USD/h, high: 5 USD/h", "low: 4 XXZ/h, high: 5 XXZ/h", "ends in another"),
+        (
+            "rate: 4.56 USD/h, low: 4 USD/h, high: 5 USD/h",
+            "rate: 4.56 XXZ/h",
+            r"mine.yaml:\d+: 'XXZ' is no currency",
+        ),
         ("low: 4 USD/h", "low: 4 EUR/h", "ends in another currency"),
         ("high: 5 USD/h", "high: 4.5 USD/h", "low ≤ value ≤ high"),
         ("per: node", "per: rack", "price.per is 'rack'"),

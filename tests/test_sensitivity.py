@@ -366,10 +366,10 @@ def test_what_cannot_be_asked(words: str, message: str) -> None:
 
 
 def test_without_the_plotting_libraries_a_picture_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fomkit.report.plots.chart_file.find_spec", lambda _name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     code, text = run("sensitivity", "p1b3", "--target", "v100", "-o", "x.png")
     assert code == 2
-    assert "pip install 'fomkit[notebooks]'" in text
+    assert "pip install 'fomkit[report]'" in text
 
 
 def test_no_parameter_is_a_message() -> None:

@@ -19,6 +19,7 @@ from fomkit.dossier.words import amount, ends, number
 from fomkit.dtypes import Precision
 from fomkit.errors import FomkitError
 from fomkit.measurement import Measurement
+from fomkit.precision import DEFAULTS
 from fomkit.report.book import Book, Cell, Chapter, Head, Section, Table
 from fomkit.rollup import UNPRICED
 from fomkit.study.compare import Comparison
@@ -37,13 +38,22 @@ def _no_watch() -> None:
 
 
 def options_of(one: Estimate) -> Options:
-    """Give the options that an estimate was made with, as far as they change its figures."""
+    """Give the options that an estimate was made with, as far as they change its figures.
+
+    Raises
+    ------
+    FomkitError
+        When its number formats are none that can be asked for.
+    """
+    formats = one.formats.name
+    if formats not in PRECISION_OF and formats not in DEFAULTS:
+        raise FomkitError(one.model.name, f"is priced in {formats!r}, which no option asks for.")
     sizes = {name: size for name, size in one.sizes.items() if name != "batch"}
     partial = bool(one.coverage[UNPRICED] or one.model.unsupported)
     return Options(
         batch=one.sizes.get("batch"), interval=one.step.level, scope=one.scope,
         last_batch="keep" if one.run_time.partial_step else "drop", allow_uncovered=partial, sizes=sizes,
-        precision=PRECISION_OF.get(one.formats.name),
+        precision=PRECISION_OF.get(formats),
     )  # fmt: skip
 
 

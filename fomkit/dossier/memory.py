@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fomkit.dossier.drawing import figure, frame_table
 from fomkit.errors import FomkitError
-from fomkit.quantities import exact_quantity, format_quantity
+from fomkit.quantities import format_quantity
 from fomkit.report.book import Listing, Section
 from fomkit.study.estimate import Estimate
 from fomkit.study.figure_tables import memory_table
@@ -16,7 +16,7 @@ TITLE = "Memory over the step"
 def _verdict(one: Estimate, peak_byte: float) -> str:
     holds = one.machine.device.capacity_byte
     peak = format_quantity(peak_byte, "byte", 3)
-    has = "" if holds is None else exact_quantity(holds.value, "byte")
+    has = "" if holds is None else format_quantity(holds.value, "byte", 3)
     if holds is None:
         return f"At most {peak} at once. How much the device of {one.machine.name} holds nobody stated."
     said = "fits into" if peak_byte <= holds.value else "does not fit into"

@@ -45,7 +45,7 @@ def timed_table(case: Case, times: tuple[Span | None, ...]) -> pd.DataFrame:
             one.pass_name,
             one.count,
             one.launches,
-            *_ends(span),
+            *(span or _UNKNOWN).ends,
             one.time_source if span else "",
             one.bound,
         )
@@ -55,11 +55,6 @@ def timed_table(case: Case, times: tuple[Span | None, ...]) -> pd.DataFrame:
         "kind", "pass_name", "count", "launches", "time_s", "low_s", "high_s", "time_source", "bound"
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=names)
-
-
-def _ends(span: Span | None) -> tuple[float, float, float]:
-    known = span or _UNKNOWN
-    return known.value, known.low, known.high
 
 
 def _case(case: Case, ledger: Ledger) -> CaseValues:

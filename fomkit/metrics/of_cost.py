@@ -44,6 +44,8 @@ OF_COST: tuple[Metric, ...] = (
     _M("pue", "PUE", "ratio", "system", "lower", "none", "cost campaign",
        "energy of the building over that of its machines, as declared"),
     _M("phases.runs", "runs", "count", "system", "none", "none", "campaign", "runs, or units of work, of a phase"),
+    _M("no_spread.*.share", "no spread", "share", "system", "lower", "none", "campaign",
+       "of a sum over phases, that of the phases whose figure states no spread"),
     _M("order_of_magnitude", "10^", "count", "system", "none", "none", "campaign",
        "power of ten of the days"),
 )

@@ -71,8 +71,7 @@ def load_campaign(name: str | Path) -> Workflow:
     FomkitError
         With file and line for every mistake.
     """
-    text = str(name)
-    path = locate(text if text.endswith((".yaml", ".yml", ".campaign")) else f"{text}.campaign", "model_profiles")
+    path = locate(str(name), "model_profiles", "campaign")
     document = load_document(path)
     check_schema(document, SCHEMA)
     record = check_record(document, CampaignFileRecord)

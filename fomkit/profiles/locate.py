@@ -10,6 +10,7 @@ import fomkit
 from fomkit.errors import FomkitError, nearest_names
 
 Folder = Literal["machine_profiles", "model_profiles", "measurements", "validation"]
+Kind = Literal["", "suite", "campaign"]
 _ENDINGS: dict[str, tuple[str, ...]] = {"measurements": (".csv", ".csv.gz")}
 _YAML = (".yaml", ".yml")
 
@@ -64,15 +65,33 @@ def _deeper(name: str, endings: tuple[str, ...], folder: Folder) -> Path | None:
     return None
 
 
-def locate(name: str, folder: Folder) -> Path:
+def _missing(name: str, folder: Folder, kind: Kind) -> FomkitError:
+    """Say that there is none, with the nearest names as one would write them."""
+    endings = _ENDINGS.get(folder, _YAML)
+    stem = next((name.removesuffix(ending) for ending in endings if name.endswith(ending)), name)
+    what, suffix = f"{folder.removesuffix('_profiles')} profile", f".{kind}"
+    known = [one for one in profile_names(folder) if not one.endswith((".suite", ".campaign"))]
+    if folder == "measurements":
+        what = "table of measurements"
+    if kind:
+        what, stem = str(kind), stem.removesuffix(suffix)
+        known = [one.removesuffix(suffix) for one in profile_names(folder) if one.endswith(suffix)]
+    no_file = "no such file, and " if kind or stem != name or "/" in name else ""
+    shown = name if len(name) <= 80 else f"{name[:80]}…"
+    return FomkitError(shown or "the name", f"{no_file}no {what} of this name. {nearest_names(stem, known)}")
+
+
+def locate(asked: str, folder: Folder, kind: Kind = "") -> Path:
     """Find the file of a profile named by a path or by its name.
 
     Parameters
     ----------
-    name : str
+    asked : str
         ``machine_profiles/v100.yaml``, ``v100.yaml`` or ``v100``; of one in a folder of the folder ``candle/p1b1``
         or ``p1b1``.
     folder : str
+    kind : str
+        What the file holds where its name says so: ``lecture`` is ``lecture.suite.yaml`` for a suite.
 
     Raises
     ------
@@ -80,6 +99,7 @@ def locate(name: str, folder: Folder) -> Path:
         With the nearest names when there is none, with the paths when several have the name.
     """
     endings = _ENDINGS.get(folder, _YAML)
+    name = asked if not kind or asked.endswith((*endings, f".{kind}")) else f"{asked}.{kind}"
     candidates = [name] if name.endswith(endings) else [name, *(f"{name}{ending}" for ending in endings)]
     for root in (Path(), *folders(folder)):
         for candidate in candidates:
@@ -90,6 +110,4 @@ def locate(name: str, folder: Folder) -> Path:
     deeper = None if "/" in name else _deeper(stem, endings, folder)
     if deeper is not None:
         return deeper
-    what = "table of measurements" if folder == "measurements" else f"{folder.removesuffix('_profiles')} profile"
-    shown = name if len(name) <= 80 else f"{name[:80]}…"
-    raise FomkitError(shown or "the name", f"no {what} of this name. {nearest_names(name, profile_names(folder))}")
+    raise _missing(asked, folder, kind)

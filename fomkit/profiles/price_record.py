@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Basis, Fact, Price, Scope
+from fomkit.profiles.currencies import CURRENCIES
 from fomkit.profiles.facts import fact_of
 from fomkit.profiles.records import MoneyRate, Record
 from fomkit.profiles.strict_yaml import Document
 from fomkit.quantities import MONEY_PER, UNITS
+
+EARLIEST_ZONE = timedelta(hours=14)
+"""Where a day begins first, ahead of UTC."""
 
 
 class PriceRecord(Record):
@@ -30,7 +34,7 @@ def check_day(text: str, where: str) -> str:
     Raises
     ------
     FomkitError
-        When it is no day of the form 2018-04-01.
+        When it is no day of the form 2018-04-01, or is still to come everywhere on Earth.
     """
     try:
         day = date.fromisoformat(text)
@@ -40,11 +44,15 @@ def check_day(text: str, where: str) -> str:
         raise FomkitError(
             where, f"the price's date is {text!r}. Write the day when it was the price, for example 2018-04-01."
         )
+    if day > (datetime.now(UTC) + EARLIEST_ZONE).date():
+        raise FomkitError(
+            where, f"the price's date is {text}, which is still to come. Write the day when it was the price."
+        )
     return text
 
 
 def check_price(where: str, rates: tuple[tuple[float, str], ...]) -> None:
-    """Raise unless rates, low, value and high, are in order and of one currency.
+    """Raise unless rates, low, value and high, are in order and of one currency, which is one of ISO 4217.
 
     Raises
     ------
@@ -53,6 +61,12 @@ def check_price(where: str, rates: tuple[tuple[float, str], ...]) -> None:
     """
     if len({currency for _, currency in rates}) > 1:
         raise FomkitError(where, "the price has ends in another currency than its value. Write all in one.")
+    _, (_, currency), _ = rates
+    if currency not in CURRENCIES:
+        raise FomkitError(
+            where,
+            f"{currency!r} is no currency in use by ISO 4217. Write its code, for example USD.",
+        )
     if sorted(per_s for per_s, _ in rates) != [per_s for per_s, _ in rates]:
         raise FomkitError(where, "the price must have low ≤ value ≤ high. Correct these.")
 

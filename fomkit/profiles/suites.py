@@ -160,8 +160,7 @@ def _check_names(record: SuiteRecord, document: Document) -> None:
 
 
 def _read(name: str | Path) -> tuple[Suite, SuiteRecord, Document]:
-    text = str(name)
-    path = locate(text if text.endswith((".yaml", ".yml", ".suite")) else f"{text}.suite", "model_profiles")
+    path = locate(str(name), "model_profiles", "suite")
     document = load_document(path)
     check_schema(document, SCHEMA)
     record = check_record(document, SuiteRecord)

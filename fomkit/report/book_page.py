@@ -7,14 +7,14 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from fomkit.errors import FomkitError
 from fomkit.report.book import Book
-from fomkit.report.plots.ink import EXTRA
+from fomkit.report.plots.ink import check_plotting
 
 if TYPE_CHECKING:
     import jinja2
 
-LIBRARIES = ("altair", "itables", "jinja2", "vl_convert")
+LIBRARIES = ("itables", "jinja2", "vl_convert")
+"""What a page needs beside what figures do."""
 
 
 def check_libraries() -> None:
@@ -25,11 +25,7 @@ def check_libraries() -> None:
     FomkitError
         With the command that installs it.
     """
-    from importlib.util import find_spec
-
-    absent = [name for name in LIBRARIES if find_spec(name) is None]
-    if absent:
-        raise FomkitError("report", f"a page needs {', '.join(absent)}, not installed here. Run: {EXTRA}")
+    check_plotting("report", *LIBRARIES)
 
 
 def safe_json(content: Any) -> str:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fomkit.quantities import format_number, format_quantity
-from fomkit.report.cost import between, carbon_said, format_money, price_said
+from fomkit.report.cost import NO_PRICE, between, carbon_said, format_money, price_said
 from fomkit.report.energy import format_energy
 from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
 
 Entry = Mapping[str, Any]
 
 
-def _days(one: Entry) -> str:
-    if one["days"] is None:
-        return "unknown"
-    return between(one["days"], lambda value: format_number(value, 4))
+LACKING = "unknown, because not all phases have days"
+
+
+def _days_of(span: Entry | None) -> str:
+    return between(span, lambda value: format_number(value, 4))
 
 
 def _order(one: Entry) -> str:
@@ -29,31 +30,47 @@ def _row(one: Entry, currency: str | None) -> list[str]:
     money = "" if currency is None or one["money"] is None else format_money(one["money"], currency)
     energy = "" if one["energy_j"] is None else format_quantity(one["energy_j"]["value"], "energy_j", 3)
     return [
-        one["name"], one["work"], one["mode"], f"{one['runs']:,.8g}", one["runs_basis"], run, rate, _days(one),
-        _order(one), money, energy,
+        one["name"], one["work"], one["mode"], f"{one['runs']:,.8g}", one["runs_basis"], run, rate,
+        _days_of(one["days"]), _order(one), one["basis"] if one["days"] else "", money, energy,
     ]  # fmt: skip
+
+
+def _table(page: Page, one: Entry) -> None:
+    """Draw the phases; columns that no phase fills are left out."""
+    rows = [_row(phase, one["currency"]) for phase in one["phases"]]
+    head = [("phase", ""), ("work", ""), ("mode", ""), figure("phases.runs"), ("count is", ""), figure("run_s"),
+            figure("unit_per_day"), figure("days"), figure("order_of_magnitude"), ("days are", ""),
+            figure("money"), figure("energy_j")]  # fmt: skip
+    kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
+    table = new_table([head[place] for place in kept])
+    for row in rows:
+        table.add_row(*(row[place] for place in kept))
+    page.table(table)
+
+
+def _in_all(one: Entry, name: str, write: Callable[[Entry], str]) -> str:
+    """Write a sum: with no interval where a phase in it states no spread, and as a bound where a phase is one."""
+    span, exact = one[name], one["no_spread"][name]
+    if exact is None or not exact["phases"]:
+        said = write(span)
+    else:
+        names, share = exact["phases"], f"{exact['share']:.2%}"
+        who = "no phase states a spread"
+        if len(names) < len(one["phases"]):
+            who = f"no spread is stated of {', '.join(names)}, {share} of it"
+        said = f"{write({**span, 'low': span['value'], 'high': span['value']})} (no interval: {who})"
+    return f"{said}, a lower bound" if one["lower_bound"] else said
 
 
 def _machine(page: Page, one: Entry) -> None:
     page.line("")
     page.line(f"on {one['target']}, scope {one['scope']}", "bold")
-    table = new_table(
-        [("phase", ""), ("work", ""), ("mode", ""), figure("phases.runs"), ("count is", ""), figure("run_s"),
-         figure("unit_per_day"), figure("days"), figure("order_of_magnitude"), figure("money"), figure("energy_j")]
-    )  # fmt: skip
-    for phase in one["phases"]:
-        table.add_row(*_row(phase, one["currency"]))
-    page.table(table)
+    _table(page, one)
     lacking = [f"{phase['name']}: {phase['missing']}" for phase in one["phases"] if phase["missing"]]
     for why in lacking:
         page.line(f"no days of {why}")
-    total = "unknown, because not all phases have days" if lacking else _days(one)
-    page.line(f"days in all: {total}")
-    if one["price"] is not None and one["money"] is not None:
-        units = f"{one['paid_units']:,} of them" if one["paid_units"] > 1 else "all of it"
-        page.line(
-            f"money in all: {format_money(one['money'], one['currency'])}; {price_said(one['price'])}, {units}"
-        )
+    page.line(f"days in all: {LACKING if lacking else _in_all(one, 'days', _days_of)}")
+    _money(page, one)
     _energy(page, one)
     for phase in one["phases"]:
         if phase["excludes"]:
@@ -62,9 +79,36 @@ def _machine(page: Page, one: Entry) -> None:
             page.line(f"{phase['name']}: {said}")
 
 
+def _money(page: Page, one: Entry) -> None:
+    if one["price"] is None:
+        page.line(NO_PRICE)
+    elif one["money"] is None:
+        page.line(f"money in all: {LACKING}")
+    else:
+        units = f"{one['paid_units']:,} of them" if one["paid_units"] > 1 else "all of it"
+        total = _in_all(one, "money", lambda span: format_money(span, one["currency"]))
+        page.line(f"money in all: {total}; {price_said(one['price'])}, {units}")
+
+
+def _why_no_energy(one: Entry) -> str:
+    """Give each reason once, with the phases that it holds for."""
+    phases: dict[str, list[str]] = {}
+    for phase in one["phases"]:
+        for why in phase["energy_missing"]:
+            phases.setdefault(why, []).append(phase["name"])
+    if phases:
+        return "unknown; " + "; ".join(f"{why} ({', '.join(names)})" for why, names in phases.items())
+    if any(phase["missing"] for phase in one["phases"]):
+        return LACKING
+    scopes = dict.fromkeys(phase["energy_scope"] for phase in one["phases"])
+    return f"unknown; the phases' figures are of the scopes {' and '.join(map(str, scopes))}, which do not add up"
+
+
 def _energy(page: Page, one: Entry) -> None:
-    if one["energy_j"] is not None:
-        page.line(f"energy in all: {format_energy(one['energy_j'])}, scope {one['energy_scope']}")
+    if one["energy_j"] is None:
+        page.line(f"energy in all: {_why_no_energy(one)}")
+    else:
+        page.line(f"energy in all: {_in_all(one, 'energy_j', format_energy)}, scope {one['energy_scope']}")
     carbon = one["carbon"]
     if carbon is None:
         return

@@ -11,6 +11,9 @@ from fomkit.report.energy import format_energy
 from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
 
 Entry = Mapping[str, Any]
+MANY_MONEY = 10_000.0
+"""From here on cents are noise."""
+NO_PRICE = "money: no price; give --price, or 'price' in the machine's profile"
 
 
 def between(span: Entry | None, write: Callable[[float], str], unit: str = "") -> str:
@@ -28,14 +31,22 @@ def format_time(span: Entry | None) -> str:
 
 
 def format_money(span: Entry | None, currency: str) -> str:
-    """Write money with the ends of its interval.
+    """Write money with the ends of its interval; from 10,000 on with four digits.
 
     Examples
     --------
     >>> format_money({"value": 1112.63772, "low": 1112.63772, "high": 1112.63772}, "USD")
     '1,112.64 USD'
+    >>> format_money({"value": 4_123_456.0, "low": 4_000_000.0, "high": 4_500_000.0}, "USD")
+    '4,123,000 (4,000,000 … 4,500,000) USD'
     """
-    return between(span, lambda value: f"{value:,.2f}" if value >= 1 else format_number(value, 3), currency)
+
+    def write(value: float) -> str:
+        if value >= MANY_MONEY:
+            return f"{float(f'{value:.4g}'):,.0f}"
+        return f"{value:,.2f}" if value >= 1 else format_number(value, 3)
+
+    return between(span, write, currency)
 
 
 def price_rate(price: Entry) -> str:
@@ -89,7 +100,7 @@ def _once(page: Page, once: Entry) -> None:
 def _money(page: Page, content: Entry) -> None:
     money = content["money"]
     if money is None:
-        page.line("money: no price; give --price, or 'price' in the machine's profile")
+        page.line(NO_PRICE)
         return
     units = "" if money["paid_units"] == 1 else f", {money['paid_units']:,} of them"
     beside = f"; {content['runs_at_once']:,} runs side by side" if content["runs_at_once"] > 1 else ""

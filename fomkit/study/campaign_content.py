@@ -8,7 +8,7 @@ from typing import Any
 
 from fomkit import __version__
 from fomkit.fom.money import paid_units
-from fomkit.spans import Span, add_common
+from fomkit.spans import Span, add_known
 from fomkit.study.campaign import CampaignCost, PhaseCost
 from fomkit.study.content import price_content, span_content
 from fomkit.study.footprint import Grid, footprint, grid_content, lacks
@@ -20,10 +20,17 @@ def _order(days: Span | None) -> int | None:
     return None if days is None else math.floor(math.log10(days.value))
 
 
-def _sum(spans: Sequence[Span | None]) -> Span | None:
-    """Add what all phases have; a sum without one of them would pass for all."""
-    known = [span for span in spans if span is not None]
-    return add_common(known) if known and len(known) == len(spans) else None
+def _no_spread(
+    phases: Sequence[PhaseCost], spans: Sequence[Span | None], total: Span | None
+) -> dict[str, Any] | None:
+    """Name the phases whose figure states no spread, and the share of the sum that they carry."""
+    if total is None or not total.value:
+        return None
+    exact = {
+        one.phase.name: span for one, span in zip(phases, spans, strict=True) if span and span.low == span.high
+    }
+    share = math.fsum(span.value for span in exact.values()) / total.value
+    return {"phases": list(exact), "share": share}
 
 
 def _kg(one: PhaseCost, grid: Grid) -> Span | None:
@@ -61,7 +68,7 @@ def _carbon(phases: Sequence[PhaseCost], grid: Grid) -> dict[str, Any] | None:
         return None
     lacking = [why for one in phases for why in lacks(one.energy_scope, one.energy_missing, grid)]
     return {
-        "kg": span_content(_sum([_kg(one, grid) for one in phases])),
+        "kg": span_content(add_known([_kg(one, grid) for one in phases])),
         "missing": list(dict.fromkeys(lacking)),
         **grid_content(grid),
     }
@@ -70,9 +77,14 @@ def _carbon(phases: Sequence[PhaseCost], grid: Grid) -> dict[str, Any] | None:
 def campaign_content(one: CampaignCost, grid: Grid) -> dict[str, Any]:
     """Put a campaign on one machine in the form of an entry of ``machines``."""
     phases, scope = one.phases, one.options.scope or "system"
-    days, scopes = _sum([each.days for each in phases]), {each.energy_scope for each in phases}
+    scopes = {each.energy_scope for each in phases}
     energy_scope = next(iter(scopes)) if len(scopes) == 1 else None
-    energy_j = _sum([each.energy_j for each in phases]) if energy_scope else None
+    of_each = {
+        "days": [each.days for each in phases],
+        "money": [each.money for each in phases],
+        "energy_j": [each.energy_j if energy_scope else None for each in phases],
+    }
+    sums = {name: add_known(spans) for name, spans in of_each.items()}
     return {
         "target": one.machine.name,
         "scope": scope,
@@ -81,10 +93,10 @@ def campaign_content(one: CampaignCost, grid: Grid) -> dict[str, Any]:
         "currency": one.price.currency if one.price else None,
         "paid_units": paid_units(one.price, one.machine, scope) if one.price else None,
         "phases": [_phase(each, grid) for each in phases],
-        "days": span_content(days),
-        "order_of_magnitude": _order(days),
-        "money": span_content(_sum([each.money for each in phases])),
-        "energy_j": span_content(energy_j),
+        **{name: span_content(total) for name, total in sums.items()},
+        "order_of_magnitude": _order(sums["days"]),
+        "no_spread": {name: _no_spread(phases, of_each[name], total) for name, total in sums.items()},
+        "lower_bound": [each.phase.name for each in phases if each.excludes],
         "energy_scope": energy_scope,
         "carbon": _carbon(phases, grid),
     }

@@ -61,7 +61,7 @@ def parse_price(text: str) -> Price:
     low, high = (parse_money_rate(end, where, "its end") for end in ends) if ends else (rate, rate)
     check_price(where, (low, rate, high))
     day, source = check_day(rest[0], where), ", ".join(rest[1:]) or STATED
-    return Price(Fact(rate[0], low[0], high[0], "published", source), rate[1], cast("Scope", match[2]), day)
+    return Price(Fact(rate[0], low[0], high[0], "assumed", source), rate[1], cast("Scope", match[2]), day)
 
 
 def _fact(text: str, option: str, example: str, parse: Callable[[str, str], float], least: float) -> Fact:
@@ -77,7 +77,7 @@ def _fact(text: str, option: str, example: str, parse: Callable[[str, str], floa
         raise FomkitError(
             where, f"is {low:g}. {'A value above 0' if not least else f'{least:g} or more'} was expected."
         )
-    return Fact(value, low, high, "published", ", ".join(rest))
+    return Fact(value, low, high, "assumed", ", ".join(rest))
 
 
 def parse_intensity(text: str) -> Fact:

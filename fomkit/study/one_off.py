@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fomkit.hardware import Overhead
 from fomkit.parallel.amortise import SMALL_SHARE, times_for_share, work_for_share
 from fomkit.rollup.overheads import overhead_span
-from fomkit.spans import Span, add_common, divide_independent
+from fomkit.spans import Span, add_common, add_known, divide_independent
 from fomkit.study.content import span_content
 from fomkit.study.estimate import Estimate
 from fomkit.study.stack import Once, shares_of
@@ -109,11 +109,6 @@ def one_offs(one: Estimate, paid: Sequence[Once]) -> tuple[OneOff, ...]:
     return tuple(found)
 
 
-def _sum(spans: Sequence[Span | None]) -> Span | None:
-    known = [span for span in spans if span is not None]
-    return add_common(known) if known and len(known) == len(spans) else None
-
-
 def _row(one: OneOff) -> dict[str, Any]:
     return {
         "once_s": span_content(one.time_s),
@@ -139,7 +134,7 @@ def one_off_content(found: Sequence[OneOff]) -> dict[str, Any]:
                 add_common([one.time_s for one in fixed]),
                 "",
                 sum(shares) if len(shares) == len(fixed) else None,
-                Lengths(*(_sum(each) for each in zip(*(one.lengths for one in fixed), strict=True))),
+                Lengths(*(add_known(each) for each in zip(*(one.lengths for one in fixed), strict=True))),
             )
         )
     return {

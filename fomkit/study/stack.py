@@ -29,6 +29,10 @@ class Once:
 
 def _read(name: str, amount: str, where: str) -> Once:
     unit = amount.lstrip("0123456789.eE+- ")
+    if not unit:
+        raise FomkitError(
+            where, f"{amount!r} has no unit. Write a time, such as {name}=40s, or a share, such as {name}=15.5%."
+        )
     if unit in UNITS["share"]:
         return Once(name, share=parse_quantity(amount, "share", where, name))
     return Once(name, time_s=parse_quantity(amount, "time_s", where, name))

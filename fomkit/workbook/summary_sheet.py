@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from fomkit.fom import FigureOfMerit
 from fomkit.ledger import Ledger, Values
-from fomkit.spans import Span
 from fomkit.workbook.assumptions_sheet import AssumptionCells
 from fomkit.workbook.cells import Formula, Value, known
 from fomkit.workbook.layout import ANSWERS, AS_ISSUED, RATIOS, UNKNOWN, Placed
@@ -32,10 +31,6 @@ class SummaryCells:
     merits: MeritCells
 
 
-def _ends(span: Span) -> tuple[float, float, float]:
-    return span.value, span.low, span.high
-
-
 def _rate(
     key: tuple[str, str], of: str, values: Values, terms: TermCells, workloads: WorkloadCells
 ) -> list[Value]:
@@ -43,13 +38,13 @@ def _rate(
     if of == PER_SECOND:
         step = values.cases[key].step.wall_s.per(1.0)
         cells = [terms.at(*key, STEP, end) for end in ("value", "high", "low")]
-        return [Formula(f"1/{cell}", end) for cell, end in zip(cells, _ends(step), strict=True)]
+        return [Formula(f"1/{cell}", end) for cell, end in zip(cells, step.ends, strict=True)]
     span = values.unit_per_day[key]
     if key in workloads.given_keys:
         cells = [workloads.given_at(*key, column) for column in ("rate", "rate_low", "rate_high")]
-        return [Formula(cell, end) for cell, end in zip(cells, _ends(span), strict=True)]
+        return [Formula(cell, end) for cell, end in zip(cells, span.ends, strict=True)]
     cells = [terms.at(*key, RATE, end) for end in ENDS]
-    return [Formula(cell, end) for cell, end in zip(cells, _ends(span), strict=True)]
+    return [Formula(cell, end) for cell, end in zip(cells, span.ends, strict=True)]
 
 
 def _state(key: tuple[str, str], terms: TermCells, workloads: WorkloadCells) -> str:
@@ -107,7 +102,7 @@ def _answer_row(
     yield from (*key, "given" if case is None else case.precision.partition(":")[0])
     step = None if case is None else values.cases[key].step.wall_s
     for index, end in enumerate(ENDS):
-        yield "given" if step is None else Formula(f"1000*{terms.at(*key, STEP, end)}", 1000 * _ends(step)[index])
+        yield "given" if step is None else Formula(f"1000*{terms.at(*key, STEP, end)}", 1000 * step.ends[index])
     rated = key in values.unit_per_day
     yield from _rate(key, PER_DAY, values, terms, workloads) if rated else [UNKNOWN] * 3
     yield "given" if step is None else 1000 * step.value

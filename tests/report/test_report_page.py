@@ -217,7 +217,7 @@ def test_a_missing_library_is_one_message_with_the_command(tmp_path, monkeypatch
     done = CliRunner().invoke(app, ["estimate", "p1b3", "--target", "v100", "-q", "-o", str(path)])
     assert isinstance(done.exception, fomkit.FomkitError)
     said = str(done.exception)
-    assert "a page needs itables" in said
+    assert "report: needs itables, not installed here" in said
     assert "pip install 'fomkit[report]'" in said
     assert not path.exists()
 

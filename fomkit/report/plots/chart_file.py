@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from fomkit.errors import FomkitError
+from fomkit.report.plots.ink import check_plotting
 
 if TYPE_CHECKING:
     import altair as alt
@@ -32,8 +31,7 @@ def check_drawable(where: str) -> None:
     FomkitError
         With the command that installs them.
     """
-    if any(find_spec(name) is None for name in ("altair", "vl_convert")):
-        raise FomkitError(where, "needs the plotting libraries. Run: pip install 'fomkit[notebooks]'.")
+    check_plotting(where, "vl_convert")
 
 
 def chart_file(chart: alt.TopLevelMixin, ending: str) -> str | bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fomkit.report.plots.ink import Mark, check_altair, drawn, si, spans_told, values
+from fomkit.report.plots.ink import Mark, check_plotting, drawn, si, spans_told, values
 
 if TYPE_CHECKING:
     import altair as alt
@@ -22,7 +22,7 @@ def compared(figures: pd.DataFrame) -> alt.LayerChart:
         Two rows a line: ``name`` (of the line), ``what`` (projected, measured), ``time_s``, ``low_s``, ``high_s``,
         and ``said`` (what may be claimed of it).
     """
-    check_altair()
+    check_plotting("figures")
     import altair as alt
 
     ends = [*figures["low_s"].tolist(), *figures["high_s"].tolist()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fomkit.quantities import format_quantity
-from fomkit.report.plots.ink import COLOURS, KINDS, SHAPES, Mark, check_altair, drawn, si, values
+from fomkit.report.plots.ink import COLOURS, KINDS, SHAPES, Mark, check_plotting, drawn, si, values
 
 if TYPE_CHECKING:
     import altair as alt
@@ -30,7 +30,7 @@ def composition(parts: pd.DataFrame, by: str = KIND) -> alt.Chart:
     by : str
         What the parts are, as the legend says.
     """
-    check_altair()
+    check_plotting("figures")
     import altair as alt
 
     sums = parts.groupby("part", sort=False)["time_s"].sum().sort_values(ascending=False)

@@ -50,18 +50,19 @@ KINDS: Mapping[str, Mark] = {
 EXTRA = "pip install 'fomkit[report]'"
 
 
-def check_altair() -> None:
-    """Raise unless the plotting library is installed.
+def check_plotting(where: str, *more: str) -> None:
+    """Raise unless the plotting library is installed, and ``more``; better before the work than after it.
 
     Raises
     ------
     FomkitError
-        With the command that installs it.
+        With the command that installs all of them.
     """
-    try:
-        import altair  # noqa: F401
-    except ImportError as error:
-        raise FomkitError("figures", f"need altair, which is not installed. Run: {EXTRA}") from error
+    from importlib.util import find_spec
+
+    absent = [name for name in ("altair", *more) if find_spec(name) is None]
+    if absent:
+        raise FomkitError(where, f"needs {', '.join(absent)}, not installed here. Run: {EXTRA}")
 
 
 def _plain(value: Any) -> Any:
@@ -89,15 +90,6 @@ def si(unit: str) -> str:
     return f"datum.value >= 1000 ? format(datum.value, ',') + ' s' : {prefixed}" if unit == "s" else prefixed
 
 
-def scale_of(names: Sequence[str], *, last_is_rest: bool = False) -> tuple[list[str], list[str], list[str]]:
-    """Give names with a colour and a shape each; more names than colours share the last."""
-    most = len(COLOURS) - 1
-    found = [min(place, most) for place in range(len(names))]
-    if last_is_rest and found:
-        found[-1] = most
-    return list(names), [COLOURS[place] for place in found], [SHAPES[place] for place in found]
-
-
 def between(low: float, high: float, dimension: str) -> str:
     """Write the ends of an interval."""
     if low == high:
@@ -120,14 +112,6 @@ def spans_told(frame: pd.DataFrame) -> list[str]:
     """Write times with their intervals, row by row: columns ``time_s``, ``low_s`` and ``high_s`` [s]."""
     ends = zip(*(frame[name].tolist() for name in ("time_s", "low_s", "high_s")), strict=True)
     return [told(*row) for row in ends]
-
-
-def coloured(names: Sequence[str]) -> alt.Scale:
-    """Give a colour to each name; what is beyond the palette shares its last."""
-    colours = [COLOURS[min(place, len(COLOURS) - 1)] for place in range(len(names))]
-    import altair as alt
-
-    return alt.Scale(domain=list(names), range=colours)
 
 
 def drawn(names: Sequence[str], marks: Mapping[str, Mark] | None = None) -> tuple[alt.Scale, alt.Scale]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fomkit.quantities import format_quantity
-from fomkit.report.plots.ink import GREY, check_altair, coloured, si, values
+from fomkit.report.plots.ink import GREY, check_plotting, drawn, si, values
 
 if TYPE_CHECKING:
     import altair as alt
@@ -23,7 +23,7 @@ def memory(live: pd.DataFrame, capacity_byte: float | None = None) -> alt.LayerC
     capacity_byte : float, optional
         What the device holds [byte]; drawn where it is not far above the peak.
     """
-    check_altair()
+    check_plotting("figures")
     import altair as alt
     import pandas as pd
 
@@ -39,7 +39,7 @@ def memory(live: pd.DataFrame, capacity_byte: float | None = None) -> alt.LayerC
         .encode(
             x=x,
             y=alt.Y("byte:Q", title="memory", stack=True, axis=alt.Axis(labelExpr=si("B"), tickCount=5)),
-            color=alt.Color("role:N", title=None, scale=coloured(roles)),
+            color=alt.Color("role:N", title=None, scale=drawn(roles)[0]),
             order=alt.Order("place:Q"),
         )
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fomkit.report.plots.ink import check_altair, coloured, si, spans_told, values
+from fomkit.report.plots.ink import check_plotting, drawn, si, spans_told, values
 
 if TYPE_CHECKING:
     import altair as alt
@@ -22,7 +22,7 @@ def pareto(groups: pd.DataFrame) -> alt.LayerChart:
         One row per op and pass, the longest op first: ``name``, ``pass``, ``pass_s`` [s]; and of all passes of the
         op ``time_s``, ``low_s``, ``high_s``, ``share`` of the step, ``reached`` (share with all ops before it).
     """
-    check_altair()
+    check_plotting("figures")
     import altair as alt
 
     shown = groups.assign(
@@ -41,7 +41,7 @@ def pareto(groups: pd.DataFrame) -> alt.LayerChart:
     bars = alt.Chart(values(shown)).mark_bar().encode(
         y=y,
         x=alt.X("pass_s:Q", title="time in one step", axis=alt.Axis(labelExpr=si("s"), tickCount=5)),
-        color=alt.Color("pass:N", title=None, scale=coloured(passes)),
+        color=alt.Color("pass:N", title=None, scale=drawn(passes)[0]),
         order=alt.Order("place:Q"),
         tooltip=tooltip,
     )  # fmt: skip

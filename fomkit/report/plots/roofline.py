@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fomkit.quantities import format_number, format_quantity
-from fomkit.report.plots.ink import GREY, KINDS, check_altair, decades, drawn, si, spans_told, values
+from fomkit.report.plots.ink import GREY, KINDS, check_plotting, decades, drawn, si, spans_told, values
 
 if TYPE_CHECKING:
     import altair as alt
@@ -67,7 +67,7 @@ def roofline(ops: pd.DataFrame, roofs: pd.DataFrame) -> alt.LayerChart:
     roofs : DataFrame
         ``roof`` (its name and peak), ``flop_per_s`` and ``byte_per_s`` of each number format and engine.
     """
-    check_altair()
+    check_plotting("figures")
     import altair as alt
 
     kinds = ops.groupby("kind", sort=False)["share"].sum().sort_values(ascending=False).index.tolist()

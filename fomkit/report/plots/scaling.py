@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fomkit.quantities import format_quantity
-from fomkit.report.plots.ink import GREY, check_altair, drawn, values
+from fomkit.report.plots.ink import GREY, check_plotting, drawn, values
 
 if TYPE_CHECKING:
     import altair as alt
@@ -26,7 +26,7 @@ def scaling(points: pd.DataFrame) -> alt.LayerChart:
         One row per mode and number of devices: ``mode``, ``devices``, ``speedup``, ``low``, ``high``,
         ``efficiency``, ``step_s``, ``ideal`` (the speed-up without any loss) and ``limit``.
     """
-    check_altair()
+    check_plotting("figures")
     import altair as alt
 
     modes = list(dict.fromkeys(points["mode"].astype(str)))
