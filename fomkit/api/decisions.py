@@ -136,7 +136,8 @@ def solve(
         With which it is to be reached, between 0 and 1; 0.5 asks it of the value itself.
     change, frontier : sequence of str
         Parameters to change, each alone (default: each), or two or more together; the names of `sensitivity`.
-    model, machine, suite, baseline, batch, sizes, precision, interval, scope, nodes, layout, links, allow_uncovered
+    model, machine, suite, baseline, batch, sizes, precision, interval, scope,
+    nodes, layout, links, allow_uncovered
         As of `sensitivity`.
 
     Returns
