@@ -43,9 +43,14 @@ def ranks():
 
 @pytest.fixture(scope="module")
 def answers(ranks, tmp_path_factory: pytest.TempPathFactory):
-    journal = Journal(tmp_path_factory.mktemp("network") / "kept.jsonl", {"ranks": 2})
-    journal.begin()
-    time_cases(ranks, journal, ordered(TINY, ranks.facts["hosts"], 0, {}), lambda _text: None)
+    """Time all exchanges; again where other work on the machine drowned what sizes tell of the rate."""
+    for _ in range(3):
+        journal = Journal(tmp_path_factory.mktemp("network") / "kept.jsonl", {"ranks": 2})
+        journal.begin()
+        time_cases(ranks, journal, ordered(TINY, ranks.facts["hosts"], 0, {}), lambda _text: None)
+        empty = begun_machine(Path("here.yaml"), "", "a machine", add=False)
+        if with_network(empty, journal.answers.values(), "gloo", ranks.facts, "fomkit").links:
+            break
     return journal.answers
 
 
