@@ -3,7 +3,8 @@
 ``python benchmarks/modern_machines.py SHARED [NAME…]`` rewrites ``machine_profiles/NAME.timings.csv.gz`` from the
 tables in SHARED/data and prints how many rows were read and kept. Rows that stand for an op of a serving
 framework alone (products scaled by blocks, attention over an fp8 cache or a window) are left out: no traced model
-has that op.
+has that op. So is what it ran on another library than the fastest that it has for the machine: rows of two
+libraries are of one size, and no traced model says which it asks for.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ FOLDER = Path(__file__).parent.parent / "machine_profiles"
 MOST = {"gemm": 2000, "attention": 1000, "conv": 2000, "pointwise": 120, "softmax": 500, "norm": 500}
 """Rows kept of each part of a kind; NeuSight's linear and bmm are parts, as are the ops of kind pointwise."""
 KERNELS = "neusight/kernels.csv.gz"
+OTHER_LIBRARIES = ("triton", "flashinfer")
+"""Libraries of attention beside the ones of the makers' boards in the second set: fa3 and trtllm_mha."""
 SOURCES: dict[str, tuple[tuple[str, ...], str | None]] = {
     **{
         name: (
@@ -31,6 +34,13 @@ SOURCES: dict[str, tuple[tuple[str, ...], str | None]] = {
             None,
         )
         for name, stem in (("a100-sxm", "a100_sxm"), ("h200-sxm", "h200_sxm"), ("l40s", "l40s"))
+    },
+    **{
+        name: (
+            tuple(f"modern_gpus/{stem}.{table}.csv.gz" for table in ("gemm", "context_attention", "nccl")),
+            None,
+        )
+        for name, stem in (("h100-sxm", "h100_sxm"), ("b200-sxm", "b200_sxm"))
     },
     **{
         device.lower(): ((KERNELS,), device)
@@ -46,7 +56,8 @@ def whole(shared: Path, name: str) -> pd.DataFrame:
     tables = [read_timings(shared / "data" / file, device=device).timings for file in files]
     timings = pd.concat(tables, ignore_index=True)
     framework = (timings["harness"] == HARNESS) & (timings["op"] != "")
-    return timings[~framework].reset_index(drop=True)
+    other = (timings["kind"] == "attention") & timings["library"].isin(OTHER_LIBRARIES)
+    return timings[~(framework | other)].reset_index(drop=True)
 
 
 def thinned(shared: Path, name: str) -> pd.DataFrame:

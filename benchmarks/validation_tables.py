@@ -1,21 +1,27 @@
-"""Make the tables of ``validation/neusight`` from NeuSight's own.
+"""Make the tables of ``validation/neusight`` from NeuSight's own, and ``validation/eie`` from EIE's.
 
-``python benchmarks/validation_tables.py SHARED``. Nothing is computed and no row is left out: only columns that
-`fomkit validate` does not read are, and packed files carry no name or time. ``profiles.csv`` was written by hand.
+``python benchmarks/validation_tables.py SHARED``. Of NeuSight nothing is computed and no row is left out: only
+columns that `fomkit validate` does not read are, and packed files carry no name or time. ``profiles.csv`` was
+written by hand. Of EIE the dense layers on machines that have a profile are kept, as BLAS products, in seconds.
 """
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fomkit.tables.text import read_rows
 from fomkit.tables.write import format_rows
 
-TARGET = Path(__file__).parent.parent / "validation" / "neusight"
+VALIDATION = Path(__file__).parent.parent / "validation"
+TARGET = VALIDATION / "neusight"
+EIE_MACHINES = {"Titan X": "titan-x"}
+EIE_COLUMNS = ["machine", "network", "layer", "batch", "kind", "dtype", "b", "m", "n", "k",
+               "trans_a", "trans_b", "layout", "time_s", "source"]  # fmt: skip
 UNREAD: Mapping[str, str] = {
     "opgraphs.csv.gz": "idx",
     "oplabels.csv.gz": "",
@@ -42,6 +48,27 @@ def packed(text: str) -> bytes:
     return stream.getvalue()
 
 
+def _read(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def eie_rows(folder: Path) -> Iterator[list[str]]:
+    """Give EIE's dense layers. A figure at batch 64 is printed as the time of one frame."""
+    layers = {line["layer"]: line for line in _read(folder / "layers.csv")}
+    for times in _read(folder / "times_us.csv"):
+        machine = EIE_MACHINES.get(times["platform"])
+        if machine is None or times["matrix"] != "dense":
+            continue
+        for name, layer in layers.items():
+            batch, printed = times["batch"], times[name]
+            sizes = [layer["outputs"], batch, layer["inputs"]]
+            time_s = f"{float(printed) * int(batch) * 1e-6:.9g}"
+            source = f"arXiv 1602.01528, Table IV: {printed} us a frame"
+            yield [machine, layer["network"], name, batch, "gemm", "fp32", "1", *sizes, "0", "0", "column_major",
+                   time_s, source]  # fmt: skip
+
+
 def tables(shared: Path) -> dict[str, bytes]:
     """Give each table's name and content."""
     found = {name: thinned(shared / "data" / "neusight" / name) for name in UNREAD}
@@ -49,6 +76,9 @@ def tables(shared: Path) -> dict[str, bytes]:
 
 
 if __name__ == "__main__":
-    for name, content in tables(Path(sys.argv[1])).items():
-        (TARGET / name).write_bytes(content)
+    made = {f"neusight/{name}": content for name, content in tables(Path(sys.argv[1])).items()}
+    eie = format_rows(EIE_COLUMNS, eie_rows(Path(sys.argv[1]) / "data" / "eie"))
+    for name, content in {**made, "eie/layers.csv": eie.encode("utf-8")}.items():
+        (VALIDATION / name).parent.mkdir(exist_ok=True)
+        (VALIDATION / name).write_bytes(content)
         print(f"{name}: {len(content):,} bytes")

@@ -28,6 +28,12 @@ ENGINES = ("vector", "matrix")
 """The two kinds of arithmetic unit: general (SIMT, SIMD) and matrix (tensor core, AMX, systolic array)."""
 
 
+REAL_OF: dict[str, str] = {"complex64": "fp32", "complex128": "fp64"}
+"""The number format of the two parts of a complex number, whose arithmetic unit does the work."""
+REAL_PRODUCTS = 4.0
+"""Real products in a complex one, (a + bi)(c + di) = (ac - bd) + (ad + bc)i: with the sums 8 flop instead of 2."""
+
+
 def item_byte(dtype: str) -> float:
     """Give the storage of one element [byte].
 
@@ -51,6 +57,10 @@ Precision = Literal["fp32", "tf32", "mixed", "bf16", "fp8"]
 
 MATRIX_KINDS = ("gemm", "conv", "rnn", "attention")
 """Kinds of a step that run on a matrix engine where there is one for their number format."""
+SAME_WIDTH: dict[str, str] = {"fp16": "bf16", "bf16": "fp16"}
+"""Formats that matrix engines multiply alike: as many bits, sums in fp32; makers state one rate for both."""
+PRODUCT_KINDS = ("sparse_gemm", *MATRIX_KINDS)
+"""Kinds that multiply and add up, so that a complex number format makes four of each product."""
 _MATRIX_DTYPES = ("fp16", "bf16", "fp8", "int8")
 
 

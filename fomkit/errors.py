@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, requires
 
 
 def printable(text: str) -> str:
@@ -79,3 +81,31 @@ def nearest_names(name: str, known: Iterable[str]) -> str:
     listed = ", ".join(repr(word) for word in (close or names[:MANY]))
     more = f" and {len(names) - MANY} more" if len(names) > MANY else ""
     return f"The nearest names are {listed}." if close else f"Known names: {listed}{more}."
+
+
+_EXTRA = re.compile(r"""(.+?)\s*;\s*extra\s*==\s*['"]([\w.-]+)['"]""")
+
+
+def install_hint(extra: str) -> str:
+    """Give the command that installs what an extra of fomkit needs, by the packages' own names.
+
+    Another project may publish under fomkit's name, so no hint asks an index for fomkit itself.
+
+    Parameters
+    ----------
+    extra : str
+        A key of ``[project.optional-dependencies]``, of which the installed metadata tell the packages.
+
+    Examples
+    --------
+    >>> install_hint("parquet")
+    "pip install 'pyarrow>=16'"
+    """
+    try:
+        stated = requires("fomkit") or []
+    except PackageNotFoundError:  # a source folder that was never installed
+        stated = []
+    found = [match[1] for one in stated if (match := _EXTRA.fullmatch(one)) and match[2] == extra]
+    if not found:
+        return f"pip install '.[{extra}]' in the folder of fomkit's source"
+    return "pip install " + " ".join(f"'{one}'" for one in found)

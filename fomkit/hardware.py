@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from fomkit.dtypes import REAL_OF
 from fomkit.spans import DEFAULT_LEVEL, Span, at_level
 
 if TYPE_CHECKING:
@@ -68,8 +69,13 @@ class Device:
     architecture: str = ""
 
     def peak(self, dtype: str, engine: str) -> Peak | None:
-        """Find the stated peak of one number format on one engine; None when nobody stated it."""
-        return next((peak for peak in self.peaks if (peak.dtype, peak.engine) == (dtype, engine)), None)
+        """Find the stated peak of one number format on one engine; None when nobody stated it.
+
+        Complex numbers are multiplied by the arithmetic of their parts, whose peak is theirs where none is stated.
+        """
+        formats = (dtype, REAL_OF[dtype]) if dtype in REAL_OF else (dtype,)
+        stated = {(peak.dtype, peak.engine): peak for peak in reversed(self.peaks)}
+        return next((stated[one, engine] for one in formats if (one, engine) in stated), None)
 
 
 @dataclass(frozen=True)
@@ -205,6 +211,46 @@ class Price:
     date: str
 
 
+@dataclass(frozen=True, eq=False)
+class Plausibility:
+    """What came of holding a machine's timings and facts against each other (`fomkit.predict.plausibility`).
+
+    Attributes
+    ----------
+    quarantined : tuple of str
+        The timings that cannot be, each by name; they are left out of every answer.
+    suspicions : tuple of str
+        Facts that hardly can be, and what they look like.
+    given, left : DataFrame
+        All timings, and those that remain.
+    device : Device
+        The facts.
+    """
+
+    quarantined: tuple[str, ...]
+    suspicions: tuple[str, ...]
+    given: pd.DataFrame = field(repr=False)
+    left: pd.DataFrame = field(repr=False)
+    device: Device = field(repr=False)
+
+    def is_of(self, machine: Machine) -> bool:
+        """Tell whether a machine's timings and facts are those that were judged."""
+        return machine.timings is self.left and machine.device is self.device
+
+    def messages(self, name: str = "", most: int = 1) -> tuple[str, ...]:
+        """Write the verdict, a line for each kind of finding, with the machine's name unless another says it."""
+        start = f"{name}: " if name else ""
+        lines = [f"{start}{text}" for text in self.suspicions]
+        if self.quarantined:
+            count, listed = len(self.quarantined), "; ".join(self.quarantined[:most])
+            more = f"; and {count - most:,} more, `fomkit show` lists them" if count > most else ""
+            lines.append(
+                f"{start}{count:,} of {len(self.given):,} timings cannot be and are left out of every answer: "
+                f"{listed}{more}"
+            )
+        return tuple(lines)
+
+
 @dataclass(frozen=True)
 class Machine:
     """A machine profile: facts (from YAML) and measured op timings (from CSV).
@@ -219,7 +265,7 @@ class Machine:
     fits : mapping
         Estimator parameters shipped beside the timings, keyed by family; valid only for ``timings_key``.
     timings_key : str
-        Hash of the timings and the facts that a fit of them rests on; "" without timings.
+        Hash of the timings that ``fits`` were made of; where ``timings`` are others by now, new fits are made.
     lenders : tuple of Machine
         Other machines, with fits, that tell what a table of a few rows leaves open.
     unheard : tuple of str
@@ -227,6 +273,12 @@ class Machine:
     origin : Device or None
         The device that timings and utilisations are of, where ``device`` is a change of it that nobody built
         (`changed`); None for a machine that is.
+    device_of : str
+        The machine whose file tells of the device and its timings, where this one only names it; "" elsewhere.
+    asked_as : str
+        The short name that this board was chosen for, such as h100 for h100-sxm; "" where its own was given.
+    plausibility : Plausibility or None
+        What came of checking timings and facts, before the first answer; None until then.
     """
 
     name: str
@@ -247,6 +299,14 @@ class Machine:
     origin: Device | None = None
     energy: Energy | None = None
     price: Price | None = None
+    device_of: str = ""
+    plausibility: Plausibility | None = None
+    asked_as: str = ""
+
+    @property
+    def said_of_name(self) -> tuple[str, ...]:
+        """What is to be said where a short name chose this board."""
+        return (f"{self.asked_as!r} is taken for {self.name}, the only board of it here",) if self.asked_as else ()
 
     def stated_rows(self) -> pd.Series[bool]:
         """Tell which timings were stated for the changed machine; none of a machine that is as built."""

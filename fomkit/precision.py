@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, get_args
 
-from fomkit.dtypes import ITEM_BYTE, MATRIX_KINDS, Precision
+from fomkit.dtypes import ITEM_BYTE, MATRIX_KINDS, PRODUCT_KINDS, Precision
 from fomkit.errors import FomkitError, nearest_names
 from fomkit.hardware import Machine
 
@@ -96,17 +96,20 @@ def _known(machine: Machine) -> set[str]:
     }
 
 
-def _default(framework: str, machine: Machine) -> Formats:
+def _default(framework: str, machine: Machine, ops: pd.DataFrame | None) -> Formats:
     if framework not in TF32_BY_DEFAULT:
         return Formats("", said="number formats as traced")
     kinds = TF32_BY_DEFAULT[framework]
-    if "tf32" not in _known(machine):
+    changed = ops is None or bool((ops["kind"].isin(kinds) & ops["dtype"].eq("fp32")).any())
+    if "tf32" not in _known(machine) or not changed:
         return Formats("", said=f"number formats as traced, {framework}'s default there")
     said = f"{framework}'s default there: fp32 {', '.join(kinds)} in tf32, all else as traced"
     return Formats(TF32_BESIDE, dict.fromkeys(kinds, ("tf32", "matrix")), said=said)
 
 
-def choose_formats(precision: str | None, framework: str, machine: Machine) -> Formats:
+def choose_formats(
+    precision: str | None, framework: str, machine: Machine, ops: pd.DataFrame | None = None
+) -> Formats:
     """Choose the number formats of a step.
 
     Parameters
@@ -116,6 +119,8 @@ def choose_formats(precision: str | None, framework: str, machine: Machine) -> F
     framework : str
         The one that traced the model.
     machine : Machine
+    ops : DataFrame, optional
+        The model's OPS table: where it has nothing that the framework would change, its formats are as traced.
 
     Raises
     ------
@@ -123,7 +128,7 @@ def choose_formats(precision: str | None, framework: str, machine: Machine) -> F
         When the precision is not one, or the machine is not known to have its arithmetic.
     """
     if precision is None:
-        return _default(framework, machine)
+        return _default(framework, machine, ops)
     if precision not in FORMATS:
         raise FomkitError("precision", f"{precision!r} is not one. {nearest_names(precision, FORMATS)}")
     formats, known = FORMATS[precision], _known(machine)
@@ -136,6 +141,39 @@ def choose_formats(precision: str | None, framework: str, machine: Machine) -> F
             f"says nothing. {has} Choose another precision, or add a peak or timings.",
         )
     return formats
+
+
+LEAST_SHARE = 0.01
+"""Share of a step's products from which a number format is named."""
+
+
+def name_precision(formats: Formats, ops: pd.DataFrame) -> str:
+    """Name the precision that was asked for, else the number formats that the products of a step are priced in.
+
+    Parameters
+    ----------
+    formats : Formats
+    ops : DataFrame
+        A COSTED table, restated.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> ops = pd.DataFrame({"kind": "gemm", "dtype": ["bf16", "fp32"], "flop": [9.0, 1.0], "count": 1.0})
+    >>> name_precision(Formats(""), ops), name_precision(FORMATS["mixed"], ops)
+    ('bf16/fp32', 'mixed')
+    """
+    if formats.name not in DEFAULTS:
+        return formats.name
+    flop = ops["flop"] * ops["count"]
+    products = flop.where(ops["kind"].isin(PRODUCT_KINDS), 0.0)
+    by_format = (products if products.sum() > 0 else flop).groupby(ops["dtype"]).sum()
+    if not len(by_format) or not by_format.max() > 0:
+        return str(ops["dtype"].iloc[0]) if len(ops) else ""
+    if not products.sum() > 0:
+        return str(by_format.idxmax())
+    named = {str(dtype) for dtype in by_format.index[by_format >= LEAST_SHARE * by_format.sum()]}
+    return "/".join(sorted(named | ({"fp32"} if "tf32" in named else set())))
 
 
 def byte_factor(before: pd.Series[str], after: pd.Series[str]) -> pd.Series[float]:
@@ -161,20 +199,39 @@ def _in_formats(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
     return ops.assign(dtype=dtype, engine=engine, **moved)
 
 
+def _whole_lengths(numel: float, tensors: float) -> list[tuple[float, float]]:
+    """Share elements out over tensors of whole lengths: each length with how many tensors have it.
+
+    Examples
+    --------
+    >>> _whole_lengths(10.0, 4.0)
+    [(2.0, 2.0), (3.0, 2.0)]
+    """
+    count = max(1.0, float(round(tensors)))
+    length, longer = divmod(numel, count)
+    return [(size, many) for size, many in ((length, count - longer), (length + 1, longer)) if size and many]
+
+
 def _casts(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
-    """Make the rows that cast weights down and gradients back, and divide the gradients by the loss's scale."""
+    """Make the rows that cast weights down and gradients back, and divide the gradients by the loss's scale.
+
+    Only the sum of the tensors' elements is known, so that they are taken as alike as whole lengths can be.
+    """
     import pandas as pd
 
     low, high = ITEM_BYTE[formats.stream], ITEM_BYTE["fp32"]
     made = []
     for updated in ops[(ops["kind"] == "optimizer") & (ops["dtype"] == "fp32")].to_dict("records"):
         shared = {"engine": "vector", "module": updated.get("module", "")}
-        each = {**shared, "kind": "copy", "dtype": formats.stream, "count": updated["count"] * updated["tensors"]}
-        numel = updated["numel"] / updated["tensors"]
-        sizes = {"numel": numel, "read_byte": high * numel, "write_byte": low * numel}
-        made.append({**each, **sizes, "op": "weight cast", "pass_name": "forward"})
-        sizes = {"numel": numel, "read_byte": low * numel, "write_byte": high * numel}
-        made.append({**each, **sizes, "op": "gradient cast", "pass_name": "backward"})
+        each = {**shared, "kind": "copy", "dtype": formats.stream}
+        for cast, pass_name, read, written in (
+            ("weight cast", "forward", high, low), ("gradient cast", "backward", low, high),
+        ):  # fmt: skip
+            for numel, many in _whole_lengths(updated["numel"], updated["tensors"]):
+                sizes = {"numel": numel, "read_byte": read * numel, "write_byte": written * numel}
+                made.append(
+                    {**each, **sizes, "count": updated["count"] * many, "op": cast, "pass_name": pass_name}
+                )
         if formats.scales_loss:
             moved = high * updated["numel"]
             sizes = {"numel": updated["numel"], "read_byte": moved, "write_byte": moved}

@@ -124,12 +124,15 @@ class FrozenRate:
         Number formats of most of the arithmetic; "" for a given time.
     work : str
         Hash of what an estimated line ran (`fomkit.study.frozen_work`); "" for a given time.
+    excludes : tuple of str, or None
+        What an estimated line leaves out because nobody stated it; None where the file does not say.
     """
 
     unit_per_day: Span
     basis: Basis
     precision: str = ""
     work: str = ""
+    excludes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

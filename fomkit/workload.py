@@ -18,6 +18,8 @@ PassGroup = Literal["forward", "backward", "update"]
 
 PARTIAL = "partial"
 """How a note begins that says that part of the step or of its source is missing."""
+DOUBTFUL = "doubtful"
+"""How a note begins that says that a figure of the profile may be another: its batch, its work, its times."""
 
 LastBatch = Literal["drop", "keep"]
 
@@ -243,10 +245,15 @@ class ModelProfile:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What every figure made of it must say: what is derived, what is missing, and notes of `PARTIAL`."""
+        """What every figure made of it must say: what is derived or missing, notes of `PARTIAL` and `DOUBTFUL`."""
         derived = (f"derived by rule, not traced: {', '.join(self.derived)}",) if self.derived else ()
         missing = (f"not in the profile and not counted: {', '.join(self.missing)}",) if self.missing else ()
-        return (*derived, *missing, *(note for note in self.notes if note.startswith(PARTIAL)))
+        return (*derived, *missing, *(note for note in self.notes if note.startswith((PARTIAL, DOUBTFUL))))
+
+    @property
+    def at_least(self) -> bool:
+        """Whether work of the step is not in ``ops``, so that every total is a lower bound."""
+        return bool(self.unsupported or self.missing)
 
     @property
     def batch(self) -> int | None:

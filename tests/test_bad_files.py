@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 from fomkit.costs import add_costs
 from fomkit.errors import FomkitError, printable
 from fomkit.profiles import load_machine, load_model, save_machine, save_model
+from fomkit.profiles.fits import SCHEMA as FITS
 from fomkit.profiles.fits import load_fits
 from fomkit.profiles.format_yaml import format_document
 from fomkit.profiles.strict_yaml import load_document
@@ -277,7 +278,7 @@ def test_a_peak_says_of_which_format_and_engine_it_is(tmp_path: Path) -> None:
         load_machine(written(tmp_path, text, "x.yaml"))
 
 
-@pytest.mark.parametrize("content", ["[" * 100_000, "{", "NaN", '{"schema": "fomkit/fits/3", "timings_key": "k"}'])
+@pytest.mark.parametrize("content", ["[" * 100_000, "{", "NaN", f'{{"schema": "{FITS}", "timings_key": "k"}}'])
 def test_broken_fits_are_told(tmp_path: Path, content: str) -> None:
     path = written(tmp_path, content, "x.fits.json")
     if content == "NaN":

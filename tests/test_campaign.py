@@ -72,11 +72,20 @@ def test_a_million_p1_models() -> None:
     assert [one["phases"][0]["basis"] for one in found["machines"]] == ["estimated", "estimated"]
 
 
-def test_only_the_first_phase_of_the_example_claims_a_source() -> None:
-    first, *others = load_campaign("candle-example").phases
-    assert first.basis == "estimated"
-    assert "lecture 10" in first.source
-    assert all(one.basis == "assumed" and "an example" in one.source for one in others)
+def test_the_sizes_of_the_example_are_those_that_the_lecture_prints() -> None:
+    campaign = load_campaign("candle-example")
+    assert [one.runs for one in campaign.phases] == [1e6, 1e4, 1e6 * 1e4, 1e7]
+    assert [one.conditions.samples for one in campaign.phases] == [None, None, None, 100]
+    assert all(one.basis == "estimated" and "lecture 10" in one.source for one in campaign.phases)
+    assert "is an example" in campaign.notes[0]
+
+
+def test_a_model_on_every_data_set_costs_what_so_many_models_do() -> None:
+    (titan,) = content("candle-example", "-t", "titan")["machines"]
+    _, search, sets, inferences = titan["phases"]
+    assert sets["run_s"] == search["run_s"]
+    assert sets["days"]["value"] * sets["unit_per_day"]["value"] == pytest.approx(1e10)
+    assert inferences["runs"] == 1e7
 
 
 @pytest.mark.usefixtures("folder")
@@ -261,11 +270,11 @@ def test_a_sum_says_what_carries_no_spread() -> None:
     assert titan["no_spread"]["money"] is titan["no_spread"]["energy_j"] is None
     assert titan["lower_bound"] == [one["name"] for one in titan["phases"][1:]]
     text = run("candle-example", "-t", "titan").stdout
-    days = "days in all: 133.8 (no interval: no spread is stated of a million P1 models, 99.95% of it)"
+    days = "days in all: 8379 (no interval: no spread is stated of a million P1 models, 1.60% of it)"
     assert f"{days}, a lower bound" in text
     assert "money: no price; give --price" in text
     assert "energy in all: unknown; the line is frozen" in text
-    assert not any(word in text for word in ("133.9", "10^   money", "energy\n"))
+    assert not any(word in text for word in ("8379 (6", "10^   money", "energy\n"))
 
 
 @pytest.mark.usefixtures("folder")

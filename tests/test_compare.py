@@ -145,6 +145,22 @@ def test_rates_compare_the_right_way_round(tmp_path: Path) -> None:
     assert (fast["claim"], fast["agrees"], slow["ratio"]) == ("absolute", "inside", None)
 
 
+def test_a_figure_of_several_devices_is_not_held_against_one(tmp_path: Path) -> None:
+    path = table(
+        tmp_path,
+        "p1b3,v100,step_s,0.002,,,100,fp32,1,device,measured,",
+        "p1b3,v100,sample_per_s,400000,,,100,fp32,8,,measured,",
+    )
+    one, eight = make_cells(read_measurements(path), Options(), load_model, load_machine)
+    assert one.estimate is not None
+    assert (eight.estimate, eight.missing) == (
+        None, "the figure is of 8 devices, and a step is projected for one"
+    )  # fmt: skip
+    rows = "p1b3,v100,sample_per_s,400000,,,100,fp32,8,,measured,"
+    done = run("--measured", str(table(tmp_path, rows)), "--grid", "--json").stdout
+    assert {cell["explained"] for cell in json.loads(done)["cells"]} == {None}
+
+
 def test_a_machine_without_a_profile_leaves_its_cell_and_says_so(tmp_path: Path) -> None:
     path = table(tmp_path, "p1b3,k80,epoch_s,5491,,,100,fp32,1,device,measured,")
     (cell,) = json.loads(run("--measured", str(path), "--json").stdout)["cells"]
@@ -195,6 +211,18 @@ def test_the_grid_keeps_the_latency_and_says_why_a_cell_is_empty(tmp_path: Path)
 def test_the_shipped_table_is_the_lectures() -> None:
     rows = read_measurements(locate("candle-lecture", "measurements"))
     assert {row.holds for row in rows if row.model == "p2b1"} != {""}
+
+
+def test_profiles_are_named_by_path_as_well_as_by_name(tmp_path: Path) -> None:
+    own = tmp_path / "mine.yaml"
+    text = (locate("titan", "machine_profiles")).read_text(encoding="utf-8")
+    own.write_text(text.replace("title: ", "title: mine, ", 1), encoding="utf-8")
+    model = str(locate("candle/tc1", "model_profiles"))
+    said = [json.loads(run(one, "-t", other, "--baseline", other, "--json").stdout)["cells"]
+            for one, other in (("tc1", "titan"), ("candle/tc1", str(own)), (model, str(own)))]  # fmt: skip
+    assert said[0]
+    assert said[0] == said[1] == said[2]
+    assert run(model, "--grid", "-t", str(own)).exit_code == 0
 
 
 def test_the_grid_as_a_sheet(tmp_path: Path) -> None:

@@ -114,13 +114,15 @@ def test_the_function_and_the_csv_file_have_one_row_for_each_method(tmp_path: Pa
     assert (cells != "").tolist() == absent.tolist()
 
 
-def test_rates_of_a_table_serve_and_what_is_unknown_is_said() -> None:
+def test_rates_of_a_table_serve_and_what_is_unknown_is_said(tmp_path: Path) -> None:
     fitted = convolutions_content(
         load_model("candle/nt3"), Options(allow_uncovered=True), load_machine("x86-lecture")
     )
     assert all(layer["best"] for layer in fitted["layers"])
     assert any("rates are fitted" in said for said in fitted["deviations"])
-    bare = convolutions_content(load_model("alexnet"), Options(allow_uncovered=True), load_machine("summit"))
+    path = tmp_path / "bare.yaml"
+    path.write_text("schema: fomkit/machine/1\nname: bare\nnode: {devices: 6}\n", encoding="utf-8")
+    bare = convolutions_content(load_model("alexnet"), Options(allow_uncovered=True), load_machine(path))
     assert {layer["best"] for layer in bare["layers"]} == {None}
     assert bare["total"] == {
         "direct_s": None,

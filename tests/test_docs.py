@@ -219,9 +219,9 @@ def test_a_machine_that_does_not_exist_is_estimated_on() -> None:
     model = load_model("p1b3")
     alone, related = (estimate(model, machine, Options()) for machine in (facts, like))
     assert set(alone.ops["time_source"]) == {"roofline"}
-    assert {"transferred", "assumed"} <= set(
-        related.ops["time_source"]
-    )  # the vendor's simulation is no measurement
+    assert {"transferred", "assumed"} <= set(related.ops["time_source"])
+    assert related.deviations[-1].startswith("1 of next-gpu-like-v100's ")  # the simulation is no measurement
+    assert not any("not measured" in said for said in alone.deviations)
     wide, narrow = (one.step.high / one.step.low for one in (alone, related))
     assert wide > 1.4 * narrow
     # What the page warns of: the ends of the new rates do not enter transferred times, only those of rates alone.

@@ -174,12 +174,44 @@ def test_latency_is_of_a_forward_pass() -> None:
     assert read_row(row(2.0, "latency_s"), forward).step == Span.exact(2.0)
 
 
-def test_an_epoch_with_priced_validation_is_no_sum_of_steps() -> None:
+def test_an_epoch_with_priced_validation_is_its_steps_and_forward_passes() -> None:
+    """3 steps of 2 s and 2 forward passes: the epoch as predicted gives the step as predicted."""
     one = worked(Span.exact(2.0), Span.exact(1.0)).baseline[0]
     validated = with_step(replace(one, model=replace(one.model, data=Data(96, 64))), Span.exact(2.0))
-    reading = read_row(row(6.0, "epoch_s"), validated)
+    assert validated.run_time.epoch_s is not None
+    epoch_s = validated.run_time.epoch_s.value
+    assert epoch_s > 6.0
+    for factor in (1.0, 3.0):
+        reading = read_row(row(factor * epoch_s, "epoch_s"), validated)
+        assert reading.step is not None
+        assert reading.step.value == pytest.approx(2.0 * factor)
+        assert "3 steps and 64 samples of validation that take as long as" in reading.said
+        again = with_step(validated, reading.step).run_time.epoch_s
+        assert again is not None
+        assert again.value == pytest.approx(factor * epoch_s)
+
+
+def test_an_epoch_with_stated_overheads_is_no_sum_of_steps() -> None:
+    one = worked(Span.exact(2.0), Span.exact(1.0)).baseline[0]
+    saving = Overhead("checkpoint", "epoch", Fact(5.0, 5.0, 5.0, "measured", ""), None)
+    with_saving = with_step(replace(one, machine=replace(one.machine, overheads=(saving,))), Span.exact(2.0))
+    reading = read_row(row(11.0, "epoch_s"), with_saving)
     assert reading.step is None
-    assert reading.said == "epoch_s holds validation besides steps; measure step_s"
+    assert reading.said == "epoch_s holds epoch overheads besides steps; measure step_s"
+
+
+def test_the_lecture_s_epochs_of_p1b3_are_read() -> None:
+    """Its validation samples are known, 200,030; P100 3,060 s and V100 5,987 s an epoch are printed."""
+    from fomkit.measurements import read_measurements
+    from fomkit.profiles import load_machine, load_model
+    from fomkit.profiles.locate import locate
+
+    machines = load_machine("v100"), load_machine("p100")
+    result = compare([load_model("candle/p1b3")], machines[:1], machines[1], Options())
+    rows = read_measurements(locate("candle-lecture", "measurements"))
+    (way,) = from_measurements(result, rows, "candle-lecture").ways
+    assert way.measured.step.value * 8001 < 3060 < way.measured.step.value * 8001 * 1.15
+    assert way.scaled.run_time.epoch_s is not None
 
 
 def test_a_start_up_that_the_target_states_is_told_to_count_twice() -> None:

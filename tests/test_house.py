@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import statistics
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,7 @@ def sources(root: Path) -> list[Path]:
 
 def test_files_are_small(root: Path) -> None:
     lines = {path: len(path.read_text().splitlines()) for path in sources(root)}
-    assert max(lines.values()) <= 400, max(lines, key=lambda path: lines[path])
-    assert statistics.median(lines.values()) <= 120
+    assert max(lines.values()) <= 450, max(lines, key=lambda path: lines[path])
 
 
 def test_functions_are_short_and_nothing_asserts(root: Path) -> None:

@@ -188,7 +188,7 @@ TIMED = """measured:
 
 def exported() -> bytes:
     """A dense layer as an ONNX file."""
-    helper = pytest.importorskip("onnx", reason="an example reads ONNX: pip install 'fomkit[onnx]'").helper
+    helper = pytest.importorskip("onnx", reason="an example reads ONNX: pip install '.[onnx]'").helper
     given, made = (
         helper.make_tensor_value_info(name, 1, ["batch", length]) for name, length in (("x", 3), ("y", 2))
     )

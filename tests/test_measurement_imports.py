@@ -99,6 +99,17 @@ def test_a_dawnbench_latency_is_of_one_sample(tmp_path: Path) -> None:
     assert "model 'ResNet152' in the file" in row.note
 
 
+def test_a_record_as_the_benchmarker_s_paper_prints_it_comes_in_and_back(tmp_path: Path) -> None:
+    record = {name: value for name, value in RECORD.items() if name not in ("platform", "power")}
+    printed = {**record, "problem": "resnet50"}
+    (row,), _ = rows(write(tmp_path / "record.json", printed), tmp_path)
+    assert (row.model, row.quantity, row.batch) == ("resnet50", "sample_per_s", 32)
+    assert row.value == pytest.approx(321.245, rel=1e-5)
+    assert json.loads(format_benchmarker([row])) == printed
+    with pytest.raises(FomkitError, match=r"(model|name) is missing"):
+        rows(write(tmp_path / "none.json", {**record, "problem": ""}), tmp_path)
+
+
 def test_a_record_of_the_benchmarker(tmp_path: Path) -> None:
     (row,), _ = rows(write(tmp_path / "a.json", RECORD), tmp_path)
     assert (row.model, row.machine, row.quantity) == ("resnet50", "Tesla V100-SXM2-16GB", "sample_per_s")
@@ -182,7 +193,7 @@ BROKEN: list[tuple[str, str, Any, str]] = [
     ("benchmarker", "a.json", '{"time": %s}' % ("9" * 5000), "cannot be taken"),
     ("benchmarker", "a.json", "[]", "JSON without a record"),
     ("benchmarker", "a.json", "[1]", "JSON without a record"),
-    ("benchmarker", "a.json", {**RECORD, "problem": "resnet50"}, "problem is no object"),
+    ("benchmarker", "a.json", {**RECORD, "problem": 50}, "problem is neither a name nor an object"),
     ("benchmarker", "a.json", {**RECORD, "batch_size": 2.5}, "batch_size is '2.5'. A whole number"),
     ("benchmarker", "a.json", {**RECORD, "batch_size": True}, "batch_size is 'True'"),
     ("benchmarker", "a.json", {**RECORD, "samples_per_second": -1}, "samples_per_second is '-1'"),

@@ -17,6 +17,7 @@ from fomkit.cli import app
 from fomkit.fom import MEAN
 from fomkit.metrics import DEEP500, METRICS, find_metric, title_of
 from fomkit.schema import COSTS, TIMES
+from fomkit.workbook.layout import OPS
 
 SUITE = """schema: fomkit/suite/1
 name: s
@@ -95,7 +96,7 @@ PRINTED = (
     "estimate tc1 p1b3 --target v100 --target m40 --baseline p100 --from m.csv",
     "estimate gpt2 --target v100",
     "fom lecture",
-    "fom s.suite.yaml --target v100",
+    "fom s.suite.yaml --target v100 --allow-excluded",
     *(f"show alexnet --by {by} --target v100" for by in ("kind", "module", "pass")),
     "show resnet50",
     "show alexnet --convolutions --target v100 --workspace 256MiB",
@@ -132,11 +133,11 @@ Printed = Mapping[str, tuple[set[str], set[str]]]
 
 
 def changed_workbook(folder: Path) -> None:
-    """Write a workbook and one in which somebody changed the first bandwidth."""
+    """Write a workbook with a threshold, and one in which somebody changed a bandwidth and many utilisations."""
     import openpyxl
 
     done = CliRunner().invoke(
-        app, ["estimate", "p1b3", "--target", "v100", "--baseline", "p100", "-o", "sent.xlsx"]
+        app, ["fom", "s.suite.yaml", "--target", "v100", "--allow-excluded", "-o", "sent.xlsx"]
     )
     assert done.exit_code == 0, done.output
     book = openpyxl.load_workbook(folder / "sent.xlsx")
@@ -146,6 +147,8 @@ def changed_workbook(folder: Path) -> None:
         if [cell.value for cell in row[:2]] == ["v100", "memory bandwidth"]
     )
     row[4].value *= 1.1
+    for cell in book["Ops"][OPS.letter("utilisation")][4:20]:
+        cell.value = cell.value * 1.1 if isinstance(cell.value, float) else cell.value
     book.save(folder / "changed.xlsx")
 
 
@@ -175,8 +178,8 @@ def test_every_figure_of_the_json_is_a_metric(printed) -> None:
 
 
 def test_every_metric_is_printed_by_every_command_that_it_names(printed) -> None:
-    elsewhere = {"predict", "import", "validate"}
-    """Their figures are columns of tables, as below; test_validate.py has validate's."""
+    elsewhere = {"predict", "import", "validate", "measure"}
+    """Their figures are columns of tables, as below; test_validate.py has validate's, measure/ has measure's."""
     missing = [
         f"{one.name} by {verb}"
         for one in METRICS

@@ -7,12 +7,16 @@ import importlib.util
 
 import pytest
 
+import fomkit
+from fomkit.costs import add_costs
 from fomkit.profiles import load_machine
 from fomkit.tables import format_table
 
 PEAKS = {
     "a100-sxm": {"fp32/vector": 19.5, "tf32/matrix": 156, "bf16/matrix": 312, "int8/matrix": 624},
     "h200-sxm": {"fp32/vector": 66.9, "bf16/matrix": 989.4, "fp8/matrix": 1978.9},
+    "h100-sxm": {"fp32/vector": 66.9, "tf32/matrix": 494.7, "bf16/matrix": 989.4, "fp8/matrix": 1978.9},
+    "b200-sxm": {"fp32/vector": 75, "fp16/matrix": 2250, "bf16/matrix": 2250, "fp8/matrix": 4500},
     "l40s": {"fp32/vector": 91.6, "bf16/matrix": 362, "fp8/matrix": 733},
     "a100-pcie-40gb": {"fp32/vector": 19.5, "bf16/matrix": 312},
     "v100-pcie-32gb": {"fp32/vector": 14, "fp16/matrix": 112},
@@ -23,12 +27,12 @@ PEAKS = {
 """Dense, in TFLOP/s."""
 BYTE_PER_S = {
     "a100-sxm": 2039e9, "h200-sxm": 4.8e12, "l40s": 864e9, "a100-pcie-40gb": 1555e9, "v100-pcie-32gb": 9e11,
-    "p100-pcie-16gb": 732e9, "t4": 320e9, "p4": 192e9,
+    "h100-sxm": 3.35e12, "b200-sxm": 8e12, "p100-pcie-16gb": 732e9, "t4": 320e9, "p4": 192e9,
 }  # fmt: skip
-LINKS = {"a100-sxm": 300e9, "h200-sxm": 450e9, "l40s": 32e9}
+LINKS = {"a100-sxm": 300e9, "h200-sxm": 450e9, "h100-sxm": 450e9, "b200-sxm": 900e9, "l40s": 32e9}
 ROWS = {
-    "a100-sxm": 3504, "h200-sxm": 6504, "l40s": 5504, "a100-pcie-40gb": 8765, "v100-pcie-32gb": 9050,
-    "p100-pcie-16gb": 10767, "t4": 10774, "p4": 7132,
+    "a100-sxm": 3504, "h200-sxm": 6504, "h100-sxm": 6504, "b200-sxm": 6504, "l40s": 5504,
+    "a100-pcie-40gb": 8765, "v100-pcie-32gb": 9050, "p100-pcie-16gb": 10767, "t4": 10774, "p4": 7132,
 }  # fmt: skip
 
 
@@ -76,11 +80,29 @@ def test_no_product_is_faster_than_the_peak(machines, name):
 
 
 def test_every_op_of_a_framework_alone_stays_out(machines):
-    for name in ("a100-sxm", "h200-sxm", "l40s"):
+    for name in LINKS:
         assert "op" not in machines[name].timings.columns, name
 
 
-@pytest.mark.parametrize("name", ["a100-sxm", "p4"])
+@pytest.mark.parametrize(("name", "library"), [("h100-sxm", "fa3"), ("b200-sxm", "trtllm_mha")])
+def test_attention_is_of_one_library(machines, name, library):
+    rows = machines[name].timings
+    assert set(rows.loc[rows["kind"] == "attention", "library"]) == {library}
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_no_attention_is_faster_than_half_its_work_at_the_peak(machines, name):
+    """A causal kernel may skip what the mask hides, which is half; nothing else is left out."""
+    rows = machines[name].timings
+    rows = add_costs(rows[rows["kind"] == "attention"])
+    assert (rows["causal"] == 1).all()
+    peak = rows["dtype"].map(
+        {dtype: machines[name].device.peak(dtype, "matrix").rate.value for dtype in set(rows.dtype)}
+    )
+    assert (rows["flop"] / 2 / rows["time_s"] < peak).all()
+
+
+@pytest.mark.parametrize("name", ["a100-sxm", "h100-sxm", "p4"])
 def test_shipped_tables_are_what_the_script_makes(root, shared, script, name):
     shipped = gzip.decompress((root / "machine_profiles" / f"{name}.timings.csv.gz").read_bytes())
     assert format_table(script.thinned(shared, name), "TIMINGS").encode() == shipped
@@ -88,3 +110,13 @@ def test_shipped_tables_are_what_the_script_makes(root, shared, script, name):
 
 def test_the_profiles_stay_small(root):
     assert sum(path.stat().st_size for path in (root / "machine_profiles").iterdir()) < 8e6
+
+
+def test_mixed_rests_on_the_table_as_bf16_does():
+    """The tables of the modern boards are of bf16, and their matrix engines run fp16 at the same rate."""
+    rests = {}
+    for precision in ("bf16", "mixed"):
+        coverage = fomkit.estimate("gpt2", "a100-sxm", precision=precision).coverage
+        rests[precision] = 1 - coverage["roofline"]
+    assert rests["bf16"] > 0.3
+    assert rests["mixed"] == pytest.approx(rests["bf16"], abs=0.03)

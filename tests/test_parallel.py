@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 import pytest
@@ -12,11 +13,7 @@ from hypothesis import strategies as st
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Device, Link, Machine
-from fomkit.parallel import Group, Layout, Network, check_layout
-from fomkit.parallel.activations import activation_byte, state_byte
-from fomkit.parallel.amortise import amortised_share
-from fomkit.parallel.bandwidth import Needed, least_bandwidth, needed_between
-from fomkit.parallel.collectives import (
+from fomkit.network.collectives import (
     Line,
     bus_factor,
     hierarchical_s,
@@ -25,10 +22,14 @@ from fomkit.parallel.collectives import (
     ring_s,
     tree_s,
 )
+from fomkit.network.links import FORMULA, ends_of, said_of_links
+from fomkit.network.measured_collectives import MEASURED, table_time
+from fomkit.parallel import Group, Layout, Network, check_layout
+from fomkit.parallel.activations import activation_byte, state_byte
+from fomkit.parallel.amortise import amortised_share
+from fomkit.parallel.bandwidth import QUICKEST, least_bandwidth, least_rate
 from fomkit.parallel.expert_rows import experts_backward, experts_forward
 from fomkit.parallel.layout import microbatches_of
-from fomkit.parallel.links import FORMULA, ends_of, said_of_links
-from fomkit.parallel.measured_collectives import MEASURED, table_time
 from fomkit.parallel.overlap import Bucket, overlapped
 from fomkit.parallel.pipeline import bubble_fraction, check_schedule, pipeline_s
 from fomkit.parallel.reliability import daly_s, useful_share, young_s
@@ -36,7 +37,6 @@ from fomkit.parallel.replicas import Traffic, replica_traffic
 from fomkit.parallel.rows import Rows, Split
 from fomkit.parallel.step import step_coverage
 from fomkit.profiles import load_machine
-from fomkit.spans import Span
 from fomkit.tables import empty_table
 from fomkit.workload import Transformer
 
@@ -76,16 +76,48 @@ def test_golden_parameter_server():
     assert parameter_server_s(1e9, 4, 100, TEN) == pytest.approx(0.2)
 
 
-def test_golden_least_bandwidth():
-    needed = least_bandwidth(GRADIENTS, 2, 0.3)
-    assert needed == pytest.approx(340.76e6, rel=1e-5)
-    for ranks in (2, 5, 64):
-        needed = least_bandwidth(GRADIENTS, ranks, 0.3)
-        assert needed == pytest.approx(2 * GRADIENTS / (ranks * 0.3))
-        # There the sum takes exactly what the others gain.
-        assert ring_s("all_reduce", GRADIENTS, ranks, Line(0.0, needed)) == pytest.approx((ranks - 1) * 0.3)
+@pytest.mark.parametrize("ranks", [2, 5, 64])
+def test_golden_least_bandwidth(ranks):
+    """Where the exchange takes exactly what the others gain, by the formula that it is priced by."""
+    room = (ranks - 1) * 0.3
+    ways = {
+        "ring": (partial(ring_s, "all_reduce", GRADIENTS, ranks), 2 * GRADIENTS / (ranks * 0.3)),
+        "tree": (partial(tree_s, GRADIENTS, ranks), 2 * GRADIENTS / room),
+        "server": (partial(parameter_server_s, GRADIENTS, ranks, 1), 2 * ranks * GRADIENTS / room),
+        "servers": (partial(parameter_server_s, GRADIENTS, ranks, 100), 2 * GRADIENTS / room),
+    }
+    for name, (way, by_hand) in ways.items():
+        needed = least_rate(lambda rate, way=way: way(Line(0.0, rate)), room)
+        assert needed == pytest.approx(by_hand), name
+        slower = least_rate(lambda rate, way=way: way(Line(1e-4, rate)), room)
+        assert slower > needed
+        assert way(Line(1e-4, slower)) == pytest.approx(room)
+
+
+def test_least_bandwidth_of_a_ring_by_hand():
+    assert least_bandwidth(GRADIENTS, 2, 0.3) == pytest.approx(340.76e6, rel=1e-5)
     assert least_bandwidth(GRADIENTS, 1, 0.3) is None
     assert least_bandwidth(GRADIENTS, 4, 1e-5, alpha_s=1e-5) is None
+
+
+def test_no_rate_is_enough_where_starting_takes_too_long():
+    assert least_rate(lambda rate: ring_s("all_reduce", GRADIENTS, 4, Line(1e-5, rate)), 6e-5) is None
+    assert least_rate(lambda rate: ring_s("all_reduce", GRADIENTS, 4, Line(0.0, rate)), -1.0) is None
+    assert least_rate(lambda rate: ring_s("all_reduce", GRADIENTS, 1, Line(0.0, rate)), 1.0) == 0.0
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(1, 1e12)), min_size=1, max_size=5), st.floats(1e-6, 1e6))
+def test_the_least_rate_takes_the_room_whatever_the_ways(ways, room):
+    """The best of several ways, each a start-up and bytes."""
+
+    def taken(rate):
+        return min(start + byte / rate for start, byte in ways)
+
+    needed = least_rate(taken, room)
+    if needed is None:
+        assert taken(QUICKEST) >= room * (1 - 1e-9)
+    elif needed:
+        assert taken(needed) == pytest.approx(room, rel=1e-9)
 
 
 def test_golden_stack_overheads():
@@ -291,7 +323,7 @@ def test_start_up_with_an_end_of_nothing_is_no_mistake():
     link = replace(classes()[0], alpha_range_s=(0.0, 1e-3))
     for level in (0.8, 0.95):
         network = Network(replace(MACHINE, links=(link,)), level=level)
-        assert network.alpha("node", 2**20).low == 0
+        assert network.ends("node", 2**20).low.alpha_s == 0
         assert network.collective("all_reduce", 2.0**20, Group(4, 1)).low > 0
 
 
@@ -321,13 +353,14 @@ def test_ends_stand_around_the_value_whatever_the_links(byte, algorithm):
         assert 0 < found.low <= found.value <= found.high
 
 
-def test_what_a_gain_needs_has_an_interval():
-    step, alpha = Span(0.3, 0.2, 0.6), Span(1e-3, 0.0, 0.1)
-    needed = needed_between(GRADIENTS, 2, step, alpha)
-    assert needed.value == pytest.approx(least_bandwidth(GRADIENTS, 2, 0.3, 1e-3))
-    assert needed.low == pytest.approx(GRADIENTS / 0.6)
-    assert needed.high is None  # 2 × 0.1 s of start-up are all of the 0.2 s
-    assert needed_between(GRADIENTS, 1, step, alpha) == Needed(None, None, None)
+def test_a_network_at_another_rate_keeps_its_start_up_and_the_shape_of_its_interval():
+    link = Link("system", 1e-5, 1e9, "each", "", range_byte_per_s=(5e8, 2e9), alpha_range_s=(5e-6, 3e-5))
+    machine = replace(MACHINE, links=(LINKS[0], link))
+    changed = Network(machine).at_rate("system", 1e10)
+    assert changed.machine.links == (LINKS[0], replace(link, byte_per_s=1e10, range_byte_per_s=(5e9, 2e10)))
+    assert changed.machine.links[1].alpha_s == 1e-5
+    started = Network(machine).at_rate("system", 1e10, starts=False).machine.links[1]
+    assert (started.alpha_s, started.alpha_range_s) == (0.0, None)
 
 
 def test_shares_of_a_step_sum_to_one():

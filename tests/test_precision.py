@@ -10,7 +10,7 @@ import pytest
 import fomkit
 from fomkit.errors import FomkitError
 from fomkit.hardware import Device, Fact, Machine, Peak
-from fomkit.precision import FORMATS, PRECISIONS, choose_formats, restate_ops
+from fomkit.precision import FORMATS, PRECISIONS, choose_formats, name_precision, restate_ops
 from fomkit.tables import empty_table
 
 RATE = Fact(1e12, 1e12, 1e12, "published", "made up")
@@ -89,6 +89,57 @@ def test_mixed_casts_weights_and_gradients_and_unscales() -> None:
         "gradient cast": (420.0, 840.0, "backward"),
         "gradient unscale": (840.0, 840.0, "update"),
     }
+
+
+def test_cast_tensors_have_whole_lengths_that_add_up_to_the_parameters() -> None:
+    before = step()
+    uneven = before.assign(numel=before["numel"].mask(before["kind"] == "optimizer", 3_008_871.0))
+    tensors = float(by_op(uneven, "optimizer")["tensors"])
+    assert 3_008_871 % tensors
+    ops = restate_ops(uneven, FORMATS["mixed"])
+    for name, read in (("weight cast", 4), ("gradient cast", 2)):
+        rows = ops[ops["op"] == name]
+        assert (rows["numel"] % 1 == 0).all()
+        assert (rows["numel"] * rows["count"]).sum() == 3_008_871
+        assert rows["count"].sum() == tensors
+        assert (rows["read_byte"] == read * rows["numel"]).all()
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", ["alexnet", "gpt2", "resnet50", "vgg16", "p1b3-lecture"])
+def test_no_op_has_a_fraction_of_an_element_or_byte(name, precision) -> None:
+    from fomkit.profiles import load_model
+    from fomkit.resize import resize_ops
+
+    model = load_model(name)
+    ops = restate_ops(resize_ops(model.ops, model.sizes, name), FORMATS[precision])
+    columns = [name for name in ("numel", "row", "tensors", "read_byte", "write_byte") if name in ops]
+    assert ((ops[columns] % 1 == 0) | ops[columns].isna()).all(axis=None)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind", "known", "shown"),
+    [
+        ("bf16", "gemm", ("fp32", "tf32", "bf16"), "bf16"),  # a model traced in bf16, where tf32 is the default
+        ("fp32", "gemm", ("fp32", "tf32"), "fp32"),  # PyTorch's products stay in fp32
+        ("fp32", "conv", ("fp32", "tf32"), "fp32/tf32"),
+        ("fp32", "conv", ("fp32",), "fp32"),
+        ("fp64", "gemm", ("fp32", "tf32"), "fp64"),
+    ],
+)
+def test_unasked_the_precision_is_what_the_products_are_priced_in(dtype, kind, known, shown) -> None:
+    traced = pd.DataFrame([op(kind, dtype=dtype), op("gemm", dtype=dtype), op("softmax")])
+    formats = choose_formats(None, "torch", machine(*known), traced)
+    costed = restate_ops(traced, formats).assign(flop=[8.0, 2.0, 90.0])
+    assert name_precision(formats, costed) == shown
+    assert ("tf32" in formats.said) == ("tf32" in shown)
+
+
+def test_an_estimate_of_a_model_in_bf16_says_bf16() -> None:
+    model = fomkit.model("gpt2")
+    low = replace(model, ops=model.ops.assign(dtype=model.ops["dtype"].replace("fp32", "bf16")))
+    assert fomkit.estimate(low, "h200-sxm", allow_uncovered=True).precision == "bf16"
+    assert fomkit.estimate(low, "h200-sxm", precision="bf16", allow_uncovered=True).precision == "bf16"
 
 
 def test_bf16_casts_and_needs_no_scale() -> None:

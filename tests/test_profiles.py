@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -10,10 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fomkit
 from fomkit.errors import FomkitError, ManyFomkitError
+from fomkit.hardware import Machine
 from fomkit.profiles import load_machine, load_model, load_suite, save_machine, save_model, write_whole
+from fomkit.profiles.recognise import find_profile
 from fomkit.profiles.strict_yaml import load_document
 from fomkit.schema import check_table
+from fomkit.study.lenders import shipped_lenders, with_lenders
 from fomkit.tables import format_table, read_table
 
 HEAD = "schema: fomkit/machine/1\nname: x\n"
@@ -126,6 +132,113 @@ def test_unknown_names_get_the_nearest(tmp_path: Path, monkeypatch: pytest.Monke
         load_machine("v10")
     with pytest.raises(FomkitError, match=r"resnet5: no model profile .*'resnet50'"):
         load_model("resnet5")
+
+
+def test_a_chip_names_its_only_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_machine("h100").name == "h100-sxm"
+    with pytest.raises(FomkitError, match="several machines begin with this name: a100-pcie-40gb, a100-sxm"):
+        load_machine("a100")
+    with pytest.raises(FomkitError, match="several machines begin with this name: a100-pcie-40gb, a100-sxm"):
+        find_profile("a100")
+    with pytest.raises(FomkitError, match=r"h10: no machine profile .*'h100-sxm'"):
+        load_machine("h10")
+
+
+# --- device: NAME ------------------------------------------------------------------------------------------------
+
+
+def machine_file(folder: Path, name: str, rest: str) -> Path:
+    return written(folder, f"schema: fomkit/machine/1\nname: {name}\n{rest}", f"{name}.yaml")
+
+
+@pytest.mark.parametrize("model", ["p1b3", "resnet50"])
+def test_summit_prices_what_v100_prices(model: str) -> None:
+    alone, built = (fomkit.estimate(model, name) for name in ("v100", "summit"))
+    pd.testing.assert_frame_equal(alone.ops, built.ops)
+    assert alone.step == built.step
+    summit = load_machine("summit")
+    assert (summit.node_devices, summit.system_nodes, summit.device_of) == (6, 4608, "v100")
+    assert fomkit.estimate(model, "summit", scope="system").runs_at_once == 27_648
+
+
+def test_a_named_device_lies_beside_the_file_or_has_a_known_name(tmp_path: Path) -> None:
+    peak = 'device: {peak: [{dtype: fp32, engine: vector, rate: 1 TFLOP/s, source: "s"}]}\n'
+    machine_file(tmp_path, "chip", peak)
+    machine_file(tmp_path, "v100", peak)
+    for name, rate in (("chip", 1e12), ("chip.yaml", 1e12), ("v100", 1e12), ("p100", 9.3e12), ("h100", 66.9e12)):
+        built = load_machine(machine_file(tmp_path, "cluster", f"device: {name}\nnode: {{devices: 2}}\n"))
+        assert built.device.peaks[0].rate.value == pytest.approx(rate)
+    assert (built.device_of, built.node_devices) == ("h100-sxm", 2)
+    assert any("those of the profile h100-sxm" in note for note in built.notes)
+
+
+def test_a_machine_keeps_what_it_states_and_takes_links_of_a_node_of_the_same_size_only(tmp_path: Path) -> None:
+    link = '{tier: node, alpha: 1 us, bandwidth: 1 GB/s, direction: each, source: "s"}'
+    of = load_machine("h100-sxm")
+    same, other, own = (
+        load_machine(machine_file(tmp_path, "cluster", f"device: h100-sxm\n{rest}"))
+        for rest in ("node: {devices: 8}\n", "node: {devices: 4}\n", f"node: {{devices: 8}}\nlinks: [{link}]\n")
+    )
+    assert same.links == of.links
+    assert same.timings_key == of.timings_key
+    assert set(same.fits) == set(of.fits)
+    assert other.links == ()
+    assert own.links[0].byte_per_s == 1e9
+    for machine in (other, own):
+        assert set(machine.timings["kind"]) == {"gemm", "attention"}
+        assert set(machine.fits) == {name for name in of.fits if not name.startswith("collective")}
+
+
+def test_timings_of_its_own_come_beside_those_of_the_device(tmp_path: Path) -> None:
+    row = "kind,dtype,engine,time_s,b,m,n,k,trans_a,trans_b\ngemm,fp32,vector,0.5,1,3,5,7,0,0\n"
+    written(tmp_path, row, "own.csv")
+    machine = load_machine(machine_file(tmp_path, "cluster", "device: v100\ntimings: [own.csv]\n"))
+    assert len(machine.timings) == len(load_machine("v100").timings) + 1
+    assert not machine.fits
+
+
+@pytest.mark.parametrize(
+    ("rest", "words"),
+    [
+        ("device: v10\n", r"x.yaml:3: the device 'v10': no machine profile of this name. The nearest .*'v100'"),
+        ("device: a100\n", r"x.yaml:3: the device 'a100': several machines begin with this name: a100-pcie"),
+        ("device: x\n", r"x.yaml:3: the device is the machine itself: x.yaml → x.yaml. Name a machine"),
+        ("device: y\n", r"y.yaml:3: the device is the machine itself: x.yaml → y.yaml → x.yaml. Name a machine"),
+        ("device: ../x\n", r"x.yaml:3: the device '../x' must lie in the folder of this file"),
+        ("device: /x.yaml\n", r"x.yaml:3: the device '/x.yaml' must lie in the folder of this file"),
+        ("device: 5\n", r"x.yaml:3: device is 5. Expected: a mapping"),
+        ("device: v100\norigin: {}\n", r"x.yaml:4: states an origin, but the device is another machine's"),
+    ],
+)
+def test_devices_that_cannot_be_taken_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    machine_file(tmp_path, "y", "device: x\n")
+    with pytest.raises(FomkitError, match=words):
+        load_machine(machine_file(tmp_path, "x", rest))
+
+
+def test_a_machine_of_a_named_device_is_no_second_board() -> None:
+    """Summit is a V100: it must neither lend to one nor be judged as another machine."""
+    assert "summit" not in {one.name for one in shipped_lenders()}
+    assert {one.name for one in with_lenders(short_of_convolutions("summit")).lenders}.isdisjoint(
+        {"v100", "summit"}
+    )
+
+
+def short_of_convolutions(name: str) -> Machine:
+    machine = load_machine(name)
+    rows = machine.timings[machine.timings["kind"] == "conv"]
+    rows = rows[(rows["dtype"] == "fp32") & (rows["pass_name"] == "forward")]
+    return replace(machine, timings=rows.head(20).reset_index(drop=True), fits={})
+
+
+def test_a_machine_of_the_name_itself_comes_before_boards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_machine("v100").name == "v100"
+    assert load_machine("p100").name == "p100"
 
 
 @pytest.mark.parametrize("name", ["titan", "titan.yaml", "machine_profiles/titan.yaml"])
@@ -278,3 +391,23 @@ def test_an_op_table_without_rows_is_refused(tmp_path: Path, root: Path) -> None
     (tmp_path / "p1b3.ops.csv").write_text(header + "\n")
     with pytest.raises(FomkitError, match="has a header and no rows"):
         load_model(tmp_path / "p1b3.yaml")
+
+
+@pytest.mark.parametrize("name", ["sub/zzzz", "zzzz.yaml", "zzzz.txt", "./zzzz.pt"])
+@pytest.mark.parametrize("load", [load_model, load_machine, find_profile])
+def test_a_path_that_leads_nowhere_is_no_list_of_names(name, load) -> None:
+    with pytest.raises(FomkitError, match="no such file, and no m") as caught:
+        load(name)
+    assert "Known names" not in str(caught.value)
+    with pytest.raises(FomkitError, match="Known names"):
+        load("zzzz")
+
+
+@pytest.mark.parametrize("load", [load_model, load_machine, find_profile])
+def test_a_pipe_and_a_folder_are_named_as_such(load, tmp_path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(FomkitError, match="is a pipe"):
+        load(str(tmp_path / "pipe"))
+    with pytest.raises(FomkitError, match="is a folder, not a file"):
+        load(str(tmp_path / "folder"))

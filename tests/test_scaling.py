@@ -415,6 +415,72 @@ def test_the_content_and_its_csv(tmp_path: Path):
     assert content["no_run"] == ""
 
 
+def at_rate(rate: float, node_devices: int, channel: str = ""):
+    """Build v100 with links at a rate; by formulas alone."""
+    board = load_machine("v100")
+    board = replace(board, timings=board.timings[board.timings["kind"] != "collective"])
+    links = [Link("system", 5e-6, rate, "each", "", channel), Link("node", 5e-6, 50e9, "both", "", channel)]
+    return with_links(board, links, node_devices)
+
+
+@pytest.mark.parametrize("node_devices", [1, 4])
+@pytest.mark.parametrize(
+    "layout",
+    [Layout(algorithm="ring"), Layout(algorithm="tree"), Layout(algorithm="hierarchical"),
+     Layout(algorithm="parameter_server"), Layout(algorithm="parameter_server", servers=4, optimizer="server"),
+     Layout(algorithm="parameter_server", compression=0.25), Layout(), Layout(zero=1), Layout(zero=3),
+     Layout(clip=True), Layout(bucket_byte=1e6), Layout(recompute="full")],
+)  # fmt: skip
+def test_at_the_least_bandwidth_a_step_gains_exactly_nothing(p1b3, layout, node_devices):
+    """The rate is the priced step solved for it, whatever the algorithm: priced there the speed-up is 1."""
+    found = scale(p1b3, at_rate(0.2e9, node_devices), Asked([2, 8], layout, ("weak",)))
+    told = scaling_content(found)["least_bandwidth"]
+    assert told["algorithm"] == layout.algorithm
+    for nodes, one in zip((2, 8), told["whole"], strict=True):
+        needed = one["needed_byte_per_s"]
+        assert one["tier"] == "system"
+        assert needed["low"] < needed["value"]
+        # At the slow end of its interval the stage inside the node alone may take too long.
+        assert needed["high"] is None or needed["high"] > needed["value"]
+        for factor, gains in ((1.0, 0), (0.9, -1), (1.1, 1)):
+            machine = at_rate(factor * needed["value"], node_devices)
+            bare = replace(layout, overlap=False)
+            (point,) = scale(p1b3, machine, Asked([nodes], bare, ("weak",))).curves[0].points
+            assert (
+                point.speedup.value == pytest.approx(1, rel=1e-9)
+                if not gains
+                else ((point.speedup.value - 1) * gains > 0)
+            )
+
+
+def test_the_least_bandwidth_of_a_transformer_and_inside_a_node(p1b3, machine):
+    small = transformer_profile(SMALL, "small", batch=8)
+    layout = Layout(tensor=2, overlap=False)
+    links = [parse_link("node, 5 us, 300 GB/s, each"), parse_link(SYSTEM)]
+    wide = with_links(load_machine("a100-sxm"), links, 2)
+    told = scaling_content(scale(small, wide, Asked([4], layout, ("weak",))))["least_bandwidth"]["whole"]
+    rate = told[0]["needed_byte_per_s"]["value"]
+    again = with_links(load_machine("a100-sxm"), [links[0], replace(links[1], byte_per_s=rate)], 2)
+    (point,) = scale(small, again, Asked([4], layout, ("weak",))).curves[0].points
+    assert point.speedup.value == pytest.approx(1, rel=1e-9)
+    # Inside a node a table of collectives has no rate: the formula on the node's links answers.
+    (inside,) = scaling_content(scale(p1b3, machine, Asked([1], Layout(), ("weak",))))["least_bandwidth"]["whole"]
+    assert inside["tier"] == "node"
+    bare = replace(machine, timings=machine.timings[machine.timings["kind"] != "collective"])
+    slower = [replace(one, byte_per_s=inside["needed_byte_per_s"]["value"]) for one in bare.links
+              if one.tier == "node" and not one.channel]  # fmt: skip
+    (point,) = scale(p1b3, with_links(replace(bare, links=()), slower, 8), Asked([1], Layout(overlap=False),
+                     ("weak",))).curves[0].points  # fmt: skip
+    assert point.speedup.value == pytest.approx(1, rel=1e-9)
+
+
+def test_a_start_up_that_no_rate_makes_up_for_is_told():
+    slow = ("--link", "system, 100 ms, 25 GB/s, each", "--layout", "algorithm=parameter_server")
+    code, output = run("scaling", "candle/p1b3", "-t", "v100", "--nodes", "2", "--node-devices", "1", *slow)
+    assert code == 0, output
+    assert "by a parameter server; 2 replicas: none is enough on links of tier system" in " ".join(output.split())
+
+
 def test_text_names_limits_and_bandwidth():
     once = ("--once", "scheduler=15.5 %", "--once", "job layer=18.1 %")
     code, output = run("scaling", "candle/p1b3", "-t", "a100-sxm", "--nodes", "1,2", "--link", SYSTEM, *once)
@@ -431,7 +497,17 @@ def test_text_names_limits_and_bandwidth():
 
 
 def test_text_says_where_times_are_from_and_what_is_left_out():
-    small = ("scaling", "gpt-22b", "-t", "a100-sxm", "--nodes", "1", "--layout", "tensor=8,microbatch=4")
+    small = (
+        "scaling",
+        "gpt-22b",
+        "-t",
+        "a100-sxm",
+        "--nodes",
+        "1",
+        "--layout",
+        "tensor=8,microbatch=4",
+        "--allow-oversize",
+    )
     code, output = run(*small, "--mode", "weak")
     assert code == 0, output
     for words in (

@@ -16,7 +16,7 @@ from what_if_cases import THIN, WIDE, fact, made_machine, made_model, relu
 
 import fomkit
 from fomkit.cli import app
-from fomkit.errors import FomkitError
+from fomkit.errors import FomkitError, install_hint
 from fomkit.hardware import Machine, Overhead
 from fomkit.parallel import Layout
 from fomkit.profiles import load_machine, load_model, load_suite
@@ -369,7 +369,7 @@ def test_without_the_plotting_libraries_a_picture_is_refused(monkeypatch: pytest
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     code, text = run("sensitivity", "p1b3", "--target", "v100", "-o", "x.png")
     assert code == 2
-    assert "pip install 'fomkit[report]'" in text
+    assert install_hint("report") in text
 
 
 def test_no_parameter_is_a_message() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,12 @@ from typing import Any
 import pytest
 
 import fomkit as package
+from fomkit.cli.profile_command import _summary
 from fomkit.errors import FomkitError
 from fomkit.profiles.recognise import find_profile
+from fomkit.report.model_view import format_model_view
+from fomkit.study import Options
+from fomkit.study.model_view import View, show_model
 
 MIB = 1024**2
 BY = ("kind", "op", "shape", "module", "pass", "scope", "code")
@@ -373,3 +378,16 @@ def test_show_needs_no_heavy_library(root: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "none"
+
+
+def test_totals_of_a_profile_that_lacks_ops_are_at_least() -> None:
+    whole = package.model("alexnet")
+    for model, least in ((whole, False), (replace(whole, unsupported=("mine::mixture ×32",)), True)):
+        content = show_model(model, View(by="kind"), Options())
+        assert content["total"]["at_least"] is least
+        text = format_model_view(content)
+        total = next(line for line in text.splitlines() if line.startswith("total"))
+        assert ("≥" in total) == least
+        assert ("totals are at least what it holds" in text) == least
+        work = next(line for line in _summary(model) if line.startswith("work: "))
+        assert work.startswith("work: at least ") == least

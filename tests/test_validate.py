@@ -24,6 +24,8 @@ from fomkit.validate import validate
 from fomkit.validate.aims import Aim, Range, Verdict, judge, read_aims
 from fomkit.validate.calls import scored_calls
 from fomkit.validate.deepbench import group_folds, parts, read_sheets
+from fomkit.validate.dense_layers import NAME as DENSE
+from fomkit.validate.dense_layers import dense_layer_scores
 from fomkit.validate.few_rows import KNOWN, few_rows_cases
 from fomkit.validate.folder import NO_PROFILES, LabelFolder, shipped
 from fomkit.validate.framework_backward import accumulate, backward
@@ -225,6 +227,17 @@ def test_the_quick_way_predicts_what_the_product_would(gemm_part) -> None:
 def test_twenty_known_rows_are_not_scored(gemm_part) -> None:
     machine, part = gemm_part
     assert [len(cases) for cases in few_rows_cases(part, machine, 0.8)] == [len(part.rows) - KNOWN] * 5
+
+
+def test_dense_layers_of_another_source_are_met_within_two_sources_noise() -> None:
+    """EIE's layers at batch 1 and 64: medians within 1.35 times and 7 of 10 in their interval."""
+    found = {line.what: line for line in dense_layer_scores()}
+    assert {name: line.cases for name, line in found.items()} == {"batch 1": 9, "batch 64": 9, "all": 18}
+    assert max(line.median for line in found.values()) < 0.35
+    assert found["all"].hit_rate >= 0.7
+    aims = [aim for aim in read_aims(shipped_folder("validation") / "aims.csv") if aim.comparison == DENSE]
+    assert len(aims) == 3
+    assert all(one.kept for one in judge(found.values(), aims))
 
 
 # --- scores and aims ---------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from fomkit.adapters.protocol import Adapter, ReadTable
 from fomkit.errors import FomkitError
+from fomkit.tables.opening import GZIP, open_file
 
 Product = Literal["model", "machine"]
 GROUPS: Mapping[str, Product] = {"fomkit.trace": "model", "fomkit.timings": "machine"}
@@ -114,9 +115,9 @@ def read_head(path: Path) -> bytes:
     OSError
         When it cannot be read.
     """
-    with path.open("rb") as stream:
+    with open_file(path) as stream:
         head = stream.read(HEAD)
-    if head[:2] == b"\x1f\x8b":
+    if head[:2] == GZIP:
         try:
             return zlib.decompressobj(wbits=31).decompress(head, HEAD)
         except zlib.error:

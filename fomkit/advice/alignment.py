@@ -83,6 +83,9 @@ def _padded(case: Case, rows: pd.Series[bool]) -> Estimate:
     sizes = padded_sizes(case.ops[rows])
     ops = fixed.ops.copy()
     at = sizes.index[sizes.index < len(ops)]
+    padded = row_major(ops.iloc[at])
+    for name in ops.columns.intersection(["trans_a", "trans_b", "layout"]).tolist():
+        ops.loc[ops.index[at], name] = padded[name].to_numpy()
     ops.loc[ops.index[at], ["m", "n", "k"]] = sizes.loc[at].to_numpy(np.float64)
     return case.again(model=replace(fixed, ops=ops), sizes={}, batch=None)
 

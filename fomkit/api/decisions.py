@@ -29,6 +29,7 @@ def _subject(
     model: str | Path | ModelProfile | None, machine: str | Path | Machine, suite: str | Path | None,
     baseline: str | Path | Machine | None, nodes: int | None, layout: str, links: Sequence[str], options: Options,
 ) -> Subject:  # fmt: skip
+    from fomkit.study.explained import all_measured
     from fomkit.study.layout_file import parse_layout, parse_link
     from fomkit.study.scaling import with_links
     from fomkit.whatif.choose import subject_of_model, subject_of_suite
@@ -39,7 +40,7 @@ def _subject(
     if suite is not None:
         lines = load_suite(suite)
         old = _machine(lines.baseline if baseline is None else baseline, "baseline")
-        return subject_of_suite(lines, old, target, options, load_model)
+        return subject_of_suite(lines, old, target, options, load_model, all_measured()[0])
     profile = model if isinstance(model, ModelProfile) else load_model(as_name(model, "model"))
     spread = parse_layout([layout]) if layout else None
     return subject_of_model(profile, with_links(target, [*map(parse_link, links)]), options, nodes, spread)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fomkit.measure.run import Measured
 
 MeasurePlan = Literal["quick", "default", "full"]
-"""At most 2 minutes, 10 minutes, an hour."""
+"""About 2 minutes, 10 minutes, an hour of the clock that times the ops."""
 
 
 def _silent(_text: str) -> None:
@@ -61,7 +61,7 @@ def measure_machine(
     output : path
         Of the machine profile, ``NAME.yaml``.
     plan : str
-        quick (at most 2 minutes), default (10) or full (an hour).
+        quick (about 2 minutes), default (10) or full (an hour), by the clock that times the ops.
     models : sequence of str
         Time the ops of these profiles at their exact sizes; default: ops that fill the space of sizes.
     batch, sizes, precision
@@ -82,7 +82,7 @@ def measure_machine(
     Returns
     -------
     Measured
-        ``machine``, the files that were written, and ``interrupted``.
+        ``machine``, the files that were written, ``interrupted``, and the ``verdict`` whether it is enough.
 
     Raises
     ------

@@ -61,7 +61,7 @@ def as_model(given: str | Path | ModelProfile) -> ModelProfile:
 def save(
     what: Machine | ModelProfile | ImportedMeasurements, path: str | Path, *, force: bool = False
 ) -> list[Path]:
-    """Write a profile, its tables beside it, or a table of measurements; files are written whole or not at all.
+    """Write a profile, its tables beside it, or a table of measurements: all files whole, or none of them.
 
     Parameters
     ----------

@@ -15,6 +15,7 @@ from fomkit.profiles import load_model, load_suite, write_whole
 from fomkit.spans import DEFAULT_LEVEL
 from fomkit.study import Comparison, Options, SuiteResult, estimate, run_suite
 from fomkit.study.asked import check_options
+from fomkit.study.explained import all_measured
 from fomkit.suite import Conditions
 from fomkit.workload import ModelProfile
 
@@ -29,8 +30,12 @@ def rate_suite(
     baseline: str | Path | Machine | None = None,
     proposals: Mapping[str, Conditions] | None = None,
     interval: float = DEFAULT_LEVEL,
+    allow_excluded: bool = False,
 ) -> SuiteResult:
     """Rate a suite of work on a target and on its baseline.
+
+    The modelled lines are held against the runs that somebody measured of them, in the shipped tables and in
+    ``./measurements``.
 
     Parameters
     ----------
@@ -42,6 +47,8 @@ def rate_suite(
         What the target does otherwise than a line fixes, by line.
     interval : float
         Level of all intervals.
+    allow_excluded : bool
+        Give a verdict on the suite's threshold though the device explains less than half of a line's measured run.
 
     Raises
     ------
@@ -58,7 +65,8 @@ def rate_suite(
     lines = load_suite(suite)
     new = as_machine(target, "target")
     old = as_machine(baseline if baseline is not None else lines.baseline, "baseline")
-    return run_suite(lines, old, new, Options(interval=interval), load_model, proposals)
+    options, measured = Options(interval=interval), all_measured()[0]
+    return run_suite(lines, old, new, options, load_model, proposals, measured, allow_excluded)
 
 
 def write_workbook(result: Comparison | SuiteResult, path: str | Path, *, only: str | None = None) -> None:
@@ -188,7 +196,7 @@ def pack(
     FomkitError
         When the folder is there already, a profile is unknown, or nothing has a time.
     """
-    from fomkit.study.pack import pack_files
+    from fomkit.study.pack import make_pack
 
     check_options(batch=batch, sizes=sizes)
     place = Path(folder)
@@ -196,7 +204,7 @@ def pack(
         raise FomkitError(str(place), "is there already. Name a new folder.")
     options = Options(batch=batch, sizes=sizes or {}, precision=precision, allow_uncovered=True)
     target = as_machine(machine)
-    files = pack_files([estimate(as_model(one), target, options) for one in models])
+    files = make_pack([estimate(as_model(one), target, options) for one in models]).files
     place.mkdir(parents=True)
     for name, text in files.items():
         write_whole(place / name, text)

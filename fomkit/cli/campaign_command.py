@@ -6,7 +6,18 @@ from typing import Annotated, Literal
 
 import typer
 
-from fomkit.cli.choices import Carbon, Interval, Output, Price, Pue, ToWall, Uncovered, check_output
+from fomkit.cli.choices import (
+    Carbon,
+    Interval,
+    Output,
+    Oversize,
+    Price,
+    Pue,
+    ToWall,
+    Uncovered,
+    check_output,
+    end_if_oversize,
+)
 from fomkit.cli.names import complete_campaign, complete_machine
 from fomkit.cli.screen import Quiet, progress, standard_output
 
@@ -31,6 +42,7 @@ def campaign(
     scope: Scopes = "system",
     interval: Interval = 0.8,
     allow_uncovered: Uncovered = False,
+    allow_oversize: Oversize = False,
     price: Price = None,
     carbon: Carbon = None,
     to_wall: ToWall = None,
@@ -43,7 +55,8 @@ def campaign(
 ) -> None:
     """Tell how long a campaign's phases take on a machine, and what they cost.
 
-    Exit code 1 where a phase has no days. The -o file as .csv has one line for each phase on each machine.
+    Exit code 1 where a phase has no days, or the device's memory does not hold a step of it. The -o
+    file as .csv has one line for each phase on each machine.
 
     Examples:
 
@@ -59,23 +72,23 @@ def campaign(
     from fomkit.study.campaign import run_campaign
     from fomkit.study.campaign_content import campaigns_content, phase_rows
     from fomkit.study.declared import parse_grid, parse_price
+    from fomkit.study.explained import all_measured
     from fomkit.study.footprint import check_grid
 
     check_output(output, "campaign")
-    workflow, options = (
-        load_campaign(file),
-        Options(interval=interval, scope=scope, allow_uncovered=allow_uncovered),
-    )
+    workflow = load_campaign(file)
+    options = Options(interval=interval, scope=scope, allow_uncovered=allow_uncovered)
     paid, declared = parse_price(price) if price is not None else None, parse_grid(carbon, to_wall, pue)
     check_grid(declared)
     with progress("working out", len(target), quiet=quiet) as advance:
-        found = []
+        found, rows = [], all_measured()[0]
         for name in target:
-            found.append(run_campaign(workflow, load_machine(name), options, paid, load_model, load_suite))
+            found.append(run_campaign(workflow, load_machine(name), options, paid, load_model, load_suite, rows))
             advance()
         content = campaigns_content(found, declared)
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(phase_rows(content)))
     print(to_json(content) if as_json else format_campaign(content, standard_output()), end="")
+    end_if_oversize([said for one in found for said in one.unfit], allowed=allow_oversize)
     if any(machine["days"] is None for machine in content["machines"]):
         raise typer.Exit(1)

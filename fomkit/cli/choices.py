@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from fomkit.cli.names import complete_machine
+from fomkit.cli.screen import complain
 from fomkit.dtypes import Precision
 from fomkit.errors import FomkitError
 
@@ -31,6 +33,13 @@ Scopes = Annotated[
 Interval = Annotated[float, typer.Option(min=0.01, max=0.999, help="Level of the intervals.")]
 Uncovered = Annotated[
     bool, typer.Option("--allow-uncovered", help="Leave work without a time out; times are then lower bounds.")
+]
+Oversize = Annotated[
+    bool,
+    typer.Option(
+        "--allow-oversize",
+        help="End with exit code 0 though the device's memory does not hold a step; it is marked.",
+    ),
 ]
 Only = Annotated[
     str | None,
@@ -68,6 +77,23 @@ Pue = Annotated[
     str | None,
     typer.Option(metavar="'FACTOR, SOURCE'", help="Energy of the building over that of its machines."),
 ]
+
+
+def end_if_oversize(unfit: Sequence[str], *, allowed: bool) -> None:
+    """End with exit code 1, after the answer, where it has steps that no device holds.
+
+    Raises
+    ------
+    typer.Exit
+    """
+    found = list(dict.fromkeys(one.removesuffix(" (fomkit memory)") for one in unfit if one))
+    if not found or allowed:
+        return
+    complain(
+        f"{'; '.join(found)}. Nobody can have these figures: give a smaller batch, or pass --allow-oversize to "
+        "take them as they are."
+    )
+    raise typer.Exit(1)
 
 
 def check_output(path: Path | None, verb: str) -> None:

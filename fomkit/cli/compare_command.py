@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +14,10 @@ from fomkit.cli.screen import Quiet, progress, standard_output
 from fomkit.errors import FomkitError
 
 if TYPE_CHECKING:
+    from fomkit.hardware import Machine
     from fomkit.measurement import Measurement
     from fomkit.study import Options
+    from fomkit.workload import ModelProfile
 
 Models = Annotated[
     list[str] | None,
@@ -89,17 +91,66 @@ def compare(
     if output is not None and output.suffix not in (".json", ".csv", ".xlsx"):
         raise FomkitError(str(output), "has an ending that compare cannot write. Use .json, .csv or .xlsx.")
     rows = read_measurements(locate(measured, "measurements"))
+    loads = _Loads(rows)
+    models, target = [loads.model(one) for one in models or []], [loads.machine(one) for one in target or []]
+    baseline = loads.machine(baseline)
+    calibrate_on, host_from = calibrate_on and loads.model(calibrate_on), host_from and loads.machine(host_from)
     if not grid:
         others = [name for name in (baseline, host_from) if name not in (None, _USUAL_BASELINE)]
-        _check_names(measured, rows, models or [], [*(target or []), *others])
+        _check_names(measured, rows, models, [*target, *others])
     rows = tuple(row for row in rows if not models or row.model in (*models, calibrate_on))
-    wanted = {*(target or []), baseline, host_from} if target else None
+    wanted = {*target, baseline, host_from} if target else None
     found = counted_once([row for row in rows if wanted is None or row.machine in wanted])
     options = Options(interval=interval)
     if grid:
-        _grid(found, models, target, latency, options, (output, as_json, quiet))
+        _grid(found, models, target, latency, options, (output, as_json, quiet), loads)
     else:
-        _compare(found, baseline, calibrate_on, host_from, options, (output, as_json, quiet))
+        _compare(found, baseline, calibrate_on, host_from, options, (output, as_json, quiet), loads)
+
+
+class _Loads:
+    """The profiles that names of a table's rows stand for: those that the user gave by path, else by the name.
+
+    Parameters
+    ----------
+    rows : sequence of Measurement
+    """
+
+    def __init__(self, rows: Sequence[Measurement]) -> None:
+        self._models = {row.model: row.model for row in rows}
+        self._machines = {row.machine: row.machine for row in rows}
+
+    def model(self, asked: str) -> str:
+        """Give the name that rows have of a model that was asked for by name or by path."""
+        from fomkit.profiles import load_model
+
+        return self._name(asked, self._models, load_model)
+
+    def machine(self, asked: str) -> str:
+        """Give the name that rows have of a machine that was asked for by name or by path."""
+        from fomkit.profiles import load_machine
+
+        return self._name(asked, self._machines, load_machine)
+
+    @staticmethod
+    def _name(asked: str, paths: dict[str, str], load: Callable[[str], ModelProfile | Machine]) -> str:
+        if asked in paths or not ("/" in asked or asked.endswith((".yaml", ".yml"))):
+            return asked
+        name = load(asked).name
+        paths[name] = asked
+        return name
+
+    def load_model(self, name: str) -> ModelProfile:
+        """Load the model of a row."""
+        from fomkit.profiles import load_model
+
+        return load_model(self._models.get(name, name))
+
+    def load_machine(self, name: str) -> Machine:
+        """Load the machine of a row."""
+        from fomkit.profiles import load_machine
+
+        return load_machine(self._machines.get(name, name))
 
 
 def _check_names(
@@ -125,15 +176,15 @@ def _compare(
     host_from: str | None,
     options: Options,
     ways: tuple[Path | None, bool, bool],
+    loads: _Loads,
 ) -> None:
     from fomkit.compare import judge, make_cells
     from fomkit.compare.carried import calibrated_on, host_carried_from
     from fomkit.compare.content import compare_content
-    from fomkit.profiles import load_machine, load_model
     from fomkit.report.compare import format_compare
 
     with progress("projecting", len(found[0]), quiet=ways[2]) as advance:
-        cells = make_cells(found[0], options, load_model, load_machine, advance)
+        cells = make_cells(found[0], options, loads.load_model, loads.load_machine, advance)
     judged = judge(cells, baseline)
     calibrated = calibrated_on(judged, calibrate_on) if calibrate_on else ()
     hosted = host_carried_from(judged, host_from) if host_from else ()
@@ -148,18 +199,24 @@ def _grid(
     latency: str,
     options: Options,
     ways: tuple[Path | None, bool, bool],
+    loads: _Loads,
 ) -> None:
     from fomkit.compare.content import grid_content
     from fomkit.compare.grid import make_grid
-    from fomkit.profiles import load_machine, load_model
     from fomkit.quantities import parse_quantity
     from fomkit.report.compare import format_grid
 
     rows, said = found
     limit_s = parse_quantity(latency, "time_s", "--latency", "the time")
-    profiles = [load_model(name) for name in models or dict.fromkeys(row.model for row in rows)]
+    profiles = [loads.load_model(name) for name in models or dict.fromkeys(row.model for row in rows)]
     scoped = [row.machine for row in rows if row.scope in ("", "device")]
-    machines = [load_machine(name) for name in targets or dict.fromkeys(scoped)]
+    machines = [loads.load_machine(name) for name in targets or dict.fromkeys(scoped)]
+    if not machines:
+        raise FomkitError(
+            ", ".join(one.name for one in profiles),
+            "nobody measured it in this table, so no machine follows from it. Name machines, for example "
+            "'--target v100', or another table (--measured).",
+        )
     with progress("projecting", len(profiles) * len(machines), quiet=ways[2]) as advance:
         cells = make_grid(profiles, machines, rows, options, limit_s, advance)
     content = grid_content(cells, options.interval, limit_s, said)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,6 +12,7 @@ from fomkit.cli.choices import (
     Carbon,
     Interval,
     Output,
+    Oversize,
     Precisions,
     Price,
     Pue,
@@ -21,10 +22,14 @@ from fomkit.cli.choices import (
     ToWall,
     Uncovered,
     check_output,
+    end_if_oversize,
 )
 from fomkit.cli.names import complete_machine, complete_model
 from fomkit.cli.screen import Quiet, progress, standard_output
 from fomkit.cli.sizes import parse_sizes
+
+if TYPE_CHECKING:
+    from fomkit.study.cost import Cost
 
 Scopes = Annotated[
     Literal["device", "node", "system"] | None,
@@ -64,6 +69,7 @@ def cost(
     scope: Scopes = None,
     interval: Interval = 0.8,
     allow_uncovered: Uncovered = False,
+    allow_oversize: Oversize = False,
     price: Price = None,
     once: Once = None,
     to_accuracy: ToAccuracy = None,
@@ -79,7 +85,7 @@ def cost(
     """Tell what a training and its inference cost: money, carbon, what is paid once, time to an accuracy.
 
     A price has a currency and a date; carbon needs energy at the wall. docs/cost.md has every formula. The -o file
-    as .csv has one line for each figure.
+    as .csv has a line for each figure. Exit code 1 where the device's memory does not hold a step.
 
     Examples:
 
@@ -87,7 +93,7 @@ def cost(
 
       fomkit cost resnet50 -t v100 --once 'compile=40 s' --infer-batch 1
 
-      fomkit cost resnet50 -t v100 --batch 256 --to-accuracy epochs.csv
+      fomkit cost resnet50 -t a100-sxm --batch 256 --to-accuracy epochs.csv
     """
     from fomkit.profiles import load_machine, load_model
     from fomkit.profiles.epochs_table import load_epochs
@@ -108,17 +114,19 @@ def cost(
         claimed=parse_claims(claimed or ()),
     )
     with progress("working out", quiet=quiet):
-        machine, old = load_machine(target), load_machine(baseline) if baseline else None
-        found = work_out(load_model(model), machine, options, declared, old)
-    _show(found.content, output, as_json)
+        old = load_machine(baseline) if baseline else None
+        found = work_out(load_model(model), load_machine(target), options, declared, old)
+    _show(found, output, as_json, allow_oversize)
 
 
-def _show(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
+def _show(found: Cost, output: Path | None, as_json: bool, allow_oversize: bool) -> None:
     from fomkit.profiles import write_whole
     from fomkit.report.cost import format_cost
     from fomkit.report.files import to_csv, to_json
     from fomkit.study.cost_content import figures_of
 
+    content = found.content
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(figures_of(content)))
     print(to_json(content) if as_json else format_cost(content, standard_output()), end="")
+    end_if_oversize([found.estimate.fit.said], allowed=allow_oversize)

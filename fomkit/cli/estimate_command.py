@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fomkit.cli.choices import Batch, Interval, Only, Precisions, Scopes, Sizes, Uncovered, check_workbook
+from fomkit.cli.choices import (
+    Batch,
+    Interval,
+    Only,
+    Oversize,
+    Precisions,
+    Scopes,
+    Sizes,
+    Uncovered,
+    check_workbook,
+    end_if_oversize,
+)
 from fomkit.cli.names import complete_machine, complete_model
 from fomkit.cli.screen import Quiet, progress, standard_output
 from fomkit.cli.sizes import parse_sizes
@@ -15,6 +26,7 @@ from fomkit.cli.workbooks import write_and_tell
 from fomkit.errors import FomkitError
 
 if TYPE_CHECKING:
+    from fomkit.hardware import Machine
     from fomkit.measurement import Measurement
     from fomkit.study import Comparison
     from fomkit.workload import LastBatch
@@ -71,6 +83,7 @@ def estimate(
     interval: Interval = 0.8,
     last_batch: Partial = None,
     allow_uncovered: Uncovered = False,
+    allow_oversize: Oversize = False,
     explain: Explained = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/estimate/1 instead of a table.")] = False,
     output: EstimateOutput = None,
@@ -78,6 +91,8 @@ def estimate(
     quiet: Quiet = False,
 ) -> None:
     """Estimate steps, runs and units of work per day.
+
+    Exit code 1 where the device's memory does not hold a step: nobody can have its units a day.
 
     Examples:
 
@@ -100,8 +115,7 @@ def estimate(
     from fomkit.profiles import load_machine, load_model, model_names, models_named
     from fomkit.study import Options, compare, estimates_content
 
-    if not target:
-        raise FomkitError("estimate", "no machine is named. Add, for example, '--target v100'.")
+    target = _named(target)
     rows = _read_rows(measurements, baseline)
     chosen = Options(batch, interval, scope, last_batch, allow_uncovered, parse_sizes(sizes or []), precision)
     names = [one for name in models for one in models_named(name)] if models else model_names()
@@ -110,13 +124,19 @@ def estimate(
     with progress("estimating", several, quiet=quiet) as advance:
         machines, base = [load_machine(name) for name in target], load_machine(baseline) if baseline else None
         result = compare([load_model(name) for name in names], machines, base, chosen,
-                         skip_failures=not models, after_each=advance)  # fmt: skip
+                         skip_failures=not models, after_each=advance, measured=_runs(rows, base))  # fmt: skip
     block = _measured_block(result, rows, str(measurements), last_batch) if rows else None
     if output is not None:
         _write(result, output, only, rows, block, quiet)
     _show(content := estimates_content(result, block), output, as_json)
-    if explain and not as_json:
-        _show_steps(result, content)
+    _show_steps(result, content, shown=explain and not as_json)
+    end_if_oversize(result.unfit, allowed=allow_oversize)
+
+
+def _named(target: list[str] | None) -> list[str]:
+    if not target:
+        raise FomkitError("estimate", "no machine is named. Add, for example, '--target v100'.")
+    return target
 
 
 def _check_output(path: Path | None, only: str | None, estimates: int) -> None:
@@ -168,6 +188,13 @@ def _read_rows(path: Path | None, baseline: str | None) -> tuple[Measurement, ..
     return read_measurements(locate(str(path), "measurements"))
 
 
+def _runs(rows: tuple[Measurement, ...], baseline: Machine | None) -> tuple[Measurement, ...]:
+    """Give what a figure of merit is held against; nothing where there is no baseline, and so no figure."""
+    from fomkit.study.explained import all_measured
+
+    return () if baseline is None else (*all_measured()[0], *rows)
+
+
 def _measured_block(
     result: Comparison, rows: tuple[Measurement, ...], path: str, last_batch: LastBatch | None
 ) -> dict[str, Any]:
@@ -189,7 +216,9 @@ def _show(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
         print(format_from_measurements(content["from_measurements"], standard_output()), end="")
 
 
-def _show_steps(result: Comparison, content: dict[str, Any]) -> None:
+def _show_steps(result: Comparison, content: dict[str, Any], *, shown: bool) -> None:
+    if not shown:
+        return
     from fomkit.report.energy import format_terms
     from fomkit.report.terminal import format_explanation
     from fomkit.study import explain

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fomkit.cli.choices import Interval, Only, check_workbook
+from fomkit.cli.choices import Interval, Only, Oversize, check_workbook, end_if_oversize
 from fomkit.cli.names import complete_machine, complete_suite
 from fomkit.cli.proposals import parse_proposals
-from fomkit.cli.screen import Quiet, progress, standard_output
+from fomkit.cli.screen import Quiet, complain, progress, standard_output
 from fomkit.cli.workbooks import write_and_tell
 from fomkit.errors import FomkitError
 
@@ -42,6 +43,17 @@ Propose = Annotated[
     typer.Option(
         metavar="LINE.CONDITION=VALUE",
         help="Change batch, precision, epochs, samples, quality or a size of a line on the target.",
+    ),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(min=1e-12, max=1e12, help="Figure of merit to reach; default: the suite's, if it has one."),
+]
+Excluded = Annotated[
+    bool,
+    typer.Option(
+        "--allow-excluded",
+        help="Give the verdict on a threshold though the device explains less than half of a measured run.",
     ),
 ]
 Workbook = Annotated[
@@ -104,11 +116,21 @@ def _check_strict(result: SuiteResult) -> None:
         )
 
 
+def _end(result: SuiteResult, allow_oversize: bool) -> None:
+    """End with exit code 1 without a figure or a verdict that was asked for, or with a step nobody can run."""
+    end_if_oversize(result.unfit, allowed=allow_oversize)
+    if result.merit is None or (result.suite.threshold is not None and result.withheld):
+        raise typer.Exit(1)
+
+
 def fom(
     suite: Suites,
     target: Target = None,
     baseline: Baseline = None,
     propose: Propose = None,
+    threshold: Threshold = None,
+    allow_excluded: Excluded = False,
+    allow_oversize: Oversize = False,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse deviations from what the lines fix.")] = False,
     interval: Interval = 0.8,
     freeze: Freeze = None,
@@ -119,7 +141,9 @@ def fom(
 ) -> None:
     """Rate a target machine over a baseline on a suite of work.
 
-    Exit code 1 where a required line has no time, and so there is no figure of merit.
+    Exit code 1 where a required line has no time, and so there is no figure of merit; where the verdict on a
+    threshold is not given, because the device explains less than half of a measured run of one of its lines
+    (--allow-excluded gives it); and where the device's memory does not hold a step (--allow-oversize).
 
     Examples:
 
@@ -133,23 +157,29 @@ def fom(
     from fomkit.report.files import to_json
     from fomkit.report.suite import format_suite
     from fomkit.study import Options, run_suite, suite_content
+    from fomkit.study.explained import all_measured
 
     check_workbook(output, only)
     if freeze is not None:
-        others = {"--target": target, "--baseline": baseline, "--propose": propose, "--strict": strict}
+        others = {"--target": target, "--baseline": baseline, "--propose": propose, "--strict": strict,
+                  "--threshold": threshold}  # fmt: skip
         _freeze(suite, {**others, "-o": output, "--for": only, "--json": as_json}, freeze, quiet)
         return
     lines = load_suite(suite)
+    lines = lines if threshold is None else replace(lines, threshold=threshold)
     old = load_machine(baseline or lines.baseline)
     new = load_machine(_target(lines, old.name, target))
     with progress(f"rating {suite}", quiet=quiet):
         options = Options(interval=interval)
-        result = run_suite(lines, old, new, options, load_model, parse_proposals(propose or []))
+        rows, unread = all_measured()
+        proposed = parse_proposals(propose or [])
+        result = run_suite(lines, old, new, options, load_model, proposed, rows, allow_excluded)
     if strict:
         _check_strict(result)
     if output is not None:
         _write_workbook(result, output, only)
     content = suite_content(result)
     print(to_json(content) if as_json else format_suite(content, standard_output()), end="")
-    if result.merit is None:
-        raise typer.Exit(1)
+    for said in unread:
+        complain(said)
+    _end(result, allow_oversize)

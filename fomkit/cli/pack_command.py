@@ -28,7 +28,8 @@ def pack(
     """Ask somebody to time exactly the ops that carry the models' steps.
 
     Writes cases.csv, which a simulator can fill, time_ops.py, which fills it where PyTorch runs and checks each
-    result, and README.txt. What comes back is imported with 'fomkit import'.
+    result, and README.txt. It tells what share of each step the table carries and the script can time, and
+    which ops it cannot. What comes back is imported with 'fomkit import'.
 
     Examples:
 
@@ -37,7 +38,7 @@ def pack(
     from fomkit.errors import FomkitError
     from fomkit.profiles import load_machine, load_model, write_whole
     from fomkit.study import Options, estimate
-    from fomkit.study.pack import pack_files
+    from fomkit.study.pack import make_pack
 
     if output.exists():
         raise FomkitError(str(output), "is there already. Name a new folder.")
@@ -48,8 +49,10 @@ def pack(
         for name in models:
             estimates.append(estimate(load_model(name), machine, chosen))
             advance()
-    files = pack_files(estimates)
+    made = make_pack(estimates)
     output.mkdir(parents=True)
-    for name, text in files.items():
+    for name, text in made.files.items():
         write_whole(output / name, text)
-    print(f"{output}: {', '.join(files)}")
+    for line in made.lines:
+        print(line)
+    print(f"{output}: {', '.join(made.files)}")

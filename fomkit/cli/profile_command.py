@@ -287,7 +287,8 @@ def _summary(model: ModelProfile) -> list[str]:
     return [
         f"{model.name}: {model.title}, batch {model.batch}, traced {traced}",
         f"parameters: {model.parameters_total:,}, of them trainable {model.parameters_trainable:,}",
-        "work: " + ", ".join(f"{name} {format_quantity(flop, 'flop')}" for name, flop in work.items()),
+        f"work: {'at least ' if model.at_least else ''}"
+        + ", ".join(f"{name} {format_quantity(flop, 'flop')}" for name, flop in work.items()),
         f"table: {len(model.ops):,} rows, {len(model.parts):,} parts of rows found at the call",
         *(f"unsupported: {name}" for name in model.unsupported),
         *(f"note: {note}" for note in model.notes),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -11,12 +12,14 @@ from fomkit.cli.choices import (
     Batch,
     Interval,
     Output,
+    Oversize,
     Precisions,
     Sizes,
     Target,
     ToAccuracy,
     Uncovered,
     check_output,
+    end_if_oversize,
 )
 from fomkit.cli.names import complete_model
 from fomkit.cli.screen import Quiet, progress, standard_output
@@ -110,6 +113,7 @@ def scaling(
     precision: Precisions = None,
     interval: Interval = 0.8,
     allow_uncovered: Uncovered = False,
+    allow_oversize: Oversize = False,
     slots: Slots = None,
     checkpoint: Checkpoint = None,
     restart: Restart = None,
@@ -124,7 +128,8 @@ def scaling(
     """Scale a training over nodes: steps, efficiency, what limits it, and the bandwidth that a gain needs.
 
     Batch is that of one replica; devices are nodes times those in a node. The -o file as .csv has one line for
-    each number of nodes. docs/parallel.md lists the names of a layout.
+    each number of nodes. docs/parallel.md lists the names of a layout. Exit code 1 where a device's memory does
+    not hold a step at one of the numbers of nodes.
 
     Examples:
 
@@ -132,10 +137,8 @@ def scaling(
 
       fomkit scaling gpt2 --target a100-sxm --nodes 1 --layout zero=1,clip
     """
-    from fomkit.profiles import load_machine, load_model, write_whole
+    from fomkit.profiles import load_machine, load_model
     from fomkit.profiles.epochs_table import load_epochs
-    from fomkit.report.files import to_csv, to_json
-    from fomkit.report.scaling import format_scaling
     from fomkit.study import Options
     from fomkit.study.layout_file import spread_of
     from fomkit.study.scaling import MODES, Asked, scale, with_links
@@ -153,6 +156,15 @@ def scaling(
     with progress("scaling", quiet=quiet):
         machine = with_once(with_links(load_machine(target), given, node_devices), times_of(paid))
         content = scaling_content(scale(load_model(model), machine, asked), service, paid, curve)
+    _tell(content, output, as_json)
+    end_if_oversize(content["does_not_fit"], allowed=allow_oversize)
+
+
+def _tell(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
+    from fomkit.profiles import write_whole
+    from fomkit.report.files import to_csv, to_json
+    from fomkit.report.scaling import format_scaling
+
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["points"]))
     print(to_json(content) if as_json else format_scaling(content, standard_output()), end="")

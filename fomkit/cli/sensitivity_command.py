@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fomkit.cli.choices import Batch, Interval, Precisions, Scopes, Sizes, Target, Uncovered
+from fomkit.cli.choices import (
+    Batch,
+    Interval,
+    Oversize,
+    Precisions,
+    Scopes,
+    Sizes,
+    Target,
+    Uncovered,
+    end_if_oversize,
+)
 from fomkit.cli.screen import Quiet, progress, standard_output
 from fomkit.cli.subjects import Baseline, Layouts, Links, Model, NodeDevices, Nodes, SuiteName, subject_of
 from fomkit.errors import FomkitError
@@ -65,6 +75,7 @@ def sensitivity(
     node_devices: NodeDevices = None,
     interval: Interval = 0.8,
     allow_uncovered: Uncovered = False,
+    allow_oversize: Oversize = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/sensitivity/1 instead of tables.")] = False,
     output: Output = None,
     quiet: Quiet = False,
@@ -72,7 +83,8 @@ def sensitivity(
     """Tell what units/day or a FOM hang on: each parameter's elasticity and swing, and what to measure.
 
     An elasticity is taken over 1 % of a parameter and held against half of it; a star marks a kink. The swing is
-    between the ends of a parameter's own interval, else 10 % either way. docs/whatif.md says more.
+    between the ends of a parameter's own interval, else 10 % either way. Exit code 1 where the device's memory
+    does not hold the step. docs/whatif.md says more.
 
     Examples:
 
@@ -94,3 +106,4 @@ def sensitivity(
         _write(found, output)
     content = found.content
     print(to_json(content) if as_json else format_sensitivity(content, standard_output()), end="")
+    end_if_oversize([content["does_not_fit"]], allowed=allow_oversize)

@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from fomkit.cli.choices import Batch, Interval, Output, Precisions, Scopes, Sizes, Target, Uncovered
+from fomkit.cli.choices import (
+    Batch,
+    Interval,
+    Output,
+    Oversize,
+    Precisions,
+    Scopes,
+    Sizes,
+    Target,
+    Uncovered,
+    end_if_oversize,
+)
 from fomkit.cli.screen import Quiet, progress, standard_output
 from fomkit.cli.subjects import Baseline, Layouts, Links, Model, NodeDevices, Nodes, SuiteName, subject_of
 from fomkit.errors import FomkitError
@@ -50,13 +61,15 @@ def solve(
     node_devices: NodeDevices = None,
     interval: Interval = 0.8,
     allow_uncovered: Uncovered = False,
+    allow_oversize: Oversize = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/solve/1 instead of tables.")] = False,
     output: Output = None,
     quiet: Quiet = False,
 ) -> None:
     """Find the smallest change that reaches a target: of each parameter alone, or of several together.
 
-    That nothing reaches it is an answer, with the reason and exit code 0. Names of parameters are those that
+    That nothing reaches it is an answer, with the reason and exit code 0; exit code 1 where the device's memory
+    does not hold the step as it is. Names of parameters are those that
     'fomkit sensitivity' lists. The -o file as .csv has one line for each parameter. docs/whatif.md says more.
 
     Examples:
@@ -85,3 +98,4 @@ def solve(
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["changes"]))
     print(to_json(content) if as_json else format_solution(content, standard_output()), end="")
+    end_if_oversize([content["does_not_fit"]], allowed=allow_oversize)

@@ -50,6 +50,7 @@ def subject_of(given: Mapping[str, Any]) -> Subject:
     """
     from fomkit.profiles import load_machine, load_model, load_suite
     from fomkit.study import Options
+    from fomkit.study.explained import all_measured
     from fomkit.study.layout_file import spread_of
     from fomkit.study.scaling import with_links
     from fomkit.whatif.choose import subject_of_model, subject_of_suite
@@ -68,7 +69,7 @@ def subject_of(given: Mapping[str, Any]) -> Subject:
             raise FomkitError("--suite", f"and {', '.join(spread)} do not go together. Ask of a model.")
         lines = load_suite(suite)
         baseline = load_machine(given["baseline"] or lines.baseline)
-        return subject_of_suite(lines, baseline, target, options, load_model)
+        return subject_of_suite(lines, baseline, target, options, load_model, all_measured()[0])
     if given["baseline"] is not None:
         raise FomkitError("--baseline", "is the machine that a suite's FOM is over. Add --suite, or leave it out.")
     profile = load_model(model)

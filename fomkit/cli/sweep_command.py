@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fomkit.cli.choices import Batch, Interval, Precisions, Sizes, Target, Uncovered
+from fomkit.cli.choices import (
+    Batch,
+    Interval,
+    Oversize,
+    Precisions,
+    Sizes,
+    Target,
+    Uncovered,
+    end_if_oversize,
+)
 from fomkit.cli.names import complete_model
 from fomkit.cli.scaling_command import Layouts, Links, NodeDevices
 from fomkit.cli.screen import Quiet, progress, standard_output
@@ -86,6 +95,7 @@ def sweep(
     interval: Interval = 0.8,
     scope: ScopeOf = None,
     allow_uncovered: Uncovered = False,
+    allow_oversize: Oversize = False,
     layout: Layouts = None,
     links: Links = None,
     node_devices: NodeDevices = None,
@@ -97,6 +107,7 @@ def sweep(
     """Estimate a training at many points: sizes, rates of the machine, nodes, links, price and power.
 
     Tells the best points and the front over time, cost, energy and memory. docs/sweep.md lists the parameters.
+    Exit code 1 where the device's memory holds the step of no point.
 
     Examples:
 
@@ -106,9 +117,7 @@ def sweep(
 
       fomkit sweep gpt2 -t v100 --vary batch=1..8 --way sobol --points 8
     """
-    from fomkit.profiles import load_machine, load_model, write_whole
-    from fomkit.report.files import to_json
-    from fomkit.report.sweep import format_sweep
+    from fomkit.profiles import load_machine, load_model
     from fomkit.report.sweep_files import check_ending
     from fomkit.study import Options
     from fomkit.study.layout_file import spread_of
@@ -127,6 +136,17 @@ def sweep(
     tally = Tally(asked)
     _work(asked, tally, scheduler, output, quiet=quiet)
     content = sweep_content(asked, tally)
+    _tell(content, output, as_json)
+    if content["too_large"] == content["points"]:
+        none = f"{content['model']} on {content['target']}: no point of the sweep fits the device's memory"
+        end_if_oversize([none], allowed=allow_oversize)
+
+
+def _tell(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
+    from fomkit.profiles import write_whole
+    from fomkit.report.files import to_json
+    from fomkit.report.sweep import format_sweep
+
     if output is not None and output.suffix == ".json":
         write_whole(output, to_json(content))
     print(to_json(content) if as_json else format_sweep(content, standard_output()), end="")

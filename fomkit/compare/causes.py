@@ -7,13 +7,11 @@ from typing import Literal
 
 from fomkit.compare.cells import Cell, ratio_to
 from fomkit.study import Estimate
+from fomkit.study.explained import COMPARABLE, ENOUGH
 
 Claim = Literal["absolute", "ratio", "start-up bound", "host bound", "unexplained"]
 """What a device model may claim of a cell: its time, only its ratio to another machine, or neither and why."""
 
-DEVICE_SHARE = 1 / 3
-"""From this share on the device's work is taken for what a measured time mostly is, unless steps of a usual cost
-of their own explain the rest and that rest is the larger part."""
 STEP_HOST_S = 10e-3
 """Most that a framework's training loop takes for one step besides its kernels [s]."""
 FEW_STEPS, START_UP_S = 100, 60.0
@@ -83,14 +81,15 @@ def cause_of(cell: Cell, one: Estimate, same_model: Sequence[Cell]) -> tuple[Cla
     if bound in ("launch", "input"):
         return "host bound", f"the step waits for the host ({bound}), not for the device"
     against = slower_where_faster(same_model)
-    if share is not None and share < DEVICE_SHARE:
+    if share is not None and share < COMPARABLE:
         return _little_explained(cell, one, against)
     if share is None and against is not None:
         return "host bound", f"{against[0]} is slower than {against[1]}, though its device is faster"
     if share is None:
         return "ratio", f"the samples of an epoch are unknown; bound by {bound}"
-    if share < 1 / 2 and not cell.holds and (fixed := _cost_of_steps(cell, one)):
+    if share < ENOUGH and not cell.holds and (fixed := _cost_of_steps(cell, one)):
         return "start-up bound", f"the device explains {share:.1%}; {fixed}"
     if cell.holds:
         return "ratio", f"the figure holds {cell.holds}; the device explains {share:.0%}, bound by {bound}"
-    return "absolute", f"the device explains {share:.0%}, bound by {bound}"
+    short = "" if share >= ENOUGH else f"; a verdict of fom needs {ENOUGH:.0%}"
+    return "absolute", f"the device explains {share:.0%}, bound by {bound}{short}"

@@ -11,6 +11,7 @@ from fomkit.hardware import Machine
 from fomkit.measurement import Measurement
 from fomkit.spans import Span, at_level, divide_independent
 from fomkit.study import Estimate, Options, estimate
+from fomkit.study.measured_steps import explained_share, quantity_of
 from fomkit.workload import ModelProfile
 
 TABLE_LEVEL = 0.8
@@ -57,29 +58,12 @@ class Cell:
     @property
     def explained(self) -> float | None:
         """The projected time as a share of the measured one; None where one is unknown."""
-        if self.projected is None:
-            return None
-        share = self.projected.value / self.measured.value
-        return 1 / share if self.quantity == "sample_per_s" else share
+        return explained_share(self.quantity, self.projected, self.measured.value)
 
     @property
     def inside(self) -> bool | None:
         """Whether the measured figure lies in the projected interval."""
         return None if self.projected is None else self.projected.low <= self.measured.value <= self.projected.high
-
-
-def quantity_of(one: Estimate, quantity: str) -> Span | None:
-    """Give what an estimate says of a measured quantity, in its unit; None where the profile lacks something."""
-    if quantity == "sample_per_s":
-        batch = one.sizes.get("batch")
-        return one.step.per(float(batch)) if batch else None
-    known = {
-        "step_s": one.step,
-        "latency_s": one.step,
-        "epoch_s": one.run_time.epoch_s,
-        "run_s": one.run_time.run_s,
-    }
-    return known[quantity]
 
 
 def ratio_to(cell: Cell, baseline: Cell) -> tuple[float, Span | None]:
@@ -104,14 +88,14 @@ def _measured(rows: Sequence[Measurement], level: float) -> Span:
     return at_level(figure, level)
 
 
-def _grouped(rows: Sequence[Measurement]) -> Mapping[tuple[str, str, str, int | None], list[Measurement]]:
-    """Group rows of one model, machine, quantity and batch; where some are measured, the others are left out.
+def _grouped(rows: Sequence[Measurement]) -> Mapping[tuple[str, str, str, int | None, int], list[Measurement]]:
+    """Group rows of one model, machine, quantity, batch, number of devices; where some are measured, only these.
 
     Energy is no time and is not compared here.
     """
-    groups: dict[tuple[str, str, str, int | None], list[Measurement]] = {}
+    groups: dict[tuple[str, str, str, int | None, int], list[Measurement]] = {}
     for row in (one for one in rows if one.quantity != "energy_j"):
-        groups.setdefault((row.model, row.machine, row.quantity, row.batch), []).append(row)
+        groups.setdefault((row.model, row.machine, row.quantity, row.batch, row.devices or 1), []).append(row)
     return {
         key: [row for row in group if row.basis == MEASURED]
         or [row for row in group if row.basis == group[0].basis]
@@ -146,7 +130,7 @@ def make_cells(
     models = {name: load_model(name) for name in dict.fromkeys(row.model for row in rows)}
     machines: dict[str, Machine | None] = {}
     cells = []
-    for (model, machine, quantity, batch), group in _grouped(rows).items():
+    for (model, machine, quantity, batch, _), group in _grouped(rows).items():
         if machine not in machines:
             machines[machine] = _known(machine, load_machine)
         figure = _measured(group, options.interval)
@@ -172,6 +156,9 @@ def _projected(cell: Cell, model: ModelProfile, machine: Machine | None, options
     scope = cell.rows[0].scope
     if scope not in ("", "device"):
         return replace(cell, missing=f"the figure is of a {scope}, and an epoch is projected for a device")
+    many = [row.devices for row in cell.rows if row.devices not in (None, 1)]
+    if many:
+        return replace(cell, missing=f"the figure is of {many[0]} devices, and a step is projected for one")
     try:
         one = estimate(model, machine, replace(options, batch=cell.batch, scope="device"))
     except FomkitError as error:

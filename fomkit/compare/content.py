@@ -121,6 +121,9 @@ def grid_content(
                 "latency_s": span_content(one.latency_s),
                 "basis": one.basis or None,
                 "why": one.why or None,
+                "excludes": list(one.excludes),
+                "fits": one.fits,
+                "explained": one.explained,
             }
             for one in cells
         ],

@@ -33,6 +33,13 @@ class GridCell:
         Of one batch in inference.
     basis : str
         measured or modelled; "" for an empty cell.
+    excludes : tuple of str
+        Terms of a modelled step that nobody stated: its rate is an upper bound.
+    fits : bool or None
+        Whether the device's memory holds a modelled training step.
+    explained : float or None
+        Of a modelled training, the device's time as a share of that measured on the machine at the same batch,
+        the least of several frameworks; None where nobody measured it.
     """
 
     model: str
@@ -44,6 +51,9 @@ class GridCell:
     latency_s: Span | None = None
     basis: str = ""
     why: str = ""
+    excludes: tuple[str, ...] = ()
+    fits: bool | None = None
+    explained: float | None = None
 
 
 def _forward_s(one: Estimate) -> Span:
@@ -55,12 +65,14 @@ def _infer(cell: GridCell, model: ModelProfile, machine: Machine, options: Optio
     """Find the largest batch, a power of two, whose forward pass stays in the limit."""
     best = cell
     for batch in BATCHES:
-        forward = _forward_s(estimate(model, machine, replace(options, batch=batch)))
+        one = estimate(model, machine, replace(options, batch=batch))
+        forward = _forward_s(one)
         if forward.value > limit_s:
             slow = f"one sample takes {forward.value * 1e3:.3g} ms, more than {limit_s * 1e3:g} ms"
             return best if best.batch else replace(cell, why=slow)
         rate = forward.per(float(batch))
-        best = replace(cell, batch=batch, sample_per_s=rate, latency_s=forward, basis="modelled")
+        best = replace(cell, batch=batch, sample_per_s=rate, latency_s=forward, basis="modelled",
+                       excludes=one.step_time.excludes)  # fmt: skip
     return best
 
 
@@ -76,7 +88,8 @@ def _projected(
     batch = one.sizes.get("batch")
     if batch is None:
         return replace(cell, why="the profile names no batch")
-    return replace(cell, batch=batch, sample_per_s=one.step.per(float(batch)), basis="modelled")
+    return replace(cell, batch=batch, sample_per_s=one.step.per(float(batch)), basis="modelled",
+                   excludes=one.step_time.excludes, fits=one.fit.fits)  # fmt: skip
 
 
 def _rate(row: Measurement, model: ModelProfile) -> Span | None:
@@ -98,10 +111,28 @@ def _measured(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement], 
     real = [row for row in about if row.basis == MEASURED]
     if not real:
         return replace(cell, why=f"only a figure that is {about[0].basis}")
+    alone = [row for row in real if row.devices in (None, 1)]
+    if not alone:
+        return replace(cell, why=f"only a figure of {real[0].devices} devices")
+    real = alone
     rate = _rate(real[0], model)
     if rate is None:
         return replace(cell, why="the samples of an epoch are unknown")
     return replace(cell, batch=real[0].batch, sample_per_s=at_level(rate, level), basis=MEASURED)
+
+
+def _held_against(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement]) -> GridCell:
+    """Say of a modelled training how much of what was measured on the machine at its batch it explains."""
+    if cell.mode != "train" or cell.sample_per_s is None:
+        return cell
+    about = [row for row in rows if (row.model, row.machine, row.batch) == (cell.model, cell.machine, cell.batch)]
+    rates = [
+        _rate(row, model)
+        for row in about
+        if row.basis == MEASURED and row.scope in ("", "device") and row.devices in (None, 1)
+    ]
+    shares = [rate.value / cell.sample_per_s.value for rate in rates if rate is not None]
+    return replace(cell, explained=min(shares)) if shares else cell
 
 
 def make_grid(
@@ -133,7 +164,7 @@ def make_grid(
         for machine in machines:
             for mode in ("train", "infer"):
                 cell = GridCell(model.name, machine.name, traced, mode)
-                cells.append(_projected(cell, model, machine, options, limit_s))
+                cells.append(_held_against(_projected(cell, model, machine, options, limit_s), model, rows))
                 for framework in measured_with:
                     if framework != traced:
                         about = [row for row in rows if row.framework == framework]

@@ -10,6 +10,7 @@ import numpy as np
 from fomkit.costs.columns import Columns
 from fomkit.costs.formula import VARIANT_COLUMNS, CompiledCost, Variant
 from fomkit.costs.methods import least_flop
+from fomkit.dtypes import PRODUCT_KINDS, REAL_OF, REAL_PRODUCTS
 from fomkit.schema import COSTS, TIMES, check_table
 
 if TYPE_CHECKING:
@@ -32,9 +33,17 @@ def _groups(ops: pd.DataFrame) -> Iterator[tuple[str, Variant, CompiledCost, NDA
         for variant, cost in variants.items():
             match = np.ones(len(rows), bool)
             for column, value in zip(VARIANT_COLUMNS.get(kind, ()), variant, strict=True):
-                match &= cells[column][rows] == value
+                # A table without the column is one whose cells are all empty: no formula fits.
+                match &= cells[column][rows] == value if column in cells else False
             if match.any():
                 yield kind, variant, cost, rows[match]
+
+
+def _real_products(kind: str, ops: pd.DataFrame, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Give the real products that stand for one of each row: four where its numbers are complex."""
+    if kind not in PRODUCT_KINDS:
+        return np.ones(len(rows))
+    return np.where(ops["dtype"].isin(list(REAL_OF)).to_numpy()[rows], REAL_PRODUCTS, 1.0)
 
 
 def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
@@ -51,7 +60,8 @@ def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
     -------
     DataFrame
         The same rows and index with the columns flop [flop], byte [byte], launches and least_flop [flop]; NaN
-        where the kind, the pass, the optimizer rule or the dtype has no formula, which means unpriced.
+        where the kind, the pass, the optimizer rule or the dtype has no formula, which means unpriced. A product
+        of complex numbers is four real ones.
 
     Raises
     ------
@@ -77,5 +87,7 @@ def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
         for name in cost._fields:
             columns[name][rows] = getattr(cost, name)(cells)
         flop = columns["flop"][rows]
-        columns["least_flop"][rows] = least_flop(cells, variant[-1], flop) if kind == "conv" else flop
+        least = least_flop(cells, variant[-1], flop) if kind == "conv" else flop
+        times = _real_products(kind, ops, rows)
+        columns["flop"][rows], columns["least_flop"][rows] = flop * times, least * times
     return ops.assign(**columns)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fomkit.costs.columns import DEFAULTS
 from fomkit.costs.formula import VARIANT_COLUMNS
-from fomkit.dtypes import ITEM_BYTE
+from fomkit.dtypes import ITEM_BYTE, PRODUCT_KINDS, REAL_OF, REAL_PRODUCTS
 
 _NAME = re.compile(r"\b[a-z_]\w*\b(?!\()")
 
@@ -86,5 +86,7 @@ def work_out(row: Mapping[str, Any]) -> dict[str, WorkedCost]:
             inner = [_NAME.findall(parts[name].text) for name in names & parts.keys()]
             named = names.union(*inner)
             where = {name: part.text for name, part in parts.items() if name in named}
+            if quantity == "flop" and kind in PRODUCT_KINDS and str(row["dtype"]) in REAL_OF:
+                text, numbers = (f"{REAL_PRODUCTS:g}*({one})" for one in (text, numbers))
             worked[quantity] = WorkedCost(text, numbers, where)
     return worked

@@ -14,6 +14,8 @@ _SCOPES = {"device": "one device", "node": "one node", "system": "the whole syst
 
 
 def _excluded(one: Estimate) -> str:
+    if one.fit.said:
+        return f"Nobody can have it: the step {one.fit.said.removesuffix(' (fomkit memory)')}."
     terms = [LEFT_OUT.get(term, term).partition(":")[0] for term in one.excludes]
     if not terms:
         return "Nothing is left out that the profiles name."

@@ -157,11 +157,12 @@ def gather(
 
 
 def _merits(result: Comparison) -> tuple[str, ...]:
-    from fomkit.report.terminal import format_merit
+    from fomkit.report.terminal import format_merit, merit_caveats
     from fomkit.study.content import merit_content, worst_basis
 
     worst = worst_basis([*result.estimates, *result.baseline])
-    return tuple(format_merit(merit_content(merit, worst))[0] for merit in result.merits)
+    blocks = [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]
+    return tuple("; ".join([format_merit(one)[0], *merit_caveats(one)]) for one in blocks)
 
 
 def _book(result: Comparison, chapters: tuple[Chapter, ...], aside: str) -> Book:

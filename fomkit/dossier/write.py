@@ -60,7 +60,7 @@ def write_report(
     Raises
     ------
     FomkitError
-        When the path cannot be written, or ``pip install 'fomkit[report]'`` was not run.
+        When the path cannot be written, or a library that pages need is not installed.
     """
     found = (estimates,) if isinstance(estimates, Estimate) else tuple(estimates)
     if not found or not all(isinstance(one, Estimate) for one in found):

@@ -10,20 +10,21 @@ from fomkit.workload import ModelProfile
 
 
 def runs_at_once(model: ModelProfile, machine: Machine, scope: Scope) -> int:
-    """Count the runs that the devices of a scope have in progress at the same time.
+    """Count the runs that the devices of a scope have in progress at the same time, one on each.
 
     Raises
     ------
     FomkitError
-        When one run needs more devices than there are.
+        When a run takes several devices: nothing here says how its step is shared out, nor what that sends.
     """
-    devices, needed = machine.devices(scope), model.run.devices_per_run
-    if needed > devices:
+    needed = model.run.devices_per_run
+    if needed > 1:
         raise FomkitError(
             f"{model.name} on {machine.name}",
-            f"one run needs {needed} devices and the scope {scope!r} has {devices}. Choose a wider --scope.",
+            f"its run takes {needed} devices (run.devices_per_run), and a step is priced on one, without what the "
+            f"devices send each other. Ask 'fomkit scaling' with a --layout, or set run.devices_per_run to 1.",
         )
-    return devices // needed
+    return machine.devices(scope)
 
 
 def runs_per_day(model: ModelProfile, machine: Machine, run_s: Span, scope: Scope, at_once: int) -> Span:

@@ -13,7 +13,7 @@ from fomkit.fom.per_day import runs_at_once, runs_per_day
 from fomkit.ledger.op_times import op_time
 from fomkit.ledger.records import Case, Ledger, WorkloadFacts
 from fomkit.ledger.values import CaseValues, Values
-from fomkit.rollup import Spread, Use, Uses, coverage, roll_up_run, roll_up_step
+from fomkit.rollup import Spread, Use, Uses, check_work, coverage, roll_up_run, roll_up_step
 from fomkit.spans import Span, divide_independent
 from fomkit.workload import ModelProfile
 
@@ -62,6 +62,7 @@ def _case(case: Case, ledger: Ledger) -> CaseValues:
     model = as_model(workload)
     times = tuple(op_time(one, machine.device, ledger.level) for one in case.ops)
     timed = timed_table(case, times)
+    check_work(timed, f"{case.workload} on {case.machine}")
     step = roll_up_step(timed, machine, ledger.level, uses_in(ledger, case.machine))
     run = roll_up_run(model, machine, step, workload.batch, workload.data.last_batch)
     at_once = runs_at_once(model, machine, ledger.scope)
@@ -104,7 +105,7 @@ def evaluate(ledger: Ledger) -> Values:
     Raises
     ------
     FomkitError
-        When an epoch has not one full batch, or a run needs more devices than the scope has.
+        When an epoch has not one full batch, a run takes several devices, or a step executes nothing.
     """
     with np.errstate(all="ignore"):  # anything may be typed into a workbook; what cannot be is a finding
         cases = {(one.workload, one.machine): _case(one, ledger) for one in ledger.cases}

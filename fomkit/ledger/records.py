@@ -94,6 +94,8 @@ class WorkloadFacts:
         Weight in the weighted means.
     category, basis, party : str
         As in a suite; "" elsewhere.
+    made_with : tuple of (what, text)
+        What traced its model, and the parameters of it.
     """
 
     name: str
@@ -108,7 +110,7 @@ class WorkloadFacts:
     category: str = ""
     basis: str = ""
     party: str = ""
-    made_with: str = ""
+    made_with: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,8 @@ class Case:
         Name and meaning of the number formats.
     excludes, deviations : tuple of str
         What the estimate leaves out, and what it did differently from what was asked.
+    unfit : str
+        That no device holds its step, in words; "" where one does or nobody knows.
     """
 
     workload: str
@@ -129,6 +133,7 @@ class Case:
     precision: str = ""
     excludes: tuple[str, ...] = ()
     deviations: tuple[str, ...] = ()
+    unfit: str = ""
 
 
 @dataclass(frozen=True)
@@ -153,12 +158,15 @@ class Ledger:
         The weakest basis that a figure of merit rests on; "" where there is none.
     deviations : tuple of (machine, text)
         What differs from what the lines fix.
+    caveats : tuple of (machine, text)
+        What the headline must not be read without: what rates leave out, steps that no device holds, what
+        measured runs say; "" for the machine where it is of no single one.
     uses : mapping
         What use in a step adds to the sum of a group of ops whose times rest on a table of single kernels: ends of
         its interval as ratios to the sum.
     widened : tuple of str
         The machines with such tables.
-    rounds : tuple of str
+    rounds : tuple of (machine, text)
         What happened to the figures before, oldest first.
     """
 
@@ -174,8 +182,9 @@ class Ledger:
     threshold: float | None = None
     worst_basis: str = ""
     deviations: tuple[tuple[str, str], ...] = ()
+    caveats: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
-    rounds: tuple[str, ...] = ()
+    rounds: tuple[tuple[str, str], ...] = ()
     uses: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     widened: tuple[str, ...] = ()
 

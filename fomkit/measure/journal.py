@@ -10,6 +10,7 @@ from typing import Any
 from fomkit.errors import FomkitError
 from fomkit.measure.ops import Cells, key_of
 from fomkit.profiles import write_whole
+from fomkit.tables.opening import open_file
 
 SCHEMA = "fomkit/measuring/1"
 Answer = Mapping[str, Any]
@@ -18,6 +19,13 @@ Answer = Mapping[str, Any]
 def journal_path(output: Path) -> Path:
     """Give the file that keeps what was measured for a profile that is not done."""
     return output.with_name(f"{output.stem}.measuring.jsonl")
+
+
+def _is_entry(entry: object) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    answered = all(isinstance(entry.get(one), dict) for one in ("cells", "answer"))
+    return answered or isinstance(entry.get("mark"), str)
 
 
 class Journal:
@@ -49,11 +57,12 @@ class Journal:
         """
         where = str(self.path)
         try:
-            first, *lines = self.path.read_text(encoding="utf-8").splitlines()
+            with open_file(self.path) as stream:
+                first, *lines = stream.read().decode("utf-8").splitlines()
             header = json.loads(first)
         except OSError as error:
             raise FomkitError(where, "is not there, so nothing can be resumed. Leave --resume out.") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise FomkitError(where, "is no record of a measurement. Delete it and leave --resume out.") from error
         if not isinstance(header, dict) or header.get("schema") != SCHEMA:
             raise FomkitError(where, f"does not say schema {SCHEMA}. Delete it and leave --resume out.")
@@ -63,11 +72,13 @@ class Journal:
                 where, f"was measured on {_said(before)}, and this is {_said(self.about)}. "
                        "Measure anew, without --resume.",
             )  # fmt: skip
-        for line in lines:
+        for number, line in enumerate(lines, 2):
             try:
                 entry = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 break
+            if not _is_entry(entry):
+                raise FomkitError(f"{where}:{number}", "is no op with its answer. Delete the line, or the file.")
             self._take(entry)
         self.begin()
         for entry in self._entries():

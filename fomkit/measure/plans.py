@@ -13,13 +13,13 @@ class Plan(NamedTuple):
     ----------
     name : str
     budget_s : float
-        Wall time [s] of everything: from the first process to the written profile.
+        Time [s] of everything, by the clock that times the ops (`fomkit.measure.verdict.clocks_of`).
     target : float
         Half the 95 % interval of a median, as a share of it, that is narrow enough.
     most : int
         Repeats of an op at most.
     limit_s : float
-        Wall time [s] that the repeats of one op may take, in each state of the caches.
+        Time [s] by that clock that the repeats of one op may take, in each state of the caches.
     op_s : float
         Time [s] of one execution above which no op of the design is asked for.
     shapes : int
@@ -44,4 +44,4 @@ PLANS: Mapping[str, Plan] = {
     "default": Plan("default", 560.0, 0.02, 30, 0.6, 0.06, 48),
     "full": Plan("full", 3600.0, 0.01, 60, 1.5, 0.2, 96),
 }
-"""The plans by name; ``quick`` ends within 2 minutes, ``default`` within 10."""
+"""The plans by name; ``quick`` takes 2 minutes, ``default`` 10, where nobody else uses the machine."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
+import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,26 @@ from fomkit.hardware import Machine
 from fomkit.measure.design import design, seeds
 from fomkit.measure.journal import Journal, journal_path
 from fomkit.measure.libraries import LIBRARIES, Library, choose_library, in_words_of
-from fomkit.measure.ops import Wanted, shape_of
+from fomkit.measure.ops import Wanted, key_of, shape_of
 from fomkit.measure.plans import PLANS, Plan
 from fomkit.measure.power import start_watching
 from fomkit.measure.probes import formats_here, probe
 from fomkit.measure.record import Subject, machine_of
 from fomkit.measure.session import Session
+from fomkit.measure.verdict import (
+    DESIGN,
+    WALL_FACTOR,
+    Clocks,
+    Ended,
+    Verdict,
+    clocks_of,
+    design_share,
+    model_shares,
+)
 from fomkit.measure.wanted import ops_of_models
-from fomkit.profiles import load_model, save_machine
-from fomkit.study import Options, estimate
-from fomkit.study.fits import make_fits
+from fomkit.profiles import load_machine, load_model, save_machine
+from fomkit.study import Estimate, Options, estimate
+from fomkit.study.fits import own_fits, write_fits
 from fomkit.timings.measure_child import Child
 from fomkit.timings.measure_facts import read_facts
 from fomkit.trace.child_process import child_command
@@ -55,7 +65,8 @@ class Asked:
         Shapes (`fomkit.measure.ops.shape_of`) that are left out of the ops that fill the space of sizes, so that
         a prediction of them is one of unseen shapes.
     budget_s : float or None
-        Wall time [s] at most; default: the plan's.
+        Time [s] by the clock that times the ops; default: the plan's. By the wall it may take `WALL_FACTOR` times
+        as long, where other work has the machine.
     library : str
         What runs the ops, of `LIBRARIES`; "" for PyTorch, or TensorFlow where only that is here.
     """
@@ -85,22 +96,26 @@ class Measured:
         Written.
     interrupted : bool
         Where the user ended it; what was measured is kept, and can be resumed.
+    wall_s : float
+    verdict : Verdict
+        Whether it is enough.
     """
 
     machine: Machine
     files: tuple[Path, ...]
     interrupted: bool
     wall_s: float
+    verdict: Verdict
+
+
+def _project(asked: Asked) -> Callable[[str, Machine], Estimate]:
+    options = replace(asked.options, allow_uncovered=True)
+    return lambda name, machine: estimate(load_model(name), machine, options)
 
 
 def _wanted_of_models(session: Session, asked: Asked) -> list[Wanted]:
-    machine = machine_of(session.journal, session.subject)
-    options = asked.options
-    estimates = [
-        estimate(load_model(name), machine, Options(batch=options.batch, sizes=options.sizes,
-                                                    precision=options.precision, allow_uncovered=True))
-        for name in asked.models
-    ]  # fmt: skip
+    machine, project = machine_of(session.journal, session.subject), _project(asked)
+    estimates = [project(name, machine) for name in asked.models]
     return ops_of_models(estimates, machine, LIBRARIES[session.subject.framework].knows_op)
 
 
@@ -108,7 +123,8 @@ def _time_ops(session: Session, asked: Asked, plan: Plan) -> None:
     formats = formats_here(session)
     probe(session, formats)
     if asked.models:
-        session.time_best(_wanted_of_models(session, asked))
+        session.wanted = _wanted_of_models(session, asked)
+        session.time_best(session.wanted)
         return
     machine = machine_of(session.journal, session.subject)
     rates = {(peak.dtype, peak.engine): peak.rate.value for peak in machine.device.peaks}
@@ -120,6 +136,7 @@ def _time_ops(session: Session, asked: Asked, plan: Plan) -> None:
     ops, missing = in_words_of(LIBRARIES[session.subject.framework], ops)
     _say(session.journal, missing)
     ops = [one for one in ops if shape_of(one.cells) not in asked.apart]
+    session.wanted = ops
     session.time_all(seeds(ops))
     session.time_best(ops)
 
@@ -154,15 +171,60 @@ def start_child(setup: Mapping[str, Any]) -> Child:
     return Child(child_command(LIBRARIES[setup["library"]].worker), setup)
 
 
+def resume_command(asked: Asked) -> str:
+    """Write the command that goes on with a measurement."""
+    options, words = asked.options, ["fomkit", "measure", "--resume"]
+    words += [f"--{asked.plan}"] if asked.plan != "default" else []
+    words += [word for name in asked.models for word in ("--for", name)]
+    words += ["--batch", str(options.batch)] if options.batch else []
+    words += [word for name, size in options.sizes.items() for word in ("--set", f"{name}={size}")]
+    words += ["--precision", options.precision] if options.precision else []
+    words += ["--device", asked.device] if asked.device != "cpu" else []
+    words += ["--threads", str(asked.threads)] if asked.threads != 1 else []
+    words += ["--library", asked.library] if asked.library else []
+    words += ["--name", asked.name] if asked.name else []
+    return shlex.join([*words, "-o", str(asked.output)])
+
+
+def _verdict(session: Session, asked: Asked, clocks: Clocks, begun: tuple[float, float], ended: Ended) -> Verdict:
+    """Judge a profile that is written: as an estimate would use it."""
+    machine = own_fits(load_machine(asked.output))
+    shares = (
+        model_shares(asked.models, machine, _project(asked))
+        if asked.models
+        else {DESIGN: design_share(session.wanted, machine)}
+    )
+    answers = session.journal.answers
+    heard = [answers[key_of(one.cells)][1] for one in session.wanted if key_of(one.cells) in answers]
+    waiting = ended == "interrupted" or len(heard) < len(session.wanted)
+    return Verdict(
+        shares=shares,
+        wanted=len(session.wanted),
+        timed=sum("reason" not in answer for answer in heard),
+        own_s=clocks.own() - begun[0],
+        wall_s=clocks.wall() - begun[1],
+        budget_s=asked.budget_s or PLANS[asked.plan].budget_s,
+        clock=clocks.name,
+        ended=ended if waiting else "done",
+        resume=resume_command(asked) if waiting else "",
+    )
+
+
+def _clocks(asked: Asked, child: Child) -> Clocks:
+    return clocks_of(asked.device, asked.threads, child.spent_s)
+
+
 def measure(
     asked: Asked,
     advance: Callable[[str], None] = lambda _text: None,
     start: Callable[[Mapping[str, Any]], Child] = start_child,
+    choose_clocks: Callable[[Asked, Child], Clocks] = _clocks,
 ) -> Measured:
     """Measure this machine and write its profile, with the fits of its timings.
 
-    An interrupt (KeyboardInterrupt) ends it early: the profile then holds what was measured, and `Asked.resume`
-    goes on from there.
+    The budget is one of the clock that times the ops, so that other work on the machine costs patience and no
+    timings; by the wall it ends after `WALL_FACTOR` times as long. An interrupt (KeyboardInterrupt) ends it early:
+    the profile then holds what was measured. `Asked.resume` goes on from there, and from what was not enough.
 
     Parameters
     ----------
@@ -171,47 +233,56 @@ def measure(
         Told before each op.
     start : function of the setup
         Makes what times ops, and has ``facts`` once it is entered.
+    choose_clocks : function
+        Gives the clocks by which time is counted.
 
     Raises
     ------
     FomkitError
         When nothing can be timed here, or there is nothing to resume.
     """
-    begun, plan = time.monotonic(), PLANS[asked.plan]
+    plan = PLANS[asked.plan]
+    budget_s = asked.budget_s or plan.budget_s
     library, why = choose_library(asked.library, asked.device)
     if start is start_child:
         check_installed(library.name, "measure")
     for name in asked.models:
         load_model(name)  # a mistake in it is told before anything is timed
-    host, interrupted = read_facts(), False
+    host, ended = read_facts(), _BUDGET
     flush = max(CACHES * host.last_cache_byte, LEAST_FLUSH_BYTE)
     setup = {"device": asked.device, "threads": asked.threads, "cache_byte": flush, "library": library.name}
     with start(setup) as child:
+        clocks = choose_clocks(asked, child)
+        begun = clocks.own(), clocks.wall()
         subject = _subject(asked, child, library)
         journal = _journal(asked, subject)
         _say(journal, [why, *library.said])
-        ends = begun + (asked.budget_s or plan.budget_s) - FIT_S[plan.name]
-        session = Session(plan, journal, subject, child, ends, asked.seed, advance)
+        ends = begun[0] + budget_s - FIT_S[plan.name]
+        session = Session(
+            plan, journal, subject, child, ends, asked.seed, advance, clock=clocks.own, wall=clocks.wall,
+            gives_up=begun[1] + WALL_FACTOR * budget_s,
+        )  # fmt: skip
         try:
             session.around = start_watching(journal, asked.device)
             _time_ops(session, asked, plan)
+            ended = "wall" if session.wall_is_over() else _BUDGET
             session.look()
         except KeyboardInterrupt:
-            interrupted = True
-    machine = machine_of(journal, subject)
-    files = save_machine(machine, asked.output)
-    files += _fits(asked.output)
-    if not interrupted:
-        journal.close()
-    return Measured(machine, tuple(files), interrupted, time.monotonic() - begun)
+            ended = "interrupted"
+    return _written(session, asked, clocks, begun, ended)
 
 
-def _fits(output: Path) -> list[Path]:
-    from fomkit.profiles import load_machine
+def _written(session: Session, asked: Asked, clocks: Clocks, begun: tuple[float, float], ended: Ended) -> Measured:
+    """Write the profile, judge it as an estimate would use it, and keep the journal where it can go on."""
+    machine = machine_of(session.journal, session.subject)
+    save_machine(machine, asked.output)
+    files = write_fits(load_machine(asked.output), asked.output)
+    verdict = _verdict(session, asked, clocks, begun, ended)
+    machine = replace(machine, notes=(*machine.notes, *verdict.lines()))
+    files = [*save_machine(machine, asked.output), *files]
+    if not verdict.resume or (verdict.sufficient and ended != "interrupted"):
+        session.journal.close()
+    return Measured(machine, tuple(files), ended == "interrupted", verdict.wall_s, verdict)
 
-    machine = load_machine(output)
-    if not len(machine.timings):
-        return []
-    path = output.with_name(f"{output.stem}.fits.json")
-    make_fits(machine, path)
-    return [path]
+
+_BUDGET: Ended = "budget"

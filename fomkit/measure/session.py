@@ -24,7 +24,7 @@ REFERENCE: Cells = {
 }  # fmt: skip
 """An op that is timed again and again: what it takes must stay the same."""
 EVERY_S = 20.0
-"""Wall time [s] between two looks at the reference, the load and throttling."""
+"""Time [s] between two looks at the reference, the load and throttling."""
 MEMORY_SHARE = 0.25
 """Share of the memory that the operands of one op may take; the check takes twice as much again."""
 PATIENCE = 10.0
@@ -52,7 +52,7 @@ class Session:
     subject : Subject
     timer : Timer
     ends : float
-        Moment of `clock` after which no op begins.
+        Moment of `clock`, the one that times the ops, after which no op begins.
     seed : int
         Of the random order.
     advance : function of a text
@@ -61,6 +61,10 @@ class Session:
         Time [s] that it takes to make the caches cold.
     around : function of a function
         Runs the timing of an op, and may watch it (`fomkit.measure.power`).
+    wall, gives_up : function, float
+        The clock on the wall, and its moment after which no op begins however little of the budget is spent.
+    wanted : list of Wanted
+        The ops that were asked for so far, to judge by what became of them.
     """
 
     plan: Plan
@@ -73,12 +77,19 @@ class Session:
     clock: Callable[[], float] = time.monotonic
     flush_s: float = 0.01
     around: Callable[[Callable[[], dict[str, Any]]], dict[str, Any]] = lambda run: run()
+    wall: Callable[[], float] = time.monotonic
+    gives_up: float = np.inf
+    wanted: list[Wanted] = field(default_factory=list)
     _looked: float = field(default=-np.inf)
     _byte: dict[tuple[str, ...], float] = field(default_factory=dict)
 
     def left_s(self) -> float:
-        """Give the time [s] that is left for ops."""
-        return self.ends - self.clock()
+        """Give the time [s] that is left for ops, by the clock that times them; 0 once the wall time is over."""
+        return 0.0 if self.wall_is_over() else self.ends - self.clock()
+
+    def wall_is_over(self) -> bool:
+        """Tell whether the wall time is over."""
+        return self.wall() >= self.gives_up
 
     def ask(self, cells: Cells) -> dict[str, Any]:
         """Have an op timed, whatever is known of it already."""
@@ -114,7 +125,8 @@ class Session:
         """Have an op timed and keep what comes of it; look at the reference now and then."""
         if self.clock() - self._looked > EVERY_S:
             self.look()
-        self.advance(f"{one.cells['kind']} {one.cells['dtype']} {one.cells.get('pass_name', '')}".rstrip())
+        what = f"{one.cells['kind']} {one.cells['dtype']} {one.cells.get('pass_name', '')}".rstrip()
+        self.advance(f"{what}; at most {max(0.0, self.left_s()):.0f} s of its own time left")
         self.journal.keep(one.cells, self.around(lambda: self.ask(one.cells)))
 
     def look(self) -> None:

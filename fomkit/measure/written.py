@@ -9,7 +9,7 @@ from pathlib import Path
 from fomkit.errors import FomkitError
 from fomkit.hardware import Device, Machine
 from fomkit.profiles import load_machine, save_machine
-from fomkit.study.fits import make_fits
+from fomkit.study.fits import write_fits
 from fomkit.tables import empty_table
 
 
@@ -30,7 +30,7 @@ def begun_machine(output: Path, name: str, title: str, *, add: bool) -> Machine:
 
 
 def write_machine(machine: Machine, output: Path, notes: Iterable[str]) -> list[Path]:
-    """Write a machine with further notes; fits that lie beside it are made anew where the timings changed.
+    """Write a machine with further notes; of one that comes with fomkit, fits of changed timings are made anew.
 
     Returns
     -------
@@ -39,10 +39,7 @@ def write_machine(machine: Machine, output: Path, notes: Iterable[str]) -> list[
     """
     machine = replace(machine, notes=tuple(dict.fromkeys((*machine.notes, *notes))))
     files = save_machine(machine, output)
-    fits = output.with_name(f"{output.stem}.fits.json")
-    if fits.exists():
-        written = load_machine(output)
-        if not written.fits and len(written.timings):
-            make_fits(written, fits)
-            files.append(fits)
+    written = load_machine(output)
+    if not written.fits:
+        files += write_fits(written, output)
     return files

@@ -99,10 +99,11 @@ def _taken_beside(rest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(record: Mapping[str, Any], where: str) -> dict[str, Any]:
-    problem = record.get("problem")
+    problem, rest = record.get("problem"), copy.deepcopy(dict(record))
+    if isinstance(problem, str):
+        problem = {"name": problem}
     if not isinstance(problem, dict):
-        raise FomkitError(where, "problem is no object. Expected {name: …, cnt_samples: …}.")
-    rest = copy.deepcopy(dict(record))
+        raise FomkitError(where, "problem is neither a name nor an object. Expected {name: …, cnt_samples: …}.")
     beside = _taken_beside(rest)
     rate, mode = _rate(record, problem, where), text(record, "mode", where) or "training"
     quantity, value, own = "sample_per_s", rate, "samples_per_second"
@@ -119,7 +120,11 @@ def _row(record: Mapping[str, Any], where: str) -> dict[str, Any]:
     batch = number(record, "batch_size", where, whole=True)
     for key, column in (("device", machine), ("framework", framework), (own, value), ("batch_size", batch)):
         _take(rest, key, column)
-    _take(rest["problem"], "name", model)
+    if isinstance(rest["problem"], str):
+        _take(rest, "problem", model)
+        rest.setdefault("problem", "")
+    else:
+        _take(rest["problem"], "name", model)
     devices = max(number({"nb_gpus": gpus or 1}, "nb_gpus", where, whole=True) or 1.0, 1.0)
     return {
         "model": model,
@@ -161,8 +166,9 @@ def benchmarker_record(row: Measurement) -> dict[str, Any]:
     if row.quantity not in ("sample_per_s", "latency_s", "step_s"):
         raise FomkitError(row.where, f"{row.quantity} has no field in such a record. Leave the row out.")
     record = parse_json(row.record, row.where) if row.record else {}
-    if not isinstance(record, dict) or not isinstance(record.setdefault("problem", {}), dict):
+    if not isinstance(record, dict) or not isinstance(record.setdefault("problem", {}), dict | str):
         raise FomkitError(row.where, "its record is no object with a problem. Import it anew, or empty the cell.")
+    named_only = isinstance(record["problem"], str)
     made: dict[str, Any] = {"device": row.machine, "framework": row.framework}
     if row.quantity != "sample_per_s":
         made["time_batch"] = row.value
@@ -177,7 +183,9 @@ def benchmarker_record(row: Measurement) -> dict[str, Any]:
             record["problem"]["precision"] = row.precision.upper()
         if row.repeats is not None:
             made["nb_epoch"] = row.repeats
-    record["problem"] = {"name": row.model, **record["problem"]}
+    record["problem"] = (
+        (record["problem"] or row.model) if named_only else {"name": row.model, **record["problem"]}
+    )
     mode = str({**made, **record}.get("mode") or "training")
     if beside := _beside(row, mode):
         made[_BESIDE] = beside

@@ -12,6 +12,7 @@ from typing import Any
 
 from fomkit.errors import FomkitError
 from fomkit.measurements.strict_json import names_keys, number, read_objects, read_text, text
+from fomkit.tables.opening import check_beside
 
 QUALITY: Mapping[str, float] = {"f1Score": 0.73, "top5Accuracy": 93.0, "top1Accuracy": 94.0}
 """Quality that a run must reach, by the first of these columns that its log has: SQuAD, ImageNet, CIFAR10."""
@@ -30,6 +31,7 @@ def _log(path: Path, record: Mapping[str, Any]) -> Path:
     names = [Path(stated).name] if isinstance(stated, str) and stated.endswith(".tsv") else []
     for name in (*names, f"{path.stem}.tsv"):
         if (path.parent / name).is_file():
+            check_beside(path.parent / name, path)
             return path.parent / name
     raise FomkitError(
         str(path),

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 BLOCK_BYTE = 512
 """Every piece of memory takes whole blocks of this size [byte] (PyTorch's CUDACachingAllocator, kMinBlockSize)."""
+_MOST_GAPS = 1000
+"""Executed ops that a line of the order may stand for; there is about one line for each."""
 
 WORKSPACE = "workspace"
 UPDATE = PASSES[-1]
@@ -95,6 +97,11 @@ def _check_places(order: pd.DataFrame, ops: pd.DataFrame, where: str) -> None:
     row = order["row"]
     if (row >= len(ops)).any():
         raise FomkitError(where, f"names row {row.max():g} of {len(ops)} ops. The two tables belong to two steps.")
+    last = float(np.nanmax(order[["id", "freed_by"]].to_numpy(np.float64)))
+    if last > _MOST_GAPS * len(order):
+        raise FomkitError(
+            where, f"names the op {last:,.0f}, and has {len(order):,} lines. Profile the model anew."
+        )
     if (order["freed_by"] < order["id"]).any():
         place = int((order["freed_by"] < order["id"]).to_numpy().argmax())
         raise FomkitError(f"{where}: row {place}", "memory is freed before it is made. Profile the model anew.")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from fomkit.errors import FomkitError, nearest_names
+from fomkit.network import Algorithm
 
-Algorithm = Literal["auto", "ring", "tree", "hierarchical", "parameter_server"]
 Recompute = Literal["none", "selective", "full"]
 OptimizerPlace = Literal["device", "server"]
 BUCKET_BYTE = 25 * 1024 * 1024
@@ -34,8 +34,8 @@ class Layout:
     zero : int
         What replicas share out instead of copying: 0 nothing, 1 optimizer state, 2 gradients too, 3 all.
     algorithm : str
-        Of the sum over replicas; auto takes measured times inside a node, else the best of ring, tree and
-        hierarchical.
+        Of the sum over replicas; auto takes measured times inside a node, else a ring there, and between
+        nodes the best of ring, tree and hierarchical.
     servers : int
         Devices that hold the parameters, for ``parameter_server``.
     channel : str

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fomkit.parallel.network import Group
+from fomkit.network import Group
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,11 +6,12 @@ Rajbhandari et al., SC 2020, section 7: stages 1 and 2 send as much as an all_re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
-from fomkit.parallel.collectives import Collective, bus_factor
+from fomkit.network import Group, Network
+from fomkit.network.collectives import Collective, bus_factor
 from fomkit.parallel.layout import Layout
-from fomkit.parallel.network import Group, Network
 from fomkit.parallel.overlap import Bucket, Waited, overlapped
 from fomkit.spans import Span
 
@@ -41,20 +42,27 @@ def _first(layout: Layout) -> Collective:
     return "reduce_scatter" if layout.zero else "all_reduce"
 
 
-def _waited(
+def waited(
     layout: Layout, network: Network, group: Group, buckets: Sequence[Bucket], passes: tuple[float, float],
     parameter_share: float, end: str,
 ) -> Waited:  # fmt: skip
-    """Play a step with all collectives at one end of their intervals."""
+    """Play a step with all collectives at one end of their intervals; see `replica_traffic`."""
     forward_s, backward_s = passes
 
-    def sum_s(one: Bucket, share: float) -> float:
-        among = one.group or group
-        found = network.collective(_first(layout), one.byte * share, among, layout.algorithm, layout.servers)
+    @cache  # blocks are alike
+    def sum_of(byte: float, among: Group) -> float:
+        found = network.collective(_first(layout), byte, among, layout.algorithm, layout.servers)
         return float(getattr(found, end))
 
+    @cache
+    def gather_of(byte: float, among: Group) -> float:
+        return float(getattr(_parameters_s(layout, network, among, byte), end))
+
+    def sum_s(one: Bucket, share: float) -> float:
+        return sum_of(one.byte * share, one.group or group)
+
     def gather_s(one: Bucket) -> float:
-        return float(getattr(_parameters_s(layout, network, one.group or group, one.byte * parameter_share), end))
+        return gather_of(one.byte * parameter_share, one.group or group)
 
     def taken(one: Bucket) -> float:
         seconds = sum_s(one, layout.compression)
@@ -120,7 +128,7 @@ def replica_traffic(
     ends = ("value", "low", "high")
     busy, exposed = _ends(
         network,
-        [_waited(layout, network, group, buckets, passes, parameter_share, end) for end in ends],
+        [waited(layout, network, group, buckets, passes, parameter_share, end) for end in ends],
     )
     source = _source(layout, network, group, buckets)
     if layout.algorithm == "parameter_server":

@@ -23,6 +23,8 @@ class ParallelStep:
         What its links are busy, and what nothing hides of that.
     bubble_s : Span
         What it waits for other stages of the pipeline.
+    replicas_s : Span
+        Of what is exposed, what it waits for the other replicas.
     wall_s : Span
         From the beginning to the end.
     sent_byte : mapping
@@ -46,6 +48,7 @@ class ParallelStep:
     busy_s: Span
     exposed_s: Span
     bubble_s: Span
+    replicas_s: Span
     wall_s: Span
     sent_byte: Mapping[str, float] = field(default_factory=dict)
     memory_byte: float | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fomkit.parallel.collectives import Collective
+from fomkit.network.collectives import Collective
 
 
 class Sent(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fomkit.parallel.network import Exchange
+from fomkit.network import Exchange
 from fomkit.parallel.replicas import Traffic
 from fomkit.parallel.tensor_traffic import Sent
 from fomkit.spans import Span, add_common
@@ -69,8 +69,9 @@ def waits_for(
     zero = Span.exact(0.0, level)
     found = [Waits(zero, zero)]
     for one in sent:
-        time, source = times[one.collective]
+        exchange = times[one.collective]
+        time = exchange.time
         hidden = float(one_s[one.hidden_by]) if one.hidden_by else 0.0
         value, low, high = (max(0.0, end - hidden) for end in (time.value, time.low, time.high))
-        found.append(Waits(time, Span(value, low, high, level), {source: value}))
+        found.append(Waits(time, Span(value, low, high, level), {exchange.source: value}))
     return add_waits(found)

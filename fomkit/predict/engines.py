@@ -1,19 +1,23 @@
-"""Rows ask for an arithmetic unit by the framework's habit; the machine may only have the other one."""
+"""Ops as a machine's table has them: products row-major, on an arithmetic unit that the machine has.
+
+Rows ask for a unit by the framework's habit; the machine may only have the other one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fomkit.dtypes import MATRIX_KINDS
+from fomkit.dtypes import PRODUCT_KINDS
 from fomkit.hardware import Machine
 from fomkit.predict.kept import kept
 from fomkit.predict.rows import Rows, as_rows, same_texts, words_of
+from fomkit.predict.storage import row_major
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ARITHMETIC_KINDS = ("sparse_gemm", *MATRIX_KINDS)
+ARITHMETIC_KINDS = PRODUCT_KINDS
 """Kinds that run on a matrix engine where there is one; all others use the vector engine and wait for bytes."""
 
 
@@ -29,6 +33,7 @@ def _timed_engines(timings: pd.DataFrame) -> set[tuple[str, str]]:
 
 def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
     """Do what `settle_engines` does, on plain columns."""
+    rows = row_major(rows)
     known = {(peak.dtype, peak.engine) for peak in machine.device.peaks}
     known |= kept(machine.timings, None, "engines", lambda: _timed_engines(machine.timings))
     triples, numbers_of = same_texts(rows, "kind", "dtype", "engine")
@@ -51,7 +56,8 @@ def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
 def settle_engines(rows: pd.DataFrame, machine: Machine) -> tuple[pd.DataFrame, dict[int, str]]:
     """Let each arithmetic row run on an engine that the machine is known to have for its number format.
 
-    A machine is known to have an engine by a stated peak or by a timing.
+    A machine is known to have an engine by a stated peak or by a timing. Products are turned row-major, as its
+    timings are before anything is compared with them (`fomkit.predict.storage.row_major`).
 
     Returns
     -------
@@ -60,6 +66,7 @@ def settle_engines(rows: pd.DataFrame, machine: Machine) -> tuple[pd.DataFrame, 
     notes : dict
         What was replaced, by index.
     """
+    rows = row_major(rows)
     settled, notes = settle(as_rows(rows), machine)
     if not notes:
         return rows, notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from fomkit.predict.features import flag, log_product, log_sizes, roofline_terms
 from fomkit.predict.gaussian import LIMIT
 from fomkit.predict.rows import Table, are, as_rows, item_bytes, numbers, same_texts
 from fomkit.predict.tiles import conv_tiles, depth_in_turn, product_tiles, whole_depth
-from fomkit.schema import KIND_DIMENSIONS
+from fomkit.schema import KIND_DIMENSIONS, in_order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -231,7 +232,7 @@ def same_ops(rows: pd.DataFrame, keys: Sequence[str]) -> NDArray[np.intp]:
 
 
 def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
-    """Collect what a family's fit learns from: one row per distinct op, in order of first appearance.
+    """Collect what a family's fit learns from: one row per distinct op, shuffled alike whatever the table's order.
 
     Timings that name an op speak for that op alone and stay out, except in kinds that are decided by traffic;
     those of machines' odd cases (`servable`) stay out too.
@@ -249,13 +250,29 @@ def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
         if column != "pass_name" or value:
             chosen &= (timings[column] == value).to_numpy() if column in timings.columns else False
     rows = timings[chosen]
-    rows = rows[servable(rows, name.kind)]
+    rows = in_order(rows[servable(rows, name.kind)])
+    # Tables are grids: every tenth row of a sorted one may have one and the same width. So parts of it are drawn.
+    rows = rows.iloc[np.random.default_rng(0).permutation(len(rows))]
     # Ops of one traffic stay apart: how they differ belongs to what is not known of the next one.
     more = ("trans_a", "trans_b") if name.kind in PRODUCTS else ("op",) if VIEWS[name.kind].any_op else ()
     keys = [*KIND_DIMENSIONS[name.kind], *more]
     ids = same_ops(rows, [key for key in keys if key in rows.columns])
-    places, first = np.unique(ids, return_index=True)
+    places = np.unique(ids)
     if len(places) == len(rows):
         return rows.reset_index(drop=True)
     median = rows["_time_s"].groupby(ids).median().reindex(places)
-    return rows.iloc[first].assign(_time_s=median.to_numpy()).reset_index(drop=True)
+    earliest = (
+        rows.index.to_series().groupby(ids).min().reindex(places)
+    )  # of equals the first of the table's order
+    return rows.loc[earliest].assign(_time_s=median.to_numpy()).reset_index(drop=True)
+
+
+def training_key(rows: pd.DataFrame, kind: str) -> str:
+    """Hash what a fit learnt from, sizes and times of `training_rows`, so that it is served with these only."""
+    names = ["_time_s", "_step_s", *(name for name in KIND_DIMENSIONS[kind] if name in rows.columns)]
+    digest = sha256()
+    for name in names:
+        cells = rows[name]
+        is_number = cells.dtype.kind == "f"
+        digest.update(cells.to_numpy("<f8").tobytes() if is_number else "\x1f".join(map(str, cells)).encode())
+    return digest.hexdigest()

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from fomkit.errors import FomkitError
-from fomkit.predict.families import VIEWS, FamilyName, families, look_at, training_rows
+from fomkit.predict.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
 from fomkit.predict.gaussian import LIMIT, Hyper, correlation, distances
 from fomkit.predict.interpolate import LEVELS, Fit, believe, deviation, judged, ready, row_noise
 from fomkit.predict.storage import row_major
@@ -219,6 +219,7 @@ def _fit_family(rows: pd.DataFrame, kind: str) -> dict[str, Any]:
     found = left_out(rows, kind)
     wrong = np.abs(np.exp(found.log_error) - 1)
     return {
+        "rows_sha256": training_key(rows, kind),
         "mean": fit.mean.tolist(),
         "length": fit.hyper.length.tolist(),
         "variance": fit.hyper.variance,

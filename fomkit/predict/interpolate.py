@@ -4,17 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
+from fomkit.predict import roofline
 from fomkit.predict.estimates import Answers, describe_sizes, join_answers
-from fomkit.predict.families import VIEWS, FamilyName, families, learnt, look_at, servable, training_rows
-from fomkit.predict.gaussian import LIMIT, Hyper, Learnt, Posterior, ask, correlation, join_posteriors, learn
+from fomkit.predict.families import (
+    VIEWS,
+    FamilyName,
+    families,
+    learnt,
+    look_at,
+    servable,
+    training_key,
+    training_rows,
+)
+from fomkit.predict.gaussian import (
+    LIMIT,
+    Hyper,
+    Learnt,
+    Posterior,
+    ask,
+    correlation,
+    distances,
+    join_posteriors,
+    learn,
+)
 from fomkit.predict.kept import kept
+from fomkit.predict.rates import bounds
 from fomkit.predict.rows import Rows, Table, as_rows
+from fomkit.predict.tails import JUDGED, bounded
+from fomkit.predict.thin import mix, thinness
+from fomkit.predict.usual_features import SHORTEST_S
 from fomkit.schema import KIND_DIMENSIONS
 
 if TYPE_CHECKING:
@@ -32,6 +57,9 @@ ERRORS = 8
 
 ENOUGH = 5 * ERRORS
 """Judged ops from which eight are a neighbourhood."""
+
+FAR, LITTLE = 20.0, 0.01
+"""Lengths from which nothing correlates any more, and the share that is not worth a second estimate."""
 
 NEAR = 0.5
 """Correlation with the nearest timed op from which a prediction counts as interpolated, not extrapolated."""
@@ -182,6 +210,28 @@ def deviation(correction: Posterior, apart: Matrix, errors: Matrix) -> Matrix:
     return np.asarray(errors_nearby(apart, errors) ** share * own ** (1 - share))
 
 
+def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
+    """Give how far the ends of an interval lie from ln(time), below and above, for ops of this standard deviation.
+
+    Beyond `JUDGED` they grow as `fomkit.predict.tails` allows, and where that is more than any left-out op of the
+    family was ever off, no faster than a normal distribution's.
+    """
+    levels = (interval, min(interval, JUDGED))
+    most, judged_z = (NormalDist().inv_cdf(0.5 + level / 2) for level in levels)
+    normal = most / judged_z
+    found = []
+    for side in (-1.0, 1.0):
+
+        def end_at(level: float, side: float = side) -> float:
+            return max(side * float(np.interp(0.5 + side * level / 2, LEVELS, fit.quantiles)), 0.0)
+
+        seen = max(float((-side * fit.errors).max(initial=0.0)), 0.0)
+        judged_at = end_at(levels[1]) * spread
+        width = np.minimum(bounded(end_at, interval) * spread, np.maximum(seen, normal * judged_at))
+        found.append(side * np.maximum(width, judged_at))
+    return found[0], found[1]
+
+
 def _strange(rows: Rows, alike: Mapping[str, float]) -> NDArray[np.bool_]:
     """Tell which rows differ in a size that all timed ops share, such as groups: its effect is a guess."""
     found = np.zeros(len(rows), bool)
@@ -192,7 +242,6 @@ def _strange(rows: Rows, alike: Mapping[str, float]) -> NDArray[np.bool_]:
 
 def _answers(rows: Rows, terms: Matrix, kind: str, family: Family, interval: float) -> Answers:
     fit, count = family.fit, len(family.training)
-    below, above = np.interp([0.5 - interval / 2, 0.5 + interval / 2], LEVELS, fit.quantiles).tolist()
     spread, mean, apart = np.empty((3, len(rows)))
     nearest, places = np.empty(len(rows), np.intp), judged(count)
     for block, distance, part in ask(family.learnt, look_at(rows, kind, count)):
@@ -205,23 +254,74 @@ def _answers(rows: Rows, terms: Matrix, kind: str, family: Family, interval: flo
     def evidence(place: int) -> str:
         return f"nearest of {count}: {family.describe(int(nearest[place]))}, distance {apart[place]:.2g}"
 
-    ends = (min(below, 0.0) * spread, max(above, 0.0) * spread)
+    low, high = ends_of(fit, spread, interval)
     return Answers(
         rows.index,
-        np.exp(np.stack([log_s, log_s + ends[0], log_s + ends[1]])),
+        np.exp(np.stack([log_s, log_s + low, log_s + high])),
         np.where(far, "extrapolated", "interpolated").astype(object),
         np.full(len(rows), "measured", object),
         evidence,
     )
 
 
+def _untimed(rows: Rows, family: Family) -> Matrix:
+    """Give how little the table says of thin products (n): 1 far from every timed product, 0 among them.
+
+    Of a product with one row or column only such products speak: it runs by another kernel.
+    """
+    known, asked = thinness(family.training), thinness(rows)
+    scaled = look_at(rows, "gemm", len(family.training)) / family.fit.hyper.length
+    apart, length = np.full(len(rows), np.inf), np.ones(scaled.shape[1])
+    for alike, timed in ((asked == 1, known == 1), (asked < 1, known >= 0)):
+        if alike.any() and timed.any():
+            apart[alike] = distances(scaled[alike], family.learnt.scaled[timed], length).min(1)
+    near = correlation(np.minimum(apart, FAR)) / NEAR
+    return np.asarray(asked * np.maximum(1 - near, 0.0), np.float64)
+
+
+def _with_vectors(rows: Rows, found: Answers, family: Family, machine: Machine, interval: float) -> Answers:
+    """Draw thin products far from every timed one to what such products reach of the bandwidth elsewhere."""
+    share, thin = np.zeros(len(rows)), thinness(rows)
+    # Of what is read at once nothing streams: a start is all there is, and the table knows its own.
+    streams = bounds(rows, machine).floor_s > SHORTEST_S
+    at = np.flatnonzero((thin == 1) | ((thin > 0) & streams))
+    if len(at):
+        share[at] = _untimed(rows.take(at), family)
+    at = np.flatnonzero(share > LITTLE)
+    usual = roofline.estimate(rows.take(at), machine, interval) if len(at) else None
+    if usual is None or not len(usual):
+        return found
+    at = at[np.isin(rows.index[at], usual.index)]
+    # Several rows run by the kernels of large products, of which the table knows what a start costs.
+    start_s = np.where(thin[at] < 1, family.fit.mean[0], 0.0)
+    times = found.times
+    elsewhere = np.log(np.maximum(usual.times, start_s))
+    times[:, at] = np.exp(mix(np.log(times[:, at]), elsewhere, share[at], interval))
+    mostly = share[at] > 0.5
+    source, bound = found.time_source.copy(), found.bound.copy()
+    source[at], bound[at] = (
+        np.where(mostly, usual.time_source, source[at]),
+        np.where(mostly, usual.bound, bound[at]),
+    )
+    places = {int(place): number for number, place in enumerate(at.tolist())}
+
+    def evidence(place: int) -> str:
+        if place not in places:
+            return found.evidence(place)
+        words = f"as products of a matrix and a vector by {share[place]:.0%}: {usual.evidence(places[place])}"
+        return f"{words}; {found.evidence(place)}"
+
+    return Answers(rows.index, times, source, bound, evidence)
+
+
 def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Family:
     fit = as_fit(stored)
     training = training_rows(machine.timings, name)
-    if len(training) != len(fit.residual):
+    if stored["rows_sha256"] != training_key(training, name.kind):
         raise FomkitError(
             machine.name,
-            f"its fit of {name} is of {len(fit.residual)} ops, the timings have {len(training)}. Fit them anew.",
+            f"its fit of {name} is of {len(fit.residual)} ops, which are not the {len(training)} that its timings "
+            "have. Fit them anew.",
         )
     return ready(fit, training, name.kind)
 
@@ -252,7 +352,10 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
         if family is not None:
             good &= learnt(chosen, family.training, name.kind)
             if good.any():
-                yield _answers(chosen.take(good), terms[good], name.kind, family, interval)
+                served = chosen.take(good)
+                answers = _answers(served, terms[good], name.kind, family, interval)
+                is_product = name.kind == "gemm"
+                yield _with_vectors(served, answers, family, machine, interval) if is_product else answers
 
 
 @cache

@@ -12,7 +12,7 @@ import pandas as pd
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
-from fomkit.predict import borrow, interpolate, measured, roofline, stand_in, transfer
+from fomkit.predict import alpha_beta, borrow, interpolate, measured, roofline, stand_in, transfer
 from fomkit.predict.bounds import name_bounds
 from fomkit.predict.carried import carry_over, original, stated
 from fomkit.predict.clock import own_times
@@ -23,7 +23,7 @@ from fomkit.predict.kept import kept
 from fomkit.predict.rows import Rows, Table, as_rows
 from fomkit.predict.storage import row_major
 from fomkit.predict.sums import add_up, fully_timed
-from fomkit.schema import COSTS, DIMENSIONS, TIMES, check_table
+from fomkit.schema import COSTS, DIMENSIONS, TIMES, check_table, in_order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,9 +41,11 @@ def ladder(calls: pd.DataFrame | None, parts: pd.DataFrame | None) -> tuple[Esti
     """List the estimators in the order in which they are asked; the first that knows a row prices it.
 
     1. the op was timed; 2. the product was timed in other storage orders only; 3. a few similar ops were timed,
-    and many on machines that it follows; 4. similar ops were timed; 5. its forward pass was timed; 6. it is a sum
-    of library calls of which the recurrences were timed; 7. it is a sum of parts; 8. it moves data as a timed
-    element-wise op or its own forward pass does; 9. the machine's rates. What none of them knows stays unpriced.
+    and many on machines that it follows; 4. similar ops were timed; 5. its forward pass was timed; 6. one of these
+    holds in the other 16-bit format of the matrix engine; 7. it is a sum of library calls of which the recurrences
+    were timed; 8. it is a sum of parts; 9. it moves data as a timed element-wise op or its own forward pass does;
+    10. it is a collective on a link that the machine states; 11. the machine's rates. What none of them knows
+    stays unpriced.
 
     Parameters
     ----------
@@ -52,15 +54,20 @@ def ladder(calls: pd.DataFrame | None, parts: pd.DataFrame | None) -> tuple[Esti
     """
     sums = [partial(_sum, parts=table) for table in (calls, parts) if table is not None]
     table = partial(_climb, steps=(measured.estimate, borrow.estimate, interpolate.estimate))
-    return (
+    timed = (
         measured.estimate,
         partial(stand_in.another_order, table=table),
         borrow.estimate,
         interpolate.estimate,
         partial(transfer.estimate, table=table),
+    )
+    return (
+        *timed,
+        partial(stand_in.another_format, table=partial(_climb, steps=timed)),
         *sums,
         partial(stand_in.moved_data, table=table),
         partial(stand_in.row_gradients, table=table),
+        alpha_beta.estimate,
         roofline.estimate,
     )
 
@@ -89,8 +96,8 @@ def _distinct(costed: pd.DataFrame) -> tuple[Rows, NDArray[np.int64]]:
 
 
 def prepared(machine: Machine) -> Machine:
-    """Give a machine with its timings as the estimators read them."""
-    timings = kept(machine.timings, None, "own times", lambda: own_times(row_major(machine.timings)))
+    """Give a machine with its timings as the estimators read them: in one order of rows and of storage."""
+    timings = kept(machine.timings, None, "own times", lambda: own_times(in_order(row_major(machine.timings))))
     return replace(machine, timings=timings)
 
 
@@ -179,7 +186,7 @@ def add_times(
     for table in () if checked else (costed, parts, calls):
         if table is not None:
             check_table(table.drop(columns=[*_TIMES, "of"], errors="ignore"), "COSTED", _WHERE)
-    built = prepared(original(machine))
+    built = replace(prepared(original(machine)), links=machine.links)
     asked, first = _distinct(costed)
     rows, notes = settle(asked, built)
     answers = price(rows, built, interval, parts=parts, calls=calls)

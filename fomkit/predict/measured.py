@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from functools import partial
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from fomkit.hardware import Machine
 from fomkit.predict.clock import own_times
-from fomkit.predict.estimates import PASS_FREE, Timed, timed_kinds
+from fomkit.predict.estimates import PASS_FREE, Answers, Record, join_answers, records, timed_kinds
 from fomkit.predict.kept import kept
 from fomkit.predict.rows import Rows, Table, are, as_rows, numbers, same_texts
 from fomkit.quantities import format_quantity
@@ -26,6 +26,9 @@ _OF_A_HIT = (
     "basis", "party",
 )  # fmt: skip
 """What an answer reads of the timings that it rests on."""
+
+MEASURED = ("", "measured")
+"""The words of ``basis`` in a row that somebody measured; one that names none is such."""
 
 _NUMBERS = frozenset(column.name for column in DIMENSIONS if column.dtype == "number")
 
@@ -99,51 +102,62 @@ def _repeatability(timings: pd.DataFrame, kind: str) -> float:
     return 1.4826 * float(repeated.median()) if len(repeated) else 0.0
 
 
-def _source(hit: pd.DataFrame) -> str:
-    names = ("source_file", "source_sheet", "source_row")
-    first: dict[str, Any] = {name: hit[name].iat[0] for name in names if name in hit.columns}
+def _source(first: Record, count: int) -> str:
+    """Tell where an answer is from: its first row's place in the table, and of how many rows it is the median."""
     place = [str(first[name]) for name in ("source_file", "source_sheet") if pd.notna(first.get(name))]
     if pd.notna(first.get("source_row")):
         place.append(f"row {first['source_row']:g}")
     text = " ".join(place) or "in the table"
-    if len(hit) > 1:
-        text += f", median of {len(hit)}"
-    harness_s = float(numbers(hit, "harness_s", 0.0)[0])
-    return f"{text}, less {format_quantity(harness_s, 'time_s')} of the harness" if harness_s else text
+    if count > 1:
+        text += f", median of {count}"
+    harness_s = first.get("harness_s", 0.0)
+    return f"{text}, less {format_quantity(harness_s, 'time_s')} of the harness" if harness_s > 0 else text
 
 
-def _is_measured(hit: pd.DataFrame) -> NDArray[np.bool_]:
+def is_measured(timings: pd.DataFrame) -> NDArray[np.bool_]:
     """Tell which timings somebody measured; a row that names no basis is one."""
-    return are(hit, "basis", "", "measured") if "basis" in hit.columns else np.ones(len(hit), bool)
+    return are(timings, "basis", *MEASURED) if "basis" in timings.columns else np.ones(len(timings), bool)
 
 
-def _said_basis(hit: pd.DataFrame) -> str:
-    """Name basis and party of figures that nobody measured; "" of measured ones."""
-    if _is_measured(hit).any():
-        return ""
-    words = (str(hit[name].fillna("").iat[0]) for name in ("basis", "party") if name in hit.columns)
-    return ", ".join(filter(None, words))
+def _said_basis(first: Record) -> str:
+    """Name basis and party of a figure that nobody measured; "" of a measured one."""
+    basis, party = ("" if pd.isna(first.get(name)) else str(first[name]) for name in ("basis", "party"))
+    return "" if basis in MEASURED else ", ".join(filter(None, (basis, party)))
 
 
-def _answer(hit: pd.DataFrame, spread: float, interval: float) -> Timed:
+def _answers(pairs: pd.DataFrame, spread: float, interval: float) -> Answers:
+    """Give the median over each row's hits, one answer for each row that has any."""
     z = NormalDist().inv_cdf(0.5 + interval / 2)
-    hit = hit[_is_measured(hit)] if _is_measured(hit).any() else hit
-    time_s = float(hit["_time_s"].median())
-    below = above = math.exp(z * spread)
-    if hit["_p25_s"].notna().all() and hit["_p75_s"].notna().all():
-        quartiles = z / NormalDist().inv_cdf(0.75)
-        below = max(time_s / float(hit["_p25_s"].median()), 1.0) ** quartiles
-        above = max(float(hit["_p75_s"].median()) / time_s, 1.0) ** quartiles
+    own = is_measured(pairs)
+    pairs = pairs[own | ~pd.Series(own, pairs.index).groupby(pairs["_at"]).transform("any")]
+    hits_of = pairs.groupby("_at")
+    counts, numbers_of = hits_of.size().to_numpy(), hits_of[["_time_s", "_p25_s", "_p75_s"]]
+    time_s, p25_s, p75_s = numbers_of.median().to_numpy(np.float64).T
+    repeated = (numbers_of.count().to_numpy()[:, 1:] == counts[:, None]).all(1)
+    quartiles, typical = z / NormalDist().inv_cdf(0.75), math.exp(z * spread)
+    with np.errstate(invalid="ignore"):
+        below = np.where(repeated, np.maximum(time_s / p25_s, 1.0) ** quartiles, typical)
+        above = np.where(repeated, np.maximum(p75_s / time_s, 1.0) ** quartiles, typical)
     # Hits may differ in what the row leaves open, as a transposition; the interval holds them all.
-    low_s = min(time_s / below, float(hit["_time_s"].min()))
-    high_s = max(time_s * above, float(hit["_time_s"].max())) + float(hit["_step_s"].max())
-    said, text = _said_basis(hit), _source(hit)
-    if said:
-        return Timed(time_s, low_s, high_s, "assumed", "measured", f"stated, not measured ({said}): {text}")
-    return Timed(time_s, low_s, high_s, "measured", "measured", text)
+    low_s = np.minimum(time_s / below, hits_of["_time_s"].min().to_numpy())
+    high_s = np.maximum(time_s * above, hits_of["_time_s"].max().to_numpy()) + hits_of["_step_s"].max().to_numpy()
+    first = [row for _, row in records(pairs.drop_duplicates("_at").sort_values("_at"))]
+    said = [_said_basis(row) for row in first]
+
+    def evidence(place: int) -> str:
+        text = _source(first[place], int(counts[place]))
+        return f"stated, not measured ({said[place]}): {text}" if said[place] else text
+
+    return Answers(
+        hits_of.size().index.to_numpy(np.int64),
+        np.stack([time_s, low_s, high_s]),
+        np.array(["assumed" if one else "measured" for one in said], object),
+        np.full(len(said), "measured", object),
+        evidence,
+    )
 
 
-def estimate(rows: Table, machine: Machine, interval: float) -> dict[int, Timed]:
+def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     """Look each row up among the machine's timings.
 
     A hit has the same kind, number format, engine and required dimensions. Optional dimensions (transposition,
@@ -164,10 +178,10 @@ def estimate(rows: Table, machine: Machine, interval: float) -> dict[int, Timed]
 
     Returns
     -------
-    dict
+    Answers
         The rows that were timed.
     """
-    times: dict[int, Timed] = {}
+    found: list[Answers] = []
     rows = as_rows(rows)
     for kind in sorted({kind for (kind,) in same_texts(rows, "kind")[0]} & timed_kinds(machine.timings)):
         timings = kept(machine.timings, None, "own times of hits", partial(_prepare, machine.timings))
@@ -177,6 +191,5 @@ def estimate(rows: Table, machine: Machine, interval: float) -> dict[int, Timed]
         pairs = hits(candidates, timings, kind)
         if len(pairs):
             spread = kept(timings, None, f"repeatability of {kind}", partial(_repeatability, timings, kind))
-            for index, at in pairs.groupby("_at").indices.items():
-                times[int(str(index))] = _answer(pairs.iloc[at], spread, interval)
-    return times
+            found.append(_answers(pairs, spread, interval))
+    return join_answers(found)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fomkit.hardware import Machine
-from fomkit.predict.clock import own_times
 from fomkit.predict.engines import settle_engines
 from fomkit.predict.estimates import records
 from fomkit.predict.families import families, learnt, look_at, servable, training_rows
 from fomkit.predict.gaussian import distances
 from fomkit.predict.interpolate import as_fit
+from fomkit.predict.ladder import prepared
 from fomkit.predict.measured import hits
-from fomkit.predict.storage import row_major
+from fomkit.predict.stand_in import in_another_format
 from fomkit.predict.transfer import BASELINE
 
 if TYPE_CHECKING:
@@ -83,14 +82,18 @@ def nearest_timings(timed: pd.DataFrame, machine: Machine, most: int = MOST) -> 
     -------
     dict
         By index, nearest first. A measured op has its own timings, an interpolated or extrapolated one those that
-        its fit learnt from, a transferred one those of its forward pass. Ops whose time comes from rates or from
-        the sum of their parts have none.
+        its fit learnt from, a transferred one those of its forward pass or of the format timed. Ops whose time
+        comes from rates or from the sum of their parts have none.
     """
-    machine = replace(machine, timings=own_times(row_major(machine.timings)))
+    machine = prepared(machine)
     # The sum of an op's parts rests on what they rest on, which its evidence says.
     rows, _ = settle_engines(timed[~timed["evidence"].str.contains("sum of ")], machine)
     source = rows["time_source"]
     rows.loc[source == "transferred", "pass_name"] = BASELINE
     found = dict(_exact(rows[source == "measured"], machine))
     found |= dict(_fitted(rows[source.isin(("interpolated", "extrapolated", "transferred"))], machine, most))
+    rest = timed[(timed["time_source"] == "transferred") & ~timed.index.isin(list(found))]
+    other = in_another_format(rest, machine)
+    like = rest.loc[other.index].assign(dtype=other.text("dtype").cells())
+    found |= {**dict(_fitted(like, machine, most)), **dict(_exact(like, machine))}
     return {index: near[:most] for index, near in found.items()}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fomkit.dtypes import REAL_OF
 from fomkit.hardware import Fact, Machine
 from fomkit.predict.engines import ARITHMETIC_KINDS
 from fomkit.predict.estimates import Record
@@ -56,7 +57,8 @@ def rates(machine: Machine, dtype: str, engine: str) -> Rates:
     fitted = machine.fits.get("rates")
     stored: Mapping[str, object] = fitted if isinstance(fitted, Mapping) else {}
     best = stored.get("flop_per_s")
-    sustained = best.get(f"{dtype}/{engine}") if isinstance(best, Mapping) else None
+    names = [f"{one}/{engine}" for one in (dtype, REAL_OF.get(dtype, dtype))]
+    sustained = next((best[name] for name in names if name in best), None) if isinstance(best, Mapping) else None
     peak = machine.device.peak(dtype, engine)
     return Rates(
         flop_per_s=peak.rate if peak is not None else _fitted(sustained),

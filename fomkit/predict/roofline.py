@@ -10,12 +10,18 @@ import numpy as np
 from fomkit.hardware import Fact, Machine
 from fomkit.predict.estimates import Answers
 from fomkit.predict.rates import Bounds, Rates, bounds, rates
-from fomkit.predict.rows import Rows, Table, as_rows, numbers
+from fomkit.predict.rows import Rows, Table, are, as_rows, numbers
 from fomkit.predict.usual import Usuals, usual_utilisation
 from fomkit.quantities import format_quantity
 
 if TYPE_CHECKING:
-    pass
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float64]
+
+
+PRODUCTS_AT_ONCE = 4_000
+"""Products whose smaller batches are priced together; each has some ten, with all their columns."""
 
 
 def _evidence(known: Rates, usual: float, source: str, launch: Fact | None, starts: float) -> str:
@@ -30,28 +36,105 @@ def _evidence(known: Rates, usual: float, source: str, launch: Fact | None, star
     return "; ".join(words)
 
 
-def _answers(rows: Rows, found: Bounds, usual: Usuals, machine: Machine) -> Answers:
+def _times(rows: Rows, found: Bounds, usual: Usuals, machine: Machine) -> Matrix:
+    """Give value and ends (3, q) [s] by the floors and the usual utilisation, launches included."""
     kernel_s, launch = found.floor_s / usual.value, machine.device.launch_s
     # The usual utilisation and the stated rate err independently; both are factors.
     faster = np.hypot(np.log(usual.high / usual.value), np.log(found.high))
     slower = np.hypot(np.log(usual.value / usual.low), np.log(found.low))
-    starts = np.zeros(len(rows)) if launch is None else np.nan_to_num(numbers(rows, "launches"))
-    start_s, low_s, high_s = (launch.value, launch.low, launch.high) if launch is not None else (0.0, 0.0, 0.0)
+    starts, (start_s, low_s, high_s) = _starts(rows, launch)
     time_s = kernel_s + starts * start_s
     below = np.hypot(kernel_s * (1 - np.exp(-faster)), starts * (start_s - low_s))
     above = np.hypot(kernel_s * (np.exp(slower) - 1), starts * (high_s - start_s))
+    return np.stack([time_s, time_s - below, time_s + above])
 
+
+def _starts(rows: Rows, launch: Fact | None) -> tuple[Matrix, tuple[float, float, float]]:
+    """Give the launches of each row, and what one costs with its ends [s]."""
+    if launch is None:
+        return np.zeros(len(rows)), (0.0, 0.0, 0.0)
+    return np.nan_to_num(numbers(rows, "launches")), (launch.value, launch.low, launch.high)
+
+
+def _axes(rows: Rows) -> NDArray[np.object_]:
+    """Name the size of each product that grows with a batch: a stack's height, a weight gradient's depth."""
+    of_weights = rows.text("pass_name")
+    deep = of_weights.told([word == "backward_weight" for word in of_weights.words], bool)
+    return np.where(numbers(rows, "b", 1.0) > 1, "b", np.where(deep, "k", "m")).astype(object)
+
+
+def _resized(rows: Rows, axes: NDArray[np.object_], sizes: Matrix) -> Rows:
+    """Give products with another size along their axes, and the flop and byte that go with it."""
+    before = {name: numbers(rows, name, 1.0) for name in ("b", "m", "n", "k")}
+    after = {name: np.where(axes == name, sizes, known) for name, known in before.items()}
+    flop, numel = ([f(**one) for one in (before, after)] for f in (_product_flop, _product_numel))
+    work = {name: numbers(rows, name) * flop[1] / flop[0] for name in ("flop", "least_flop")}
+    return rows.assign(**after, **work, byte=numbers(rows, "byte") * numel[1] / numel[0])
+
+
+def _product_flop(b: Matrix, m: Matrix, n: Matrix, k: Matrix) -> Matrix:
+    return b * m * n * k
+
+
+def _product_numel(b: Matrix, m: Matrix, n: Matrix, k: Matrix) -> Matrix:
+    return b * (m * k + k * n + m * n)
+
+
+def _never_falling(rows: Rows, machine: Machine, interval: float) -> Matrix:
+    """Do what `_running_maxima` does, so many rows at once that memory stays bounded."""
+    parts = range(0, len(rows), PRODUCTS_AT_ONCE)
+    places = np.arange(len(rows))
+    return np.concatenate(
+        [_running_maxima(rows.take(places[at : at + PRODUCTS_AT_ONCE]), machine, interval) for at in parts], 1
+    )
+
+
+def _running_maxima(rows: Rows, machine: Machine, interval: float) -> Matrix:
+    """Give value and ends (3, q) [s] of products, which take no longer with a smaller batch.
+
+    What other machines reach rises and falls with the size: their kernels like multiples of some numbers, and the
+    floor of a few rows stays where it is while more of it is reached. Whether this machine's library does so too,
+    nobody knows. So the times at the powers of two up to the size, each at least the one before, are joined by
+    straight lines.
+    """
+    axes = _axes(rows)
+    size = np.array([numbers(rows, name, 1.0)[at] for at, name in enumerate(axes.tolist())])
+    below = np.floor(np.log2(np.maximum(size, 1.0)))
+    last = below + (size > 2.0**below)
+    counts = last.astype(int) + 1
+    of = np.repeat(np.arange(len(rows)), counts)
+    power = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    smaller = _resized(rows.take(of), axes[of], 2.0**power)
+    times = np.full((3, len(rows), int(counts.max())), -np.inf)
+    times[:, of, power] = _times(
+        smaller, bounds(smaller, machine), usual_utilisation(smaller, machine, interval), machine
+    )
+    times = np.maximum.accumulate(times, 2)
+    at = np.arange(len(rows))
+    left, right = times[:, at, below.astype(int)], times[:, at, last.astype(int)]
+    return np.asarray(left + (right - left) * (size / 2.0**below - 1), np.float64)
+
+
+def _answers(rows: Rows, found: Bounds, usual: Usuals, machine: Machine, interval: float) -> Answers:
+    times, launch = _times(rows, found, usual, machine), machine.device.launch_s
+    products = np.flatnonzero(are(rows, "kind", "gemm"))
+    if len(products):
+        times[:, products] = _never_falling(rows.take(products), machine, interval)
+    starts, (start_s, _, _) = _starts(rows, launch)
+    kernel_s = times[0] - starts * start_s
+    with np.errstate(invalid="ignore"):
+        reached = found.floor_s / kernel_s  # nothing to do takes no time
     known_of = cache(partial(rates, machine))
 
     dtypes, engines = (rows.text(name) for name in ("dtype", "engine"))
 
     def evidence(place: int) -> str:
         known = known_of(dtypes.words[dtypes.codes[place]], engines.words[engines.codes[place]])
-        return _evidence(known, usual.value[place], usual.source[place], launch, float(starts[place]))
+        return _evidence(known, reached[place], usual.source[place], launch, float(starts[place]))
 
     return Answers(
         rows.index,
-        np.stack([time_s, time_s - below, time_s + above]),
+        times,
         np.full(len(rows), "roofline", object),
         np.where(starts * start_s > kernel_s, "launch", found.names),
         evidence,
@@ -63,7 +146,7 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
 
     time = max(flop / peak, byte / bandwidth) / utilisation + launches · launch cost. The utilisation is what
     other, timed machines would reach (`fomkit.predict.usual`), and their disagreement gives the interval, together
-    with the spread of the facts.
+    with the spread of the facts. A product takes no longer with a smaller batch.
 
     Parameters
     ----------
@@ -84,4 +167,4 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     known = ~np.isnan(found.floor_s) & ~np.isnan(usual.value)
     if not known.all():
         rows, found, usual = rows.take(known), found.chosen(known), usual.chosen(known)
-    return _answers(rows, found, usual, machine)
+    return _answers(rows, found, usual, machine, interval)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
+from itertools import product
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from fomkit.dtypes import SAME_WIDTH
 from fomkit.predict.estimates import Answers, Estimator, as_answers, timed_kinds
 from fomkit.predict.kept import kept
-from fomkit.predict.rows import Rows, Table, are, as_rows, item_bytes, numbers, same_texts
+from fomkit.predict.rates import bounds
+from fomkit.predict.rows import Rows, Table, are, as_rows, item_bytes, numbers, same_texts, words_of
 from fomkit.predict.transfer import BASELINE, transferred, usual_here, widen
 
 if TYPE_CHECKING:
@@ -35,6 +38,23 @@ FEWEST = 8
 ORDER_SPREAD = 0.25
 """Standard deviation of ln(time) between storage orders of one product. On the tables of DeepBench eight of ten
 products (848 pairs) lie within a factor of 1.38; half lie within 1.07."""
+
+
+FORMAT_SPREAD = 0.15
+"""Standard deviation of ln(time) between fp16 and bf16 of one op on a matrix engine. No table has both of one
+library. Products that Vidur timed in fp16 and aiconfigurator in bf16 lie apart by 0.12 on A100 (2,079) and 0.16 on
+H100 (1,147; root mean square), other versions and harnesses included (``benchmarks/format_spread.py``): an upper
+end. For kinds other than products it is an assumption."""
+
+
+USUAL_SUMS = "fp32"
+
+
+class _Sibling(NamedTuple):
+    """The format whose timings stand in for another's on a matrix engine, and that other's rate by its own."""
+
+    dtype: str
+    rate: float
 
 
 def _classes(products: Table) -> list[str]:
@@ -115,6 +135,81 @@ def another_order(rows: Table, machine: Machine, interval: float, *, table: Esti
         )
 
     return transferred(known, widen(known.times, spread, spread), known.bound, evidence)
+
+
+def _sums(timings: pd.DataFrame) -> dict[tuple[str, str], set[str]]:
+    """Give the formats of sums that the timings of each number format and engine state."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for dtype, engine, sums in same_texts(timings, "dtype", "engine", "accumulate_dtype")[0]:
+        found.setdefault((dtype, engine), set()).update(filter(None, (sums,)))
+    return found
+
+
+def siblings(machine: Machine) -> dict[str, _Sibling]:
+    """Name, by number format, the one whose timings stand in for it on the machine's matrix engine.
+
+    Rates of both are stated, with the same format of the sums (fp32 where none is), and no timing has another.
+    """
+    peaks = [peak for peak in machine.device.peaks if peak.engine == "matrix"]
+    timed = kept(machine.timings, None, "formats of sums", partial(_sums, machine.timings))
+    found: dict[str, _Sibling] = {}
+    for own, there in product(peaks, peaks):
+        if there.dtype == SAME_WIDTH.get(own.dtype):
+            sums = {one.accumulate_dtype or USUAL_SUMS for one in (own, there)}
+            if len(sums) == 1 and timed.get((there.dtype, "matrix"), set()) <= sums:
+                found.setdefault(own.dtype, _Sibling(there.dtype, own.rate.value / there.rate.value))
+    return found
+
+
+def in_another_format(rows: Table, machine: Machine) -> Rows:
+    """Give the rows of matrix engines whose number format has a sibling on this machine, in that one."""
+    rows, pairs = as_rows(rows), siblings(machine)
+    chosen = rows.take(are(rows, "engine", "matrix") & are(rows, "dtype", *pairs))
+    known = chosen.text("dtype")
+    other = [pairs[word].dtype if word in pairs else word for word in known.words]
+    return chosen.assign(dtype=words_of(known.codes, other))
+
+
+def another_format(rows: Table, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+    """Predict fp16 ops of a matrix engine that timed bf16, and the other way around, with a wider interval.
+
+    Both have as many bits and the engine multiplies them at one rate. Where the two peaks differ, the time is
+    scaled by the ratio of the floors, and the interval reaches to what it would be unscaled.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        COSTED rows.
+    machine : Machine
+    interval : float
+        Share of intervals that should contain the truth.
+    table : Estimator
+        What prices the op in the other format, from the machine's table alone.
+
+    Returns
+    -------
+    Answers
+        Rows whose format and its `siblings` have stated peaks, and which ``table`` knows in the other format.
+    """
+    rows = as_rows(rows)
+    like = in_another_format(rows, machine)
+    if not len(like):
+        return as_answers({})
+    known = as_answers(table(like, machine, interval))
+    own = rows.take(pd.Index(rows.index).get_indexer(pd.Index(known.index)))
+    there = like.take(pd.Index(like.index).get_indexer(pd.Index(known.index)))
+    ratio = bounds(own, machine).floor_s / bounds(there, machine).floor_s
+    rate = np.array([siblings(machine)[word].rate for word in own.text("dtype").cells()])
+    ratio = np.where(rate == 1, 1.0, np.where(np.isnan(ratio), 1 / rate, ratio))
+    z = NormalDist().inv_cdf(0.5 + interval / 2)
+    spread = np.exp(np.hypot(z * FORMAT_SPREAD, np.log(ratio)))
+    formats = there.text("dtype").cells()
+
+    def evidence(place: int) -> str:
+        scaled = "" if ratio[place] == 1 else f"{ratio[place]:.2g} × "
+        return f"{scaled}as timed in {formats[place]} ({known.time_source[place]}, {known.evidence(place)})"
+
+    return transferred(known, widen(known.times, spread, spread) * ratio, known.bound, evidence)
 
 
 def moved_data(rows: Table, machine: Machine, interval: float, *, table: Estimator) -> Answers:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 BALANCED = 6.0
 """Powers of two beyond which it no longer matters how far arithmetic and traffic lie apart."""
 
+SHORTEST_S = 2e-6
+"""Reading time of a matrix below which its product with a vector is a start and little else; what it reaches of
+the bandwidth then tells of the harness."""
+
 
 def _log(values: Matrix) -> Matrix:
     return np.asarray(np.log2(np.maximum(values, 1e-30)), np.float64)
@@ -58,6 +62,12 @@ def _gemm(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     loads = _loaded_whole(rows, "n") + _loaded_whole(rows, "k")
     shape = [k, b + m + n - _log(flop_per_s), np.minimum(m, n), np.abs(m - n) / 2, _flag(b > 0), filled, loads]
     return np.column_stack([*_work(rows, flop_per_s, byte_per_s), *shape])
+
+
+def _matvec(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
+    # One reading of the matrix: how long it takes at the bandwidth, and how many outputs share it.
+    floor = np.maximum(_traffic(rows, flop_per_s, byte_per_s)[:, 0], np.log2(SHORTEST_S))
+    return np.column_stack([floor, _log_product(rows, "b", "m", "n")])
 
 
 def _sparse(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
@@ -98,7 +108,7 @@ def _bytes_alone(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
 
 
 FEATURES: Mapping[str, Callable[[Table, Matrix, float], Matrix]] = {
-    "gemm": _gemm, "sparse_gemm": _sparse, "conv": _conv, "rnn": _rnn, "attention": _attention,
+    "gemm": _gemm, "matvec": _matvec, "sparse_gemm": _sparse, "conv": _conv, "rnn": _rnn, "attention": _attention,
     "norm": _traffic, "softmax": _traffic, "pointwise": _bytes_alone, "traffic": _bytes_alone,
 }  # fmt: skip
 """COSTED rows of a kind, the peak [flop/s] of each and the bandwidth [byte/s] to features (n × p)."""

@@ -1,4 +1,8 @@
-"""Fits of timings on disk: JSON that names the timings and facts it was made from, and is ignored for others."""
+"""Fits of timings on disk: JSON that names the timings it was made from, and is ignored for others.
+
+A name is no proof: whoever changes a fit can name the same timings. So fits are read from two places only, those
+that came with fomkit and the user's own cache (`fomkit.profiles.machines`, `fomkit.study.fits`).
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fomkit.errors import FomkitError
-from fomkit.hardware import Device
 from fomkit.profiles.strict_yaml import read_text
 from fomkit.profiles.write import write_whole
-from fomkit.schema import TABLES
+from fomkit.schema import TABLES, in_order
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "fomkit/fits/3"
+SCHEMA = "fomkit/fits/5"
 """Counts up when fits look at ops in another way, so that older ones are made anew."""
 
 
@@ -33,16 +36,15 @@ def _content(cells: pd.Series, number: bool) -> bytes:
     return b"" if empty.all() else np.where(empty, np.nan, values).tobytes()
 
 
-def fit_key(timings: pd.DataFrame, device: Device) -> str:
-    """Hash what a fit rests on: the timings and the device's peaks and bandwidth; "" without timings.
+def fit_key(timings: pd.DataFrame) -> str:
+    """Hash what a fit rests on, the timings in whatever order they stand; "" without any.
 
     Empty columns do not count, so the key of a table outlives new columns of the schema.
     """
     if not len(timings):
         return ""
-    facts = [(peak.dtype, peak.engine, peak.rate.value) for peak in device.peaks]
-    bandwidth = device.byte_per_s.value if device.byte_per_s else None
-    digest = hashlib.sha256(f"{len(timings)}{facts}{bandwidth}".encode())
+    timings = in_order(timings)
+    digest = hashlib.sha256(f"{len(timings)}".encode())
     for column in TABLES["TIMINGS"]:
         if column.name in timings.columns:
             content = _content(timings[column.name], column.dtype == "number")
@@ -50,13 +52,18 @@ def fit_key(timings: pd.DataFrame, device: Device) -> str:
     return digest.hexdigest()
 
 
+def _seal(fits: Mapping[str, object]) -> str:
+    """Hash fits themselves, so that an edited or cut file is found out."""
+    return hashlib.sha256(json.dumps(fits, sort_keys=True).encode()).hexdigest()
+
+
 def load_fits(path: Path, key: str) -> dict[str, object]:
-    """Read fits; none when the file is absent or was made from other timings or facts.
+    """Read fits; none when the file is absent or was made from other timings.
 
     Raises
     ------
     FomkitError
-        When the file is not JSON.
+        When the file is not JSON, or was changed after it was made.
     """
     if not key or not path.is_file():
         return {}
@@ -69,10 +76,16 @@ def load_fits(path: Path, key: str) -> dict[str, object]:
     fits = content.get("fits")
     if not isinstance(fits, dict):
         raise FomkitError(str(path), "has no fits. Delete it; it is made again.")
+    if content.get("fits_sha256") != _seal(fits):
+        raise FomkitError(
+            str(path),
+            "its fits are not those that its fits_sha256 names, so somebody changed them after they were "
+            "made. Delete it; it is made again.",
+        )
     return fits
 
 
 def save_fits(fits: Mapping[str, object], path: Path, key: str) -> None:
     """Write fits, whole or not at all."""
-    content = {"schema": SCHEMA, "timings_key": key, "fits": fits}
+    content = {"schema": SCHEMA, "timings_key": key, "fits_sha256": _seal(fits), "fits": fits}
     write_whole(path, json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n")

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -36,6 +37,7 @@ class FrozenRateRecord(Record):
     basis: Basis
     precision: str = ""
     work: str = ""
+    excludes: list[str] | None = None
 
 
 class FrozenRecord(Record):
@@ -51,9 +53,20 @@ def frozen_rates(record: FrozenRecord | None) -> dict[str, FrozenRate]:
     if record is None:
         return {}
     return {
-        name: FrozenRate(Span(one.value, one.low, one.high, DEFAULT_LEVEL), one.basis, one.precision, one.work)
+        name: FrozenRate(
+            Span(one.value, one.low, one.high, DEFAULT_LEVEL),
+            one.basis,
+            one.precision,
+            one.work,
+            None if one.excludes is None else tuple(one.excludes),
+        )
         for name, one in record.unit_per_day.items()
     }
+
+
+def _stated(rate: FrozenRate) -> dict[str, Any]:
+    """Give what a file states of a frozen rate; what older files do not say is no part of their hash."""
+    return {name: value for name, value in asdict(rate).items() if value is not None}
 
 
 def suite_hash(suite: Suite, rates: Mapping[str, FrozenRate]) -> str:
@@ -81,7 +94,7 @@ def suite_hash(suite: Suite, rates: Mapping[str, FrozenRate]) -> str:
         "scope": suite.scope,
         "mean": suite.mean,
         "lines": lines,
-        "rates": {name: asdict(rate) for name, rate in rates.items()},
+        "rates": {name: _stated(rate) for name, rate in rates.items()},
     }
     text = json.dumps(content, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -129,6 +142,7 @@ def freeze_text(text: str, suite: Suite, rates: Mapping[str, FrozenRate], fomkit
                     "basis": rate.basis,
                     **({"precision": rate.precision} if rate.precision else {}),
                     **({"work": rate.work} if rate.work else {}),
+                    **({} if rate.excludes is None else {"excludes": list(rate.excludes)}),
                 }
                 for name, rate in rates.items()
             },

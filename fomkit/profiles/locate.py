@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 import fomkit
 from fomkit.errors import FomkitError, nearest_names
+from fomkit.tables.opening import check_file
 
 Folder = Literal["machine_profiles", "model_profiles", "measurements", "validation"]
 Kind = Literal["", "suite", "campaign"]
 _ENDINGS: dict[str, tuple[str, ...]] = {"measurements": (".csv", ".csv.gz")}
 _YAML = (".yaml", ".yml")
+_ENDING = re.compile(r"\.[A-Za-z]\w*$")
 
 
 def shipped_folder(folder: Folder) -> Path:
@@ -20,6 +25,14 @@ def shipped_folder(folder: Folder) -> Path:
     package = Path(fomkit.__file__).parent
     installed = package / "shipped" / folder
     return installed if installed.is_dir() else package.parent / folder
+
+
+def is_shipped(path: Path, folder: Folder) -> bool:
+    """Tell whether a file lies in the folder that came with this installation, whatever its own folder is called.
+
+    A folder beside the user of the same name is not it, and a link leads to where its file really lies.
+    """
+    return path.resolve().is_relative_to(shipped_folder(folder).resolve())
 
 
 def folders(folder: Folder) -> list[Path]:
@@ -41,7 +54,8 @@ def profile_names(folder: Folder) -> list[str]:
     return sorted(str(path if shared[path.name] > 1 else path.name).removesuffix(ending) for path in found)
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: Path) -> bool:
+    """Tell whether there is such a file; a path that the system refuses is none."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -65,20 +79,78 @@ def _deeper(name: str, endings: tuple[str, ...], folder: Folder) -> Path | None:
     return None
 
 
+def boards(name: str) -> list[str]:
+    """Name the machines that are boards of the chip of this name, such as h100-sxm of h100."""
+    return [one for one in profile_names("machine_profiles") if one.startswith(f"{name}-")]
+
+
+def check_one_board(name: str) -> None:
+    """Raise where the name of a chip may mean several boards.
+
+    Raises
+    ------
+    FomkitError
+    """
+    if len(found := boards(name)) > 1:
+        raise FomkitError(name, f"several machines begin with this name: {', '.join(found)}. Give one of these.")
+
+
+def _what(folder: Folder) -> str:
+    return "table of measurements" if folder == "measurements" else f"{folder.removesuffix('_profiles')} profile"
+
+
+def no_file_of(name: str, what: str, known: Sequence[str], stem: str = "") -> FomkitError:
+    """Say that a path leads to no file, or a name to no profile, with the nearest names.
+
+    All names are listed for a name only: who gives a path looks for a file.
+
+    Raises
+    ------
+    FomkitError
+        When there is something that is no file: a folder, a pipe, a socket, a device.
+    """
+    shown = name if len(name) <= 80 else f"{name[:80]}…"
+    path = Path(name)
+    with suppress(OSError, ValueError):  # absent, or a name that the system refuses
+        check_file(path)
+        if path.is_dir():
+            return FomkitError(shown, f"is a folder, not a file. Give a {what} by path or by name.")
+    if "/" not in name and not _ENDING.search(name):
+        return FomkitError(shown or "the name", f"no {what} of this name. {nearest_names(name, known)}")
+    nearest = nearest_names(stem or name, known)
+    if not nearest.startswith("The nearest"):
+        nearest = "Give the path of a file that is there, or a name; 'fomkit show' lists the names."
+    return FomkitError(shown, f"no such file, and no {what} of this name. {nearest}")
+
+
 def _missing(name: str, folder: Folder, kind: Kind) -> FomkitError:
     """Say that there is none, with the nearest names as one would write them."""
     endings = _ENDINGS.get(folder, _YAML)
     stem = next((name.removesuffix(ending) for ending in endings if name.endswith(ending)), name)
-    what, suffix = f"{folder.removesuffix('_profiles')} profile", f".{kind}"
+    what, suffix = _what(folder), f".{kind}"
     known = [one for one in profile_names(folder) if not one.endswith((".suite", ".campaign"))]
-    if folder == "measurements":
-        what = "table of measurements"
     if kind:
         what, stem = str(kind), stem.removesuffix(suffix)
         known = [one.removesuffix(suffix) for one in profile_names(folder) if one.endswith(suffix)]
-    no_file = "no such file, and " if kind or stem != name or "/" in name else ""
-    shown = name if len(name) <= 80 else f"{name[:80]}…"
-    return FomkitError(shown or "the name", f"{no_file}no {what} of this name. {nearest_names(stem, known)}")
+    if not kind or "/" in name or _ENDING.search(name):
+        return no_file_of(name, what, known, stem)
+    return FomkitError(name, f"no such file, and no {what} of this name. {nearest_names(stem, known)}")
+
+
+_TO_PROFILE = {".py": "a Python program", ".onnx": "an ONNX graph"}
+
+
+def check_profile(path: Path, wanted: str) -> None:
+    """Refuse a file that has yet to be made a profile of, with the command that makes one.
+
+    Raises
+    ------
+    FomkitError
+        For a program or a graph.
+    """
+    if (what := _TO_PROFILE.get(path.suffix.lower())) and is_file(path):
+        do = f"fomkit makes a model profile of it: fomkit profile {path} -o {path.stem}.yaml"
+        raise FomkitError(str(path), f"is {what}, no {wanted}. {do}")
 
 
 def locate(asked: str, folder: Folder, kind: Kind = "") -> Path:
@@ -88,7 +160,7 @@ def locate(asked: str, folder: Folder, kind: Kind = "") -> Path:
     ----------
     asked : str
         ``machine_profiles/v100.yaml``, ``v100.yaml`` or ``v100``; of one in a folder of the folder ``candle/p1b1``
-        or ``p1b1``.
+        or ``p1b1``; of a machine its name as far as a hyphen, ``h100`` for ``h100-sxm``, where no other has it.
     folder : str
     kind : str
         What the file holds where its name says so: ``lecture`` is ``lecture.suite.yaml`` for a suite.
@@ -104,10 +176,15 @@ def locate(asked: str, folder: Folder, kind: Kind = "") -> Path:
     for root in (Path(), *folders(folder)):
         for candidate in candidates:
             path = root / candidate.removeprefix(f"{folder}/") if root != Path() else Path(candidate)
-            if _is_file(path):
+            if is_file(path):
+                check_profile(path, kind or _what(folder))
                 return path
     stem = next((name.removesuffix(ending) for ending in endings if name.endswith(ending)), name)
     deeper = None if "/" in name else _deeper(stem, endings, folder)
+    if deeper is None and stem == asked and folder == "machine_profiles" and boards(stem):
+        check_one_board(stem)
+        return locate(boards(stem)[0], folder)
     if deeper is not None:
         return deeper
+    check_profile(Path(asked), kind or _what(folder))
     raise _missing(asked, folder, kind)

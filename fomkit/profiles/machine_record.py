@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
 
 from fomkit.hardware import Basis, Party, Tier
 from fomkit.profiles.energy_record import EnergyRecord
@@ -78,6 +78,18 @@ class DeviceRecord(Record):
     from_host: FromHostRecord | None = None
 
 
+class NamedDeviceRecord(DeviceRecord):
+    """``device: v100``: the device of another machine file, with all that is known of it."""
+
+    of: str
+
+
+def _device_or_name(value: object, handler: ValidatorFunctionWrapHandler) -> DeviceRecord:
+    """Take text for the name or path of a machine, anything else for facts."""
+    record: DeviceRecord = NamedDeviceRecord(of=value) if isinstance(value, str) else handler(value)
+    return record
+
+
 class NodeRecord(Record):
     """``node``: devices in one node."""
 
@@ -130,7 +142,7 @@ class MachineRecord(Record):
     name: str
     title: str = ""
     party: Party = "published"
-    device: DeviceRecord = DeviceRecord()
+    device: Annotated[DeviceRecord, WrapValidator(_device_or_name)] = DeviceRecord()
     origin: DeviceRecord | None = None
     node: NodeRecord | None = None
     system: SystemRecord | None = None

@@ -1,28 +1,36 @@
-"""Machine profiles on disk: facts in YAML, timings in CSV, fits of those timings beside them in JSON."""
+"""Machine profiles on disk: facts in YAML, timings in CSV; of shipped ones the fits beside them in JSON."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Device, Fact, Link, Machine, Overhead, Peak
 from fomkit.profiles.energy_record import energy_of
 from fomkit.profiles.facts import fact_of
 from fomkit.profiles.fits import fit_key, load_fits
-from fomkit.profiles.locate import locate
-from fomkit.profiles.machine_record import DeviceRecord, LinkRecord, MachineRecord, OverheadRecord
+from fomkit.profiles.locate import is_file, is_shipped, locate
+from fomkit.profiles.machine_record import (
+    DeviceRecord,
+    LinkRecord,
+    MachineRecord,
+    NamedDeviceRecord,
+    OverheadRecord,
+)
 from fomkit.profiles.price_record import price_of
 from fomkit.profiles.records import check_record, check_schema
 from fomkit.profiles.strict_yaml import Document, load_document
 from fomkit.schema import check_table
 from fomkit.tables import empty_table, read_numbered_table
+from fomkit.tables.opening import check_beside
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = "fomkit/machine/1"
+FOLDER: Literal["machine_profiles"] = "machine_profiles"
 
 
 def _device(record: DeviceRecord) -> Device:
@@ -136,21 +144,90 @@ def _read_timings(document: Document, names: list[str]) -> pd.DataFrame:
             where = document.where(("timings", index))
             raise FomkitError(where, f"timings {name!r} must lie in the folder of this file. Give its name only.")
         path = document.path.parent / name
+        check_beside(path, document.path)
         table = read_numbered_table(path, "TIMINGS")
         check_table(table, "TIMINGS", str(path))
         tables.append(table)
     return pd.concat(tables, ignore_index=True) if tables else empty_table("TIMINGS")
 
 
+def _device_file(document: Document, name: str, named_by: tuple[Path, ...]) -> Path:
+    """Find the machine file that ``device: NAME`` means: beside this file, else by its name.
+
+    Raises
+    ------
+    FomkitError
+        When there is none, it is one of those that name it, or the name leads out of the folder.
+    """
+    where = document.where(("device",))
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise FomkitError(where, f"the device {name!r} must lie in the folder of this file. Give its name only.")
+    beside = (document.path.parent / f"{name}{ending}" for ending in ("", ".yaml", ".yml"))
+    found = next((path for path in beside if is_file(path) and not path.samefile(document.path)), None)
+    try:
+        path = found or locate(name, "machine_profiles")
+    except FomkitError as error:
+        raise FomkitError(where, f"the device {name!r}: {error.what}") from error
+    if any(path.samefile(one) for one in named_by):
+        chain = " → ".join(one.name for one in (*named_by, path))
+        raise FomkitError(
+            where, f"the device is the machine itself: {chain}. Name a machine that states its device."
+        )
+    return path
+
+
+def _with_device(machine: Machine, of: Machine) -> Machine:
+    """Give a machine the device of another: its facts, timings and fits; timings of its own come beside them.
+
+    Links, messages timed over them, and power and price of a node belong to the node: they come along where the
+    machine states no node of another size. What it states itself stays.
+    """
+    import pandas as pd
+
+    same = machine.node_devices is None or machine.node_devices == of.node_devices
+    timings, fits = of.timings, of.fits
+    messages = timings["kind"] == "collective"
+    if messages.any() and (machine.links or not same):
+        timings = timings[~messages].reset_index(drop=True)
+        fits = {name: one for name, one in fits.items() if not name.startswith("collective/")}
+    if len(machine.timings):
+        timings, fits = pd.concat([timings, machine.timings], ignore_index=True), {}
+    energy = of.energy if of.energy is not None and (same or of.energy.scope == "chip") else None
+    price = of.price if of.price is not None and (same or of.price.per == "device") else None
+    told = f"The device, its timings and fits are those of the profile {of.name}: {of.title}."
+    return replace(
+        machine,
+        device=of.device,
+        origin=of.origin,
+        timings=timings,
+        fits=fits,
+        node_devices=machine.node_devices or of.node_devices,
+        links=machine.links or (of.links if same else ()),
+        overheads=machine.overheads or of.overheads,
+        energy=machine.energy or energy,
+        price=machine.price or price,
+        device_of=of.device_of or of.name,
+        notes=(told, *machine.notes, *(f"{of.name}: {note}" for note in of.notes)),
+    )
+
+
 def load_machine(name: str | Path) -> Machine:
     """Load a machine profile by path or name.
+
+    Fits are read of those profiles only that came with fomkit: nobody can see from a fit that it was changed.
 
     Raises
     ------
     FomkitError
         With file and line for every mistake in the YAML, the first one in a table.
     """
-    path = locate(str(name), "machine_profiles")
+    machine = _load(path := locate(str(name), FOLDER), ())
+    # Only a short name finds a file that begins with it and goes on.
+    return replace(machine, asked_as=str(name)) if path.name.startswith(f"{name}-") else machine
+
+
+def _load(path: Path, named_by: tuple[Path, ...]) -> Machine:
+    """Load a machine file that these files, the outermost first, name as their device."""
     document = load_document(path)
     check_schema(document, SCHEMA)
     record = check_record(document, MachineRecord)
@@ -177,7 +254,15 @@ def load_machine(name: str | Path) -> Machine:
         price=price_of(document, record.price),
     )
     _check_order(document, machine)
-    built = machine.as_built()
-    key = fit_key(built.timings, built.device)
-    fits = load_fits(path.with_name(f"{path.stem}.fits.json"), key)
-    return replace(machine, timings_key=key, fits=fits)
+    if isinstance(record.device, NamedDeviceRecord):
+        if record.origin is not None:
+            where = document.where(("origin",))
+            raise FomkitError(
+                where, "states an origin, but the device is another machine's. Leave out one of them."
+            )
+        named_by = (*named_by, path)
+        machine = _with_device(machine, _load(_device_file(document, record.device.of, named_by), named_by))
+    key = fit_key(machine.as_built().timings)
+    beside = path.with_name(f"{path.stem}.fits.json")
+    fits = load_fits(beside, key) if is_shipped(beside, FOLDER) else {}
+    return replace(machine, timings_key=key, fits=fits or machine.fits)

@@ -13,8 +13,10 @@ from fomkit.profiles.locate import folders, locate
 from fomkit.profiles.measured_record import MeasuredRecord, measured_block, measured_run
 from fomkit.profiles.records import Record, check_record, check_schema, wrong_together
 from fomkit.profiles.strict_yaml import load_document, read_text
-from fomkit.profiles.write import write_packed, write_table, write_whole
-from fomkit.tables import empty_table, read_table
+from fomkit.profiles.write import packed, write_set
+from fomkit.schema import check_columns
+from fomkit.tables import empty_table, format_table, read_table
+from fomkit.tables.opening import check_beside
 from fomkit.workload import Data, ModelProfile, PassGroup, Run, Transformer, Unit
 
 if TYPE_CHECKING:
@@ -119,7 +121,11 @@ def _table(path: Path, name: str, table: str, extra: tuple[str, ...] = ()) -> pd
         raise FomkitError(
             str(path), f"the table {name!r} must lie in the folder of this file. Give its name only."
         )
-    return read_table(path.parent / name, table, extra)
+    check_beside(path.parent / name, path)
+    found = read_table(path.parent / name, table, extra)
+    if table == "OPS":
+        check_columns(found, table, str(path.parent / name))
+    return found
 
 
 def _layers(path: Path, name: str | None) -> pd.DataFrame | None:
@@ -284,7 +290,7 @@ def tables_beside(path: Path) -> tuple[Path, Path, Path, Path]:
 
 
 def save_model(model: ModelProfile, path: Path) -> list[Path]:
-    """Write NAME.yaml, NAME.ops.csv and, where there are any, parts, layers and order; each whole or not at all.
+    """Write NAME.yaml, NAME.ops.csv and, where there are any, parts, layers and order: all of them or none.
 
     Returns
     -------
@@ -292,13 +298,12 @@ def save_model(model: ModelProfile, path: Path) -> list[Path]:
         The files written.
     """
     ops, parts, layers, order = tables_beside(path)
-    write_table(model.ops, ops, "OPS")
+    content = format_document(model_content(model, path.stem))
+    files: dict[Path, str | bytes] = {path: content, ops: format_table(model.ops, "OPS")}
     if len(model.parts):
-        write_table(model.parts, parts, "OPS", ("of",))
+        files[parts] = format_table(model.parts, "OPS", ("of",))
     if model.layers is not None:
-        write_table(model.layers, layers, "LAYERS")
+        files[layers] = format_table(model.layers, "LAYERS")
     if model.order is not None:
-        write_packed(model.order, order, "ORDER")
-    write_whole(path, format_document(model_content(model, path.stem)))
-    written = {parts: len(model.parts) > 0, layers: model.layers is not None, order: model.order is not None}
-    return [path, ops, *(one for one, is_there in written.items() if is_there)]
+        files[order] = packed(model.order, "ORDER")
+    return write_set(files)

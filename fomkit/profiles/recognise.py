@@ -5,9 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from fomkit.errors import FomkitError, nearest_names
+from fomkit.errors import FomkitError
 from fomkit.profiles.campaigns import SCHEMA as CAMPAIGN
-from fomkit.profiles.locate import Folder, locate, profile_names, shipped_folder
+from fomkit.profiles.locate import (
+    Folder,
+    check_one_board,
+    check_profile,
+    locate,
+    no_file_of,
+    profile_names,
+    shipped_folder,
+)
 from fomkit.profiles.machines import SCHEMA as MACHINE
 from fomkit.profiles.models import SCHEMA as MODEL
 from fomkit.profiles.strict_yaml import load_document
@@ -54,6 +62,7 @@ def find_profile(name: str) -> Found:
     FomkitError
         When there is none, when it is neither, or when a model and a machine have the name.
     """
+    check_profile(Path(name), "model or machine profile")
     paths = _candidates(name)
     if not paths:
         if suites := _candidates(f"{name}.suite"):
@@ -61,9 +70,9 @@ def find_profile(name: str) -> Found:
         if campaigns := _candidates(f"{name}.campaign"):
             do = f"'fomkit campaign {name} --target MACHINE' says how long it takes."
             raise FomkitError(name, f"is a campaign, {campaigns[0]}. {do}")
+        check_one_board(name)
         known = [one for folder in FOLDERS for one in profile_names(folder)]
-        shown = name if len(name) <= 80 else f"{name[:80]}…"
-        raise FomkitError(shown, f"no model or machine profile of this name. {nearest_names(name, known)}")
+        raise no_file_of(name, "model or machine profile", known)
     said = {path: load_document(path).content.get("schema") for path in paths}
     found = [Found(path, _WHAT[schema]) for path, schema in said.items() if schema in _WHAT]
     if not found:

@@ -11,8 +11,9 @@ from fomkit.profiles.format_yaml import format_document
 from fomkit.profiles.machines import SCHEMA
 from fomkit.profiles.price_record import price_content
 from fomkit.profiles.save_facts import energy_content, spread, stated
-from fomkit.profiles.write import write_table, write_whole
+from fomkit.profiles.write import write_set
 from fomkit.quantities import exact_quantity
+from fomkit.tables import format_table
 
 
 def _peak(peak: Peak) -> dict[str, str]:
@@ -105,18 +106,13 @@ def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
 
 
 def save_machine(machine: Machine, path: Path) -> list[Path]:
-    """Write NAME.yaml and, where there are timings, NAME.timings.csv; each whole or not at all.
+    """Write NAME.yaml and, where there are timings, NAME.timings.csv: both or none.
 
     Returns
     -------
     list of Path
         The files written.
     """
-    written: list[Path] = []
     timings = path.with_name(f"{path.stem}.timings.csv")
-    if len(machine.timings):
-        write_table(machine.timings, timings, "TIMINGS")
-        written.append(timings)
-    content = machine_content(machine, [one.name for one in written])
-    write_whole(path, format_document(content))
-    return [path, *written]
+    tables = {timings: format_table(machine.timings, "TIMINGS")} if len(machine.timings) else {}
+    return write_set({path: format_document(machine_content(machine, [one.name for one in tables])), **tables})

@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from fomkit.errors import FomkitError
+from fomkit.tables.opening import open_file
 
 MAX_BYTE = 1_000_000
 MAX_YAML_BYTE = 200_000
@@ -139,10 +140,10 @@ def read_text(path: Path, most: int = MAX_BYTE) -> str:
     Raises
     ------
     FomkitError
-        When it is absent, a folder, too large, or not text.
+        When it is absent, no regular file, too large, or not text.
     """
     try:
-        with path.open("rb") as stream:
+        with open_file(path) as stream:
             content = stream.read(most + 1)
         if len(content) > most:
             raise FomkitError(str(path), f"has more than {most:,} bytes. A profile has fewer.")

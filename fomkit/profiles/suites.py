@@ -13,7 +13,7 @@ from fomkit.hardware import Basis, Party, Scope
 from fomkit.profiles.frozen import FrozenRecord, check_frozen, frozen_rates
 from fomkit.profiles.locate import locate
 from fomkit.profiles.records import Record, Time, check_record, check_schema
-from fomkit.profiles.strict_yaml import Document, load_document
+from fomkit.profiles.strict_yaml import Document, load_document, read_text
 from fomkit.quantities import DAY_S
 from fomkit.spans import Span
 from fomkit.suite import Campaign, Category, Conditions, GivenTime, MeanName, Suite, SuiteLine
@@ -205,4 +205,4 @@ def read_unfrozen(name: str | Path) -> tuple[str, Suite]:
         With file and line for every other mistake.
     """
     suite, _, document = _read(name)
-    return document.path.read_text(encoding="utf-8"), suite
+    return read_text(document.path), suite

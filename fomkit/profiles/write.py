@@ -1,11 +1,12 @@
-"""Files are written whole or not at all: to a temporary name beside the target, then renamed."""
+"""Files are written whole or not at all, alone or as a set: to temporary names beside them, then renamed."""
 
 from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -17,6 +18,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+def _temporary(path: Path) -> tuple[int, Path]:
+    if path.is_dir():
+        raise FomkitError(str(path), "is a folder. Choose another name.")
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise FomkitError(str(path), f"cannot be written ({error.strerror}). Choose another folder.") from error
+    return handle, Path(name)
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Open a stream that becomes the file at ``path`` once all is written; on any failure the old file stays.
@@ -26,22 +37,15 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     FomkitError
         When the file or its folder cannot be written.
     """
-    if path.is_dir():
-        raise FomkitError(str(path), "is a folder. Choose another name.")
+    handle, temporary = _temporary(path)
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise FomkitError(str(path), f"cannot be written ({error.strerror}). Choose another folder.") from error
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            yield stream
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
-    except OSError as error:
-        why = error.strerror or error
-        raise FomkitError(str(path), f"cannot be written ({why}). Choose another name.") from error
+        with _told(path):
+            with os.fdopen(handle, "wb") as stream:
+                yield stream
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(path)
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -55,7 +59,74 @@ def write_whole(path: Path, content: str | bytes) -> None:
         When the file or its folder cannot be written.
     """
     with whole_file(path) as stream:
-        stream.write(content.encode("utf-8") if isinstance(content, str) else content)
+        stream.write(_bytes(content))
+
+
+def _bytes(content: str | bytes) -> bytes:
+    return content.encode("utf-8") if isinstance(content, str) else content
+
+
+def write_set(files: Mapping[Path, str | bytes]) -> list[Path]:
+    """Write the files of a profile, all of them or none.
+
+    All contents are written before the first name changes, and the first file, which names the others, is given
+    its name last. Where a name cannot be given, those given are taken back: an older set stands as it stood.
+
+    Parameters
+    ----------
+    files : mapping
+        Content by path; text is written as UTF-8.
+
+    Returns
+    -------
+    list of Path
+        The files written.
+
+    Raises
+    ------
+    FomkitError
+        When a file or its folder cannot be written.
+    """
+    ready: dict[Path, Path] = {}
+    old: dict[Path, Path] = {}
+    named: list[Path] = []
+    try:
+        for path, content in files.items():
+            handle, ready[path] = _temporary(path)
+            with _told(path), os.fdopen(handle, "wb") as stream:
+                stream.write(_bytes(content))
+                ready[path].chmod(0o666 & ~_umask())
+        for path in files:
+            if path.exists():
+                with _told(path):
+                    handle, old[path] = _temporary(path)
+                    os.close(handle)
+                    shutil.copy2(path, old[path])
+        for path in reversed(ready):
+            named.append(path)
+            with _told(path):
+                ready[path].replace(path)
+    except BaseException:
+        for path in named:
+            path.unlink(missing_ok=True)
+            if path in old:
+                old[path].replace(path)
+        raise
+    finally:
+        for temporary in (*ready.values(), *old.values()):
+            temporary.unlink(missing_ok=True)
+    return list(files)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Raise what goes wrong with a file as a message that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise FomkitError(
+            str(path), f"cannot be written ({error.strerror or error}). Choose another name."
+        ) from error
 
 
 def write_table(data: pd.DataFrame, path: Path, table: str, extra: tuple[str, ...] = ()) -> None:
@@ -63,9 +134,9 @@ def write_table(data: pd.DataFrame, path: Path, table: str, extra: tuple[str, ..
     write_whole(path, format_table(data, table, extra))
 
 
-def write_packed(data: pd.DataFrame, path: Path, table: str) -> None:
-    """Write a table to a CSV file packed with gzip, the same bytes for the same table."""
-    write_whole(path, gzip.compress(format_table(data, table).encode("utf-8"), mtime=0))
+def packed(data: pd.DataFrame, table: str) -> bytes:
+    """Give a table as a CSV file packed with gzip, the same bytes for the same table."""
+    return gzip.compress(format_table(data, table).encode("utf-8"), mtime=0)
 
 
 def _umask() -> int:

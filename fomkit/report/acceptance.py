@@ -7,7 +7,7 @@ from typing import Any
 
 from fomkit.quantities import format_number
 from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
-from fomkit.report.terminal import format_interval
+from fomkit.report.terminal import UNFIT, format_interval, mark_of
 
 
 def _row(line: Mapping[str, Any]) -> list[str]:
@@ -15,7 +15,7 @@ def _row(line: Mapping[str, Any]) -> list[str]:
     return [
         line["name"],
         "yes" if line["required"] else "no",
-        "missing" if committed is None else format_number(committed["value"], 5),
+        "missing" if committed is None else format_number(committed["value"], 5) + mark_of(line),
         line["basis"],
         line["party"],
         "none" if measured is None else format_number(measured["value"], 5),
@@ -55,6 +55,12 @@ def format_acceptance(content: Mapping[str, Any], screen: Screen = PLAIN) -> str
         for row in line["rows"]:
             if not row["used"]:
                 page.line(f"set aside: {row['where']}: {row['said']}", "yellow")
+    excluded = dict.fromkeys(term for line in content["lines"] for term in line["excludes"])
+    if excluded:
+        page.line(f"modelled commitments are upper bounds, nobody stated: {', '.join(excluded)}")
+    for line in content["lines"]:
+        if line["fits"] is False:
+            page.line(f"{UNFIT} {line['name']}: the device's memory does not hold the committed step", "yellow")
     page.line(
         f"met: the rate reaches the committed value with 90 % or more; missed: with 10 % or less, by the "
         f"{content['interval']:.0%} interval of the measurement's repeats; without one, the measured value decides"

@@ -9,6 +9,7 @@ from fomkit.quantities import format_number, format_quantity
 from fomkit.report.cost import NO_PRICE, between, carbon_said, format_money, price_said
 from fomkit.report.energy import format_energy
 from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
+from fomkit.report.terminal import mark_of, said_of_runs
 
 Entry = Mapping[str, Any]
 
@@ -30,7 +31,7 @@ def _row(one: Entry, currency: str | None) -> list[str]:
     money = "" if currency is None or one["money"] is None else format_money(one["money"], currency)
     energy = "" if one["energy_j"] is None else format_quantity(one["energy_j"]["value"], "energy_j", 3)
     return [
-        one["name"], one["work"], one["mode"], f"{one['runs']:,.8g}", one["runs_basis"], run, rate,
+        one["name"] + mark_of(one), one["work"], one["mode"], f"{one['runs']:,.8g}", one["runs_basis"], run, rate,
         _days_of(one["days"]), _order(one), one["basis"] if one["days"] else "", money, energy,
     ]  # fmt: skip
 
@@ -70,6 +71,9 @@ def _machine(page: Page, one: Entry) -> None:
     for why in lacking:
         page.line(f"no days of {why}")
     page.line(f"days in all: {LACKING if lacking else _in_all(one, 'days', _days_of)}")
+    shares = {phase["name"]: phase["explained"] for phase in one["phases"]}
+    for said in said_of_runs({name: shares[name] for name in one["little_explained"]}, "its days are"):
+        page.line(said, "yellow")
     _money(page, one)
     _energy(page, one)
     for phase in one["phases"]:

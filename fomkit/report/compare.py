@@ -7,7 +7,7 @@ from typing import Any
 
 from fomkit.quantities import format_number, format_quantity
 from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
-from fomkit.report.terminal import format_interval
+from fomkit.report.terminal import UNFIT, format_interval, mark_of
 
 _LEGEND = (
     "claim: absolute = the device explains a third or more, so its time may be compared; ratio = only its ratio "
@@ -112,6 +112,13 @@ def format_compare(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     return page.text()
 
 
+def _doubt(cell: Mapping[str, Any]) -> str:
+    """Say beside a modelled rate how much of a measured run it explains, where that is the smaller part."""
+    share = cell["explained"]
+    little = "" if share is None or share >= 1 / 2 else f", the device explains {share:.1%} of a measured run"
+    return mark_of(cell) + little
+
+
 def format_grid(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     """Write one row for each model and machine, one column for each framework and mode; empty cells say why."""
     page = Page(screen)
@@ -126,13 +133,18 @@ def format_grid(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
             text = f"empty: {cell['why']}"
         else:
             spread = "" if rate["low"] == rate["high"] else f" ({format_interval(rate, None)})"
-            text = f"{format_number(rate['value'])}{spread}, batch {cell['batch']}, {cell['basis']}"
+            text = f"{format_number(rate['value'])}{spread}, batch {cell['batch']}, {cell['basis']}{_doubt(cell)}"
         rows.setdefault((cell["model"], cell["machine"]), {})[cell["framework"], cell["mode"]] = text
     for (model, machine), found in rows.items():
         table.add_row(
             model, machine, *(found.get(way, "empty: the profile has another framework") for way in ways)
         )
     page.table(table)
+    excluded = dict.fromkeys(term for cell in content["cells"] for term in cell["excludes"])
+    if excluded:
+        page.line(f"modelled rates are upper bounds of the device's work, nobody stated: {', '.join(excluded)}")
+    if any(cell["fits"] is False for cell in content["cells"]):
+        page.line(f"{UNFIT} the device's memory does not hold the step: nobody can have this rate", "yellow")
     for said in content["notes"]:
         page.line(f"note: {said}", "yellow")
     page.line(f"intervals: {content['interval']:.0%}")

@@ -9,6 +9,7 @@ from typing import Any
 from fomkit.quantities import format_number, format_quantity
 from fomkit.report.energy import format_energy
 from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
+from fomkit.report.terminal import UNFIT, mark_of
 
 Entry = Mapping[str, Any]
 MANY_MONEY = 10_000.0
@@ -194,7 +195,8 @@ def format_cost(content: Entry, screen: Screen = PLAIN) -> str:
     batch = "batch unknown" if content["batch"] is None else f"batch {content['batch']:,}"
     page.line(
         f"{content['model']} on {content['target']}, {batch}, {content['precision']}, scope {content['scope']}: "
-        f"step {format_time(content['step_s'])}, run {format_time(content['run_s'])}",
+        f"step {format_time(content['step_s'])}, run {format_time(content['run_s'])}"
+        f"{mark_of(content)}",
         "bold",
     )
     for write in (_money, _to_target, _inference, _carbon, _speedup):
@@ -205,5 +207,6 @@ def format_cost(content: Entry, screen: Screen = PLAIN) -> str:
             f"not counted, because nobody stated it: {', '.join(content['excludes'])}; figures are lower bounds"
         )
     for said in content["deviations"]:
-        page.line(f"note: {said}")
+        mark = UNFIT if content["fits"] is False and said.startswith("does not fit") else "note:"
+        page.line(f"{mark} {said}")
     return page.text()

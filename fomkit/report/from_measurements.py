@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fomkit.quantities import format_number, format_quantity
 from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
-from fomkit.report.terminal import format_interval
+from fomkit.report.terminal import format_interval, merit_caveats
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -115,6 +115,8 @@ def format_from_measurements(content: Mapping[str, Any], screen: Screen = PLAIN)
             "measured times weigh the ratios and cancel in each",
             "bold",
         )
+        for said in merit_caveats(merit):
+            page.line(f"  {said}", "yellow")
     if not content["foms"]:
         page.line("no FOM from measurements: every model needs a measured step and a run")
     page.line(f"errors: {content['errors']}")

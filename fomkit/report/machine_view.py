@@ -224,6 +224,8 @@ def format_machine_view(content: Mapping[str, Any], screen: Screen = PLAIN) -> s
     """Write ``fomkit/show/1`` of a machine."""
     page = Page(screen)
     page.line(f"{content['name']}: {content['title']}; figures: {content['party']}")
+    if content["device_of"]:
+        page.line(f"device: {content['device_of']}; its facts, timings and fits are of that profile")
     _add_facts(page, content)
     if content["timings"] is None:
         page.line("timings: none; facts only")
@@ -235,6 +237,8 @@ def format_machine_view(content: Mapping[str, Any], screen: Screen = PLAIN) -> s
         _add_errors(page, coverage)
     elif coverage is not None:
         page.line("coverage of shape space: none, because no row stands for all ops of its kind and sizes")
+    for text in content["plausibility"]:
+        page.line(f"implausible: {text}")
     for note in content["notes"]:
         page.line(f"note: {note}")
     return page.text()

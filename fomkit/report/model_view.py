@@ -27,14 +27,18 @@ def format_share(share: float | None) -> str:
     return "<0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
 
 
+def _least(entry: Entry, name: str) -> str:
+    """Mark a sum that lacks some of its ops: those without a figure, in the total also those without a rule."""
+    return "≥ " if entry["missing"][name] or entry.get("at_least") else ""
+
+
 def _amount(name: str, dimension: str) -> Callable[[Entry], str]:
     def write(entry: Entry) -> str:
         if not entry["count"]:
             return ""
         if entry[name] is None:
             return "missing"
-        least = "≥ " if entry["missing"][name] else ""
-        return least + format_quantity(entry[name], dimension)
+        return _least(entry, name) + format_quantity(entry[name], dimension)
 
     return write
 
@@ -44,8 +48,7 @@ def _time(entry: Entry) -> str:
         return ""
     if entry["time_s"] is None:
         return "missing"
-    least = "≥ " if entry["missing"]["time"] else ""
-    return least + format_quantity(entry["time_s"]["value"], "time_s")
+    return _least(entry, "time") + format_quantity(entry["time_s"]["value"], "time_s")
 
 
 def _interval(entry: Entry) -> str:
@@ -153,7 +156,9 @@ def _notes(content: Mapping[str, Any]) -> list[str]:
             f"intervals: {content['interval']:.0%}; times are those of the device, one op after the other"
         )
     if content["unsupported"]:
-        lines.append(f"not in the table, no rule: {', '.join(content['unsupported'])}")
+        lines.append(
+            f"not in the table, no rule: {', '.join(content['unsupported'])}; totals are at least what it holds"
+        )
     if content["measured"] is not None:
         lines += measured_lines(content["measured"])
     return [*lines, *(f"note: {said}" for said in content["deviations"])]

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from fomkit.quantities import format_number, format_quantity
-from fomkit.report.terminal import format_coverage, format_interval
+from fomkit.report.terminal import UNFIT, format_coverage, format_interval
 
 
 def _row(one: Mapping[str, Any]) -> str:
@@ -18,7 +18,8 @@ def _row(one: Mapping[str, Any]) -> str:
         one["batch"],
         format_quantity(one["step_s"]["value"], "time_s"),
         format_interval(one["step_s"], "time_s"),
-        "unknown" if per_day is None else format_number(per_day["value"]),
+        ("unknown" if per_day is None else format_number(per_day["value"]))
+        + (f" {UNFIT} does not fit the memory" if one["fits"] is False else ""),
         format_interval(per_day, None),
         one["bound"],
         format_coverage(one["coverage"]),

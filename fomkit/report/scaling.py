@@ -7,6 +7,7 @@ from typing import Any
 
 from fomkit.quantities import format_mebibyte, format_number, format_quantity
 from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
+from fomkit.report.terminal import UNFIT, mark_of
 
 
 def _seconds(span: Mapping[str, float]) -> str:
@@ -47,7 +48,7 @@ def _curve(page: Page, content: Mapping[str, Any], mode: str) -> None:
             f"{one['nodes']:,}", f"{one['devices']:,}", f"{one['batch']:,}", _seconds(one["step_s"]),
             _between(one["step_s"]), _seconds(one["busy_s"]), _seconds(one["exposed_s"]),
             _seconds(one["bubble_s"]), format_number(one["speedup"]["value"]), _share(one["efficiency"]),
-            one["limit"],
+            one["limit"] + mark_of(one),
         )  # fmt: skip
     page.table(table)
 
@@ -76,8 +77,13 @@ def _bandwidth(page: Page, content: Mapping[str, Any]) -> None:
     page.line(
         "bandwidth of each device that a gain needs, without overlap, each replica with its own batch", "bold"
     )
-    told = [f"{one['replicas']:,} replicas: {_needed(one['needed_byte_per_s'])}" for one in found["whole"]]
-    page.line(f"{format_quantity(found['gradient_byte'], 'byte')} of gradients; " + "; ".join(told))
+    told = [
+        f"{one['replicas']:,} replicas: {_needed(one['needed_byte_per_s'])} on links of tier {one['tier']}"
+        for one in found["whole"]
+    ]
+    way = {"auto": "the best way of those priced", "parameter_server": "a parameter server"}
+    by = way.get(found["algorithm"], f"a {found['algorithm']}")
+    page.line(f"{format_quantity(found['gradient_byte'], 'byte')} of gradients by {by}; " + "; ".join(told))
     layers = found["layers_at"]["layers"]
     if not layers:
         return
@@ -104,6 +110,8 @@ def _memory(page: Page, content: Mapping[str, Any]) -> None:
         )
     elif not known:
         page.line("memory: unknown for this layout or profile")
+    for said in content["does_not_fit"]:
+        page.line(f"{UNFIT} {said}", "yellow")
 
 
 def _to_target(page: Page, content: Mapping[str, Any]) -> None:
@@ -120,7 +128,7 @@ def _to_target(page: Page, content: Mapping[str, Any]) -> None:
     for one in known:
         span, epochs = one["to_target"]["to_target_s"], one["to_target"]["epochs"]["value"]
         table.add_row(one["mode"], f"{one['nodes']:,}", f"{one['batch']:,}", format_number(epochs, 3),
-                      _seconds(span), _between(span))  # fmt: skip
+                      _seconds(span) + mark_of(one), _between(span))  # fmt: skip
     if known:
         page.table(table)
     for one in content["points"]:
@@ -146,7 +154,7 @@ def _system(page: Page, content: Mapping[str, Any]) -> None:
         table.add_row(
             one["mode"], f"{one['nodes']:,}", _seconds(system["run_s"]), f"{system['runs_at_once']:,}",
             f"{system['useful_share']:.1%}", "" if every is None else format_quantity(every, "time_s"),
-            "" if rate is None else format_number(rate["value"]),
+            "" if rate is None else format_number(rate["value"]) + mark_of(one),
             "" if rate is None else f"{format_number(rate['low'])} to {format_number(rate['high'])}",
         )  # fmt: skip
     page.table(table)

@@ -40,6 +40,7 @@ class Page:
     def __init__(self, screen: Screen) -> None:
         from rich.console import Console
 
+        self.screen = screen
         self._stream = io.StringIO()
         self._console: Console = Console(
             file=self._stream,

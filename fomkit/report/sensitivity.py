@@ -8,7 +8,7 @@ from typing import Any
 from fomkit.metrics import title_of
 from fomkit.quantities import format_number, format_quantity
 from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
-from fomkit.report.terminal import format_interval
+from fomkit.report.terminal import UNFIT, format_interval
 
 Entry = Mapping[str, Any]
 MEASUREMENTS = 8
@@ -56,10 +56,17 @@ def title_line(content: Entry) -> str:
 def bound_line(content: Entry) -> str:
     """Say what nobody stated, and what the main figure is because of it."""
     terms = ", ".join(content["excludes"])
-    if not terms:
-        return "nothing excluded"
     bound = {"unit_per_day": "units/day are upper bounds, ", "fom": "units/day under the FOM are upper bounds, "}
-    return f"{bound.get(content['figure'], 'the figure is without what ')}nobody stated: {terms}"
+    said = f"{bound.get(content['figure'], 'the figure is without what ')}nobody stated: {terms}"
+    lines = [said if terms else "nothing excluded"]
+    if content.get("little_explained"):
+        lines.append(
+            f"the device explains less than half of a measured run of {', '.join(content['little_explained'])}: "
+            "the figure is of the device's work alone"
+        )
+    if content.get("does_not_fit"):
+        lines.append(f"{UNFIT} as it is: {content['does_not_fit']}")
+    return "\n".join(lines)
 
 
 def _ends(one: Entry, name: str) -> tuple[str, str]:
@@ -142,4 +149,6 @@ def format_sensitivity(content: Entry, screen: Screen = PLAIN) -> str:
         page.line(line)
     _measurements(content, page)
     page.line(f"assumed: {'; '.join(content['assumed'])}")
+    for said in content["notes"]:
+        page.line(f"note: {said}", "yellow")
     return page.text()

@@ -81,6 +81,12 @@ def _frontier(content: Entry, page: Page) -> None:
         page.line(f"and {len(found['points']) - POINTS} more; --json has all")
 
 
+def _with_notes(content: Entry, page: Page) -> str:
+    for said in content["notes"]:
+        page.line(f"note: {said}", "yellow")
+    return page.text()
+
+
 def format_solution(content: Entry, screen: Screen = PLAIN) -> str:
     """Write ``fomkit/solve/1``."""
     page = Page(screen)
@@ -89,7 +95,7 @@ def format_solution(content: Entry, screen: Screen = PLAIN) -> str:
     if content["already_reached"]:
         page.line(f"asked: {_asked(content)}; {now}: already reached, nothing must change")
         page.line(bound_line(content))
-        return page.text()
+        return _with_notes(content, page)
     verdict = "" if content["reached"] else "; nothing that was tried reaches it"
     page.line(f"asked: {_asked(content)}; {now}{verdict}")
     if content["changes"]:
@@ -105,4 +111,4 @@ def format_solution(content: Entry, screen: Screen = PLAIN) -> str:
     page.line(
         f"no parameter is changed by more than {content['most_factor']:g} times; {'; '.join(content['assumed'])}"
     )
-    return page.text()
+    return _with_notes(content, page)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fomkit.quantities import format_number
 from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
-from fomkit.report.terminal import format_merit
+from fomkit.report.terminal import mark_of, show_merit
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,26 +19,28 @@ def _number(value: float | None, digits: int = _DIGITS) -> str:
     return "missing" if value is None else f"{value:,.{digits}g}"
 
 
-def _table(content: Mapping[str, Any]) -> Table:
+def _wide_headers(content: Mapping[str, Any]) -> list[str]:
+    """Name the columns that a narrow terminal does without, which is said; ``--json`` has them."""
+    sides = (content["baseline"], content["target"])
+    return ["required", "class", "basis", "party", *(f"{name} from" for name in sides)]
+
+
+def _table(content: Mapping[str, Any], screen: Screen) -> Table:
     old, new = content["baseline"], content["target"]
     unit = "rate" if all(line["relative"] for line in content["lines"]) else "units/day"
+    wide = [] if screen.narrow else [(header, "") for header in _wide_headers(content)]
     table = new_table(
-        [("line", ""), ("required", ""), ("class", ""), ("basis", ""), ("party", ""), (f"{old} from", ""),
-         (f"{new} from", ""), (f"{old} {unit}", "right"), (f"{new} {unit}", "right"), figure("ratio"),
+        [("line", ""), *wide, (f"{old} {unit}", "right"), (f"{new} {unit}", "right"), figure("ratio"),
          figure("weight")]
     )  # fmt: skip
     for line in content["lines"]:
         on = line["machines"]
+        required = "yes" if line["required"] else "no"
+        words = (required, *(line[name] for name in ("class", "basis", "party")), on[old]["from"], on[new]["from"])
         table.add_row(
             line["name"],
-            "yes" if line["required"] else "no",
-            line["class"],
-            line["basis"],
-            line["party"],
-            on[old]["from"],
-            on[new]["from"],
-            _number(line["unit_per_day"][old]),
-            _number(line["unit_per_day"][new]),
+            *words[: len(wide)],
+            *(_number(line["unit_per_day"][name]) + mark_of(on[name]) for name in (old, new)),
             "" if line["ratio"] is None else format_number(line["ratio"], 7),
             "" if line["weight"] is None else f"{line['weight']:.1%}",
         )
@@ -47,9 +49,21 @@ def _table(content: Mapping[str, Any]) -> Table:
 
 def _verdict_line(threshold: Mapping[str, Any]) -> str:
     reached, probability = format_number(threshold["threshold"]), threshold["probability"]
+    if "why" in threshold:
+        # Its lines are named above, with their shares; ``why`` names them in the JSON.
+        return (
+            f"  threshold {reached}: {threshold['verdict']}, it rests on the lines above of whose measured runs "
+            "the device explains less than half (--allow-excluded gives it)"
+        )
     if probability is None:
         return f"  threshold {reached}: {threshold['verdict']} (the times carry no spread, so no probability)"
     return f"  threshold {reached}: {threshold['verdict']}, P(FOM ≥ {reached}) = {probability:.0%}"
+
+
+def _unstated(content: Mapping[str, Any]) -> list[str]:
+    """Name the machines whose frozen rates do not say what they leave out."""
+    names = (content["baseline"], content["target"])
+    return [name for name in names if any(one["machines"][name]["excludes"] is None for one in content["lines"])]
 
 
 def _first_lines(content: Mapping[str, Any], page: Page) -> None:
@@ -68,6 +82,8 @@ def _first_lines(content: Mapping[str, Any], page: Page) -> None:
                 "the line does not fix them",
                 "yellow",
             )
+    for name in _unstated(content):
+        page.line(f"frozen rates of {name} do not say what they leave out; freeze the next version", "yellow")
     for one in content["missing"]:
         left = "required" if one["required"] else "optional, left out of the mean"
         page.line(f"missing: {one['line']} on {one['machine']} ({left}): {one['why']}", "yellow")
@@ -86,13 +102,12 @@ def format_suite(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
         )
         page.line(f"no FOM of {content['target']} over {content['baseline']}; {reason}", "bold")
     else:
-        first, *others = format_merit(content["fom"])
-        page.line(first, "bold")
-        for text in others:
-            page.line(text)
+        show_merit(page, content["fom"])
         if content["threshold"] is not None:
             page.line(_verdict_line(content["threshold"]))
-    page.table(_table(content))
+    page.table(_table(content, screen))
+    if screen.narrow:
+        page.line(f"not shown on a narrow screen: {', '.join(_wide_headers(content))}; --json has them")
     for one in content["campaigns"]:
         days = ", ".join(f"{name} {_number(value, 5)}" for name, value in one["days"].items())
         page.line(f"campaign {one['name']}: {one['units']:,.8g} units of {one['line']}; days: {days}")

@@ -75,6 +75,8 @@ def format_sweep(content: Entry, screen: Screen = PLAIN) -> str:
         page.line(f"without {_WORDS[name]}: {why}")
     for text in content["assumed"]:
         page.line(f"assumed: {text}")
+    for said in content["notes"]:
+        page.line(f"note: {said}", "yellow")
     return page.text()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, BinaryIO
 
-from fomkit.errors import FomkitError
+from fomkit.errors import FomkitError, install_hint
 from fomkit.tables.cells import disarm
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def check_ending(where: str, ending: str) -> None:
         raise FomkitError(where, "has an ending that sweep cannot write. Use .csv, .parquet or .json.")
     if ending == ".parquet" and find_spec("pyarrow") is None:
         raise FomkitError(
-            where, "needs PyArrow, which is not installed. Run: pip install 'fomkit[parquet]', or write .csv."
+            where, f"needs PyArrow, which is not installed. Run: {install_hint('parquet')}, or write .csv."
         )
 
 

@@ -19,6 +19,13 @@ _BATCH, _STEP, _RUN, _RATE, _RATIO, _COVERAGE = map(
 )
 NO_SPREAD = "no spread stated"
 NARROW = "under 1 % wide"
+UNFIT = "†"
+"""Beside a rate of a step that no device holds."""
+
+
+def mark_of(one: Mapping[str, Any]) -> str:
+    """Give the mark of an entry whose step the device's memory does not hold; "" of others."""
+    return f" {UNFIT}" if one["fits"] is False else ""
 
 
 def format_interval(span: Mapping[str, float] | None, dimension: str | None) -> str:
@@ -89,7 +96,7 @@ def _cells(one: Mapping[str, Any]) -> dict[str, str]:
         _STEP: _value(one["step_s"], "time_s"),
         f"{_STEP} interval": format_interval(one["step_s"], "time_s"),
         _RUN: _value(one["run_s"], "time_s"),
-        _RATE: _value(one["unit_per_day"], None),
+        _RATE: _value(one["unit_per_day"], None) + mark_of(one),
         f"{_RATE} interval": format_interval(one["unit_per_day"], None),
         _RATIO: f"{format_number(ratio['value'], 3)} ({format_interval(ratio, None)})" if ratio else "",
         "bound": one["bound"],
@@ -119,6 +126,26 @@ def _estimates_table(models: Sequence[Mapping[str, Any]], screen: Screen) -> Tab
     return table
 
 
+def said_of_runs(explained: Mapping[str, float], what: str) -> list[str]:
+    """Name work whose measured runs are mostly something else than the device's, with its share of each."""
+    if not explained:
+        return []
+    listed = ", ".join(f"{name} {share:.1%}" for name, share in explained.items())
+    return [
+        f"the device explains less than half of a measured run: {listed}; {what} of the device's work alone "
+        "(--json has the runs)"
+    ]
+
+
+def merit_caveats(merit: Mapping[str, Any]) -> list[str]:
+    """Say what measured runs say of a figure of merit, what its rates leave out, and what no device holds."""
+    little = {name: merit["explained_shares"][name] for name in merit["little_explained"]}
+    lines = said_of_runs(little, "the value is")
+    if merit["excludes"]:
+        lines.append(f"its rates are upper bounds, nobody stated: {', '.join(merit['excludes'])}")
+    return [*lines, *(f"{UNFIT} {said}" for said in merit["does_not_fit"])]
+
+
 def format_merit(merit: Mapping[str, Any]) -> list[str]:
     """Write a figure of merit: the value, its four means, weights and both machines' rates."""
     exact = merit["low"] is None
@@ -129,8 +156,9 @@ def format_merit(merit: Mapping[str, Any]) -> list[str]:
     rates = ", ".join(
         f"{merit[side]} {format_number(merit['rates'][side], digits + 2)}" for side in merit["rates"]
     )
+    said = f"{format_number(merit['value'], digits)} ({spread}){f' {UNFIT}' if merit['does_not_fit'] else ''}"
     lines = [
-        f"FOM {merit['target']} over {merit['baseline']} = {format_number(merit['value'], digits)} ({spread})",
+        f"FOM {merit['target']} over {merit['baseline']} = {said}",
         f"  mean: {merit['mean']}; scope: {merit['scope']}; worst basis: {merit['worst_basis']}",
         f"  harmonic mean rates: {rates}",
         f"  implied weights: {weights}",
@@ -146,6 +174,16 @@ def format_merit(merit: Mapping[str, Any]) -> list[str]:
         cut = format_number(merit["value_with_rates_cut_to_whole_units"], digits)
         lines.append(f"  with every rate cut to whole units first: {cut}")
     return lines
+
+
+def show_merit(page: Page, merit: Mapping[str, Any]) -> None:
+    """Write a figure of merit with what it is not to be read without."""
+    first, *others = format_merit(merit)
+    page.line(first, "bold")
+    for said in merit_caveats(merit):
+        page.line(f"  {said}", "yellow")
+    for text in others:
+        page.line(text)
 
 
 def _precision_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -179,15 +217,13 @@ def format_estimates(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
         page.line(line)
     for one in models:
         for said in one["deviations"]:
-            page.line(f"note: {one['model']} on {one['target']}: {said}", "yellow")
+            mark = UNFIT if one["fits"] is False and said.startswith("does not fit") else "note:"
+            page.line(f"{mark} {one['model']} on {one['target']}: {said}", "yellow")
     for reason in content["not_estimated"]:
         page.line(f"not estimated: {reason}", "yellow")
     blocks = content.get("foms") or ([content["fom"]] if content["fom"] else [])
     for block in blocks:
-        first, *others = format_merit(block)
-        page.line(first, "bold")
-        for line in others:
-            page.line(line)
+        show_merit(page, block)
     return page.text()
 
 

@@ -1,6 +1,6 @@
 """From op times to passes, step, epoch and run: every term by its name, what is unknown said to be left out."""
 
-from fomkit.rollup.coverage import UNPRICED, check_covered, coverage
+from fomkit.rollup.coverage import UNPRICED, check_covered, check_work, coverage
 from fomkit.rollup.many import Ops, device_times
 from fomkit.rollup.step import StepTime, device_time, roll_up_step, terms_beside
 from fomkit.rollup.timed_exactly import steps_if_timed
@@ -17,6 +17,7 @@ __all__ = [
     "Use",
     "Uses",
     "check_covered",
+    "check_work",
     "coverage",
     "device_time",
     "device_times",

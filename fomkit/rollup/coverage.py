@@ -44,6 +44,29 @@ def coverage(timed: pd.DataFrame) -> dict[str, float]:
     return {**shares, UNPRICED: unpriced if total else 1.0}
 
 
+def check_work(timed: pd.DataFrame, where: str) -> None:
+    """Raise when a step executes nothing, which would take 0 s.
+
+    Parameters
+    ----------
+    timed : DataFrame
+        A table of ops with the column count; one that is an expression of sizes is taken for some.
+    where : str
+        The model, as the message names it.
+
+    Raises
+    ------
+    FomkitError
+    """
+    counts = timed["count"].tolist() if len(timed) else []
+    if any(isinstance(count, str) or count > 0 for count in counts):
+        return
+    found = f"{len(timed):,} ops, each executed 0 times" if len(timed) else "no ops"
+    raise FomkitError(
+        where, f"its step has {found}, so nothing would take no time. Expected ops. Trace the model anew."
+    )
+
+
 def check_covered(timed: pd.DataFrame, unsupported: tuple[str, ...], where: str) -> None:
     """Raise when an op of the step has no time, or the tracer met one that it has no rule for.
 

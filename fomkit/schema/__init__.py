@@ -1,6 +1,7 @@
 """The tables that flow through fomkit: their columns, and the check at each entrance."""
 
-from fomkit.schema.check import check_table, row_place
+from fomkit.schema.canonical import in_order
+from fomkit.schema.check import check_columns, check_table, row_place
 from fomkit.schema.code_line import CodeLine, code_line, join_lines, split_code_lines
 from fomkit.schema.columns import (
     BASES,
@@ -18,6 +19,7 @@ from fomkit.schema.columns import (
     ORDER,
     PASSES,
     PLAIN_TABLES,
+    PRODUCT_LAYOUTS,
     ROLES,
     SIZED,
     TABLES,
@@ -45,6 +47,7 @@ __all__ = [
     "ORDER",
     "PASSES",
     "PLAIN_TABLES",
+    "PRODUCT_LAYOUTS",
     "ROLES",
     "SIZED",
     "TABLES",
@@ -54,9 +57,11 @@ __all__ = [
     "VOCABULARY",
     "CodeLine",
     "Word",
+    "check_columns",
     "check_table",
     "code_line",
     "column_names",
+    "in_order",
     "join_lines",
     "row_place",
     "split_code_lines",

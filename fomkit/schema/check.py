@@ -7,7 +7,16 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from fomkit.errors import FomkitError, ManyFomkitError, nearest_names
-from fomkit.schema.columns import HUGE, KIND_DIMENSIONS, LAYERS, LINE, TABLES, TINY, Column
+from fomkit.schema.columns import (
+    HUGE,
+    KIND_DIMENSIONS,
+    LAYERS,
+    LINE,
+    PRODUCT_LAYOUTS,
+    TABLES,
+    TINY,
+    Column,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,11 +78,45 @@ def _kind_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
                 yield FomkitError(place, f"{name!r} is empty, which kind {kind} needs. Fill it.")
 
 
-def _column_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[FomkitError]:
+def _layout_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
+    """Refuse orders of a product's storage that mean nothing here: m and n would be taken for each other."""
+    import numpy as np
+    import pandas as pd
+
+    if "layout" not in data.columns or "kind" not in data.columns:
+        return
+    words = data["layout"].unique()
+    strange = [word for word in words if not pd.isna(word) and word not in ("", *PRODUCT_LAYOUTS)]
+    wrong = np.asarray(data["kind"].isin(["gemm", "sparse_gemm"]) & data["layout"].isin(strange), bool)
+    if wrong.any():
+        position = int(wrong.argmax())
+        place = row_place(where, data.index, position)
+        expected = f"Expected {' or '.join(PRODUCT_LAYOUTS)} of a product, or nothing, which is row_major."
+        yield FomkitError(place, f"layout is {data['layout'].iloc[position]!r}. {expected}")
+
+
+def _missing_columns(data: pd.DataFrame, table: str, where: str) -> Iterable[FomkitError]:
     known = {column.name: column for column in TABLES[table]}
     for name in _REQUIRED[table]:
         if name not in data.columns:
             yield FomkitError(where, f"the column {name!r} is missing ({known[name].doc}). Add it.")
+
+
+def check_columns(data: pd.DataFrame, table: str, where: str) -> None:
+    """Raise unless ``data`` has the columns that every table of its kind needs, whatever stands in them.
+
+    Raises
+    ------
+    ManyFomkitError
+        With every column that is missing.
+    """
+    if errors := list(_missing_columns(data, table, where)):
+        raise ManyFomkitError(errors)
+
+
+def _column_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[FomkitError]:
+    known = {column.name: column for column in TABLES[table]}
+    yield from _missing_columns(data, table, where)
     for name, dtype in zip(data.columns, data.dtypes, strict=True):
         if name not in known:
             yield FomkitError(where, f"{name!r} is not a column of this table. {nearest_names(str(name), known)}")
@@ -156,6 +199,6 @@ def check_table(data: pd.DataFrame, table: str, where: str) -> None:
     """
     errors = list(_column_errors(data, table, where))
     if not errors:
-        errors += [*_kind_errors(data, where), *_value_errors(data, table, where)]
+        errors += [*_kind_errors(data, where), *_value_errors(data, table, where), *_layout_errors(data, where)]
     if errors:
         raise ManyFomkitError(errors)

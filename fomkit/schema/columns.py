@@ -107,6 +107,9 @@ OPTIONAL_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "other": ("numel", "row", "inputs", "read_byte", "write_byte"),
 }
 
+PRODUCT_LAYOUTS = ("row_major", "column_major")
+"""Orders in which the factors of a product may be stored; a cell that says nothing means the first."""
+
 DIMENSIONS: tuple[Column, ...] = (
     _size("b", "independent products of a batched matrix product"),
     _size("m", "rows of the product (m×k)·(k×n)"),

@@ -88,10 +88,11 @@ TIME_SOURCE_MEANINGS: Mapping[str, str] = {
     "interpolated": "from timed ops near it",
     "extrapolated": "from timed ops farther off; the interval is wider",
     "transferred": "from another timing by a ratio: of its forward pass, of the product in another storage order, "
-    "of an op of its traffic, of the same op on the machine that was timed",
+    "of the op in the other 16-bit format of a matrix engine, of an op of its traffic, "
+    "of the same op on the machine that was timed",
     "roofline": "no such op was timed: peak, bandwidth and launch cost, times the utilisation of timed machines",
     "alpha_beta": "of a message: start-up, and its bytes over the link's bandwidth",
-    "assumed": "somebody's guess, named as such",
+    "assumed": "stated for this very op by somebody who did not measure it: simulated, promised, guessed",
 }
 BOUND_MEANINGS: Mapping[str, str] = {
     "compute": "arithmetic at the peak rate",

@@ -4,7 +4,11 @@ import sys
 from pathlib import Path
 
 from fomkit.profiles import load_machine
+from fomkit.profiles.locate import is_shipped
 from fomkit.study.fits import make_fits
 
 for name in sys.argv[1:]:
-    make_fits(load_machine(name), Path(name).with_suffix(".fits.json"))
+    beside = Path(name).with_suffix(".fits.json")
+    make_fits(load_machine(name), beside)
+    if not is_shipped(beside, "machine_profiles"):
+        sys.stderr.write(f"{beside}: written, but read only once it lies in fomkit's own machine_profiles.\n")

@@ -32,6 +32,8 @@ def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine]
                 "committed": span_content(one.committed.unit_per_day),
                 "committed_from": one.committed.missing or one.committed.source,
                 "basis": one.committed.basis,
+                "excludes": list(one.committed.excludes or ()),
+                "fits": None if one.committed.estimate is None else one.committed.estimate.fit.fits,
                 "party": one.committed.party,
                 "measured": span_content(one.measured),
                 "difference": _difference(one),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fomkit.errors import FomkitError
 from fomkit.fom.money import money, paid_units
 from fomkit.hardware import EnergyScope, Machine, Price
+from fomkit.measurement import Measurement
 from fomkit.quantities import DAY_S
 from fomkit.spans import Span
 from fomkit.study.conditions import fixed_conditions, under_conditions
 from fomkit.study.energy_of import energy_of_estimate
 from fomkit.study.estimate import Estimate, estimate
+from fomkit.study.explained import Explained, explained_lines, explained_models, little_explained
 from fomkit.study.inference import inference_of
+from fomkit.study.memory_of import UNKNOWN_FIT, Fit
 from fomkit.study.options import Options, choose_scope
 from fomkit.study.rated_lines import LineRating, Load, up_devices
 from fomkit.suite import Phase, Suite, Workflow
@@ -37,6 +40,10 @@ class PhaseCost:
         Of all runs, within ``energy_scope``.
     said : tuple of str
         What was done differently from what is usual.
+    fit : Fit
+        Whether a device's memory holds its step.
+    explained : Explained or None
+        How much of a measured run of its work the device's work explains; None where nobody measured one.
     """
 
     phase: Phase
@@ -49,8 +56,10 @@ class PhaseCost:
     energy_scope: EnergyScope | None = None
     basis: str = "modelled"
     excludes: tuple[str, ...] = ()
+    fit: Fit = UNKNOWN_FIT
     missing: str = ""
     energy_missing: tuple[str, ...] = ()
+    explained: Explained | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,19 @@ class CampaignCost:
     price: Price | None
     phases: tuple[PhaseCost, ...]
 
+    @property
+    def unfit(self) -> tuple[str, ...]:
+        """The phases whose step no device holds, each with its machine and why."""
+        return tuple(
+            f"{one.phase.name} on {self.machine.name} {one.fit.said}" for one in self.phases if one.fit.said
+        )
+
+    @property
+    def little_explained(self) -> tuple[Explained, ...]:
+        """Those of its phases with days whose measured runs the device explains less than half."""
+        held = [one.explained for one in self.phases if one.days is not None and one.explained is not None]
+        return little_explained(held, [one.line for one in held])
+
 
 def _days(phase: Phase, per_day: Span, run_s: Span, said: tuple[str, ...] = ()) -> tuple[Span, tuple[str, ...]]:
     """Give the days of a phase at its rate, but no less than one of its runs, and what is said of them."""
@@ -72,7 +94,14 @@ def _days(phase: Phase, per_day: Span, run_s: Span, said: tuple[str, ...] = ()) 
     return one_run, (*said, FEW)
 
 
-def _line(phase: Phase, machine: Machine, options: Options, load: Load, suites: LoadSuite) -> PhaseCost:
+def _line(
+    phase: Phase,
+    machine: Machine,
+    options: Options,
+    load: Load,
+    suites: LoadSuite,
+    measured: Sequence[Measurement],
+) -> PhaseCost:
     suite = suites(phase.suite)
     line = next((one for one in suite.lines if one.name == phase.line), None)
     if line is None:
@@ -89,15 +118,18 @@ def _line(phase: Phase, machine: Machine, options: Options, load: Load, suites: 
     unit_s = rated.unit_per_day.per(DAY_S * up_devices(machine, suite))
     nobody = (f"the line is {rated.kind}, and nobody says what energy it takes",)
     energy_missing = nobody if rated.estimate is None else ()
+    held = [replace(one, line=phase.name) for one in explained_lines([machine], [[rated]], measured, load)]
     found = PhaseCost(phase, rated.unit_per_day, *_days(phase, rated.unit_per_day, unit_s, rated.deviations),
-                      basis=rated.basis, energy_missing=energy_missing)  # fmt: skip
+                      basis=rated.basis, excludes=rated.excludes or (), energy_missing=energy_missing,
+                      explained=next(iter(held), None))  # fmt: skip
     return _with_energy(found, rated.estimate, line.runs) if rated.estimate else found
 
 
 def _with_energy(found: PhaseCost, one: Estimate, runs: float = 1.0) -> PhaseCost:
     """Add the energy of all runs, and what is said of their estimate."""
     spent = energy_of_estimate(one)
-    found = replace(found, run_s=one.run_time.run_s, excludes=one.excludes, said=(*found.said, *one.deviations))
+    said = (*found.said, *one.deviations)
+    found = replace(found, run_s=one.run_time.run_s, excludes=one.excludes, fit=one.fit, said=said)
     if spent is None or spent.method is None or spent.run is None:
         missing = spent.missing if spent else (f"{one.machine.name} states nothing of energy",)
         return replace(found, energy_missing=missing)
@@ -106,7 +138,14 @@ def _with_energy(found: PhaseCost, one: Estimate, runs: float = 1.0) -> PhaseCos
     )
 
 
-def _model(phase: Phase, name: str, machine: Machine, options: Options, load: Load) -> PhaseCost:
+def _model(
+    phase: Phase,
+    name: str,
+    machine: Machine,
+    options: Options,
+    load: Load,
+    measured: Sequence[Measurement],
+) -> PhaseCost:
     model = load(name)
     fixed = fixed_conditions(phase.conditions, model)
     chosen = replace(options, batch=fixed.batch, sizes=fixed.sizes, precision=fixed.precision)
@@ -121,7 +160,10 @@ def _model(phase: Phase, name: str, machine: Machine, options: Options, load: Lo
             phase, None, None, missing=f"{name} does not say what a run is: no train_samples or epochs"
         )
     per_day, run_s = one.unit_per_day.scaled(one.model.unit.runs), one.run_time.run_s or one.step
-    return _with_energy(PhaseCost(phase, per_day, *_days(phase, per_day, run_s)), one)
+    # Measured rates and epochs are of training: they say nothing of a phase of inference.
+    rows = measured if phase.mode != "infer" else ()
+    held = next(iter(explained_models([one], chosen, rows, phase.name)), None)
+    return _with_energy(PhaseCost(phase, per_day, *_days(phase, per_day, run_s), explained=held), one)
 
 
 def run_campaign(
@@ -131,6 +173,7 @@ def run_campaign(
     price: Price | None,
     load: Load,
     suites: LoadSuite,
+    measured: Sequence[Measurement] = (),
 ) -> CampaignCost:
     """Work out a campaign, phase by phase, each on the whole scope.
 
@@ -144,6 +187,8 @@ def run_campaign(
         None takes the machine's own.
     load, suites : function
         Give the model profile, the suite, of a name.
+    measured : sequence of Measurement
+        Runs that were measured, to hold the modelled phases against.
 
     Raises
     ------
@@ -154,9 +199,9 @@ def run_campaign(
     options, price, found = replace(options, scope=scope), price or machine.price, []
     for phase in workflow.phases:
         one = (
-            _line(phase, machine, options, load, suites)
+            _line(phase, machine, options, load, suites, measured)
             if phase.model is None
-            else _model(phase, phase.model, machine, options, load)
+            else _model(phase, phase.model, machine, options, load, measured)
         )
         if price is not None and one.days is not None:
             units = paid_units(price, machine, scope)

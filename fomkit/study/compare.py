@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fomkit.errors import FomkitError, ManyFomkitError
 from fomkit.fom import FigureOfMerit, Rates, figure_of_merit
 from fomkit.hardware import Machine
+from fomkit.measurement import Measurement
 from fomkit.spans import Span
 from fomkit.study.estimate import Estimate, estimate
+from fomkit.study.explained import Explained, explained_models, little_explained
 from fomkit.study.options import Options, choose_scope
 from fomkit.workload import ModelProfile
 
@@ -29,12 +31,33 @@ class Comparison:
         One for each target; empty without a baseline or without runs.
     failures : tuple of FomkitError
         Why some models have no estimate; empty unless failures were to be skipped.
+    explained : mapping of str to tuple of Explained
+        By target with a figure of merit: of models that somebody measured a run of, how much of it the device
+        explains.
     """
 
     estimates: tuple[Estimate, ...]
     baseline: tuple[Estimate, ...]
     merits: tuple[FigureOfMerit, ...]
     failures: tuple[FomkitError, ...] = ()
+    explained: Mapping[str, tuple[Explained, ...]] = field(default_factory=dict)
+
+    @property
+    def unfit(self) -> tuple[str, ...]:
+        """The work that no device holds, each with its machine and why."""
+        return unfit_of((*self.baseline, *self.estimates))
+
+    def caveats(self, target: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Explained, ...]]:
+        """Give what a target's figure of merit leaves out, what no device holds, and what measured runs say."""
+        under = (*self.baseline, *(one for one in self.estimates if one.machine.name == target))
+        excludes = tuple(sorted({term for one in under for term in one.excludes}))
+        return excludes, unfit_of(under), self.explained.get(target, ())
+
+    @property
+    def little_explained(self) -> tuple[str, ...]:
+        """The models under a figure of merit whose measured runs the device explains less than half."""
+        found = (little_explained(self.explained.get(one.target.machine, ()), one.ratios) for one in self.merits)
+        return tuple(dict.fromkeys(one.line for each in found for one in each))
 
     def content(self) -> dict[str, Any]:
         """Give everything as plain content (``fomkit/estimate/1``)."""
@@ -52,6 +75,11 @@ class Comparison:
         from fomkit.report.page import estimates_html
 
         return estimates_html(self.content())
+
+
+def unfit_of(estimates: Sequence[Estimate]) -> tuple[str, ...]:
+    """Name the estimates whose step no device holds, each with why."""
+    return tuple(f"{one.model.name} on {one.machine.name} {one.fit.said}" for one in estimates if one.fit.said)
 
 
 def rates(estimates: Sequence[Estimate]) -> Rates:
@@ -119,6 +147,7 @@ def compare(
     *,
     skip_failures: bool = False,
     after_each: Callable[[], None] = _no_watch,
+    measured: Sequence[Measurement] = (),
 ) -> Comparison:
     """Estimate every model on every machine at one scope, and compare where there is a baseline.
 
@@ -128,6 +157,8 @@ def compare(
         Leave a model that cannot be estimated out and keep its reason, instead of raising.
     after_each : function, optional
         Called after each estimate, so that somebody can watch.
+    measured : sequence of Measurement
+        Runs that were measured, to hold what is under a figure of merit against.
 
     Raises
     ------
@@ -146,9 +177,14 @@ def compare(
     merits = (
         [figure_of_merit(rates(on_baseline), rates(one)) for one in on_target] if on_baseline and whole else []
     )
+    explained = {
+        merit.target.machine: explained_models([*on_baseline, *one], options, measured)
+        for merit, one in zip(merits, on_target if merits else (), strict=True)
+    }
     return Comparison(
         tuple(one for estimates in on_target for one in estimates),
         tuple(on_baseline),
         tuple(merits),
         tuple(failures),
+        explained,
     )

@@ -12,6 +12,7 @@ from fomkit.hardware import Fact, Machine, Price
 from fomkit.quantities import UNITS
 from fomkit.spans import Span, divide_independent
 from fomkit.study.energy_of import energy_content
+from fomkit.study.explained import Explained, little_explained
 
 if TYPE_CHECKING:
     from fomkit.study.compare import Comparison
@@ -81,6 +82,7 @@ def estimate_content(one: Estimate, reference: Estimate | None = None) -> dict[s
         "target": one.machine.name,
         "evidence": evidence_of(one.machine),
         "party": one.machine.party,
+        **({"device_of": one.machine.device_of} if one.machine.device_of else {}),
         "batch": one.sizes.get("batch"),
         "sizes": dict(one.sizes),
         "precision": one.precision,
@@ -96,6 +98,7 @@ def estimate_content(one: Estimate, reference: Estimate | None = None) -> dict[s
         "terms": _terms(one),
         "coverage": dict(one.coverage),
         "bound": one.step_time.bound,
+        "fits": one.fit.fits,
         "excludes": list(one.excludes),
         "deviations": list(one.deviations),
     }
@@ -111,8 +114,27 @@ def estimate_content(one: Estimate, reference: Estimate | None = None) -> dict[s
     return content
 
 
-def merit_content(merit: FigureOfMerit, worst_basis: str) -> dict[str, Any]:
-    """Put a figure of merit in the form of the ``fom`` block."""
+def merit_content(
+    merit: FigureOfMerit,
+    worst_basis: str,
+    excludes: Sequence[str] = (),
+    unfit: Sequence[str] = (),
+    explained: Sequence[Explained] = (),
+) -> dict[str, Any]:
+    """Put a figure of merit in the form of the ``fom`` block.
+
+    Parameters
+    ----------
+    merit : FigureOfMerit
+    worst_basis : str
+    excludes : sequence of str
+        What its rates leave out because nobody stated it.
+    unfit : sequence of str
+        Its work that no device holds, each with why.
+    explained : sequence of Explained
+        Of its lines that somebody measured a run of, how much of it the device's work explains.
+    """
+    held = [one for one in explained if one.line in merit.ratios]
     return {
         **(span_content(merit.value) or {}),
         "mean": merit.mean,
@@ -121,6 +143,11 @@ def merit_content(merit: FigureOfMerit, worst_basis: str) -> dict[str, Any]:
         "target": merit.target.machine,
         "weights": dict(merit.weights),
         "worst_basis": worst_basis,
+        "excludes": list(excludes),
+        "does_not_fit": list(unfit),
+        "little_explained": [one.line for one in little_explained(held, merit.ratios)],
+        "explained_shares": {one.line: one.share for one in held},
+        "measured_runs": {one.line: one.said for one in held},
         "other_means": dict(merit.other_means),
         "ratios": {line: span_content(ratio) for line, ratio in merit.ratios.items()},
         "rates": dict(merit.mean_rates),
@@ -142,7 +169,7 @@ def estimates_content(result: Comparison, measured: dict[str, Any] | None = None
     estimates, baseline = result.estimates, result.baseline
     references = {one.model.name: one for one in baseline}
     worst = worst_basis([*estimates, *baseline])
-    blocks = [merit_content(merit, worst) for merit in result.merits]
+    blocks = [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]
     return {
         "schema": "fomkit/estimate/1",
         "fomkit": __version__,

@@ -20,7 +20,7 @@ MILLION = 1e6
 NAIVE = "product of claims as if none took from what another gains; no estimate"
 KEPT = (
     "model", "target", "batch", "sizes", "precision", "scope", "runs_at_once", "unit", "step_s", "epoch_s",
-    "run_s", "unit_per_day", "coverage", "excludes", "deviations",
+    "run_s", "unit_per_day", "coverage", "fits", "excludes", "deviations",
 )  # fmt: skip
 """Parts of an estimate's content that a cost rests on."""
 
@@ -33,7 +33,7 @@ def _money(one: Cost) -> dict[str, Any] | None:
     if one.price is None:
         return None
     machine, scope = one.estimate.machine, one.estimate.scope
-    idle = (machine.node_devices or 1) - one.estimate.model.run.devices_per_run
+    idle = (machine.node_devices or 1) - 1
     alone = one.price.per == "node" and scope == "device"
     notes = (
         [f"a node is paid whole: {idle} of its devices run nothing; --scope node fills it"]

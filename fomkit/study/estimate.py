@@ -4,28 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fomkit.costs import add_costs, split_recurrent
 from fomkit.fom.per_day import runs_at_once, runs_per_day
 from fomkit.hardware import Machine, Scope
-from fomkit.precision import Formats, choose_formats, restate_ops
+from fomkit.precision import Formats, choose_formats, name_precision, restate_ops
 from fomkit.predict import add_times
 from fomkit.predict.fresh import with_fresh
+from fomkit.predict.measured import is_measured
 from fomkit.resize import resize_ops
-from fomkit.rollup import UNPRICED, RunTime, StepTime, check_covered, coverage, roll_up_run, roll_up_step
+from fomkit.rollup import (
+    UNPRICED,
+    RunTime,
+    StepTime,
+    check_covered,
+    check_work,
+    coverage,
+    roll_up_run,
+    roll_up_step,
+)
 from fomkit.schema import check_table
 from fomkit.spans import Span
 from fomkit.study.fits import with_fits
-from fomkit.study.memory_of import memory_deviation
+from fomkit.study.memory_of import UNKNOWN_FIT, Fit, fit_of
 from fomkit.study.options import Options, choose_scope, choose_sizes
 from fomkit.study.own_memory import said_of_processor, updated_as_there, with_fresh_pages
+from fomkit.study.plausible import judged, verdict_on
+from fomkit.study.smaller_batches import slower_products
 from fomkit.workload import LastBatch, ModelProfile
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fomkit.study.plots import Plots
+
+NOTABLE = 0.001
+"""How much longer a step of a smaller batch takes before anybody is told, as a share."""
+
+
+class _Priced(NamedTuple):
+    """A step's TIMED ops at its sizes and number formats, and how long it takes [s]."""
+
+    ops: pd.DataFrame
+    sizes: Mapping[str, int]
+    formats: Formats
+    step_s: float
 
 
 @dataclass(frozen=True)
@@ -44,6 +68,8 @@ class Estimate:
         Share of the predicted time by time source; sums to 1.
     deviations : tuple of str
         What was done differently from what was asked or is usual.
+    fit : Fit
+        Whether a device's memory holds the step; where it does not, the rate is nobody's to have.
     """
 
     model: ModelProfile
@@ -58,6 +84,7 @@ class Estimate:
     coverage: Mapping[str, float]
     deviations: tuple[str, ...]
     formats: Formats
+    fit: Fit = UNKNOWN_FIT
 
     @property
     def step(self) -> Span:
@@ -72,11 +99,8 @@ class Estimate:
 
     @property
     def precision(self) -> str:
-        """The precision that was asked for, else the number format of most of the arithmetic."""
-        if self.formats.name:
-            return self.formats.name
-        flop = (self.ops["flop"] * self.ops["count"]).groupby(self.ops["dtype"]).sum()
-        return str(flop.idxmax()) if len(flop) and flop.max() > 0 else str(self.ops["dtype"].iloc[0])
+        """The precision that was asked for, else the number formats that its products are priced in."""
+        return name_precision(self.formats, self.ops)
 
     @property
     def plot(self) -> Plots:
@@ -116,7 +140,9 @@ def _costed(table: pd.DataFrame, sizes: Mapping[str, int], formats: Formats, whe
 def _timed(
     model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats, interval: float
 ) -> pd.DataFrame:
+    check_work(model.ops, model.name)
     ops = _costed(model.ops, sizes, formats, model.name)
+    check_work(ops, model.name)
     parts = _costed(model.parts, sizes, formats, f"{model.name}, parts") if len(model.parts) else None
     calls = split_recurrent(ops) if "rnn" in set(ops["kind"].tolist()) else None
     timed = add_times(ops, machine, interval=interval, parts=parts, calls=calls, checked=True)
@@ -155,7 +181,7 @@ def with_step(one: Estimate, wall_s: Span, last_batch: LastBatch | None = None) 
 def _deviations(
     model: ModelProfile, machine: Machine, run: RunTime, options: Options, shares: Mapping[str, float]
 ) -> tuple[str, ...]:
-    said = []
+    said = [*machine.said_of_name, *verdict_on(machine, named=False)]
     if not machine.device.peaks and len(machine.timings) and shares["measured"] < 1:
         said.append(f"{machine.name} states no peak; rates are fitted to its table")
     changed = [name for name, value in options.sizes.items() if name != "batch" and value != model.sizes.get(name)]
@@ -169,7 +195,34 @@ def _deviations(
         said.append(f"{shares[UNPRICED]:.0%} of the op executions have no time; all times are lower bounds")
     if options.allow_uncovered and model.unsupported:
         said.append(f"left out, no rule: {', '.join(model.unsupported)}")
+    stated = int((~is_measured(machine.timings)).sum())
+    if stated:
+        said.append(
+            f"{stated:,} of {machine.name}'s {len(machine.timings):,} timings were stated, not measured; times of "
+            "ops near them rest on them"
+        )
     return tuple(said)
+
+
+def _said_of_unused_table(machine: Machine, ops: pd.DataFrame, shares: Mapping[str, float]) -> tuple[str, ...]:
+    """Say that a machine's table tells nothing of the work, where it has no row of its number formats."""
+    wanted, known = (sorted(set(table["dtype"].tolist())) for table in (ops, machine.timings))
+    if not known or set(wanted) & set(known) or shares["roofline"] < 1 - 1e-9:
+        return ()
+    return (f"no row of {machine.name}'s table is used: it has no {', '.join(wanted)}",)
+
+
+def _said_of_smaller_batch(model: ModelProfile, machine: Machine, one: _Priced, level: float) -> tuple[str, ...]:
+    """Say which smaller batch takes longer than this one, and what shows it; see `slower_products`."""
+    found = slower_products(model, one.ops, machine, one.sizes, level)
+    if found is None:
+        return ()
+    there = _timed(model, machine, {**one.sizes, "batch": found.batch}, one.formats, level)
+    more = roll_up_step(there, machine, level).wall_s.value / one.step_s - 1
+    if more <= NOTABLE:
+        return ()
+    why = "timings near its products show it" if found.shown else "the model says so, no timing near shows it"
+    return (f"a step of batch {found.batch:,} takes {more:.1%} longer than one of {one.sizes['batch']:,}: {why}",)
 
 
 def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimate:
@@ -180,19 +233,21 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     FomkitError
         When work has no time, the batch cannot be had, or the scope is not stated.
     """
+    machine = judged(machine)
     sizes = choose_sizes(model, options.wanted_sizes)
-    formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine)
+    formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine, model.ops)
     scope = choose_scope([machine], options.scope)
+    at_once = runs_at_once(model, machine, scope)
     traced, model = model, updated_as_there(model, machine)
-    ops = _timed(model, with_fits(machine), sizes, formats, options.interval)
+    fitted = with_fits(machine)
+    ops = _timed(model, fitted, sizes, formats, options.interval)
     machine = with_fresh_pages(machine, model, sizes)
     if not options.allow_uncovered:
         check_covered(ops, model.unsupported, f"{model.name} on {machine.name}")
     step = roll_up_step(ops, machine, options.interval)
     last_batch = options.last_batch or model.data.last_batch
     run = roll_up_run(model, machine, step, sizes.get("batch"), last_batch)
-    at_once = runs_at_once(model, machine, scope)
-    shares = coverage(ops)
+    shares, fit = coverage(ops), fit_of(model, machine, sizes, formats)
     return Estimate(
         model=model,
         machine=machine,
@@ -206,9 +261,14 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
         coverage=shares,
         deviations=(
             *model.caveats,
-            *memory_deviation(model, machine, sizes, formats),
+            *((fit.said,) if fit.said else ()),
             *_deviations(model, machine, run, options, shares),
+            *_said_of_unused_table(machine, ops, shares),
+            *_said_of_smaller_batch(
+                model, fitted, _Priced(ops, sizes, formats, step.wall_s.value), options.interval
+            ),
             *said_of_processor(traced, model, machine),
         ),
         formats=formats,
+        fit=fit,
     )

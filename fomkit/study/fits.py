@@ -1,6 +1,7 @@
 """Fits of a machine's timings: the shipped ones, else the user's cache, else made once and kept there.
 
-``python -m fomkit.study machine_profiles/v100.yaml`` writes the fits that ship beside a table.
+``python -m fomkit.study machine_profiles/v100.yaml`` writes the fits that ship beside a table. Beside any other
+profile nobody's fits are read: who made them is unknown.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ from fomkit import __version__
 from fomkit.costs import add_costs
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
+from fomkit.predict.kept import kept
 from fomkit.profiles import load_fits, save_fits
+from fomkit.profiles.fits import fit_key
+from fomkit.profiles.locate import is_shipped
 from fomkit.study.lenders import with_lenders
+from fomkit.study.plausible import judged
 
 
 def cache_folder() -> Path:
@@ -34,24 +39,44 @@ def fit(machine: Machine) -> dict[str, object]:
 
 
 def make_fits(machine: Machine, path: Path) -> dict[str, object]:
-    """Fit a machine's timings and keep the fits at ``path``."""
-    fits = fit(machine)
-    save_fits(fits, path, machine.timings_key)
+    """Fit a machine's timings, without those that cannot be, and keep the fits by the whole table's key."""
+    fits = fit(judged(machine))
+    save_fits(fits, path, fit_key(machine.as_built().timings))
     return fits
 
 
-def _cached_fits(machine: Machine, path: Path) -> dict[str, object]:
+def write_fits(machine: Machine, path: Path) -> list[Path]:
+    """Fit the timings of a profile just written at ``path``, so that nobody waits for it later.
+
+    Returns
+    -------
+    list of Path
+        The file beside a profile of those that come with fomkit. Of any other it is empty: fits beside it are not
+        read, theirs are in the user's cache.
+    """
+    if not len(machine.timings):
+        return []
+    beside = path.with_name(f"{path.stem}.fits.json")
+    if not is_shipped(beside, "machine_profiles"):
+        own_fits(machine)
+        return []
+    make_fits(machine, beside)
+    return [beside]
+
+
+def _cached_fits(machine: Machine, key: str) -> dict[str, object]:
     """Read the cache, and fill it; a cache that cannot be used costs the time of a fit and nothing else."""
+    path = cache_folder() / f"fits-{__version__}-{key[:32]}.json"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        known = load_fits(path, machine.timings_key)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        known = load_fits(path, key)
     except (OSError, FomkitError):
         known = {}
     if known:
         return known
     fits = fit(machine)
     with suppress(FomkitError):
-        save_fits(fits, path, machine.timings_key)
+        save_fits(fits, path, key)
     return fits
 
 
@@ -63,12 +88,16 @@ def with_fits(machine: Machine) -> Machine:
 def own_fits(machine: Machine) -> Machine:
     """Give the machine with fits of its timings, made now if nobody has made them yet.
 
-    A machine without timings, or with fits, comes back as it is. New fits are kept under the hash of the timings
-    and facts, so a changed table is fitted anew.
+    Timings that cannot be are left out first (`fomkit.study.plausible`). A machine without timings has no fits.
+    Fits that it brings along hold only for the timings that they were made of (``timings_key``): of a table that
+    was put in their place since, new ones are made, and kept in the user's cache under the hash of its content.
     """
-    if machine.fits or not len(machine.timings):
+    machine = judged(machine)
+    timings = machine.timings
+    if not len(timings):
+        return replace(machine, fits={}, timings_key="") if machine.fits else machine
+    key = kept(timings, machine.origin, "fit key", lambda: fit_key(machine.as_built().timings))
+    if machine.fits and machine.timings_key == key:
         return machine
-    if not machine.timings_key:
-        return replace(machine, fits=fit(machine))
-    path = cache_folder() / f"fits-{__version__}-{machine.timings_key[:32]}.json"
-    return replace(machine, fits=_cached_fits(machine, path))
+    fits = kept(timings, machine.origin, "fits", lambda: _cached_fits(machine, key))
+    return replace(machine, timings_key=key, fits=fits)

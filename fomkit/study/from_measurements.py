@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from fomkit.errors import FomkitError, nearest_names
@@ -13,6 +13,7 @@ from fomkit.rollup import UNPRICED
 from fomkit.spans import Span, divide_independent
 from fomkit.study.compare import Comparison, rates
 from fomkit.study.estimate import Estimate, with_step
+from fomkit.study.explained import Explained
 from fomkit.study.measured_steps import MeasuredStep, Reading, measured_step, read_row
 from fomkit.workload import LastBatch
 
@@ -123,12 +124,15 @@ class FromMeasurements:
         times weigh the ratios and are taken as they stand: in one line's ratio they cancel.
     others : int
         Rows about other models or machines.
+    explained : mapping of str to tuple of Explained
+        That of the comparison.
     """
 
     baselines: tuple[BaselineMeasured, ...]
     ways: tuple[TwoWays, ...]
     merits: tuple[FigureOfMerit, ...]
     others: int
+    explained: Mapping[str, tuple[Explained, ...]] = field(default_factory=dict)
 
 
 def _two_ways(target: Estimate, baseline: BaselineMeasured, last_batch: LastBatch | None) -> TwoWays | None:
@@ -213,4 +217,5 @@ def from_measurements(
         tuple(way for ways in by_target.values() for way in ways),
         tuple(_merit(ways, last_batch) for ways in by_target.values()) if whole else (),
         len(rows) - sum(len(one.readings) for one in baselines),
+        result.explained,
     )

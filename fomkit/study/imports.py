@@ -15,6 +15,7 @@ from fomkit.errors import FomkitError, nearest_names
 from fomkit.hardware import Machine
 from fomkit.measurements import IMPORTERS
 from fomkit.profiles import load_model_facts
+from fomkit.profiles.locate import check_profile
 from fomkit.resize import resize_ops, sizes_used
 from fomkit.schema import COSTS, TIMES, check_table
 from fomkit.study.adapter_imports import choose_adapter, ops_by_adapter, timings_by_adapter
@@ -113,6 +114,7 @@ def choose_import(path: Path, product: str | None, file_format: str | None) -> t
     except AmbiguousFormatError:
         raise
     except FomkitError as refusal:
+        check_profile(path, "file of a known format")
         return choose_adapter(path, product, file_format, FORMATS, refusal)
     if not FORMATS[chosen].makes(product):
         raise FomkitError(

@@ -8,6 +8,7 @@ from fomkit.errors import FomkitError
 from fomkit.rollup import coverage, roll_up_run, roll_up_step
 from fomkit.rollup.overheads import INPUT
 from fomkit.study.estimate import Estimate, estimated_per_day
+from fomkit.study.memory_of import UNKNOWN_FIT
 from fomkit.workload import Data
 
 FORWARD = "forward"
@@ -49,5 +50,6 @@ def inference_of(one: Estimate, samples: int | None = None) -> Estimate:
         run_time=run,
         unit_per_day=estimated_per_day(model, machine, run, one.scope, one.runs_at_once),
         coverage=coverage(ops),
+        fit=UNKNOWN_FIT,
         deviations=(*one.model.caveats, *((OF_TRAINING,) if trained else ())),
     )

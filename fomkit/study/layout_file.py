@@ -45,6 +45,10 @@ def _value(name: str, value: object, where: str) -> object:
         return float(value)
     if name in _FLAGS and not isinstance(value, bool):
         raise FomkitError(where, f"{name} is {value!r}. Expected true or false.")
+    if name in _WORDS and not isinstance(value, str):
+        raise FomkitError(where, f"{name} is {value!r}. Expected a word.")
+    if name in (*_BYTES, *_SHARES) and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise FomkitError(where, f"{name} is {value!r}. Expected a number.")
     return value
 
 

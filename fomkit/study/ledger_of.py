@@ -19,6 +19,7 @@ from fomkit.study.compare import Comparison
 from fomkit.study.content import worst_basis
 from fomkit.study.estimate import Estimate
 from fomkit.study.fits import with_fits
+from fomkit.study.plausible import verdict_on
 from fomkit.tables import empty_table
 from fomkit.views.shapes import shape_label
 
@@ -114,15 +115,16 @@ def case_of(one: Estimate, name: str, device: Device) -> Case:
         ops=_longest_first(_merged(lines), device),
         precision=f"{one.precision}: {one.formats.said}",
         excludes=one.excludes,
-        deviations=one.deviations,
+        deviations=tuple(said for said in one.deviations if said not in verdict_on(one.machine, named=False)),
+        unfit=one.fit.said,
     )
 
 
-def _made_with(one: Estimate) -> str:
-    words = [f"{key} {value}" for key, value in one.model.traced_with.items()]
+def _made_with(one: Estimate) -> tuple[tuple[str, str], ...]:
+    words = [(key, str(value)) for key, value in one.model.traced_with.items()]
     if one.model.parameters_total is not None:
-        words.append(f"{one.model.parameters_total:,} parameters")
-    return ", ".join(words)
+        words.append(("parameters", f"{one.model.parameters_total:,}"))
+    return tuple(words)
 
 
 def workload_of(one: Estimate, name: str) -> WorkloadFacts:
@@ -164,9 +166,27 @@ def widened_of(machines: Iterable[Machine]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.name for one in machines if uses_of(one)))
 
 
-def rounds_of(machines: Sequence[Machine]) -> tuple[str, ...]:
+def rounds_of(machines: Sequence[Machine]) -> tuple[tuple[str, str], ...]:
     """Give what reviews changed in machines, as their notes tell."""
-    return tuple(f"{one.name}: {note}" for one in machines for note in one.notes if note.startswith(ROUND))
+    return tuple((one.name, note) for one in machines for note in one.notes if note.startswith(ROUND))
+
+
+def caveats_of(
+    excludes: Sequence[str], estimates: Iterable[tuple[str, Estimate]], little: Sequence[str] = ()
+) -> tuple[tuple[str, str], ...]:
+    """Say what a workbook's rates leave out, which work no device holds, and of which measured runs tell more.
+
+    What of a machine's table or facts cannot be is said once. The shares of ``little`` are left out: who may see
+    the workbook need not see what other machines took.
+    """
+    estimates = list(estimates)
+    left_out = (("", f"rates are upper bounds, nobody stated: {', '.join(excludes)}"),) if excludes else ()
+    unfit = ((one.machine.name, f"{name} {one.fit.said}") for name, one in estimates if one.fit.said)
+    listed = ", ".join(little)
+    runs = (("", f"the device explains less than half of a measured run of {listed}"),) if listed else ()
+    verdicts = dict.fromkeys((one.machine.name, said) for _, one in estimates for said in verdict_on(one.machine))
+    nobody = ((machine, f"nobody can have this rate: {said}") for machine, said in unfit)
+    return (*left_out, *nobody, *runs, *verdicts)
 
 
 def ledger_of_comparison(result: Comparison, title: str = "Units of work a day") -> Ledger:
@@ -185,6 +205,11 @@ def ledger_of_comparison(result: Comparison, title: str = "Units of work a day")
         baseline=result.baseline[0].machine.name if result.baseline else None,
         level=every[0].step.level,
         worst_basis=worst_basis(every) if result.merits else "",
+        caveats=caveats_of(
+            sorted({term for one in every for term in one.excludes}),
+            ((one.model.name, one) for one in every),
+            result.little_explained,
+        ),
         notes=tuple(f"not estimated: {error}" for error in result.failures),
         rounds=rounds_of(list(distinct.values())),
         uses=uses_at(every[0].step.level),

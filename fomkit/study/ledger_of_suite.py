@@ -10,7 +10,7 @@ from fomkit.ledger import Case, Given, Ledger, WorkloadFacts
 from fomkit.quantities import DAY_S
 from fomkit.spans import DEFAULT_LEVEL
 from fomkit.study.content import BASES_BY_TRUST
-from fomkit.study.ledger_of import case_of, machines_of, rounds_of, uses_at, widened_of, workload_of
+from fomkit.study.ledger_of import case_of, caveats_of, machines_of, rounds_of, uses_at, widened_of, workload_of
 from fomkit.study.rated_lines import RatedLine, up_devices
 from fomkit.study.suites import SuiteResult
 from fomkit.workload import Unit
@@ -76,6 +76,15 @@ def _deviations(result: SuiteResult) -> tuple[tuple[str, str], ...]:
     )
 
 
+def _caveats(result: SuiteResult) -> tuple[tuple[str, str], ...]:
+    """Say what the figure of merit leaves out, what no device holds, and what measured runs say of it."""
+    estimated = [(one.line.name, one.estimate) for one in (*result.target, *result.baseline) if one.estimate]
+    found = caveats_of(result.excludes, estimated, [one.line for one in result.little_explained])
+    if result.withheld and result.suite.threshold is not None:
+        found += (("", f"threshold {result.suite.threshold:g}: no verdict is given, it rests on these lines"),)
+    return found
+
+
 def ledger_of_suite(result: SuiteResult) -> Ledger:
     """Give the ledger of a suite on a target and a baseline."""
     suite, (baseline, target) = result.suite, result.machines
@@ -100,9 +109,10 @@ def ledger_of_suite(result: SuiteResult) -> Ledger:
         baseline=baseline.name,
         level=level,
         mean=suite.mean,
-        threshold=suite.threshold,
+        threshold=None if result.withheld else suite.threshold,
         worst_basis=max(bases, key=BASES_BY_TRUST.index) if bases else "",
         deviations=_deviations(result),
+        caveats=_caveats(result),
         notes=(
             suite.title,
             *suite.notes,

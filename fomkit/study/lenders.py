@@ -23,13 +23,17 @@ def is_short(machine: Machine) -> bool:
 @cache
 def shipped_lenders() -> tuple[Machine, ...]:
     """Load the shipped machines that have fits of such kinds of their own."""
+    from fomkit.study.fits import own_fits  # which lends from here
+
     found = (load_machine(path) for path in sorted(shipped_folder("machine_profiles").glob("*.yaml")))
-    return tuple(one for one in found if any(key.partition("/")[0] in KINDS for key in one.fits))
+    lending = (one for one in found if not one.device_of and one.timings["kind"].isin(KINDS).any())
+    fitted = map(own_fits, lending)
+    return tuple(one for one in fitted if any(key.partition("/")[0] in KINDS for key in one.fits))
 
 
 @cache
-def _others(name: str) -> tuple[Machine, ...]:
-    return tuple(one for one in shipped_lenders() if one.name != name)
+def _others(*names: str) -> tuple[Machine, ...]:
+    return tuple(one for one in shipped_lenders() if one.name not in names)
 
 
 def with_lenders(machine: Machine) -> Machine:
@@ -41,4 +45,4 @@ def with_lenders(machine: Machine) -> Machine:
     if machine.lenders or not len(timings) or not kept(timings, None, "is short", partial(is_short, machine)):
         return machine
     costed = kept(timings, None, "costed", partial(add_costs, timings))
-    return replace(machine, timings=costed, lenders=_others(machine.name))
+    return replace(machine, timings=costed, lenders=_others(machine.name, machine.device_of))

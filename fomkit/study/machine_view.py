@@ -16,12 +16,15 @@ from fomkit.resize import resize_ops
 from fomkit.study.content import fact_content, price_content
 from fomkit.study.fits import with_fits
 from fomkit.study.model_view import SCHEMA
+from fomkit.study.plausible import judged, verdict_on
 from fomkit.tables import empty_table
 from fomkit.workload import ModelProfile
 
 if TYPE_CHECKING:
     import pandas as pd
 
+EVERY = 10**9
+"""Timings left out that are named one by one: all."""
 _TABLE_KEYS = ["kind", "dtype", "engine", "pass_name"]
 
 
@@ -169,6 +172,7 @@ def show_machine(machine: Machine, reference: list[ModelProfile]) -> dict[str, A
     dict
         ``fomkit/show/1``.
     """
+    machine = judged(machine)
     return {
         "schema": SCHEMA,
         "fomkit": __version__,
@@ -176,9 +180,11 @@ def show_machine(machine: Machine, reference: list[ModelProfile]) -> dict[str, A
         "name": machine.name,
         "title": machine.title,
         "party": machine.party,
+        "device_of": machine.device_of or None,
         "scopes": list(machine.scopes),
         "facts": _facts(machine),
         "timings": _tables(machine.timings) if len(machine.timings) else None,
         "coverage": _coverage(machine, reference),
+        "plausibility": list(verdict_on(machine, EVERY)),
         "notes": list(machine.notes),
     }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from fomkit.study.compare import unfit_of
 from fomkit.study.content import merit_content, span_content
 from fomkit.study.estimate import Estimate
+from fomkit.study.explained import Explained
 from fomkit.study.from_measurements import BaselineMeasured, FromMeasurements, TwoWays, inside
 from fomkit.study.measured_steps import MEASURED_LEVEL, Reading
 
@@ -84,6 +86,15 @@ def _two_ways(one: TwoWays) -> dict[str, Any]:
     }
 
 
+def _caveats(
+    found: FromMeasurements, target: str
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Explained, ...]]:
+    """Give what a figure of merit from measured baselines leaves out, what no device holds, and what runs say."""
+    under = [one for one in found.ways if one.predicted.machine.name == target]
+    excludes = tuple(sorted({term for one in under for term in one.excludes}))
+    return excludes, unfit_of([one.predicted for one in under]), found.explained.get(target, ())
+
+
 def measured_content(found: FromMeasurements, where: str) -> dict[str, Any]:
     """Put what was made of measurements in the form of the block ``from_measurements``."""
     return {
@@ -94,5 +105,7 @@ def measured_content(found: FromMeasurements, where: str) -> dict[str, Any]:
         "rows_of_others": found.others,
         "baselines": [_baseline(one) for one in found.baselines],
         "models": [_two_ways(one) for one in found.ways],
-        "foms": [merit_content(merit, "modelled") for merit in found.merits],
+        "foms": [
+            merit_content(merit, "modelled", *_caveats(found, merit.target.machine)) for merit in found.merits
+        ],
     }

@@ -54,7 +54,7 @@ class MeasuredStep:
     holds: frozenset[str]
 
 
-def _mismatch(row: Measurement, one: Estimate) -> str:
+def mismatch(row: Measurement, one: Estimate) -> str:
     """Say why a row is no measurement of this estimate; "" where it is one."""
     if row.basis != _MEASURED:
         return f"its basis is {row.basis}, not measured"
@@ -75,25 +75,60 @@ def _mismatch(row: Measurement, one: Estimate) -> str:
     return ""
 
 
+def quantity_of(one: Estimate, quantity: str) -> Span | None:
+    """Give what an estimate says of a measured quantity, in its unit; None where the profile lacks something."""
+    if quantity == "sample_per_s":
+        batch = one.sizes.get("batch")
+        return one.step.per(float(batch)) if batch else None
+    known = {
+        "step_s": one.step,
+        "latency_s": one.step,
+        "epoch_s": one.run_time.epoch_s,
+        "run_s": one.run_time.run_s,
+    }
+    return known[quantity]
+
+
+def explained_share(quantity: str, projected: Span | None, measured: float) -> float | None:
+    """Give the projected time as a share of the measured one; None where it is unknown."""
+    if projected is None:
+        return None
+    share = projected.value / measured
+    return 1 / share if quantity == "sample_per_s" else share
+
+
 def _besides_steps(one: Estimate, run: bool) -> list[str]:
-    """Name the priced terms of an epoch or a run that are no steps."""
-    terms = {"validation": one.run_time.validation_s, "epoch overheads": one.run_time.epoch_extra_s}
+    """Name the priced terms of an epoch or a run that do not scale with its steps."""
+    terms = {"epoch overheads": one.run_time.epoch_extra_s}
     if run:
         terms["start_up"] = one.run_time.startup_s
     return [name for name, span in terms.items() if span is not None and span.value > 0]
 
 
 def _of_many_steps(row: Measurement, one: Estimate) -> Reading:
-    """Divide an epoch or a run by its steps, where it is made of nothing else that is priced."""
+    """Divide an epoch or a run by its steps, where it is made of nothing else that is priced but validation.
+
+    Validation is forward passes of the same model: as long as so many steps as the estimate says.
+    """
     steps, epochs, of_run = one.run_time.steps_per_epoch, one.model.run.epochs, row.quantity == "run_s"
     if steps is None or (of_run and epochs is None):
         return Reading(row, None, f"the profile does not say how many steps {row.quantity} has")
     if others := _besides_steps(one, of_run):
         return Reading(row, None, f"{row.quantity} holds {', '.join(others)} besides steps; measure step_s")
-    count = steps * (epochs if of_run and epochs is not None else 1)
+    validation = one.run_time.validation_s
+    extra = validation.value / one.step.value if validation is not None else 0.0
+    count = (steps + extra) * (epochs if of_run and epochs is not None else 1)
     of = f"{epochs} epochs of {steps:,} steps" if of_run else f"{steps:,} steps"
     held = {"validation", "start_up"} if of_run else {"validation"}
     holds = frozenset(held.intersection(one.run_time.excludes))
+    if extra:
+        samples = one.model.data.validation_samples
+        of += (
+            f", each with a validation of {samples:,} samples"
+            if of_run
+            else f" and {samples:,} samples of validation"
+        )
+        of += f" that take as long as {extra:,.4g} steps by the prediction"
     whatever = f", with whatever {' and '.join(sorted(holds))} took" if holds else ""
     span = Span(row.value, row.low, row.high, MEASURED_LEVEL).scaled(1 / count)
     return Reading(row, span, f"{row.quantity} of the profile's {of}{whatever}", holds)
@@ -103,7 +138,7 @@ def read_row(row: Measurement, one: Estimate) -> Reading:
     """Give the step that a row about this model and machine is a measurement of, or why it is none."""
     if row.quantity == "energy_j":
         return Reading(row, None, "energy_j is no time")
-    if reason := _mismatch(row, one):
+    if reason := mismatch(row, one):
         return Reading(row, None, reason)
     figure = Span(row.value, row.low, row.high, MEASURED_LEVEL)
     if row.quantity in ("epoch_s", "run_s"):

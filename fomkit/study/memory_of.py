@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,17 +87,34 @@ def largest_batch(model: ModelProfile, sizes: Mapping[str, int], capacity_byte: 
     return largest_that_fits(fits)
 
 
-def memory_deviation(
-    model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats
-) -> tuple[str, ...]:
-    """Say that a step does not fit the device's memory; nothing where it does or nobody knows.
+@dataclass(frozen=True)
+class Fit:
+    """Whether a device's memory holds a step.
+
+    Attributes
+    ----------
+    fits : bool or None
+        None where nobody knows: no capacity is stated, or only a part of what the step needs is known.
+    said : str
+        What does not fit, in words; "" otherwise.
+    """
+
+    fits: bool | None = None
+    said: str = ""
+
+
+UNKNOWN_FIT = Fit()
+
+
+def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> Fit:
+    """Tell whether a step fits the device's memory.
 
     Activations in a narrower format than was traced are not judged; parameters, gradients and the optimizer's
-    state are, because the update stays in fp32.
+    state are, because the update stays in fp32: they can only show that a step does not fit.
     """
     capacity = machine.device.capacity_byte
     if capacity is None:
-        return ()
+        return UNKNOWN_FIT
     narrowed = formats.stream not in ("", "fp32")
     use = step_memory(model, sizes) if can_follow(model, sizes) and not narrowed else None
     if use is not None:
@@ -105,7 +123,8 @@ def memory_deviation(
         standing = standing_memory(resize_ops(model.ops, sizes, model.name), model.parameters_total)
         needed = 0.0 if standing is None else standing.byte
     if needed <= capacity.value:
-        return ()
+        return UNKNOWN_FIT if use is None else Fit(True)
     has, wants = (format_quantity(byte, "byte") for byte in (capacity.value, needed))
     of = "a step" if use is not None else "parameters, gradients and the optimizer's state alone"
-    return (f"does not fit: {machine.name} has {has} of memory a device, {of} would fill {wants} (fomkit memory)",)
+    said = f"does not fit: {machine.name} has {has} of memory a device, {of} would fill {wants} (fomkit memory)"
+    return Fit(False, said)

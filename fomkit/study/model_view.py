@@ -260,7 +260,7 @@ def show_model(
         "target": None if machine is None else machine.name,
         "interval": options.interval if machine is not None else None,
         "rows": rows,
-        "total": _entry(step, ops),
+        "total": {**_entry(step, ops), "at_least": model.at_least},
         "top": top,
         "measured": None if model.measured is None else run_content(model.measured),
         "layers": census_content(model, sizes) if view.by == "kind" else None,

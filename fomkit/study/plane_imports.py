@@ -40,7 +40,7 @@ def _alone(path: Path, times: PlaneTimes, sizes: Mapping[str, int]) -> tuple[Mod
     said = (
         f"partial: times of {len(ops):,} ops without sizes, over {steps.steps} steps: {JOIN}",
         UNKNOWN_FORMAT,
-        *say_steps(steps, times.timer),
+        *say_steps(steps, times.timer, times.nodes.values()),
         *say_sum(float((ops["count"] * ops["traced_time_s"]).sum()), steps.step_s),
         *say_read(times),
         *(() if "batch" in sizes else (_BATCH,)),

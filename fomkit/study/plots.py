@@ -18,7 +18,7 @@ PARTS: dict[str, str] = {"kind": "kind of op", "time_source": "time is", "bound"
 
 @dataclass(frozen=True)
 class Plots:
-    """Figures of one estimate, as Altair charts; ``pip install 'fomkit[report]'`` brings Altair.
+    """Figures of one estimate, as Altair charts; the extra ``report`` brings Altair.
 
     Examples
     --------

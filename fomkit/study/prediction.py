@@ -17,6 +17,7 @@ from fomkit.schema import COSTS, LINE, TIMES, check_table, column_names
 from fomkit.spans import DEFAULT_LEVEL
 from fomkit.study.content import span_content
 from fomkit.study.fits import with_fits
+from fomkit.study.plausible import judged, verdict_on
 from fomkit.tables import fill_defaults
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ def predict_ops(
     FomkitError
         When a column, a dimension or a size is missing or a value cannot be.
     """
+    machine = judged(machine)
     names = set(column_names("OPS"))
     strangers = [name for name in ops.columns if name not in names and name not in _MADE]
     remade = [name for name in ops.columns if name in _MADE]
@@ -141,4 +143,4 @@ def predict_ops(
     if remade:
         said = (*said, f"{', '.join(remade)}: made anew; what the table had is replaced.")
     timed = timed.assign(**{name: ops[name] for name in strangers})[order]
-    return Prediction(timed, machine, interval, said)
+    return Prediction(timed, machine, interval, (*said, *verdict_on(machine)))

@@ -50,6 +50,8 @@ class RatedLine:
         Number formats of most of the arithmetic, as far as they are known.
     work : str
         Hash of what an estimated line runs.
+    excludes : tuple of str, or None
+        What its rate leaves out because nobody stated it; None where a frozen one does not say.
     """
 
     line: SuiteLine
@@ -64,6 +66,17 @@ class RatedLine:
     kind: RateKind = "given"
     precision: str = ""
     work: str = ""
+    excludes: tuple[str, ...] | None = ()
+
+    @property
+    def is_modelled(self) -> bool:
+        """True where the rate is a model's: estimated now, or when it was frozen."""
+        return self.estimate is not None or (self.kind == "frozen" and bool(self.work))
+
+    @property
+    def unfit(self) -> str:
+        """What does not fit the device's memory, in words; "" where it does or nobody knows."""
+        return "" if self.estimate is None else self.estimate.fit.said
 
 
 def up_devices(machine: Machine, suite: Suite) -> float:
@@ -148,6 +161,7 @@ class LineRating:
             estimate=one,
             kind="estimated",
             precision=one.precision,
+            excludes=one.excludes,
         )
 
     def _frozen(self, line: SuiteLine) -> RatedLine:
@@ -174,6 +188,7 @@ class LineRating:
             kind="frozen",
             precision=frozen.precision,
             work=frozen.work,
+            excludes=frozen.excludes if frozen.work else (),
         )
 
     def rate(self, line: SuiteLine) -> RatedLine:

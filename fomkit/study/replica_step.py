@@ -11,10 +11,10 @@ import numpy as np
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
 from fomkit.memory import standing_memory
-from fomkit.parallel.layout import Algorithm, Layout, check_microbatches, microbatches_of
-from fomkit.parallel.network import Exchange, Group, Network
+from fomkit.network import Algorithm, Exchange, Group, Network
+from fomkit.parallel.layout import Layout, check_microbatches, microbatches_of
 from fomkit.parallel.overlap import Bucket, buckets_of, stretched
-from fomkit.parallel.replicas import Traffic, replica_traffic
+from fomkit.parallel.replicas import replica_traffic, waited
 from fomkit.parallel.step import ParallelStep, step_coverage
 from fomkit.parallel.waits import Waits, add_waits, bare, of_traffic
 from fomkit.resize import resize_ops
@@ -46,6 +46,11 @@ def _check_replicable(model: ModelProfile, layout: Layout) -> None:
             )
 
 
+def on_one_device(model: ModelProfile) -> ModelProfile:
+    """Give what one device runs of a model: how many a run takes is the layout's to say."""
+    return replace(model, run=replace(model.run, devices_per_run=1))
+
+
 def _excludes(one: Estimate) -> tuple[str, ...]:
     """Name the terms of a step that nobody stated, and work without a row or a time."""
     of_runs = set(one.run_time.excludes) - set(one.step_time.excludes)
@@ -58,6 +63,7 @@ class ReplicaStep:
     def __init__(self, model: ModelProfile, machine: Machine, layout: Layout, network: Network,
                  options: Options) -> None:  # fmt: skip
         _check_replicable(model, layout)
+        model = on_one_device(model)
         self.model, self.machine, self.layout, self.network, self.options = (
             model,
             machine,
@@ -67,6 +73,7 @@ class ReplicaStep:
         )
         self.level = network.level
         self._estimates: dict[int, Estimate] = {}
+        self._plans: dict[int, tuple[list[Bucket], tuple[float, float]]] = {}
 
     def estimate(self, samples: int) -> Estimate:
         """Give the estimate of one microbatch on one device, without an update's communication."""
@@ -108,7 +115,28 @@ class ReplicaStep:
         total = float(np.nansum(seconds[ordered[backward[ordered]]]))
         return stretched(found, backward_s / total) if total > 0 else found
 
-    def _norms(self, group: Group) -> Waits:
+    def _plan(self, samples: int) -> tuple[list[Bucket], tuple[float, float]]:
+        """Give the gradients of a microbatch as they are sent, and the two passes that hide them [s], once."""
+        if samples not in self._plans:
+            one, zero = self.estimate(samples), Span.exact(0.0, self.level)
+            passes = one.step_time.passes
+            forward, backward = (passes.get(name, zero).value for name in ("forward", "backward"))
+            again = forward if self.layout.recompute == "full" else 0.0
+            stretch = one.step.value / one.step_time.device_s.value
+            back_s = (backward + again) * stretch
+            self._plans[samples] = self._buckets(one, back_s), (forward * stretch, back_s)
+        return self._plans[samples]
+
+    def replicas_wait(self, devices: int, samples: int, network: Network, end: str) -> float:
+        """Give what a step waits for its replicas on a network at one end of its intervals, nothing hidden [s]."""
+        micro, count = microbatches_of(samples, devices, self.layout.microbatch)
+        group = network.group(devices)
+        bare_layout = replace(self.layout, overlap=False)
+        traffic = waited(bare_layout, network, group, *self._plan(micro), 1.0, end)
+        norms = self._norms(group, network).exposed.scaled(count)
+        return traffic.exposed_s + float(getattr(norms, end))
+
+    def _norms(self, group: Group, network: Network) -> Waits:
         """Give what norms over all replicas wait for: a gather forward and a sum backward each."""
         layers = self.model.layers
         if not self.layout.sync_norm:
@@ -120,8 +148,8 @@ class ReplicaStep:
         for row in found.to_dict("records"):
             channels, count = float(row["parameters"]) / 2, float(row["count"])
             byte = NORM_BYTE * (2 * channels + 1) * group.ranks
-            gather = self.network.exchange("all_gather", byte, group, self._inner_algorithm)
-            total = self.network.exchange("all_reduce", NORM_BYTE * 2 * channels, group, self._inner_algorithm)
+            gather = network.exchange("all_gather", byte, group, self._inner_algorithm)
+            total = network.exchange("all_reduce", NORM_BYTE * 2 * channels, group, self._inner_algorithm)
             times.append(add_waits([bare(gather), bare(total)]).scaled(count))
         return add_waits(times)
 
@@ -155,7 +183,7 @@ class ReplicaStep:
         zero = Span.exact(0.0, level)
         passes = one.step_time.passes
         update = passes.get("update", zero)
-        forward, backward = passes.get("forward", zero), passes.get("backward", zero)
+        forward = passes.get("forward", zero)
         again = forward if layout.recompute == "full" else zero
         stretch = one.step.value / one.step_time.device_s.value
         shrunk = update.scaled(1 / devices if layout.zero else 0.0 if layout.optimizer == "server" else 1.0)
@@ -166,14 +194,14 @@ class ReplicaStep:
         )
         first = one.step.scaled(beside)  # the update once, with one microbatch
         work = add_common([first, again.scaled(stretch), micros.scaled(count - 1)])
-        back_s = (backward.value + again.value) * stretch
-        traffic = self._traffic(one, group, (forward.value * stretch, back_s))
-        norms, clip = self._norms(group).scaled(count), self._clip(self.gradient_byte(), devices)
+        traffic = replica_traffic(layout, self.network, group, *self._plan(micro))
+        norms, clip = self._norms(group, self.network).scaled(count), self._clip(self.gradient_byte(), devices)
         compute = add_common([work, clip])
         links = add_waits([of_traffic(traffic), norms])
         return ParallelStep(
             layout=layout, devices=devices, replicas=devices, samples=samples, microbatches=count,
             compute_s=compute, busy_s=links.busy, exposed_s=links.exposed, bubble_s=zero,
+            replicas_s=add_common([traffic.exposed_s, norms.exposed]),
             wall_s=add_independent([compute, traffic.exposed_s, norms.exposed]),
             sent_byte={"replicas": traffic.sent_byte},
             memory_byte=self._memory(one.sizes, devices, narrowed=one.formats.stream not in ("", "fp32")),
@@ -187,10 +215,6 @@ class ReplicaStep:
         forward, update = (ops["pass_name"].eq(name).to_numpy(bool) for name in ("forward", "update"))
         runs = np.where(update, kept, microbatches * (1.0 + forward * (self.layout.recompute == "full")))
         return coverage(ops.assign(count=ops["count"] * runs))
-
-    def _traffic(self, one: Estimate, group: Group, passes: tuple[float, float]) -> Traffic:
-        buckets = self._buckets(one, passes[1])
-        return replica_traffic(self.layout, self.network, group, buckets, passes)
 
     def _memory(self, sizes: Mapping[str, int], replicas: int, *, narrowed: bool) -> float | None:
         """Give the peak of a replica, less what zero keeps elsewhere; None where it is not known."""

@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
 from fomkit import __version__
 from fomkit.errors import FomkitError
-from fomkit.ledger import Ledger, Values, evaluate
+from fomkit.ledger import Ledger, evaluate
+from fomkit.predict.plausibility import judge_facts
+from fomkit.study.effects import Effector, Effects, barred, columns, headlines, with_changes
 from fomkit.study.rounds import Review
 from fomkit.workbook.appearance import appearance
-from fomkit.workbook.changes import Change, Finding, changes
-from fomkit.workbook.layout import OPS, UNKNOWN
-from fomkit.workbook.read import Book, read_book
+from fomkit.workbook.changes import Change, Finding, changes, follow_ends
+from fomkit.workbook.layout import INPUT_TABLES, OPS, UNKNOWN
+from fomkit.workbook.read import read_book
 from fomkit.workbook.read_cells import FOLLOWS
 from fomkit.workbook.read_ledger import ledger_from
 from fomkit.workbook.tampering import tampering
 from fomkit.workbook.validity import above_peak, validate
 
-_IMPOSSIBLE = (FomkitError, ArithmeticError, ValueError)
-"""What figures that cannot be end in: divisions by 0, logarithms of negative numbers."""
 MOST_ALONE = 200
 """Changes whose effect is computed one by one."""
 
 
-def _with(issued: Book, some: Sequence[Change]) -> Book:
-    book = issued
-    for change in (one for one in some if not one.is_left_out):
-        book = book.with_entry(change.title, change.index, change.key, change.new)
-    return book
+def _facts_of(ledger: Ledger) -> dict[str, tuple[str, ...]]:
+    """Say of each machine which facts hardly can be beside each other."""
+    found = {}
+    for machine in ledger.machines:
+        try:
+            found[machine.name] = judge_facts(machine.device, machine.name)
+        except FomkitError as error:
+            found[machine.name] = (error.what,)
+    return found
+
+
+def _implausible(before: Ledger, after: Ledger) -> list[Finding]:
+    """Find facts that became implausible by the changes."""
+    old = _facts_of(before)
+    return [
+        Finding(f"facts of {name}", "plausibility", f"{text[:1].upper()}{text[1:]}.".replace("..", "."))
+        for name, texts in _facts_of(after).items()
+        for text in texts
+        if text not in old.get(name, ())
+    ]
 
 
 def review(returned: Path, issued: Path) -> Review:
@@ -44,46 +59,20 @@ def review(returned: Path, issued: Path) -> Review:
     sent, back = read_book(issued), read_book(returned)
     changed = tuple(changes(sent, back))
     back.check()
-    before, book = ledger_from(sent), _with(sent, changed)
+    before, book = ledger_from(sent), with_changes(sent, changed)
     after = ledger_from(book)
     findings = [*tampering(sent, back, is_unchanged=not changed), *appearance(sent, back)]
-    findings += validate(changed, sent, back)
+    findings += validate(changed, sent, follow_ends(sent, back))
+    findings += _implausible(before, after)
     findings += above_peak(changed, after, sent.tables[OPS.title].first)
     return Review(returned, issued, sent, before, after, changed, tuple(findings))
-
-
-def _figures(ledger: Ledger, values: Values) -> dict[str, float]:
-    """Give the headlines that a change may move: FOM and units a day of the targets, else their steps."""
-    figures: dict[str, float] = {}
-    for target in ledger.targets:
-        if target in values.merits:
-            figures[f"FOM of {target}"] = values.merits[target].value.value
-        for one in ledger.workloads:
-            rate, case = values.unit_per_day.get((one.name, target)), values.cases.get((one.name, target))
-            if rate is not None:
-                figures[f"units/day of {one.name} on {target}"] = rate.value
-            elif case is not None:
-                figures[f"steps/s of {one.name} on {target}"] = 1 / case.step.wall_s.value
-    return figures
-
-
-def _effects(before: dict[str, float], ledger: Ledger) -> list[dict[str, Any]]:
-    after = _figures(ledger, evaluate(ledger))
-    lost = [name for name, old in before.items() if isfinite(old) and not isfinite(after.get(name, nan))]
-    if lost:
-        raise ValueError(f"{lost[0]} would be no number")
-    return [
-        {"figure": name, "old": old, "new": after[name], "change": after[name] / old - 1}
-        for name, old in before.items()
-        if name in after and abs(after[name] - old) > 1e-12 * abs(old)
-    ]
 
 
 def _said(entry: object) -> object:
     return UNKNOWN if entry is None else "the value" if entry == FOLLOWS else entry
 
 
-def _change_content(change: Change, alone: list[dict[str, Any]] | None, why_not: str) -> dict[str, Any]:
+def _change_content(change: Change, alone: Effects | None, why_not: str) -> dict[str, Any]:
     return {
         "where": change.where,
         "what": change.what,
@@ -95,6 +84,7 @@ def _change_content(change: Change, alone: list[dict[str, Any]] | None, why_not:
         "source": change.source,
         "alone": alone,
         "not_computed": why_not,
+        "moves_nothing": change.is_idle and not change.is_left_out,
     }
 
 
@@ -102,50 +92,54 @@ def _finding_content(finding: Finding) -> dict[str, str]:
     return {"where": finding.where, "kind": finding.kind, "said": finding.said}
 
 
-def _barred(change: Change, findings: Sequence[Finding]) -> str:
-    """Say why nothing can be computed with a change; "" where it can."""
-    if not any(one.kind == "range" and one.where == change.where for one in findings):
-        return ""
-    return f"{change.what} is {'unknown' if change.new is None else 'impossible'}"
+def _moves(pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Count what became what, the most frequent first."""
+    return [{"old": old, "new": new, "count": count} for (old, new), count in Counter(pairs).most_common()]
 
 
-def _alone(found: Review, change: Change, before: dict[str, float]) -> tuple[list[dict[str, Any]] | None, str]:
-    """Give the effect of one change, or why there is none."""
-    why_not = _barred(change, found.findings)
-    if why_not:
-        return None, why_not
-    try:
-        return _effects(before, ledger_from(_with(found.sent, [change]))), ""
-    except _IMPOSSIBLE as error:
-        return None, f"{change.what}: nothing can be computed ({error})"
-
-
-def _together(found: Review, before: dict[str, float]) -> tuple[list[dict[str, Any]] | None, str]:
-    computed = [change for change in found.changes if not change.is_left_out]
-    barred = [change.where for change in computed if _barred(change, found.findings)]
-    if barred:
-        return None, f"{', '.join(barred)} cannot be"
-    try:
-        return _effects(before, found.after), ""
-    except _IMPOSSIBLE as error:
-        return None, f"with all changes nothing can be computed ({error})"
+def _group_content(some: Sequence[Change], effector: Effector) -> dict[str, Any]:
+    """Put the changes of one column in a form: how many, from what to what, on which ground, and what they do."""
+    ratios = [
+        one.new / one.old for one in some if isinstance(one.old, float) and isinstance(one.new, float) and one.old
+    ]
+    table = next(one for one in INPUT_TABLES if one.title == some[0].title)
+    header = next(column.header for column in table.columns if column.key == some[0].key)
+    is_told = some[0].is_number and not some[0].is_left_out
+    alone, why_not = effector.of(some, "with this column") if is_told else (None, "")
+    return {
+        "sheet": table.sheet,
+        "machine": some[0].machine,
+        "column": header,
+        "where": [one.where for one in some],
+        "count": len(some),
+        "factor_low": min(ratios, default=None),
+        "factor_high": max(ratios, default=None),
+        "basis": _moves([(one.was_basis, one.basis) for one in some]),
+        "party": _moves([(one.was_party, one.party) for one in some]),
+        "sources": list(dict.fromkeys(one.source for one in some if one.source)),
+        "alone": alone,
+        "not_computed": why_not,
+        "moves_nothing": all(one.is_idle for one in some) and not some[0].is_left_out,
+    }
 
 
 def review_content(found: Review) -> dict[str, Any]:
     """Put a review in the form of ``fomkit/review/1``: each change with its effect alone, and all together.
 
-    An effect is None, and ``not_computed`` says why, where a figure is unknown or cannot be.
+    An effect is None, and ``not_computed`` says why, where a figure is unknown or cannot be. ``groups`` are the
+    columns in which many figures of a machine were changed, each with the effect of all of them.
     """
     findings, entries = list(found.findings), []
-    before = _figures(found.before, evaluate(found.before))
-    for index, change in enumerate(one for one in found.changes if not one.is_ground):
+    effector = Effector(found.sent, headlines(found.before, evaluate(found.before)), found.findings)
+    told = [one for one in found.changes if not one.is_ground]
+    for index, change in enumerate(told):
         alone, why_not = None, ""
         if change.is_number and not change.is_left_out and index < MOST_ALONE:
-            alone, why_not = _alone(found, change, before)
-            if why_not and not _barred(change, findings):
+            alone, why_not = effector.of([change], f"{change.what}:")
+            if why_not and not barred(change, found.findings):
                 findings.append(Finding(change.where, "range", f"{why_not}."))
         entries.append(_change_content(change, alone, why_not))
-    together, why_not = _together(found, before)
+    together, why_not = effector.of(found.changes, "with all changes")
     if why_not and not any(one.kind == "range" for one in findings):
         findings.append(Finding(str(found.returned), "range", f"{why_not}."))
     return {
@@ -153,7 +147,10 @@ def review_content(found: Review) -> dict[str, Any]:
         "fomkit": __version__,
         "workbook": str(found.returned),
         "issued": str(found.issued),
+        "caveats": [said for _, said in found.before.caveats],
+        "threshold": found.before.threshold,
         "changes": entries,
+        "groups": [_group_content(some, effector) for some in columns(told)],
         "together": together,
         "not_computed": why_not,
         "findings": [_finding_content(finding) for finding in findings],

@@ -28,6 +28,9 @@ class Stepper(Protocol):
     def at(self, devices: int, samples: int) -> ParallelStep:
         """Give the step."""
 
+    def replicas_wait(self, devices: int, samples: int, network: Network, end: str) -> float:
+        """Give what a step waits for its replicas on a network, nothing hidden, at one end [s]."""
+
     def gradient_byte(self) -> float:
         """Give the bytes of gradients that a device shares with its replicas."""
 

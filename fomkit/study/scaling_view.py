@@ -7,9 +7,9 @@ from typing import Any
 
 from fomkit import __version__
 from fomkit.hardware import Link
+from fomkit.network.links import said_of_links
 from fomkit.parallel import Layout
-from fomkit.parallel.links import said_of_links
-from fomkit.quantities import exact_quantity
+from fomkit.quantities import exact_quantity, format_quantity
 from fomkit.study.content import curve_content, span_content
 from fomkit.study.least_bandwidth import NOT_OF_EXPERTS, bandwidth_content
 from fomkit.study.scaling import Curve, Point, Scaling, holds
@@ -143,6 +143,23 @@ def _assumed(scaling: Scaling) -> list[str]:
     return found
 
 
+def _does_not_fit(scaling: Scaling) -> list[str]:
+    """Say of each curve at which numbers of nodes no device holds its step."""
+    capacity, found = scaling.machine.device.capacity_byte, []
+    for curve in scaling.curves:
+        over = [one for one in curve.points if one.fits is False]
+        most = max((one.step.memory_byte or 0.0 for one in over), default=0.0)
+        if capacity is None or not over:
+            continue
+        nodes, name = ", ".join(f"{one.nodes:,}" for one in over), scaling.machine.name
+        found.append(
+            f"{scaling.model.name} on {name}, {curve.mode} scaling, nodes {nodes}: does not fit: {name} has "
+            f"{format_quantity(capacity.value, 'byte')} of memory a device, a step would fill "
+            f"{'at most ' if len(over) > 1 else ''}{format_quantity(most, 'byte')} (fomkit memory)"
+        )
+    return found
+
+
 def scaling_content(
     scaling: Scaling,
     service: Service | None = None,
@@ -183,6 +200,7 @@ def scaling_content(
         ],
         "points": points,
         "not_estimated": refused,
+        "does_not_fit": _does_not_fit(scaling),
         "least_bandwidth": bandwidth_content(scaling),
         "to_target": None if epochs is None else curve_content(epochs),
         "stack": stack_content(once),

@@ -16,7 +16,17 @@ from fomkit.predict.carried import FROM_TABLE, ROOFLINE, factor
 from fomkit.predict.engines import ARITHMETIC_KINDS
 from fomkit.predict.ladder import prepared
 from fomkit.predict.rates import floors, rates, same_rates, value_of
-from fomkit.rollup import Ops, StepTime, Uses, check_covered, device_times, roll_up_run, terms_beside, uses_of
+from fomkit.rollup import (
+    Ops,
+    StepTime,
+    Uses,
+    check_covered,
+    check_work,
+    device_times,
+    roll_up_run,
+    terms_beside,
+    uses_of,
+)
 from fomkit.rollup.use import TABLES
 from fomkit.spans import Span
 from fomkit.study.changes import change_machine, check_parameter, peak_name
@@ -168,8 +178,9 @@ def _of_scenarios(timed: Timed, shape: NDArray[np.intp]) -> Timed:
 
 def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> Study:
     """Do once what all scenarios of a model on a machine share; see `scenarios`."""
+    check_work(model.ops, model.name)
     model, machine = updated_as_there(model, machine), prepared(with_fits(machine))
-    formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine)
+    formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine, model.ops)
     scope = choose_scope([machine], options.scope)
     step = step_ops(model, machine, formats)
     at_once = runs_at_once(model, machine, scope)
@@ -258,6 +269,8 @@ def _machines(study: Study, sizes: Mapping[str, Array], shape: NDArray[np.intp])
 
 
 def _check(study: Study, timed: Timed) -> None:
+    idle = int(timed.executions.sum(0).argmin())
+    check_work(study.step.rows.assign(count=timed.executions[:, idle]), study.model.name)
     if study.options.allow_uncovered:
         return
     lacking = np.isnan(timed.times[0]).any(0)

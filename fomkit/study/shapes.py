@@ -16,6 +16,7 @@ from fomkit.predict.engines import settle_engines
 from fomkit.predict.fresh import fresh_seconds
 from fomkit.predict.ladder import prepared, price
 from fomkit.predict.rows import as_rows
+from fomkit.predict.storage import row_major
 from fomkit.resize import evaluate_many, resize_ops
 from fomkit.schema import SIZED, TIME_SOURCES, check_table
 from fomkit.study.options import choose_sizes
@@ -94,9 +95,10 @@ def _symbols(ops: pd.DataFrame) -> dict[str, dict[int, str]]:
 
 def step_ops(model: ModelProfile, machine: Machine, formats: Formats) -> StepOps:
     """Collect the distinct ops of a model's step, with the engines that a machine has."""
-    traced = resize_ops(model.ops, choose_sizes(model, {}), model.name)
+    ops = row_major(model.ops)
+    traced = resize_ops(ops, choose_sizes(model, {}), model.name)
     restated = settle_engines(restate_ops(traced, formats).reset_index(drop=True), prepared(machine))[0]
-    symbols = _symbols(model.ops)
+    symbols = _symbols(ops)
     _check_fixed_updates(traced, symbols, formats, model.name)
     factor = np.ones(len(restated))
     factor[: len(traced)] = byte_factor(traced["dtype"], restated["dtype"].iloc[: len(traced)])

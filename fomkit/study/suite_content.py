@@ -8,11 +8,17 @@ from fomkit import __version__
 from fomkit.fom.verdicts import PROPOSAL, verdict
 from fomkit.spans import Span, probability_above
 from fomkit.study.content import BASES_BY_TRUST, merit_content, span_content
+from fomkit.study.plausible import verdict_on
 from fomkit.study.rated_lines import RatedLine
 from fomkit.study.suites import SuiteResult
 
+NOT_GIVEN = "not given"
+"""Instead of a verdict on a threshold that rests on work of which the device is the smaller part."""
 
-def _verdict(value: Span, threshold: float, *, has_interval: bool) -> dict[str, Any]:
+
+def _verdict(value: Span, threshold: float, *, has_interval: bool, withheld: str) -> dict[str, Any]:
+    if withheld:
+        return {"threshold": threshold, "probability": None, "verdict": NOT_GIVEN, "why": withheld}
     probability = probability_above(value, threshold)
     return {
         "threshold": threshold,
@@ -30,6 +36,8 @@ def _rated_content(one: RatedLine) -> dict[str, Any]:
         "from": one.source,
         "kind": one.kind,
         "precision": one.precision or None,
+        "fits": None if one.estimate is None else one.estimate.fit.fits,
+        "excludes": None if one.excludes is None else list(one.excludes),
         "deviations": list(one.deviations),
         "missing": one.missing or None,
     }
@@ -40,6 +48,7 @@ def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> dict[s
     names = [machine.name for machine in result.machines]
     rates = {name: one.unit_per_day for name, one in zip(names, (old, new), strict=True)}
     ratio = merit.ratios.get(line.name) if merit else None
+    held = next((one for one in result.explained if one.line == line.name), None)
     return {
         "name": line.name,
         "unit": line.unit,
@@ -56,6 +65,9 @@ def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> dict[s
         "ratio": ratio.value if ratio else None,
         "ratio_interval": span_content(ratio),
         "weight": merit.weights.get(line.name) if merit else None,
+        "excludes": sorted({term for one in (old, new) for term in one.excludes or ()}),
+        "explained": None if held is None else held.share,
+        "measured_run": None if held is None else held.said,
         "machines": {name: _rated_content(one) for name, one in zip(names, (old, new), strict=True)},
     }
 
@@ -78,17 +90,13 @@ def _campaigns(result: SuiteResult) -> list[dict[str, Any]]:
     return found
 
 
-def _counted_bases(result: SuiteResult) -> list[str]:
-    counted = result.merit.ratios if result.merit else {}
-    return [one.basis for one in (*result.baseline, *result.target) if one.line.name in counted]
-
-
 def suite_content(result: SuiteResult) -> dict[str, Any]:
     """Put a suite's result in the form of ``fomkit/fom/1``."""
     suite, merit = result.suite, result.merit
     block = None
     if merit is not None:
-        block = merit_content(merit, max(_counted_bases(result), key=BASES_BY_TRUST.index))
+        worst = max((one.basis for one in result.counted), key=BASES_BY_TRUST.index)
+        block = merit_content(merit, worst, result.excludes, result.unfit, result.explained)
         if not result.has_interval:
             block |= {"low": None, "high": None}
     missing = [
@@ -97,7 +105,7 @@ def suite_content(result: SuiteResult) -> dict[str, Any]:
     ]
     judged = None
     if merit is not None and suite.threshold is not None:
-        judged = _verdict(merit.value, suite.threshold, has_interval=result.has_interval)
+        judged = _verdict(merit.value, suite.threshold, has_interval=result.has_interval, withheld=result.withheld)
     return {
         "schema": "fomkit/fom/1",
         "fomkit": __version__,
@@ -122,5 +130,10 @@ def suite_content(result: SuiteResult) -> dict[str, Any]:
             _line_content(result, old, new) for old, new in zip(result.baseline, result.target, strict=True)
         ],
         "campaigns": _campaigns(result),
-        "notes": list(suite.notes),
+        "notes": [
+            *suite.notes,
+            *dict.fromkeys(
+                text for one in result.estimates for text in (*one.machine.said_of_name, *verdict_on(one.machine))
+            ),
+        ],
     }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fomkit.errors import FomkitError, nearest_names
 from fomkit.fom import FigureOfMerit, Rates, figure_of_merit
 from fomkit.hardware import Machine
+from fomkit.measurement import Measurement
 from fomkit.study.estimate import Estimate
+from fomkit.study.explained import Explained, explained_lines, little_explained
 from fomkit.study.options import Options, choose_scope
 from fomkit.study.rated_lines import LineRating, Load, RatedLine
 from fomkit.suite import Conditions, FrozenRate, Suite
@@ -24,6 +26,10 @@ class SuiteResult:
         Line by line.
     merit : FigureOfMerit or None
         Over the lines that both machines have a rate for; None where a required one is missing.
+    explained : tuple of Explained
+        Of modelled lines that somebody measured a run of, how much of it the device's work explains.
+    allow_excluded : bool
+        Give a verdict on the threshold though the device explains little of what was measured.
     """
 
     suite: Suite
@@ -31,6 +37,44 @@ class SuiteResult:
     baseline: tuple[RatedLine, ...]
     target: tuple[RatedLine, ...]
     merit: FigureOfMerit | None
+    explained: tuple[Explained, ...] = ()
+    allow_excluded: bool = False
+
+    @property
+    def counted(self) -> tuple[RatedLine, ...]:
+        """The rated lines that the figure of merit is made of, of both machines."""
+        names = self.merit.ratios if self.merit is not None else {}
+        return tuple(one for one in (*self.baseline, *self.target) if one.line.name in names)
+
+    @property
+    def excludes(self) -> tuple[str, ...]:
+        """What the rates under the figure of merit leave out because nobody stated it."""
+        return tuple(sorted({term for one in self.counted for term in one.excludes or ()}))
+
+    @property
+    def unfit(self) -> tuple[str, ...]:
+        """The rated lines whose step no device holds, each with its machine and why."""
+        sides = zip(self.machines, (self.baseline, self.target), strict=True)
+        return tuple(
+            f"{one.line.name} on {machine.name} {one.unfit}"
+            for machine, side in sides
+            for one in side
+            if one.unfit
+        )
+
+    @property
+    def little_explained(self) -> tuple[Explained, ...]:
+        """The lines of the figure of merit whose measured runs the device explains less than half."""
+        names = self.merit.ratios if self.merit is not None else {}
+        return little_explained(self.explained, names)
+
+    @property
+    def withheld(self) -> str:
+        """Why no verdict on a threshold is given; "" where one is."""
+        names = ", ".join(one.line for one in self.little_explained)
+        if not names or self.allow_excluded:
+            return ""
+        return f"it rests on {names}: of their measured runs the device explains less than half"
 
     @property
     def missing(self) -> tuple[tuple[RatedLine, str], ...]:
@@ -104,7 +148,9 @@ def freeze_rates(suite: Suite, baseline: Machine, options: Options, load: Load) 
         if one.unit_per_day is None and one.line.required:
             raise FomkitError(suite.name, f"cannot be frozen; {one.line.name} has no time: {one.missing}")
     return {
-        one.line.name: FrozenRate(one.unit_per_day, one.basis, one.precision, one.work)
+        one.line.name: FrozenRate(
+            one.unit_per_day, one.basis, one.precision, one.work, one.excludes if one.estimate else None
+        )
         for one in rated
         if one.unit_per_day is not None
     }
@@ -131,6 +177,8 @@ def run_suite(
     options: Options,
     load: Load,
     proposals: Mapping[str, Conditions] | None = None,
+    measured: Sequence[Measurement] = (),
+    allow_excluded: bool = False,
 ) -> SuiteResult:
     """Rate every line on both machines and compare.
 
@@ -144,6 +192,10 @@ def run_suite(
         Gives the model profile of a name.
     proposals : mapping, optional
         What is changed on the target, by line.
+    measured : sequence of Measurement
+        Runs that were measured, to hold the modelled lines against.
+    allow_excluded : bool
+        Give a verdict on the threshold though the device explains little of these.
 
     Raises
     ------
@@ -156,5 +208,6 @@ def run_suite(
         )
     old = rate_lines(suite, baseline, options, load)
     new = rate_lines(suite, target, options, load, proposals)
-    result = SuiteResult(suite, (baseline, target), old, new, None)
+    explained = explained_lines((baseline, target), (old, new), measured, load)
+    result = SuiteResult(suite, (baseline, target), old, new, None, explained, allow_excluded)
     return replace(result, merit=merit_of(result))

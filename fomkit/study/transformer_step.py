@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fomkit.costs import add_costs
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
+from fomkit.network import Exchange, Group, Network
+from fomkit.network.collectives import Collective, bus_factor
 from fomkit.parallel import activations, tensor_traffic
 from fomkit.parallel.block_rows import block_rows
-from fomkit.parallel.collectives import Collective, bus_factor
 from fomkit.parallel.layout import Layout, check_microbatches, microbatches_of
-from fomkit.parallel.network import Exchange, Group, Network
 from fomkit.parallel.overlap import Bucket
 from fomkit.parallel.pipeline import check_schedule, pipeline_s
-from fomkit.parallel.replicas import Traffic, replica_traffic
+from fomkit.parallel.replicas import replica_traffic, waited
 from fomkit.parallel.rows import CORE, Split
 from fomkit.parallel.step import ParallelStep, step_coverage
 from fomkit.parallel.tensor_traffic import Sent
@@ -94,11 +94,17 @@ class TransformerStep:
         self.where = f"{model.name} on {machine.name}"
         self.uses = uses_of(machine)
         self.notes = model.caveats
+        self._known: dict[int, tuple[Stage, Stage, Stage, pd.DataFrame]] = {}
         check_split(self.shape, layout.tensor, sequence=layout.sequence)
         check_experts(model.name, self.shape, layout.expert)
 
     def _stages(self, samples: int) -> tuple[Stage, Stage, Stage, pd.DataFrame]:
-        """Give the first, an inner and the last stage, and one block."""
+        """Give the first, an inner and the last stage, and one block, each number of samples once."""
+        if samples not in self._known:
+            self._known[samples] = self._staged(samples)
+        return self._known[samples]
+
+    def _staged(self, samples: int) -> tuple[Stage, Stage, Stage, pd.DataFrame]:
         import pandas as pd
 
         layout, shape = self.layout, self.shape
@@ -188,7 +194,8 @@ class TransformerStep:
         rows = update_rows(numel, tensors, clip=layout.clip)
         return _timed(rows, self.machine, self.level, self.name)
 
-    def _replicas(self, replicas: int, block: pd.DataFrame) -> Traffic:
+    def _sums(self, replicas: int, block: pd.DataFrame) -> tuple[Group, list[Bucket], tuple[float, float], float]:
+        """Give who adds up, the buckets, the passes that hide them, and bytes gathered over bytes added."""
         layout = self.layout
         blocks = self.shape.blocks // layout.pipeline
         spent = _repeats(block, layout)
@@ -205,7 +212,14 @@ class TransformerStep:
         pieces.append(Bucket(words, backward * blocks))
         group = self.network.group(replicas, layout.tensor)
         passes = (forward * blocks, backward * blocks)
-        return replica_traffic(layout, self.network, group, pieces, passes, SHORT_BYTE / SUM_BYTE)
+        return group, pieces, passes, SHORT_BYTE / SUM_BYTE
+
+    def replicas_wait(self, devices: int, samples: int, network: Network, end: str) -> float:
+        """Give what a step waits for its replicas on a network at one end of its intervals, nothing hidden [s]."""
+        replicas = self.layout.replicas(devices)
+        block = self._stages(self._schedule(samples, replicas)[0])[-1]
+        bare_layout = replace(self.layout, overlap=False)
+        return waited(bare_layout, network, *self._sums(replicas, block), end).exposed_s
 
     def _shared_words(self, replicas: int) -> Exchange:
         """Give the sum of the words' gradients between first and last stage, which share them [s]."""
@@ -243,7 +257,10 @@ class TransformerStep:
         piped = pipeline_s(all_stages[: layout.pipeline], count, layout.interleave)
         slowest = max(range(3), key=totals.__getitem__)
         stretch = piped / (count * totals[slowest])
-        updated, traffic = self._update(replicas), self._replicas(replicas, block)
+        updated, traffic = (
+            self._update(replicas),
+            replica_traffic(layout, self.network, *self._sums(replicas, block)),
+        )
         update = device_time(updated, level, self.uses)
         work, inner = spans[slowest].scaled(count), waits[slowest].scaled(count)
         tied = bare(self._shared_words(replicas))
@@ -254,6 +271,7 @@ class TransformerStep:
         return ParallelStep(
             layout=layout, devices=devices, replicas=replicas, samples=samples, microbatches=count,
             compute_s=compute, busy_s=links.busy, exposed_s=links.exposed, bubble_s=bubble,
+            replicas_s=traffic.exposed_s,
             wall_s=add_independent([inside.scaled(stretch), update, traffic.exposed_s, tied.exposed]),
             sent_byte={**self._sent(micro, count), "pipeline": between_byte * count,
                        "replicas": traffic.sent_byte},

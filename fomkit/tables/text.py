@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fomkit.errors import FomkitError
+from fomkit.tables.opening import GZIP, open_file
 
 MAX_BYTE = 64_000_000
 """Largest table, packed or not [byte]."""
 MAX_COLUMNS = 1000
 MAX_CELLS = 10_000_000
-_GZIP = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _OTHER_SEPARATOR = re.compile(r"\w+\s*([;\t|])")
 
@@ -40,16 +40,16 @@ def read_bytes(path: Path) -> bytes:
     Raises
     ------
     FomkitError
-        When it is absent, a folder, too large or damaged.
+        When it is absent, no regular file, too large or damaged.
     """
     try:
-        with path.open("rb") as stream:
+        with open_file(path) as stream:
             content = stream.read(MAX_BYTE + 1)
     except OSError as error:
         raise FomkitError(str(path), f"cannot be read ({error.strerror}). Check the path.") from error
     except ValueError as error:
         raise FomkitError(str(path), f"cannot be read ({error}). Check the path.") from error
-    if len(content) <= MAX_BYTE and content[:2] == _GZIP:
+    if len(content) <= MAX_BYTE and content[:2] == GZIP:
         content = _unpacked(path, content)
     if len(content) > MAX_BYTE:
         raise FomkitError(str(path), f"is larger than {MAX_BYTE:,} bytes. Split it.")

@@ -7,6 +7,7 @@ corner of the grid, so size, ratio, parts, rows and columns are capped, and each
 from __future__ import annotations
 
 import io
+import re
 import warnings
 import zipfile
 import zlib
@@ -22,6 +23,8 @@ from openpyxl.utils import get_column_letter
 from openpyxl.utils.exceptions import InvalidFileException
 
 from fomkit.errors import FomkitError
+from fomkit.tables.opening import open_file
+from fomkit.tables.xlsx_colours import BLACK, WHITE, Palette, palette_of
 
 if TYPE_CHECKING:
     from openpyxl.worksheet.worksheet import Worksheet
@@ -36,13 +39,19 @@ MAX_COLUMNS = 256
 
 ZIP_START = b"PK\x03\x04"
 _ENCRYPTED = 0x1
+_HEAD = 200
+_ENCODING = re.compile(rb"""(?:\xef\xbb\xbf)?\s*<\?xml\b[^>]*?\bencoding\s*=\s*["']([\x21-\x7e]*?)["']""")
+_PLAIN = ("utf-8", "utf8", "us-ascii", "ascii")
+_UTF16 = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<", b"\0\0")
+_XML = (".xml", ".rels", ".vml")
+_DOCTYPES = tuple("<!DOCTYPE".encode(encoding) for encoding in ("utf-8", "utf-16-le", "utf-16-be"))
 _SAID = 100
 """Characters of the cause of damage that are shown; it may quote the file."""
 # What zipfile, the XML parser and openpyxl raise on a damaged archive; openpyxl has no error class of its own
 # for malformed parts and lets the plain ones through.
 _DAMAGE = (
-    zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ParseError, InvalidFileException, KeyError,
-    ValueError, TypeError, AttributeError, IndexError, OSError,
+    zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ParseError, InvalidFileException,
+    ValueError, TypeError, AttributeError, LookupError, OSError, OverflowError,
 )  # fmt: skip
 
 
@@ -94,7 +103,7 @@ def cell_name(row: int, column: int) -> str:
 def looks_like_workbook(path: Path) -> bool:
     """Tell by its first bytes whether a file can be a workbook."""
     try:
-        with path.open("rb") as stream:
+        with open_file(path) as stream:
             return stream.read(len(ZIP_START)) == ZIP_START
     except OSError as error:
         raise FomkitError(str(path), f"cannot be read ({error.strerror}). Check the path.") from error
@@ -122,7 +131,7 @@ def _read_file(path: Path) -> bytes:
     size = path.stat().st_size
     if size > MAX_BYTE:
         raise FomkitError(str(path), f"is larger than {MAX_BYTE:,} bytes. Split it.")
-    with path.open("rb") as stream:
+    with open_file(path) as stream:
         return stream.read(size)
 
 
@@ -147,6 +156,23 @@ def _check_directory(path: Path, parts: list[zipfile.ZipInfo], byte: int) -> Non
         raise FomkitError(str(path), "is packed in a way that workbooks are not. Save it again as .xlsx.")
 
 
+def _check_part(path: Path, name: str, data: bytes) -> None:
+    """Refuse XML that is not UTF-8, which spreadsheet programs write, and document types in any encoding."""
+    encoding = _ENCODING.match(data[:_HEAD])
+    told = encoding[1].decode("ascii").lower() if encoding else "utf-8"
+    if data[:2] in _UTF16 and name.endswith(_XML):
+        told = "utf-16"
+    if told not in _PLAIN:
+        raise FomkitError(
+            str(path),
+            f"has {told!r:.40} text in {name}. UTF-8 was expected. Save it again in a spreadsheet program.",
+        )
+    if any(mark in data for mark in _DOCTYPES):
+        raise FomkitError(
+            str(path), f"declares a document type in {name}, which no workbook does. Save it again without."
+        )
+
+
 def _unpacked(path: Path, content: bytes) -> bytes:
     """Unpack the archive under the caps into a plain one, which is all that openpyxl sees.
 
@@ -159,10 +185,7 @@ def _unpacked(path: Path, content: bytes) -> bytes:
             part = archive.getinfo(name)
             with archive.open(part) as stream:
                 data = stream.read(part.file_size)
-            if b"<!DOCTYPE" in data:
-                raise FomkitError(
-                    str(path), f"declares a document type in {part.filename}, which no workbook does."
-                )
+            _check_part(path, part.filename, data)
             copy.writestr(name, data)
     return plain.getvalue()
 
@@ -214,11 +237,18 @@ class Content:
         With its =; "" where there is none.
     form : str
         Its number format.
+    ink, ground : str
+        Colours of its text and of what is behind it, six hexadecimal digits each.
+    size : float
+        Of its letters [points].
     """
 
     value: object
     formula: str = ""
     form: str = "General"
+    ink: str = BLACK
+    ground: str = WHITE
+    size: float = 11.0
 
 
 def _values(path: Path, content: bytes) -> dict[str, tuple[tuple[object, ...], ...]]:
@@ -271,10 +301,31 @@ def _check_plain(path: Path, content: bytes) -> None:
         )
 
 
+def _stated(colour: Any) -> dict[str, str]:
+    """Give a colour of openpyxl as the attributes that it was read from."""
+    if colour is None:
+        return {}
+    return {str(colour.type): str(getattr(colour, colour.type)), "tint": str(colour.tint or 0.0)}
+
+
+def _look(cell: Any, palette: Palette) -> tuple[str, str, float]:
+    """Give the colours of a cell's text and ground, and the size of its letters."""
+    font, fill = cell.font, cell.fill
+    ground = WHITE
+    if getattr(fill, "stop", None):
+        ground = palette.colour(_stated(fill.stop[0].color), WHITE)
+    elif getattr(fill, "patternType", None):
+        is_solid = fill.patternType == "solid"
+        ground = palette.colour(_stated(fill.fgColor if is_solid else fill.bgColor), WHITE)
+    return palette.colour(_stated(font.color), BLACK), ground, float(font.sz or Content.size)
+
+
 def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Content]]:
     values = _values(path, content)
     book = load_workbook(io.BytesIO(content), read_only=True, data_only=False, keep_links=False)
     sheets: dict[str, dict[tuple[int, int], Content]] = {}
+    palette = palette_of(book.loaded_theme, book._colors)  # type: ignore[attr-defined]
+    looks: dict[object, tuple[str, str, float]] = {}
     for sheet in book.worksheets:
         kept, known = sheets.setdefault(sheet.title, {}), Sheet(sheet.title, values[sheet.title])
         for number, row in _sheet_rows(path, sheet):
@@ -283,7 +334,9 @@ def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Con
                     continue
                 formula = str(getattr(cell.value, "text", cell.value)) if cell.data_type == "f" else ""
                 value = known.cell(number, column) if formula else cell.value
-                kept[number, column] = Content(value, formula, cell.number_format)
+                style = cell._style_id
+                look = looks[style] if style in looks else looks.setdefault(style, _look(cell, palette))
+                kept[number, column] = Content(value, formula, cell.number_format, *look)
     return sheets
 
 

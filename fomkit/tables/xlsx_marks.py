@@ -5,27 +5,49 @@ from __future__ import annotations
 import io
 import posixpath
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree.ElementTree import Element, fromstring, iterparse
 
+from openpyxl.utils.exceptions import InvalidFileException
+
 from fomkit.tables.xlsx import MAX_COLUMNS, told, unpacked_file
+from fomkit.tables.xlsx_colours import palette_of
 
 _INVISIBLE = 0.5
 """Heights and widths below which nothing can be read [points, letters]."""
 _SHAPES = ("sp", "pic", "cxnSp")
+_PARTS = ("val", "cat", "xVal", "yVal", "bubbleSize", "plus", "minus")
+_TYPED = "figures that stand in the chart itself"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A format that cells take on under a condition: where, colours, number format; "" where it is the cell's."""
+
+    area: str
+    ink: str
+    ground: str
+    form: str
 
 
 @dataclass(frozen=True)
 class SheetMarks:
-    """One sheet: ``visible``, ``hidden`` or ``veryHidden``; hidden rows and columns; comments by cell; shapes."""
+    """One sheet: ``visible``, ``hidden`` or ``veryHidden``; hidden rows and columns; comments by cell; shapes.
+
+    ``series`` counts what its charts read: the part of a series (``val``, ``cat``, ``plus``, ``minus``, …) and the
+    cells. ``conditions`` are its conditional formats.
+    """
 
     state: str = "visible"
     hidden_rows: frozenset[int] = frozenset()
     hidden_columns: frozenset[int] = frozenset()
     comments: Mapping[str, str] = field(default_factory=dict)
     shapes: int = 0
+    series: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,12 +105,57 @@ def _hidden(content: bytes) -> tuple[frozenset[int], frozenset[int]]:
                 rows.add(number)
             element.clear()
         elif kind == "col" and (_is_true(element, "hidden") or _small(element, "width")):
-            columns.update(range(int(element.get("min", 1)), min(int(element.get("max", 1)), MAX_COLUMNS) + 1))
+            columns.update(
+                range(max(int(element.get("min", 1)), 1), min(int(element.get("max", 1)), MAX_COLUMNS) + 1)
+            )
     return frozenset(rows), frozenset(columns)
 
 
-def _sheet(archive: zipfile.ZipFile, part: str, state: str) -> SheetMarks:
-    comments, shapes = dict[str, str](), 0
+def _series(content: bytes) -> Iterator[tuple[str, str]]:
+    for one in _tree(content).iter():
+        for part in one if _local(one) in ("ser", "errBars") else ():
+            if _local(part) in _PARTS:
+                cells = [found.text or "" for found in part.iter() if _local(found) == "f"]
+                yield _local(part), cells[0] if cells else _TYPED
+
+
+def _under(element: Element, *names: str) -> Element | None:
+    for name in names:
+        found = next((one for one in element if _local(one) == name), None)
+        if found is None:
+            return None
+        element = found
+    return element
+
+
+def _formats(archive: zipfile.ZipFile, parts: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Give colour of text, colour of ground and number format of each format that conditions may name."""
+    if "styles" not in parts:
+        return []
+    root, theme = _tree(archive.read(parts["styles"])), parts.get("theme")
+    palette = palette_of(archive.read(theme) if theme else None)
+    found = []
+    for one in root.iter():
+        if _local(one) == "dxf":
+            text, form = _under(one, "font", "color"), _under(one, "numFmt")
+            fill = _under(one, "fill", "patternFill", "bgColor")
+            fill = fill if fill is not None else _under(one, "fill", "patternFill", "fgColor")
+            colours = ["" if each is None else palette.colour(each.attrib, "") for each in (text, fill)]
+            found.append((colours[0], colours[1], "" if form is None else form.get("formatCode", "")))
+    return found
+
+
+def _conditions(content: bytes, formats: list[tuple[str, str, str]]) -> Iterator[Condition]:
+    for one in _tree(content).iter():
+        if _local(one) == "conditionalFormatting":
+            for rule in one:
+                number = rule.get("dxfId", "")
+                if number.isdigit() and int(number) < len(formats):
+                    yield Condition(one.get("sqref", ""), *formats[int(number)])
+
+
+def _sheet(archive: zipfile.ZipFile, part: str, state: str, formats: list[tuple[str, str, str]]) -> SheetMarks:
+    comments, shapes, series = dict[str, str](), 0, Counter[tuple[str, str]]()
     for _, kind, there in _relations(archive, part):
         if kind in ("comments", "threadedComment"):
             for one in _tree(archive.read(there)).iter():
@@ -96,7 +163,11 @@ def _sheet(archive: zipfile.ZipFile, part: str, state: str) -> SheetMarks:
                     comments.setdefault(one.get("ref", ""), "".join(one.itertext()).strip())
         elif kind == "drawing":
             shapes += sum(_local(one) in _SHAPES for one in _tree(archive.read(there)).iter())
-    return SheetMarks(state, *_hidden(archive.read(part)), comments, shapes)
+            for _, what, chart in _relations(archive, there):
+                series.update(_series(archive.read(chart)) if what == "chart" else ())
+    content = archive.read(part)
+    conditions = tuple(_conditions(content, formats))
+    return SheetMarks(state, *_hidden(content), comments, shapes, series, conditions)
 
 
 def _calculation(root: Element) -> str:
@@ -118,12 +189,18 @@ def _names(root: Element, titles: list[str]) -> Iterator[tuple[str, str]]:
 
 def _marks(content: bytes) -> Marks:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        book = next(there for _, kind, there in _relations(archive, "") if kind == "officeDocument")
+        book = next((there for _, kind, there in _relations(archive, "") if kind == "officeDocument"), "")
+        if not book:
+            raise InvalidFileException("it does not say which of its parts is the workbook")
         root = _tree(archive.read(book))
-        parts = {key: there for key, _, there in _relations(archive, book)}
+        relations = list(_relations(archive, book))
+        parts = {key: there for key, _, there in relations}
+        formats = _formats(archive, {kind: there for _, kind, there in relations})
         listed = [one for one in root.iter() if _local(one) == "sheet"]
         sheets = {
-            one.get("name", ""): _sheet(archive, parts[_attribute(one, "id")], one.get("state", "visible"))
+            one.get("name", ""): _sheet(
+                archive, parts[_attribute(one, "id")], one.get("state", "visible"), formats
+            )
             for one in listed
         }
         return Marks(dict(_names(root, list(sheets))), sheets, _calculation(root))

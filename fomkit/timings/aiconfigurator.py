@@ -1,6 +1,6 @@
 """Op tables of the serving performance model aiconfigurator (NVIDIA, 2025-2026) as TIMINGS.
 
-Three layouts, told apart by their headers: matrix products, prefill attention and collectives. Times are
+Three layouts, told apart by their headers: matrix products, attention and collectives. Times are
 milliseconds of one op inside a replayed CUDA graph (nccl-tests for collectives), means over the replays: no host
 time is in them, so nothing is subtracted. What the collectors run was read in their sources (``collector/`` of
 that project):
@@ -9,9 +9,10 @@ that project):
   weights come from device memory unless six of them fit the cache. ``fp8`` and ``fp8_block`` quantise bf16
   activations first and write bf16; ``fp8_block`` has a scale per 128 values and another kernel: it is an op of
   its own.
-- Attention is causal, with every query's keys in the pass (``q_len`` = ``kv_len``), and stores keys and values
-  in the cache on the way. The same tensors every time: small ones come from the L2 cache. bf16 attention over an
-  fp8 cache and attention over a window are ops of their own.
+- Prefill attention is causal, with every query's keys in the pass (``q_len`` = ``kv_len``), and stores keys and
+  values in the cache on the way; decoding has ``step`` keys in the cache before its one query (``isl`` 1), which
+  sees all of them. The same tensors every time: small ones come from the L2 cache. bf16 attention over an fp8
+  cache and attention over a window are ops of their own.
 - The size of a collective is nccl-tests' size divided by the item: all ranks' output of an all-gather, all
   ranks' input of a reduce-scatter, what each rank holds of an all-reduce or all-to-all.
 """
@@ -48,8 +49,9 @@ NOTES: Mapping[str, str] = {
     "gemm": "aiconfigurator's products are means over a replayed CUDA graph of six F.linear with weights of their "
     "own: warm, without host time. fp8 products quantise bf16 activations and write bf16; timings of the op "
     "fp8_block_gemm scale blocks of 128 and stand for that op only.",
-    "attention": "aiconfigurator's attention is prefill through SGLang's FlashAttention backend, causal, inside a "
-    "replayed CUDA graph: it also writes keys and values to the cache, and small tensors stay in the L2 cache.",
+    "attention": "aiconfigurator's attention is causal prefill or one new token over a cache, through the backend "
+    "of SGLang that a row names, inside a replayed CUDA graph: it also writes keys and values to the cache, and "
+    "small tensors stay in the L2 cache.",
     "collective": "Collectives are nccl-tests, out of place, one process for all devices of a node. message_byte "
     "is nccl-tests' size: the whole of a gather's output and of a scatter's input.",
 }
@@ -90,9 +92,12 @@ def _attention(rows: pd.DataFrame) -> dict[str, object]:
     if "window_size" in rows.columns:
         seen = rows["window_size"] > 0
         op = op.mask(seen, rows["window_size"].map(WINDOW.format))
+    # A decoding step has one new token, and a cache of so many before it.
+    before = rows["step"].fillna(0.0) if "step" in rows.columns else 0.0 * rows["isl"]
     sizes = {
         "batch": rows["batch_size"], "heads": rows["num_heads"], "kv_heads": rows["num_key_value_heads"],
-        "q_len": rows["isl"], "kv_len": rows["isl"], "head_dim": rows["head_dim"], "causal": 1.0,
+        "q_len": rows["isl"], "kv_len": rows["isl"] + before, "head_dim": rows["head_dim"],
+        "causal": (before == 0).astype("float64"),
     }  # fmt: skip
     return {
         **_origin(rows),
@@ -114,7 +119,7 @@ def _collective(rows: pd.DataFrame) -> dict[str, object]:
         "ranks": rows["num_gpus"],
         "link": "node",
         "library": rows["kernel_source"],
-        "library_version": rows["nccl"],
+        "library_version": rows["nccl" if "nccl" in rows.columns else "version"],
         "harness": "nccl-tests",
     }
 
@@ -123,15 +128,15 @@ LAYOUTS: Mapping[str, Layout] = {
     "gemm": Layout((*_ORIGIN, "gemm_dtype"), ("m", "n", "k", "time_ms"), (), "gemm_dtype", _gemm),
     "attention": Layout(
         (*_ORIGIN, "attn_dtype", "kv_cache_dtype"),
-        ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "window_size", "time_ms"),
-        ("window_size",),
+        ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "step", "window_size", "time_ms"),
+        ("step", "window_size"),
         "attn_dtype",
         _attention,
     ),
     "collective": Layout(
-        ("device", "op_name", "kernel_source", "nccl_dtype", "nccl"),
+        ("device", "op_name", "kernel_source", "nccl_dtype", "nccl", "version"),
         ("num_gpus", "message_size", "time_ms"),
-        (),
+        ("nccl", "version"),
         "nccl_dtype",
         _collective,
     ),
@@ -158,7 +163,7 @@ def _unread(rows: pd.DataFrame, kind: str, layout: Layout) -> pd.Series[bool]:
 
 
 def read_aiconfigurator(path: Path) -> ImportedTimings:
-    """Read a table of products, prefill attention or collectives.
+    """Read a table of products, attention or collectives.
 
     Parameters
     ----------

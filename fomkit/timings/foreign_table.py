@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fomkit.errors import FomkitError
-from fomkit.schema import LINE, TIMINGS, check_table
+from fomkit.schema import HUGE, LINE, TIMINGS, check_table
 from fomkit.tables.cells import parse_number
 from fomkit.tables.text import read_rows
 
@@ -25,6 +25,14 @@ def _chosen_rows(
     for line, cells in rows:
         if all(cells[place] == value for place, value in places):
             yield line, cells
+
+
+def _number(cell: str, where: str, name: str) -> Cell:
+    """Read a number that no product of a few such overflows."""
+    value = parse_number(cell, where, name)
+    if isinstance(value, float) and abs(value) > HUGE:
+        raise FomkitError(where, f"{name} is {value:g}. Expected a number of at most {HUGE:g}.")
+    return value
 
 
 def read_columns(
@@ -72,7 +80,7 @@ def read_columns(
         lines.append(line)
         for name, place in zip(read, places, strict=True):
             cell = cells[place]
-            columns[name].append(parse_number(cell, f"{path}:{line}", name) if name in numbers else cell)
+            columns[name].append(_number(cell, f"{path}:{line}", name) if name in numbers else cell)
     if not lines:
         raise FomkitError(str(path), "has no row of what was asked for. Check the file.")
     index = pd.Index(lines, dtype="int64", name=LINE)

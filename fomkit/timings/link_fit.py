@@ -25,6 +25,8 @@ CLASSES: Mapping[str, tuple[float, float]] = {
 }  # fmt: skip
 """Classes of message sizes [byte], both ends within; long ones first, which training sends most of."""
 LEVEL = 0.8
+MOST_CONDITION = 1e6
+"""Condition of the two terms beyond which their sum of squares cannot be inverted to any digit that counts."""
 LEAST_ERROR = 0.01
 """No time is taken to be known better than to this share of it."""
 FEWEST = 3
@@ -95,6 +97,9 @@ def fit_line(timed: Timed) -> Line | None:
         return None
     error = time_s * np.maximum(np.asarray(timed.width, float) / 1.96, LEAST_ERROR)
     terms = np.column_stack([np.ones(len(byte)), byte])
+    weighed = terms / error[:, None]
+    if np.linalg.cond(weighed / np.linalg.norm(weighed, axis=0)) > MOST_CONDITION:
+        return None  # one message outweighs all others: they tell no latency apart from a rate
     kept = [0, 1]
     values, half = _least_squares(terms, time_s, error, kept)
     low, high, sure = values - half, values + half, values[1] > half[1] * _ratio(len(byte) - 2)

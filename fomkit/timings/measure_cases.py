@@ -17,6 +17,12 @@ TOLERANCES = {
 }  # fmt: skip
 """Largest error beside the largest true value, by number format; grows with the length of sums only slowly."""
 
+FORMATS: Mapping[str, tuple[str, int]] = {
+    "fp64": ("float64", 8), "fp32": ("float32", 4), "tf32": ("float32", 4), "fp16": ("float16", 2),
+    "bf16": ("bfloat16", 2), "int64": ("int64", 8), "int32": ("int32", 4), "bool": ("bool", 1),
+}  # fmt: skip
+"""Number formats that are made, with PyTorch's name and the bytes of one number."""
+
 
 class Case(NamedTuple):
     """One op: ``run`` does it once and gives its result, ``check`` gives the error of a result.
@@ -43,17 +49,19 @@ def size_of(cells: Cells, name: str, default: int | None = None) -> int:
     return int(float(text))
 
 
+def item_byte(cells: Cells) -> int:
+    """Give the bytes of one number of a row's format."""
+    if cells["dtype"] not in FORMATS:
+        raise CannotTimeError(f"numbers of format {cells['dtype']} are not made here")
+    return FORMATS[cells["dtype"]][1]
+
+
 def torch_dtype(cells: Cells) -> Any:
     """Give the framework's number format of a row."""
     import torch
 
-    formats = {
-        "fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16,
-        "bf16": torch.bfloat16, "int64": torch.int64, "int32": torch.int32, "bool": torch.bool,
-    }  # fmt: skip
-    if cells["dtype"] not in formats:
-        raise CannotTimeError(f"numbers of format {cells['dtype']} are not made here")
-    return formats[cells["dtype"]]
+    item_byte(cells)
+    return getattr(torch, FORMATS[cells["dtype"]][0])
 
 
 def error_of(found: Any, truth: Any) -> float:

@@ -40,6 +40,7 @@ class Child:
         self._library = str(self._setup.get("library", "torch"))
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.Queue[str] = queue.Queue()
+        self._spent_s = self._ended_s = 0.0
         self.facts: dict[str, Any] = {}
 
     def __enter__(self) -> Child:
@@ -59,13 +60,20 @@ class Child:
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
+            before = _of_children_s()
             self._process.kill()
             self._process.wait()
+            self._ended_s += max(self._spent_s, _of_children_s() - before)
+            self._spent_s = 0.0
             for stream in (self._process.stdin, self._process.stdout):
                 with suppress(OSError):
                     if stream is not None:
                         stream.close()
             self._process = None
+
+    def spent_s(self) -> float:
+        """Give the processor time [s] of the process that times and of those before it, as of its last answer."""
+        return self._ended_s + self._spent_s
 
     def _start(self) -> None:
         threads = {f"{name}_NUM_THREADS": str(self._setup["threads"]) for name in _THREADS}
@@ -108,6 +116,7 @@ class Child:
         if not line:
             raise GoneError(_ending(process.wait()))
         answer: dict[str, Any] = json.loads(line)
+        self._spent_s = answer.pop("spent_s", self._spent_s)
         return answer
 
     def time_op(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
@@ -131,6 +140,12 @@ class Child:
         except GoneError as reason:
             self.close()
             return {"reason": f"the process that timed it {reason}"}
+
+
+def _of_children_s() -> float:
+    """Give the processor time [s] of all processes that this one started and saw end."""
+    found = os.times()
+    return found.children_user + found.children_system
 
 
 def _ending(code: int) -> str:

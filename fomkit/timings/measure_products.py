@@ -16,14 +16,30 @@ from fomkit.timings.measure_cases import (
 )
 
 
+def check_product(cells: Cells) -> None:
+    """Raise `CannotTimeError` where a product is stored in an order that is not made."""
+    if cells.get("layout"):
+        raise CannotTimeError(f"the layout {cells['layout']} is not row-major")
+
+
+def check_sparse_product(cells: Cells) -> None:
+    """Raise `CannotTimeError` where a sparse product is one of several, or transposed."""
+    if size_of(cells, "b") != 1 or size_of(cells, "trans_a", 0) or size_of(cells, "trans_b", 0):
+        raise CannotTimeError("batched or transposed sparse products are not timed here")
+
+
+def check_convolution(cells: Cells) -> None:
+    """Raise `CannotTimeError` where a convolution is transposed."""
+    if size_of(cells, "transposed", 0):
+        raise CannotTimeError("transposed convolutions are not timed here")
+
+
 def product(cells: Cells, device: str) -> Case:
     """Make a product, or a batch of products; some of its rows are computed again."""
     import torch
 
     b, m, n, k = (size_of(cells, name) for name in ("b", "m", "n", "k"))
     dtype = torch_dtype(cells)
-    if cells.get("layout"):
-        raise CannotTimeError(f"the layout {cells['layout']} is not row-major")
 
     def factor(rows: int, columns: int, transposed: bool) -> Any:
         shape = (b, columns, rows) if transposed else (b, rows, columns)
@@ -46,9 +62,7 @@ def sparse_product(cells: Cells, device: str) -> Case:
     """Make a product whose left factor is mostly zeros, by compressed rows."""
     import torch
 
-    b, m, n, k = (size_of(cells, name) for name in ("b", "m", "n", "k"))
-    if b != 1 or size_of(cells, "trans_a", 0) or size_of(cells, "trans_b", 0):
-        raise CannotTimeError("batched or transposed sparse products are not timed here")
+    m, n, k = (size_of(cells, name) for name in ("m", "n", "k"))
     dense = torch.randn((m, k), device=device, dtype=torch_dtype(cells))
     dense *= torch.rand((m, k), device=device) < float(cells["density"])
     with warnings.catch_warnings():
@@ -94,8 +108,6 @@ def _convolution_parts(cells: Cells, device: str) -> _Convolution:
     axes = ("d", "h", "w") if size_of(cells, "depth", 1) > 1 or size_of(cells, "kernel_d", 1) > 1 else ("h", "w")
     names = {"d": "depth", "h": "height", "w": "width"}
     groups, how = size_of(cells, "groups", 1), {"device": device, "dtype": torch_dtype(cells)}
-    if size_of(cells, "transposed", 0):
-        raise CannotTimeError("transposed convolutions are not timed here")
     shape = (
         size_of(cells, "batch"),
         size_of(cells, "in_channels"),

@@ -142,7 +142,11 @@ def time_graph(
         return max(_each(watch, one, 1) - call_s, 1e-12)
 
     few = effort._replace(most=effort.least, limit_s=effort.limit_s / 4)
-    times = Times(repeat(warm_once, few if cold else effort), repeat(cold_once, effort if cold else few))
+    warm, cool = (
+        repeat(warm_once, few if cold else effort, watch.clock),
+        repeat(cold_once, effort if cold else few, watch.clock),
+    )
+    times = Times(warm, cool)
     kept = summarise(times.cold if cold else times.warm)
     if kept.p25_s * (copies if short and not cold else 1) < TOLD_APART * one_s:
         raise CannotTimeError("what it takes by itself is too little to be told apart")
@@ -153,10 +157,11 @@ def graph_watch(threads: int, cache_byte: float) -> Watch:
     """Make the stopwatch of TensorFlow on a CPU: the process's own time on one thread, else the wall's."""
     import numpy as np
 
-    measure = by_clock(time.process_time if threads == 1 else time.perf_counter)
+    clock = time.process_time if threads == 1 else time.perf_counter
+    measure = by_clock(clock)
     buffer = np.zeros(int(cache_byte // 4), np.float32)
 
     def flush() -> None:
         np.add(buffer, 1.0, out=buffer)
 
-    return Watch(measure, median(measure(lambda: None, 1) for _ in range(CLOCK_READS)), flush)
+    return Watch(measure, median(measure(lambda: None, 1) for _ in range(CLOCK_READS)), flush, clock)

@@ -8,7 +8,6 @@ import os
 import platform
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
@@ -80,7 +79,7 @@ class Effort(NamedTuple):
     least, most : int
         Repeats at least, and at most.
     limit_s : float
-        Wall time [s] after which no repeat begins, once there are `least` of them.
+        Time [s] of the watch's clock after which no repeat begins, once there are `least` of them.
     """
 
     target: float = 0.01
@@ -96,13 +95,13 @@ class Times(NamedTuple):
     cold: list[float]
 
 
-def repeat(once: Callable[[], float], effort: Effort) -> list[float]:
-    """Repeat until the median is known well enough, or the effort is spent."""
+def repeat(once: Callable[[], float], effort: Effort, clock: Callable[[], float]) -> list[float]:
+    """Repeat until the median is known well enough, or the effort is spent by a clock."""
     times: list[float] = []
-    begun = time.perf_counter()
+    begun = clock()
     while len(times) < effort.most:
         if len(times) >= effort.least and (
-            time.perf_counter() - begun > effort.limit_s or summarise(times).width <= effort.target
+            clock() - begun > effort.limit_s or summarise(times).width <= effort.target
         ):
             break
         times.append(once())
@@ -148,8 +147,8 @@ def time_run(
 
     few = effort._replace(most=effort.least, limit_s=effort.limit_s / 4)
     return Times(
-        repeat(warm_once, few if cold else effort) if both or not cold else [],
-        repeat(cold_once, effort if cold else few) if both or cold else [],
+        repeat(warm_once, few if cold else effort, watch.clock) if both or not cold else [],
+        repeat(cold_once, effort if cold else few, watch.clock) if both or cold else [],
     )
 
 

@@ -11,6 +11,7 @@ from fomkit.timings.measure_cases import (
     Cells,
     error_of,
     exact,
+    item_byte,
     made,
     same_in_double,
     size_of,
@@ -202,7 +203,34 @@ def _pad(cells: Cells, device: str) -> Case:
     )
 
 
+NO_CAST = "its bytes are not those of a cast between numbers of 2, 4 and 8 bytes"
+
+
+def _widths(cells: Cells) -> tuple[int, int] | None:
+    """Give the bytes of a number that a cast reads and writes, one of them the row's; None where it is no cast."""
+    each = item_byte(cells)
+    read, written = (float(cells[f"{way}_byte"]) / size_of(cells, "numel") for way in ("read", "write"))
+    if read == written or each not in (read, written) or not {read, written} <= {2.0, 4.0, 8.0}:
+        return None
+    several = size_of(cells, "inputs", 1) > 1 and written == each
+    return None if several else (int(read), int(written))
+
+
+def _cast(cells: Cells, device: str) -> Case:
+    """Make a copy from one number format into another: the row's, and fp32 or fp64 by the other's bytes."""
+    import torch
+
+    widths = _widths(cells)
+    if widths is None:
+        raise CannotTimeError(NO_CAST)
+    own, other = torch_dtype(cells), {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
+    source, target = (own if width == item_byte(cells) else other[width] for width in widths)
+    data = torch.randn(size_of(cells, "numel"), device=device).to(source)
+    return same_in_double(lambda one: one.to(target), [data])
+
+
 NAMED: Mapping[str, Maker] = {
+    **dict.fromkeys(("weight cast", "gradient cast"), _cast),
     **dict.fromkeys(ONE, _one),
     **dict.fromkeys(TWO, _two),
     **dict.fromkeys(BACK, _back),
@@ -222,33 +250,42 @@ NAMED: Mapping[str, Maker] = {
 
 def _tensors(cells: Cells) -> int:
     """Count the tensors of full size that an element-wise op reads, from its bytes."""
-    whole = size_of(cells, "numel") * int(torch_dtype(cells).itemsize)
+    whole = size_of(cells, "numel") * item_byte(cells)
     read = float(cells["read_byte"]) / whole
     if abs(float(cells["write_byte"]) / whole - 1) > 0.01 or abs(read - round(read)) > 0.01 or not 1 <= read <= 3:
         raise CannotTimeError("its bytes are not those of one to three tensors read and one written")
     return round(read)
 
 
+def check_elementwise(cells: Cells) -> None:
+    """Raise `CannotTimeError` where an element-wise op or a copy has a name or a traffic that is not made."""
+    name = short_name(cells)
+    if name and name not in NAMED:
+        raise CannotTimeError(f"the op {name} is not made here")
+    if NAMED.get(name) is _cast and _widths(cells) is None:
+        raise CannotTimeError(NO_CAST)
+    if not name and not (cells["kind"] == "copy" and _widths(cells)):
+        _tensors(cells)
+
+
 def elementwise(cells: Cells, device: str) -> Case:
     """Make an element-wise op or a copy: the named one, else any of its traffic.
 
-    Raises
-    ------
-    CannotTimeError
-        When the name is not known here, or no op of that traffic.
+    A copy from one number format into another is a cast, a copy of several tensors joins them, and one that reads
+    more than it writes is the function of so many tensors.
     """
     import torch
 
     name = short_name(cells)
     if name:
-        if name not in NAMED:
-            raise CannotTimeError(f"the op {name} is not made here")
         return NAMED[name](cells, device)
+    if cells["kind"] == "copy":
+        if _widths(cells):
+            return _cast(cells, device)
+        if _tensors(cells) == 1:
+            several = size_of(cells, "inputs", 1) > 1
+            return _join(cells, device) if several else same_in_double(torch.clone, [_values(cells, device, "")])
     count = _tensors(cells)
     parts = [_values(cells, device, "") for _ in range(count)]
-    if cells["kind"] == "copy":
-        if count != 1:
-            raise CannotTimeError("a copy of several tensors is another op")
-        return same_in_double(torch.clone, parts)
     by_count: Mapping[int, Callable[..., Any]] = {1: torch.relu, 2: torch.add, 3: torch.addcmul}
     return same_in_double(by_count[count], parts)

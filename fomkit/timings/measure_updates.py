@@ -26,6 +26,12 @@ RULES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 """Class of ``torch.optim`` and its options, by rule."""
 
 
+def check_update(cells: Cells) -> None:
+    """Raise `CannotTimeError` where the rule of an update is not known here."""
+    if cells["rule"] not in RULES:
+        raise CannotTimeError(f"the rule {cells['rule']} is not timed here")
+
+
 def _lengths(cells: Cells) -> list[int]:
     """Give the elements of each tensor: those that are stated, else all alike.
 
@@ -41,8 +47,6 @@ def _lengths(cells: Cells) -> list[int]:
 def _optimizer(cells: Cells, lengths: Sequence[int], device: str) -> Callable[[Any], tuple[Any, list[Any]]]:
     import torch
 
-    if cells["rule"] not in RULES:
-        raise CannotTimeError(f"the rule {cells['rule']} is not timed here")
     name, options = RULES[cells["rule"]]
     how = {"foreach": cells["impl"] == "foreach"}
     if cells["impl"] == "fused":

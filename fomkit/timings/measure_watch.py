@@ -24,11 +24,14 @@ class Watch(NamedTuple):
         What it reads where nothing runs [s]: the fixed cost of each repeat.
     flush : function
         Puts other bytes into the caches.
+    clock : function
+        Tells how long the repeats of an op have taken [s]: what times them, where it goes on between them.
     """
 
     measure: Callable[[Callable[[], Any], int], float]
     empty_s: float
     flush: Callable[[], None]
+    clock: Callable[[], float] = time.perf_counter
 
 
 def by_events(cuda: Any) -> Callable[[Callable[[], Any], int], float]:
@@ -80,15 +83,17 @@ def make_watch(device: str, cache_byte: float = 0.0) -> Watch:
     """
     import torch
 
+    clock = time.perf_counter
     if device == "cuda":
         measure = by_events(torch.cuda)
     else:
         # Two threads take twice the process time of what they wait for, so only one is timed by it.
-        measure = by_clock(time.process_time if torch.get_num_threads() == 1 else time.perf_counter)
+        clock = time.process_time if torch.get_num_threads() == 1 else clock
+        measure = by_clock(clock)
     buffer = torch.zeros(int(cache_byte // 4), device=device) if cache_byte else None
 
     def flush() -> None:
         if buffer is not None:
             buffer.add_(1.0)
 
-    return Watch(measure, median(measure(_nothing, 1) for _ in range(CLOCK_READS)), flush)
+    return Watch(measure, median(measure(_nothing, 1) for _ in range(CLOCK_READS)), flush, clock)

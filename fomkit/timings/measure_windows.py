@@ -13,10 +13,10 @@ from fomkit.timings.measure_cases import (
     Cells,
     error_of,
     exact,
+    item_byte,
     made,
     same_in_double,
     size_of,
-    torch_dtype,
 )
 from fomkit.timings.measure_traffic import Maker, short_name
 
@@ -161,7 +161,7 @@ def _windows(cells: Cells) -> _Windows:
     window = size_of(cells, "row")
     results = max(size_of(cells, "numel") // window, 1)
     back = cells["pass_name"].startswith("backward")
-    elements = float(cells["write_byte" if back else "read_byte"]) / torch_dtype(cells).itemsize
+    elements = float(cells["write_byte" if back else "read_byte"]) / item_byte(cells)
     side = isqrt(window)
     flat = side * side != window
     kernel = [1, window] if flat else [side, side]
@@ -209,7 +209,7 @@ def _embedding(cells: Cells, device: str) -> Case:
     import torch
 
     row, numel = size_of(cells, "row"), size_of(cells, "numel")
-    each = torch_dtype(cells).itemsize
+    each = item_byte(cells)
     back = short_name(cells).endswith("backward")
     table = round(float(cells["write_byte"]) / each / row) if back else int(min(50_000, TABLE_BYTE / each / row))
     places = torch.randint(0, max(table, 1), (max(numel // row, 1),), device=device)
@@ -238,23 +238,26 @@ OVER: Mapping[str, Maker] = {
 """Makers of ops over rows, windows and tables, by the op's short name."""
 
 
-def over_rows(cells: Cells, device: str) -> Case:
-    """Make an op over rows: the named one, else a softmax, a layer normalisation or a sum, forward.
+def check_rows(cells: Cells) -> None:
+    """Raise `CannotTimeError` where a name is not known here, or a row of another pass names no op."""
+    name = short_name(cells)
+    if OVER.get(name) is _pool:
+        _windows(cells)
+    if name in OVER:
+        return
+    if name or cells["kind"] in ("pool", "embedding"):
+        raise CannotTimeError(f"the op {name or cells['kind']} is not made here")
+    if cells["pass_name"] not in ("forward", ""):
+        raise CannotTimeError("only forward passes over rows are timed without a name of the op")
 
-    Raises
-    ------
-    CannotTimeError
-        When the name is not known here, or the row is of another pass and names no op.
-    """
+
+def over_rows(cells: Cells, device: str) -> Case:
+    """Make an op over rows: the named one, else a softmax, a layer normalisation or a sum, forward."""
     import torch
 
     name = short_name(cells)
     if name in OVER:
         return OVER[name](cells, device)
-    if name or cells["kind"] in ("pool", "embedding"):
-        raise CannotTimeError(f"the op {name or cells['kind']} is not made here")
-    if cells["pass_name"] not in ("forward", ""):
-        raise CannotTimeError("only forward passes over rows are timed without a name of the op")
     row, data = size_of(cells, "row"), _grid(cells, device)
 
     def apply(values: Any) -> Any:

@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
@@ -67,9 +68,10 @@ def time_op(request: Mapping[str, Any], device: str, watch: Watch) -> Answer:
 
 
 def serve(lines: TextIO, answers: TextIO, handle: Callable[[Mapping[str, Any]], Answer]) -> None:
-    """Answer each line that is asked by a line, until there are no more."""
+    """Answer each line that is asked by a line, with the time of this process so far, until there are no more."""
     for line in lines:
-        answers.write(json.dumps(handle(json.loads(line))) + "\n")
+        answer = handle(json.loads(line))
+        answers.write(json.dumps({**answer, "spent_s": time.process_time()}) + "\n")
         answers.flush()
 
 

@@ -32,6 +32,7 @@ DTYPES: Mapping[str, str] = {
 PLACES = ("out of place", "in place")
 TOLERANCE = 0.02
 """Share by which size and time may miss the printed rate, besides its last digit."""
+_TIMED = ("time", "algbw", "busbw")
 _PROGRAM = re.compile(r"\b(" + "|".join(COLLECTIVES) + r")_perf(?:_mpi)?\b")
 _RANK = re.compile(r"^#?\s*Rank\s+(\d+)\s.*?\bPid\s+\d+ on\s+(\S+) device\s+\d+ \[[^\]]*\]\s*(.*)$")
 _VERSION = re.compile(r"NCCL version ([\w.+-]+)|nccl-library=(\d+)")
@@ -59,10 +60,12 @@ class _Found:
 
 def _columns(path: Path, line: Line) -> list[str]:
     names = line.text.lstrip("# ").split()
-    needed = ("size", "count", "type", "time", "algbw", "busbw")
-    missing = [name for name in needed if name not in names]
-    if missing or names.count("time") != 2:
-        what = f"lacks {missing[0]!r}" if missing else "does not have 'time' twice, out of place and in place"
+    missing = [name for name in ("size", "count", "type", *_TIMED) if name not in names]
+    places = [place for place, name in enumerate(names) if name == _TIMED[0]]
+    whole = len(places) == 2 and all(tuple(names[place : place + len(_TIMED)]) == _TIMED for place in places)
+    if missing or not whole:
+        twice = f"does not have {', '.join(_TIMED)} twice, out of place and in place"
+        what = f"lacks {missing[0]!r}" if missing else twice
         raise FomkitError(f"{path}:{line.number}", f"the header {what}. Expected that of nccl-tests 2.0 to 2.17.")
     return names
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -63,6 +64,55 @@ class Program:
     large: str
     gone: str
     environment: Mapping[str, str] = field(default_factory=dict)
+
+
+_PASSED = frozenset(
+    """
+    PATH HOME USER LOGNAME USERNAME LANG LANGUAGE TZ TMPDIR TMP TEMP PWD SHELL TERM VIRTUAL_ENV
+    LD_LIBRARY_PATH LD_PRELOAD DYLD_LIBRARY_PATH DYLD_FALLBACK_LIBRARY_PATH
+    XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME
+    SYSTEMROOT WINDIR PATHEXT COMSPEC APPDATA LOCALAPPDATA USERPROFILE NUMBER_OF_PROCESSORS
+    CONDA_PREFIX CONDA_DEFAULT_ENV HF_HOME HF_HUB_CACHE HF_HUB_OFFLINE HF_DATASETS_CACHE HF_DATASETS_OFFLINE
+    TRANSFORMERS_CACHE TRANSFORMERS_OFFLINE
+    RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
+    """.split()  # noqa: SIM905 - as a list it fills a page
+)
+_PASSED_FAMILIES = (
+    "LC_", "PYTHON", "FOMKIT_",
+    "OMP_", "KMP_", "MKL_", "GOMP_", "OPENBLAS_", "BLIS_", "VECLIB_", "NUMEXPR_", "DNNL_", "ONEDNN_", "MALLOC_",
+    "CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_", "NCCL_", "HIP_", "HSA_", "ROCM_", "ROCR_", "MIOPEN_",
+    "TORCH", "PYTORCH_", "ATEN_", "KERAS_", "XLA_",
+    "TF_CPP_", "TF_ENABLE_", "TF_DISABLE_", "TF_XLA_", "TF_NUM_", "TF_GPU_", "TF_CUDNN_", "TF_FORCE_", "TF_USE_",
+)  # fmt: skip
+"""Beginnings of what Python, its numerical libraries and the frameworks read."""
+_SECRET = re.compile(r"TOKEN|SECRET|PASS(?!ED|_ENV)|CREDENTIAL|AUTH|(^|_)KEYS?($|_)|COOKIE")
+PASS_ENV = "FOMKIT_PASS_ENV"  # noqa: S105 - a variable's name
+"""Variable that names others which a program needs, with commas."""
+
+
+def _is_passed(name: str) -> bool:
+    return name in _PASSED or name.startswith(_PASSED_FAMILIES)
+
+
+def passed_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Give what a user's code in a child process sees of the environment.
+
+    Python and the frameworks get what they read; tokens, passwords, proxies and everything unknown stay behind.
+    What else a program needs is named in ``FOMKIT_PASS_ENV``.
+
+    Examples
+    --------
+    >>> passed_environment({"PATH": "/bin", "OMP_NUM_THREADS": "1", "AWS_SECRET_ACCESS_KEY": "x", "DATA": "d"})
+    {'PATH': '/bin', 'OMP_NUM_THREADS': '1'}
+    >>> passed_environment({"FOMKIT_PASS_ENV": "DATA", "DATA": "d"})["DATA"]
+    'd'
+    """
+    named = {name.strip() for name in environment.get(PASS_ENV, "").split(",")}
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in named or (_is_passed(name.upper()) and not _SECRET.search(name.upper()))
+    }
 
 
 _NO_ACCELERATOR = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
@@ -217,7 +267,7 @@ def run_child(
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env={**os.environ, **program.environment},
+            env={**passed_environment(os.environ), **program.environment},
         )
         try:
             _ask(child, message)

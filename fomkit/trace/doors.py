@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from fomkit.errors import FomkitError
+from fomkit.errors import FomkitError, install_hint
 
 Framework = Literal["torch", "tensorflow", "keras_torch"]
 """PyTorch itself, Keras on TensorFlow, and Keras on PyTorch."""
@@ -136,6 +136,5 @@ def check_installed(framework: Framework | Literal["onnx"], where: str) -> None:
         if find_spec(package) is None:
             raise FomkitError(
                 where,
-                f"this needs {_NAMES[package]}, which is not here. Install it, or fomkit with its extra "
-                f"[{_EXTRAS[package]}].",
+                f"this needs {_NAMES[package]}, which is not here. Run: {install_hint(_EXTRAS[package])}",
             )

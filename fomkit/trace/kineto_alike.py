@@ -42,6 +42,8 @@ class Alike(NamedTuple):
         Time of all executions in each step that was taken [s].
     cold : tuple of int and float, or None
         Place among all steps, and time [s], of a first one that was left out as a cold start.
+    taken : tuple of int
+        Places of those that were taken, among all steps.
     """
 
     steps: int
@@ -49,6 +51,7 @@ class Alike(NamedTuple):
     times: dict[Key, NDArray[np.float64]]
     step_s: tuple[float, ...]
     cold: tuple[int, float] | None
+    taken: tuple[int, ...]
 
 
 @dataclass
@@ -115,4 +118,5 @@ class Collected:
             {names[one]: part for one, part in zip(ran, parts, strict=True)},
             step_s,
             cold,
+            tuple(sorted(taken)),
         )

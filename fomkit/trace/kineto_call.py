@@ -106,9 +106,11 @@ class _Given:
     def kind(self, place: int) -> str:
         """Give what an argument is: tensor, list or ""."""
         word = self.types[place]
-        if word in LISTS or (isinstance(word, list)):
+        if isinstance(word, list):
             return "list"
-        return "tensor" if word in DTYPES else ""
+        if not isinstance(word, str):
+            return ""
+        return "list" if word in LISTS else "tensor" if word in DTYPES else ""
 
     def argument(self, place: int, kind: str) -> Any:
         """Give an argument in the rules' words."""

@@ -21,7 +21,7 @@ from fomkit.trace.kineto_rows import Row, Rows, usual_dtype
 from fomkit.trace.kineto_steps import Collector, Executions
 from fomkit.trace.kineto_stream import TraceReader
 from fomkit.trace.op_table import count_rows, make_table
-from fomkit.trace.step_spread import say_cold, say_spread, step_sums
+from fomkit.trace.step_spread import say_cold, say_contention, say_spread, step_sums
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,6 +121,7 @@ def _notes(events: Events, executions: Executions, rows: Rows, device: DeviceTim
     yield from say_busiest("devices", named, f"device {device.unit}")
     timer = f"kernels on {name or 'the device'}" if len(events.device_time) else "calls on the host"
     yield from say_spread(timer, executions.step_s)
+    yield from say_contention(executions.times.values(), executions.step_s, executions.wall_s)
     if not math.isnan(device.occupancy):
         yield (
             f"achieved occupancy {device.occupancy:.1%}, weighted by the time of kernels "

@@ -42,6 +42,8 @@ class Executions:
         Time of all executions in each of the chosen steps [s].
     cold : tuple of int and float, or None
         Place in the trace and time [s] of a first one of those alike that was not taken.
+    wall_s : tuple of float
+        From begin to end [s] of each of the chosen steps; empty where the trace does not mark both.
     told : str
         What tells the steps, as in `step_windows`.
     input_calls : int
@@ -60,6 +62,7 @@ class Executions:
     step_s: tuple[float, ...]
     cold: tuple[int, float] | None
     input_calls: int
+    wall_s: tuple[float, ...] = ()
 
 
 class _Windows:
@@ -214,8 +217,11 @@ class Collector:
 
     def _chosen(self) -> Executions:
         found, windows = self._found, self._windows
-        alike, counts, times, step_s, cold = found.most_alike()
+        alike, counts, times, step_s, cold, taken = found.most_alike()
+        spans = [windows.windows[step] for step in taken if step < len(windows.windows)]
+        wall_s = tuple((end - start) / 1e6 for start, end in spans)
         return Executions(
             counts, times, found.shares(), found.units, found.occupancy(), list(found.updates),
             len(windows.windows) or 1, windows.told, alike, step_s, cold, self._input_calls,
+            wall_s if np.isfinite(wall_s).all() else (),
         )  # fmt: skip

@@ -11,32 +11,26 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from fomkit.errors import FomkitError
+from fomkit.tables.opening import Unpacking
 
 CHUNK_BYTE = 1_000_000
 MAX_VALUE = 32_000_000
 """Longest event, or other value of the file's top level [characters]."""
-MAX_BYTE = 64_000_000_000
+MAX_BYTE = 8_000_000_000
 """Longest trace, unpacked [byte]."""
 HEAD_BYTE = 100_000
-_GZIP = b"\x1f\x8b"
 _SPACE = re.compile(r"[ \t\r\n]*")
 _FIRST = re.compile(r'\s*\{.*"(traceEvents|schemaVersion)"\s*:|\s*\[\s*\{.*"ph"\s*:', re.DOTALL)
-
-
-def _open(path: Path) -> IO[bytes] | gzip.GzipFile:
-    with path.open("rb") as stream:
-        packed = stream.read(2) == _GZIP
-    return gzip.open(path) if packed else path.open("rb")
 
 
 def recognise_kineto(path: Path) -> bool:
     """Tell by its first bytes whether a file is a trace in Chrome's format, packed by gzip or not."""
     head = b""
     # What a cut or damaged file still shows is enough to know whose it is; reading it tells the rest.
-    with suppress(OSError, EOFError, zlib.error, ValueError), _open(path) as stream:
+    with suppress(OSError, EOFError, zlib.error, ValueError), Unpacking(path, MAX_BYTE) as stream:
         while len(head) < HEAD_BYTE and (piece := stream.read(2000)):
             head += piece
     return _FIRST.match(head.decode("utf-8-sig", errors="replace")) is not None
@@ -69,15 +63,14 @@ class TraceReader:
         self._path = path
         self._decode = json.JSONDecoder(strict=False, parse_constant=_number, parse_float=_number).raw_decode
         self._text, self._at, self._ended = "", 0, False
-        self._read_byte = 0
         self._events = 0
-        self._stream: IO[bytes] | gzip.GzipFile | None = None
+        self._stream: Unpacking | None = None
         self._utf8 = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
 
     def __iter__(self) -> Iterator[Any]:
         """Read from the first event to the last."""
         try:
-            with _open(self._path) as self._stream:
+            with Unpacking(self._path, MAX_BYTE) as self._stream:
                 yield from self._whole()
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise self._refused("its gzip data is cut off or damaged. Copy it, or export it, again") from error
@@ -91,9 +84,6 @@ class TraceReader:
         """Read on; what was used is forgotten."""
         content = self._stream.read(max(CHUNK_BYTE, least)) if self._stream else b""
         self._ended = not content
-        self._read_byte += len(content)
-        if self._read_byte > MAX_BYTE:
-            raise self._refused(f"it is longer than {MAX_BYTE:,} bytes. Record fewer steps")
         self._text = self._text[self._at :] + self._utf8.decode(content, self._ended)
         self._at = 0
 

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fomkit.errors import FomkitError
+from fomkit.tables.opening import check_file, open_file
 
 MAGIC = b"SQLite format 3\0"
 SCHEMA = "3"
@@ -42,7 +43,7 @@ _FUNCTION = "coalesce"
 
 def recognise_nsys(path: Path) -> bool:
     """Tell by its first bytes whether a file is an SQLite database; no other format of fomkit's is one."""
-    with suppress(OSError, ValueError), path.open("rb") as stream:
+    with suppress(OSError, ValueError), open_file(path) as stream:
         return stream.read(len(MAGIC)) == MAGIC
     return False
 
@@ -127,6 +128,7 @@ def open_report(path: Path) -> Iterator[Report]:
             where, "is still being written, or was not closed: a journal lies beside it. Export it anew."
         )
     try:
+        check_file(path)
         uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
         with closing(sqlite3.connect(uri, uri=True)) as connection:
             connection.text_factory = lambda text: text.decode("utf-8", errors="replace")
@@ -134,6 +136,8 @@ def open_report(path: Path) -> Iterator[Report]:
             for setting in ("trusted_schema = OFF", "cell_size_check = ON", "query_only = ON"):
                 connection.execute(f"PRAGMA {setting}")
             yield Report(connection, where)
+    except OSError as error:
+        raise FomkitError(where, f"cannot be read ({error.strerror}). Check the path.") from error
     except sqlite3.Error as error:
         raise FomkitError(
             where, f"cannot be read as an SQLite database ({error}). Copy it, or export it, again."

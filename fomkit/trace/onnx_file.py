@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fomkit.errors import FomkitError
+from fomkit.tables.opening import check_file, open_file
 
 Graph = Any
 Node = Any
@@ -20,6 +21,8 @@ _FIELDS = frozenset([1, 2, 3, 4, 5, 6, _GRAPH, 8, 14, 20, 25, 26])
 """Numbers of the fields of a model, by ONNX's published message format."""
 _VERSION, _VARINT, _LENGTH = 0x08, 0, 2
 _HIGHEST_VERSION = 99
+_HIGHEST_OPSET = 999
+"""Far above those that ONNX or a vendor has; the library takes no number of any size."""
 _NEWEST = "Export the model anew, for example with torch.onnx.export."
 
 
@@ -49,7 +52,7 @@ def _numbers(stream: IO[bytes]) -> Iterator[int]:
 def recognise_onnx(path: Path) -> bool:
     """Tell by its outermost fields whether a file is an ONNX model: a version, and later a graph."""
     try:
-        with path.open("rb") as stream:
+        with open_file(path) as stream:
             head = stream.read(2)
             if len(head) < 2 or head[0] != _VERSION or not 0 < head[1] <= _HIGHEST_VERSION:
                 return False
@@ -80,6 +83,7 @@ def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
     import onnx
     import onnx.inliner
 
+    check_file(path)
     size = path.stat().st_size
     if not size:
         raise FomkitError(where, f"is empty. {_NEWEST}")
@@ -103,6 +107,10 @@ def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
             raise FomkitError(
                 where, f"has functions that cannot be put in place: {told:.200}. {_NEWEST}"
             ) from error
+    for one in model.opset_import:
+        if not 0 < one.version <= _HIGHEST_OPSET:
+            told = f"is of opset {one.version}, and ONNX has those from 1 to {onnx.defs.onnx_opset_version()}"
+            raise FomkitError(where, f"{told} in the package here. {_NEWEST}")
     if not all(isinstance(text, str) for text in _texts(model.graph)):
         raise FomkitError(where, f"is a damaged ONNX file: a name in it is no text. {_NEWEST}")
     if len(model.graph.node) > MOST_NODES:

@@ -153,7 +153,7 @@ def _with_values(
     known = {**({BATCH: fixed or 1} if BATCH in used else {}), **wanted}
     if lacking := [name for name in used if name not in known]:
         example = " ".join(f"--set {name}={_EXAMPLE}" for name in lacking)
-        raise FomkitError(where, f"leaves {', '.join(lacking)} open. Say how large, for example {example}")
+        raise FomkitError(where, f"leaves {', '.join(lacking)} open. Say how large, for example {example}.")
     notes = []
     if BATCH in used and not fixed and BATCH not in wanted:
         notes.append("the batch is open in the file and 1 was taken; another may be given, now or to an estimate")

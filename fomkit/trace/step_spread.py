@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fomkit.quantities import format_quantity
+from fomkit.trace.calls import TracedOp
+from fomkit.workload import DOUBTFUL
 
 COLD = 1.5
 """A first step of more than so many times the median of the others' is cold: it loads, plans and allocates."""
@@ -82,3 +84,143 @@ def say_sum(sum_s: float, step_s: Sequence[float]) -> Iterator[str]:
     """Tell what an op table's times add up to, where that need not be the time of a step."""
     if len(step_s) > 1:
         yield f"count × traced_time_s adds up to {_time(sum_s)}: medians of ops need not add up to that of steps"
+
+
+CONTENDED = 0.2
+"""Share of a trace's time beyond the medians of equal executions from which it is told to be shared."""
+IDLE = 0.5
+"""Share of a step's wall time in which nothing that was traced ran, from which it is told what that may be."""
+FEWEST_ALIKE = 3
+
+
+def excess_share(times: Iterable[NDArray[np.float64]]) -> float:
+    """Give the share of traced time that executions took beyond the median of the executions like them.
+
+    An op that has the machine for itself takes about its median each time. Where other work takes turns with it,
+    some executions take a turn longer; a median hides them, the time of the step does not.
+
+    Parameters
+    ----------
+    times : iterable of array
+        Times [s] of equal executions; fewer than three tell nothing.
+
+    Examples
+    --------
+    >>> excess_share([np.array([1.0, 1.0, 2.0, 1.0])])
+    0.2
+    """
+    beyond_s = all_s = 0.0
+    for each in times:
+        known = np.asarray(each, np.float64)
+        known = known[~np.isnan(known)]
+        if len(known) >= FEWEST_ALIKE:
+            beyond_s += float(np.maximum(known - np.median(known), 0.0).sum())
+            all_s += float(known.sum())
+    return beyond_s / all_s if all_s else 0.0
+
+
+def say_contention(
+    times: Iterable[NDArray[np.float64]], step_s: Sequence[float] = (), wall_s: Sequence[float] = ()
+) -> Iterator[str]:
+    """Tell the busy share of the steps, and whether other work shared the machine.
+
+    Parameters
+    ----------
+    times : iterable of array
+        Times [s] of equal executions.
+    step_s, wall_s : sequence of float
+        Time of all ops of each step, and from its begin to its end [s]; empty where the trace does not say.
+    """
+    if sum(wall_s) > 0:
+        # Kernels of one step may end in the next, and several streams run at once.
+        busy = min(sum(step_s) / sum(wall_s), 1.0)
+        rest = "; in the rest it waited for the host, for input or for other work" if busy < IDLE else ""
+        yield f"busy share: traced ops took {busy:.0%} of the wall time of the steps{rest}"
+    if (excess := excess_share(times)) > CONTENDED:
+        yield (
+            f"contended: {excess:.0%} of the traced time is what executions took beyond the median of those like "
+            "them, so other work shared the machine or its clock changed; trace it alone"
+        )
+
+
+DIFFERENT = 0.05
+"""Share by which the work of a program's steps may differ before its profile says so."""
+
+
+def rough_work(ops: Sequence[TracedOp]) -> float:
+    """Give what the ops of a step multiply or touch: enough to hold one step of a program against another.
+
+    Examples
+    --------
+    >>> rough_work([TracedOp("mm", "gemm", {"b": 1, "m": 2, "n": 3, "k": 5}, "fp32", "forward", "")])
+    30.0
+    """
+    return sum(_rough(op) * (op.count if isinstance(op.count, int) else 1) for op in ops)
+
+
+_FACTORS = {
+    "gemm": ("b", "m", "n", "k"),
+    "sparse_gemm": ("b", "m", "n", "k"),
+    "conv": (
+        "batch",
+        "in_channels",
+        "out_channels",
+        "depth",
+        "height",
+        "width",
+        "kernel_d",
+        "kernel_h",
+        "kernel_w",
+    ),
+    "rnn": ("batch", "steps", "hidden_size", "hidden_size", "layers", "directions"),
+    "attention": ("batch", "heads", "q_len", "kv_len", "head_dim"),
+}
+"""Dimensions whose product goes with the work of a kind; of all other kinds the elements do."""
+
+
+def _rough(op: TracedOp) -> float:
+    sizes = [op.dimensions.get(name, 1) for name in _FACTORS.get(op.kind, ("numel",))]
+    return float(np.prod([float(size) if isinstance(size, int | float) else 1.0 for size in sizes]))
+
+
+def say_difference(works: Sequence[float], place: int) -> Iterator[str]:
+    """Say by how much the work of a program's recorded steps differs, where that is more than `DIFFERENT`.
+
+    Examples
+    --------
+    >>> list(say_difference([100.0, 104.0], 3)), len(list(say_difference([100.0, 120.0], 3)))
+    ([], 1)
+    """
+    if len(works) > 1 and min(works) > 0 and (apart := max(works) / min(works) - 1) > DIFFERENT:
+        yield (
+            f"{DOUBTFUL}: the {len(works)} steps that were recorded differ by {apart:.0%} in their work; this is "
+            f"step {place}, and others are longer or shorter. Profile one of usual sizes, or several"
+        )
+
+
+def doubt_of_axis(shapes: Sequence[Sequence[int]]) -> str:
+    """Say where it is open which axis counts the samples: inputs begin with different lengths; "" where it is not.
+
+    Lengths of 1 are broadcast and say nothing. A batch is one of the first two axes, so a length that all inputs
+    have there, and it alone, settles it.
+
+    Examples
+    --------
+    >>> doubt_of_axis([(20, 35), (20,)]), doubt_of_axis([(20, 35), (2, 20, 200)])
+    ('', '')
+    >>> doubt_of_axis([(35, 20), (2, 20, 200)])[:62]
+    'doubtful: the batch of 35 is the first axis of the first input'
+    """
+    told = [tuple(shape) for shape in shapes if shape and shape[0] != 1]
+    firsts = list(dict.fromkeys(shape[0] for shape in told))
+    if len(firsts) < 2:
+        return ""
+    shared = sorted(set.intersection(*({*shape[:2]} - {1} for shape in told)))
+    if shared == [firsts[0]]:
+        return ""
+    all_of = f"; {' or '.join(map(str, shared))} is an axis of all of them" if shared else ""
+    return (
+        f"{DOUBTFUL}: the batch of {firsts[0]} is the first axis of the first input, and other inputs begin with "
+        f"{' and '.join(map(str, firsts[1:]))}{all_of}. Where another axis counts the samples, write its length "
+        "as 'batch' under sizes in the profile"
+    )

@@ -21,11 +21,17 @@ from fomkit.trace.kineto_rows import Row
 if TYPE_CHECKING:
     import pandas as pd
 
-_HEADER = re.compile(r"^node name \|.*execution time", re.MULTILINE)
-_TIME = r"([\d.]+)(us|ms|sec|min)\b"
-_OP = re.compile(r"^(?P<op>[A-Za-z]\w*)\s+(?P<rest>.*)$")
-_SHAPED = re.compile(rf"input_type:(?P<shapes>.*?)\(run\*(?P<run>\d+)\|defined\*\d+\)\s*exec_time:\s*{_TIME}")
-_SHAPE = re.compile(r"\d+:(-?\d+(?:x-?\d+)*)")
+# A copy from a page or a slide may have lost the bars, the commas or the spaces between the columns.
+_HEADER = re.compile(r"^\s*node ?name[\s|]*.*execution ?time", re.MULTILINE)
+_TIME = r"(\d+(?:\.\d+)?)(us|ms|sec|min)(?![a-z])"
+_OP = re.compile(r"^\s*(?P<op>[A-Za-z]\w*)\s+(?P<rest>.*)$")
+_GLUED = re.compile(
+    r"^\s*(?P<op>[A-Za-z_]+(?:[1-3]D[A-Za-z]*|V[2-5])*)(?P<rest>\d[\d.]*\s*(?:[KMGT]?B|us|ms|sec|min)\W.*)$"
+)
+_SHAPED = re.compile(
+    rf"input_type:(?P<shapes>.*?)\(run\*(?P<run>\d+)\s*\|?\s*defined\*\d+\)\s*exec_time:\s*{_TIME}"
+)
+_SHAPE = re.compile(r"-?\d+(?:x-?\d+)*")
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "sec": 1.0, "min": 60.0}
 _PRODUCT = "MatMul"
 
@@ -45,6 +51,26 @@ def recognise_tfprof(path: Path) -> bool:
     return _HEADER.search(read_bytes(path)[:100_000].decode("utf-8", errors="replace")) is not None
 
 
+def _shapes(text: str) -> tuple[tuple[int, ...], ...]:
+    """Read ``0:100x50, 1:50x1``: by the inputs' numbers, which stand in order, whatever is between them.
+
+    Examples
+    --------
+    >>> _shapes("0:-1x29532,1:29532x1000,"), _shapes("0:-1x295321:29532x1000")
+    (((-1, 29532), (29532, 1000)), ((-1, 29532), (29532, 1000)))
+    """
+    found: list[tuple[int, ...]] = []
+    rest = text
+    while (start := rest.find(f"{len(found)}:")) >= 0:
+        rest = rest[start + len(f"{len(found)}:") :]
+        end = rest.find(f"{len(found) + 1}:")
+        if match := _SHAPE.match(rest[: end if end >= 0 else None].strip()):
+            found.append(tuple(map(int, match[0].split("x"))))
+        else:
+            break
+    return tuple(found)
+
+
 def _parsed(path: Path) -> Iterator[tuple[int, str, float, list[_Shaped]]]:
     """Give line, type, time of all runs [s] and shapes of each op."""
     text = read_bytes(path).decode("utf-8-sig", errors="replace")
@@ -52,9 +78,10 @@ def _parsed(path: Path) -> Iterator[tuple[int, str, float, list[_Shaped]]]:
     for number, line in enumerate(text.splitlines(), 1):
         shaped = _SHAPED.search(line)
         if shaped and found:
-            sizes = tuple(tuple(map(int, one.split("x"))) for one in _SHAPE.findall(shaped["shapes"]))
-            found[-1][3].append(_Shaped(sizes, int(shaped["run"]), float(shaped[3]) * _SECONDS[shaped[4]]))
-        elif (op := _OP.match(line)) and (time := re.search(_TIME, op["rest"])):
+            found[-1][3].append(
+                _Shaped(_shapes(shaped["shapes"]), int(shaped["run"]), float(shaped[3]) * _SECONDS[shaped[4]])
+            )
+        elif (op := _GLUED.match(line) or _OP.match(line)) and (time := re.search(_TIME, op["rest"])):
             found.append((number, op["op"], float(time[1]) * _SECONDS[time[2]], []))
     yield from found
 

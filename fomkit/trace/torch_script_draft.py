@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from fomkit.trace.draft import Draft
 from fomkit.trace.layer_table import count_layers, split_layers
 from fomkit.trace.op_table import count_rows
+from fomkit.trace.step_spread import doubt_of_axis, say_difference
 from fomkit.trace.torch_script_loader import Fetched, LoaderFacts, loader_facts
+from fomkit.trace.torch_script_recorder import shapes_in
 from fomkit.trace.torch_script_steps import Taken
 
 _NO_LOADER = LoaderFacts(None, None, "drop")
@@ -21,8 +22,8 @@ def _samples_in(batch: Fetched) -> int | None:
     asked = loader_facts(batch.loader).batch
     if asked and batch.is_full:
         return asked
-    axes = [leaf.shape[0] for leaf in tree_leaves(batch.values) if isinstance(leaf, torch.Tensor) and leaf.dim()]
-    return axes[0] if axes else asked
+    shapes = shapes_in(batch.values)
+    return shapes[0][0] if shapes else asked
 
 
 def _batch(taken: Taken) -> tuple[int | None, str]:
@@ -33,12 +34,21 @@ def _batch(taken: Taken) -> tuple[int | None, str]:
         if all(parts):
             times = f"{len(parts)} batches" if len(parts) > 1 else "one batch"
             return sum(part or 0 for part in parts), f"{times} of the DataLoader"
-    if taken.called_with is None:
+    if not taken.called_with:
         return None, ""
     each = taken.backwards if _accumulates(taken) else 1
     times = f"{each} times " if each > 1 else ""
     told = "the first axis of what the model is called with, as no DataLoader gives it"
-    return each * taken.called_with, f"{times}{told}"
+    return each * taken.called_with[0][0], f"{times}{told}"
+
+
+def _doubt(taken: Taken) -> str:
+    """Say where the axis of samples is open: tensors that the batch was read from begin with different lengths."""
+    shapes = taken.called_with
+    if taken.batches:
+        first = taken.batches[0]
+        shapes = [] if loader_facts(first.loader).batch and first.is_full else shapes_in(first.values)
+    return doubt_of_axis(shapes)
 
 
 def _accumulates(taken: Taken) -> bool:
@@ -51,6 +61,9 @@ def _notes(taken: Taken, batch: int | None, read_from: str) -> Iterator[str]:
         yield "the batch is not known: no DataLoader gave one, and no tensor went into a model"
     else:
         yield f"the sizes hold for batch {batch} only ({read_from})"
+    if batch is not None and (doubt := _doubt(taken)):
+        yield doubt
+    yield from say_difference(taken.works, taken.place)
     if taken.epochs.count is None:
         yield f"the number of epochs is not known: {taken.epochs.told}"
     else:

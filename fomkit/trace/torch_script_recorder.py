@@ -47,6 +47,11 @@ class PausingRecorder(Recorder):  # type: ignore[no-untyped-call]
         return (Scope(""), now) if now == UPDATE else (scope, now)
 
 
+def shapes_in(values: Any) -> list[tuple[int, ...]]:
+    """Give the shapes of the tensors among some values, those of single numbers left out."""
+    return [tuple(leaf.shape) for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor) and leaf.dim()]
+
+
 class Recording:
     """What a program does between two steps of its optimizer.
 
@@ -67,8 +72,8 @@ class Recording:
         Backward passes, and calls of a function given to the optimizer's step.
     batches : list of Fetched
         What the program took from its loaders.
-    called_with : int or None
-        First axis of what a model was first called with.
+    called_with : list of tuple of int
+        Shapes of the tensors that a model was first called with.
     """
 
     def __init__(self, models: Models, trained: Sequence[torch.Tensor]) -> None:
@@ -87,7 +92,7 @@ class Recording:
         self.has_begun = False
         self.backwards = self.closures = 0
         self.batches: list[Fetched] = []
-        self.called_with: int | None = None
+        self.called_with: list[tuple[int, ...]] = []
         self.updated_by: Counter[int] = Counter()
         self._updates: list[Any] = []
         self._is_stale = False
@@ -121,9 +126,8 @@ class Recording:
         self._recorder.between = FORWARD
         if torch.is_grad_enabled():
             self.has_begun = True
-            if self.called_with is None:
-                first = next((leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)), None)
-                self.called_with = first.shape[0] if first is not None and first.dim() else None
+            if not self.called_with:
+                self.called_with = shapes_in(args)
         elif not model.training and any(id(parameter) in self._trained for parameter in model.parameters()):
             self._is_stale = not self.has_begun
 

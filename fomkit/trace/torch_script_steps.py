@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakSet
 
@@ -16,6 +16,7 @@ from torch.optim import optimizer as hooks
 from fomkit.trace.script_child import WANTED_ROUND
 from fomkit.trace.script_loops import Epochs, epochs_around
 from fomkit.trace.step import Step
+from fomkit.trace.step_spread import rough_work
 from fomkit.trace.torch_rows import replaced
 from fomkit.trace.torch_script_calls import OuterCalls, watch_autocast, watch_backward, watch_compile
 from fomkit.trace.torch_script_loader import Fetched, watch_loaders
@@ -41,6 +42,8 @@ class Taken:
         Optimizers that were made and never stepped.
     remarks : list of str
         On the program as a whole.
+    works : tuple of float
+        Rough work of each recorded step that is like this one, this one among them (`fomkit.trace.step_spread`).
     """
 
     step: Step
@@ -48,7 +51,7 @@ class Taken:
     place: int
     is_clean: bool
     batches: list[Fetched]
-    called_with: int | None
+    called_with: list[tuple[int, ...]]
     backwards: int
     closures: int
     steps_by: Mapping[str, int]
@@ -56,6 +59,7 @@ class Taken:
     epochs: Epochs
     parameters: list[torch.Tensor]
     remarks: list[str]
+    works: tuple[float, ...] = ()
 
 
 class StepWatch:
@@ -93,6 +97,7 @@ class StepWatch:
         self._calls = OuterCalls(self._model_begins)
         self._process = os.getpid()
         self._remarks: dict[str, None] = {}
+        self._works: list[tuple[bool, float]] = []
 
     @property
     def seen(self) -> str:
@@ -203,6 +208,7 @@ class StepWatch:
         self._stepped[id(optimizer)] = optimizer
         if is_new:
             self.rounds, self.taken = 1, None
+            self._works.clear()
             if self._now:
                 self._now.close()
         elif optimizer is list(self._stepped.values())[-1]:
@@ -225,12 +231,15 @@ class StepWatch:
         if self._now is None:
             return
         found = self._take(self._now)
+        self._works.append((found.is_clean, rough_work(found.step.ops)))
         if self.taken is None or found.is_clean or not self.taken.is_clean:
             self.taken = found
         is_late = self.rounds >= WANTED_ROUND + FURTHER_ROUNDS
         waits = self._idle() and self._steps < PATIENCE
         if self.rounds >= WANTED_ROUND and (self.taken.is_clean or is_late) and not waits:
             self._now, self.is_over = None, True
+            works = tuple(work for is_clean, work in self._works if is_clean == self.taken.is_clean)
+            self.taken = replace(self.taken, works=works)
             self._on_taken(self.taken)
 
     def _take(self, recording: Recording) -> Taken:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fomkit.errors import FomkitError
+from fomkit.tables.opening import open_file
 from fomkit.trace.protobuf_wire import FIXED64, LENGTH, VARINT, Source, WireError, fields, read_varint, signed
 
 MAX_DISTINCT = 500_000
@@ -190,7 +191,7 @@ def open_planes(path: Path) -> Iterator[PlaneFile]:
         When it cannot be read; and for what is found to be damaged inside the block.
     """
     try:
-        with path.open("rb") as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as source:
+        with open_file(path) as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as source:
             yield PlaneFile(source)
     except WireError as error:
         raise FomkitError(str(path), f"{error}. Copy it, or record it, again.") from error
@@ -200,7 +201,7 @@ def open_planes(path: Path) -> Iterator[PlaneFile]:
 
 def recognise_xplane(path: Path) -> bool:
     """Tell by its first bytes whether a file is a profiler's planes: one that has the name of a host or device."""
-    with suppress(OSError, ValueError), path.open("rb") as stream:
+    with suppress(OSError, ValueError), open_file(path) as stream:
         head = stream.read(_HEAD_BYTE)
         if head[:1] != b"\x0a":
             return False

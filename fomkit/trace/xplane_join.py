@@ -143,7 +143,7 @@ class _Join:
     def __init__(self, times: PlaneTimes, nodes: Nodes, rows: int) -> None:
         self._times, self._nodes, self._loops = times, nodes, _loops(nodes)
         self._steps = steps_of(times, _steps(times, nodes))
-        said = tuple(say_steps(self._steps, times.timer))
+        said = tuple(say_steps(self._steps, times.timer, times.nodes.values()))
         self.found = JoinedNodes([math.nan] * rows, steps=self._steps.steps, said=said)
         self.loose = _Loose()
 

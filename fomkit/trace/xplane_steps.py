@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fomkit.trace.step_spread import is_cold, say_cold, say_spread
+from fomkit.trace.step_spread import is_cold, say_cold, say_contention, say_spread
 from fomkit.trace.xplane_times import NodeTime, PlaneTimes
 
 
@@ -65,8 +65,9 @@ def steps_of(times: PlaneTimes, steps: int) -> PlaneSteps:
     return PlaneSteps(steps, whole[1:], whole[0]) if is_cold(whole) else PlaneSteps(steps, whole)
 
 
-def say_steps(steps: PlaneSteps, timer: str) -> Iterator[str]:
-    """Tell how a file's steps were taken and how far they differ, a line each."""
+def say_steps(steps: PlaneSteps, timer: str, nodes: Iterable[NodeTime]) -> Iterator[str]:
+    """Tell how a file's steps were taken, how far they differ and whether other work was there, a line each."""
     if steps.cold_s is not None:
         yield say_cold(f"step 1 of {steps.steps}", steps.cold_s, steps.step_s)
     yield from say_spread(timer, steps.step_s)
+    yield from say_contention(node.in_order() for node in nodes)

@@ -87,7 +87,7 @@ def left_out_scores(level: float) -> list[Score]:
     everything: list[Cases] = []
     for path in sorted(shipped_folder("machine_profiles").glob("*.yaml")):
         machine = load_machine(path)
-        if not machine.device.architecture:
+        if not machine.device.architecture or machine.device_of:
             continue
         for sheet, what, rows in _parts(machine):
             cases, roofline = _cases(rows, machine, level)

@@ -69,7 +69,8 @@ def _place_of_ops(ops: pd.DataFrame, layers: pd.DataFrame) -> pd.Series[int]:
     """Give each op the position of its layer, the function of its name in its module, else the module, else -1."""
     functions = {(row.module, row.op): place for place, row in enumerate(layers.itertuples()) if row.op}
     modules = {row.module: place for place, row in enumerate(layers.itertuples()) if not row.op}
-    keys = zip(ops["module"].astype("str").fillna(""), ops["op"], strict=True)
+    inside = ops["module"] if "module" in ops.columns else pd.Series("", ops.index)
+    keys = zip(inside.astype("str").fillna(""), ops["op"], strict=True)
     places = [functions.get(key, modules.get(key[0], -1)) for key in keys]
     return pd.Series(places, ops.index, dtype="int64")
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
+from fomkit.measurement import Measurement
 from fomkit.parallel import Layout, check_layout
 from fomkit.study.options import Options
 from fomkit.study.rated_lines import Load
@@ -39,8 +41,15 @@ def subject_of_model(
     return OnNodes(model, target, options, check_layout(layout or Layout()), nodes)
 
 
-def subject_of_suite(suite: Suite, baseline: Machine, target: Machine, options: Options, load: Load) -> Subject:
-    """Choose a suite, whose lines fix batch, sizes, precision and scope.
+def subject_of_suite(
+    suite: Suite,
+    baseline: Machine,
+    target: Machine,
+    options: Options,
+    load: Load,
+    measured: Sequence[Measurement] = (),
+) -> Subject:
+    """Choose a suite, whose lines fix batch, sizes, precision and scope; ``measured`` runs are held against them.
 
     Raises
     ------
@@ -49,4 +58,4 @@ def subject_of_suite(suite: Suite, baseline: Machine, target: Machine, options: 
     """
     if options.wanted_sizes or options.precision is not None or options.scope is not None:
         raise FomkitError(suite.name, "fixes batch, sizes, precision and scope by its lines. Leave them out.")
-    return OfSuite(suite, baseline, target, options, cache(load))
+    return OfSuite(suite, baseline, target, options, cache(load), measured)

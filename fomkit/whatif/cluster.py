@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fomkit import __version__
-from fomkit.errors import FomkitError
+from fomkit.errors import FomkitError, install_hint
 from fomkit.whatif.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _check_address(address: str) -> None:
 def _check_installed(address: str) -> None:
     if find_spec("distributed") is None:
         raise FomkitError(
-            f"--scheduler {address}", "needs Dask, which is not installed. Run: pip install 'fomkit[cluster]'."
+            f"--scheduler {address}", f"needs Dask, which is not installed. Run: {install_hint('cluster')}"
         )
 
 

@@ -9,18 +9,20 @@ from typing import Any
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
+from fomkit.measurement import Measurement
 from fomkit.spans import Span
 from fomkit.study.conditions import fixed_conditions
 from fomkit.study.content import span_content
 from fomkit.study.estimate import Estimate
 from fomkit.study.fits import with_fits
 from fomkit.study.options import Options
+from fomkit.study.plausible import verdict_on
 from fomkit.study.rated_lines import LineRating, Load, RatedLine
 from fomkit.study.suites import SuiteResult, merit_of, run_suite
 from fomkit.suite import Conditions, Suite, SuiteLine
 from fomkit.whatif.changed import changed_machine
 from fomkit.whatif.measurements import SAID, measure_command
-from fomkit.whatif.one_model import OneModel, said_of_memory
+from fomkit.whatif.one_model import OneModel
 from fomkit.whatif.parameters import Parameter, device_parameters, peaks_in_use, scope_parameters, unstated, whole
 from fomkit.whatif.subject import Figures, Outcome, Point
 
@@ -50,6 +52,7 @@ class OfSuite:
     target: Machine
     options: Options
     load: Load
+    measured: Sequence[Measurement] = ()
     _rated: dict[tuple[object, ...], RatedLine] = field(default_factory=dict)
 
     @property
@@ -58,12 +61,12 @@ class OfSuite:
         still = [one.line.name for one in self.result.target if one.estimate is None]
         return {"suite": self.suite.name, "target": self.target.name, "baseline": self.baseline.name,
                 "scope": self.suite.scope, "lines_that_stay": still,
-                "excludes": self._excludes}  # fmt: skip
-
-    @property
-    def _excludes(self) -> list[str]:
-        rated = (*self.result.baseline, *self.result.target)
-        return sorted({term for one in rated if one.estimate is not None for term in one.estimate.excludes})
+                "excludes": list(self.result.excludes),
+                "little_explained": [one.line for one in self.result.little_explained],
+                "does_not_fit": "; ".join(self.result.unfit),
+                "notes": list(dict.fromkeys(
+                    text for one in self.result.estimates for text in verdict_on(one.machine)
+                ))}  # fmt: skip
 
     @property
     def tries(self) -> int:
@@ -88,7 +91,9 @@ class OfSuite:
         FomkitError
             When there is no figure of merit, or nothing of it is estimated.
         """
-        result = run_suite(self.suite, self.baseline, self._fitted, self.options, self.load)
+        result = run_suite(
+            self.suite, self.baseline, self._fitted, self.options, self.load, measured=self.measured
+        )
         if result.merit is None:
             lacking = ", ".join(result.incomplete) or "every line"
             raise FomkitError(
@@ -222,7 +227,7 @@ class OfSuite:
     def unfit(self, point: Point) -> str:
         """Say of which lines a device's memory does not hold the step."""
         rated = self.result_at(point).target
-        told = {one.line.name: said_of_memory(one.estimate) for one in rated if one.estimate is not None}
+        told = {one.line.name: one.estimate.fit.said for one in rated if one.estimate is not None}
         return "; ".join(f"{name} {text}" for name, text in told.items() if text)
 
     def _with_baseline(self, rated: tuple[RatedLine, ...]) -> SuiteResult:

@@ -17,6 +17,8 @@ from fomkit.study.content import span_content
 from fomkit.study.estimate import estimate
 from fomkit.study.fits import with_fits
 from fomkit.study.options import Options, choose_sizes
+from fomkit.study.plausible import verdict_on
+from fomkit.study.replica_step import on_one_device
 from fomkit.study.scaling import stepper_of
 from fomkit.study.system_rate import Service, system_content
 from fomkit.whatif.changed import changed_machine, changed_model
@@ -53,7 +55,8 @@ class OnNodes:
         """Name model, target, nodes and layout, and what nobody stated."""
         return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name,
                 "sizes": choose_sizes(self.model, self.options.wanted_sizes), "nodes": self.nodes,
-                "layout": vars(self.layout), "excludes": self._excludes}  # fmt: skip
+                "layout": vars(self.layout), "excludes": self._excludes,
+                "does_not_fit": self.unfit({}), "notes": list(verdict_on(self._fitted))}  # fmt: skip
 
     @cached_property
     def _excludes(self) -> list[str]:
@@ -80,7 +83,7 @@ class OnNodes:
         """The peaks in use; None is all, of a transformer by its sizes, whose ops differ from device to device."""
         if self.model.transformer is not None:
             return None
-        return peaks_in_use([estimate(self.model, self._fitted, self.options)])
+        return peaks_in_use([estimate(on_one_device(self.model), self._fitted, self.options)])
 
     def parameters(self) -> tuple[Parameter, ...]:
         """List rates, costs, overheads and links of the machine, nodes, sizes and run of the model."""

@@ -13,8 +13,8 @@ from fomkit.spans import Span
 from fomkit.study.changes import parameters as device_names
 from fomkit.study.estimate import Estimate, estimate, with_step
 from fomkit.study.fits import with_fits
-from fomkit.study.memory_of import memory_deviation
 from fomkit.study.options import Options
+from fomkit.study.plausible import verdict_on
 from fomkit.study.scenarios import Study, blocks_of, in_order, prepare_study
 from fomkit.whatif.changed import OF_A_RUN, changed_machine, changed_model
 from fomkit.whatif.measurements import measurements
@@ -37,11 +37,6 @@ TRIES = 512
 """Values of a whole number that are tried."""
 FEW = 4
 """Points of which each is estimated alone where one of them cannot be."""
-
-
-def said_of_memory(one: Estimate) -> str:
-    """Say that a device's memory does not hold an estimate's step; "" where it does, or nobody knows."""
-    return "; ".join(memory_deviation(one.model, one.machine, one.sizes, one.formats))
 
 
 def figures_of(one: Estimate) -> Figures:
@@ -75,7 +70,8 @@ class OneModel:
         one = self.estimate
         sizes = {"sizes": dict(one.sizes), "precision": one.precision, "scope": one.scope}
         return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name, **sizes,
-                "excludes": sorted(one.excludes)}  # fmt: skip
+                "excludes": sorted(one.excludes), "does_not_fit": one.fit.said,
+                "notes": list(verdict_on(one.machine))}  # fmt: skip
 
     @property
     def level(self) -> float:
@@ -187,7 +183,7 @@ class OneModel:
 
     def unfit(self, point: Point) -> str:
         """Say that a device's memory does not hold the step."""
-        return said_of_memory(self.estimate_at(point))
+        return self.estimate_at(point).fit.said
 
 
 def _of(changed: tuple[ModelProfile, Options], machine: Machine) -> tuple[ModelProfile, Machine, Options]:

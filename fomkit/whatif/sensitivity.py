@@ -104,7 +104,7 @@ class Sensitivity:
         return pd.DataFrame(rows)
 
     def chart(self) -> alt.LayerChart:
-        """Draw the tornado, which a notebook shows and ``save`` writes; needs ``fomkit[report]``."""
+        """Draw the tornado, which a notebook shows and ``save`` writes; needs the extra ``report``."""
         from fomkit.metrics import title_of
         from fomkit.report.plots.tornado import tornado
         from fomkit.report.sensitivity import title_line

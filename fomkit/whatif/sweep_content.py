@@ -11,6 +11,7 @@ import pandas as pd
 from fomkit import __version__
 from fomkit.precision import choose_formats
 from fomkit.study.content import INTERVAL_MEANING
+from fomkit.study.plausible import judged, verdict_on
 from fomkit.whatif.sweep import Sweep
 from fomkit.whatif.sweep_axes import Axis
 from fomkit.whatif.sweep_memory import FITS
@@ -88,7 +89,9 @@ def _assumed(sweep: Sweep) -> list[str]:
 def sweep_content(sweep: Sweep, tally: Tally) -> dict[str, Any]:
     """Put a sweep in the form of ``fomkit/sweep/1``, once its points went by."""
     front = tally.sorted_front()
-    formats = choose_formats(sweep.options.precision, sweep.model.traced_with.get("framework", ""), sweep.machine)
+    formats = choose_formats(
+        sweep.options.precision, sweep.model.traced_with.get("framework", ""), sweep.machine, sweep.model.ops
+    )
     sizes = {**sweep.model.sizes, **sweep.options.wanted_sizes}
     firsts = [(one, tally.sorted_front(one).head(1)) for one in sweep.objectives]
     return {
@@ -122,4 +125,5 @@ def sweep_content(sweep: Sweep, tally: Tally) -> dict[str, Any]:
         },
         "absent": dict(sweep.absent),
         "assumed": _assumed(sweep),
+        "notes": list(verdict_on(judged(sweep.machine))),
     }  # fmt: skip

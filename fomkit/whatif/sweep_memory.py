@@ -107,7 +107,7 @@ def follow_memory(model: ModelProfile, machine: Machine, axes: Sequence[Axis], o
     """Learn what the sizes that a sweep can meet need of the device's memory, as far as it can be known."""
     own = [axis for axis in axes if axis.name in model.sizes or axis.name == BATCH]
     names = tuple(axis.name for axis in own)
-    formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine)
+    formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine, model.ops)
     why = "" if model.order is not None else "the profile has no order of its ops"
     if formats.stream not in ("", "fp32"):
         why = f"the order of ops is of the traced formats, not of {formats.name}"

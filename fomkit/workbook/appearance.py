@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
-from fomkit.tables.xlsx import cell_name
+from openpyxl.utils import range_boundaries
+
+from fomkit.tables.xlsx import Content, cell_name
+from fomkit.tables.xlsx_colours import is_legible
 from fomkit.tables.xlsx_marks import SheetMarks
 from fomkit.workbook.changes import Finding
 from fomkit.workbook.layout import letters
-from fomkit.workbook.read import Book
-from fomkit.workbook.read_cells import same_formula
+from fomkit.workbook.read import Book, Cells
+from fomkit.workbook.read_cells import plain_formula, same_formula
 
 _ANYWHERE = re.compile(r"\[\$-[^\]]*\]|\\")
 """Marks of language and of plain letters, which programs add to a number format and leave out."""
+_SMALLEST = 4.0
+"""Height of letters below which nobody reads them [points]."""
+_SHOWS = re.compile(r"[0#?@]|general", re.IGNORECASE)
+"""What a number format that shows anything of a cell holds."""
 _SHOWN = 300
 """Letters of a comment that are shown."""
 
@@ -83,11 +91,78 @@ def _forms(issued: Book, returned: Book) -> Iterator[Finding]:
         yield Finding(f"{sheet}!{places[0]}", "format", said)
 
 
+def _lost(cell: Content, ink: str = "", ground: str = "") -> str:
+    """Say why nobody can read a cell; "" where one can."""
+    colours = (ink or cell.ink, ground or cell.ground)
+    if not is_legible(*colours):
+        return f"its text has the colour {colours[0]} on {colours[1]}"
+    return f"its letters are {cell.size:g} points high" if cell.size < _SMALLEST else ""
+
+
+def _unreadable(issued: Book, returned: Book) -> Iterator[Finding]:
+    """Tell of texts that are lost on their ground, or too small, and were not when issued."""
+    for sheet, cells in returned.sheets.items():
+        was = issued.sheets.get(sheet, {})
+        for place, cell in sorted(cells.items()):
+            why = _lost(cell)
+            if why and not (place in was and _lost(was[place])):
+                yield Finding(f"{sheet}!{cell_name(*place)}", "hidden", f"cannot be read: {why}.")
+
+
+def _conditions(issued: Book, returned: Book) -> Iterator[Finding]:
+    """Tell of conditional formats that make a text unreadable."""
+    for sheet, marks in returned.marks.sheets.items():
+        known = issued.marks.sheets[sheet].conditions if sheet in issued.marks.sheets else ()
+        looks = {(one.ink, one.ground, one.form) for one in known}
+        for one in marks.conditions:
+            if (one.ink, one.ground, one.form) in looks:
+                continue
+            cells = [cell for area in one.area.split() for cell in _cells_in(returned.sheets[sheet], area)]
+            why = next(filter(None, (_lost(cell, one.ink, one.ground) for cell in cells or [Content(None)])), "")
+            if one.form and not _SHOWS.search(one.form):
+                why = f"its number format, {one.form}, shows nothing"
+            if why:
+                said = f"a conditional format makes cells unreadable: {why}."
+                yield Finding(f"{sheet}!{one.area.partition(' ')[0].partition(':')[0]}", "hidden", said)
+
+
+def _cells_in(cells: Cells, area: str) -> Iterator[Content]:
+    """Walk over the filled cells of an area."""
+    try:
+        left, top, right, bottom = range_boundaries(area)
+    except (TypeError, ValueError):
+        return
+    for (row, column), cell in cells.items():
+        if (top or 1) <= row <= (bottom or row) and (left or 1) <= column <= (right or column):
+            yield cell
+
+
+def _charts(issued: Book, returned: Book) -> Iterator[Finding]:
+    """Tell of charts that read other cells than those issued."""
+    for sheet, now in returned.marks.sheets.items():
+        if sheet not in issued.marks.sheets:
+            continue
+        was, are = (
+            Counter({(part, plain_formula(cells)): count for (part, cells), count in marks.series.items()})
+            for marks in (issued.marks.sheets[sheet], now)
+        )
+        gone, new = (", ".join(sorted({cells for _, cells in one})) for one in (was - are, are - was))
+        if new:
+            yield Finding(
+                sheet, "chart", f"a chart reads {new}; {gone or 'nothing more'} was issued. Look at cells."
+            )
+        elif gone:
+            yield Finding(sheet, "chart", f"no chart reads {gone} now, and one did when issued.")
+
+
 def appearance(issued: Book, returned: Book) -> Iterator[Finding]:
     """Walk over what would make a reader see something else than the cells hold."""
     yield from _sheets(issued, returned)
     yield from _names(issued, returned)
     yield from _forms(issued, returned)
+    yield from _unreadable(issued, returned)
+    yield from _conditions(issued, returned)
+    yield from _charts(issued, returned)
     said = returned.marks.calculation
     if said and said != issued.marks.calculation:
         advice = "the values that it shows may not follow from its inputs. All is computed anew here."

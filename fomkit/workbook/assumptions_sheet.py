@@ -14,6 +14,7 @@ from fomkit.workbook.page import Page
 SCHEMA = "fomkit/workbook/1"
 NONE = "none"
 USE, WIDENED = "use in a step, ", "widened for use in a step"
+CAVEAT = "caveat"
 ENDS = ("low", "high")
 
 
@@ -78,6 +79,7 @@ def write_assumptions(page: Page, ledger: Ledger) -> AssumptionCells:
     rows: list[list[Value]] = [list(row) for row in choices(ledger)]
     names = tuple(str(row[0]) for row in rows)
     rows += [[name, "rule", text] for name, text in _TEXTS]
+    rows += [[CAVEAT, text, "what the rates are not to be read without"] for _, text in ledger.caveats]
     for case in ledger.cases:
         of = f"{case.workload} on {case.machine}"
         rows.append([of, "number formats", case.precision])

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fomkit.errors import FomkitError
+from fomkit.workbook.dependence import Place
 from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, INPUT_TABLES, OPS, WORKLOADS, Table
 from fomkit.workbook.read import LEADERS, Book, Entry, Rows
 from fomkit.workbook.read_cells import FOLLOWS, is_number_column
@@ -44,6 +45,10 @@ class Change:
     is_left_out : bool
         True for choices of the whole workbook and rows of machines that are no targets: nothing is computed with
         them.
+    is_idle : bool
+        True where no headline of the issued workbook hangs on the cell: it is kept, and moves nothing.
+    machine, was_basis, was_party : str
+        The row's machine; its basis and party as issued.
     """
 
     title: str
@@ -61,6 +66,10 @@ class Change:
     source: str
     is_ground: bool = False
     is_left_out: bool = False
+    is_idle: bool = False
+    machine: str = ""
+    was_basis: str = ""
+    was_party: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,7 +119,9 @@ def _unit(table: Table, row: Row) -> str:
     return "" if unit == _COUNT else unit
 
 
-def _entry_changes(rows: Rows, index: int, was: Row, now: Row, targets: frozenset[Entry]) -> Iterator[Change]:
+def _entry_changes(
+    rows: Rows, index: int, was: Row, now: Row, targets: frozenset[Entry], moving: frozenset[Place]
+) -> Iterator[Change]:
     table = rows.table
     is_foreign = "machine" in was and was["machine"] not in targets
     for column in table.columns:
@@ -136,7 +147,29 @@ def _entry_changes(rows: Rows, index: int, was: Row, now: Row, targets: frozense
             party=str(now.get("party") or ""),
             source=str(now.get("source") or now.get("evidence") or ""),
             is_left_out=is_foreign or table is ASSUMPTIONS,
+            is_idle=is_number_column(table, column)
+            and bool(moving)
+            and rows.place(index, column.key) not in moving,
+            machine=str(was.get("machine") or ""),
+            was_basis=str(was.get("basis") or ""),
+            was_party=str(was.get("party") or ""),
         )
+
+
+def follow_ends(issued: Book, changed: Book) -> Book:
+    """Let ends that are as issued, and that nobody was asked to change, keep their ratio to a changed value."""
+    moving, rows = issued.moving, issued.tables[FACTS.title]
+    for index, (was, now) in enumerate(zip(rows.entries, changed.rows(FACTS), strict=True)):
+        old, new = was.get("value"), now.get("value")
+        if not (isinstance(old, float) and isinstance(new, float)) or same_entry(old, new) or not old:
+            continue
+        for key in ("low", "high"):
+            end = was.get(key)
+            if not isinstance(end, float) or not same_entry(end, now.get(key)):
+                continue
+            if rows.place(index, key) not in moving:
+                changed = changed.with_entry(FACTS.title, index, key, end * new / old)
+    return changed
 
 
 def changes(issued: Book, returned: Book) -> Iterator[Change]:
@@ -147,12 +180,13 @@ def changes(issued: Book, returned: Book) -> Iterator[Change]:
     FomkitError
         When rows were moved, added or deleted, with sheet and cell.
     """
+    moving = issued.moving
     for table in INPUT_TABLES:
         _check_places(issued, returned, table)
         if table.title not in issued.tables:
             continue
         rows = issued.tables[table.title]
         for index, (was, now) in enumerate(zip(rows.entries, returned.rows(table), strict=True)):
-            found = list(_entry_changes(rows, index, was, now, issued.targets))
+            found = list(_entry_changes(rows, index, was, now, issued.targets, moving))
             figures = any(one.is_number for one in found)
             yield from (replace(one, is_ground=figures and not one.is_number) for one in found)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fomkit.ledger import Ledger, Values
 from fomkit.workbook.cells import Formula, Value
-from fomkit.workbook.layout import AS_ISSUED, CHECKS, FACTS
+from fomkit.workbook.layout import AS_ISSUED, CHECKS, FACTS, UNKNOWN
 from fomkit.workbook.machine_facts import UNIT_OF
 from fomkit.workbook.machines_sheet import MachineCells
 from fomkit.workbook.mean_formulas import mean_formula
@@ -39,13 +39,15 @@ def _case_checks(
         total = f"SUM({ops.block(case, 'total')})"
         yield _equal(number, "sum of the ops is the device's time", of, total, terms.at(*key, DEVICE), device)
         number += 1
-        shares = f"SUM({terms.families.block(case, 'share')})" if terms.families.has_any(case) else "1"
+        rows = sum(span is not None for span in one.ops)
+        shares = f"SUM({terms.families.block(case, 'share')})" if rows else "1"
         yield _equal(number, "shares of the time by kind and source sum to 1", of, shares, "1", 1.0)
         number += 1
-        rows = sum(span is not None for span in one.ops)
-        found = f"COUNT({ops.block(case, 'total')})"
-        priced = f'ROWS({ops.block(case, "total")})-COUNTIF({ops.block(case, "time_source")},"unknown")'
-        yield _equal(number, "every op that has a time source has a time", of, found, priced, float(rows))
+        named = f'--({ops.block(case, "time_source")}<>"{UNKNOWN}")'
+        found = f"SUMPRODUCT({named},--ISNUMBER({ops.block(case, 'total')}))"
+        yield _equal(
+            number, "every op that has a time source has a time", of, found, f"SUMPRODUCT({named})", float(rows)
+        )
         number += 1
         block = {end: ops.block(case, end) for end in ("low", "high")}
         found = f"SUMPRODUCT(--({block['low']}>1))+SUMPRODUCT(--ISNUMBER({block['high']}),--({block['high']}<1))"

@@ -9,7 +9,7 @@ from fomkit.ledger import Case, Ledger, Values
 from fomkit.rollup.use import GROUPS, TABLES
 from fomkit.workbook.assumptions_sheet import USE, AssumptionCells
 from fomkit.workbook.cells import Formula, Value
-from fomkit.workbook.layout import FAMILIES, Placed
+from fomkit.workbook.layout import FAMILIES, UNKNOWN, Placed
 from fomkit.workbook.ops_sheet import OpCells
 from fomkit.workbook.page import Page
 
@@ -19,7 +19,7 @@ _Sums = dict[tuple[str, str], list[float]]
 
 @dataclass(frozen=True)
 class FamilyCells:
-    """Where the families of each case stand; a case without a timed op has none."""
+    """Where the families of each case stand; a case without ops has none."""
 
     placed: Placed
     starts: dict[tuple[str, str], tuple[int, int]]
@@ -29,7 +29,7 @@ class FamilyCells:
         return self.placed.block(key, *self.starts[case.workload, case.machine])
 
     def has_any(self, case: Case) -> bool:
-        """Tell whether a case has a timed op."""
+        """Tell whether a case has an op."""
         first, stop = self.starts[case.workload, case.machine]
         return stop > first
 
@@ -37,10 +37,11 @@ class FamilyCells:
 def _sums(case: Case, values: Values) -> _Sums:
     sums: _Sums = {}
     for line, span in zip(case.ops, values.cases[case.workload, case.machine].ops, strict=True):
+        # An op without a time has its sum too, of 0: somebody may write one into the workbook.
+        row = sums.setdefault((line.kind, line.time_source or UNKNOWN), [0.0] * 6)
         if span is None:
             continue
         ends = [end * line.count for end in (span.value, span.low, span.high)]
-        row = sums.setdefault((line.kind, line.time_source), [0.0] * 6)
         forward = line.phase == "forward"
         for index, end in enumerate(ends):
             row[index] += end
@@ -66,7 +67,8 @@ def _row(
             yield Formula(f"SUMIFS({ops.block(case, key)},{same}{extra})", sums[3 * index + end])
     letter = FAMILIES.letter("value")
     all_rows = f"{letter}${span[0]}:{letter}${span[1]}"
-    yield Formula(f"{letter}{number}/SUM({all_rows})", sums[0] / total)
+    share = f'IF(SUM({all_rows})>0,{letter}{number}/SUM({all_rows}),"{UNKNOWN}")'
+    yield Formula(share, sums[0] / total if total else UNKNOWN)
 
 
 def _in_use(

@@ -13,7 +13,7 @@ def _texts(ledger: Ledger) -> Iterator[tuple[str, str]]:
     for one in ledger.workloads:
         yield "line names", one.name
         yield "what lines are", one.title
-        yield "what lines are", one.made_with
+        yield "what lines are", ", ".join(f"{key} {said}" for key, said in one.made_with)
         yield "units of work", one.unit.name
         yield "classes of lines", one.category
         for time in one.given.values():
@@ -25,11 +25,12 @@ def _texts(ledger: Ledger) -> Iterator[tuple[str, str]]:
         for row in fact_rows(machine):
             yield "names of overheads", row.what if row.name.startswith("overhead") else ""
             yield "sources of facts", row.fact.source if row.fact is not None else ""
-    for _, said in ledger.deviations:
-        yield "deviations", said
+    for sort, told in (("deviations", ledger.deviations), ("caveats", ledger.caveats)):
+        for _, said in told:
+            yield sort, said
     for said in (*ledger.notes, *(note for case in ledger.cases for note in case.deviations)):
         yield "notes", said
-    for said in ledger.rounds:
+    for _, said in ledger.rounds:
         yield "history", said
     for case in ledger.cases:
         yield "number formats", case.precision

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Role = Literal["input", "condition", "text", "formula", "issued", "state"]
-"""input: for the vendor to change. condition: set by the suite. issued: Python's value when it was written."""
+Role = Literal["input", "condition", "text", "formula", "issued", "state", "idle"]
+"""input: for the vendor to change. condition: set by the suite. issued: Python's value when it was written.
+
+idle is no column's role, but that of cells for input on which no headline of their workbook hangs.
+"""
 
 SHEETS = (
-    "Summary", "Workloads", "Machines", "Ops", "Timings", "Assumptions", "Checks", "Provenance", "History",
-    "Read me",
+    "Read me", "Summary", "Workloads", "Machines", "Ops", "Timings", "Assumptions", "Checks", "Provenance",
+    "History",
 )  # fmt: skip
 UNKNOWN = "unknown"
 AS_ISSUED = "as issued"

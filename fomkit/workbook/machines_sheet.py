@@ -71,7 +71,8 @@ def write_machines(page: Page, ledger: Ledger) -> MachineCells:
     """Write the facts of all machines."""
     page.line(
         "Facts of the machines: change the yellow cells, in the unit that stands beside them. "
-        "Rows of the machine to compare with are grey."
+        "Rows of the machine to compare with are grey. "
+        "What is grey on white moves nothing here; a note in the cell says why."
     )
     page.gap()
     rows = tuple(row for machine in ledger.machines for row in fact_rows(machine))

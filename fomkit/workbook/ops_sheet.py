@@ -79,7 +79,9 @@ def _rates(line: OpLine, machine: Machine, machines: MachineCells) -> Iterator[V
 def _totals(number: int, count: float, span: Span | None, launches: float) -> Iterator[Value]:
     cell = {column.key: f"{OPS.letter(column.key)}{number}" for column in OPS.columns}
     ends = (None, None, None) if span is None else (span.value, span.low, span.high)
-    for end, factor in zip(ends, ("", f"*{cell['low']}", f"*{cell['high']}"), strict=True):
+    # Ends of an op without a time are empty; who writes a time may leave them so.
+    low, high = (cell[key] if span else f"IF(ISNUMBER({cell[key]}),{cell[key]},1)" for key in ("low", "high"))
+    for end, factor in zip(ends, ("", f"*{low}", f"*{high}"), strict=True):
         formula = f'IF(ISNUMBER({cell["time"]}),{cell["time"]}*{cell["count"]}{factor},"{UNKNOWN}")'
         yield Formula(formula, known(None if end is None else end * count))
     starts = f'IF(ISNUMBER({cell["launches"]}),{cell["launches"]}*{cell["count"]},"{UNKNOWN}")'

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _HEADER_HEIGHT = 40
 """Room for three lines of a header [points]."""
+_NOTE_HEIGHT, _NOTE_WIDTH = 70, 320
+"""Size of a note in a cell [pixels]."""
 _LINE_HEIGHT, _LINE_LETTERS = 14, 100
 """Height of a line of prose [points] and the letters that it holds at the least."""
 _FOLDED = ("Workloads", "Ops")
@@ -44,11 +46,14 @@ class Page:
     ----------
     cached : dict
         The value of every formula that was written.
+    inputs : list of (row, position, Column)
+        Every cell that was written for somebody to change.
     """
 
     def __init__(self, sheet: Worksheet) -> None:
         self.sheet = sheet
         self.cached: Cached = {}
+        self.inputs: list[tuple[int, int, Column]] = []
         self.row = 1
 
     def line(self, text: str, style: str = "text") -> None:
@@ -68,6 +73,15 @@ class Page:
         """Leave a row empty."""
         self.row += 1
 
+    def idle(self, row: int, position: int, column: Column, why: str) -> None:
+        """Show that a cell for input moves nothing, and say why in a note."""
+        from openpyxl.comments import Comment
+
+        cell = self.sheet.cell(row, position)
+        cell.style = style_name("idle", column.form)
+        if why:
+            cell.comment = Comment(why, "fomkit", _NOTE_HEIGHT, _NOTE_WIDTH)
+
     def first_row(self) -> int:
         """Give the number of the first row of the next table."""
         return self.row + 2
@@ -85,6 +99,8 @@ class Page:
         for index, row in enumerate(rows):
             for position, (value, column) in enumerate(zip(row, table.columns, strict=True), start=1):
                 role = _role(value, column, is_condition=index in conditions)
+                if role == "input" and value is not None:
+                    self.inputs.append((first + index, position, column))
                 self._put(first + index, position, value, style_name(role, column.form))
         self.row = first + len(rows) + 1
         placed = Placed(table, first, first + len(rows) - 1)

@@ -12,13 +12,14 @@ from fomkit.workbook.styles import LEGEND
 _PURPOSE = (
     "This workbook says how many units of work a day the machines named in Summary do, and how sure that is. It "
     "computes by itself: change a yellow cell and everything behind it follows.",
-    "Please put what you know into the yellow cells of Machines and Ops, state the basis (measured, simulated, "
-    "modelled, estimated, committed), put 'vendor' as the party and say the source. Send the file back as .xlsx; "
-    "it is compared with the one that was sent, cell by cell, and every change is shown with its effect.",
+    "Please put what you know into the yellow cells of Machines, Workloads and Ops, state the basis (measured, "
+    "simulated, modelled, estimated, committed), put 'vendor' as the party and say the source. Send the file back "
+    "as .xlsx; it is compared with the one that was sent, cell by cell, and each change is shown with its effect.",
     "Figures stand in the unit beside them, with a decimal point or comma as your program shows it. What is not "
     "known is the word unknown, never 0 and never an empty cell.",
-    "Conditions (grey cells: batch, samples, epochs, work of an op, the machine to compare with) are the same for "
-    "everybody. Another batch or "
+    "What moves nothing here is not yellow; a note in the cell says why. A change there is shown, with no effect.",
+    "Conditions (cells on grey: batch, samples, epochs, work of an op, the machine to compare with) are the same "
+    "for everybody. Another batch or "
     "precision needs a new workbook, because the sizes of all ops follow from them.",
     "The columns 'as issued' hold Python's values. A row says 'as issued' while nothing behind it was changed, "
     "then 'changed'. 'error' in Checks means that the workbook itself was damaged.",
@@ -37,7 +38,8 @@ def _provenance(ledger: Ledger, version: str) -> Iterator[tuple[str, str, str]]:
         for note in machine.notes:
             yield "note on the machine", machine.name, note
     for one in ledger.workloads:
-        yield "workload", one.name, "; ".join(part for part in (one.title, one.made_with) if part) or "given times"
+        made_with = ", ".join(f"{key} {said}" for key, said in one.made_with)
+        yield "workload", one.name, "; ".join(part for part in (one.title, made_with) if part) or "given times"
 
 
 def write_provenance(page: Page, ledger: Ledger, version: str) -> None:
@@ -51,7 +53,7 @@ def write_history(page: Page, ledger: Ledger) -> None:
     """Write what was changed in earlier rounds, and this issue last."""
     page.line("What happened to the figures, oldest first.")
     page.gap()
-    rounds = [[str(number), text] for number, text in enumerate(ledger.rounds, start=1)]
+    rounds = [[str(number), f"{name}: {said}"] for number, (name, said) in enumerate(ledger.rounds, start=1)]
     page.table(HISTORY, [*rounds, ["this issue", "written by fomkit; changes in it are found by 'fomkit review'"]])
 
 

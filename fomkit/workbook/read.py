@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from fomkit.errors import FomkitError, ManyFomkitError
 from fomkit.tables.xlsx import Content, read_contents
 from fomkit.tables.xlsx_marks import Marks, read_marks
+from fomkit.workbook.dependence import Place, behind_headlines
 from fomkit.workbook.layout import ASSUMPTIONS, INPUT_TABLES, OPS, SHEETS, Column, Table, letters
 from fomkit.workbook.read_cells import FOLLOWS, is_number_column, read_number, read_text, same_formula
 
@@ -36,6 +38,10 @@ class Rows:
         """Name a cell, without its sheet."""
         return f"{self.table.letter(key)}{self.first + index}"
 
+    def place(self, index: int, key: str) -> Place:
+        """Give a cell's sheet, row and column."""
+        return self.table.sheet, self.first + index, self.table.position(key)
+
 
 @dataclass(frozen=True)
 class Book:
@@ -62,6 +68,16 @@ class Book:
     def targets(self) -> frozenset[Entry]:
         """The machines to rate; every other machine is the lab's own."""
         return frozenset(row.get("value") for row in self.rows(ASSUMPTIONS) if row.get("name") == "target")
+
+    @cached_property
+    def moving(self) -> frozenset[Place]:
+        """Give every cell that a headline hangs on."""
+        return behind_headlines({
+            (sheet, *place): cell.formula
+            for sheet, cells in self.sheets.items()
+            for place, cell in cells.items()
+            if cell.formula
+        })  # fmt: skip
 
     def rows(self, table: Table) -> tuple[Mapping[str, Entry], ...]:
         """Give the rows of a table; none where the workbook lacks it."""

@@ -12,7 +12,7 @@ from fomkit.ledger import Case, Given, Ledger, OpLine, WorkloadFacts
 from fomkit.schema import DIMENSIONS
 from fomkit.spans import Span
 from fomkit.tables import empty_table
-from fomkit.workbook.assumptions_sheet import ENDS, NONE, SCHEMA, USE, WIDENED
+from fomkit.workbook.assumptions_sheet import CAVEAT, ENDS, NONE, SCHEMA, USE, WIDENED
 from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, OPS, WORKLOADS
 from fomkit.workbook.machine_facts import from_unit
 from fomkit.workbook.mean_formulas import MEANS
@@ -214,6 +214,7 @@ def ledger_from(book: Book) -> Ledger:
         mean=str(chosen["mean"]),
         threshold=threshold if isinstance(threshold, float) else None,
         worst_basis=str(chosen.get("worst basis")),
+        caveats=tuple(("", str(value)) for name, value in choices if name == CAVEAT),
         uses=_uses(chosen),
         widened=tuple(str(value) for name, value in choices if name == WIDENED),
     )

@@ -10,13 +10,21 @@ if TYPE_CHECKING:
 
 LEGEND = {
     "input": "blue on yellow: for you to change",
+    "idle": "grey on white: moves nothing in this workbook; the note in the cell says why",
     "condition": "blue on grey: set by the suite or the workload; a change is a deviation",
     "formula": "black: computed in this workbook",
     "issued": "grey italic: the value when the workbook was issued, computed in Python",
     "state": "green: as issued or ok; orange: changed; red: error",
 }
 _FILLS = {"input": "FFF9D9", "condition": "ECEFF4", "header": "1F3864", "state": "F3F6F3"}
-_COLOURS = {"input": "0000C8", "condition": "0000C8", "issued": "7F7F7F", "header": "FFFFFF", "title": "1F3864"}
+_COLOURS = {
+    "input": "0000C8",
+    "condition": "0000C8",
+    "idle": "7F7F7F",
+    "issued": "7F7F7F",
+    "header": "FFFFFF",
+    "title": "1F3864",
+}
 
 
 def style_name(role: str, form: str = "General") -> str:

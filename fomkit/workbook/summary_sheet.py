@@ -108,7 +108,8 @@ def _answer_row(
     yield "given" if step is None else 1000 * step.value
     yield known(values.unit_per_day[key].value if rated else None)
     yield Formula(_state(key, terms, workloads), AS_ISSUED)
-    yield "" if case is None else ", ".join(case.excludes)
+    unfit = ("does not fit the memory",) if case is not None and case.unfit else ()
+    yield "" if case is None else ", ".join((*unfit, *case.excludes))
 
 
 def _first_lines(page: Page, ledger: Ledger) -> None:
@@ -118,6 +119,8 @@ def _first_lines(page: Page, ledger: Ledger) -> None:
     page.line(
         f"Rates count one {ledger.scope}. Intervals: {ledger.level:.0%}. Every number below is computed here."
     )
+    for _, said in ledger.caveats:
+        page.line(f"caveat: {said}")
     for machine, said in ledger.deviations:
         page.line(f"deviation on {machine}: {said}")
     for case in ledger.cases:

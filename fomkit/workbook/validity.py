@@ -73,6 +73,19 @@ def _ground(change: Change, was: Mapping[str, Entry], row: Mapping[str, Entry]) 
         yield "the figure was changed, and basis, party and source were not"
 
 
+def _evidence(change: Change) -> str:
+    """Ask for evidence where a changed figure is called measured; "" elsewhere."""
+    if (
+        change.basis != "measured"
+        or change.is_condition
+        or change.title not in (FACTS.title, GIVEN.title, OPS.title)
+    ):
+        return ""
+    was = "and was issued so" if change.was_basis == "measured" else f"and was {change.was_basis or 'of no basis'}"
+    said = "a changed figure is labelled measured"
+    return f"{change.what}: {said}, {was}. Ask for the measurement: its log, date and software."
+
+
 def _alone(change: Change) -> Iterator[Finding]:
     """Tell of words that were changed without the figure that they are about."""
     if change.key in _GROUND:
@@ -82,6 +95,7 @@ def _alone(change: Change) -> Iterator[Finding]:
 
 def validate(changed: Sequence[Change], issued: Book, returned: Book) -> Iterator[Finding]:
     """Walk over what is wrong with, or unsaid of, the changes."""
+    asked = set()
     for change in changed:
         if change.is_condition:
             effect = "; it is left out" if change.is_left_out else ""
@@ -91,6 +105,9 @@ def validate(changed: Sequence[Change], issued: Book, returned: Book) -> Iterato
             yield from _alone(change)
         if not change.is_number or change.is_left_out:
             continue
+        if (said := _evidence(change)) and (change.title, change.index) not in asked:
+            asked.add((change.title, change.index))
+            yield Finding(change.where, "evidence", said)
         row = returned.tables[change.title].entries[change.index]
         was = issued.tables[change.title].entries[change.index]
         for kind, found in (

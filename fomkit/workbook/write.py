@@ -17,6 +17,7 @@ from fomkit.workbook.cached import add_cached_values
 from fomkit.workbook.charts import add_op_charts, add_ratio_charts
 from fomkit.workbook.checks_sheet import write_checks
 from fomkit.workbook.for_target import for_target
+from fomkit.workbook.idle import mark_idle
 from fomkit.workbook.layout import SHEETS
 from fomkit.workbook.machines_sheet import write_machines
 from fomkit.workbook.names import defined_names, unique_names
@@ -58,12 +59,14 @@ def _fill(book: Workbook, ledger: Ledger, only: str | None) -> dict[str, Page]:
     write_provenance(pages["Provenance"], ledger, __version__)
     write_history(pages["History"], ledger)
     write_read_me(pages["Read me"], ledger, only)
+    mark_idle(pages, ledger, machines)
     for name, cell in unique_names(defined_names(ledger, machines, summary)).items():
         book.defined_names[name] = DefinedName(name, attr_text=cell)
     return pages
 
 
 _PAGES_WIDE = {"Ops": 2}
+_PAGES_HIGH = {"Read me": 1}
 _FROZEN = {"Machines": "E5", "Workloads": "B5", "Ops": "D5", "Timings": "D1", "Summary": "B1"}
 
 
@@ -77,7 +80,8 @@ def _set_up(pages: dict[str, Page]) -> None:
         sheet.freeze_panes = _FROZEN.get(name, "A2")
         sheet.page_setup.orientation = "landscape"
         sheet.page_setup.paperSize = 9  # A4
-        sheet.page_setup.fitToWidth, sheet.page_setup.fitToHeight = _PAGES_WIDE.get(name, 1), 0
+        sheet.page_setup.fitToWidth = _PAGES_WIDE.get(name, 1)
+        sheet.page_setup.fitToHeight = _PAGES_HIGH.get(name, 0)
         sheet.sheet_properties.pageSetUpPr = PageSetupProperties(fitToPage=True)
         sheet.HeaderFooter = HeaderFooter(
             oddHeader=HeaderFooterItem(left=_HeaderFooterPart(name), right=_HeaderFooterPart("fomkit")),
@@ -94,7 +98,7 @@ def _set_up(pages: dict[str, Page]) -> None:
 def _roles() -> set[tuple[str, str]]:
     tables = [table for table in vars(layout).values() if isinstance(table, layout.Table)]
     pairs = {(column.role, column.form) for table in tables for column in table.columns}
-    forms = {(role, form) for _, form in pairs for role in ("formula", "condition")}
+    forms = {(role, form) for _, form in pairs for role in ("formula", "condition", "idle")}
     return pairs | forms | {(role, "General") for role in LEGEND}
 
 

@@ -42,6 +42,9 @@ class Simple:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def spent_s(self) -> float:
+        return self.now
+
     def time_op(self, request: Mapping[str, Any], _limit_s: float) -> dict[str, Any]:
         if "ask" in request:
             return {}

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from json_figures import sorted_out
 from simple_machine import Simple
+from typer.testing import CliRunner
 
 import fomkit
+from fomkit.cli import app
 from fomkit.errors import FomkitError
 from fomkit.measure import Asked, measure
+from fomkit.measure.run import Measured
+from fomkit.measure.verdict import DESIGN, ENOUGH, WALL_FACTOR, Clocks, Verdict, clocks_of
+from fomkit.metrics import METRICS
 from fomkit.rollup.use import MEASURED_SPREAD
 from fomkit.study import Options
+from fomkit.study.fits import own_fits
 
 
 def asked(tmp_path: Path, **changes: object) -> Asked:
@@ -31,9 +39,9 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Simple]:
 
 def test_a_profile_comes_of_it_and_the_journal_goes(measured: tuple[Path, Simple]) -> None:
     folder, _ = measured
-    assert {one.name for one in folder.iterdir()} == {"here.yaml", "here.timings.csv", "here.fits.json"}
+    assert {one.name for one in folder.iterdir()} == {"here.yaml", "here.timings.csv"}
     machine = fomkit.machine(folder / "here.yaml")
-    assert machine.fits
+    assert own_fits(machine).fits
     assert machine.party == "lab"
 
 
@@ -119,3 +127,103 @@ def test_a_mistake_is_told_before_anything_is_timed(tmp_path: Path) -> None:
         measure(asked(tmp_path, resume=True), start=lambda _setup: timer)
     assert not timer.asked
     assert not list(tmp_path.iterdir())
+
+
+# --- the budget and the verdict ----------------------------------------------------------------------------------
+
+
+def by(timer: Simple, slower: float):
+    """Give clocks of a machine that other work makes so many times slower by the wall."""
+    return lambda _asked, _child: Clocks(lambda: timer.now, lambda: slower * timer.now, "process time")
+
+
+def test_other_work_on_the_machine_costs_time_by_the_wall_and_no_timings(tmp_path: Path) -> None:
+    quiet, busy = Simple(), Simple()
+    found = [
+        measure(
+            asked(tmp_path, budget_s=20.0),
+            start=lambda _setup, timer=timer: timer,
+            choose_clocks=by(timer, slower),
+        )
+        for timer, slower in ((quiet, 1.0), (busy, 3.5))
+    ]
+    assert len(quiet.asked) == len(busy.asked)
+    assert [one.verdict.sufficient for one in found] == [True, True]
+    assert found[1].verdict.wall_s == pytest.approx(3.5 * found[1].verdict.own_s)
+    assert any("s of process time" in line and "s by the wall" in line for line in found[1].verdict.lines())
+
+
+def test_a_wall_time_of_several_budgets_ends_it_and_says_so(tmp_path: Path) -> None:
+    timer = Simple()
+    clocks = by(timer, 1e3)
+    found = measure(asked(tmp_path, models=(), budget_s=60.0), start=lambda _setup: timer, choose_clocks=clocks)
+    verdict = found.verdict
+    assert verdict.ended == "wall"
+    assert not verdict.sufficient
+    assert timer.now < 5.0
+    assert verdict.wall_s > WALL_FACTOR * 60.0
+    assert any("the wall time reached 4 times the budget" in line for line in verdict.lines())
+    assert any(note.startswith("not sufficient") for note in fomkit.machine(tmp_path / "here.yaml").notes)
+
+
+def test_too_few_timings_are_not_enough_and_the_command_that_goes_on_is_named(tmp_path: Path) -> None:
+    timer = Simple()
+    wanted = asked(tmp_path, models=(), budget_s=16.0, threads=1, name="it")
+    found = measure(wanted, start=lambda _setup: timer, choose_clocks=by(timer, 1.0))
+    verdict = found.verdict
+    assert (verdict.ended, verdict.sufficient) == ("budget", False)
+    assert verdict.timed < verdict.wanted
+    assert verdict.shares[DESIGN] < ENOUGH
+    output = tmp_path / "here.yaml"
+    assert verdict.resume == f"fomkit measure --resume --quick --batch 4 --name it -o {output}"
+    assert (tmp_path / "here.measuring.jsonl").is_file()
+    again = Simple()
+    more = measure(
+        asked(tmp_path, models=(), budget_s=1e4, name="it", resume=True),
+        start=lambda _setup: again, choose_clocks=by(again, 1.0),
+    )  # fmt: skip
+    assert more.verdict.sufficient
+    assert (more.verdict.ended, more.verdict.resume) == ("done", "")
+    assert more.verdict.timed == more.verdict.wanted == verdict.wanted
+    assert not (tmp_path / "here.measuring.jsonl").exists()
+
+
+def test_the_share_is_that_of_the_models_predicted_step(measured: tuple[Path, Simple]) -> None:
+    notes = fomkit.machine(measured[0] / "here.yaml").notes
+    assert "measured or interpolated: 100.0% of the predicted step time of candle/p1b3" in notes
+    assert "sufficient: 80% of each is enough" in notes
+
+
+def test_one_thread_of_a_cpu_is_budgeted_by_process_time_and_all_else_by_the_wall() -> None:
+    spent = [5.0]
+    own = clocks_of("cpu", 1, lambda: spent[0])
+    before = own.own()
+    spent[0] += 100.0
+    assert own.name == "process time"
+    assert 100.0 <= own.own() - before < 101.0
+    for device, threads in (("cpu", 2), ("cuda", 1)):
+        assert clocks_of(device, threads, lambda: spent[0]).name == "wall time"
+
+
+@pytest.mark.parametrize(("share", "code"), [(0.9, 0), (0.3, 1)])
+def test_the_exit_code_and_the_json_say_whether_it_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, code: int
+) -> None:
+    verdict = Verdict(
+        {"gpt2": share}, 20, 9, 98.0, 400.0, 110.0, "process time", "budget", "fomkit measure --resume"
+    )
+    found = Measured(fomkit.machine("p100"), (tmp_path / "here.yaml",), False, 400.0, verdict)
+    monkeypatch.setattr("fomkit.cli.measure_command._measured", lambda _asked, _quiet: found)
+    words = ["measure", "--quick", "--for", "gpt2", "-o", str(tmp_path / "here.yaml")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == code
+    assert ("to go on: fomkit measure --resume" in done.stdout) == bool(code)
+    content = json.loads((done := CliRunner().invoke(app, [*words, "--json"])).stdout)
+    assert done.exit_code == code
+    assert content["schema"] == "fomkit/measured/1"
+    known, unknown = sorted_out(content, "measure")
+    assert not unknown
+    assert known == {one.name for one in METRICS if "measure" in one.by.split()}
+    assert content["sufficient"] is (code == 0)
+    assert content["shares"] == [{"of": "gpt2", "timed_share": share}]
+    assert (content["measuring_s"], content["measuring_wall_s"], content["budget_s"]) == (98.0, 400.0, 110.0)

@@ -43,17 +43,29 @@ def test_another_gpu_tells_more_than_twenty_timings(v100, p100, split):
     assert ((low_s < time_s) & (time_s < high_s)).all()
 
 
-def test_a_machine_at_half_the_speed_is_its_lender_twice_over(p100):
-    """The law is exact: every answer is twice the lender's, whatever the sizes."""
+@pytest.fixture(scope="module")
+def halves(p100):
+    """Ratios to the lender's times, and widths, of five draws of a fifth of its rows at half the speed."""
     rows = training_rows(add_costs(p100.timings), FORWARD)
     slow = rows.assign(_time_s=2 * rows["_time_s"])
-    known, others = slow[::5].reset_index(drop=True), slow.drop(index=slow.index[::5]).reset_index(drop=True)
-    time_s, low_s, high_s = asked(replace(p100, timings=known, fits={}, lenders=(p100,)), others)
-    alone = interpolate.estimate(others, p100, 0.8)
-    ratio = time_s / np.array([alone[index].time_s for index in range(len(others))])
-    assert np.median(np.abs(ratio / 2 - 1)) < 0.02
-    assert ratio == pytest.approx(np.full(len(others), 2.0), rel=0.15)
-    assert np.median(high_s / low_s) < 1.3
+    found = []
+    for seed in range(5):
+        drawn = np.random.default_rng(seed).permutation(len(slow))
+        known, others = (slow.iloc[part].reset_index(drop=True) for part in np.split(drawn, [len(slow) // 5]))
+        time_s, low_s, high_s = asked(replace(p100, timings=known, fits={}, lenders=(p100,)), others)
+        alone = interpolate.estimate(others, p100, 0.8)
+        found.append((time_s / np.array([alone[index].time_s for index in range(len(others))]), high_s / low_s))
+    return found
+
+
+def test_a_machine_at_half_the_speed_is_its_lender_twice_over(halves):
+    """The law is exact: every answer is twice the lender's; which rows are known moves it a little."""
+    assert np.median([np.median(np.abs(ratio / 2 - 1)) for ratio, _ in halves]) < 0.02
+    assert np.median([np.median(width) for _, width in halves]) < 1.3
+    for ratio, width in halves:
+        assert np.median(np.abs(ratio / 2 - 1)) < 0.03
+        assert ratio == pytest.approx(np.full(len(ratio), 2.0), rel=0.15)
+        assert np.median(width) < 1.4
 
 
 def test_a_wider_interval_holds_a_narrower(v100, p100, split):

@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-import pytest
 
 import fomkit
-from fomkit.errors import FomkitError
 from fomkit.predict.kept import TABLES, kept
 from fomkit.study import Options, estimate
 
@@ -50,9 +48,16 @@ def test_an_estimate_says_the_same_twice_and_another_table_is_seen() -> None:
     assert slower.step.value > 1.3 * first.step.value
 
 
-def test_fits_of_another_table_are_refused_after_their_own_was_used() -> None:
+def test_fits_of_another_table_are_never_served(tmp_path, monkeypatch) -> None:
+    """``replace(machine, timings=…)`` is all that a user writes; what was fitted to the old table goes with it."""
+    monkeypatch.setenv("FOMKIT_CACHE", str(tmp_path))
     model, machine = fomkit.model("p1b3"), fomkit.machine("v100")
-    estimate(model, machine, Options())
-    fewer = machine.timings[np.arange(len(machine.timings)) % 7 != 0]
-    with pytest.raises(FomkitError, match="Fit them anew"):
-        estimate(model, replace(machine, timings=fewer), Options())
+    before = estimate(model, machine, Options())
+    table = machine.timings
+    for changed in (table[np.arange(len(table)) % 7 != 0], table.assign(time_s=0.5 * table["time_s"])):
+        found = estimate(model, replace(machine, timings=changed), Options())
+        fresh = estimate(model, replace(machine, timings=changed, fits={}, timings_key=""), Options())
+        pd.testing.assert_frame_equal(found.ops, fresh.ops)
+        assert found.step == fresh.step != before.step
+    none = replace(machine, timings=table.iloc[:0])
+    assert estimate(model, none, Options()).coverage["roofline"] == 1.0

@@ -12,6 +12,9 @@ from predict.machines import device, fact, machine, timings
 
 from fomkit.costs import add_costs
 from fomkit.errors import FomkitError
+from fomkit.hardware import Link
+from fomkit.network import Group, Network
+from fomkit.network.measured_collectives import table_time
 from fomkit.predict import add_times
 from fomkit.predict.families import training_rows
 from fomkit.predict.fit import fit_timings
@@ -113,6 +116,107 @@ def test_ranks_links_and_collectives_that_nobody_timed_stay_unpriced(shipped):
     found = timed(known, reduce(2e7, 8), *others)
     assert found["time_s"].notna().tolist() == [True, False, False, False, False]
     assert timed(replace(known, timings=known.timings.iloc[:0], fits={}), reduce(2e7, 8))["time_s"].isna().all()
+
+
+@pytest.mark.parametrize("name", ["a100-sxm", "h200-sxm"])
+def test_collectives_are_priced_by_alpha_beta_where_only_their_link_is_stated(root, name):
+    """All 504 of the table, asked where nobody timed any; large ones lie in their intervals."""
+    known = load_machine(root / "machine_profiles" / f"{name}.yaml")
+    rows = known.timings[known.timings["kind"] == "collective"]
+    bare = replace(known, timings=known.timings.iloc[:0], fits={}, timings_key="")
+    found = timed(
+        bare,
+        *(reduce(row.message_byte, row.ranks, row.link, collective=row.collective) for row in rows.itertuples()),
+    )
+    assert len(found) == 504
+    assert (found["time_source"] == "alpha_beta").all()
+    assert (found["bound"] == "network").all()
+    large = (rows["message_byte"] >= 2**20).to_numpy()
+    held = found["low_s"].to_numpy() <= rows["time_s"].to_numpy()
+    held &= rows["time_s"].to_numpy() <= found["high_s"].to_numpy()
+    assert held[large].mean() > 0.7
+
+
+def test_a_collective_by_hand_on_a_stated_link():
+    links = (Link("node", 1e-5, 100e9, "each", "test"), Link("system", 2e-5, 20e9, "both", "test"))
+    known = machine(links=links, node_devices=8)
+    found = timed(
+        known, reduce(1e9, 8), reduce(1e3, 8), reduce(1e9, 4, collective="all_gather"),
+        reduce(1e9, 16, "system"), reduce(1e9, 16, ""), reduce(1e9, 8, collective="sendrecv"),
+    )  # fmt: skip
+    ring, short = 14 * 1e-5 + 1.75e9 / 100e9, 14 * 1e-5 + 1.75e3 / 100e9
+    # An eighth of the message goes between two nodes; a link that states both directions together gives each half.
+    stages = ring + 2 * 2e-5 + 1e9 / 8 / 10e9
+    assert found["time_s"].tolist()[:5] == pytest.approx([ring, short, 3 * 1e-5 + 0.75e9 / 100e9, stages, stages])
+    assert found["time_s"].isna().tolist() == [False] * 5 + [True]
+    assert (found["low_s"] < found["time_s"])[:5].all()
+    assert (found["time_s"] < found["high_s"])[:5].all()
+    assert "over 8 ranks around a ring" in found["evidence"].iloc[0]
+    assert found["evidence"].iloc[3].endswith("over 16 ranks in stages, 8 inside each of 2 nodes")
+    # Without the link inside a node, and with one rank a node, it is flat: the quicker of a ring and two trees.
+    flat = [reduce(1e9, 16, "system"), reduce(1e3, 16, "system")]
+    wide, narrow = 30 * 2e-5 + 2 * 15 / 16 * 1e9 / 10e9, 8 * 2e-5 + 2e3 / 10e9
+    assert timed(replace(known, links=links[1:]), *flat)["time_s"].tolist() == pytest.approx([wide, narrow])
+    apart = timed(known, reduce(1e9, 8, "system"), reduce(1e3, 8, "system"))["time_s"].tolist()
+    assert apart == pytest.approx([14 * 2e-5 + 1.75e9 / 10e9, 6 * 2e-5 + 2e3 / 10e9])
+
+
+CLASSES = (
+    Link("node", 4e-6, 50e9, "each", "test", "nccl", most_byte=2**20, alpha_range_s=(3e-6, 6e-6)),
+    Link("node", 9e-6, 200e9, "each", "test", "nccl", 2**20, range_byte_per_s=(150e9, 220e9)),
+    Link("system", 2e-5, 20e9, "both", "test", serialise_byte_per_s=80e9),
+)
+
+
+@pytest.mark.parametrize(
+    "links", [(Link("node", 5e-6, 300e9, "each", "test"), Link("system", 5e-6, 25e9, "each", "test")), CLASSES]
+)
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"])
+def test_a_collective_has_one_price_in_op_tables_and_in_scaling(links, collective):
+    """Ring, trees and stages, in one node, in two and in many, evenly filled or not, small and large."""
+    known = machine(links=links, node_devices=8)
+    sizes = [(byte, ranks) for byte in (64.0, 3e4, 2.5e6, 120.4e6, 4e9) for ranks in (2, 3, 8, 12, 16, 64, 1024)]
+    found = timed(known, *(reduce(*size, "", collective=collective) for size in sizes))
+    network = Network(known)
+    same = [network.collective(collective, byte, network.group(ranks)) for byte, ranks in sizes]
+    for column, name in (("time_s", "value"), ("low_s", "low"), ("high_s", "high")):
+        assert found[column].tolist() == pytest.approx([getattr(one, name) for one in same], rel=1e-12)
+    ways = {text.split(" ranks ")[1].split(",")[0] for text in found["evidence"]}
+    staged = {"in stages"} if collective in ("all_reduce", "all_gather", "reduce_scatter") else set()
+    assert ways == {"around a ring", *staged, *({"in two trees"} if collective == "all_reduce" else ())}
+
+
+def test_the_gradients_of_two_nodes_cost_in_a_table_what_they_cost_in_scaling(root):
+    """120.4 MB over two nodes of eight go in stages, by the table inside, not in 9.18 ms around one ring."""
+    known = load_machine(root / "machine_profiles" / "a100-sxm.yaml")
+    known = replace(known, links=(*known.links, Link("system", 5e-6, 25e9, "each", "test")))
+    found = timed(known, reduce(120.4e6, 16, "system")).iloc[0]
+    waited = Network(known).collective("all_reduce", 120.4e6, Group(8, 2))
+    assert (found["time_s"], found["low_s"], found["high_s"]) == pytest.approx(
+        (waited.value, waited.low, waited.high)
+    )
+    between = 2 * 5e-6 + 120.4e6 / 8 / 25e9
+    inside = [table_time(known.timings, one, 120.4e6, 8).value for one in ("reduce_scatter", "all_gather")]
+    assert found["time_s"] == pytest.approx(between + sum(inside))
+    assert found["time_s"] < 2e-3
+    assert (found["time_source"], found["bound"]) == ("alpha_beta", "network")
+    assert "inside a node by its table" in found["evidence"]
+
+
+def test_too_few_timings_for_a_fit_tell_a_row_what_they_tell_scaling():
+    few = timings(*({**reduce(byte, 4), "op": "", "time_s": byte / 1e9} for byte in (1e6, 4e6)))
+    known = replace(machine(links=(Link("node", 1e-5, 100e9, "each", "test"),), node_devices=8), timings=few)
+    found = timed(known, reduce(2e6, 4), reduce(2e6, 8))
+    network = Network(known)
+    both = [network.collective("all_reduce", 2e6, Group(ranks, 1)).value for ranks in (4, 8)]
+    assert found["time_s"].tolist() == pytest.approx(both)
+    assert found["time_source"].tolist() == ["extrapolated", "alpha_beta"]
+
+
+def test_the_table_of_a_machine_comes_before_its_links(shipped):
+    known = replace(shipped["m40"], links=(Link("node", 1e-5, 1e9, "each", "test"),))
+    found = timed(known, reduce(2e7, 8), reduce(2e7, 3), reduce(2e7, 64, "system"))
+    assert found["time_source"].tolist() == ["interpolated", "alpha_beta", ""]
 
 
 def test_a_collective_is_the_same_in_each_pass(shipped):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from statistics import NormalDist
 
 import pytest
-from costs.op_tables import gemm, table, traffic
+from costs.op_tables import attention, conv, gemm, table, traffic
 from predict.machines import device, fact, machine, timings
 
 from fomkit.costs import add_costs
 from fomkit.costs.elementwise import NORM_FLOP, SOFTMAX_FLOP
 from fomkit.predict import add_times
-from fomkit.predict.stand_in import FEWEST, FORWARD_FLOP, ORDER_SPREAD
+from fomkit.predict.nearest import nearest_timings
+from fomkit.predict.stand_in import FEWEST, FORMAT_SPREAD, FORWARD_FLOP, ORDER_SPREAD
 
 ROUND = device(bandwidth=fact(1e12), fp32_vector=1e13)
 
@@ -78,6 +80,73 @@ def test_a_gradient_over_rows_takes_what_its_forward_pass_takes_per_byte():
     assert timed["time_s"].iloc[0] == pytest.approx(2.5 * 3e-5)
     assert timed["low_s"].iloc[0] < 2.5 * 3e-5 < timed["high_s"].iloc[0]
     assert "as its forward pass of this traffic (measured" in timed["evidence"].iloc[0]
+
+
+HALVES = device(bandwidth=fact(1e12), fp16_matrix=1e14, bf16_matrix=1e14)
+BF16 = {"dtype": "bf16", "engine": "matrix"}
+
+
+@pytest.mark.parametrize("op", [gemm(512, 512, 512), conv(8, (64, 64), 28, 3), attention(4, 12, 1024, 64)])
+@pytest.mark.parametrize(("timed", "asked"), [("bf16", "fp16"), ("fp16", "bf16")])
+def test_a_matrix_engine_takes_as_long_in_either_16_bit_format(op, timed, asked):
+    known = machine(HALVES, timings({**op, **BF16, "dtype": timed, "op": "", "time_s": 1e-4}))
+    rows = add_costs(table({**op, **BF16, "dtype": timed}, {**op, **BF16, "dtype": asked}))
+    same, other = (one for _, one in add_times(rows, known).iterrows())
+    assert (same["time_source"], other["time_source"]) == ("measured", "transferred")
+    assert other["time_s"] == same["time_s"]
+    spread = math.hypot(NormalDist().inv_cdf(0.9) * FORMAT_SPREAD, math.log(same["high_s"] / same["time_s"]))
+    assert math.log(other["high_s"] / other["time_s"]) == pytest.approx(spread)
+    assert other["evidence"].startswith(f"as timed in {timed} (measured, ")
+
+
+def test_the_own_format_comes_first():
+    op = gemm(512, 512, 512, **BF16)
+    known = machine(HALVES, timings({**op, "time_s": 1e-4}, {**op, "dtype": "fp16", "time_s": 2e-4}))
+    timed = add_times(add_costs(table(op, {**op, "dtype": "fp16"})), known)
+    assert timed["time_source"].tolist() == ["measured"] * 2
+    assert timed["time_s"].tolist() == [1e-4, 2e-4]
+
+
+@pytest.mark.parametrize(
+    "peaks",
+    [
+        {"fp16_matrix": 1e14},
+        {"fp16_matrix": 1e14, "bf16_vector": 1e14},
+    ],
+)
+def test_a_format_whose_rate_on_the_engine_nobody_stated_is_not_shared(peaks):
+    op = gemm(512, 512, 512, **BF16, op="")
+    known = machine(device(bandwidth=fact(1e12), **peaks), timings({**op, "time_s": 1e-4}))
+    assert add_times(add_costs(table({**op, "dtype": "fp16"})), known)["time_source"].tolist() == ["roofline"]
+
+
+def test_sums_in_another_format_are_another_op():
+    op = gemm(512, 512, 512, **BF16, op="")
+    narrow = {**op, "dtype": "fp16", "accumulate_dtype": "fp16"}
+    peaks = tuple(
+        replace(peak, accumulate_dtype=sums) for peak, sums in zip(HALVES.peaks, ("fp16", "fp32"), strict=True)
+    )
+    for of, row in ((HALVES, narrow), (replace(HALVES, peaks=peaks), {**narrow, "accumulate_dtype": ""})):
+        known = machine(of, timings({**row, "time_s": 1e-4}))
+        assert add_times(add_costs(table(op)), known)["time_source"].tolist() == ["roofline"]
+
+
+def test_formats_of_other_rates_are_scaled_by_their_floors_with_a_wider_interval():
+    op = gemm(4096, 4096, 4096, **BF16, op="")
+    slow = device(bandwidth=fact(1e12), fp16_matrix=1e14, bf16_matrix=5e13)
+    known = machine(slow, timings({**op, "time_s": 4e-3}))
+    timed = add_times(add_costs(table({**op, "dtype": "fp16"})), known).iloc[0]
+    assert timed["time_s"] == pytest.approx(2e-3)
+    assert timed["high_s"] >= 4e-3
+    assert timed["evidence"].startswith("0.5 × as timed in bf16")
+
+
+def test_the_nearest_timings_are_those_of_the_format_that_was_timed():
+    op = gemm(512, 512, 512, **BF16, op="")
+    known = machine(HALVES, timings({**op, "time_s": 1e-4}))
+    timed = add_times(add_costs(table({**op, "dtype": "fp16"})), known)
+    ((near,),) = nearest_timings(timed, known).values()
+    assert (near.timing["dtype"], near.time_s, near.distance) == ("bf16", 1e-4, 0.0)
 
 
 def test_both_passes_are_priced_as_costs_counts_them():

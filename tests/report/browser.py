@@ -5,18 +5,36 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 OWN = ("file:", "blob:", "data:")
 """What a page that asks nothing of the network may read: itself."""
+LONGEST_S = 300
+"""The longest wait for anything [s]: a bound for a page that never gets there, however busy the machine is."""
+_SETTLED = """
+const [element, isMet, done] = arguments;
+let last = "", same = 0, frames = 0;
+const look = () => {
+  const box = element.getBoundingClientRect();
+  const now = [box.x, box.y, box.width, box.height, innerWidth, innerHeight].join();
+  const top = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+  same = now === last && (!isMet || element.contains(top)) ? same + 1 : 0;
+  last = now;
+  if (same >= 3 || ++frames > 60) done(same >= 3); else requestAnimationFrame(look);
+};
+look();
+"""
+"""Tell whether an element rests over some frames, and whether a click on its middle would meet it, where asked."""
 
 
 def programs() -> tuple[str, str]:
@@ -38,20 +56,39 @@ def opened(page: Path, width: int = 1400, height: int = 1000) -> Iterator[Chrome
     options = ChromeOptions()
     options.binary_location = browser
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
-                     "--force-device-scale-factor=1", f"--window-size={width},{height}"):  # fmt: skip
+                     "--force-prefers-reduced-motion", "--force-device-scale-factor=1",
+                     f"--window-size={width},{height}"):  # fmt: skip
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     window = Chrome(options=options, service=Service(driver))
     try:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         window.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        window.set_script_timeout(LONGEST_S)
         window.get(page.resolve().as_uri())
-        WebDriverWait(window, 120).until(
-            lambda one: one.execute_script("return document.documentElement.dataset.figures === 'ready'")
-        )
+        until(window, lambda: window.execute_script("return document.documentElement.dataset.figures === 'ready'"))
         yield window
     finally:
         window.quit()
+
+
+def until(window: Chrome, holds: Callable[[], object]) -> None:
+    """Wait until something holds; what stops it from being told, such as an element drawn anew, is asked again."""
+    WebDriverWait(window, LONGEST_S, ignored_exceptions=[StaleElementReferenceException]).until(lambda _: holds())
+
+
+def into_view(window: Chrome, element: WebElement, is_met: bool = False) -> None:
+    """Scroll an element into the middle, and wait until it rests there; with nothing above it, where asked."""
+    window.execute_script(
+        "arguments[0].scrollIntoView({block: 'center', inline: 'center', behavior: 'instant'})", element
+    )
+    until(window, lambda: window.execute_async_script(_SETTLED, element, is_met))
+
+
+def click(window: Chrome, element: WebElement) -> None:
+    """Click on an element once it rests, and nothing lies above it."""
+    into_view(window, element, is_met=True)
+    element.click()
 
 
 def complaints(window: Chrome) -> list[str]:

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import asked_for, complaints, opened
+from browser import asked_for, click, complaints, into_view, opened, until
 from hostile_names import ENDING, HOSTILE
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.ui import Select, WebDriverWait
+from selenium.webdriver.support.ui import Select
 
 from fomkit.study.op_frame import op_frame
 
@@ -34,10 +33,8 @@ def rows(window: Chrome) -> list[list[str]]:
     return found
 
 
-def into_view(window: Chrome, element: WebElement) -> None:
-    """Scroll at once; the page itself scrolls smoothly, and a click meanwhile misses."""
-    say = "arguments[0].scrollIntoView({block: 'center', inline: 'center', behavior: 'instant'})"
-    window.execute_script(say, element)
+def column(window: Chrome, place: int) -> list[float]:
+    return [float(row[place].replace(",", "")) for row in rows(window)]
 
 
 def width_left_over(window: Chrome) -> int:
@@ -75,29 +72,25 @@ def test_every_figure_is_drawn_and_the_roofline_has_every_op(window, resnet50) -
 def test_the_table_filters_finds_and_sorts(window, resnet50) -> None:
     kind = Select(window.find_element(By.CSS_SELECTOR, f'.filters[data-for="{TABLE}"] select'))
     kind.select_by_visible_text("conv")
-    assert {row[4] for row in rows(window)} == {"conv"}
+    until(window, lambda: {row[4] for row in rows(window)} == {"conv"})
     kind.select_by_visible_text("all")
-    assert {row[4] for row in rows(window)} != {"conv"}
+    until(window, lambda: {row[4] for row in rows(window)} != {"conv"})
     search = window.find_element(By.CSS_SELECTOR, ".dt-search input")
     search.send_keys("batch_norm")
-    assert rows(window)
-    assert all("batch_norm" in row[0] for row in rows(window))
+    until(window, lambda: rows(window) and all("batch_norm" in row[0] for row in rows(window)))
     search.clear()
     search.send_keys("no such op")
-    assert "No row matches." in rows(window)[0][0]
+    until(window, lambda: "No row matches." in rows(window)[0][0])
     search.send_keys(Keys.CONTROL, "a")
     search.send_keys(Keys.DELETE)
     ops = op_frame(resnet50)
-    assert len(rows(window)) == min(25, len(ops))
+    until(window, lambda: len(rows(window)) == min(25, len(ops)))
     counts = window.find_element(By.XPATH, f"//table[@id='{TABLE}']//th[contains(., 'runs')]")
-    into_view(window, counts)
-    counts.click()
-    shown = [float(row[7].replace(",", "")) for row in rows(window)]
-    assert shown == sorted(shown, reverse=True)
-    assert shown[0] == ops["count"].max()
-    counts.click()
-    shown = [float(row[7].replace(",", "")) for row in rows(window)]
-    assert shown == sorted(shown)
+    click(window, counts)
+    most = sorted(ops["count"], reverse=True)[: len(rows(window))]
+    until(window, lambda: column(window, 7) == most)
+    click(window, counts)
+    until(window, lambda: column(window, 7) == sorted(ops["count"])[: len(most)])
 
 
 def test_a_click_on_an_op_finds_it_in_the_table(window) -> None:
@@ -110,7 +103,7 @@ def test_a_click_on_an_op_finds_it_in_the_table(window) -> None:
         point,
     )
     search = window.find_element(By.CSS_SELECTOR, ".dt-search input")
-    WebDriverWait(window, 5).until(lambda _: search.get_attribute("value"))
+    until(window, lambda: search.get_attribute("value"))
     assert search.get_attribute("value").split()[0] in {"conv", "pointwise", "norm", "gemm", "pool", "optimizer"}
     assert rows(window)
     search.send_keys(Keys.CONTROL, "a")
@@ -125,8 +118,10 @@ def test_nothing_is_wider_than_the_window(report, hostile_report, width) -> None
             for summary in window.find_elements(By.TAG_NAME, "summary"):
                 window.execute_script("arguments[0].click()", summary)
             assert width_left_over(window) <= 0
-            drawn = [one.size["width"] for one in window.find_elements(By.CSS_SELECTOR, ".chart svg")]
-            assert max(drawn) <= width
+            drawn = (
+                "return [...document.querySelectorAll('.chart svg')].map(one => one.getBoundingClientRect().width)"
+            )
+            assert max(window.execute_script(drawn)) <= width
 
 
 def test_the_keyboard_reaches_the_answer_and_the_filters(report) -> None:
@@ -136,7 +131,7 @@ def test_the_keyboard_reaches_the_answer_and_the_filters(report) -> None:
         first = window.switch_to.active_element
         assert first.text == "Skip to the answer"
         first.send_keys(Keys.ENTER)
-        assert window.switch_to.active_element.get_attribute("id") == "content"
+        until(window, lambda: window.switch_to.active_element.get_attribute("id") == "content")
         reached = []
         for _ in range(40):
             window.switch_to.active_element.send_keys(Keys.TAB)
@@ -165,10 +160,10 @@ def test_dark_and_print_are_legible(report) -> None:
         light = window.execute_script(colour)
         dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
         window.execute_cdp_cmd(media, dark)
-        assert window.execute_script(colour) != light
-        label = window.find_element(By.CSS_SELECTOR, "#e0-roof svg text")
-        assert label.value_of_css_property("fill") == window.execute_script(
-            "return getComputedStyle(document.body).color"
+        until(window, lambda: window.execute_script(colour) != light)
+        assert window.execute_script(
+            "return getComputedStyle(document.querySelector('#e0-roof svg text')).fill"
+            " === getComputedStyle(document.body).color"
         )
         printed = base64.b64decode(window.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})["data"])
         assert printed.startswith(b"%PDF")

@@ -82,6 +82,22 @@ def test_attention_over_a_window_is_an_op_of_its_own(made):
     assert timings["op"].tolist() == ["", "attention_window_8192"]
 
 
+def test_decoding_sees_the_whole_cache(made):
+    """``isl`` is the one new token; the cache's length is ``step``, and every query sees all of it."""
+    header = ATTENTION.replace("time_ms", "step,time_ms")
+    row = "SGLang,0.5.14,Some GPU,fa3,4,{},96,8,128,bfloat16,bfloat16,{},1.5"
+    timings = read_timings(made(header, row.format(2048, 0), row.format(1, 2047))).timings
+    assert timings["q_len"].tolist() == [2048, 1]
+    assert timings["kv_len"].tolist() == [2048, 2048]
+    assert timings["causal"].tolist() == [1, 0]
+
+
+def test_collectives_name_the_version_where_either_column_has_it(made):
+    header = NCCL.removesuffix(",nccl")
+    timings = read_timings(made(header, "TRTLLM,2.29.2,Some GPU,all_gather,NCCL,half,8,1024,0.1")).timings
+    assert timings["library_version"].tolist() == ["2.29.2"]
+
+
 def test_the_message_of_a_collective_is_elements_times_item(made):
     row = "TRTLLM,2.27.3,Some GPU,{},NCCL,{},8,1048576,0.1,2.27.3"
     timings = read_timings(made(NCCL, row.format("alltoall", "half"), row.format("all_reduce", "int8"))).timings
@@ -113,13 +129,42 @@ def test_other_tables_are_not_recognised(made):
         read_timings(made(GEMM, gemm("fp8")), device="Some GPU")
 
 
+SECOND = {
+    "h100_sxm": {
+        "gemm": (101010, 29526),
+        "context_attention": (35090, 6528),
+        "generation_attention": (40468, None),
+    },
+    "b200_sxm": {
+        "gemm": (101010, 29526),
+        "context_attention": (43211, 9821),
+        "generation_attention": (48501, None),
+    },
+}
+"""Rows read, and those that stand for one op only, of the second set; nvfp4 is not read."""
+
+
+@pytest.mark.parametrize("machine", SECOND)
+def test_the_second_set(shared, machine):
+    for table, (count, named) in SECOND[machine].items():
+        timings = read_timings(shared / "data" / "modern_gpus" / f"{machine}.{table}.csv.gz").timings
+        assert len(timings) == count
+        assert named is None or int((timings["op"] != "").sum()) == named
+    assert set(timings["q_len"]) == {1}
+    assert timings["kv_len"].max() == 2**17
+    assert (timings["causal"] == 0).all()
+
+
 REAL = {
     "a100_sxm": {"gemm": (35742, 0), "attention_prefill": (5627, 0), "nccl": (504, 0)},
     "h200_sxm": {"gemm": (101010, 29526), "attention_prefill": (16881, 5627), "nccl": (504, 0)},
     "l40s": {"gemm": (71484, 0), "attention_prefill": (5646, 19), "nccl": (504, 0)},
 }
-LINK_BYTE_PER_S = {"a100_sxm": 300e9, "h200_sxm": 450e9, "l40s": 32e9}
-"""One direction: NVLink of the first two, PCIe 4.0 ×16 of the third."""
+LINK_BYTE_PER_S = {
+    "a100_sxm_nccl": 300e9, "h200_sxm_nccl": 450e9, "l40s_nccl": 32e9, "h100_sxm.nccl": 450e9,
+    "b200_sxm.nccl": 900e9,
+}  # fmt: skip
+"""One direction: NVLink, and PCIe 4.0 ×16 of the L40S."""
 
 
 @pytest.mark.parametrize("machine", REAL)
@@ -130,15 +175,15 @@ def test_the_real_tables(shared, machine):
         assert not timings.duplicated([*timings.columns.drop(["source_row", "time_s"])]).any()
 
 
-@pytest.mark.parametrize("machine", LINK_BYTE_PER_S)
-def test_no_collective_beats_its_link(shared, machine):
+@pytest.mark.parametrize("table", LINK_BYTE_PER_S)
+def test_no_collective_beats_its_link(shared, table):
     """Each rank of a gather, scatter or exchange sends (p − 1)/p of the message.
 
     An all-reduce sends it at least once: the H200's switch reduces on the way, a ring sends 2·(p − 1)/p of it.
     """
-    timings = read_timings(shared / "data" / "modern_gpus" / f"{machine}_nccl.csv.gz").timings
+    timings = read_timings(shared / "data" / "modern_gpus" / f"{table}.csv.gz").timings
     sent = timings.message_byte * (timings.ranks - 1) / timings.ranks
     sent = sent.where(timings.collective != "all_reduce", timings.message_byte)
     fastest = (sent / timings.time_s).groupby(timings.collective).max()
-    assert (fastest < LINK_BYTE_PER_S[machine]).all()
-    assert (fastest > 0.3 * LINK_BYTE_PER_S[machine]).all()
+    assert (fastest < LINK_BYTE_PER_S[table]).all()
+    assert (fastest > 0.3 * LINK_BYTE_PER_S[table]).all()

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import csv
 import re
+import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import fomkit
-from fomkit.study.pack import dominant_ops, pack_files
+from fomkit.study.pack import dominant_ops, make_pack
 from fomkit.timings.measure_cases import TOLERANCES, CannotTimeError
-from fomkit.timings.measure_makers import MAKERS, make_case
+from fomkit.timings.measure_makers import MAKERS, check_case, make_case
 from fomkit.timings.measure_times import Effort, main, time_case
 from fomkit.timings.measure_watch import Watch
 
@@ -45,6 +47,10 @@ CASES: list[dict[str, str]] = [
     {**ATTENTION, "pass_name": "backward"},
     {"kind": "pointwise", **WORK},
     {"kind": "copy", **WORK, "read_byte": "480"},
+    {"kind": "copy", **WORK, "read_byte": "480", "inputs": "3"},
+    {"kind": "copy", **WORK, "inputs": "2"},
+    {"kind": "copy", "dtype": "bf16", **WORK, "read_byte": "480", "write_byte": "240"},
+    {"kind": "copy", "op": "gradient cast", "dtype": "bf16", **WORK, "read_byte": "240"},
     {"kind": "sparse_gemm", "b": "1", "m": "80", "n": "7", "k": "33", "density": "0.2"},
     {
         "kind": "pool",
@@ -115,11 +121,27 @@ def test_a_wrong_result_is_seen(case: dict[str, str]) -> None:
         ({"kind": "gemm", "m": "3"}, "missing or no number"),
         ({"kind": "gemm", "b": "1", "m": "2", "n": "2", "k": "2", "dtype": "fp8"}, "format fp8"),
         ({"kind": "pointwise", **WORK, "write_byte": "4"}, "its bytes"),
+        ({"kind": "copy", "op": "weight cast", **WORK, "write_byte": "4"}, "those of a cast"),
+        ({"kind": "gemm", "b": "1", "m": "2", "n": "2", "k": "2", "layout": "column_major"}, "not row-major"),
+        ({**CONV, "pass_name": "forward", "transposed": "1"}, "transposed convolutions"),
+        ({"kind": "optimizer", "rule": "newton", "impl": "foreach", "numel": "4", "tensors": "1"}, "rule newton"),
     ],
 )
 def test_what_cannot_be_timed_says_why(case: dict[str, str], said: str) -> None:
     with pytest.raises(CannotTimeError, match=said):
         make_case(cells(case), "cpu")
+    if "missing" not in said:  # sizes are those of a checked table where a pack is planned
+        with pytest.raises(CannotTimeError, match=said):
+            check_case(cells(case))
+
+
+def test_a_copy_between_formats_is_a_cast_and_one_of_several_tensors_joins_them() -> None:
+    down = {"kind": "copy", "dtype": "bf16", **WORK, "read_byte": "480", "write_byte": "240"}
+    assert make_case(cells(down), "cpu").run().dtype == torch.bfloat16
+    assert make_case(cells({**down, "op": "gradient cast", "read_byte": "240", "write_byte": "480"}), "cpu").run(
+    ).dtype == torch.float32  # fmt: skip
+    joined = make_case(cells({"kind": "copy", **WORK, "read_byte": "480", "inputs": "3"}), "cpu").run()
+    assert joined.shape == (8, 15)
 
 
 # --- the pack ----------------------------------------------------------------------------------------------------
@@ -138,11 +160,11 @@ def test_a_pack_asks_for_the_ops_that_carry_the_step(estimates: list[Any]) -> No
     assert table.iloc[0]["kind"] == longest["kind"]
     assert table["time_s"].isna().all()
     assert len(table) < len(timed)
-    assert not table.drop(columns="note").duplicated().any()
+    assert not table.drop(columns=["note", "shares"]).duplicated().any()
 
 
 def test_the_script_runs_alone_and_what_it_writes_is_used(estimates: list[Any], tmp_path: Path) -> None:
-    for name, text in pack_files(estimates).items():
+    for name, text in make_pack(estimates).files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     script = (tmp_path / "time_ops.py").read_text(encoding="utf-8")
     assert not re.search(r"^\s*(from|import) fomkit", script, re.MULTILINE)
@@ -172,6 +194,61 @@ def test_the_script_runs_alone_and_what_it_writes_is_used(estimates: list[Any], 
     asked = fomkit.estimate("p1b3", machine, batch=4, allow_uncovered=True)
     measured = asked.ops[asked.ops["time_source"] == "measured"]
     assert len(measured[measured["kind"] == "gemm"]) >= len(products)
+
+
+MLP = """
+import torch
+
+model = torch.nn.Sequential(torch.nn.Linear(784, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 10))
+batch_size, train_samples, epochs = 64, 60_000, 10
+optimizer = torch.optim.Adam(model.parameters())
+
+
+def inputs(batch):
+    return torch.zeros(batch, 784), torch.zeros(batch, dtype=torch.long)
+
+
+def loss_fn(output, inputs):
+    return torch.nn.functional.cross_entropy(output, inputs[1])
+"""
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", ["mlp", "gpt2", "resnet50"])
+def test_the_script_times_what_its_pack_asks_for(name: str, precision: Any, tmp_path: Path) -> None:
+    model: Any = name
+    if name == "mlp":
+        (tmp_path / "mlp.py").write_text(MLP, encoding="utf-8")
+        model = fomkit.profile(tmp_path / "mlp.py")
+    sizes = {"seq": 32} if name == "gpt2" else {}
+    batch = 64 if name == "mlp" else 1
+    pack = make_pack(
+        [fomkit.estimate(model, "a100-sxm", batch=batch, sizes=sizes, precision=precision, allow_uncovered=True)]
+    )
+    for file, text in pack.files.items():
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    script = runpy.run_path(str(tmp_path / "time_ops.py"))
+    rows, _ = script["read_cases"](tmp_path / "cases.csv")
+    made = 0.0
+    for row in rows:
+        numbers = [float(row[column]) for column in ("numel", "row", "read_byte", "write_byte") if row.get(column)]
+        assert all(number.is_integer() for number in numbers), row
+        script["checked_case"](row, "cpu")  # raises where the script refuses the op or computes it wrongly
+        made += float(row["note"].rpartition(" ")[2].rstrip("%")) / 100
+    ((share,), (asked,)) = pack.timed.values(), pack.asked.values()
+    assert 0.9 <= share == pytest.approx(asked)
+    assert made == pytest.approx(share, abs=0.01)
+    assert f"time_ops.py can time {share:.1%}" in pack.files["README.txt"]
+
+
+def test_what_the_script_cannot_time_is_told_with_its_share() -> None:
+    (one,) = [fomkit.estimate("p1b3", "v100", batch=4)]
+    strange = one.ops.assign(rule=one.ops["rule"].mask(one.ops["kind"] == "optimizer", "newton"))
+    pack = make_pack([replace(one, ops=strange)])
+    lost = (one.ops["time_s"] * one.ops["count"])[one.ops["kind"] == "optimizer"].sum()
+    share = lost / (one.ops["time_s"] * one.ops["count"]).sum()
+    assert pack.asked["p1b3"] - pack.timed["p1b3"] == pytest.approx(share)
+    assert any("the rule newton is not timed here" in line for line in pack.lines)
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,25 @@ def test_a_dead_child_is_replaced() -> None:
         assert child.time_op(ask({"do": "time"}), 20)["pid"] != first
 
 
+def test_the_time_of_processes_that_ended_counts_too() -> None:
+    spend = "import json, sys, time\n" + (
+        "for line in sys.stdin:\n"
+        "    if 'cells' in json.loads(line):\n"
+        "        while time.process_time() < 0.3: pass\n"
+        "    print(json.dumps({'spent_s': time.process_time()}), flush=True)\n"
+    )
+    with Child([sys.executable, "-c", spend], SETUP) as child:
+        before = child.spent_s()
+        assert "spent_s" not in child.time_op(ask({"do": "time"}), 20)
+        assert 0.3 <= child.spent_s() < 2.0
+        assert child.spent_s() > before
+        spent = child.spent_s()
+        child.close()
+        assert child.spent_s() >= spent
+        child.time_op(ask({"do": "time"}), 20)
+        assert child.spent_s() >= spent + 0.3
+
+
 def test_a_child_that_cannot_start_is_one_message() -> None:
     with (
         pytest.raises(FomkitError, match="cannot start: it ended with exit code 3"),

@@ -18,7 +18,7 @@ from fomkit.timings.measure_times import Effort
 from fomkit.timings.measure_watch import Watch
 from fomkit.trace.child_process import child_command
 
-tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: pip install 'fomkit[tensorflow]'")
+tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: pip install '.[tensorflow]'")
 
 FLAT = {"numel": "1024", "write_byte": "4096"}
 READS = {1: {**FLAT, "read_byte": "4096", "inputs": "1"}, 2: {**FLAT, "read_byte": "8192", "inputs": "2"}}

@@ -103,6 +103,7 @@ ROW = "1048576 262144 float sum -1 100.0 10.49 10.49 0 100.0 10.49 10.49 0\n"
             "does not say \\(B\\), \\(us\\) and \\(GB/s\\)",
         ),
         ("all_reduce_perf\n" + HEADER.replace("busbw", "speed") + ROW, "the header lacks 'busbw'"),
+        (f"all_reduce_perf\n{'al~gbw'.join(HEADER.rsplit('algbw', 1))}{ROW}", "does not have time, algbw, busbw"),
         ("all_reduce_perf\n" + HEADER.replace("Rank  1", "Rank  0") + ROW, "rank 0 is listed more than once"),
         ("all_reduce_perf\n" + "\n".join(HEADER.split("\n")[3:]) + ROW, "lists no ranks"),
         ("all_reduce_perf\n" + HEADER, "has no timing that can be read: it ends before its first result"),

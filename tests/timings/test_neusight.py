@@ -131,6 +131,7 @@ def test_one_device_is_read_by_name(write):
         (row("add", 0.0, B=10, H=10), "kernels.csv:2: latency_ms is 0"),
         (row("addd", 1e-3, B=10, H=10), "kernels.csv:2: op is 'addd'"),
         (row("conv", 1e-3, B=8, Cin=0, Cout=64, ks=3, HW=56, stride=1, pad=1), "kernels.csv:2: Cin is 0"),
+        (row("add", 1e-3, B=10, H=10, ks=1e300), "kernels.csv:2: ks is 1e\\+300. Expected a number of at most"),
     ],
 )
 def test_mistakes_name_file_and_line(write, bad, match):

@@ -11,14 +11,14 @@ import pytest
 
 @pytest.fixture(scope="session")
 def torch() -> Any:
-    return pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install 'fomkit[torch]'")
+    return pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 
 
 @pytest.fixture(scope="session")
 def keras() -> Any:
     """Keras on TensorFlow, which warns about other packages while it is imported."""
-    pytest.importorskip("tensorflow", reason="Keras's tests need TensorFlow: pip install 'fomkit[tensorflow]'")
-    return pytest.importorskip("keras", reason="Keras's tests need TensorFlow: pip install 'fomkit[tensorflow]'")
+    pytest.importorskip("tensorflow", reason="Keras's tests need TensorFlow: pip install '.[tensorflow]'")
+    return pytest.importorskip("keras", reason="Keras's tests need TensorFlow: pip install '.[tensorflow]'")
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def lines_of(profile: ModelProfile, op: str, pass_name: str, module: str | None 
 
 @pytest.fixture(scope="module")
 def net(tmp_path_factory: pytest.TempPathFactory) -> ModelProfile:
-    pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install 'fomkit[torch]'")
+    pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
     folder = tmp_path_factory.mktemp("net")
     (folder / "inner").mkdir()
     (folder / "inner" / "blocks.py").write_text(BLOCK)

@@ -33,7 +33,7 @@ batch_size = 4
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("tensorflow", reason="Keras's tests need TensorFlow: pip install 'fomkit[tensorflow]'")
+    pytest.importorskip("tensorflow", reason="Keras's tests need TensorFlow: pip install '.[tensorflow]'")
     path = tmp_path_factory.mktemp("measured") / "tagger.py"
     path.write_text(FILE)
     return path

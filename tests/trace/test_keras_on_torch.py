@@ -11,8 +11,8 @@ from traced_work import flop, numbers
 from fomkit.errors import FomkitError
 from fomkit.trace import profile_file, profile_script
 
-pytest.importorskip("keras", reason="Keras's tests need Keras: pip install 'fomkit[tensorflow]'")
-pytest.importorskip("torch", reason="Keras's second backend is PyTorch: pip install 'fomkit[torch]'")
+pytest.importorskip("keras", reason="Keras's tests need Keras: pip install '.[tensorflow]'")
+pytest.importorskip("torch", reason="Keras's second backend is PyTorch: pip install '.[torch]'")
 
 P1B3 = """
 import os

@@ -16,7 +16,7 @@ from fomkit.errors import FomkitError
 from fomkit.trace import profile_file, profile_script
 from fomkit.workload import ModelProfile
 
-pytest.importorskip("tensorflow", reason="Keras's tests need TensorFlow: pip install 'fomkit[tensorflow]'")
+pytest.importorskip("tensorflow", reason="Keras's tests need TensorFlow: pip install '.[tensorflow]'")
 
 START = """
 import keras

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -361,3 +362,29 @@ def test_equal_executions_of_a_step_count_together(tmp_path: Path) -> None:
                 recording.op("aten::mm", [(8, 16), (16, 4)], [("sgemm", time)])
     (row,) = table_of(read(tmp_path, recording)).to_dict("records")
     assert (row["count"], round(row["traced_time_s"] * 1e6, 6)) == (2, 30.0)
+
+
+def contended(tmp_path: Path, longer: Sequence[float], pause: float = 0.0) -> list[str]:
+    """Give what is told of steps of products of 20 µs, some of them longer, with the host away in between."""
+    recording = Recording()
+    for number, more in enumerate(longer):
+        with recording.step(number):
+            for extra in (0.0, more, 0.0):
+                recording.op("aten::mm", [(8, 16), (16, 4)], [("sgemm", 20.0 + extra)])
+            recording.clock += pause
+    return [one for one in read(tmp_path, recording).notes if one.startswith(("busy", "contended"))]
+
+
+def test_a_trace_of_a_shared_machine_says_so(tmp_path: Path) -> None:
+    (busy,) = contended(tmp_path, [0.0] * 4)
+    assert busy.startswith("busy share: traced ops took 100% of the wall time")
+    busy, shared = contended(tmp_path, [0.0, 100.0, 0.0, 100.0])
+    # 200 of 440 µs are beyond the median of twelve equal products.
+    assert shared.startswith("contended: 45% of the traced time is what executions took beyond the median")
+
+
+def test_a_device_that_waits_most_of_the_time_says_so(tmp_path: Path) -> None:
+    (busy,) = contended(tmp_path, [0.0] * 4, pause=400.0)
+    share = int(busy.partition("took ")[2].partition("%")[0])
+    assert 10 < share < 20
+    assert busy.endswith("; in the rest it waited for the host, for input or for other work")

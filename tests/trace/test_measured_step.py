@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-torch = pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install 'fomkit[torch]'")
+torch = pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 
 from torch import nn  # noqa: E402
 from torch.nn.functional import cross_entropy  # noqa: E402

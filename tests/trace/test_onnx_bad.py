@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("onnx", reason="reading ONNX files needs onnx: pip install 'fomkit[onnx]'")
+pytest.importorskip("onnx", reason="reading ONNX files needs onnx: pip install '.[onnx]'")
 
 from onnx_graphs import (
     TensorProto,
@@ -61,7 +61,15 @@ def _negative() -> Any:
     return made
 
 
+def _opset(version: int) -> Any:
+    made = graph([GEMM], {"x": (4, 6)}, [WEIGHT])
+    made.opset_import[0].version = version
+    return made
+
+
 BAD = {
+    "is of opset 9223372036854775807, and ONNX has those from 1 to": lambda: _opset(2**63 - 1),
+    "is of opset -3, and ONNX has those from 1 to": lambda: _opset(-3),
     "makes the tensor 'y' twice": _twice,
     "has a cycle: a Add needs its own result": _cycle,
     "is no tensor with a shape": _no_tensor,
@@ -167,7 +175,7 @@ def test_what_is_no_model_is_not_recognised(tmp_path: Path) -> None:
 def test_without_the_package_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(perceptron(), tmp_path / "model.onnx")
     monkeypatch.setattr("fomkit.trace.doors.find_spec", lambda _: None)
-    with pytest.raises(FomkitError, match=r"needs the package onnx, which is not here.*\[onnx\]"):
+    with pytest.raises(FomkitError, match=r"needs the package onnx, which is not here. Run: pip install 'onnx>="):
         profile_onnx(path)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("onnx", reason="reading ONNX files needs onnx: pip install 'fomkit[onnx]'")
+pytest.importorskip("onnx", reason="reading ONNX files needs onnx: pip install '.[onnx]'")
 
 from onnx_graphs import TensorProto, graph, helper, node, numbers_of, perceptron, profiled, tensor
 from traced_work import flop, numbers, row_flop

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("onnx", reason="reading ONNX files needs onnx: pip install 'fomkit[onnx]'")
+pytest.importorskip("onnx", reason="reading ONNX files needs onnx: pip install '.[onnx]'")
 
 from onnx_graphs import p1b3, profiled, residual_network
 from onnx_twins import TWINS, Twin

@@ -15,7 +15,7 @@ from traced_work import flop, numbers
 
 from fomkit.trace import profile_file
 
-pytest.importorskip("transformers", reason="tests of public models need transformers: pip install 'fomkit[test]'")
+pytest.importorskip("transformers", reason="tests of public models need transformers: pip install '.[test]'")
 
 BATCH, TOKENS = 2, 16
 TEXT = "{'input_ids': torch.ones(batch, 16, dtype=torch.long), 'labels': torch.ones(batch, 16, dtype=torch.long)}"

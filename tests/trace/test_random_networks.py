@@ -106,7 +106,7 @@ def test_keras(keras: Any, network: Network) -> None:
 @settings(max_examples=60, deadline=None)
 @given(network=networks())
 def test_onnx(network: Network) -> None:
-    pytest.importorskip("onnx", reason="reading ONNX files needs onnx: pip install 'fomkit[onnx]'")
+    pytest.importorskip("onnx", reason="reading ONNX files needs onnx: pip install '.[onnx]'")
     from onnx_graphs import profiled
 
     assume(any(one.has_weight for one in network.products))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,26 @@ def test_the_lectures_products_come_out_in_their_roles(path: Path) -> None:
     assert len(got) == 14
     assert (products["traced_time_s"] * products["count"]).sum() == pytest.approx(0.11552, rel=1e-3)
     assert any(line.startswith("partial: 4 types of op are sums") for line in said)
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        lambda text: text.replace("\t", " ").replace(" | ", " "),
+        lambda text: text.replace("\t", "").replace("|", " "),
+        lambda text: text.replace(",\t", "").replace(" | ", "").replace("    ", " "),
+        lambda text: text.replace("    ", "").replace(",", " ").replace("|", ""),
+    ],
+    ids=["bars and tabs", "tabs, and bars of counts", "commas between shapes", "spaces after names"],
+)
+def test_columns_that_lost_their_separators_are_read_all_the_same(path: Path, lost: Callable[[str], str]) -> None:
+    whole = read_tfprof(path, {"batch": 100})[0]
+    path.write_text(lost(lecture_text()), encoding="utf-8")
+    assert recognise_tfprof(path)
+    found = read_tfprof(path, {"batch": 100})[0]
+    assert found.drop(columns="code_line", errors="ignore").equals(
+        whole.drop(columns="code_line", errors="ignore")
+    )
 
 
 def test_other_ops_keep_their_time(path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from fomkit.errors import FomkitError
 from fomkit.trace import profile_file
 
-pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install 'fomkit[torch]'")
+pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 
 Write = Callable[..., Path]
 GOOD = """
@@ -50,6 +50,27 @@ def test_a_workload_function_a_batch_a_mode_and_a_name(file_of: Write) -> None:
     assert (profile.name, profile.batch, profile.run.epochs) == ("other", 11, None)
     assert set(profile.ops["pass_name"]) == {"forward"}
     assert profile_file(path, batch=11).run.epochs == 3
+
+
+def test_secrets_of_the_environment_stay_outside(file_of: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden = (
+        "AWS_SECRET_ACCESS_KEY",
+        "HF_TOKEN",
+        "TF_VAR_password",
+        "PYTHON_KEYRING_TOKEN",
+        "HTTPS_PROXY",
+        "DATA",
+    )
+    passed = ("PATH", "HOME", "OMP_NUM_THREADS", "PYTHONHASHSEED", "LC_ALL", "CUDA_VISIBLE_DEVICES")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    for name in (*hidden, "OMP_NUM_THREADS", "PYTHONHASHSEED", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.setenv(name, "1")
+    look = "import os\nif {} - set(os.environ): raise KeyError(*({} - set(os.environ)))\n"
+    look += "if {} & set(os.environ): raise ValueError(*({} & set(os.environ)))\n"
+    path = file_of(look.format(set(passed), set(passed), set(hidden), set(hidden)) + GOOD)
+    assert profile_file(path).batch == 6
+    monkeypatch.setenv("FOMKIT_PASS_ENV", "DATA, HF_TOKEN")
+    assert "raises ValueError" in fail(path)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import fomkit
 from fomkit.profiles import load_model
 from fomkit.trace import profile_file
 
-pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install 'fomkit[torch]'")
+pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 
 TEXT = """
 import torch

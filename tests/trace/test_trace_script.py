@@ -13,7 +13,7 @@ from traced_work import numbers, row_flop
 from fomkit.errors import FomkitError
 from fomkit.trace import profile_file, profile_script
 
-pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install 'fomkit[torch]'")
+pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 
 Write = Callable[..., Path]
 HEAVY = ("gemm", "conv", "attention", "rnn")

@@ -11,7 +11,7 @@ from traced_work import flop, numbers
 
 from fomkit.workload import ModelProfile
 
-pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install 'fomkit[torch]'")
+pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 
 START = """
 import torch
@@ -346,3 +346,48 @@ for x, y in DataLoader(data, batch_size=12, sampler=some, drop_last=True):
 {TRAIN}
 """)
     assert (profile.batch, profile.data.train_samples, profile.data.last_batch) == (12, 60, "drop")
+
+
+SEQUENCES = """
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.head = nn.LSTM(8, 16, num_layers=2), nn.Linear(16, 3)
+    def forward(self, words, hidden):
+        return self.head(self.inner(words, hidden)[0])
+model = Tagger()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, foreach=False)
+for step in range(9):
+    optimizer.zero_grad()
+    model({words}, (torch.zeros(2, 20, 16), torch.zeros(2, 20, 16))).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_batch_that_may_be_another_axis_is_told_wherever_it_is_used(run: Callable[..., ModelProfile]) -> None:
+    profile = run(SEQUENCES.replace("{words}", "torch.randn(35, 20, 8)"))
+    assert profile.batch == 35
+    (doubt,) = [note for note in profile.notes if note.startswith("doubtful")]
+    assert "the batch of 35 is the first axis" in doubt
+    assert "others" not in doubt.split(";")[0]
+    assert "begin with 2; 20 is an axis of all of them" in doubt
+    assert doubt in profile.caveats
+
+
+def test_inputs_that_agree_leave_no_doubt(run: Callable[..., ModelProfile]) -> None:
+    profile = run(SEQUENCES.replace("{words}", "torch.randn(20, 20, 8)"))
+    assert profile.batch == 20
+    assert not told(profile, "doubtful")
+    assert not any(note.startswith("doubtful") for note in run(f"for x, y in loader(1200, 12):\n{TRAIN}").notes)
+
+
+@pytest.mark.parametrize(("more", "differs"), [(0, False), (2, True)])
+def test_steps_that_differ_by_more_than_a_twentieth_are_told(
+    run: Callable[..., ModelProfile], more: int, differs: bool
+) -> None:
+    profile = run(f"""
+for step in range(9):
+    x, y = torch.randn(20 + {more} * (step % 2), 8), torch.randint(3, (20 + {more} * (step % 2),))
+{TRAIN.replace("        ", "    ")}""")
+    assert told(profile, "doubtful: the 2 steps that were recorded differ by 1") == differs
+    assert any("differ by" in caveat for caveat in profile.caveats) == differs

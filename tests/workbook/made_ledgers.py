@@ -77,7 +77,7 @@ def ops(speed: float) -> tuple[OpLine, ...]:
 def workload(name: str, **changes: object) -> WorkloadFacts:
     base: dict[str, object] = {
         "name": name, "title": "a network", "batch": 32, "data": Data(100_010, 5_000, "keep"),
-        "run": Run(30, 2), "unit": Unit("trained model", 2.0),
+        "run": Run(30), "unit": Unit("trained model", 2.0),
     }  # fmt: skip
     return WorkloadFacts(**{**base, **changes})  # type: ignore[arg-type]
 
@@ -110,10 +110,10 @@ def ledger(scope: str = "system", mean: str = "ratio_of_harmonic_means") -> Ledg
         ),
         targets=("acme-1", "rival-9"),
         baseline="oldlab-3",
-        threshold=2.0,
+        threshold=11.0,
         mean=mean,
         worst_basis="estimated",
         uses={"library": (0.9, 1.2), "row": (0.8, 1.3), "element": (0.95, 1.1)},
         widened=("acme-1", "oldlab-3"),
-        rounds=("acme-1: round 1: nothing",),
+        rounds=(("acme-1", "round 1: nothing"),),
     )

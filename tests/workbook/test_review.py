@@ -80,7 +80,7 @@ FINDINGS: dict[str, tuple[Edit, str, str]] = {
     "range": (fact(-3.0), "range", "is -3, and more than 0 was expected"),
     "whole": (fact(2.5, "devices per node"), "range", "is 2.5, and a whole number was expected"),
     "share": (fact(1.2, "availability"), "range", "a share up to 1 was expected"),
-    "order": (fact(3000), "range", "the interval 1400 … 1800 does not hold the value 3000"),
+    "order": (fact(50, "launch cost"), "range", "the interval 3 … 10 does not hold the value 50"),
     "emptied": (fact("unknown"), "range", "was a figure and is unknown now"),
     "above peak": (op("utilisation", 1.25, "conv"), "above peak", "1.25 times as fast as the stated peak"),
     "measured above peak": (op("time", 1e-6, "norm"), "above peak", "times as fast as the stated peak"),
@@ -127,7 +127,7 @@ CANNOT: dict[str, tuple[Edit, str]] = {
     "hours of nothing": (given(1e-300), "chem acme-1 is impossible"),
     "hours of a microsecond": (given(1e-9), "chem acme-1 is impossible"),
     "nodes without end": (fact(1e300, "nodes"), "acme-1 nodes is impossible"),
-    "interval beside": (fact(3000), "acme-1 memory bandwidth is impossible"),
+    "interval beside": (fact(50, "launch cost"), "acme-1 launch cost is impossible"),
 }
 
 

@@ -161,7 +161,7 @@ def test_values_that_no_input_makes_so(issued: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(issued) as archive, zipfile.ZipFile(path, "w") as copy:
         for part in archive.namelist():
             data = archive.read(part).decode()
-            if part == "xl/worksheets/sheet5.xml":
+            if part == "xl/worksheets/sheet6.xml":
                 head, mark, rest = data.partition(f'<c r="{place}"')
                 cell, end, tail = rest.partition("</c>")
                 data = head + mark + cell[: cell.index("<v>")] + "<v>0.001</v>" + end + tail

@@ -128,5 +128,5 @@ def test_a_zip_bomb_is_refused(issued: Path, tmp_path: Path) -> None:
 def test_another_workbook_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.xlsx"
     Workbook().save(path)
-    with pytest.raises(FomkitError, match="the sheet 'Summary' is missing"):
+    with pytest.raises(FomkitError, match="the sheet 'Read me' is missing"):
         read_book(path)

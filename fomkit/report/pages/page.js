@@ -63,7 +63,7 @@
     if (table) view.addEventListener("click", (_event, item) => {
       if (!item?.datum?.sizes) return;
       table.search(item.datum.sizes).draw();
-      table.table().container().scrollIntoView({ behavior: "smooth", block: "start" });
+      table.table().container().scrollIntoView({ block: "start" });
     });
     place.dataset.drawn = width;
   };

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil, floor, isfinite, log10
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fomkit.errors import FomkitError
+from fomkit.errors import FomkitError, install_hint
 from fomkit.quantities import format_quantity
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ KINDS: Mapping[str, Mark] = {
     "other": Mark("#767676", "cross"),
 }
 """Kinds of work: one colour each where they are usually long, the shape tells those of one colour apart."""
-EXTRA = "pip install 'fomkit[report]'"
 
 
 def check_plotting(where: str, *more: str) -> None:
@@ -62,7 +61,7 @@ def check_plotting(where: str, *more: str) -> None:
 
     absent = [name for name in ("altair", *more) if find_spec(name) is None]
     if absent:
-        raise FomkitError(where, f"needs {', '.join(absent)}, not installed here. Run: {EXTRA}")
+        raise FomkitError(where, f"needs {', '.join(absent)}, not installed here. Run: {install_hint('report')}")
 
 
 def _plain(value: Any) -> Any:

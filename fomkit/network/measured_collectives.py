@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fomkit.errors import FomkitError
-from fomkit.parallel.links import DECILES, Taken
+from fomkit.network.links import DECILES, Taken
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ def _rows(timings: pd.DataFrame, collective: str, ranks: int, channel: str) -> p
         return None
     rows = timings[(timings["kind"] == "collective") & (timings["collective"] == collective)]
     rows = rows[(rows["ranks"] == ranks) & (rows["link"] == "node")]
-    libraries = rows["library"].fillna("").astype("str").str.split().str[0].fillna("").str.lower()
+    libraries = rows["library"].fillna("").astype("str").str.extract(r"^\s*(\S*)", expand=False).str.lower()
     if channel:
         rows = rows[libraries == channel.lower()]
     several = sorted(set(libraries) - {""})
@@ -79,7 +79,9 @@ def table_time(
     if rows is None:
         return None
     quartiles = {name: rows[name] if name in rows.columns else np.nan for name in ("p25_s", "p75_s")}
-    means = rows.assign(**quartiles).groupby("message_byte")[["time_s", "p25_s", "p75_s"]].mean()
+    spans = rows.assign(**quartiles)[["message_byte", "time_s", "p25_s", "p75_s"]]
+    # A mean of floats hangs on their order, which is the file's.
+    means = spans.sort_values(list(spans.columns)).groupby("message_byte").mean()
     sizes = means.index.to_numpy(np.float64)
     middle, low, high = (np.log(means[name].to_numpy(np.float64)) for name in means.columns)
     at, known = log(message_byte), np.log(sizes)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from math import exp, hypot, inf, log
 from typing import NamedTuple
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Link, Machine, Tier
-from fomkit.parallel.collectives import Line
+from fomkit.network.collectives import Line
 
 DECILES = 0.8
 """Level of the intervals of links and of the two that follow from tables."""
@@ -20,12 +21,14 @@ TIERS: tuple[Tier, ...] = ("node", "system")
 
 
 class Taken(NamedTuple):
-    """What an exchange takes, the ends of its interval [s], and the time source."""
+    """What an exchange takes, the ends of its interval [s], the time source, its way and its links."""
 
     value: float
     low: float
     high: float
     source: str = "alpha_beta"
+    way: str = ""
+    links: tuple[Link, ...] = ()
 
 
 def by_formula(ends: Iterable[float]) -> Taken:
@@ -52,12 +55,21 @@ def total(*parts: Taken) -> Taken:
     return Taken(
         sum(one.value for one in parts), sum(one.low for one in parts), sum(one.high for one in parts),
         "measured" if measured else "alpha_beta",
+        links=tuple(dict.fromkeys(link for one in parts for link in one.links)),
     )  # fmt: skip
 
 
 def _channels(machine: Machine, tier: Tier) -> list[str]:
     """Name the transports of a tier, "" for links that name none."""
     return sorted({one.channel for one in machine.links if one.tier == tier})
+
+
+def clear_channel(machine: Machine, tier: Tier, asked: str) -> str | None:
+    """Choose as `channel_of` does; None where there is none, or it is open which."""
+    known = _channels(machine, tier)
+    if asked in known:
+        return asked
+    return known[0] if not asked and len(known) == 1 else None
 
 
 def channel_of(machine: Machine, tier: Tier, asked: str) -> str:
@@ -68,11 +80,10 @@ def channel_of(machine: Machine, tier: Tier, asked: str) -> str:
     FomkitError
         When there is none, or several and none was asked for.
     """
+    clear = clear_channel(machine, tier, asked)
+    if clear is not None:
+        return clear
     known = _channels(machine, tier)
-    if asked in known:
-        return asked
-    if not asked and len(known) == 1:
-        return known[0]
     of = f" of channel {asked!r}" if asked else ""
     named = " or ".join(filter(None, known))
     if not asked and named:
@@ -154,7 +165,22 @@ def ends_of(link: Link) -> Ends:
     )
 
 
-def ends_for(machine: Machine, tier: Tier, asked: str, message_byte: float) -> Ends:
+def link_at(link: Link, byte_per_s: float, *, starts: bool = True) -> Link:
+    """Give a link at another rate, its interval with it; without start-up where none is wanted.
+
+    Examples
+    --------
+    >>> link_at(Link("node", 1e-5, 1e9, "each", "", range_byte_per_s=(5e8, 2e9)), 1e10).range_byte_per_s
+    (5000000000.0, 20000000000.0)
+    """
+    ends = link.range_byte_per_s
+    factor = byte_per_s / link.byte_per_s
+    around = None if ends is None else (ends[0] * factor, ends[1] * factor)
+    found = replace(link, byte_per_s=byte_per_s, range_byte_per_s=around)
+    return found if starts else replace(found, alpha_s=0.0, alpha_range_s=None)
+
+
+def link_of(machine: Machine, tier: Tier, asked: str, message_byte: float) -> Link:
     """Give the link that a message of a size takes.
 
     Raises
@@ -164,7 +190,12 @@ def ends_for(machine: Machine, tier: Tier, asked: str, message_byte: float) -> E
     """
     channel = channel_of(machine, tier, asked)
     links = [one for one in machine.links if (one.tier, one.channel) == (tier, channel)]
-    return ends_of(link_for(links, message_byte))
+    return link_for(links, message_byte)
+
+
+def taken_by(link: Link, way: str, formula: Callable[[Line], float]) -> Taken:
+    """Give what a formula says of a way on a link."""
+    return ends_of(link).taken(formula)._replace(way=way, links=(link,))
 
 
 def said_of_links(machine: Machine, asked: str) -> list[str]:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 from fomkit.errors import FomkitError
-from fomkit.hardware import Machine, Tier
-from fomkit.parallel.collectives import Collective, hierarchical_s, parameter_server_s, ring_s, tree_s
-from fomkit.parallel.layout import Algorithm
-from fomkit.parallel.links import DECILES, Ends, Taken, by_formula, ends_for, total
-from fomkit.parallel.measured_collectives import table_time
+from fomkit.hardware import Link, Machine, Tier
+from fomkit.network.collectives import Collective, hierarchical_s, parameter_server_s, ring_s, tree_s
+from fomkit.network.links import (
+    DECILES,
+    Ends,
+    Taken,
+    by_formula,
+    channel_of,
+    clear_channel,
+    ends_of,
+    link_at,
+    link_of,
+    taken_by,
+    total,
+)  # fmt: skip
+from fomkit.network.measured_collectives import table_time
 from fomkit.spans import DEFAULT_LEVEL, Span, at_level
 
+Algorithm = Literal["auto", "ring", "tree", "hierarchical", "parameter_server"]
 NOTHING = Taken(0.0, 0.0, 0.0, "measured")
 """Of one rank; it hides no source of what it is added to."""
 
@@ -35,10 +47,15 @@ class Group(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """Time of an exchange [s], and where it is from: measured, or alpha_beta where a formula has a part in it."""
+    """Time of an exchange [s], and where it is from: measured, or alpha_beta where a formula has a part in it.
+
+    ``way`` is how it goes, in words, and ``links`` what a formula has of it goes by.
+    """
 
     time: Span
     source: str
+    way: str = ""
+    links: tuple[Link, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,12 +83,37 @@ class Network:
         FomkitError
             When the profile states none, or it is open which.
         """
-        return ends_for(self.machine, tier, self.channel, message_byte)
+        return ends_of(self._link(tier, message_byte))
 
-    def alpha(self, tier: Tier, message_byte: float) -> Span:
-        """Give the start-up time of such a message [s]; an end of 0 stays at any level."""
-        ends = [line.alpha_s for line in self.ends(tier, message_byte)]
-        return self._span(by_formula(ends)) if ends[1] > 0 else Span(ends[0], ends[1], ends[2], self.level)
+    def states(self, tier: Tier) -> bool:
+        """Tell whether the profile states a link of a tier, and it is clear which."""
+        return clear_channel(self.machine, tier, self.channel) is not None
+
+    def _link(self, tier: Tier, message_byte: float) -> Link:
+        return link_of(self.machine, tier, self.channel, message_byte)
+
+    def at_rate(self, tier: Tier, byte_per_s: float, *, starts: bool = True) -> Network:
+        """Give the network with links of a tier at another rate, by formulas alone where a table is of that tier.
+
+        Parameters
+        ----------
+        tier : str
+        byte_per_s : float
+            As a link states it: each direction's, or that of both together [byte/s].
+        starts : bool
+            False takes the start-up of its messages away.
+        """
+        machine = self.machine
+        channel = channel_of(machine, tier, self.channel)
+        changed = [(one.tier, one.channel) == (tier, channel) for one in machine.links]
+        links = tuple(
+            link_at(one, byte_per_s, starts=starts) if mine else one
+            for one, mine in zip(machine.links, changed, strict=True)
+        )
+        timings = machine.timings
+        if tier == "node" and "kind" in timings.columns:
+            timings = timings[timings["kind"] != "collective"]
+        return replace(self, machine=replace(machine, links=links, timings=timings))
 
     @property
     def node_devices(self) -> int:
@@ -99,25 +141,29 @@ class Network:
 
     def _ring(self, tier: Tier, collective: Collective, message_byte: float, ranks: int) -> Taken:
         # Around a ring goes a rank's share at a time.
-        ends = self.ends(tier, message_byte / ranks)
-        return ends.taken(lambda line: ring_s(collective, message_byte, ranks, line))
+        link = self._link(tier, message_byte / ranks)
+        return taken_by(link, "around a ring", lambda line: ring_s(collective, message_byte, ranks, line))
 
     def _tree(self, message_byte: float, group: Group) -> Taken:
-        return self.ends(group.tier, message_byte).taken(lambda line: tree_s(message_byte, group.ranks, line))
+        link = self._link(group.tier, message_byte)
+        return taken_by(link, "in two trees", lambda line: tree_s(message_byte, group.ranks, line))
 
     def _inside(self, collective: Collective, message_byte: float, ranks: int) -> Taken:
         """Give a collective inside a node: as the machine's own table has it, else around a ring."""
         if ranks == 1:
             return NOTHING
         found = table_time(self.machine.timings, collective, message_byte, ranks, self.channel)
-        return found or self._ring("node", collective, message_byte, ranks)
+        if found is not None:
+            return found._replace(way="by the machine's table")
+        return self._ring("node", collective, message_byte, ranks)
 
     def _staged(self, collective: Collective, message_byte: float, group: Group) -> Taken:
         outside = self._ring("system", collective, message_byte / group.inner, group.outer)
         stages: tuple[Collective, ...] = (
             ("reduce_scatter", "all_gather") if collective == "all_reduce" else (collective,)
         )
-        return total(outside, *(self._inside(one, message_byte, group.inner) for one in stages))
+        found = total(outside, *(self._inside(one, message_byte, group.inner) for one in stages))
+        return found._replace(way=f"in stages, {group.inner} inside each of {group.outer} nodes")
 
     def _best(self, collective: Collective, message_byte: float, group: Group) -> Taken:
         if group.outer == 1:
@@ -177,7 +223,7 @@ class Network:
             taken = self._best(collective, message_byte, group)
         else:
             taken = self._by_name(algorithm, collective, message_byte, group)
-        return Exchange(self._span(taken), taken.source)
+        return Exchange(self._span(taken), taken.source, taken.way, taken.links)
 
     def collective(
         self, collective: Collective, message_byte: float, group: Group, algorithm: Algorithm = "auto",

@@ -1,0 +1,371 @@
+"""Every door by which a stranger's file comes in: valid files, the changes that fit them, what is done with one.
+
+`attempt` opens a door with a file: it is taken, or refused by one `FomkitError`; nothing else ever comes out, and
+no warning. `DOORS` is the registry; a new door is a line of it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import fuzz_seeds as seeds
+from hostile_files import (
+    Change,
+    bytes_changed,
+    cells_changed,
+    columns_changed,
+    database_changed,
+    json_changed,
+    numbers_changed,
+    packed,
+    part_changed,
+    text_changed,
+    wire_changed,
+    yaml_changed,
+)
+
+from fomkit.errors import FomkitError
+from fomkit.measure.journal import Journal
+from fomkit.measurements import import_measurements, read_measurements
+from fomkit.measurements.benchmarker import format_benchmarker
+from fomkit.profiles import load_machine, load_model, load_suite, save_machine, save_model
+from fomkit.profiles.campaigns import load_campaign
+from fomkit.profiles.epochs_table import load_epochs
+from fomkit.report.campaign import format_campaign
+from fomkit.report.memory import format_memory
+from fomkit.report.review import format_review
+from fomkit.report.suite import format_suite
+from fomkit.resize import sizes_used
+from fomkit.rollup.to_target import epochs_at
+from fomkit.study import Options, estimate, predict_ops, run_suite, suite_content
+from fomkit.study.campaign import run_campaign
+from fomkit.study.campaign_content import campaigns_content
+from fomkit.study.footprint import Grid
+from fomkit.study.imports import choose_import, import_model
+from fomkit.study.layout_file import load_layout
+from fomkit.study.memory_view import memory_content
+from fomkit.study.meter_imports import import_meter
+from fomkit.study.review import review, review_content
+from fomkit.study.scaling import Asked, scale, with_links
+from fomkit.study.scaling_view import scaling_content
+from fomkit.study.timeline import timeline_content
+from fomkit.study.transformer_profile import load_recipe
+from fomkit.tables import format_as_given, read_numbered_table
+from fomkit.timings import as_machine, read_timings
+
+LIMIT_S = 60
+"""Processor time that a file may take [s], far above what any does."""
+WAIT_S = 900
+"""Time that it may take in all [s], as when it waits for ever."""
+ROOT = Path(__file__).resolve().parent.parent
+known_machine, known_model = cache(load_machine), cache(load_model)
+
+
+def use_machine(path: Path) -> None:
+    machine = load_machine(path)
+    again = load_machine(save_machine(machine, path.with_name("saved.yaml"))[0])
+    assert (again.device, again.links, again.overheads) == (machine.device, machine.links, machine.overheads)
+    assert (again.name, again.title, again.notes) == (machine.name, machine.title, machine.notes)
+    assert again.price == machine.price
+    estimate(known_model(path.with_name("digits.yaml")), machine, Options(allow_uncovered=True)).summary()
+
+
+def use_fits(path: Path) -> None:
+    path.rename(path.with_name("example-gpu.fits.json"))
+    machine = load_machine(path.with_name("example-gpu.yaml"))
+    estimate(known_model(path.with_name("digits.yaml")), machine, Options(allow_uncovered=True)).summary()
+
+
+def use_model(path: Path) -> None:
+    model = load_model(path)
+    again = load_model(save_model(model, path.with_name("saved.yaml"))[0])
+    assert (again.name, again.title, again.notes, again.data, again.run, again.unit) == (
+        model.name, model.title, model.notes, model.data, model.run, model.unit,
+    )  # fmt: skip
+    machine = known_machine(path.with_name("example-gpu.yaml"))
+    estimate(model, machine, Options(allow_uncovered=True)).summary()
+
+
+def use_own_table(table: str) -> Callable[[Path], None]:
+    """Put a file in the place of a table of p1b2's, which says what runs, in which order, in which layers."""
+
+    def use(path: Path) -> None:
+        where = path.with_name("own.yaml")
+        document = seeds.shipped("candle/p1b2.yaml").decode()
+        for name in ("ops", "order", "layers"):
+            given = path.name if name == table else f"p1b2.{name}.csv"
+            document = re.sub(rf"(?m)^{name}: .*", f"{name}: {given}", document)
+        where.write_text(document, encoding="utf-8")
+        model, machine = load_model(where), known_machine("titan")
+        format_memory(memory_content(model, Options(allow_uncovered=True), machine))
+        timeline_content(model, machine, Options(allow_uncovered=True))
+
+    return use
+
+
+def use_suite(path: Path) -> None:
+    ran = run_suite(load_suite(path), known_machine("a"), known_machine("titan"), Options(), known_model)
+    format_suite(suite_content(ran))
+
+
+def use_campaign(path: Path) -> None:
+    found = run_campaign(load_campaign(path), known_machine("titan"), Options(), None, known_model, load_suite)
+    format_campaign(campaigns_content([found], Grid()))
+
+
+def use_epochs(path: Path) -> None:
+    curve = load_epochs(path)
+    assert list(curve.epochs) == sorted(curve.epochs)
+    first, last = min(curve.epochs), max(curve.epochs)
+    assert epochs_at(curve, (first + last) // 2, 0.8).value > 0
+
+
+def use_layout(path: Path) -> None:
+    layout, links = load_layout(path)
+    machine = with_links(known_machine(path.with_name("matrix.yaml")), links, 4)
+    split = layout.fewest_devices > 1
+    model = load_recipe(path.with_name("small.yaml")) if split else known_model("p1b2")
+    scaling_content(scale(model, machine, Asked([1, 2, 4], layout, options=Options(allow_uncovered=True))))
+
+
+def use_recipe(path: Path) -> None:
+    estimate(
+        load_recipe(path), known_machine(path.with_name("matrix.yaml")), Options(allow_uncovered=True)
+    ).summary()
+
+
+def use_measured(path: Path) -> None:
+    for row in read_measurements(path):
+        assert row.value > 0
+
+
+def use_journal(path: Path) -> None:
+    Journal(path, seeds.ABOUT).resume()
+
+
+def use_ops(path: Path) -> None:
+    table = read_numbered_table(path, "TIMED", keep=())
+    machine = known_machine(path.with_name("example-gpu.yaml"))
+    found = predict_ops(table, machine, sizes=dict.fromkeys(sizes_used(table), 8), where=str(path))
+    found.summary()
+    again = path.with_name("again.csv")
+    again.write_text(format_as_given(found.ops, "TIMED"), encoding="utf-8")
+    second = predict_ops(read_numbered_table(again, "TIMED", keep=tuple(table.columns)), machine)
+    assert format_as_given(second.ops, "TIMED") == again.read_text(encoding="utf-8")
+
+
+def use_import(path: Path) -> None:
+    path.with_name("log.tsv").write_text(seeds.ENTRY_AND_LOG[1], encoding="utf-8")
+    chosen, product = choose_import(path, None, None)
+    saved = path.with_name("saved.yaml")
+    if product == "measurements":
+        what = {"model": "m", "machine": "x"}
+        found: Any = import_meter(path, **what) if chosen == "meter" else import_measurements(path, chosen, **what)
+        assert len(found.table)
+    elif product == "model":
+        use_import_of_onnx(path) if chosen == "onnx" else load_model(save_model(_model_of(path, chosen), saved)[0])
+    else:
+        machine = as_machine(read_timings(path, chosen), "m")
+        again = load_machine(save_machine(machine, saved)[0])
+        assert again.timings["time_s"].tolist() == machine.timings["time_s"].tolist()
+        ops = read_numbered_table(path.with_name("digits.ops.csv"), "OPS")
+        predict_ops(ops, again, sizes={"batch": 8}).summary()
+
+
+def _model_of(path: Path, chosen: str) -> Any:
+    return import_model(path, file_format=chosen, sizes={"batch": 8})[0]
+
+
+def use_import_of_onnx(path: Path) -> None:
+    """Do in this process what the child process does, which would hide what is raised."""
+    from fomkit.trace.drafting import Request
+    from fomkit.trace.onnx_profile import draft_profile
+
+    request = Request("m", str(path), "train", {"batch": 8})
+    draft_profile(path, request, None, {"train_samples": None, "epochs": None})
+
+
+def use_exported_record(path: Path) -> None:
+    """Import a record and write it back in its own form."""
+    use_import(path)
+    table = import_measurements(path, choose_import(path, None, None)[0]).table
+    rows = path.with_name("rows.csv")
+    rows.write_text(format_as_given(table, "MEASUREMENTS"), encoding="utf-8")
+    format_benchmarker(read_measurements(rows))
+
+
+def use_review(path: Path) -> None:
+    content = review_content(review(path, path.with_name("issued.xlsx")))
+    assert format_review(content)
+    if content["together"]:
+        assert content["changes"]
+
+
+def furnish(folder: Path) -> None:
+    """Put the files into a folder that those of the doors stand beside."""
+    for name, text in {"example-gpu.yaml": seeds.MACHINE, "digits.yaml": seeds.MODEL, "digits.ops.csv": seeds.OPS,
+                       "example-gpu.timings.csv": seeds.TIMINGS, "small.yaml": seeds.RECIPE,
+                       "matrix.yaml": seeds.MATRIX}.items():  # fmt: skip
+        (folder / name).write_text(text, encoding="utf-8")
+    for name in ("ops", "order", "layers"):
+        packed_too = ".gz" if name == "order" else ""
+        (folder / f"p1b2.{name}.csv").write_bytes(seeds.shipped(f"candle/p1b2.{name}.csv{packed_too}"))
+    seeds.issued(folder)
+
+
+Seed = bytes | str | Callable[[Path], bytes]
+
+
+@dataclass(frozen=True)
+class Door:
+    """Valid files, how they are changed, the name under which they lie, and what is done with one.
+
+    Attributes
+    ----------
+    share : int
+        How often the door is tried, over the sum of all doors'.
+    """
+
+    seeds: tuple[Seed, ...]
+    changes: tuple[Change, ...]
+    name: str
+    use: Callable[[Path], object]
+    share: int = 10
+
+    def contents(self, folder: Path) -> tuple[bytes, ...]:
+        """Give the valid files."""
+        made = (seed(folder) if callable(seed) else seed for seed in self.seeds)
+        return tuple(one.encode() if isinstance(one, str) else one for one in made)
+
+
+YAML = (text_changed(":,{}"), numbers_changed, yaml_changed)
+CSV = (text_changed(","), numbers_changed, columns_changed)
+TEXT = (text_changed(" \t,|:"), numbers_changed)
+JSON = (json_changed, text_changed(":,{}"), bytes_changed)
+
+
+def _trace_changed(rng: Random, content: bytes) -> bytes:
+    return packed(json_changed)(rng, content) if content[:2] == b"\x1f\x8b" else rng.choice(JSON)(rng, content)
+
+
+DOORS: dict[str, Door] = {
+    "machine": Door((seeds.MACHINE, seeds.PRICED, seeds.MATRIX), YAML, "machine.yaml", use_machine, 20),
+    "model": Door((seeds.MODEL,), YAML, "model.yaml", use_model, 15),
+    "suite": Door(seeds.SUITES, YAML, "x.suite.yaml", use_suite, 20),
+    "campaign": Door((seeds.CAMPAIGN,), YAML, "x.campaign.yaml", use_campaign),
+    "layout": Door((seeds.LAYOUT, seeds.SPLIT), YAML, "layout.yaml", use_layout),
+    "recipe": Door((seeds.RECIPE,), YAML, "recipe.yaml", use_recipe),
+    "fits": Door((seeds.fits,), JSON, "x.fits.json", use_fits),
+    "epochs": Door((seeds.EPOCHS,), CSV, "epochs.csv", use_epochs, 5),
+    "measurements": Door((seeds.MEASURED,), CSV, "measured.csv", use_measured),
+    "ops": Door((seeds.OPS, seeds.CONV), CSV, "x.csv", use_ops, 20),
+    "ops of a model": Door((seeds.shipped("candle/p1b2.ops.csv"),), CSV, "x.ops.csv", use_own_table("ops")),
+    "order": Door((seeds.shipped("candle/p1b2.order.csv.gz"),), CSV, "x.order.csv", use_own_table("order")),
+    "layers": Door((seeds.shipped("candle/p1b2.layers.csv"),), CSV, "x.layers.csv", use_own_table("layers")),
+    "imported tables": Door((seeds.TIMINGS, seeds.KERNELS, seeds.OPS), CSV, "x.csv", use_import, 20),
+    "packed tables": Door(
+        tuple(gzip.compress(one.encode(), mtime=0) for one in (seeds.TIMINGS, seeds.OPS)), tuple(map(packed, CSV)),
+        "x.csv.gz", use_import, 5,
+    ),
+    "bytes of text": Door((seeds.TIMINGS, seeds.OPS), (bytes_changed,), "x.any", use_import, 5),
+    "bytes of profiles": Door((seeds.MACHINE, seeds.PRICED), (bytes_changed,), "x.yaml", use_machine, 5),
+    "DeepBench": Door((seeds.BOOK,), (cells_changed, part_changed, bytes_changed), "x.xlsx", use_import, 20),
+    "network logs": Door(seeds.NETWORK, TEXT, "x.log", use_import, 20),
+    "NeuSight": Door((seeds.NEUSIGHT,), CSV, "kernels.csv", use_import),
+    "aiconfigurator": Door(seeds.AICONFIGURATOR, CSV, "x.csv", use_import),
+    "Kineto": Door((seeds.TRACE, gzip.compress(seeds.TRACE)), (_trace_changed,), "trace.json", use_import),
+    "xplane": Door((seeds.planes,), (wire_changed, wire_changed, bytes_changed), "x.xplane.pb", use_import),
+    "Nsight": Door((seeds.exported,), (database_changed, database_changed, bytes_changed), "x.sqlite", use_import),
+    "tfprof": Door((seeds.TFPROF,), TEXT, "printed.txt", use_import),
+    "ONNX": Door((seeds.ONNX,), (wire_changed, wire_changed, bytes_changed), "x.onnx", use_import_of_onnx, 15),
+    "benchmarker": Door(seeds.RECORDS, JSON, "record.json", use_exported_record),
+    "DAWNBench": Door((seeds.ENTRY_AND_LOG[0],), JSON, "log.json", use_import, 5),
+    "MLPerf": Door((seeds.MLPERF,), (text_changed(':,{}"'),), "x.log", use_import),
+    "meter": Door(seeds.METERS, CSV, "meter.csv", use_import),
+    "journal": Door((seeds.MEASURING,), (text_changed(":,{}"),), "x.measuring.jsonl", use_journal, 5),
+    "workbook": Door((seeds.issued,), (cells_changed, part_changed, part_changed), "returned.xlsx", use_review, 8),
+}  # fmt: skip
+
+
+class TookTooLongError(Exception):
+    """A file that keeps its reader busy."""
+
+
+@contextmanager
+def limited() -> Iterator[None]:
+    """End what takes too long: by the processor's time, which no other program lengthens, and where it waits."""
+
+    def stop(*_: object) -> None:
+        raise TookTooLongError(f"more than {LIMIT_S} s of work, or {WAIT_S} s of waiting")
+
+    timers = {signal.SIGPROF: (signal.ITIMER_PROF, LIMIT_S), signal.SIGALRM: (signal.ITIMER_REAL, WAIT_S)}
+    before = {number: signal.signal(number, stop) for number in timers}
+    for timer, seconds in timers.values():
+        signal.setitimer(timer, seconds)
+    try:
+        yield
+    finally:
+        for number, (timer, _) in timers.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, before[number])
+
+
+def check_told(error: FomkitError) -> None:
+    """A message is one or several whole sentences that a terminal can show, each saying where."""
+    for line in str(error).split("\n"):
+        assert line.isprintable(), repr(line)
+        assert ": " in line, line
+        assert line.rstrip("'").endswith((".", ")", ",…")), line
+        assert len(line) < 1500, line
+
+
+def attempt(path: Path, content: bytes, use: Callable[[Path], object]) -> bool:
+    """Put ``content`` at ``path`` and use it; tell whether it was taken."""
+    path.write_bytes(content)
+    try:
+        with limited(), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            use(path)
+    except FomkitError as error:
+        check_told(error)
+        return False
+    return True
+
+
+class Case:
+    """One changed file of a door, the same for the same number."""
+
+    def __init__(self, door: str, number: int, folder: Path) -> None:
+        self.door, self.number = door, number
+        rng, kind = Random(f"{door} {number}"), DOORS[door]
+        self.content = rng.choice(_contents(door, folder))
+        self.content = rng.choice(kind.changes)(rng, self.content)
+        if rng.random() < 0.25:
+            with suppress(Exception):  # what the first change left may no longer be of the format
+                self.content = rng.choice(kind.changes)(rng, self.content)
+        self.path = folder / kind.name
+
+    def run(self) -> bool:
+        """Open the door with the file; tell whether it was taken."""
+        return attempt(self.path, self.content, DOORS[self.door].use)
+
+
+@cache
+def _contents(door: str, folder: Path) -> tuple[bytes, ...]:
+    return DOORS[door].contents(folder)
+
+
+def shares(total: int) -> dict[str, int]:
+    """Give how many of so many files come to each door, at least one."""
+    every = sum(door.share for door in DOORS.values())
+    return {name: max(1, round(total * door.share / every)) for name, door in DOORS.items()}

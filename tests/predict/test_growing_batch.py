@@ -1,0 +1,88 @@
+"""A step takes no longer with a smaller batch, where nothing was timed that says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from costs.op_tables import gemm, table
+
+import fomkit
+from fomkit.costs import add_costs
+from fomkit.predict import roofline
+from fomkit.study import Options, estimate
+
+MODELS = ("candle/p1b3", "candle/p1b1", "candle/nt3", "alexnet", "gpt2")
+FACTS_ONLY = ("titan", "p100", "a100-sxm", "knl-7250")
+BATCHES = np.unique([*(2 ** np.arange(0, 11)), 3, 6, 20, 30, 33, 65, 127, 999, 1000, 1001])
+
+
+_model = cache(fomkit.model)
+
+
+@cache
+def bare(name: str):
+    """A machine as if nobody had timed anything on it."""
+    machine = fomkit.machine(name)
+    return replace(machine, timings=machine.timings.iloc[:0], fits={})
+
+
+def assert_rising(times: np.ndarray, sizes: np.ndarray) -> None:
+    fallen = np.flatnonzero(np.diff(times) < -1e-9 * times[:-1])
+    assert not len(fallen), [(int(sizes[at]), int(sizes[at + 1]), times[at + 1] / times[at]) for at in fallen]
+
+
+@pytest.mark.parametrize("machine", FACTS_ONLY)
+@pytest.mark.parametrize("model", MODELS)
+def test_a_step_on_facts_alone_rises_with_the_batch(model: str, machine: str) -> None:
+    few = BATCHES if model.startswith("candle/p") else BATCHES[::3]
+    sizes = np.unique([*few, *np.random.default_rng(16).integers(1, 1100, 2)])
+    steps = [estimate(_model(model), bare(machine), Options(batch=int(batch))).step.value for batch in sizes]
+    assert_rising(np.array(steps), sizes)
+
+
+@pytest.mark.parametrize("machine", FACTS_ONLY)
+@pytest.mark.parametrize("axis", ["m", "k", "b"])
+def test_a_product_rises_with_the_size_that_a_batch_makes(machine: str, axis: str) -> None:
+    sizes = np.unique([*BATCHES, *np.random.default_rng(8).integers(2, 5000, 60)])[axis == "b" :]
+    word = {"pass_name": "backward_weight"} if axis == "k" else {}
+    for other, wide in ((1000, 512), (17, 4096), (1, 50)):
+        row = {**gemm(other, wide, other), **word}
+        rows = add_costs(table(*({**row, axis: float(size)} for size in sizes)))
+        found = roofline.estimate(rows, bare(machine), 0.8)
+        for seconds in found.times:
+            assert_rising(seconds, sizes)
+        assert (found.times[1] <= found.times[0]).all()
+        assert (found.times[0] <= found.times[2]).all()
+
+
+def test_what_it_reaches_is_said_of_the_time_it_gives() -> None:
+    row = add_costs(table(gemm(1000, 512, 999)))
+    found = roofline.estimate(row, bare("titan"), 0.8)
+    floor_s = max(row["flop"].iat[0] / 3.95e12, row["byte"].iat[0] / 250e9)
+    assert f"utilisation {floor_s / (found.time_s[0] - 5e-6):.2g}," in found[0].evidence
+
+
+def slower(model: str, machine: str, batch: int) -> list[str]:
+    found = estimate(_model(model), fomkit.machine(machine), Options(batch=batch))
+    return [said for said in found.deviations if "takes" in said and "longer than one of" in said]
+
+
+def test_a_dip_that_timings_show_stays_and_is_said() -> None:
+    """DeepBench's P100 took less time for products of 32 rows than of 16, so 30 samples take less than 16."""
+    at = {
+        batch: estimate(_model("candle/p1b3"), fomkit.machine("p100"), Options(batch=batch)) for batch in (16, 30)
+    }
+    more = at[16].step.value / at[30].step.value - 1
+    assert more > 0.05
+    assert slower("candle/p1b3", "p100", 30) == [
+        f"a step of batch 16 takes {more:.1%} longer than one of 30: timings near its products show it"
+    ]
+    assert slower("candle/p1b3", "p100", 16) == []
+
+
+@pytest.mark.parametrize(("model", "machine", "batch"), [("candle/p1b3", "titan", 1000), ("vgg16", "v100", 33)])
+def test_nothing_is_said_where_no_smaller_batch_is_slower(model: str, machine: str, batch: int) -> None:
+    assert slower(model, machine, batch) == []

@@ -1,0 +1,69 @@
+"""Thin products: a matrix and a vector, or a few, are read once from memory; wide ones tell nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from costs.op_tables import gemm, table
+
+from fomkit.costs import add_costs
+from fomkit.predict import add_times
+from fomkit.predict.thin import mix, thinness
+from fomkit.profiles import load_machine
+
+TABLES_FROM_EIGHT = ("titan-x", "m40", "p100", "v100")
+"""DeepBench's training list has no product of fewer than 8 rows or columns."""
+
+
+def timed(name: str, *shapes: tuple[int, int, int], bare: bool = False):
+    machine = load_machine(name)
+    if bare:
+        machine = replace(machine, timings=machine.timings.iloc[:0], fits={})
+    costed = add_costs(table(*(gemm(*shape) for shape in shapes)))
+    return machine, add_times(costed, machine)
+
+
+@pytest.mark.parametrize("name", TABLES_FROM_EIGHT)
+@pytest.mark.parametrize("bare", [False, True], ids=["table", "facts"])
+def test_a_matrix_and_a_vector_stream_at_half_of_the_bandwidth_or_more(name: str, bare: bool) -> None:
+    machine, found = timed(name, (1, 4096, 4096), (1, 4096, 9216), (4096, 1, 4096), (1, 8192, 8192), bare=bare)
+    reached = found["byte"] / found["time_s"] / machine.device.byte_per_s.value
+    assert reached.between(0.5, 0.95).all(), reached.tolist()
+    assert found["bound"].eq("memory").all()
+    assert found["evidence"].str.contains("matvec").all()
+
+
+def test_an_untimed_vector_is_called_roofline_and_a_timed_one_stays_with_its_table() -> None:
+    assert timed("titan-x", (1, 4096, 4096))[1]["time_source"].tolist() == ["roofline"]
+    # The A100's table has products of one row: they speak for themselves.
+    costed = add_costs(table({**gemm(1, 6144, 3000), "dtype": "bf16", "engine": "matrix", "trans_b": 1.0}))
+    found = add_times(costed, load_machine("a100-sxm"))
+    assert found["time_source"].tolist() == ["interpolated"]
+
+
+def test_a_few_rows_lie_between_a_vector_and_the_timed_ones_with_a_wider_interval() -> None:
+    _, found = timed("titan-x", *((rows, 4096, 4096) for rows in (1, 2, 4, 8, 16)))
+    assert found["time_s"].is_monotonic_increasing
+    wide = np.log(found["high_s"] / found["low_s"])
+    assert wide[1:3].min() > wide[4]
+
+
+def test_products_from_eight_rows_are_what_their_table_says() -> None:
+    _, found = timed("titan-x", (8, 4096, 4096), (64, 4096, 4096))
+    assert not found["evidence"].str.contains("matvec").any()
+
+
+def test_a_mixture_is_wider_where_its_parts_disagree() -> None:
+    first, second = np.log([[1.0], [0.8], [1.25]]), np.log([[2.0], [1.6], [2.5]])
+    value, low, high = np.exp(mix(first, second, np.array([0.5]), 0.8))[:, 0]
+    assert value == pytest.approx(2**0.5)
+    assert high / low > 1.25 / 0.8
+    assert mix(first, second, np.array([0.0]), 0.8) == pytest.approx(first)
+    assert mix(first, second, np.array([1.0]), 0.8) == pytest.approx(second)
+
+
+def test_thinness_counts_the_smaller_side() -> None:
+    rows = table(gemm(1, 64, 64), gemm(64, 1, 64), gemm(2, 64, 1), gemm(8, 64, 64), gemm(64, 64, 1))
+    assert thinness(rows).round(3).tolist() == [1.0, 1.0, 0.667, 0.0, 0.0]

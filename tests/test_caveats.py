@@ -1,0 +1,472 @@
+"""What a rate is not to be read without: what it leaves out, what measured runs say, what no device holds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pytest
+from typer.testing import CliRunner
+
+import fomkit
+from fomkit.cli import app
+from fomkit.errors import FomkitError
+from fomkit.hardware import Machine
+from fomkit.profiles import load_machine, load_model, load_suite, save_model
+from fomkit.report.screen import Screen
+from fomkit.report.suite import format_suite
+from fomkit.study import Options, estimate, suite_content
+from fomkit.study.compare import compare
+from fomkit.study.ledger_of import ledger_of_comparison
+from fomkit.study.scaling import Asked, scale
+from fomkit.study.scenarios import prepare_study
+from fomkit.workbook import write_workbook
+
+LITTLE = {"P1B1", "P1B2", "P1B3", "NT3", "UNO", "COMBO", "P2B1", "P3B1"}
+PRICE = ("--price", "3 USD/h per device, 2018-04-01")
+FIRST = """schema: fomkit/suite/1
+name: s
+version: 1
+baseline: p100
+scope: device
+mean: ratio_of_harmonic_means
+lines:
+  - {name: TWO, basis: modelled, party: lab, model: p1b3, batch: 100, epochs: 20}
+"""
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(app, [*words, *(() if words[0] in ("review", "accept") else ("--quiet",))])
+
+
+def content_of(*words: str) -> dict[str, Any]:
+    done = run(*words, "--json")
+    assert done.exception is None or done.exit_code == 1, done.output
+    return json.loads(done.stdout)
+
+
+# --- what rates leave out ----------------------------------------------------------------------------------------
+
+
+def test_a_fom_says_what_its_rates_leave_out() -> None:
+    content = content_of("fom", "candle", "--target", "v100")
+    assert content["fom"]["excludes"] == ["input", "start_up"]
+    lines = {one["name"]: one for one in content["lines"]}
+    assert lines["P1B3"]["excludes"] == ["input", "start_up"]
+    assert lines["P1B3"]["machines"]["v100"]["excludes"] == ["input", "start_up"]
+    text = run("fom", "candle", "--target", "v100").output
+    assert "its rates are upper bounds, nobody stated: input, start_up" in text
+    given = content_of("fom", "lecture")
+    assert given["fom"]["excludes"] == given["lines"][0]["excludes"] == []
+    other = content_of("estimate", "resnet50", "--target", "v100", "--baseline", "p100")
+    assert other["fom"]["excludes"] == ["input", "start_up", "validation"]
+
+
+def test_a_frozen_rate_keeps_what_it_leaves_out(tmp_path: Path) -> None:
+    first, second = tmp_path / "s.suite.yaml", tmp_path / "t.suite.yaml"
+    first.write_text(FIRST, encoding="utf-8")
+    assert run("fom", str(first), "--freeze", str(second)).exit_code == 0
+    assert load_suite(second).frozen["TWO"].excludes == ("input", "start_up")
+    on = content_of("fom", str(second), "--target", "v100")["lines"][0]["machines"]["p100"]
+    assert (on["kind"], on["excludes"]) == ("frozen", ["input", "start_up"])
+    # A file that was frozen before does not say it, is still what was frozen, and that is told.
+    older = load_suite("candle").frozen["TC1"]
+    if older.excludes is None:
+        assert "frozen rates of p100 do not say what they leave out" in run("fom", "candle", "-t", "v100").output
+
+
+# --- what measured runs say --------------------------------------------------------------------------------------
+
+
+def test_a_line_that_a_measured_run_contradicts_is_named() -> None:
+    content = content_of("fom", "candle", "--target", "v100")
+    assert set(content["fom"]["little_explained"]) == LITTLE
+    lines = {one["name"]: one for one in content["lines"]}
+    assert lines["P1B3"]["explained"] == pytest.approx(0.0026, abs=2e-4)  # 15 s of 5,987
+    assert "p1b3 on v100: epoch_s measured 1.663 h" in lines["P1B3"]["measured_run"]
+    assert lines["TC1"]["explained"] == pytest.approx(0.60, abs=0.1)
+    assert lines["P3B2"]["explained"] is None
+    assert "explains less than half of a measured run: P1B1" in run("fom", "candle", "--target", "v100").output
+
+
+@pytest.mark.parametrize(("words", "code", "verdict"), [((), 1, "not given"), (("--allow-excluded",), 0, "meets")])
+def test_no_verdict_rests_on_it(words: tuple[str, ...], code: int, verdict: str) -> None:
+    done = run("fom", "candle", "--target", "v100", "--threshold", "0.5", *words)
+    assert done.exit_code == code
+    assert "FOM v100 over p100 = " in done.output
+    assert f"threshold 0.5000: {verdict}" in done.output
+    told = content_of("fom", "candle", "--target", "v100", "--threshold", "0.5", *words)["threshold"]
+    assert told["verdict"] == verdict
+    assert (told["probability"] is None) == ("why" in told) == (verdict == "not given")
+
+
+def test_given_times_are_held_against_nothing() -> None:
+    done = run("fom", "candle-measured", "--target", "v100", "--threshold", "0.5")
+    assert done.exit_code == 0
+    assert "meets" in done.output
+
+
+def test_a_model_measured_on_other_machines_only_is_held_against_these(tmp_path: Path) -> None:
+    suite = tmp_path / "s.suite.yaml"
+    suite.write_text(FIRST.replace("baseline: p100", "baseline: a100-sxm"), encoding="utf-8")
+    content = content_of("fom", str(suite), "--target", "h200-sxm", "--threshold", "0.1")
+    assert content["fom"]["little_explained"] == ["TWO"]
+    assert content["threshold"]["verdict"] == "not given"
+
+
+def test_the_users_own_table_counts_and_a_stray_file_is_told(tmp_path: Path, monkeypatch) -> None:
+    suite = FIRST.replace("model: p1b3, batch: 100", "model: resnet50, batch: 32")
+    (tmp_path / "s.suite.yaml").write_text(suite, encoding="utf-8")
+    (tmp_path / "measurements").mkdir()
+    monkeypatch.chdir(tmp_path)
+    words = ("fom", "s.suite.yaml", "--target", "v100", "--threshold", "1.0001")
+    assert run(*words).exit_code == 0
+    head = "model,machine,quantity,value,batch,precision,devices,scope,basis\n"
+    row = "resnet50,v100,sample_per_s,150,32,fp32,1,device,measured\n"
+    (tmp_path / "measurements" / "mine.csv").write_text(head + row, encoding="utf-8")
+    (tmp_path / "measurements" / "stray.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    done = run(*words)
+    assert done.exit_code == 1
+    assert "measured run: TWO 42" in done.output
+    assert "not read" in done.output
+    assert "stray.csv" in done.output
+
+
+def test_in_python_the_result_carries_it() -> None:
+    rated = fomkit.rate_suite("candle", "v100")
+    assert {one.line for one in rated.little_explained} == LITTLE
+    assert rated.withheld
+    assert not fomkit.rate_suite("candle", "v100", allow_excluded=True).withheld
+
+
+def test_every_fom_carries_what_measured_runs_say_of_it() -> None:
+    words = ("estimate", "p1b3", "tc1", "--target", "v100", "--baseline", "p100")
+    content = content_of(*words)
+    assert content["fom"]["little_explained"] == ["p1b3"]
+    assert content["fom"]["explained_shares"]["p1b3"] == pytest.approx(0.0026, abs=2e-4)
+    assert content["fom"]["explained_shares"]["tc1"] > 0.5
+    assert "p1b3 on v100: epoch_s measured 1.663 h" in content["fom"]["measured_runs"]["p1b3"]
+    assert "less than half of a measured run: p1b3 0.3%; the value is of" in run(*words).output
+    both = content_of("estimate", "p1b3", *words[3:], "--from", "candle-lecture")
+    assert both["from_measurements"]["foms"][0]["little_explained"] == ["p1b3"]
+    told = run("estimate", "p1b3", *words[3:], "--from", "candle-lecture").output
+    assert told.count("less than half of a measured run: p1b3 0.3%") == 2
+    # Without a baseline there is no figure of merit to warn of.
+    assert content_of("estimate", "p1b3", "--target", "v100")["fom"] is None
+
+
+def test_the_workbook_and_python_of_an_estimate_carry_it(tmp_path: Path) -> None:
+    both = fomkit.estimate_all(["p1b3"], ["v100"], baseline="p100")
+    assert both.little_explained == ("p1b3",)
+    assert "less than half of a measured run: p1b3 0.3%" in both.summary()
+    said = ("", "the device explains less than half of a measured run of p1b3")
+    assert said in ledger_of_comparison(both).caveats
+    fomkit.write_workbook(both, path := tmp_path / "b.xlsx")
+    cells = [cell for sheet in openpyxl.load_workbook(path) for row in sheet.values for cell in row]
+    assert any(said[1] in str(cell) for cell in cells)
+
+
+def test_a_campaign_says_which_phases_measured_runs_contradict() -> None:
+    found = content_of("campaign", "candle-example", "--target", "summit")["machines"][0]
+    trained = ["search over 1e4 models", "1e6 models x 1e4 data sets"]
+    assert found["little_explained"] == trained
+    assert [one["name"] for one in found["phases"] if one["explained"] is not None] == trained
+    assert "epoch_s measured" in found["phases"][1]["measured_run"]
+    told = run("campaign", "candle-example", "--target", "summit").output
+    assert "less than half of a measured run: search over 1e4 models 0.3%" in told
+    assert "its days are of the device's work alone" in told
+
+
+def test_an_oversize_step_of_scaling_is_marked_and_ends_with_1() -> None:
+    words = ("scaling", "resnet50", "-t", "a100-sxm", "--nodes", "1", "--mode", "weak", "--batch")
+    small, large = run(*words, "32"), run(*words, "4096")
+    assert (small.exit_code, large.exit_code) == (0, 1)
+    assert "†" not in small.output
+    assert "memory †" in large.output
+    assert "† resnet50 on a100-sxm, weak scaling, nodes 1: does not fit: a100-sxm has 85.90 GB" in large.output
+    rates = large.output.partition("of the whole system a day")[2].splitlines()
+    assert "†" in next(line for line in rates if line.startswith("weak"))
+    assert run(*words, "4096", "--allow-oversize").exit_code == 0
+    assert content_of(*words, "32")["does_not_fit"] == []
+
+
+def test_a_sweep_of_which_no_point_fits_ends_with_1() -> None:
+    words = ("sweep", "resnet50", "-t", "p100", "--vary")
+    assert run(*words, "batch=32,4096").exit_code == 0
+    none = run(*words, "batch=4096,8192")
+    assert none.exit_code == 1
+    assert "no point fits" in none.output
+    assert run(*words, "batch=4096,8192", "--allow-oversize").exit_code == 0
+
+
+def test_a_grid_of_a_model_that_nobody_measured_says_so(tmp_path: Path) -> None:
+    save_model(replace(load_model("p1b3"), name="mine"), path := tmp_path / "mine.yaml")
+    done = run("compare", str(path), "--grid")
+    assert isinstance(done.exception, FomkitError)
+    assert "mine: nobody measured it" in str(done.exception)
+    assert "--target" in str(done.exception)
+    assert run("compare", str(path), "--grid", "--target", "v100").exit_code == 0
+
+
+def test_a_narrow_screen_shows_the_figures_of_a_suite() -> None:
+    rated = suite_content(fomkit.rate_suite("candle", "v100"))
+    narrow, wide = format_suite(rated, Screen(80)), format_suite(rated, Screen(240))
+    table = narrow[narrow.index("\nline ") :].splitlines()
+    assert table[1].split()[:3] == ["line", "p100", "units/day"]
+    assert "…" not in "".join(table[1 : len(rated["lines"]) + 3])
+    assert max(len(line) for line in table[1 : len(rated["lines"]) + 3]) <= 80
+    p1b1 = next(line for line in rated["lines"] if line["name"] == "P1B1")
+    shown = next(line for line in table if line.startswith("P1B1")).split()
+    assert float(shown[2].replace(",", "")) == pytest.approx(p1b1["unit_per_day"]["v100"], rel=1e-6)
+    assert float(shown[3]) == pytest.approx(p1b1["ratio"], rel=1e-6)
+    assert shown[4] == f"{p1b1['weight']:.1%}"
+    assert "not shown on a narrow screen: required, class, basis, party, p100 from, v100 from" in narrow
+    assert "not shown" not in wide
+
+
+def test_the_lines_that_runs_contradict_are_listed_once() -> None:
+    told = run("fom", "candle", "--target", "v100", "--threshold", "0.5").output
+    assert told.partition("\nline ")[0].count("P1B3") == 1 + 1  # with its share, and with its weight
+    assert "threshold 0.5000: not given, it rests on the lines above of whose measured runs" in told
+    why = content_of("fom", "candle", "--target", "v100", "--threshold", "0.5")["threshold"]["why"]
+    assert all(name in why for name in LITTLE)
+
+
+def test_the_shares_that_claims_ask_for_are_told_apart() -> None:
+    from fomkit.study import explained
+
+    assert explained.COMPARABLE < explained.ENOUGH
+    rated = content_of("fom", "candle", "--target", "v100")
+    cells = content_of("compare", "nt3", "p2b1", "--target", "v100")["cells"]
+    between = [
+        one for one in cells if one["explained"] and explained.COMPARABLE <= one["explained"] < explained.ENOUGH
+    ]
+    assert between
+    # Such a cell's time is compared, and no verdict rests on it: both are said of it in one sentence.
+    assert all("a verdict of fom needs 50%" in one["cause"] for one in between if one["claim"] == "absolute")
+    assert not any("may be believed" in note for note in rated["notes"])
+
+
+def test_a_board_that_a_short_name_chose_and_a_table_of_other_formats_are_told() -> None:
+    short, whole = (run("estimate", "resnet50", "-t", name).output for name in ("h100", "h100-sxm"))
+    assert "note: resnet50 on h100-sxm: 'h100' is taken for h100-sxm, the only board of it here" in short
+    assert "is taken for" not in whole
+    assert "no row of h100-sxm's table is used: it has no fp32" in whole
+    assert "'h100' is taken for h100-sxm" in run("fom", "candle", "-t", "h100").output
+    assert "table is used" not in run("estimate", "resnet50", "-t", "v100").output
+    assert "table is used" not in run("estimate", "gpt2", "-t", "h100-sxm", "--precision", "bf16").output
+
+
+def test_sensitivity_and_solve_of_a_suite_say_it_too() -> None:
+    for words in (("sensitivity",), ("solve", "--fom", "2", "--change", "launch_s")):
+        content = content_of(words[0], "--suite", "candle", "--target", "v100", *words[1:])
+        assert set(content["little_explained"]) == LITTLE
+        assert content["excludes"] == ["input", "start_up"]
+
+
+def test_the_grid_says_what_a_modelled_rate_leaves_out() -> None:
+    done = run("compare", "p1b3", "--grid", "-t", "v100")
+    flat = " ".join(done.output.split())
+    assert "the device explains" in flat
+    assert "0.2% of a measured run" in flat
+    assert "upper bounds of the device's work, nobody stated: input" in flat
+    cells = content_of("compare", "p1b3", "tc1", "--grid", "-t", "v100")["cells"]
+    modelled = {one["model"]: one for one in cells if one["basis"] == "modelled" and one["mode"] == "train"}
+    assert modelled["p1b3"]["explained"] == pytest.approx(0.0024, abs=2e-4)
+    assert modelled["tc1"]["explained"] > 0.5
+    assert modelled["p1b3"]["excludes"] == ["input"]
+
+
+def test_a_workbook_and_its_review_keep_it(tmp_path: Path) -> None:
+    whole, one = tmp_path / "whole.xlsx", tmp_path / "one.xlsx"
+    words = ("fom", "candle", "--target", "v100", "--threshold", "1.2")
+    assert run(*words, "-o", str(whole)).exit_code == 1
+    assert run(*words, "-o", str(one), "--for", "v100").exit_code == 1
+    for path in (whole, one):
+        cells = [str(row[0].value) for row in openpyxl.load_workbook(path)["Summary"].iter_rows(max_row=12)]
+        assert "caveat: rates are upper bounds, nobody stated: input, start_up" in cells
+        assert any("explains less than half of a measured run of P1B1" in cell for cell in cells)
+        assert any("no verdict is given" in cell for cell in cells)
+    told = content_of("review", str(whole), "--issued", str(whole))["caveats"]
+    assert told[0] == "rates are upper bounds, nobody stated: input, start_up"
+    assert "caveat: rates are upper bounds" in run("review", str(whole), "--issued", str(whole)).output
+
+
+def test_a_campaign_of_a_frozen_line_and_an_acceptance_keep_it(tmp_path: Path) -> None:
+    first, frozen = tmp_path / "s.suite.yaml", tmp_path / "t.suite.yaml"
+    first.write_text(FIRST, encoding="utf-8")
+    assert run("fom", str(first), "--freeze", str(frozen)).exit_code == 0
+    campaign = tmp_path / "c.campaign.yaml"
+    campaign.write_text(
+        f"schema: fomkit/campaign/1\nname: c\nphases:\n  - {{name: one, suite: {frozen}, line: TWO, runs: 9, "
+        "basis: assumed, source: made up}\n",
+        encoding="utf-8",
+    )
+    (phase,) = content_of("campaign", str(campaign), "-t", "p100", "--scope", "device")["machines"][0]["phases"]
+    assert phase["excludes"] == ["input", "start_up"]
+    rows = tmp_path / "m.csv"
+    head = "model,machine,quantity,value,batch,precision,devices,scope,basis\n"
+    rows.write_text(f"{head}p1b3,v100,step_s,0.0018,100,fp32,1,device,measured\n", encoding="utf-8")
+    accepted = ("accept", str(first), "--committed", "v100", "--measured", str(rows))
+    assert content_of(*accepted)["lines"][0]["excludes"] == ["input", "start_up"]
+    assert "modelled commitments are upper bounds, nobody stated: input, start_up" in run(*accepted).output
+
+
+# --- what no device holds ----------------------------------------------------------------------------------------
+
+
+def test_a_step_that_no_device_holds_is_marked_and_ends_with_1() -> None:
+    words = ("estimate", "vgg16", "--target", "v100", "--batch", "4096")
+    done = run(*words, "--baseline", "p100")
+    assert done.exit_code == 1
+    line, merit = (
+        next(one for one in done.output.splitlines() if key in one) for key in ("vgg16   v100", "FOM v100")
+    )
+    assert "†" in line
+    assert merit.endswith("†")
+    assert "† vgg16 on v100: does not fit: v100 has 17.18 GB" in done.output
+    assert "pass --allow-oversize" in done.output
+    assert run(*words, "--allow-oversize").exit_code == 0
+    content = content_of(*words, "--baseline", "p100")
+    assert [one["fits"] for one in content["models"]] == [False, False]
+    assert len(content["fom"]["does_not_fit"]) == 2
+    fitting = content_of("estimate", "vgg16", "--target", "v100", "--baseline", "p100")
+    assert [one["fits"] for one in fitting["models"]] == [True, True]
+    assert fitting["fom"]["does_not_fit"] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cost", "vgg16", "-t", "v100", "--batch", "4096", *PRICE),
+        ("sensitivity", "vgg16", "-t", "v100", "--batch", "4096"),
+        ("solve", "vgg16", "-t", "v100", "--batch", "4096", "--step", "1h"),
+    ],
+)
+def test_so_do_the_other_verbs_that_rate_it(words: tuple[str, ...]) -> None:
+    done = run(*words)
+    assert done.exit_code == 1, done.output
+    assert "† " in done.output
+    assert "does not fit: v100 has 17.18 GB" in done.output
+    assert run(*words, "--allow-oversize").exit_code == 0
+
+
+def test_a_suite_and_a_campaign_name_the_line(tmp_path: Path) -> None:
+    suite, campaign = tmp_path / "s.suite.yaml", tmp_path / "c.campaign.yaml"
+    suite.write_text(FIRST.replace("model: p1b3, batch: 100", "model: vgg16, batch: 4096"), encoding="utf-8")
+    done = run("fom", str(suite), "--target", "v100")
+    assert done.exit_code == 1
+    assert "TWO on v100 does not fit: v100 has" in done.output
+    assert run("fom", str(suite), "--target", "v100", "--allow-oversize").exit_code == 0
+    content = content_of("fom", str(suite), "--target", "v100")
+    assert content["lines"][0]["machines"]["v100"]["fits"] is False
+    assert len(content["fom"]["does_not_fit"]) == 2
+    campaign.write_text(
+        "schema: fomkit/campaign/1\nname: c\nphases:\n  - {name: one, model: vgg16, batch: 4096, runs: 9, "
+        "basis: assumed, source: made up}\n",
+        encoding="utf-8",
+    )
+    words = ("campaign", str(campaign), "-t", "v100", "--scope", "device")
+    assert run(*words).exit_code == 1
+    assert run(*words, "--allow-oversize").exit_code == 0
+    assert content_of(*words)["machines"][0]["phases"][0]["fits"] is False
+
+
+def test_workbook_and_report_mark_it(tmp_path: Path) -> None:
+    made = compare([load_model("vgg16")], [load_machine("v100")], None, Options(batch=4096))
+    path = tmp_path / "v.xlsx"
+    write_workbook(ledger_of_comparison(made), path)
+    texts = [
+        str(cell) for row in openpyxl.load_workbook(path)["Summary"].iter_rows(values_only=True) for cell in row
+    ]
+    assert any(text.startswith("caveat: nobody can have this rate: vgg16 does not fit") for text in texts)
+    assert any(text.startswith("does not fit the memory, ") for text in texts)
+    assert "† does not fit the memory" in made._repr_html_()
+    from fomkit.dossier.claim import claim_of
+
+    assert claim_of(made.estimates[0]).bound.startswith("Nobody can have it: the step does not fit")
+
+
+def test_what_is_not_known_to_fit_is_not_marked() -> None:
+    unordered = replace(load_model("vgg16"), order=None)
+    assert estimate(unordered, load_machine("v100"), Options(batch=4096)).fit.fits is None
+    assert fomkit.estimate("resnet50", "v100").fit.fits is True
+
+
+# --- what cannot be priced ---------------------------------------------------------------------------------------
+
+
+def priced(model: str, folder: Path) -> list[tuple[str, ...]]:
+    """List the commands that price a model."""
+    suite = folder / "s.suite.yaml"
+    suite.write_text(FIRST.replace("model: p1b3, batch: 100, epochs: 20", f"model: {model}"), encoding="utf-8")
+    campaign = folder / "c.campaign.yaml"
+    campaign.write_text(
+        f"schema: fomkit/campaign/1\nname: c\nphases:\n  - {{name: one, model: {model}, runs: 9, basis: assumed, "
+        "source: made up}\n",
+        encoding="utf-8",
+    )
+    return [
+        ("estimate", model, "-t", "v100"),
+        ("explain", model, "-t", "v100"),
+        ("advise", model, "-t", "v100"),
+        ("cost", model, "-t", "v100", *PRICE),
+        ("sweep", model, "-t", "v100", "--vary", "batch=50,100"),
+        ("sensitivity", model, "-t", "v100"),
+        ("solve", model, "-t", "v100", "--step", "1ms"),
+        ("fom", str(suite), "-t", "v100"),
+        ("campaign", str(campaign), "-t", "v100", "--scope", "device"),
+    ]
+
+
+def test_a_run_of_several_devices_is_refused_until_jobs_have_layouts(tmp_path: Path) -> None:
+    eight = replace(load_model("p1b3"), name="eight", run=replace(load_model("p1b3").run, devices_per_run=8))
+    path = tmp_path / "eight.yaml"
+    save_model(eight, path)
+    for words in priced(str(path), tmp_path):
+        done = run(*words)
+        assert done.exit_code != 0, words
+        told = f"{done.output} {done.exception}"
+        assert "its run takes 8 devices (run.devices_per_run)" in " ".join(told.split()), words
+    for scope in ("node", "system"):
+        with pytest.raises(FomkitError, match="fomkit scaling"):
+            estimate(eight, load_machine("summit"), Options(scope=scope))
+    # A layout says how many devices a run takes.
+    nodes = ("--nodes", "1", "--node-devices", "2", "--link", "node, 5 us, 25 GB/s, each")
+    done = run("sensitivity", str(path), "-t", "v100", *nodes)
+    assert done.exit_code == 0, done.output
+    layout = scale(eight, replace(load_machine("v100"), node_devices=1), Asked([1]))
+    assert layout.curves[0].points[0].step.devices == 1
+
+
+def test_a_given_time_of_several_devices_needs_no_price() -> None:
+    rated = fomkit.rate_suite("lecture", "a")
+    assert rated.merit is not None
+    assert rated.merit.value.value == pytest.approx(82.597332, abs=5e-7)
+
+
+def test_a_model_that_executes_nothing_is_refused_by_name(tmp_path: Path) -> None:
+    model = load_model("p1b3")
+    empty, idle = (
+        replace(model, name=name, ops=ops)
+        for name, ops in (("empty", model.ops.iloc[:0]), ("idle", model.ops.assign(count=0.0)))
+    )
+    machine: Machine = load_machine("v100")
+    for one in (empty, idle):
+        for price in (
+            lambda it: estimate(it, machine, Options()),
+            lambda it: prepare_study(it, machine, Options()),
+        ):
+            with pytest.raises(FomkitError, match=one.name):
+                price(one)
+    path = tmp_path / "none.yaml"
+    save_model(replace(model, name="none"), path)
+    table = tmp_path / "none.ops.csv"
+    table.write_text(table.read_text(encoding="utf-8").splitlines()[0] + "\n", encoding="utf-8")
+    for words in priced(str(path), tmp_path):
+        done = run(*words)
+        assert done.exit_code != 0, words
+        assert "none.ops.csv" in f"{done.output} {done.exception}".replace("\n", ""), words

@@ -1,0 +1,256 @@
+"""Fits are believed only where fomkit itself made them, and hang on nothing but the content of a table."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import fomkit
+from fomkit.costs import add_costs
+from fomkit.errors import FomkitError
+from fomkit.hardware import Machine
+from fomkit.network.measured_collectives import table_time
+from fomkit.predict.families import families, training_rows
+from fomkit.profiles import load_fits, load_machine, load_model, save_machine, save_model
+from fomkit.profiles.fits import SCHEMA, fit_key, save_fits
+from fomkit.profiles.locate import is_shipped, shipped_folder
+from fomkit.schema import column_names
+from fomkit.study import predict_ops
+from fomkit.study.fits import fit, own_fits, write_fits
+
+SHIPPED = shipped_folder("machine_profiles")
+ODD = pd.DataFrame(
+    {"kind": ["gemm"] * 3, "dtype": ["fp32"] * 3, "m": [100.0, 1701.0, 64.0], "n": [99.0, 41.0, 8000.0],
+     "k": [777.0, 901.0, 31.0]}
+)  # fmt: skip
+"""Products that no table has."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FOMKIT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache."""
+    folder = tmp_path_factory.mktemp("empty")
+    monkeypatch.setenv("FOMKIT_CACHE", str(folder))
+    return folder
+
+
+def faster(content: Any) -> Any:
+    """Multiply every float by 0.9."""
+    if isinstance(content, dict):
+        return {name: faster(one) for name, one in content.items()}
+    if isinstance(content, list):
+        return [faster(one) for one in content]
+    return 0.9 * content if isinstance(content, float) else content
+
+
+@pytest.fixture
+def vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of a vendor with v100's own facts and timings and with better fits, and a user who works in it."""
+    folder = tmp_path / "machine_profiles"
+    folder.mkdir()
+    for name in ("v100.yaml", "v100.timings.csv"):
+        shutil.copy(SHIPPED / name, folder)
+    machine = load_machine(SHIPPED / "v100.yaml")
+    save_fits(faster(dict(machine.fits)), folder / "v100.fits.json", fit_key(machine.timings))
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "way", ["by name", "by path", "by a link to a shipped profile", "by a link from elsewhere"]
+)
+def test_fits_of_a_vendor_are_not_read(vendor: Path, way: str) -> None:
+    path = vendor / "v100.yaml"
+    if way == "by a link to a shipped profile":
+        path.unlink()
+        path.symlink_to(SHIPPED / "v100.yaml")
+    if way == "by a link from elsewhere":
+        (vendor.parent / "mine.yaml").symlink_to(path)
+        path = vendor.parent / "mine.yaml"
+        for name in ("timings.csv", "fits.json"):
+            shutil.copy(vendor / f"v100.{name}", vendor.parent / f"mine.{name}")
+            shutil.copy(vendor / f"v100.{name}", vendor.parent)
+    theirs = load_machine("v100" if way == "by name" else path)
+    assert not theirs.fits
+    assert load_fits(vendor / "v100.fits.json", theirs.timings_key), "the forged fits are well-formed"
+    honest = load_machine(SHIPPED / "v100.yaml")
+    one, other = (fomkit.estimate("p1b3", machine).step for machine in (honest, theirs))
+    assert (other.value, other.low, other.high) == pytest.approx((one.value, one.low, one.high), rel=1e-3)
+
+
+def test_only_the_folder_beside_the_package_is_shipped(vendor: Path) -> None:
+    assert is_shipped(SHIPPED / "v100.fits.json", "machine_profiles")
+    for path in (
+        Path("machine_profiles/v100.fits.json"),
+        vendor / "v100.fits.json",
+        SHIPPED / "../v100.fits.json",
+    ):
+        assert not is_shipped(path, "machine_profiles"), path
+
+
+def test_an_edited_file_that_came_with_fomkit_is_told(vendor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key still fits: it names timings, not fits."""
+    monkeypatch.setattr("fomkit.profiles.machines.is_shipped", lambda *_: True)
+    beside = vendor / "v100.fits.json"
+    content = json.loads((SHIPPED / "v100.fits.json").read_text(encoding="utf-8"))
+    beside.write_text(json.dumps({**content, "fits": faster(content["fits"])}), encoding="utf-8")
+    with pytest.raises(FomkitError, match=r"somebody changed them after they were made\. Delete it"):
+        load_machine(vendor / "v100.yaml")
+
+
+def test_an_edited_cache_is_made_again(cache: Path) -> None:
+    machine = replace(load_machine("raspberry-pi-3"), fits={})
+    ops = ODD.assign(dtype="int8")
+    honest = predict_ops(ops, machine).ops
+    (file,) = cache.glob("fits-*.json")
+    whole = file.read_text(encoding="utf-8")
+    content = json.loads(whole)
+    for edited in (json.dumps({**content, "fits": faster(content["fits"])}), whole[:1000], "[]", ""):
+        file.write_text(edited, encoding="utf-8")
+        again = replace(load_machine("raspberry-pi-3"), fits={})
+        pd.testing.assert_frame_equal(predict_ops(ops, again).ops, honest)
+        assert json.loads(file.read_text(encoding="utf-8")) == content
+
+
+def test_the_cache_is_of_the_content_of_a_table(cache: Path) -> None:
+    machine = replace(load_machine("raspberry-pi-3"), fits={}, timings_key="")
+    slower = machine.timings.assign(time_s=2 * machine.timings["time_s"])
+    first, other = (own_fits(replace(machine, timings=table)) for table in (machine.timings, slower))
+    assert first.fits != other.fits
+    assert {file.name.split("-")[2][:32] for file in cache.glob("fits-*.json")} == {
+        f"{one.timings_key[:32]}.json"[:32] for one in (first, other)
+    }
+    assert all(json.loads(file.read_text(encoding="utf-8"))["schema"] == SCHEMA for file in cache.iterdir())
+    copied = replace(machine, timings=slower.copy(), name="another")
+    assert own_fits(copied).fits == other.fits
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_fits_are_written_beside_shipped_profiles_only(tmp_path: Path, cache: Path) -> None:
+    machine = load_machine("raspberry-pi-3")
+    (path, _) = save_machine(machine, tmp_path / "mine.yaml")
+    assert write_fits(load_machine(path), path) == []
+    assert not (tmp_path / "mine.fits.json").exists()
+    assert len(list(cache.glob("fits-*.json"))) == 1
+
+
+def shuffled(machine: Machine, seed: int) -> Machine:
+    order = np.random.default_rng(seed).permutation(len(machine.timings))
+    return replace(machine, timings=machine.timings.iloc[order].reset_index(drop=True), fits={}, timings_key="")
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 2**32 - 1))
+def test_the_order_of_rows_moves_no_fit(seed: int) -> None:
+    for name in ("raspberry-pi-3", "iphone-7", "x86-lecture"):
+        machine = load_machine(name)
+        other = shuffled(machine, seed)
+        assert fit_key(other.timings) == fit_key(machine.timings)
+        assert fit(other) == fit(machine)
+
+
+@pytest.mark.parametrize("name", ["titan-x-pascal", "a100-sxm", "p4"])
+def test_the_order_of_rows_moves_nothing_that_a_fit_learns_from(name: str) -> None:
+    """Large tables too, of which a fit takes every so-manieth row only."""
+    machine = load_machine(name)
+    one, other = (add_costs(table) for table in (machine.timings, shuffled(machine, 7).timings))
+    for family, _ in families(one):
+        pd.testing.assert_frame_equal(training_rows(one, family), training_rows(other, family))
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 2**32 - 1))
+def test_the_order_of_rows_moves_no_prediction(seed: int) -> None:
+    for name in ("titan-x-pascal", "v100", "a100-sxm"):
+        machine = load_machine(name)
+        other = replace(shuffled(machine, seed), fits=machine.fits, timings_key=machine.timings_key)
+        rows = machine.timings.sample(60, random_state=seed % 1000)
+        ops = pd.concat([ODD, rows[rows.columns.intersection(column_names("OPS"))]])
+        ops = ops[ops["kind"] != "collective"].reset_index(drop=True)
+        pd.testing.assert_frame_equal(predict_ops(ops, machine).ops, predict_ops(ops, other).ops)
+        for model in ("p1b3", "alexnet"):
+            one, two = (fomkit.estimate(model, either) for either in (machine, other))
+            pd.testing.assert_frame_equal(one.ops, two.ops)
+            assert one.step == two.step
+
+
+def test_the_order_of_rows_moves_no_collective() -> None:
+    table = load_machine("gtx-1080-ti").timings
+    link = {"link": "node", "ranks": 8.0, "collective": "all_reduce", "library": "NCCL 2.0"}
+    rows = table[table["kind"] == "collective"].assign(**link)
+    shapes = rows.assign(message_byte=1e6 * (1 + np.arange(len(rows)) % 3))
+    first = table_time(shapes, "all_reduce", 1.5e6, 8, "nccl")
+    for seed in range(20):
+        assert table_time(shapes.sample(frac=1.0, random_state=seed), "all_reduce", 1.5e6, 8, "nccl") == first
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {one.name: one.read_bytes() for one in folder.iterdir() if one.is_file()}
+
+
+@contextmanager
+def renaming_fails(number: int) -> Iterator[None]:
+    """Let the renaming with this number fail, as on a disk that is full or gone."""
+    rename, calls = Path.replace, list[Path]()
+
+    def broken(self: Path, target: Path) -> Path:
+        calls.append(target)
+        if len(calls) == number + 1:
+            raise OSError(5, "Input/output error")
+        return rename(self, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "replace", broken)
+        yield
+
+
+def test_a_set_of_files_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    model, machine = load_model("resnet50"), load_machine("v100")
+    for at in range(4):
+        with renaming_fails(at), pytest.raises(FomkitError, match="cannot be written"):
+            save_model(model, tmp_path / "m.yaml")
+        assert contents(tmp_path) == {}
+    for at in range(2):
+        with renaming_fails(at), pytest.raises(FomkitError, match="cannot be written"):
+            save_machine(machine, tmp_path / "v.yaml")
+        assert contents(tmp_path) == {}
+    written = save_model(model, tmp_path / "m.yaml")
+    assert {path.name for path in written} == {"m.yaml", "m.ops.csv", "m.layers.csv", "m.order.csv.gz"}
+    assert set(contents(tmp_path)) == {path.name for path in written}
+
+
+def test_an_older_set_is_not_half_replaced(tmp_path: Path) -> None:
+    save_model(load_model("resnet50"), tmp_path / "m.yaml")
+    before = contents(tmp_path)
+    for at in range(4):
+        with renaming_fails(at), pytest.raises(FomkitError, match="cannot be written"):
+            save_model(load_model("alexnet"), tmp_path / "m.yaml")
+        assert contents(tmp_path) == before
+    save_model(load_model("alexnet"), tmp_path / "m.yaml")
+    assert contents(tmp_path).keys() == before.keys()
+    assert contents(tmp_path) != before
+
+
+def test_a_table_whose_name_is_taken_by_a_folder_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "m.order.csv.gz").mkdir()
+    with pytest.raises(FomkitError, match=r"m\.order\.csv\.gz: is a folder"):
+        save_model(load_model("resnet50"), tmp_path / "m.yaml")
+    assert contents(tmp_path) == {}

@@ -1,0 +1,522 @@
+"""Timings and facts that cannot be are refused or left out by name, with the slip that explains them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from fomkit.cli import app
+from fomkit.errors import FomkitError
+from fomkit.hardware import Device, Fact, Machine, Peak
+from fomkit.profiles import load_machine, load_model, save_machine
+from fomkit.study.estimate import estimate
+from fomkit.study.fits import with_fits
+from fomkit.study.machine_view import show_machine
+from fomkit.study.options import Options
+from fomkit.study.plausible import judged
+from fomkit.tables import empty_table
+from fomkit.timings import read_timings
+from fomkit.timings.neusight import read_neusight
+
+ROOT = Path(__file__).resolve().parent.parent
+MACHINES = sorted(path.stem for path in (ROOT / "machine_profiles").glob("*.yaml"))
+SLIPPED = ["v100", "p100", "titan-x", "iphone-6", "iphone-7", "h200-sxm", "knl-7250", "raspberry-pi-3", "mi25"]
+QUARANTINED: dict[str, tuple[str, ...]] = {}
+"""Every row of a shipped or shared table that is left out, by table: none; list a new one with its reason."""
+
+SHEETS = {
+    "train/DeepBench_AMD_MI25": "mi25", "train/DeepBench_AMD_VegaFE": "vega-fe",
+    "train/DeepBench_IA_KNL7250": "knl-7250", "train/DeepBench_NV_1080Ti": "gtx-1080-ti",
+    "train/DeepBench_NV_M40": "m40", "train/DeepBench_NV_P100": "p100", "train/DeepBench_NV_TitanX": "titan-x",
+    "train/DeepBench_NV_TitanX_Pascal": "titan-x-pascal", "train/DeepBench_NV_V100": "v100",
+    "inference/DeepBench_NV_1080Ti": "gtx-1080-ti", "inference/DeepBench_NV_TitanX_Pascal": "titan-x-pascal",
+    "inference/DeepBench_Raspberry_Pi_3": "raspberry-pi-3", "inference/DeepBench_iPhone_6": "iphone-6",
+    "inference/DeepBench_iPhone_7": "iphone-7",
+}  # fmt: skip
+LABELS = {
+    "A100-PCIe-40GB": "a100-pcie-40gb", "P100-PCIe-16GB": "p100-pcie-16gb", "P4": "p4", "T4": "t4",
+    "V100-PCIe-32GB": "v100-pcie-32gb", "MI100": "",
+}  # fmt: skip
+# Datasheets: fp32 on the vector engine, bf16 and fp8 on the matrix engine [flop/s], bandwidth [byte/s].
+SYSTEMS = {
+    "a100_sxm": (19.5e12, 312e12, 624e12, 2.039e12), "h100_sxm": (67e12, 989e12, 1979e12, 3.35e12),
+    "h200_sxm": (67e12, 989e12, 1979e12, 4.8e12), "l40s": (91.6e12, 362e12, 733e12, 864e9),
+    "b200_sxm": (80e12, 2250e12, 4500e12, 8e12), "gb200": (80e12, 2500e12, 5000e12, 8e12),
+}  # fmt: skip
+KINDS = ("gemm", "context_attention", "generation_attention", "nccl", "attention_prefill")
+
+
+def fact(value: float) -> Fact:
+    return Fact(value, value, value, "published", "a datasheet")
+
+
+def board(
+    vector: float, byte_per_s: float, narrow: tuple[float, float] | None = None, name: str = "NVIDIA board"
+) -> Machine:
+    peaks = [Peak("fp32", "vector", fact(vector))]
+    if narrow is not None:
+        peaks += [Peak(dtype, "matrix", fact(narrow[0])) for dtype in ("bf16", "fp16")]
+        peaks += [Peak(dtype, "matrix", fact(narrow[1])) for dtype in ("fp8", "int8")]
+    launch = Fact(5e-6, 3e-6, 10e-6, "assumed", "usual")
+    device = Device(peaks=tuple(peaks), byte_per_s=fact(byte_per_s), launch_s=launch)
+    return Machine("board", name, "published", device, empty_table("TIMINGS"))
+
+
+def timed(machine: Machine, timings: pd.DataFrame) -> Machine:
+    return replace(machine, timings=timings, fits={}, timings_key="", plausibility=None)
+
+
+def times(machine: Machine, factor: float, rows: list[int] | slice = slice(None)) -> Machine:
+    timings = machine.timings.copy()
+    column = timings.columns.get_loc("time_s")
+    timings.iloc[rows, column] = timings.iloc[rows, column] * factor
+    return timed(machine, timings)
+
+
+def with_rates(machine: Machine, factor: float, dtype: str = "") -> Machine:
+    """Give a machine with another peak of a format, or with another bandwidth where none is named."""
+    device = machine.device
+
+    def times_factor(known: Fact) -> Fact:
+        return replace(known, value=known.value * factor, low=known.low * factor, high=known.high * factor)
+
+    if not dtype:
+        assert device.byte_per_s is not None
+        changed = replace(device, byte_per_s=times_factor(device.byte_per_s))
+    else:
+        peaks = [replace(one, rate=times_factor(one.rate)) if one.dtype == dtype else one for one in device.peaks]
+        changed = replace(device, peaks=tuple(peaks))
+    return replace(machine, device=changed, fits={}, timings_key="")
+
+
+def found(machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    verdict = judged(machine).plausibility
+    assert verdict is not None
+    return verdict.quarantined, verdict.suspicions
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_no_shipped_machine_is_suspected(name: str) -> None:
+    machine = load_machine(ROOT / "machine_profiles" / f"{name}.yaml")
+    assert found(machine) == (QUARANTINED.get(name, ()), ())
+    assert judged(machine).timings is machine.timings or name in QUARANTINED
+
+
+@pytest.mark.parametrize("sheet", SHEETS)
+def test_no_sheet_of_deepbench_is_suspected(shared: Path, sheet: str) -> None:
+    machine = load_machine(SHEETS[sheet])
+    timings = read_timings(shared / "data/deepbench" / f"{sheet}.xlsx").timings
+    assert found(timed(machine, timings)) == (QUARANTINED.get(sheet, ()), ())
+
+
+@pytest.mark.parametrize("device", LABELS)
+def test_no_table_of_neusight_is_suspected(shared: Path, device: str) -> None:
+    machine = load_machine(LABELS[device]) if LABELS[device] else board(23.1e12, 1.2288e12, name="AMD CDNA MI100")
+    timings = read_neusight(shared / "data/neusight/kernels.csv.gz", device).timings
+    assert found(timed(machine, timings)) == (QUARANTINED.get(device, ()), ())
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_no_table_of_modern_boards_is_suspected(shared: Path, system: str) -> None:
+    """Products, prefill, decoding and exchanges of two sets, 0.9 million rows; none of these has like machines."""
+    vector, bf16, fp8, byte_per_s = SYSTEMS[system]
+    folder, seen = shared / "data/modern_gpus", 0
+    for path in sorted(folder.glob(f"{system}[._]*.csv.gz")):
+        kind = path.name.removesuffix(".csv.gz")[len(system) + 1 :]
+        if kind not in KINDS or path.name == f"{system}.nccl.csv.gz":
+            continue  # that one has another header, which no reader reads yet
+        machine = board(vector, byte_per_s, (bf16, fp8))
+        assert found(timed(machine, read_timings(path).timings)) == (QUARANTINED.get(path.name, ()), ())
+        seen += 1
+    assert seen >= 3
+
+
+@pytest.mark.parametrize("name", SLIPPED)
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [
+        (1e3, "the times look like milliseconds (about 1,000 × too long; "),
+        (1e6, "the times look like microseconds (about 1,000,000 × too long; "),
+        (1e-3, "the times are too short, as if seconds had been taken for milliseconds (about 1,000 ×; "),
+    ],
+)
+def test_times_in_another_unit_are_refused_by_its_name(name: str, factor: float, words: str) -> None:
+    with pytest.raises(FomkitError) as error:
+        with_fits(times(load_machine(name), factor))
+    assert error.value.where == f"{name}: timings"
+    assert error.value.what.startswith(words)
+    assert error.value.what.endswith("). Write seconds into time_s.")
+    assert len(str(error.value)) < 330
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "stated", "likely"),
+    [
+        ("v100", "fp32", "15.70 GFLOP/s", "15.70 TFLOP/s"),
+        ("v100", "", "900.0 MB/s", "900.0 GB/s"),
+        ("titan-x", "fp32", "6.600 GFLOP/s", "6.600 TFLOP/s"),
+        ("h200-sxm", "", "4.800 GB/s", "4.800 TB/s"),
+        ("a100-pcie-40gb", "fp32", "19.50 GFLOP/s", "19.50 TFLOP/s"),
+        ("iphone-7", "fp32", "74.90 MFLOP/s", "74.90 GFLOP/s"),
+    ],
+)
+def test_a_wrong_fact_is_named_and_not_the_timings(name: str, dtype: str, stated: str, likely: str) -> None:
+    with pytest.raises(FomkitError) as error:
+        judged(with_rates(load_machine(name), 1e-3, dtype))
+    assert error.value.where == f"{name}: facts"
+    fact_name = f"the peak of {dtype} on the vector engine" if dtype else "the memory bandwidth"
+    assert error.value.what.startswith(f"{fact_name}, {stated}, looks too low (about 1,000 ×: with {likely} the")
+    assert error.value.what.endswith(f"). Correct device.{'peak' if dtype else 'memory.bandwidth'}.")
+
+
+def of_kind(machine: Machine, *kinds: str) -> Machine:
+    rows = machine.timings[machine.timings["kind"].isin(kinds)]
+    return timed(machine, rows.reset_index(drop=True))
+
+
+def with_peaks(machine: Machine, factor: float, places: tuple[int, ...] | None = None) -> Machine:
+    """Give a machine with other peaks, all where no place is named."""
+    peaks = [
+        replace(one, rate=fact(one.rate.value * factor)) if places is None or place in places else one
+        for place, one in enumerate(machine.device.peaks)
+    ]
+    return replace(machine, device=replace(machine.device, peaks=tuple(peaks)), fits={}, timings_key="")
+
+
+def test_a_fact_that_is_too_high_is_suspected_from_timings_that_all_can_be() -> None:
+    quarantined, (said,) = found(with_peaks(load_machine("p100"), 10, (0,)))
+    assert quarantined == ()
+    assert said.startswith(
+        "the peak of fp32 on the vector engine, 93.00 TFLOP/s, looks too high (about 10 ×: with 9.300 TFLOP/s"
+    )
+    quarantined, suspicions = found(with_peaks(load_machine("v100"), 1e3))
+    assert quarantined == ()
+    assert any(
+        text.startswith("all 4 peaks, the first of 15.70 PFLOP/s, look too high (about 1,000 ×")
+        for text in suspicions
+    )
+    assert not any(text.startswith("the memory bandwidth") for text in suspicions)
+
+
+@pytest.mark.parametrize(
+    ("name", "places", "words"),
+    [
+        ("v100", None, "all 4 peaks, the first of 15.70 GFLOP/s, look too low (about 1,000 ×: with 15.70 TFLOP/s"),
+        ("p100", (0, 2), "the peaks of fp32 on the vector engine and fp16 on the vector engine, the first of "
+         "9.300 GFLOP/s, look too low (about 1,000 ×: with 9.300 TFLOP/s"),
+    ],
+)  # fmt: skip
+def test_peaks_that_are_wrong_together_are_named_and_not_the_times(
+    name: str, places: tuple[int, ...] | None, words: str
+) -> None:
+    with pytest.raises(FomkitError) as error:
+        judged(with_peaks(load_machine(name), 1e-3, places))
+    assert error.value.where == f"{name}: facts"
+    assert error.value.what.startswith(words)
+    assert "time_s" not in error.value.what
+
+
+@pytest.mark.parametrize(
+    ("of", "words"),
+    [
+        (
+            "times",
+            "the times look like milliseconds, or the peak of fp32 on the vector engine, 5.500 TFLOP/s, looks",
+        ),
+        (
+            "peaks",
+            "the peak of fp32 on the vector engine, 5.500 GFLOP/s, looks too low, or the times are too short",
+        ),
+    ],
+)
+def test_times_and_a_peak_that_explain_alike_are_both_named(of: str, words: str) -> None:
+    """Products of one format without a bandwidth: nothing tells another unit of times from one of the peak."""
+    machine = of_kind(load_machine("p4"), "gemm")
+    machine = replace(machine, device=replace(machine.device, byte_per_s=None, peaks=machine.device.peaks[:1]))
+    with pytest.raises(FomkitError) as error:
+        judged(times(machine, 1e3) if of == "times" else with_peaks(machine, 1e-3))
+    assert error.value.where == "p4: timings or facts"
+    assert error.value.what.startswith(words)
+    assert error.value.what.endswith("Compare both with their sources, and correct the one that is wrong.")
+
+
+def test_rows_that_only_a_wrong_bandwidth_makes_impossible_stay() -> None:
+    quarantined, (said,) = found(with_rates(load_machine("p100"), 1 / 8))
+    assert quarantined == ()
+    assert said.startswith(
+        "the memory bandwidth, 91.50 GB/s, looks too low (about 8 ×, bits for bytes?: with 732.0 GB/s the timings "
+        "fit the other facts; gemm/fp32/vector: 4 of 160 timings cannot be, up to 5.03 × the bandwidth)"
+    )
+
+
+def test_small_tables_are_held_against_like_machines_too() -> None:
+    machine = of_kind(load_machine("v100"), "gemm", "conv")
+    products = machine.timings[machine.timings["kind"] == "gemm"]
+    four = timed(machine, products.iloc[[3, 40, 80, 120]].reset_index(drop=True))
+    assert found(four) == ((), ())
+    with pytest.raises(FomkitError, match=r"v100: timings: the times look like milliseconds .*Write seconds"):
+        judged(times(four, 1e3))
+    # Beside a family that is right, the rows are left out by name; where they are only odd, they are suspected.
+    convolutions = machine.timings[(machine.timings["kind"] == "conv")].iloc[:2]
+    both = timed(machine, pd.concat([products, convolutions], ignore_index=True))
+    assert found(both) == ((), ())
+    last = list(range(len(both.timings) - 2, len(both.timings)))
+    quarantined, suspicions = found(times(both, 1e3, last))
+    assert len(quarantined) == 2
+    assert all("× as long as on like machines" in text for text in quarantined)
+    assert suspicions == ()
+
+
+@pytest.mark.parametrize(("name", "most"), [("v100", "1.88 ×"), ("p100", "1.96 ×"), ("titan-x", "1.60 ×")])
+def test_halved_times_are_suspected_by_their_products(name: str, most: str) -> None:
+    _, (said, *_) = found(times(load_machine(name), 0.5))
+    assert said.startswith("gemm/fp32/vector: ")
+    assert f" of 160 products lie above the peak, up to {most}: halved times, a peak stated too low" in said
+
+
+def test_bits_for_bytes_are_named_and_gibibytes_are_no_finding() -> None:
+    with pytest.raises(FomkitError, match=r"112\.5 GB/s, looks too low \(about 8 ×, bits for bytes\?: with 900"):
+        judged(with_rates(load_machine("v100"), 1 / 8))
+    for factor in (2**30 / 1e9, 1e9 / 2**30):
+        assert found(with_rates(load_machine("v100"), factor)) == ((), ())
+
+
+@pytest.mark.parametrize(("factor", "row"), [(1e-3, 200), (1e3, 200), (1e-3, 261), (1e3, 700)])
+@pytest.mark.parametrize("name", ["v100", "titan-x", "t4", "h200-sxm"])
+def test_one_impossible_row_is_left_out_by_name(name: str, factor: float, row: int) -> None:
+    """No timing of 69,000 takes over 212 × as long as on like machines; this one takes a thousand times."""
+    machine = load_machine(name)
+    row %= len(machine.timings) - 40
+    changed = judged(times(machine, factor, [row]))
+    assert changed.plausibility is not None
+    (said,) = changed.plausibility.quarantined
+    assert said.startswith(f"row {row + 1}, {machine.timings['kind'].iat[row]} ")
+    assert str(machine.timings["source_file"].iat[row]) in said
+    assert len(changed.timings) == len(machine.timings) - 1
+    assert changed.plausibility.messages(name)[0].startswith(
+        f"{name}: 1 of {len(machine.timings):,} timings cannot be and are left out of every answer: row "
+        f"{row + 1}, "
+    )
+
+
+def test_a_row_left_out_answers_nothing_and_no_answer_changes_because_of_it() -> None:
+    """The row of the step's heaviest product: its time comes from the others, and the verdict stands beside it."""
+    machine, model = load_machine("titan-x"), load_model("p1b3")
+    rows = machine.timings[machine.timings["kind"] == "gemm"].index
+    wrong = times(machine, 1e-3, [int(rows[3])])
+    without = timed(machine, machine.timings.drop(index=rows[3]).reset_index(drop=True))
+    first, second = (estimate(model, one, Options()) for one in (wrong, without))
+    assert first.step == second.step
+    assert first.ops["evidence"].tolist() == second.ops["evidence"].tolist()
+    assert any("1 of 626 timings cannot be" in text for text in first.deviations)
+    assert not any("cannot be" in text for text in second.deviations)
+
+
+def test_a_few_rows_beside_a_right_peak_are_rows_and_not_the_peak() -> None:
+    """Attention over a window, whose column was lost: 28 × the peak is nothing that a fused kernel skips."""
+    machine = load_machine("a100-sxm")
+    rows = machine.timings.index[(machine.timings["kind"] == "attention")][5:400:80].tolist()
+    flop = 4 * np.prod(machine.timings.loc[rows, ["batch", "heads", "q_len", "kv_len", "head_dim"]].to_numpy(), 1)
+    timings = machine.timings.copy()
+    timings.loc[rows, "time_s"] = flop / 312e12 / 28
+    quarantined, _ = found(timed(machine, timings))
+    assert len(quarantined) == len(rows)
+    assert all("× the peak" in text or "of what its launches take" in text for text in quarantined)
+
+
+def test_a_family_of_other_rows_than_it_says_is_refused_without_a_slip() -> None:
+    machine = load_machine("a100-sxm")
+    rows = machine.timings.index[(machine.timings["kind"] == "attention")].tolist()
+    with pytest.raises(
+        FomkitError, match=r"attention/bf16/matrix/forward: .* timings cannot be, up to .* the peak"
+    ):
+        judged(times(machine, 1 / 30, rows))
+
+
+def test_facts_alone_are_held_against_machines_that_exist() -> None:
+    assert found(board(15e12, 900e9)) == ((), ())
+    _, (said,) = found(board(15e9, 900e9))
+    assert said.startswith(
+        "the peak of fp32 on the vector engine, 15.00 GFLOP/s, is 0.0167 flop a byte of the memory's 900.0 GB/s; "
+        "shipped machines have 2.9 to 106 in fp32 there, so it looks too low, or the bandwidth too high"
+    )
+    _, (said,) = found(board(15e12, 900e12, (125e12, 250e12)))
+    assert said.startswith("all 5 peaks look too low, or the memory bandwidth of 900.0 TB/s too high, by")
+    _, (said,) = found(board(15e15, 900e9, (125e15, 250e15)))
+    assert said.startswith("all 5 peaks look too high, or the memory bandwidth of 900.0 GB/s too low, by")
+    with pytest.raises(FomkitError, match=r"board: facts: the peak of fp32 .* Correct device.peak"):
+        judged(board(15e6, 900e9))
+
+
+@pytest.mark.parametrize(
+    ("capacity", "launch", "words"),
+    [
+        (16 * 2.0**20, 5e-6, "a memory of 16.78 MB at 900.0 GB/s is read once in 18.64 µs"),
+        (16 * 2.0**40, 5e-6, "a memory of 17.59 TB at 900.0 GB/s is read once in 19.55 s"),
+        (16 * 2.0**30, 5e-3, "a launch of 5.000 ms is unlike any machine's"),
+    ],
+)
+def test_capacity_and_launch_in_another_unit_are_suspected(capacity: float, launch: float, words: str) -> None:
+    machine = board(15e12, 900e9)
+    device = replace(machine.device, capacity_byte=fact(capacity), launch_s=fact(launch))
+    _, (said,) = found(replace(machine, device=device))
+    assert said.startswith(words)
+
+
+def test_milliseconds_of_exchanges_alone_are_suspected() -> None:
+    machine = load_machine("l40s")
+    own = machine.timings[machine.timings["kind"] == "collective"].reset_index(drop=True)
+    assert found(timed(machine, own)) == ((), ())
+    _, (said,) = found(times(timed(machine, own), 1e3))
+    assert "time_s may be in milliseconds" in said
+    with pytest.raises(FomkitError, match=r"up to .* × the bandwidth"):
+        judged(times(timed(machine, own), 1e-3))
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "words"),
+    [
+        ("m", "many", "must be float64"),
+        ("time_s", -1e-3, "time_s is -0.001"),
+        ("time_s", np.nan, "time_s is nan"),
+        ("time_s", np.inf, "time_s is inf"),
+        ("k", 1e200, "k is 1e+200"),
+        ("kind", "gem", "is not a kind of op"),
+    ],
+)
+def test_a_table_made_in_python_is_checked_as_a_file_is(column: str, cells: object, words: str) -> None:
+    machine, model = load_machine("v100"), load_model("p1b3")
+    timings = machine.timings.copy()
+    if isinstance(cells, str) and column == "m":
+        timings[column] = timings[column].astype(object)
+    timings.loc[3, column] = cells
+    with pytest.raises(FomkitError) as error:
+        estimate(model, replace(machine, timings=timings), Options())
+    assert error.value.where.startswith("v100: timings")
+    assert words in str(error.value)
+
+
+def test_a_machine_is_judged_once_and_anew_when_it_changes() -> None:
+    machine = load_machine("titan-x")
+    wrong = times(machine, 1e-3, [5])
+    first = judged(wrong)
+    assert judged(first) is first
+    assert with_fits(first).timings is first.timings
+    # Other facts: all rows count again.
+    again = judged(replace(first, device=replace(first.device, capacity_byte=fact(12 * 2.0**30))))
+    assert len(again.plausibility.quarantined) == 1
+    mended = judged(replace(first, timings=machine.timings))
+    assert mended.plausibility.quarantined == ()
+
+
+def test_every_door_says_what_was_left_out(tmp_path: Path) -> None:
+    name = tmp_path / "odd.yaml"
+    save_machine(replace(times(load_machine("titan-x"), 1e-3, [5]), name="odd"), name)
+    runner = CliRunner()
+    words = "1 of 626 timings cannot be and are left out of every answer: row 6, gemm fp32 b 1, m "
+    shown = runner.invoke(app, ["show", str(name)])
+    assert shown.exit_code == 0
+    assert f"implausible: odd: {words}" in " ".join(shown.stdout.split())
+    view = show_machine(load_machine(name), [])
+    assert view["plausibility"][0].startswith(f"odd: {words}")
+    assert view["timings"]["rows"] == 625
+    page, sheet = tmp_path / "odd.html", tmp_path / "odd.xlsx"
+    for output in (page, sheet):
+        done = runner.invoke(app, ["estimate", "p1b3", "--target", str(name), "-o", str(output)])
+        assert done.exit_code == 0, done.stderr
+    assert words in page.read_text(encoding="utf-8")
+    from openpyxl import load_workbook
+
+    cells = [str(cell.value) for row in load_workbook(sheet)["Summary"].iter_rows() for cell in row]
+    assert any(words in cell for cell in cells)
+    answer = json.loads(runner.invoke(app, ["estimate", "p1b3", "--target", str(name), "--json"]).stdout)
+    assert any(words in text for text in answer["models"][0]["deviations"])
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> str:
+    name = tmp_path_factory.mktemp("odd") / "odd.yaml"
+    save_machine(replace(times(load_machine("titan-x"), 1e-3, [5]), name="odd"), name)
+    return str(name)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "estimate p1b3", "fom candle", "show p1b3", "advise p1b3", "cost p1b3", "explain p1b3",
+        "scaling p1b3 --nodes 1,2 --link node,5us,25GB/s,each --link system,5us,25GB/s,each --node-devices 1",
+        "sensitivity p1b3", "sensitivity --suite candle",
+        "solve p1b3 --step 1ms --change byte_per_s", "solve p1b3 --step 100s", "sweep p1b3 --vary batch=16,32",
+    ],
+)  # fmt: skip
+def test_every_command_with_a_target_says_once_what_was_left_out(odd: str, command: str, form: str) -> None:
+    asked = [*command.split(), "--target", odd, *(["--json"] if form == "json" else [])]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert said.count("1 of 626 timings cannot be and are left out of every answer: row 6, gemm fp32") == 1
+    assert "odd: odd: " not in said
+
+
+def test_a_workbook_of_a_suite_names_what_was_left_out_once(odd: str, tmp_path: Path) -> None:
+    from openpyxl import load_workbook
+
+    book = tmp_path / "odd.xlsx"
+    done = CliRunner().invoke(app, ["fom", "candle", "--target", odd, "-o", str(book)])
+    assert done.exit_code == 0, done.stderr
+    cells = [str(cell.value) for row in load_workbook(book)["Summary"].iter_rows() for cell in row]
+    (said,) = [cell for cell in cells if "1 of 626 timings cannot be" in cell]
+    assert said.startswith("caveat: odd: 1 of 626")
+
+
+def test_many_timings_left_out_are_one_row_and_a_count() -> None:
+    machine = judged(times(load_machine("titan-x"), 1e-3, [5, 300, 500]))
+    (said,) = machine.plausibility.messages("titan-x")
+    assert said.startswith(
+        "titan-x: 3 of 626 timings cannot be and are left out of every answer: row 6, gemm fp32 b 1"
+    )
+    assert said.endswith("; and 2 more, `fomkit show` lists them")
+    assert len(said) < 300
+    assert show_machine(machine, [])["plausibility"][0].count("; row ") == 2
+
+
+def test_a_table_in_milliseconds_ends_every_command_with_code_2(tmp_path: Path) -> None:
+    name = tmp_path / "slow.yaml"
+    save_machine(replace(times(load_machine("titan-x"), 1e3), name="slow"), name)
+    for command in (["show", str(name)], ["estimate", "p1b3", "--target", str(name)]):
+        done = CliRunner().invoke(app, command)
+        assert isinstance(done.exception, FomkitError) or done.exit_code == 2
+        assert "the times look like milliseconds" in f"{done.exception}{done.stderr}"
+
+
+def test_a_review_finds_facts_that_became_implausible() -> None:
+    from fomkit.study.compare import compare
+    from fomkit.study.ledger_of import ledger_of_comparison
+    from fomkit.study.review import _implausible
+
+    before = ledger_of_comparison(compare([load_model("p1b3")], [load_machine("titan")], None, Options()))
+    (machine,) = before.machines
+    after = replace(before, machines=(with_rates(machine, 1e3, "fp32"),))
+    assert _implausible(before, before) == []
+    (finding,) = _implausible(before, after)
+    assert (finding.where, finding.kind) == ("facts of titan", "plausibility")
+    assert finding.said.startswith("The peak of fp32 on the vector engine, 3.950 PFLOP/s, is 15,800 flop a byte")
+
+
+def test_an_import_of_milliseconds_writes_nothing(tmp_path: Path) -> None:
+    machine = load_machine("titan-x")
+    facts, table, output = tmp_path / "facts.yaml", tmp_path / "slow.csv", tmp_path / "slow.yaml"
+    save_machine(replace(timed(machine, machine.timings.iloc[:0]), name="slow"), facts)
+    rows = machine.timings[machine.timings["kind"] == "gemm"]
+    columns = ["kind", "dtype", "engine", "b", "m", "n", "k", "time_s"]
+    rows.assign(time_s=rows["time_s"] * 1e3)[columns].to_csv(table, index=False)
+    done = CliRunner().invoke(app, ["import", str(table), "--facts", str(facts), "-o", str(output)])
+    assert "the times look like milliseconds" in f"{done.exception}{done.stderr}"
+    assert not output.exists()

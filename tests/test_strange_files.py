@@ -1,0 +1,124 @@
+"""Files that are no plain files of their kind: pipes, links, bombs, foreign encodings, programs."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import time
+import zipfile
+from pathlib import Path
+
+import openpyxl
+import pytest
+from test_bad_files import OPS, written
+from typer.testing import CliRunner
+
+from fomkit.cli import app
+from fomkit.errors import FomkitError, install_hint
+from fomkit.profiles import load_machine, load_model
+from fomkit.tables import read_table
+from fomkit.tables.xlsx import read_workbook
+from fomkit.tables.xlsx_marks import read_marks
+from fomkit.trace.kineto_stream import TraceReader
+
+
+def test_devices_and_pipes_are_refused_by_name(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.csv")
+    for path in (Path("/dev/zero"), tmp_path / "x.csv"):
+        with pytest.raises(FomkitError, match=f"^{path}: is a (device|pipe), which may never end. Write what it"):
+            read_table(path, "OPS")
+
+
+def test_a_table_that_a_link_leads_out_of_a_profile_s_folder_is_not_read(tmp_path: Path) -> None:
+    secret = written(tmp_path, "TOKEN=abc\n", "secret.txt")
+    folder = tmp_path / "stranger"
+    folder.mkdir()
+    (folder / "m.ops.csv").symlink_to(secret)
+    (folder / "m.timings.csv").symlink_to(secret)
+    model = written(folder, "schema: fomkit/model/1\nname: m\nops: m.ops.csv\n", "m.yaml")
+    machine = written(
+        folder, "schema: fomkit/machine/1\nname: n\ndevice: {}\ntimings: [m.timings.csv]\n", "n.yaml"
+    )
+    for load, path in ((load_model, model), (load_machine, machine)):
+        with pytest.raises(
+            FomkitError, match=rf"is a link out of the folder of {path.name}, which names it"
+        ) as told:
+            load(path)
+        assert "secret" not in str(told.value)
+        assert "TOKEN" not in str(told.value)
+    (folder / "m.ops.csv").unlink()
+    written(folder, OPS, "other.csv")
+    (folder / "m.ops.csv").symlink_to("other.csv")
+    assert len(load_model(model).ops) == 1
+
+
+def test_gzip_of_many_times_its_size_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    bomb = written(tmp_path, gzip.compress(b'{"traceEvents": [' + b" " * 200_000_000, 9, mtime=0), "trace.json.gz")
+    started = time.process_time()
+    with pytest.raises(FomkitError, match=r"unpacks to over \d+ times its size. Up to 300 times was expected"):
+        list(TraceReader(bomb))
+    assert time.process_time() - started < 20
+
+
+def repacked(folder: Path, part: str, content: bytes) -> Path:
+    """Write a workbook of one cell with another content in one of its parts; without it where that is empty."""
+    plain, changed = folder / "plain.xlsx", folder / "changed.xlsx"
+    book = openpyxl.Workbook()
+    book.active["A1"] = "kept"
+    book.save(plain)
+    with zipfile.ZipFile(plain) as old, zipfile.ZipFile(changed, "w") as new:
+        for name in old.namelist():
+            data = content if name == part else old.read(name)
+            if data:
+                new.writestr(name, data)
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "declares a document type in xl/"),
+        ('<?xml version="1.0" encoding="UTF-16"?><!DOCTYPE a><a/>'.encode("utf-16"), "'utf-16' text in xl/"),
+        ("<!DOCTYPE a><a/>".encode("utf-16-le"), "'utf-16' text in xl/"),
+        ('<?xml version="1.0" encoding="klingon"?><sst/>', "'klingon' text in xl/"),
+        ("<?xml version='1.0' encoding='UTF-7'?><sst/>", "'utf-7' text in xl/"),
+    ],
+)
+def test_document_types_and_other_encodings_of_a_workbook_are_refused(
+    tmp_path: Path, content: str | bytes, words: str
+) -> None:
+    path = repacked(tmp_path, "xl/styles.xml", content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(FomkitError, match=words):
+        read_workbook(path)
+
+
+def test_a_package_that_does_not_say_which_part_is_the_workbook_is_refused(tmp_path: Path) -> None:
+    path = repacked(tmp_path, "_rels/.rels", b'<?xml version="1.0"?><Relationships/>')
+    with pytest.raises(FomkitError, match="is damaged or no workbook"):
+        read_marks(path)
+
+
+def test_an_op_table_without_kind_is_told_wherever_it_is_read(tmp_path: Path) -> None:
+    written(tmp_path, "op,dtype,engine,pass_name,count\nmm,fp32,vector,forward,1\n", "m.ops.csv")
+    path = written(tmp_path, "schema: fomkit/model/1\nname: m\nops: m.ops.csv\n", "m.yaml")
+    with pytest.raises(FomkitError, match=r"m\.ops\.csv: the column 'kind' is missing"):
+        load_model(path)
+
+
+@pytest.mark.parametrize("verb", ["estimate {} -t v100", "show {}", "memory {}", "explain {} -t v100", "fom {}",
+                                  "import {} -o x.yaml", "compare {} --grid"])  # fmt: skip
+def test_a_program_is_no_profile_and_the_message_says_how_to_make_one(tmp_path: Path, verb: str) -> None:
+    path = written(tmp_path, "model = 1\n", "model.py")
+    done = CliRunner().invoke(app, verb.format(path).split())
+    assert isinstance(done.exception, FomkitError), done.output
+    said = str(done.exception)
+    assert said.startswith(f"{path}: is a Python program, no ")
+    assert said.endswith(f"fomkit profile {path} -o model.yaml")
+
+
+def test_no_hint_fetches_what_is_called_fomkit_elsewhere(root: Path) -> None:
+    for path in [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("fomkit/**/*.py")]:
+        assert "pip install 'fomkit" not in path.read_text(encoding="utf-8"), path
+    for extra in ("torch", "tensorflow", "onnx", "report", "parquet", "cluster"):
+        assert install_hint(extra).startswith("pip install '")
+        assert "fomkit" not in install_hint(extra)

@@ -1,0 +1,171 @@
+"""A copy for one target holds its own words as they are, and no record of any other machine."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from dataclasses import fields, replace
+from pathlib import Path
+
+import openpyxl
+import pytest
+from made_ledgers import LAUNCH, ledger, machine, op
+
+from fomkit.errors import FomkitError
+from fomkit.fom import MEAN
+from fomkit.hardware import Machine
+from fomkit.ledger import Case, Given, Ledger, OpLine, WorkloadFacts
+from fomkit.spans import Span
+from fomkit.workbook import write_workbook
+from fomkit.workbook.for_target import SEEN, for_target
+from fomkit.workbook.layout import FACTS, GIVEN, OPS
+
+NAMES = ("v100", "V100S", "tesla", "titan", "titan-x", "a", "datasheet")
+"""Names that are words or parts of each other, and of what data sheets are called."""
+
+
+def secret(name: str) -> str:
+    return f"kept-back-{NAMES.index(name)}x"
+
+
+def rich(name: str) -> Machine:
+    """Make a machine whose words hold the names of others, and a word that is its own."""
+    one = machine(name, 1.0 + NAMES.index(name), LAUNCH)
+    peaks = tuple(
+        replace(
+            peak,
+            rate=replace(peak.rate, source=f"NVIDIA Tesla V100 datasheet, a titan of a page, {secret(name)}"),
+        )
+        for peak in one.device.peaks
+    )
+    title = f"NVIDIA Tesla V100S, a datasheet titan-x {secret(name)}"
+    return replace(one, title=title, device=replace(one.device, peaks=peaks), notes=(f"note {secret(name)}",))
+
+
+def named(target: str) -> Ledger:
+    """Every machine is a target but the last of the others, which is the baseline."""
+    machines = tuple(rich(name) for name in NAMES)
+    old = next(name for name in reversed(NAMES) if name != target)
+    given = {
+        name: Given(Span(3600.0 + place, 3000.0, 4000.0), "estimated", "lab", secret(name))
+        for place, name in enumerate(NAMES)
+    }
+    others = " and ".join(secret(name) for name in NAMES if name != target)
+    lines = (
+        op("gemm", evidence=f"20 TFLOP/s; utilisation 0.5, usual for gemm/vector on {others} and the like"),
+        op("conv", time_source="transferred", evidence=f"as 3 other tables, mostly {others}, follow 9"),
+        op("norm", time_source="transferred", utilisation=None, time_s=1e-4, evidence=f"as {others}"),
+        op("softmax", time_source="measured", utilisation=None, time_s=1e-4, evidence="NV_V100 a.xlsx, row 4"),
+    )
+    work = ledger().workloads[0]
+    made_with = (("framework", "torch"), ("device", others), ("parameters", "3"))
+    return replace(
+        ledger(),
+        machines=machines,
+        workloads=(replace(work, made_with=made_with), replace(ledger().workloads[2], given=given)),
+        cases=tuple(
+            Case(work.name, one.name, lines, "fp32: as traced", ("input",), (f"of {secret(one.name)}",))
+            for one in machines
+        ),
+        targets=tuple(name for name in NAMES if name != old),
+        baseline=old,
+        widened=NAMES,
+        deviations=tuple((name, f"deviates {secret(name)}") for name in NAMES),
+        notes=(f"note {others}",),
+        rounds=tuple((name, f"round 1: {secret(name)}") for name in NAMES),
+    )
+
+
+def words(path: Path) -> str:
+    with zipfile.ZipFile(path) as archive:
+        return "".join(archive.read(name).decode("utf-8") for name in archive.namelist())
+
+
+@pytest.mark.parametrize("target", NAMES)
+def test_its_own_words_stand_and_no_others_do(tmp_path: Path, target: str) -> None:
+    path = tmp_path / "for.xlsx"
+    write_workbook(named(target), path, target)
+    text, own = words(path), secret(target)
+    assert set(re.findall(r"kept-back-\d+x", text)) == {own}
+    assert "another machine" not in text
+    for said in (
+        f"NVIDIA Tesla V100S, a datasheet titan-x {own}",
+        f"NVIDIA Tesla V100 datasheet, a titan of a page, {own}",
+        f"deviates {own}",
+        f"{target}: round 1: {own}",
+        "NV_V100 a.xlsx, row 4",
+        "framework torch, parameters 3",
+    ):
+        assert said in text, said
+    book = openpyxl.load_workbook(path)
+    for table in (FACTS, GIVEN, OPS):
+        column, sheet = table.position("machine"), book[table.sheet]
+        start = next(row for row in range(1, sheet.max_row) if sheet.cell(row, 1).value == table.title) + 2
+        names = set()
+        while sheet.cell(start, 1).value:
+            names.add(sheet.cell(start, column).value)
+            start += 1
+        assert names
+        assert names <= {target, "baseline"}
+
+
+def test_a_source_that_may_be_others_is_said_from_its_own_figures() -> None:
+    lines = for_target(named("titan"), "titan").cases[0].ops
+    assert [line.evidence for line in lines] == [
+        "rates of this machine; utilisation 0.5, usual for gemm/vector on timed machines",
+        "carried over from timed ops; comes to a utilisation of 0.5 here",
+        "carried over by the lab from what timed machines take for norm/vector",
+        "NV_V100 a.xlsx, row 4",
+    ]
+
+
+MADE_ANEW = {
+    Ledger: {
+        "machines",
+        "workloads",
+        "cases",
+        "targets",
+        "baseline",
+        "widened",
+        "deviations",
+        "caveats",
+        "rounds",
+    },
+    Machine: set(),
+    WorkloadFacts: {"given", "made_with"},
+    Case: {"ops"},
+    OpLine: {"evidence"},
+}
+KEPT_BACK = {
+    Ledger: {"notes"},
+    Machine: {
+        "links", "fits", "timings_key", "unheard", "notes", "lenders", "origin", "energy", "price", "device_of",
+        "plausibility",
+    },
+    WorkloadFacts: set(), Case: set(), OpLine: set(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("record", SEEN)
+def test_whoever_adds_a_field_decides_whether_the_target_sees_it(record: type) -> None:
+    decided = [set(SEEN[record]), MADE_ANEW[record], KEPT_BACK[record]]
+    assert set.union(*decided) == {one.name for one in fields(record)}
+    assert sum(map(len, decided)) == len(fields(record))
+
+
+def test_the_work_is_the_same_and_so_is_the_answer() -> None:
+    from fomkit.ledger import evaluate
+
+    whole = named("a")
+    shown = for_target(whole, "a")
+    assert shown.mean == MEAN
+    ours, theirs = (evaluate(one).merits["a"].value for one in (shown, whole))
+    assert ours.ends == pytest.approx(theirs.ends, rel=1e-12)
+
+
+def test_a_target_cannot_be_called_as_copies_call_the_baseline() -> None:
+    book = ledger()
+    target = replace(book.machines[0], name="baseline")
+    whole = replace(book, machines=(target, *book.machines[1:]), targets=("baseline",))
+    with pytest.raises(FomkitError, match="is what copies call the machine to compare with"):
+        for_target(whole, "baseline")
