@@ -140,7 +140,7 @@ KEPT_BACK = {
     Ledger: {"notes"},
     Machine: {
         "links", "fits", "timings_key", "unheard", "notes", "lenders", "origin", "energy", "price", "device_of",
-        "plausibility",
+        "plausibility", "asked_as",
     },
     WorkloadFacts: set(), Case: set(), OpLine: set(),
 }  # fmt: skip
