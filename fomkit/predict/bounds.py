@@ -84,7 +84,7 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     Answers
         ``times`` with bound compute, memory or launch where the rates are stated, and longer evidence.
     """
-    rows = rows.take(pd.Index(rows.index).get_indexer(pd.Index(times.index)))
+    rows = rows.take(rows.places(times.index))
     found = bounds(rows, machine)
     kinds, stated = rows.text("kind").cells(), ~np.isnan(found.floor_s) & ~found.fitted
     least_s = np.where(stated & _bounded(rows, found, times, kinds), found.floor_s / found.high / BOOST, 0.0)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from fomkit.predict.estimates import Answers
 from fomkit.predict.kept import kept
@@ -88,7 +87,7 @@ def carry_over(rows: Rows, answers: Answers, machine: Machine) -> Answers:
         The changed one.
     """
     built = original(machine)
-    rows = rows.take(pd.Index(rows.index).get_indexer(pd.Index(answers.index)))
+    rows = rows.take(rows.places(answers.index))
     before, after = bounds(rows, built), bounds(rows, machine)
     launch = built.device.launch_s
     launches_s = np.nan_to_num(numbers(rows, "launches")) * (launch.value if launch is not None else 0.0)

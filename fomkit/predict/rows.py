@@ -80,6 +80,10 @@ class Rows:
         found: NDArray[np.int64] = self._read[""][self._at]
         return found
 
+    def places(self, index: NDArray[np.int64]) -> Places:
+        """Give the place of each of some rows here, by their index in the table."""
+        return np.asarray(pd.Index(self.index).get_indexer(pd.Index(index)), np.intp)
+
     def has(self, column: str) -> bool:
         """Tell whether there is such a column."""
         return column in self._given or column in self._table.columns
