@@ -10,7 +10,7 @@ import numpy as np
 from fomkit.predict.estimates import Answers
 from fomkit.predict.kept import kept
 from fomkit.predict.rates import bounds
-from fomkit.predict.rows import Rows, numbers
+from fomkit.predict.rows import Rows, numbers, places_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,7 +87,7 @@ def carry_over(rows: Rows, answers: Answers, machine: Machine) -> Answers:
         The changed one.
     """
     built = original(machine)
-    rows = rows.take(rows.places(answers.index))
+    rows = rows.take(places_of(answers.index, rows.index))
     before, after = bounds(rows, built), bounds(rows, machine)
     launch = built.device.launch_s
     launches_s = np.nan_to_num(numbers(rows, "launches")) * (launch.value if launch is not None else 0.0)

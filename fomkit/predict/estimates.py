@@ -75,10 +75,6 @@ class Answers(Mapping[int, Timed]):
         value, low, high = (float(column[place]) for column in (self.time_s, self.low_s, self.high_s))
         return Timed(value, low, high, self.time_source[place], self.bound[place], self.evidence(place))
 
-    def places(self, index: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Give the place of each op in the columns, -1 where nothing is said of it."""
-        return np.asarray(pd.Index(self.index).get_indexer(pd.Index(index)), np.intp)
-
     def chosen(self, places: NDArray[np.intp]) -> Answers:
         """Give the answers at some places."""
         sources, bounds = self.time_source[places], self.bound[places]

@@ -80,10 +80,6 @@ class Rows:
         found: NDArray[np.int64] = self._read[""][self._at]
         return found
 
-    def places(self, index: NDArray[np.int64]) -> Places:
-        """Give the place of each of some rows here, by their index in the table."""
-        return np.asarray(pd.Index(self.index).get_indexer(pd.Index(index)), np.intp)
-
     def has(self, column: str) -> bool:
         """Tell whether there is such a column."""
         return column in self._given or column in self._table.columns
@@ -160,6 +156,11 @@ def are(rows: Table, column: str, *words: str) -> NDArray[np.bool_]:
     """Tell in which rows a text column holds one of some words."""
     known = as_rows(rows).text(column)
     return known.told([word in words for word in known.words], bool)
+
+
+def places_of(asked: NDArray[np.int64], among: NDArray[np.int64]) -> Places:
+    """Give the place of each op among others, both by their index; -1 where it is none of them."""
+    return np.asarray(pd.Index(among).get_indexer(pd.Index(asked)), np.intp)
 
 
 def item_bytes(rows: Table) -> Numbers:

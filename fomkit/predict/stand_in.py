@@ -16,8 +16,9 @@ from fomkit.dtypes import SAME_WIDTH
 from fomkit.predict.estimates import Answers, Estimator, as_answers, opened_by, timed_kinds
 from fomkit.predict.kept import kept
 from fomkit.predict.rates import bounds
-from fomkit.predict.rows import Rows, Table, are, as_rows, item_bytes, numbers, same_texts, words_of
+from fomkit.predict.rows import Rows, Table, are, as_rows, item_bytes, numbers, places_of, same_texts, words_of
 from fomkit.predict.transfer import BASELINE, transferred, usual_here, widen
+from fomkit.schema import PASSES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,6 +32,8 @@ FORWARD_FLOP: Mapping[str, float] = {"norm": 8 / 13, "softmax": 5 / 4}
 """Kinds whose gradients take what their forward pass takes per byte, and the flop of that pass by those of the
 gradient (`fomkit.costs.elementwise`). Both passes walk over rows and wait for memory: an element-wise op, which
 need not add anything up, moves up to a third more."""
+
+BACKWARD = tuple(word for word in PASSES if word.startswith("backward"))
 
 FEWEST = 8
 """Timings of a storage order from which a table counts as having it; fits need as many of a family."""
@@ -92,13 +95,12 @@ def _usual_orders(products: Table, timings: pd.DataFrame) -> NDArray[np.float64]
     return np.array([found.get(pair, np.nan) for pair in pairs])
 
 
-def _products(rows: Rows, machine: Machine) -> NDArray[np.bool_]:
-    """Tell which rows are products, where the table has some and a column for how each factor is stored."""
-    stored = {"trans_a", "trans_b"} <= set(machine.timings.columns)
-    return are(rows, "kind", *({"gemm"} & timed_kinds(machine.timings) if stored else ()))
-
-
-@opened_by(_products)
+@opened_by(
+    lambda rows, machine: (
+        are(rows, "kind", *{"gemm"} & timed_kinds(machine.timings))
+        & ({"trans_a", "trans_b"} <= set(machine.timings.columns))
+    )
+)
 def another_order(products: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict products that are stored as the table has none: by those that it has, with a wider interval.
 
@@ -112,7 +114,7 @@ def another_order(products: Rows, machine: Machine, interval: float, *, table: E
     stored = chosen.assign(trans_a=orders // 2, trans_b=orders % 2)
     spread = math.exp(NormalDist().inv_cdf(0.5 + interval / 2) * ORDER_SPREAD)
     known = as_answers(table(stored, machine, interval))
-    order = orders[stored.places(known.index)]
+    order = orders[places_of(known.index, stored.index)]
 
     def evidence(place: int) -> str:
         return (
@@ -147,20 +149,16 @@ def siblings(machine: Machine) -> dict[str, _Sibling]:
     return found
 
 
-def _have_sibling(rows: Rows, machine: Machine) -> NDArray[np.bool_]:
-    return are(rows, "engine", "matrix") & are(rows, "dtype", *siblings(machine))
-
-
 def in_another_format(rows: Table, machine: Machine) -> Rows:
     """Give the rows of matrix engines whose number format has a sibling on this machine, in that one."""
     rows, pairs = as_rows(rows), siblings(machine)
-    chosen = rows.take(_have_sibling(rows, machine))
+    chosen = rows.take(are(rows, "engine", "matrix") & are(rows, "dtype", *pairs))
     known = chosen.text("dtype")
     other = [pairs[word].dtype if word in pairs else word for word in known.words]
     return chosen.assign(dtype=words_of(known.codes, other))
 
 
-@opened_by(_have_sibling)
+@opened_by(lambda rows, machine: np.isin(rows.index, in_another_format(rows, machine).index))
 def another_format(rows: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict fp16 ops of a matrix engine that timed bf16, and the other way around, with a wider interval.
 
@@ -171,7 +169,7 @@ def another_format(rows: Rows, machine: Machine, interval: float, *, table: Esti
     """
     like = in_another_format(rows, machine)
     known = as_answers(table(like, machine, interval))
-    places = rows.places(known.index)
+    places = places_of(known.index, rows.index)
     own, there = rows.take(places), like.take(places)
     ratio = bounds(own, machine).floor_s / bounds(there, machine).floor_s
     rate = np.array([siblings(machine)[word].rate for word in own.text("dtype").cells()])
@@ -205,13 +203,11 @@ def moved_data(chosen: Rows, machine: Machine, interval: float, *, table: Estima
     )
 
 
-def _gradients(rows: Rows, machine: Machine) -> NDArray[np.bool_]:
-    passes = rows.text("pass_name")
-    back = passes.told([word.startswith("backward") for word in passes.words], bool)
-    return back & are(rows, "kind", *FORWARD_FLOP.keys() & timed_kinds(machine.timings))
-
-
-@opened_by(_gradients)
+@opened_by(
+    lambda rows, machine: (
+        are(rows, "kind", *FORWARD_FLOP.keys() & timed_kinds(machine.timings)) & are(rows, "pass_name", *BACKWARD)
+    )
+)
 def row_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict gradients of norms and of softmax by the machine's own forward passes over the same rows.
 
@@ -226,14 +222,14 @@ def row_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Est
         flop=chosen.number("flop") * forward_share,
     )  # fmt: skip
     known = as_answers(table(like, machine, interval))
-    more = (chosen.number("byte") / (2 * once))[chosen.places(known.index)]
+    more = (chosen.number("byte") / (2 * once))[places_of(known.index, chosen.index)]
     scaled = Answers(known.index, known.times * more, known.time_source, known.bound, known.evidence)
     return _carried_over(chosen, scaled, machine, interval, f"its {BASELINE} pass")
 
 
 def _carried_over(chosen: Rows, known: Answers, machine: Machine, interval: float, what: str) -> Answers:
     """Take over the times of ops of the same traffic, wider by how far ops of the kind usually lie apart."""
-    here, places = usual_here(chosen, machine, interval), known.places(chosen.index)
+    here, places = usual_here(chosen, machine, interval), places_of(chosen.index, known.index)
     good = (places >= 0) & here.known
     usual, same = here.usual.chosen(good), known.chosen(places[good])
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fomkit.predict.estimates import Answers, Estimator, as_answers, join_answers, opened_by, timed_kinds
 from fomkit.predict.rates import Bounds, bounds
-from fomkit.predict.rows import Rows, Table, are, same_texts
+from fomkit.predict.rows import Rows, Table, are, places_of, same_texts
 from fomkit.predict.usual import Usuals, usual_utilisation, without_pass
 
 if TYPE_CHECKING:
@@ -71,14 +71,15 @@ def _answers(known: Answers, asked: Usuals, baseline: Usuals, bound: NDArray[np.
     return transferred(known, times, bound, evidence)
 
 
-def _followers(rows: Rows, machine: Machine) -> NDArray[np.bool_]:
-    follows = np.zeros(len(rows), bool)
-    for kind in TRANSFERRED.keys() & timed_kinds(machine.timings):
-        follows |= are(rows, "kind", kind) & are(rows, "pass_name", *TRANSFERRED[kind])
-    return follows
-
-
-@opened_by(_followers)
+@opened_by(
+    lambda rows, machine: np.any(
+        [
+            are(rows, "kind", *{kind} & timed_kinds(machine.timings)) & are(rows, "pass_name", *words)
+            for kind, words in TRANSFERRED.items()
+        ],
+        axis=0,
+    )
+)
 def estimate(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict gradients of convolutions on a machine whose table has their forward pass only (an `Estimator`).
 
@@ -93,7 +94,7 @@ def estimate(chosen: Rows, machine: Machine, interval: float, *, table: Estimato
     for number, (kind, word) in enumerate(groups):
         at, of = np.flatnonzero(numbers_of == number), without_pass(machine, kind, word)
         asked, baseline = (usual_here(part.take(at), of, interval) for part in (chosen, forward))
-        places = known.places(chosen.index[at])
+        places = places_of(chosen.index[at], known.index)
         good = (places >= 0) & asked.known & baseline.known
         bound = asked.bounds.names[good]
         found.append(
