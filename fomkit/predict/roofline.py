@@ -120,8 +120,7 @@ def _answers(rows: Rows, found: Bounds, usual: Usuals, machine: Machine, interva
     products = np.flatnonzero(are(rows, "kind", "gemm"))
     if len(products):
         times[:, products] = _never_falling(rows.take(products), machine, interval)
-    starts, (start_s, _, _) = _starts(rows, launch)
-    kernel_s = times[3]  # never the time less its launches, in which a kernel of next to nothing is lost
+    kernel_s, (starts, (start_s, _, _)) = times[3], _starts(rows, launch)  # time less launches may round to 0
     reached = np.divide(found.floor_s, kernel_s, out=usual.value.copy(), where=kernel_s > 0)
     known_of = cache(partial(rates, machine))
 
