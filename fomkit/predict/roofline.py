@@ -37,7 +37,7 @@ def _evidence(known: Rates, usual: float, source: str, launch: Fact | None, star
 
 
 def _times(rows: Rows, found: Bounds, usual: Usuals, machine: Machine) -> Matrix:
-    """Give value and ends (3, q) [s] by the floors and the usual utilisation, launches included."""
+    """Give value, ends, and the value without launches (4, q) [s], by the floors and the usual utilisation."""
     kernel_s, launch = found.floor_s / usual.value, machine.device.launch_s
     # The usual utilisation and the stated rate err independently; both are factors.
     faster = np.hypot(np.log(usual.high / usual.value), np.log(found.high))
@@ -46,7 +46,7 @@ def _times(rows: Rows, found: Bounds, usual: Usuals, machine: Machine) -> Matrix
     time_s = kernel_s + starts * start_s
     below = np.hypot(kernel_s * (1 - np.exp(-faster)), starts * (start_s - low_s))
     above = np.hypot(kernel_s * (np.exp(slower) - 1), starts * (high_s - start_s))
-    return np.stack([time_s, time_s - below, time_s + above])
+    return np.stack([time_s, time_s - below, time_s + above, kernel_s])
 
 
 def _starts(rows: Rows, launch: Fact | None) -> tuple[Matrix, tuple[float, float, float]]:
@@ -90,7 +90,7 @@ def _never_falling(rows: Rows, machine: Machine, interval: float) -> Matrix:
 
 
 def _running_maxima(rows: Rows, machine: Machine, interval: float) -> Matrix:
-    """Give value and ends (3, q) [s] of products, which take no longer with a smaller batch.
+    """Give what `_times` does (4, q) [s] of products, which take no longer with a smaller batch.
 
     What other machines reach rises and falls with the size: their kernels like multiples of some numbers, and the
     floor of a few rows stays where it is while more of it is reached. Whether this machine's library does so too,
@@ -105,7 +105,7 @@ def _running_maxima(rows: Rows, machine: Machine, interval: float) -> Matrix:
     of = np.repeat(np.arange(len(rows)), counts)
     power = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
     smaller = _resized(rows.take(of), axes[of], 2.0**power)
-    times = np.full((3, len(rows), int(counts.max())), -np.inf)
+    times = np.full((4, len(rows), int(counts.max())), -np.inf)
     times[:, of, power] = _times(
         smaller, bounds(smaller, machine), usual_utilisation(smaller, machine, interval), machine
     )
@@ -120,10 +120,8 @@ def _answers(rows: Rows, found: Bounds, usual: Usuals, machine: Machine, interva
     products = np.flatnonzero(are(rows, "kind", "gemm"))
     if len(products):
         times[:, products] = _never_falling(rows.take(products), machine, interval)
-    starts, (start_s, _, _) = _starts(rows, launch)
-    kernel_s = times[0] - starts * start_s
-    with np.errstate(invalid="ignore"):
-        reached = found.floor_s / kernel_s  # nothing to do takes no time
+    kernel_s, (starts, (start_s, _, _)) = times[3], _starts(rows, launch)  # time less launches may round to 0
+    reached = np.divide(found.floor_s, kernel_s, out=usual.value.copy(), where=kernel_s > 0)
     known_of = cache(partial(rates, machine))
 
     dtypes, engines = (rows.text(name) for name in ("dtype", "engine"))
@@ -134,7 +132,7 @@ def _answers(rows: Rows, found: Bounds, usual: Usuals, machine: Machine, interva
 
     return Answers(
         rows.index,
-        times,
+        times[:3],
         np.full(len(rows), "roofline", object),
         np.where(starts * start_s > kernel_s, "launch", found.names),
         evidence,
