@@ -8,6 +8,7 @@ one line at a time is in memory as events; names are bytes too, for those of ker
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,12 +19,14 @@ from typing import Any, NamedTuple, Protocol
 from fomkit.errors import FomkitError, install_hint
 from fomkit.tables.opening import open_file
 
-MAX_BYTE = 1_000_000_000
-"""Longest file [byte]."""
-MAX_LINE = 200_000_000
+MAX_BYTE = 500_000_000
+"""Longest file [byte]; one made up of empty planes takes up to 22 times as much memory."""
+MAX_LINE = 100_000_000
 """Longest line [byte]; its events take up to 32 times as much memory while they are read."""
 MAX_EVENTS = 20_000_000
 """Most events of the lines that are read."""
+MAX_PARTS = 1_000_000
+"""Most planes and lines of a file."""
 MAX_DISTINCT = 500_000
 """Most distinct events of one plane."""
 MAX_NAME = 2000
@@ -190,7 +193,7 @@ class Plane:
         """Give the lines in the order of the file, one at a time; a start that is none is 0."""
         for content in self.encoded:
             line = _decode_line(content)
-            self.file.count(len(line.events))
+            self.file.count("events", len(line.events), MAX_EVENTS)
             start = line.timestamp_ns if 0 <= line.timestamp_ns < MAX_START else 0
             yield Line(_name_of(line.name), start, line.events)
 
@@ -216,19 +219,21 @@ class PlaneFile:
     def __init__(self, content: bytes) -> None:
         space = _decode("Space", content)
         self._planes: Sequence[bytes] = space.planes
-        self._events = 0
+        self._counted: Counter[str] = Counter()
+        self.count("planes and lines", len(space.planes), MAX_PARTS)
         self.said = [_name_of(one, 300) for one in (*space.errors[:5], *space.warnings[:5])][:5]
 
-    def count(self, events: int) -> None:
-        """Count events that are to be read."""
-        self._events += events
-        if self._events > MAX_EVENTS:
-            raise PlanesError(f"has more than {MAX_EVENTS:,} events. Record fewer steps.")
+    def count(self, what: str, many: int, most: int) -> None:
+        """Count what is to be read, and refuse more than there may be."""
+        self._counted[what] += many
+        if self._counted[what] > most:
+            raise PlanesError(f"has more than {most:,} {what}. Record fewer steps.")
 
     def planes(self) -> Iterator[Plane]:
         """Give the planes, in the order of the file."""
         for content in self._planes:
             plane = _decode("Plane", content)
+            self.count("planes and lines", len(plane.lines), MAX_PARTS)
             if max(len(plane.event_metadata), len(plane.stat_metadata)) > MAX_DISTINCT:
                 raise PlanesError(f"has more than {MAX_DISTINCT:,} distinct names in one plane. Check the file.")
             kinds = (_decode_entry("Kind", one) for one in plane.event_metadata)

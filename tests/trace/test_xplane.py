@@ -128,6 +128,7 @@ def test_what_the_profiler_said_is_told(tmp_path: Path) -> None:
     [
         ("MAX_BYTE", len(host(NODES)) - 1, "is longer than {} bytes. Record fewer steps."),
         ("MAX_LINE", 50, "has a line of more than {} bytes. Record fewer steps."),
+        ("MAX_PARTS", 1, "has more than {} planes and lines. Record fewer steps."),
         ("MAX_EVENTS", 9, "has more than {} events. Record fewer steps."),
     ],
 )
