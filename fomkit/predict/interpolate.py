@@ -121,6 +121,8 @@ class Family(NamedTuple):
         Writes the sizes of a timed op, by its place.
     falls : function
         Finds the falls that its timings of products show.
+    rungs : dict
+        What was told of products before, by what else it depends on, with the device that this names.
     """
 
     fit: Fit
@@ -129,6 +131,7 @@ class Family(NamedTuple):
     alike: Mapping[str, float]
     describe: Callable[[int], str]
     falls: Callable[[], Falls]
+    rungs: dict[tuple[Any, ...], tuple[Any, dict[tuple[bytes, float], Any]]]
 
 
 def _alike(training: pd.DataFrame, kind: str) -> dict[str, float]:
@@ -154,7 +157,7 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
         return timed_falls(as_rows(training))
 
     learnt_rows = learn(known, fit.residual, row_noise(training), fit.hyper)
-    return Family(fit, training, learnt_rows, _alike(training, kind), describe, falls)
+    return Family(fit, training, learnt_rows, _alike(training, kind), describe, falls, {})
 
 
 def believe(family: Family, rows: Table, kind: str) -> tuple[Matrix, Posterior]:
@@ -334,7 +337,13 @@ def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> 
         apart = np.sqrt(((scaled - family.learnt.scaled[places]) ** 2).sum(1))
         return np.asarray(correlation(apart) >= NEAR)
 
-    return never_falling(rows, Surroundings(as_rows(family.training), family.falls(), tell, near))
+    if len(family.rungs) > ERRORS:
+        family.rungs.clear()
+    asked = (id(machine.device), machine.unheard, interval)
+    _, found = family.rungs.setdefault(asked, (machine.device, {}))
+    fine = len(family.training) > LIMIT
+    timed = as_rows(family.training)
+    return never_falling(rows, Surroundings(timed, family.falls(), tell, near, found, fine))
 
 
 def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Family:

@@ -7,8 +7,9 @@ height, where products are stacked, for these are what a batch makes larger.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
@@ -26,6 +27,10 @@ GROWING = ("b", "m", "k")
 """Sides that `growing_axes` names."""
 STEPS = 8
 """Rungs in an octave; below as many rows each number of them is one."""
+KEPT = 100_000
+"""Rungs that are kept for the next batch."""
+SHOWN = -1.0
+"""In place of a size, the name of what timings show of a line."""
 MOVED = 1e-3
 """Change of a time that is told in its evidence."""
 
@@ -83,12 +88,18 @@ class Surroundings(NamedTuple):
         What it says of rows.
     near : function
         Tells which rows lie near the timings at these places.
+    found : dict
+        What was told and shown of lines before, kept for the next batch.
+    fine : bool
+        True where the table tells how sizes fill tiles: between two steps what it says of a size itself counts.
     """
 
     timed: Rows
     falls: Falls
     tell: Callable[[Rows], Answers]
     near: Callable[[Rows, NDArray[np.intp]], Flags]
+    found: dict[tuple[bytes, float], Any]
+    fine: bool
 
 
 def growing_axes(rows: Rows) -> NDArray[np.object_]:
@@ -119,13 +130,14 @@ def _numbers_of(axes: NDArray[np.object_]) -> NDArray[np.intp]:
     return np.array([SIDES.index(name) for name in axes.tolist()], np.intp)
 
 
-def _lines(rows: Rows, axes: NDArray[np.object_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Give the first of each line of products that differ along their axis alone, and the line of each."""
+def _lines(rows: Rows, axes: NDArray[np.object_]) -> tuple[NDArray[np.intp], NDArray[np.intp], list[bytes]]:
+    """Give the first of each line of products that differ along their axis alone, each's line, and their names."""
     names = (*SIDES, "trans_a", "trans_b")
     cells = [np.where(axes == name, -1.0, np.nan_to_num(numbers(rows, name), nan=-2.0)) for name in names]
-    told = np.column_stack([*cells, rows.text("pass_name").codes])
-    _, first, line = np.unique(told, axis=0, return_index=True, return_inverse=True)
-    return first, line.ravel()
+    passes = rows.text("pass_name")
+    told = np.column_stack([*cells, passes.told([crc32(word.encode()) for word in passes.words], float)])
+    found, first, line = np.unique(told, axis=0, return_index=True, return_inverse=True)
+    return first, line.ravel(), [one.tobytes() for one in found]
 
 
 def _shown(rows: Rows, axes: NDArray[np.object_], known: Surroundings) -> list[tuple[Matrix, Matrix]]:
@@ -176,8 +188,11 @@ def _rungs(size: Matrix) -> tuple[Matrix, NDArray[np.intp]]:
     )
 
 
-def _climbed(log_s: Matrix, size: Matrix, octave: NDArray[np.intp]) -> Matrix:
-    """Give the time of each product by ln of what was told of its rungs, NaN where it has none."""
+def _climbed(log_s: Matrix, size: Matrix, octave: NDArray[np.intp], own_s: Matrix | None) -> Matrix:
+    """Give the time of each product by ln of what was told of its rungs, NaN where it has none.
+
+    Between two rungs its own time counts as far as theirs allow, where that is given.
+    """
     risen = np.fmax.accumulate(log_s[:, : 1 - STEPS], 1)
     at = np.arange(len(size))
     bottom, top = risen[at, octave], risen[at, octave + 1]
@@ -187,7 +202,8 @@ def _climbed(log_s: Matrix, size: Matrix, octave: NDArray[np.intp]) -> Matrix:
     place = (size / 2.0**octave - 1) * steps
     below, above = np.floor(place).astype(np.intp), np.ceil(place).astype(np.intp)
     left, right = times[at, below], times[at, np.where(above == steps, STEPS, above)]
-    return np.asarray(left + (right - left) * (place - below), np.float64)
+    between = left + (right - left) * (place - below) if own_s is None else np.clip(own_s, left, right)
+    return np.asarray(between, np.float64)
 
 
 def _within_timings(time_s: Matrix, size: Matrix, sizes: Matrix, timed_s: Matrix) -> Matrix:
@@ -212,23 +228,47 @@ def _on_a_line(asked: Rows, size: Matrix, axis: str, timed: Rows, time_s: Matrix
     return _within_timings(time_s, size, timed.number(axis)[same], timed.number("_time_s")[same])
 
 
-def _times(rows: Rows, axes: NDArray[np.object_], size: Matrix, known: Surroundings) -> Matrix:
+def _asked_once(
+    keys: list[tuple[bytes, float]], known: Surroundings, ask: Callable[[Any], Sequence[Any]]
+) -> list[Any]:
+    """Give what is known by each key, asking for the places of those that are not kept yet."""
+    if len(known.found) > KEPT:
+        known.found.clear()
+    places = np.array([place for place, key in enumerate(keys) if key not in known.found], np.intp)
+    if len(places):
+        known.found.update(zip([keys[place] for place in places], ask(places), strict=True))
+    return [known.found[key] for key in keys]
+
+
+def _times(rows: Rows, axes: NDArray[np.object_], size: Matrix, own_s: Matrix, known: Surroundings) -> Matrix:
     """Give the times of products by the ladders that they climb."""
-    first, line = _lines(rows, axes)
+    first, line, names = _lines(rows, axes)
     sizes, octave = _rungs(size)
     needed = ~np.isnan(sizes)
     of, rung = np.nonzero(needed)
     pairs, back = np.unique(np.column_stack([line[of], sizes[of, rung]]), axis=0, return_inverse=True)
     on, length = pairs[:, 0].astype(np.intp), pairs[:, 1]
-    shown = _shown(rows.take(first), axes[first], known)
-    told = np.log(known.tell(resized(rows.take(first[on]), axes[first[on]], length)).time_s)
+
+    def told_of(at: NDArray[np.intp]) -> list[float]:
+        base = first[on[at]]
+        found: list[float] = np.log(known.tell(resized(rows.take(base), axes[base], length[at])).time_s).tolist()
+        return found
+
+    def shown_of(at: NDArray[np.intp]) -> list[tuple[Matrix, Matrix]]:
+        return _shown(rows.take(first[at]), axes[first[at]], known)
+
+    told = np.array(
+        _asked_once(
+            [(names[at], one) for at, one in zip(on.tolist(), length.tolist(), strict=True)], known, told_of
+        )
+    )
     may = np.empty(len(rows))
-    for number, (ends, fall) in enumerate(shown):
+    for number, (ends, fall) in enumerate(_asked_once([(name, SHOWN) for name in names], known, shown_of)):
         told[on == number] -= np.interp(np.log(length[on == number]), ends, fall)
         may[line == number] = np.interp(np.log(size[line == number]), ends, fall)
     log_s = np.full(sizes.shape, np.nan)
     log_s[needed] = told[back.ravel()]
-    time_s = _climbed(log_s, size, octave) * np.exp(may)
+    time_s = _climbed(log_s, size, octave, own_s / np.exp(may) if known.fine else None) * np.exp(may)
     for number, row in enumerate(first.tolist()):
         own = line == number
         time_s[own] = _on_a_line(rows.take(own), size[own], axes[row], known.timed, time_s[own])
@@ -252,7 +292,7 @@ def never_falling(rows: Rows, known: Surroundings) -> Answers:
     axes = growing_axes(rows)
     size = np.stack([numbers(rows, name, 1.0) for name in SIDES])[_numbers_of(axes), np.arange(len(rows))]
     answers = known.tell(rows)
-    factor = _times(rows, axes, size, known) / answers.time_s
+    factor = _times(rows, axes, size, answers.time_s, known) / answers.time_s
 
     def evidence(place: int) -> str:
         moved = factor[place] - 1
