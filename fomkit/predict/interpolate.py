@@ -337,13 +337,15 @@ def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> 
         apart = np.sqrt(((scaled - family.learnt.scaled[places]) ** 2).sum(1))
         return np.asarray(correlation(apart) >= NEAR)
 
+    # A large table tells what sizes that fill no tile cost; it has few pairs that differ in one size alone.
+    if len(family.training) > LIMIT:
+        return tell(rows)
     if len(family.rungs) > ERRORS:
         family.rungs.clear()
     asked = (id(machine.device), machine.unheard, interval)
     _, found = family.rungs.setdefault(asked, (machine.device, {}))
-    fine = len(family.training) > LIMIT
     timed = as_rows(family.training)
-    return never_falling(rows, Surroundings(timed, family.falls(), tell, near, found, fine))
+    return never_falling(rows, Surroundings(timed, family.falls(), tell, near, found))
 
 
 def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Family:

@@ -90,8 +90,6 @@ class Surroundings(NamedTuple):
         Tells which rows lie near the timings at these places.
     found : dict
         What was told and shown of lines before, kept for the next batch.
-    fine : bool
-        True where the table tells how sizes fill tiles: between two steps what it says of a size itself counts.
     """
 
     timed: Rows
@@ -99,7 +97,6 @@ class Surroundings(NamedTuple):
     tell: Callable[[Rows], Answers]
     near: Callable[[Rows, NDArray[np.intp]], Flags]
     found: dict[tuple[bytes, float], Any]
-    fine: bool
 
 
 def growing_axes(rows: Rows) -> NDArray[np.object_]:
@@ -188,11 +185,8 @@ def _rungs(size: Matrix) -> tuple[Matrix, NDArray[np.intp]]:
     )
 
 
-def _climbed(log_s: Matrix, size: Matrix, octave: NDArray[np.intp], own_s: Matrix | None) -> Matrix:
-    """Give the time of each product by ln of what was told of its rungs, NaN where it has none.
-
-    Between two rungs its own time counts as far as theirs allow, where that is given.
-    """
+def _climbed(log_s: Matrix, size: Matrix, octave: NDArray[np.intp]) -> Matrix:
+    """Give the time of each product by ln of what was told of its rungs, NaN where it has none."""
     risen = np.fmax.accumulate(log_s[:, : 1 - STEPS], 1)
     at = np.arange(len(size))
     bottom, top = risen[at, octave], risen[at, octave + 1]
@@ -202,8 +196,7 @@ def _climbed(log_s: Matrix, size: Matrix, octave: NDArray[np.intp], own_s: Matri
     place = (size / 2.0**octave - 1) * steps
     below, above = np.floor(place).astype(np.intp), np.ceil(place).astype(np.intp)
     left, right = times[at, below], times[at, np.where(above == steps, STEPS, above)]
-    between = left + (right - left) * (place - below) if own_s is None else np.clip(own_s, left, right)
-    return np.asarray(between, np.float64)
+    return np.asarray(left + (right - left) * (place - below), np.float64)
 
 
 def _within_timings(time_s: Matrix, size: Matrix, sizes: Matrix, timed_s: Matrix) -> Matrix:
@@ -240,7 +233,7 @@ def _asked_once(
     return [known.found[key] for key in keys]
 
 
-def _times(rows: Rows, axes: NDArray[np.object_], size: Matrix, own_s: Matrix, known: Surroundings) -> Matrix:
+def _times(rows: Rows, axes: NDArray[np.object_], size: Matrix, known: Surroundings) -> Matrix:
     """Give the times of products by the ladders that they climb."""
     first, line, names = _lines(rows, axes)
     sizes, octave = _rungs(size)
@@ -268,7 +261,7 @@ def _times(rows: Rows, axes: NDArray[np.object_], size: Matrix, own_s: Matrix, k
         may[line == number] = np.interp(np.log(size[line == number]), ends, fall)
     log_s = np.full(sizes.shape, np.nan)
     log_s[needed] = told[back.ravel()]
-    time_s = _climbed(log_s, size, octave, own_s / np.exp(may) if known.fine else None) * np.exp(may)
+    time_s = _climbed(log_s, size, octave) * np.exp(may)
     for number, row in enumerate(first.tolist()):
         own = line == number
         time_s[own] = _on_a_line(rows.take(own), size[own], axes[row], known.timed, time_s[own])
@@ -292,7 +285,7 @@ def never_falling(rows: Rows, known: Surroundings) -> Answers:
     axes = growing_axes(rows)
     size = np.stack([numbers(rows, name, 1.0) for name in SIDES])[_numbers_of(axes), np.arange(len(rows))]
     answers = known.tell(rows)
-    factor = _times(rows, axes, size, answers.time_s, known) / answers.time_s
+    factor = _times(rows, axes, size, known) / answers.time_s
 
     def evidence(place: int) -> str:
         moved = factor[place] - 1
