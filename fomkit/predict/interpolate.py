@@ -36,6 +36,7 @@ from fomkit.predict.gaussian import (
 )
 from fomkit.predict.kept import kept
 from fomkit.predict.rates import bounds
+from fomkit.predict.rising import Falls, Surroundings, never_falling, timed_falls
 from fomkit.predict.rows import Rows, Table, as_rows
 from fomkit.predict.tails import JUDGED, bounded
 from fomkit.predict.thin import mix, thinness
@@ -118,6 +119,10 @@ class Family(NamedTuple):
         The value of each size that all timed ops share.
     describe : function
         Writes the sizes of a timed op, by its place.
+    falls : function
+        Finds the falls that its timings of products show.
+    rungs : dict
+        What was told of products before, by what else it depends on, with the device that this names.
     """
 
     fit: Fit
@@ -125,6 +130,8 @@ class Family(NamedTuple):
     learnt: Learnt
     alike: Mapping[str, float]
     describe: Callable[[int], str]
+    falls: Callable[[], Falls]
+    rungs: dict[tuple[Any, ...], tuple[Any, dict[tuple[bytes, float], Any]]]
 
 
 def _alike(training: pd.DataFrame, kind: str) -> dict[str, float]:
@@ -145,8 +152,12 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
     def describe(place: int) -> str:
         return describe_sizes({name: training[name].iat[place] for name in names})
 
+    @cache
+    def falls() -> Falls:
+        return timed_falls(as_rows(training))
+
     learnt_rows = learn(known, fit.residual, row_noise(training), fit.hyper)
-    return Family(fit, training, learnt_rows, _alike(training, kind), describe)
+    return Family(fit, training, learnt_rows, _alike(training, kind), describe, falls, {})
 
 
 def believe(family: Family, rows: Table, kind: str) -> tuple[Matrix, Posterior]:
@@ -314,6 +325,29 @@ def _with_vectors(rows: Rows, found: Answers, family: Family, machine: Machine, 
     return Answers(rows.index, times, source, bound, evidence)
 
 
+def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> Answers:
+    """Price products by a fit, those far from every timed one by what is usual, so that none falls unshown."""
+
+    def tell(asked: Rows) -> Answers:
+        found = _answers(asked, VIEWS["gemm"].terms(asked), "gemm", family, interval)
+        return _with_vectors(asked, found, family, machine, interval)
+
+    def near(asked: Rows, places: NDArray[np.intp]) -> NDArray[np.bool_]:
+        scaled = look_at(asked, "gemm", len(family.training)) / family.fit.hyper.length
+        apart = np.sqrt(((scaled - family.learnt.scaled[places]) ** 2).sum(1))
+        return np.asarray(correlation(apart) >= NEAR)
+
+    # A large table tells what sizes that fill no tile cost; it has few pairs that differ in one size alone.
+    if len(family.training) > LIMIT:
+        return tell(rows)
+    if len(family.rungs) > ERRORS:
+        family.rungs.clear()
+    asked = (id(machine.device), machine.unheard, interval)
+    _, found = family.rungs.setdefault(asked, (machine.device, {}))
+    timed = as_rows(family.training)
+    return never_falling(rows, Surroundings(timed, family.falls(), tell, near, found))
+
+
 def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Family:
     fit = as_fit(stored)
     training = training_rows(machine.timings, name)
@@ -353,9 +387,12 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
             good &= learnt(chosen, family.training, name.kind)
             if good.any():
                 served = chosen.take(good)
-                answers = _answers(served, terms[good], name.kind, family, interval)
                 is_product = name.kind == "gemm"
-                yield _with_vectors(served, answers, family, machine, interval) if is_product else answers
+                yield (
+                    _products(served, family, machine, interval)
+                    if is_product
+                    else _answers(served, terms[good], name.kind, family, interval)
+                )
 
 
 @cache

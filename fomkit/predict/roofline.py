@@ -10,6 +10,7 @@ import numpy as np
 from fomkit.hardware import Fact, Machine
 from fomkit.predict.estimates import Answers
 from fomkit.predict.rates import Bounds, Rates, bounds, rates
+from fomkit.predict.rising import growing_axes, resized
 from fomkit.predict.rows import Rows, Table, are, as_rows, numbers
 from fomkit.predict.usual import Usuals, usual_utilisation
 from fomkit.quantities import format_quantity
@@ -56,30 +57,6 @@ def _starts(rows: Rows, launch: Fact | None) -> tuple[Matrix, tuple[float, float
     return np.nan_to_num(numbers(rows, "launches")), (launch.value, launch.low, launch.high)
 
 
-def _axes(rows: Rows) -> NDArray[np.object_]:
-    """Name the size of each product that grows with a batch: a stack's height, a weight gradient's depth."""
-    of_weights = rows.text("pass_name")
-    deep = of_weights.told([word == "backward_weight" for word in of_weights.words], bool)
-    return np.where(numbers(rows, "b", 1.0) > 1, "b", np.where(deep, "k", "m")).astype(object)
-
-
-def _resized(rows: Rows, axes: NDArray[np.object_], sizes: Matrix) -> Rows:
-    """Give products with another size along their axes, and the flop and byte that go with it."""
-    before = {name: numbers(rows, name, 1.0) for name in ("b", "m", "n", "k")}
-    after = {name: np.where(axes == name, sizes, known) for name, known in before.items()}
-    flop, numel = ([f(**one) for one in (before, after)] for f in (_product_flop, _product_numel))
-    work = {name: numbers(rows, name) * flop[1] / flop[0] for name in ("flop", "least_flop")}
-    return rows.assign(**after, **work, byte=numbers(rows, "byte") * numel[1] / numel[0])
-
-
-def _product_flop(b: Matrix, m: Matrix, n: Matrix, k: Matrix) -> Matrix:
-    return b * m * n * k
-
-
-def _product_numel(b: Matrix, m: Matrix, n: Matrix, k: Matrix) -> Matrix:
-    return b * (m * k + k * n + m * n)
-
-
 def _never_falling(rows: Rows, machine: Machine, interval: float) -> Matrix:
     """Do what `_running_maxima` does, so many rows at once that memory stays bounded."""
     parts = range(0, len(rows), PRODUCTS_AT_ONCE)
@@ -97,14 +74,14 @@ def _running_maxima(rows: Rows, machine: Machine, interval: float) -> Matrix:
     nobody knows. So the times at the powers of two up to the size, each at least the one before, are joined by
     straight lines.
     """
-    axes = _axes(rows)
+    axes = growing_axes(rows)
     size = np.array([numbers(rows, name, 1.0)[at] for at, name in enumerate(axes.tolist())])
     below = np.floor(np.log2(np.maximum(size, 1.0)))
     last = below + (size > 2.0**below)
     counts = last.astype(int) + 1
     of = np.repeat(np.arange(len(rows)), counts)
     power = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    smaller = _resized(rows.take(of), axes[of], 2.0**power)
+    smaller = resized(rows.take(of), axes[of], 2.0**power)
     times = np.full((4, len(rows), int(counts.max())), -np.inf)
     times[:, of, power] = _times(
         smaller, bounds(smaller, machine), usual_utilisation(smaller, machine, interval), machine
