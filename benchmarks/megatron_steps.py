@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from fomkit.report.published import format_published
+from fomkit.report.validation import format_published
 from fomkit.validate.megatron import megatron_figures
 
 if __name__ == "__main__":

@@ -10,10 +10,9 @@ from statistics import median
 from typing import Any
 
 from fomkit.timings.measure_cases import CannotTimeError
-from fomkit.timings.measure_facts import read_facts
 from fomkit.timings.measure_tf_graph import GraphCase, compiled, graph_watch, made, time_graph
 from fomkit.timings.measure_tf_makers import checked_case, make_case
-from fomkit.timings.measure_times import Effort
+from fomkit.timings.measure_times import Effort, processor_name
 from fomkit.timings.measure_watch import Watch
 from fomkit.timings.measure_worker import LONG_S, Answer, serve
 
@@ -30,12 +29,12 @@ def introduce(threads: int) -> Answer:
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     # What looks alike in a graph would else run once, and what depends on constants never.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    name = read_facts().model or platform.machine()
     return {
         "library_version": str(tf.__version__),
         "python": platform.python_version(),
         "threads": int(tf.config.threading.get_intra_op_parallelism_threads()),
-        "about": f"{name}; {threads} threads; Python {platform.python_version()}; ops of compiled graphs",
+        "about": f"{processor_name()}; {threads} threads; Python {platform.python_version()}; "
+        "ops of compiled graphs",
         "cuda": "",
     }
 

@@ -11,6 +11,7 @@ from fomkit.dtypes import Precision
 from fomkit.errors import FomkitError
 from fomkit.hardware import Link, Machine
 from fomkit.profiles import load_machine, load_model
+from fomkit.report.scaling import format_scaling
 from fomkit.spans import DEFAULT_LEVEL
 from fomkit.study.asked import as_name, check_options
 from fomkit.study.layout_file import spread_of
@@ -63,8 +64,6 @@ class ScalingResult:
 
     def summary(self) -> str:
         """Write it as the text that the command line prints."""
-        from fomkit.report.scaling import format_scaling
-
         return format_scaling(self.content)
 
 
