@@ -45,18 +45,14 @@ class Explained:
     said: str
 
 
-def _not_at_hand(name: str) -> Machine:
-    raise FomkitError(name, "is none of the machines at hand. Give a function that loads it.")
-
-
 class MeasuredRuns(NamedTuple):
     """Runs that somebody measured, and what gives the machine of a name that they ran on."""
 
-    rows: Sequence[Measurement] = ()
-    machine: Callable[[str], Machine] = _not_at_hand
+    rows: Sequence[Measurement]
+    machine: Callable[[str], Machine]
 
 
-NOTHING_MEASURED = MeasuredRuns()
+NOTHING_MEASURED = MeasuredRuns((), dict[str, Machine]().__getitem__)
 
 
 def _amount(value: float, quantity: str) -> str:
