@@ -53,10 +53,10 @@ LEVELS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 
 """Probabilities at which a fit stores the quantiles of its left-out errors."""
 
 ERRORS = 8
-"""Left-out errors from which the spread of a prediction is taken: those of the nearest judged ops."""
+"""Left-out errors from which the spread of a prediction is taken: those of the nearest scored ops."""
 
 ENOUGH = 5 * ERRORS
-"""Judged ops from which eight are a neighbourhood."""
+"""Scored ops from which eight are a neighbourhood."""
 
 FAR, LITTLE = 20.0, 0.01
 """Lengths from which nothing correlates any more, and the share that is not worth a second estimate."""
@@ -78,7 +78,7 @@ class Fit(NamedTuple):
     quantiles : array
         Of left-out errors in standard deviations, at `LEVELS`.
     errors : array
-        ln(predicted / measured time) of the training rows that `judged` names, predicted without their group.
+        ln(predicted / measured time) of the `cross_validated_rows`, predicted without their group.
     """
 
     mean: Matrix
@@ -96,8 +96,8 @@ def as_fit(stored: Mapping[str, Any]) -> Fit:
     return Fit(np.array(stored["mean"]), hyper, residual, quantiles, errors)
 
 
-def judged(count: int) -> NDArray[np.intp]:
-    """Name the training rows that are left out to judge a fit: all up to `LIMIT`, an even part of more."""
+def cross_validated_rows(count: int) -> NDArray[np.intp]:
+    """Name the training rows that are left out to score a fit: all up to `LIMIT`, an even part of more."""
     return np.arange(0, count, -(-count // LIMIT))
 
 
@@ -175,7 +175,7 @@ def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
     Parameters
     ----------
     distance : array (q, n)
-        From queries to judged ops in lengths; infinite where an op must not speak for a query.
+        From queries to scored ops in lengths; infinite where an op must not speak for a query.
     errors : array (n,)
     """
     near = _nearest(distance)
@@ -198,9 +198,9 @@ def deviation(correction: Posterior, apart: Matrix, errors: Matrix) -> Matrix:
     correction : Posterior
         Of q queries.
     apart : array (q, n)
-        Distances in lengths from the queries to the judged ops.
+        Distances in lengths from the queries to the scored ops.
     errors : array (n,)
-        Left-out errors of the judged ops; of fewer than `ENOUGH` nothing is told by place.
+        Left-out errors of the scored ops; of fewer than `ENOUGH` nothing is told by place.
     """
     beyond = np.maximum(correction.distance, 1.0)
     own = np.sqrt(correction.variance * beyond)
@@ -243,7 +243,7 @@ def _strange(rows: Rows, alike: Mapping[str, float]) -> NDArray[np.bool_]:
 def _answers(rows: Rows, terms: Matrix, kind: str, family: Family, interval: float) -> Answers:
     fit, count = family.fit, len(family.training)
     spread, mean, apart = np.empty((3, len(rows)))
-    nearest, places = np.empty(len(rows), np.intp), judged(count)
+    nearest, places = np.empty(len(rows), np.intp), cross_validated_rows(count)
     for block, distance, part in ask(family.learnt, look_at(rows, kind, count)):
         tried = distance if len(places) == count else distance[:, places]
         spread[block] = deviation(part, tried, fit.errors)

@@ -31,7 +31,7 @@ from fomkit.study.fits import with_fits
 from fomkit.study.memory_of import UNKNOWN_FIT, Fit, fit_of
 from fomkit.study.options import Options, choose_scope, choose_sizes
 from fomkit.study.own_memory import said_of_processor, updated_as_there, with_fresh_pages
-from fomkit.study.plausible import judged, verdict_on
+from fomkit.study.plausible import verdict_on, without_implausible
 from fomkit.study.smaller_batches import slower_products
 from fomkit.workload import LastBatch, ModelProfile
 
@@ -223,7 +223,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     FomkitError
         When work has no time, the batch cannot be had, or the scope is not stated.
     """
-    machine = judged(machine)
+    machine = without_implausible(machine)
     sizes = choose_sizes(model, options.wanted_sizes)
     formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine, model.ops)
     scope = choose_scope([machine], options.scope)

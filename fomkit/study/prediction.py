@@ -18,7 +18,7 @@ from fomkit.shown import Shown
 from fomkit.spans import DEFAULT_LEVEL
 from fomkit.study.content import span_content
 from fomkit.study.fits import with_fits
-from fomkit.study.plausible import judged, verdict_on
+from fomkit.study.plausible import verdict_on, without_implausible
 from fomkit.tables import fill_defaults
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def predict_ops(
     FomkitError
         When a column, a dimension or a size is missing or a value cannot be.
     """
-    machine = judged(machine)
+    machine = without_implausible(machine)
     names = set(column_names("OPS"))
     strangers = [name for name in ops.columns if name not in names and name not in _MADE]
     remade = [name for name in ops.columns if name in _MADE]
