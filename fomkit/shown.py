@@ -18,19 +18,7 @@ def _in_no_way(result: object) -> Any:
 
 
 class View(NamedTuple):
-    """The ways in which the results of a class are shown; each is a function of the result.
-
-    Attributes
-    ----------
-    text : function
-        Gives what the command line prints; it may take options by name.
-    content : function
-        Gives plain content, as for JSON.
-    html : function
-        Gives what a notebook shows.
-    figure : function
-        Gives a figure, or what draws several.
-    """
+    """What gives a result's text (also by options), plain content, page for a notebook, and figure or figures."""
 
     text: Callable[..., str]
     content: Callable[[Any], dict[str, Any]] = _in_no_way
@@ -42,15 +30,7 @@ _VIEWS: dict[str, View] = {}
 
 
 class Shown:
-    """A result that is shown by the view of its class, or of the class that it derives from.
-
-    Examples
-    --------
-    >>> class Nothing(Shown): ...
-    >>> Nothing()._view
-    Traceback (most recent call last):
-    fomkit.errors.FomkitError: Nothing: has no view, so it cannot be shown. Views come with 'import fomkit.api'.
-    """
+    """A result that is shown by the view of its class, or of the class that it derives from."""
 
     @property
     def _view(self) -> View:

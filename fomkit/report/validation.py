@@ -125,13 +125,6 @@ def add_published(page: Page, entries: Iterable[Entry]) -> None:
     page.line(f"published: {'; '.join(dict.fromkeys(one['source'] for one in known))}")
 
 
-def format_published(entries: Iterable[Entry], screen: Screen = PLAIN) -> str:
-    """Write the table alone."""
-    page = Page(screen)
-    add_published(page, entries)
-    return page.text()
-
-
 def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
     """Write ``fomkit/validate/1`` as text.
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from fomkit.timings.measure_cases import CannotTimeError
 from fomkit.timings.measure_tf_graph import GraphCase, compiled, graph_watch, made, time_graph
 from fomkit.timings.measure_tf_makers import checked_case, make_case
-from fomkit.timings.measure_times import Effort, processor_name
+from fomkit.timings.measure_times import Effort
 from fomkit.timings.measure_watch import Watch
 from fomkit.timings.measure_worker import LONG_S, Answer, serve
 
@@ -29,12 +31,15 @@ def introduce(threads: int) -> Answer:
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     # What looks alike in a graph would else run once, and what depends on constants never.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.is_file() else ""
+    told = re.search(r"^(?:model name|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
+    name = told[1].strip() if told else platform.machine()
     return {
         "library_version": str(tf.__version__),
         "python": platform.python_version(),
         "threads": int(tf.config.threading.get_intra_op_parallelism_threads()),
-        "about": f"{processor_name()}; {threads} threads; Python {platform.python_version()}; "
-        "ops of compiled graphs",
+        "about": f"{name}; {threads} threads; Python {platform.python_version()}; ops of compiled graphs",
         "cuda": "",
     }
 

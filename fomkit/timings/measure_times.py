@@ -31,19 +31,16 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def processor_name() -> str:
-    """Name the processor as the system does."""
+def _device_name(device: str) -> str:
+    import torch
+
+    if device == "cuda":
+        return str(torch.cuda.get_device_name())
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
-
-
-def _device_name(device: str) -> str:
-    import torch
-
-    return str(torch.cuda.get_device_name()) if device == "cuda" else processor_name()
 
 
 def _clocks(device: str) -> str:
