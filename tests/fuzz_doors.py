@@ -34,6 +34,7 @@ from hostile_files import (
     yaml_changed,
 )
 
+import fomkit.api  # noqa: F401 - its views show what the doors give
 from fomkit.errors import FomkitError
 from fomkit.measure.journal import Journal
 from fomkit.measurements import import_measurements, read_measurements

@@ -36,6 +36,7 @@ def _check(path: Path | None) -> None:
 
 
 def _write(found: Sensitivity, path: Path) -> None:
+    from fomkit.api.views import tornado_of
     from fomkit.profiles import write_whole
     from fomkit.report.files import to_csv, to_json
     from fomkit.report.plots.chart_file import chart_file
@@ -46,7 +47,7 @@ def _write(found: Sensitivity, path: Path) -> None:
     elif path.suffix == ".csv":
         write_whole(path, to_csv(content["parameters"]))
     else:
-        write_whole(path, chart_file(found.chart(), path.suffix))
+        write_whole(path, chart_file(tornado_of(found), path.suffix))
 
 
 @asked_of_a_subject

@@ -111,7 +111,7 @@ def _subject_of(given: Mapping[str, Any]) -> Subject:
     """
     from fomkit.profiles import load_machine, load_model, load_suite
     from fomkit.study import Options
-    from fomkit.study.explained import all_measured
+    from fomkit.study.all_measured import all_measured
     from fomkit.study.layout_file import spread_of
     from fomkit.study.scaling import with_links
     from fomkit.whatif.choose import subject_of_model, subject_of_suite

@@ -14,6 +14,7 @@ from fomkit.predict.fresh import with_fresh
 from fomkit.resize import resize_ops, sizes_used
 from fomkit.rollup import coverage, device_time, uses_of
 from fomkit.schema import COSTS, LINE, TIMES, check_table, column_names
+from fomkit.shown import Shown
 from fomkit.spans import DEFAULT_LEVEL
 from fomkit.study.content import span_content
 from fomkit.study.fits import with_fits
@@ -28,7 +29,7 @@ _NUMBERS = frozenset(column_names("TIMED", "number"))
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(Shown):
     """A table of ops with their times on one machine.
 
     Attributes
@@ -72,9 +73,7 @@ class Prediction:
 
     def summary(self) -> str:
         """Write the totals as the text that the command line prints, after a line for what was filled in."""
-        from fomkit.report.prediction import format_prediction
-
-        return "".join(f"{line}\n" for line in self.said) + format_prediction(self.content(), "table")
+        return self._view.text(self)
 
 
 def _floats(ops: pd.DataFrame, where: str) -> pd.DataFrame:

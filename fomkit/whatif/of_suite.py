@@ -9,11 +9,11 @@ from typing import Any
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
-from fomkit.measurement import Measurement
 from fomkit.spans import Span
 from fomkit.study.conditions import fixed_conditions
 from fomkit.study.content import span_content
 from fomkit.study.estimate import Estimate
+from fomkit.study.explained import NOTHING_MEASURED, MeasuredRuns
 from fomkit.study.options import Options
 from fomkit.study.plausible import verdict_on
 from fomkit.study.rated_lines import LineRating, Load, RatedLine
@@ -49,7 +49,7 @@ class OfSuite(OnMachine):
     machine: Machine
     options: Options
     load: Load
-    measured: Sequence[Measurement] = ()
+    measured: MeasuredRuns = NOTHING_MEASURED
     _rated: dict[tuple[object, ...], RatedLine] = field(default_factory=dict)
     tries = 48  # each value rates the suite again
 
