@@ -142,8 +142,9 @@ def scaling() -> list[dict[str, str]]:
     from fomkit.costs import add_costs
     from fomkit.predict import add_times
     from fomkit.profiles import load_machine
+    from fomkit.study.fits import with_fits
 
-    machine = load_machine("v100")
+    machine = with_fits(load_machine("v100"))
     shared = {
         "op": "mm",
         "kind": "gemm",

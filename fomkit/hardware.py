@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fomkit.dtypes import REAL_OF
 from fomkit.spans import DEFAULT_LEVEL, Span, at_level
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 Basis = Literal["measured", "simulated", "modelled", "estimated", "committed", "published", "assumed"]
 Party = Literal["lab", "vendor", "published"]
@@ -251,6 +253,52 @@ class Plausibility:
         return tuple(lines)
 
 
+class Surface(NamedTuple):
+    """What one timed machine reached of its floors in one kind of work and number format.
+
+    Attributes
+    ----------
+    machine, architecture : str
+        As in the machine's profile.
+    dtype : str
+        Number format of the factors.
+    balance : float
+        log2 of the machine's flop per byte; NaN where it tells nothing of the work.
+    mean : float
+        Mean of ln(utilisation).
+    errors : tuple of float
+        What the other chips' surfaces say is missed here, in standard deviations: values of equal probability.
+    rows : array (n, 1 + p) of int32
+        A row per timed op: its weight in thousandths, then its features in hundredths.
+    """
+
+    machine: str
+    architecture: str
+    dtype: str
+    balance: float
+    mean: float
+    errors: tuple[float, ...]
+    rows: NDArray[np.int32]
+
+
+class TimedWork(NamedTuple):
+    """Surfaces of one kind of work, and the length of each of its features (p)."""
+
+    length: NDArray[np.float64]
+    known: tuple[Surface, ...]
+
+
+@dataclass(frozen=True)
+class UsualTables:
+    """What timed machines reached, by kind of work such as ``gemm/matrix`` or ``conv/vector/forward``.
+
+    Two are equal where their ``key``, a hash of what they were read from, is: results are kept by it.
+    """
+
+    key: str
+    of: Mapping[str, TimedWork] = field(compare=False, repr=False)
+
+
 @dataclass(frozen=True)
 class Machine:
     """A machine profile: facts (from YAML) and measured op timings (from CSV).
@@ -279,6 +327,8 @@ class Machine:
         The short name that this board was chosen for, such as h100 for h100-sxm; "" where its own was given.
     plausibility : Plausibility or None
         What came of checking timings and facts, before the first answer; None until then.
+    usual : UsualTables or None
+        What other machines reached, for ops that this one has no timing for; None until a prediction is prepared.
     """
 
     name: str
@@ -302,6 +352,7 @@ class Machine:
     device_of: str = ""
     plausibility: Plausibility | None = None
     asked_as: str = ""
+    usual: UsualTables | None = field(default=None, repr=False)
 
     @property
     def said_of_name(self) -> tuple[str, ...]:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fomkit.predict.gaussian import apart, correlation, covariance, distances
-from fomkit.predict.surface_tables import TABLES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from fomkit.hardware import Surface, UsualTables
 
     Matrix = NDArray[np.float64]
 
@@ -21,34 +22,6 @@ VARIANCE, NOISE = 0.3, 0.02
 
 DIGITS, WEIGHT_DIGITS = 100.0, 1000.0
 """Features are kept in hundredths of a power of two, weights in thousandths."""
-
-
-class Surface(NamedTuple):
-    """One machine's utilisation of one kind of work.
-
-    Attributes
-    ----------
-    machine, architecture : str
-        As in the machine's profile.
-    dtype : str
-        Number format of the factors.
-    balance : float
-        log2 of the machine's flop per byte.
-    mean : float
-        Mean of ln(utilisation).
-    errors : tuple of float
-        What the other chips' surfaces say is missed here, in standard deviations: values of equal probability.
-    packed : str
-        A line per timed op: features in hundredths and the weight of the op in thousandths.
-    """
-
-    machine: str
-    architecture: str
-    dtype: str
-    balance: float
-    mean: float
-    errors: Sequence[float]
-    packed: str
 
 
 class Surfaces(NamedTuple):
@@ -82,29 +55,28 @@ def weights_of(features: Matrix, log_utilisation: Matrix, length: Matrix) -> Mat
     return np.asarray(np.linalg.solve(shared + NOISE * np.eye(len(features)), log_utilisation))
 
 
-def pack(features: Matrix, weight: Matrix) -> str:
-    """Write rows as whole numbers."""
-    table = np.column_stack([features * DIGITS, weight * WEIGHT_DIGITS])
-    return " ".join(str(int(value)) for value in np.rint(table).ravel())
+def as_kept(features: Matrix, weight: Matrix) -> NDArray[np.int32]:
+    """Give rows as the whole numbers of `fomkit.hardware.Surface`, the weight first."""
+    table = np.column_stack([weight * WEIGHT_DIGITS, features * DIGITS])
+    return np.rint(table).astype(np.int32)
 
 
-def side_by_side(length: Sequence[float], known: Sequence[Surface]) -> Surfaces:
-    """Unpack surfaces of one kind of work."""
-    tables = [np.array(one.packed.split(), np.float64).reshape(-1, len(length) + 1) for one in known]
-    starts = np.cumsum([0, *(len(table) for table in tables[:-1])])
-    rows = np.concatenate(tables)
-    scaled = rows[:, :-1] / DIGITS / np.array(length)
-    weight = rows[:, -1] / WEIGHT_DIGITS
-    return Surfaces(np.array(length), tuple(known), scaled, (scaled * scaled).sum(1), weight, starts)
+def side_by_side(length: Matrix, known: Sequence[Surface]) -> Surfaces:
+    """Put surfaces of one kind of work side by side, in lengths."""
+    starts = np.cumsum([0, *(len(one.rows) for one in known[:-1])])
+    rows = np.concatenate([one.rows for one in known]).astype(np.float64)
+    scaled = rows[:, 1:] / DIGITS / length
+    weight = rows[:, 0] / WEIGHT_DIGITS
+    return Surfaces(length, tuple(known), scaled, (scaled * scaled).sum(1), weight, starts)
 
 
 @lru_cache(maxsize=64)
-def surfaces(work: str, unheard: tuple[str, ...] = ()) -> Surfaces | None:
+def surfaces(tables: UsualTables, work: str, unheard: tuple[str, ...] = ()) -> Surfaces | None:
     """Give the surfaces of a kind of work, some architectures' and machines' left out; None where none is left."""
-    length, found = TABLES.get(work, ((), ()))
-    every = (Surface(*parts) for parts in found)
-    known = [one for one in every if one.architecture not in unheard and one.machine not in unheard]
-    return side_by_side(length, known) if known else None
+    if (found := tables.of.get(work)) is None:
+        return None
+    known = [one for one in found.known if one.architecture not in unheard and one.machine not in unheard]
+    return side_by_side(found.length, known) if known else None
 
 
 def heights(found: Surfaces, features: Matrix) -> Matrix:

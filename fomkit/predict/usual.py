@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fomkit.dtypes import ITEM_BYTE
+from fomkit.errors import FomkitError
 from fomkit.predict.rates import rates
 from fomkit.predict.rows import Rows, Table, as_rows, same_texts
-from fomkit.predict.surface_tables import TABLES
-from fomkit.predict.surfaces import Surface, Surfaces, heights, surfaces
+from fomkit.predict.surfaces import Surfaces, heights, surfaces
 from fomkit.predict.tails import EXPONENTIAL, bounded
 from fomkit.predict.thin import mix, thinness
 from fomkit.predict.usual_features import FEATURES
@@ -23,7 +23,7 @@ from fomkit.predict.usual_features import FEATURES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fomkit.hardware import Machine
+    from fomkit.hardware import Machine, Surface, UsualTables
 
     Matrix = NDArray[np.float64]
 
@@ -118,9 +118,11 @@ def _names(kind: str, engine: str, pass_name: str) -> Iterator[str]:
         yield "gemm/vector"
 
 
-def _choose(kind: str, engine: str, pass_name: str, unheard: tuple[str, ...]) -> tuple[str, Surfaces] | None:
+def _choose(
+    tables: UsualTables, kind: str, engine: str, pass_name: str, unheard: tuple[str, ...]
+) -> tuple[str, Surfaces] | None:
     for name in _names(kind, engine, pass_name):
-        found = surfaces(name, unheard)
+        found = surfaces(tables, name, unheard)
         if found is not None:
             return name, found
     return None
@@ -236,9 +238,15 @@ class _Heard(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _heard(
-    name: str, unheard: tuple[str, ...], dtype: str, balance: float, architecture: str, interval: float
+    tables: UsualTables,
+    name: str,
+    unheard: tuple[str, ...],
+    dtype: str,
+    balance: float,
+    architecture: str,
+    interval: float,
 ) -> _Heard:
-    found = surfaces(name, unheard)
+    found = surfaces(tables, name, unheard)
     if found is None:
         raise KeyError(name)
     weight = likeness(found, dtype, balance, architecture)
@@ -254,7 +262,11 @@ def _heard(
 def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: float) -> tuple[Matrix, str] | None:
     """Give median, low end and high end (3, q) of rows of one kind, format, engine and pass, and the source."""
     kind, dtype, engine, pass_name = group
-    chosen = _choose(kind, engine, pass_name, machine.unheard)
+    if (tables := machine.usual) is None:
+        raise FomkitError(
+            machine.name, "was not told what others reach. Prepare it by fomkit.study.fits.with_fits."
+        )
+    chosen = _choose(tables, kind, engine, pass_name, machine.unheard)
     known = rates(machine, dtype, engine)
     if chosen is None or known.byte_per_s is None:
         return None
@@ -265,7 +277,7 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
     peak = np.full(len(rows), known.flop_per_s.value if known.flop_per_s else np.nan)
     # Of a kind that nobody timed anywhere, a like machine knows no more than another.
     like = "" if work == MOVING else machine.device.architecture
-    heard = _heard(name, machine.unheard, dtype, balance_of(machine, work, dtype, engine), like, interval)
+    heard = _heard(tables, name, machine.unheard, dtype, balance_of(machine, work, dtype, engine), like, interval)
     value, sigma = tell(found, FEATURES[work](rows, peak, known.byte_per_s.value), heard.weight)
     below, above = heard.ends
     return np.exp([value, value + below * sigma, value + above * sigma]), heard.source
@@ -285,16 +297,14 @@ def _thinned(
     return ends, sources
 
 
-@cache
-def _without_pass(kind: str, pass_name: str) -> tuple[str, ...]:
-    asked = [name for name in TABLES if name.startswith(f"{kind}/")]
-    timed = {one[0] for name in asked if name.endswith(f"/{pass_name}") for one in TABLES[name][1]}
-    return tuple(sorted({one[0] for name in asked for one in TABLES[name][1]} - timed))
-
-
 def without_pass(machine: Machine, kind: str, pass_name: str) -> Machine:
     """Give the machine deaf to those that timed a kind, but not in this pass: a ratio needs both of each."""
-    return replace(machine, unheard=(*machine.unheard, *_without_pass(kind, pass_name)))
+    known = machine.usual.of if machine.usual is not None else {}
+    asked = {
+        name: {one.machine for one in work.known} for name, work in known.items() if name.startswith(f"{kind}/")
+    }
+    timed = set[str]().union(*(names for name, names in asked.items() if name.endswith(f"/{pass_name}")))
+    return replace(machine, unheard=(*machine.unheard, *sorted(set[str]().union(*asked.values()) - timed)))
 
 
 def usual_utilisation(rows: Table, machine: Machine, interval: float) -> Usuals:
@@ -309,7 +319,8 @@ def usual_utilisation(rows: Table, machine: Machine, interval: float) -> Usuals:
     rows : DataFrame
         COSTED rows.
     machine : Machine
-        Its own timings are not looked at, those of architectures it names as unheard neither.
+        With ``usual``, what the others reached. Its own timings are not looked at, those of architectures it
+        names as unheard neither.
     interval : float
         Share of intervals that should contain the truth.
 
@@ -317,6 +328,11 @@ def usual_utilisation(rows: Table, machine: Machine, interval: float) -> Usuals:
     -------
     Usuals
         As a mapping, the rows for which the rates that their kind needs are known.
+
+    Raises
+    ------
+    FomkitError
+        When the machine was not told what others reached.
     """
     rows = as_rows(rows)
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)

@@ -13,6 +13,7 @@ from fomkit.hardware import Machine, Plausibility
 from fomkit.predict.kept import kept
 from fomkit.predict.plausibility import judge_facts, judge_timings
 from fomkit.profiles.fits import fit_key
+from fomkit.profiles.usual import shipped_usual
 from fomkit.schema import COSTS, check_table
 from fomkit.study.device_kind import device_kind
 
@@ -49,7 +50,8 @@ def without_implausible(machine: Machine) -> Machine:
     """Give the machine without the timings that cannot be, and with what was found (`Plausibility`).
 
     Every answer passes here, of machines from files as of those made in Python. A table is judged once; a machine
-    with other timings or facts is judged anew, all of its rows.
+    with other timings or facts is judged anew, all of its rows. Here it also learns what other machines reach
+    (`Machine.usual`), which its own timings are held against and every op without one takes.
 
     Raises
     ------
@@ -58,6 +60,8 @@ def without_implausible(machine: Machine) -> Machine:
     FomkitError
         When timings or facts cannot be as a whole.
     """
+    if machine.usual is None:
+        machine = replace(machine, usual=shipped_usual())
     known = machine.plausibility
     if known is not None and known.is_of(machine):
         return machine

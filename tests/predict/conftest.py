@@ -6,14 +6,14 @@ import importlib.util
 from dataclasses import replace
 
 import pytest
+from predict.machines import loaded
 
 from fomkit.costs import add_costs
 from fomkit.predict.fit import fit_timings
-from fomkit.profiles import load_machine
 
 
 def fitted(path):
-    machine = load_machine(path)
+    machine = loaded(path)
     return replace(machine, fits=fit_timings(add_costs(machine.timings)))
 
 

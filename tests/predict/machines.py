@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pandas as pd
 
 from fomkit.hardware import Device, Fact, Machine, Peak
+from fomkit.profiles import load_machine
+from fomkit.profiles.usual import shipped_usual
 from fomkit.schema import column_names
 
 NUMBERS = column_names("TIMINGS", "number")
@@ -29,4 +34,9 @@ def device(launch: Fact | None = None, bandwidth: Fact | None = None, **peaks: f
 
 def machine(of: Device | None = None, table: pd.DataFrame | None = None, **more: object) -> Machine:
     known = timings() if table is None else table
-    return Machine("test", "test", "lab", of or Device(), known, **more)
+    return Machine("test", "test", "lab", of or Device(), known, usual=shipped_usual(), **more)
+
+
+def loaded(name: str | Path) -> Machine:
+    """Load a machine, ready for predictions that need no fits."""
+    return replace(load_machine(name), usual=shipped_usual())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from predict.machines import loaded
 
 import fomkit
 from fomkit.predict import add_times
@@ -61,7 +62,7 @@ def test_answers_read_as_the_mapping_they_were_made_of() -> None:
 
 @pytest.mark.parametrize("name", ["v100", "v100-pcie-32gb", "titan"])
 def test_rows_priced_alone_are_as_priced_together(name: str) -> None:
-    machine = fomkit.machine(name)
+    machine = loaded(name)
     ops = estimate(fomkit.model("alexnet"), machine, Options()).ops.iloc[::9]
     times = ["time_s", "low_s", "high_s", "time_source", "bound", "evidence"]
     costed = ops.drop(columns=times)

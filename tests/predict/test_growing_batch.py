@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 from costs.op_tables import gemm, table
+from predict.machines import loaded
 
 import fomkit
 from fomkit.costs import add_costs
@@ -28,7 +29,7 @@ _model = cache(fomkit.model)
 @cache
 def bare(name: str):
     """A machine as if nobody had timed anything on it."""
-    machine = fomkit.machine(name)
+    machine = loaded(name)
     return replace(machine, timings=machine.timings.iloc[:0], fits={})
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from costs.op_tables import BASE, gemm, table
-from predict.machines import device, fact, machine, timings
+from predict.machines import device, fact, loaded, machine, timings
 
 from fomkit.costs import add_costs
 from fomkit.errors import FomkitError
@@ -19,7 +19,6 @@ from fomkit.predict import add_times
 from fomkit.predict.families import training_rows
 from fomkit.predict.fit import fit_timings
 from fomkit.predict.storage import row_major
-from fomkit.profiles import load_machine
 
 SERVERS = ("gtx-1080-ti", "titan-x-pascal")
 REDUCERS = (*SERVERS, "p100", "m40", "titan-x", "knl-7250")
@@ -27,7 +26,7 @@ REDUCERS = (*SERVERS, "p100", "m40", "titan-x", "knl-7250")
 
 @pytest.fixture(scope="module")
 def shipped(root):
-    return {name: load_machine(root / "machine_profiles" / f"{name}.yaml") for name in REDUCERS}
+    return {name: loaded(root / "machine_profiles" / f"{name}.yaml") for name in REDUCERS}
 
 
 def sparse(m, n, k, density, **more):
@@ -121,7 +120,7 @@ def test_ranks_links_and_collectives_that_nobody_timed_stay_unpriced(shipped):
 @pytest.mark.parametrize("name", ["a100-sxm", "h200-sxm"])
 def test_collectives_are_priced_by_alpha_beta_where_only_their_link_is_stated(root, name):
     """All 504 of the table, asked where nobody timed any; large ones lie in their intervals."""
-    known = load_machine(root / "machine_profiles" / f"{name}.yaml")
+    known = loaded(root / "machine_profiles" / f"{name}.yaml")
     rows = known.timings[known.timings["kind"] == "collective"]
     bare = replace(known, timings=known.timings.iloc[:0], fits={}, timings_key="")
     found = timed(
@@ -188,7 +187,7 @@ def test_a_collective_has_one_price_in_op_tables_and_in_scaling(links, collectiv
 
 def test_the_gradients_of_two_nodes_cost_in_a_table_what_they_cost_in_scaling(root):
     """120.4 MB over two nodes of eight go in stages, by the table inside, not in 9.18 ms around one ring."""
-    known = load_machine(root / "machine_profiles" / "a100-sxm.yaml")
+    known = loaded(root / "machine_profiles" / "a100-sxm.yaml")
     known = replace(known, links=(*known.links, Link("system", 5e-6, 25e9, "each", "test")))
     found = timed(known, reduce(120.4e6, 16, "system")).iloc[0]
     waited = Network(known).collective("all_reduce", 120.4e6, Group(8, 2))
@@ -262,7 +261,7 @@ def test_left_out_sparse_matrices(shipped, name, left_out):
 
 
 def test_phones_have_few_rows_and_fit_what_they_can(root):
-    known = load_machine(root / "machine_profiles" / "iphone-6.yaml")
+    known = loaded(root / "machine_profiles" / "iphone-6.yaml")
     assert sorted(known.fits) == ["gemm/int8/vector", "rates", "sparse_gemm/int8/vector"]
     found = timed(known, gemm(1500, 3072, 1024, dtype="int8"), gemm(1500, 3072, 1024))
     assert found["time_source"].tolist() == ["measured", "roofline"]

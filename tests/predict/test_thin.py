@@ -7,18 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from costs.op_tables import gemm, table
+from predict.machines import loaded
 
 from fomkit.costs import add_costs
 from fomkit.predict import add_times
 from fomkit.predict.thin import mix, thinness
-from fomkit.profiles import load_machine
 
 TABLES_FROM_EIGHT = ("titan-x", "m40", "p100", "v100")
 """DeepBench's training list has no product of fewer than 8 rows or columns."""
 
 
 def timed(name: str, *shapes: tuple[int, int, int], bare: bool = False):
-    machine = load_machine(name)
+    machine = loaded(name)
     if bare:
         machine = replace(machine, timings=machine.timings.iloc[:0], fits={})
     costed = add_costs(table(*(gemm(*shape) for shape in shapes)))
@@ -39,7 +39,7 @@ def test_an_untimed_vector_is_called_roofline_and_a_timed_one_stays_with_its_tab
     assert timed("titan-x", (1, 4096, 4096))[1]["time_source"].tolist() == ["roofline"]
     # The A100's table has products of one row: they speak for themselves.
     costed = add_costs(table({**gemm(1, 6144, 3000), "dtype": "bf16", "engine": "matrix", "trans_b": 1.0}))
-    found = add_times(costed, load_machine("a100-sxm"))
+    found = add_times(costed, loaded("a100-sxm"))
     assert found["time_source"].tolist() == ["interpolated"]
 
 

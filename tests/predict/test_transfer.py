@@ -8,13 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from costs.op_tables import conv, rnn, table
-from predict.machines import device, fact, machine, timings
+from predict.machines import device, fact, loaded, machine, timings
 
 from fomkit.costs import add_costs
 from fomkit.predict import add_times, measured, transfer
 from fomkit.predict.storage import row_major
 from fomkit.predict.usual import usual_utilisation, without_pass
-from fomkit.profiles import load_machine
 
 TRAINED = ["v100", "p100", "m40", "titan-x", "titan-x-pascal", "gtx-1080-ti", "mi25", "vega-fe", "knl-7250"]
 GRADIENTS = ("backward_input", "backward_weight")
@@ -84,7 +83,7 @@ def test_on_the_nine_training_tables(root, word):
     """As the module says, with the machine's own chip unheard; intervals hold the truth more often than asked."""
     errors, hits = [], []
     for name in TRAINED:
-        known = load_machine(root / "machine_profiles" / f"{name}.yaml")
+        known = loaded(root / "machine_profiles" / f"{name}.yaml")
         table_of = row_major(known.timings)
         truth = table_of[(table_of["kind"] == "conv") & (table_of["dtype"] == "fp32")]
         truth = truth[truth["pass_name"] == word].reset_index(drop=True)

@@ -10,13 +10,15 @@ from costs.op_tables import conv, gemm, optimizer, rnn, table, traffic
 from predict.machines import device, fact, machine
 
 from fomkit.costs import add_costs
+from fomkit.errors import FomkitError
+from fomkit.hardware import Surface
 from fomkit.predict import surfaces as surfaces_of
-from fomkit.predict.surface_tables import TABLES
-from fomkit.predict.surfaces import Surface, heights, pack, side_by_side, surfaces, weights_of
+from fomkit.predict.surfaces import as_kept, heights, side_by_side, surfaces, weights_of
 from fomkit.predict.usual import likeness, middle, tell, usual_utilisation
+from fomkit.profiles.usual import shipped_usual
 
 PRODUCT = gemm(4096, 4096, 4096)
-LIMIT_BYTE = 340_000
+LIMIT_BYTE, LIMIT_LINE = 400_000, 320
 """Nineteen machines tell."""
 
 
@@ -31,14 +33,14 @@ def usual(row, of=None, interval=0.8):
 
 def made_up(name, architecture, level, balance=4.0, dtype="fp32"):
     features = np.array([[0.0], [1.0]])
-    return Surface(name, architecture, dtype, balance, np.log(level), (-1.0, 1.0), pack(features, np.zeros(2)))
+    return Surface(name, architecture, dtype, balance, np.log(level), (-1.0, 1.0), as_kept(features, np.zeros(2)))
 
 
 def test_a_surface_runs_through_what_was_timed():
     features = np.linspace(0, 5, 6)[:, None]
     reached = np.sin(features[:, 0])
     weight = weights_of(features, reached, np.array([2.0]))
-    found = side_by_side([2.0], [Surface("m", "A B C", "fp32", 4.0, 0.0, (), pack(features, weight))])
+    found = side_by_side(np.array([2.0]), [Surface("m", "A B C", "fp32", 4.0, 0.0, (), as_kept(features, weight))])
     assert heights(found, features)[0] == pytest.approx(reached, abs=0.1)
     # Far from every timed op the machine's mean remains.
     assert heights(found, np.array([[1e3]]))[0, 0] == pytest.approx(0.0, abs=1e-6)
@@ -52,7 +54,7 @@ def test_the_weighted_median_lies_with_the_heavier_half():
 
 
 def test_like_machines_weigh_more():
-    found = side_by_side([1.0], [
+    found = side_by_side(np.array([1.0]), [
         made_up("same chip", "X New One", 0.9), made_up("same architecture", "X New Two", 0.9),
         made_up("same vendor", "X Old Three", 0.9), made_up("other vendor", "Y New Four", 0.9),
         made_up("other balance", "X Old Five", 0.9, balance=6.0),
@@ -67,14 +69,14 @@ def test_like_machines_weigh_more():
 
 def test_two_boards_of_a_chip_do_not_count_twice():
     boards = [made_up("a", "X O One", 0.9), made_up("b", "X O One", 0.9), made_up("c", "X O Two", 0.5)]
-    weight = likeness(side_by_side([1.0], boards), "fp32", 4.0, "")
+    weight = likeness(side_by_side(np.array([1.0]), boards), "fp32", 4.0, "")
     assert weight[0] + weight[1] == pytest.approx(weight[2] * 2**0.5)
 
 
 def test_machines_that_disagree_widen_the_interval():
     asked, weight = np.array([[0.5]]), np.array([0.5, 0.5])
-    agreeing = side_by_side([1.0], [made_up("a", "X O One", 0.7), made_up("b", "X O Two", 0.7)])
-    apart = side_by_side([1.0], [made_up("a", "X O One", 0.9), made_up("b", "X O Two", 0.4)])
+    agreeing = side_by_side(np.array([1.0]), [made_up("a", "X O One", 0.7), made_up("b", "X O Two", 0.7)])
+    apart = side_by_side(np.array([1.0]), [made_up("a", "X O One", 0.9), made_up("b", "X O Two", 0.4)])
     assert tell(apart, asked, weight)[1] > 1.5 * tell(agreeing, asked, weight)[1]
 
 
@@ -82,14 +84,14 @@ def test_what_is_left_out_is_not_heard(monkeypatch):
     heard = []
     real = surfaces_of.surfaces
 
-    def listening(work, unheard=()):
-        found = real(work, unheard)
+    def listening(tables, work, unheard=()):
+        found = real(tables, work, unheard)
         heard.extend(one.architecture for one in found.known)
         return found
 
     monkeypatch.setattr("fomkit.predict.usual.surfaces", listening)
     chip = "NVIDIA Volta GV100"
-    assert any(one[1] == chip for one in TABLES["gemm/vector"][1])
+    assert any(one.architecture == chip for one in shipped_usual().of["gemm/vector"].known)
     full, without = usual(PRODUCT), usual(PRODUCT, known(unheard=(chip,)))
     assert chip in heard
     heard.clear()
@@ -105,7 +107,7 @@ def test_every_kind_has_an_answer_whatever_chip_is_left_out():
         rnn("lstm", 16.0, 25.0, 512.0), traffic("copy", 1e8), traffic("softmax", 1e8), traffic("norm", 1e8),
         traffic("embedding", 1e8), optimizer("adam", "per_tensor", 1000.0, 100.0),
     ]  # fmt: skip
-    chips = {one[1] for _, found in TABLES.values() for one in found}
+    chips = {one.architecture for work in shipped_usual().of.values() for one in work.known}
     for chip in sorted(chips):
         found = usual_utilisation(add_costs(table(*rows)), known(unheard=(chip,)), 0.8)
         assert set(found) == set(range(len(rows))), chip
@@ -142,11 +144,18 @@ def test_the_likest_machine_is_named():
 
 
 def test_the_tables_are_what_their_script_makes(usual_script):
-    made = usual_script.source()
-    assert usual_script.TARGET.read_text(encoding="utf-8") == made
-    assert len(made.encode()) < LIMIT_BYTE
+    made = usual_script.texts()
+    kept = {path.name: path.read_bytes().decode() for path in usual_script.TARGET.iterdir()}
+    assert kept == made
+    assert sum(len(text.encode()) for text in made.values()) < LIMIT_BYTE
+    assert max(map(len, "".join(made.values()).splitlines())) < LIMIT_LINE
 
 
 def test_work_that_nobody_timed_has_no_surfaces():
-    assert surfaces("no such work") is None
-    assert surfaces("sparse_gemm/vector", ("NVIDIA Pascal GP102",)) is None
+    assert surfaces(shipped_usual(), "no such work") is None
+    assert surfaces(shipped_usual(), "sparse_gemm/vector", ("NVIDIA Pascal GP102",)) is None
+
+
+def test_a_machine_that_was_not_told_of_others_is_refused():
+    with pytest.raises(FomkitError, match=r"test: was not told what others reach\. Prepare it by"):
+        usual(PRODUCT, replace(known(), usual=None))

@@ -140,7 +140,7 @@ KEPT_BACK = {
     Ledger: {"notes"},
     Machine: {
         "links", "fits", "timings_key", "unheard", "notes", "lenders", "origin", "energy", "price", "device_of",
-        "plausibility", "asked_as",
+        "plausibility", "asked_as", "usual",
     },
     WorkloadFacts: set(), Case: set(), OpLine: set(),
 }  # fmt: skip

@@ -1,0 +1,126 @@
+"""The files of what timed machines reached: read whole, or refused by name and line, wherever they are."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from predict.machines import machine
+
+from fomkit.errors import FomkitError
+from fomkit.hardware import UsualTables
+from fomkit.predict.surfaces import surfaces
+from fomkit.predict.usual_features import FEATURES
+from fomkit.profiles import locate, usual
+from fomkit.profiles.locate import shipped_folder
+from fomkit.profiles.usual import OPS, SURFACES, load_usual, shipped_usual
+from fomkit.study.plausible import judged
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(shipped_folder("machine_profiles") / usual.FOLDER, tmp_path / "usual"))
+
+
+def test_what_is_read_is_what_stands_there(folder: Path) -> None:
+    (folder / SURFACES).write_text(
+        ",".join(usual.SURFACE_COLUMNS) + "\n"
+        "1,gemm/vector,a,X Y Z,fp32,40,2,3.5,-0.25,0.5 2,-1 1\n"
+        "2,norm/vector,b,X Y Z,fp16,1,1,,-0.5,4,\n"
+    )
+    empty = "," * 8
+    (folder / OPS).write_text(
+        ",".join(usual.OP_COLUMNS) + f"\n1,-7,100,200{empty}\n1,8,300,-400{empty}\n2,9,50,{empty}\n"
+    )
+    read = load_usual(folder).of
+    first, second = read["gemm/vector"], read["norm/vector"]
+    assert (first.length.tolist(), second.length.tolist()) == ([0.5, 2.0], [4.0])
+    assert first.known[0][:6] == ("a", "X Y Z", "fp32", 3.5, -0.25, (-1.0, 1.0))
+    assert first.known[0].rows.tolist() == [[-7, 100, 200], [8, 300, -400]]
+    assert np.isnan(second.known[0].balance)
+    assert second.known[0].rows.tolist() == [[9, 50]]
+    whole = surfaces(load_usual(folder), "gemm/vector")
+    assert whole is not None
+    assert whole.scaled.tolist() == [[2.0, 1.0], [6.0, -2.0]]
+    assert whole.weight.tolist() == [-0.007, 0.008]
+
+
+def test_every_work_has_the_features_that_its_ops_are_looked_at_by() -> None:
+    assert {name.partition("/")[0] for name in shipped_usual().of} == set(FEATURES)
+
+
+DAMAGE = [
+    (SURFACES, "1,attention", "2,attention", f"{SURFACES}:2: expected surface 1 of a work"),
+    (SURFACES, "11.842", "11.843", f"{SURFACES}:3: expected surface 2 of a work, its lengths as above"),
+    (SURFACES, "11.842", "-1", f"{SURFACES}:2: expected a mean, lengths above 0"),
+    (SURFACES, "11.842", "many", f"{SURFACES}:2: could not convert string to float: 'many'"),
+    (SURFACES, "-1.6765", "nan", f"{SURFACES}:2: expected a mean"),
+    (
+        SURFACES,
+        "bf16",
+        "bf17",
+        f"{SURFACES}:2: expected the name of a machine, an architecture and a number format",
+    ),
+    (SURFACES, "1000,36", "1000,35", f"{SURFACES}:2: expected 35 ops in {OPS}, with a feature for each length"),
+    (SURFACES, "11.842 ", "", f"{SURFACES}:2: expected 36 ops in {OPS}, with a feature for each length"),
+    (SURFACES, "surface,work", "surface,works", f"{SURFACES}:1: expected the columns surface, work, "),
+    (SURFACES, "bf16,", "bf16,,", f"{SURFACES}:2: has 12 cells where the header has 11"),
+    (OPS, "1974", "1974.5", f"{OPS}:2: expected a surface, those in order"),
+    (OPS, "1974", "1e12", f"{OPS}:2: expected a surface, those in order"),
+    (OPS, "1974", "", f"{OPS}:2: expected a surface, those in order"),
+    (OPS, ",700,", ",,", f"{OPS}:2: expected a surface, those in order"),
+    (OPS, "\n1,", "\n2,", f"{OPS}:2: expected a surface, those in order"),
+    (OPS, "1974", "x", f"{OPS}: is not a table of numbers"),
+    (OPS, "weight", "wait", f"{OPS}:1: expected the columns surface, weight, "),
+]
+
+
+@pytest.mark.parametrize(("name", "before", "after", "told"), DAMAGE)
+def test_damage_is_refused_where_it_is(folder: Path, name: str, before: str, after: str, told: str) -> None:
+    text = (folder / name).read_text()
+    assert before in text
+    (folder / name).write_text(text.replace(before, after, 1))
+    with pytest.raises(FomkitError) as error:
+        load_usual(folder)
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize("name", [SURFACES, OPS])
+@pytest.mark.parametrize("left", [0, 1, 0.5])
+def test_a_file_that_was_cut_or_emptied_is_refused(folder: Path, name: str, left: float) -> None:
+    lines = (folder / name).read_text().splitlines(keepends=True)
+    (folder / name).write_text("".join(lines[: left if left in (0, 1) else int(left * len(lines))]))
+    with pytest.raises(FomkitError, match=f"{SURFACES}|{OPS}"):
+        load_usual(folder)
+
+
+def test_they_are_found_in_an_installation_and_an_absent_one_says_what_to_do(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "fomkit" / "shipped" / "machine_profiles"
+    installed.mkdir(parents=True)
+    folder.rename(installed / usual.FOLDER)
+    monkeypatch.setattr(locate.fomkit, "__file__", str(tmp_path / "fomkit" / "__init__.py"))
+    assert shipped_usual.__wrapped__() == shipped_usual()
+    (installed / usual.FOLDER / OPS).unlink()
+    with pytest.raises(
+        FomkitError, match=r"ops\.csv: cannot be read .* It comes with fomkit: install that again\."
+    ):
+        shipped_usual.__wrapped__()
+
+
+def test_a_copy_from_another_process_keeps_what_was_worked_out() -> None:
+    known = shipped_usual()
+    copied = pickle.loads(pickle.dumps(known))
+    assert copied is not known
+    assert surfaces(copied, "gemm/vector") is surfaces(known, "gemm/vector")
+
+
+def test_a_machine_made_in_python_is_told_of_the_others_and_one_that_was_told_keeps_its_own() -> None:
+    assert judged(replace(machine(), usual=None)).usual is shipped_usual()
+    own = UsualTables("own", {})
+    assert judged(replace(machine(), usual=own)).usual is own
