@@ -10,9 +10,9 @@ from fomkit.costs.conv_methods import MethodCost
 from fomkit.costs.library_calls import split_recurrent
 from fomkit.costs.methods import METHODS, im2col_byte, method_costs
 from fomkit.costs.pricing import add_costs
-from fomkit.costs.printed import WorkedCost, work_out
+from fomkit.costs.printed import WorkedCost, symbolic_work, work_out
 
 __all__ = [
     "METHODS", "MethodCost", "WorkedCost", "add_costs", "im2col_byte", "method_costs", "split_recurrent",
-    "work_out",
+    "symbolic_work", "work_out",
 ]  # fmt: skip

@@ -97,8 +97,8 @@ PARTS: Mapping[str, Callable[..., Size]] = {"slides_d": slides_d, "slides_h": sl
 """What the formulas of methods take besides the parts of `fomkit.costs.conv`."""
 
 
-def _product(factors: Triple) -> Size:
-    return factors[0] * factors[1] * factors[2]
+def _volume(lengths: Triple) -> Size:
+    return lengths[0] * lengths[1] * lengths[2]
 
 
 def _levels(amount: Size) -> Size:
@@ -134,7 +134,7 @@ def direct(
     made of fewer.
     """
     kernel: Triple = (kernel_d, kernel_h, kernel_w)
-    products = batch * in_channels * out_channels / groups * _product(kernel) * slid_over
+    products = batch * in_channels * out_channels / groups * _volume(kernel) * slid_over
     if pass_name == BACK_WEIGHT:
         seen = zip((out_depth, out_height, out_width), (depth, height, width), strict=True)
         lengths = tuple((1 - transposed) * out + transposed * size for out, size in seen)
@@ -175,7 +175,7 @@ def im2col(
         transposed, out_depth, out_height, out_width, slid_over,
     )  # fmt: skip
     channels = (1 - transposed) * in_channels + transposed * out_channels
-    elements = channels * _product((kernel_d, kernel_h, kernel_w)) * slid_over
+    elements = channels * _volume((kernel_d, kernel_h, kernel_w)) * slid_over
     scattered = {FORWARD: transposed, BACK_INPUT: 1 - transposed, BACK_WEIGHT: 0}[pass_name]
     return plain._replace(additions=scattered * batch * elements, sample_byte=item_byte * elements / groups)
 
@@ -206,7 +206,7 @@ def _tiled(
     pass_name: str, batch: Size, channels: tuple[Size, Size], groups: Size, positions: Triple, tile: Triple
 ) -> _Tiled:
     """Cut a pass into tiles of so many outputs along each axis; that of the weight gradient cuts the gradient."""
-    tiles = _product((ceil(positions[0] / tile[0]), ceil(positions[1] / tile[1]), ceil(positions[2] / tile[2])))
+    tiles = _volume((ceil(positions[0] / tile[0]), ceil(positions[1] / tile[1]), ceil(positions[2] / tile[2])))
     data, result = reversed(channels) if pass_name == BACK_INPUT else channels
     summed = batch * tiles if pass_name == BACK_WEIGHT else data / groups
     return _Tiled(tiles, data, result, data * result / groups, summed)
@@ -269,7 +269,7 @@ def winograd(
     points: Triple = (outputs[0] + kernel_d - 1, outputs[1] + kernel_h - 1, outputs[2] + kernel_w - 1)
     positions = (depth, height, width) if pass_name == BACK_INPUT else (out_depth, out_height, out_width)
     cut = _tiled(pass_name, batch, (in_channels, out_channels), groups, positions, outputs)
-    volume, tiles = _product(points), batch * cut.tiles
+    volume, tiles = _volume(points), batch * cut.tiles
     transforms = _winograd_transforms(tile, pass_name, slides, kernel, outputs, points)
     shares = (tiles * cut.data, cut.filters, tiles * cut.result)
     spans = _all_levels(outputs if pass_name == BACK_WEIGHT else kernel) + 2 * _all_levels(points)
@@ -329,7 +329,7 @@ def fft(
     )
     outputs: Triple = (points[0] - kernel_d + 1, points[1] - kernel_h + 1, points[2] - kernel_w + 1)
     cut = _tiled(pass_name, batch, (in_channels, out_channels), groups, positions, outputs)
-    volume, levels, tiles = _product(points), _all_levels(points), batch * cut.tiles
+    volume, levels, tiles = _volume(points), _all_levels(points), batch * cut.tiles
     spectrum = (volume + (1 + slides_d) * (1 + slides_h) * (1 + slides_w)) / 2
     butterflies = volume * levels / 4 * (cut.filters + tiles * (cut.data + cut.result))
     complex_byte = 2 * item_byte * spectrum

@@ -145,8 +145,14 @@ def _whole_column(ops: pd.DataFrame, name: str) -> NDArray[np.float64]:
     return np.where(np.isnan(values), default, values) if name in DEFAULTS else values
 
 
-def _symbolic(value: Size) -> bool:
-    return hasattr(value, "free_symbols")
+def _call(name: str, value: Size) -> Size:
+    """Call numpy's function of a name, or sympy's where the value is an expression."""
+    if not hasattr(value, "free_symbols"):
+        return getattr(np, name)(value)
+    import sympy.codegen.cfunctions
+
+    known = {"floor": sympy.floor, "ceil": sympy.ceiling, "log2": sympy.codegen.cfunctions.log2}
+    return known[name](value)
 
 
 def floor(value: Size) -> Size:
@@ -157,11 +163,7 @@ def floor(value: Size) -> Size:
     >>> float(floor(3.5))
     3.0
     """
-    if _symbolic(value):
-        import sympy
-
-        return sympy.floor(value)
-    return np.floor(value)
+    return _call("floor", value)
 
 
 def ceil(value: Size) -> Size:
@@ -172,11 +174,7 @@ def ceil(value: Size) -> Size:
     >>> float(ceil(3.5))
     4.0
     """
-    if _symbolic(value):
-        import sympy
-
-        return sympy.ceiling(value)
-    return np.ceil(value)
+    return _call("ceil", value)
 
 
 def log2(value: Size) -> Size:
@@ -187,8 +185,4 @@ def log2(value: Size) -> Size:
     >>> float(log2(8))
     3.0
     """
-    if _symbolic(value):
-        import sympy
-
-        return sympy.log(value, 2)
-    return np.log2(value)
+    return _call("log2", value)

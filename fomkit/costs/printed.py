@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from math import isnan
 from typing import Any, NamedTuple
 
 from fomkit.costs.formula import DEFAULTS, Cost, Row, Variant
@@ -39,7 +40,7 @@ def variant_of(row: Mapping[str, Any]) -> Variant | None:
     return None if formula is None or variant not in formula.variants else variant
 
 
-def _symbols() -> Row:
+def _symbols_of_columns() -> Row:
     """Give a symbol for each column; the parts of a formula are symbols too, so that it reads well."""
     import sympy
 
@@ -55,13 +56,13 @@ def print_cost(kind: str, variant: Variant) -> Cost:
     >>> print_cost("gemm", ()).flop
     '2*b*k*m*n'
     """
-    return Cost(*map(str, FORMULAS[kind].of(variant, _symbols())))
+    return Cost(*map(str, FORMULAS[kind].of(variant, _symbols_of_columns())))
 
 
 @lru_cache(maxsize=16)
 def print_parts(kind: str) -> Mapping[str, str]:
     """Write the named parts of a kind's formulas as texts."""
-    symbols = _symbols()
+    symbols = _symbols_of_columns()
     return {name: str(symbols.give(part)) for name, part in FORMULAS[kind].parts.items()}
 
 
@@ -69,7 +70,7 @@ def _number(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
-def _values(row: Mapping[str, Any]) -> dict[str, float]:
+def _numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
     values = {name: float(cell) for name, cell in row.items() if isinstance(cell, int | float) and cell == cell}
     return {**DEFAULTS, "item_byte": float(ITEM_BYTE[str(row["dtype"])]), **values}
 
@@ -96,7 +97,7 @@ def work_out(row: Mapping[str, Any]) -> dict[str, WorkedCost]:
     kind, variant = str(row["kind"]), variant_of(row)
     if variant is None:
         return {}
-    values, parts = _values(row), print_parts(kind)
+    values, parts = _numbers_of(row), print_parts(kind)
     known = Row(values.__getitem__, FORMULAS[kind].parts)
     values |= {name: float(known[name]) for name in parts}
     times, worked = products_in_one(kind, str(row["dtype"])), {}
@@ -110,3 +111,40 @@ def work_out(row: Mapping[str, Any]) -> dict[str, WorkedCost]:
                 text, numbers = (f"{times:g}*({one})" for one in (text, numbers))
             worked[quantity] = WorkedCost(text, numbers, where)
     return worked
+
+
+def symbolic_work(row: Mapping[str, Any], size: Callable[[str], Any]) -> dict[str, Any]:
+    """Give an op's flop and byte as sympy expressions; nan where it has no formula or lacks a dimension of it.
+
+    Parameters
+    ----------
+    row : mapping
+        One row of an OPS table. A dimension that is text is worked out by ``size``; numbers are put in exactly,
+        one with decimals as the fraction that it was written as.
+    size : function
+        Gives the expression of a cell's text.
+
+    Examples
+    --------
+    >>> import sympy
+    >>> row = {"kind": "gemm", "dtype": "fp32", "b": 1.0, "m": "batch", "n": 3.0, "k": 5.0}
+    >>> symbolic_work(row, sympy.Symbol)["flop"]
+    30*batch
+    """
+    import sympy
+
+    kind, dtype, variant = str(row["kind"]), str(row["dtype"]), variant_of(row)
+    if variant is None:
+        return {"flop": sympy.nan, "byte": sympy.nan}
+
+    def column(name: str) -> Any:
+        cell: Any = ITEM_BYTE[dtype] if name == "item_byte" else row.get(name)
+        if isinstance(cell, str):
+            return size(cell)
+        number = float("nan") if cell is None else float(cell)
+        number = DEFAULTS.get(name, number) if isnan(number) else number
+        return sympy.nan if isnan(number) else sympy.Rational(repr(number))
+
+    formula = FORMULAS[kind]
+    cost = formula.of(variant, Row(column, formula.parts))
+    return {"flop": int(products_in_one(kind, dtype)) * cost.flop, "byte": cost.byte}
