@@ -412,11 +412,11 @@ def test_work_of_a_step_as_formulas_by_hand(tmp_path: Path) -> None:
     assert f"  byte = 48*{half} + 128  (176.0 B)" in told
     assert "missing: 7 executions have no flop and are in no formula" in told
     text("small.yaml", "--formula", "-o", "out.csv", cwd=tmp_path)
-    table = package.show(tmp_path / "small.yaml", formula=True).table
+    table = package.work_formulas(tmp_path / "small.yaml").table
     with (tmp_path / "out.csv").open(encoding="utf-8") as file:
         assert list(csv.DictReader(file)) == table.to_dict("records")
-    with pytest.raises(FomkitError, match="formula: is a view of its own, without machine, top"):
-        package.show(tmp_path / "small.yaml", formula=True, machine="v100", top=0.5)
+    with pytest.raises(FomkitError, match=r"batch: is '8'\. Give a whole number"):
+        package.work_formulas(tmp_path / "small.yaml", batch="8")
 
 
 @pytest.mark.parametrize("name", ["gpt2", "resnet50", "candle/p1b3", "candle/tc1", "p1b3-lecture"])

@@ -115,7 +115,6 @@ def show(
     batch: int | None = None,
     sizes: Mapping[str, int] | None = None,
     precision: Precision | None = None,
-    formula: bool = False,
 ) -> Answer:
     """Show a model's ops by group, what is known of a machine, or what there is to name.
 
@@ -135,15 +134,11 @@ def show(
         Of a model: levels of a tree; default: all.
     batch, sizes, precision
         Of a model, as of `fomkit.estimate`.
-    formula : bool
-        Of a model: the work of a step, by pass, as formulas of its batch and other sizes, instead of groups; a
-        batch or size that is given is put in.
 
     Returns
     -------
     Answer
-        ``fomkit/show/1``; its table has the groups, the families of a machine's tables, or the names. Of formulas
-        ``fomkit/formulas/1``.
+        ``fomkit/show/1``; its table has the groups, the families of a machine's tables, or the names.
 
     Raises
     ------
@@ -154,8 +149,6 @@ def show(
     --------
     >>> [peak["dtype"] for peak in show("titan").content["facts"]["peaks"]]
     ['fp32', 'fp64']
-    >>> show("candle/p1b3", formula=True).table["flop"].iloc[0]
-    '60177401*batch'
     """
     from fomkit.profiles.recognise import find_profile
 
@@ -167,11 +160,6 @@ def show(
     if isinstance(profile, Machine):
         return _show_machine(profile)
     check_options(batch=batch, sizes=sizes)
-    if formula:
-        others = {"machine": machine, "measure": measure, "top": top, "depth": depth, "precision": precision}
-        if given := [name for name, value in others.items() if value is not None]:
-            raise FomkitError("formula", f"is a view of its own, without {', '.join(given)}. Leave that out.")
-        return _show_formulas(profile, Options(batch, sizes=sizes or {}))
     _check_view(by, measure, top)
     options = Options(batch, sizes=sizes or {}, precision=precision, allow_uncovered=True)
     return _show_model(profile, View(by, measure, top, depth), options, machine)
@@ -184,14 +172,6 @@ def _show_model(model: ModelProfile, view: View, options: Options, machine: str 
         raise FomkitError("precision", "depends on what a machine has. Add, for example, machine='v100'.")
     content = show_model(model, view, options, None if machine is None else as_machine(machine))
     return Answer(content, view_rows(content), format_model_view)
-
-
-def _show_formulas(model: ModelProfile, options: Options) -> Answer:
-    from fomkit.report.model_view import format_formulas, formula_rows
-    from fomkit.study.work_formulas import formulas_content
-
-    content = formulas_content(model, options)
-    return Answer(content, formula_rows(content), format_formulas)
 
 
 def _check_view(by: str, measure: str | None, top: float | None) -> None:
@@ -211,6 +191,40 @@ def _show_machine(machine: Machine) -> Answer:
     content = show_machine(machine, [as_model(one) for one in shipped_models()])
     rows = content["coverage"]["families"] if content["coverage"] else content["facts"]["peaks"]
     return Answer(content, rows, format_machine_view)
+
+
+def work_formulas(
+    model: str | Path | ModelProfile, *, batch: int | None = None, sizes: Mapping[str, int] | None = None
+) -> Answer:
+    """Write the work of a step, by pass, as formulas of its batch and other sizes.
+
+    Parameters
+    ----------
+    model : name, path or profile
+    batch, sizes
+        Put in as numbers; the others stay names.
+
+    Returns
+    -------
+    Answer
+        ``fomkit/formulas/1``; its table has the formulas of each pass and of the step.
+
+    Raises
+    ------
+    FomkitError
+        When the profile is unknown, or a size cannot be had.
+
+    Examples
+    --------
+    >>> work_formulas("candle/p1b3").table["flop"].tolist()
+    ['60177401*batch', '61289152*batch', '60177402', '121466553*batch + 60177402']
+    """
+    from fomkit.report.model_view import format_formulas, formula_rows
+    from fomkit.study.work_formulas import formulas_content
+
+    check_options(batch=batch, sizes=sizes)
+    content = formulas_content(as_model(model), Options(batch, sizes=sizes or {}))
+    return Answer(content, formula_rows(content), format_formulas)
 
 
 def _names() -> Answer:
