@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -120,7 +120,6 @@ def show(
 
       fomkit show --metrics
     """
-    from fomkit.profiles import load_machine, load_model
     from fomkit.profiles.recognise import find_profile
 
     _check_ending(output)
@@ -138,18 +137,15 @@ def show(
             text, rows, content = _machine(path, named)
         else:
             _check_options(named)
-            options, model = _options(batch, sizes, precision), load_model(path)
-            machine = None if target is None else load_machine(target)
+            subject = _subject(path, target, _options(batch, sizes, precision))
+            levels = _levels(depth, everything=as_json or output is not None or by == "code")
             if formula:
-                text, rows, content = _formulas(model, options)
+                text, rows, content = _formulas(subject)
             elif convolutions:
-                text, rows, content = _convolutions(model, options, machine, workspace)
+                text, rows, content = _convolutions(subject, workspace)
             else:
-                levels = _levels(depth, everything=as_json or output is not None or by == "code")
-                share = None if top is None else _share(top)
-                text, rows, content = _model(model, (by or "kind", measure, share, levels), options, machine)
-            if timeline is not None and machine is not None:
-                text += _project(model, options, machine, timeline)
+                text, rows, content = _model(subject, by or "kind", measure, top, levels)
+            text += "" if timeline is None else _project(subject, timeline)
     _tell(text, rows, content, output, as_json=as_json)
 
 
@@ -232,46 +228,57 @@ def _share(text: str) -> float:
     return parse_quantity(text, "share", f"--top {text}", "the share")
 
 
-def _model(
-    model: ModelProfile,
-    view: tuple[Grouping, Measure | None, float | None, int],
-    options: Options,
-    machine: Machine | None,
-) -> Shown:
+class _Subject(NamedTuple):
+    """A model at its options, and the machine to predict its times on."""
+
+    model: ModelProfile
+    machine: Machine | None
+    options: Options
+
+
+def _subject(path: Path, target: str | None, options: Options) -> _Subject:
+    from fomkit.profiles import load_machine, load_model
+
+    return _Subject(load_model(path), None if target is None else load_machine(target), options)
+
+
+def _model(of: _Subject, by: Grouping, measure: Measure | None, top: str | None, depth: int) -> Shown:
     from fomkit.report.model_view import format_model_view, view_rows
     from fomkit.study.model_view import View, show_model
 
-    by, measure, top, depth = view
-    content = show_model(model, View(by, measure, top, depth or None), options, machine)
+    view = View(by, measure, None if top is None else _share(top), depth or None)
+    content = show_model(of.model, view, of.options, of.machine)
     return format_model_view(content, standard_output()), list(view_rows(content)), content
 
 
-def _convolutions(model: ModelProfile, options: Options, machine: Machine | None, workspace: str | None) -> Shown:
+def _convolutions(of: _Subject, workspace: str | None) -> Shown:
     from fomkit.quantities import parse_quantity
     from fomkit.report.convolutions import format_convolutions
     from fomkit.study.convolutions import convolutions_content, method_rows
 
     where = f"--workspace {workspace}"
     limit = None if workspace is None else parse_quantity(workspace, "byte", where, "the workspace")
-    content = convolutions_content(model, options, machine, limit)
+    content = convolutions_content(of.model, of.options, of.machine, limit)
     return format_convolutions(content, standard_output()), method_rows(content), content
 
 
-def _formulas(model: ModelProfile, options: Options) -> Shown:
+def _formulas(of: _Subject) -> Shown:
     from fomkit.report.model_view import format_formulas, formula_rows
     from fomkit.study.work_formulas import formulas_content
 
-    content = formulas_content(model, options)
+    content = formulas_content(of.model, of.options)
     return format_formulas(content, standard_output()), list(formula_rows(content)), content
 
 
-def _project(model: ModelProfile, options: Options, machine: Machine, timeline: Path) -> str:
+def _project(of: _Subject, timeline: Path) -> str:
     from fomkit.profiles import write_whole
     from fomkit.report.timeline import timeline_text
     from fomkit.study.timeline import timeline_content
 
+    if of.machine is None:  # --timeline asks for --target
+        return ""
     if timeline.suffix != ".json":
         raise FomkitError(str(timeline), "has an ending that a timeline cannot have. Use .json.")
-    content = timeline_content(model, machine, options)
+    content = timeline_content(of.model, of.machine, of.options)
     write_whole(timeline, timeline_text(content))
     return f"timeline: {timeline}, projected, for ui.perfetto.dev\n"
