@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
-from fomkit.report.published import format_published
+from fomkit.report.screen import PLAIN, Page
+from fomkit.report.validation import add_published
 from fomkit.validate.megatron import megatron_figures
 
 if __name__ == "__main__":
-    print(format_published(one.content() for one in megatron_figures()), end="")
+    page = Page(PLAIN)
+    add_published(page, (one.content() for one in megatron_figures()))
+    print(page.text(), end="")

@@ -70,12 +70,12 @@ if TYPE_CHECKING:
     from fomkit.api.money import cost
     from fomkit.api.ops import predict_ops
     from fomkit.api.profiles import machine, model, profile, save
+    from fomkit.api.scaling import scaling
     from fomkit.api.suites import accept, pack, rate_suite, review, write_workbook
     from fomkit.api.sweeps import sweep
     from fomkit.dossier import write_report
     from fomkit.errors import FomkitError
     from fomkit.study.convolution_methods import convolution_methods
-    from fomkit.study.scaling_result import scaling
     from fomkit.suite import Conditions
     from fomkit.workload import Workload
 
@@ -85,7 +85,6 @@ _ROOMS = {
     "fomkit.workload": "Workload",
     "fomkit.study.convolution_methods": "convolution_methods",
     "fomkit.dossier": "write_report",
-    "fomkit.study.scaling_result": "scaling",
     "fomkit.api.estimates": "advise estimate estimate_all",
     "fomkit.api.imports": "import_machine import_model",
     "fomkit.api.looks": "explain follow_memory show work_formulas",
@@ -95,6 +94,7 @@ _ROOMS = {
     "fomkit.api.money": "cost",
     "fomkit.api.ops": "predict_ops",
     "fomkit.api.profiles": "machine model profile save",
+    "fomkit.api.scaling": "scaling",
     "fomkit.api.decisions": "sensitivity solve",
     "fomkit.api.sweeps": "sweep",
     "fomkit.api.suites": "accept pack rate_suite review write_workbook",

@@ -123,7 +123,7 @@ class FrozenRate:
     precision : str
         Number formats of most of the arithmetic; "" for a given time.
     work : str
-        Hash of what an estimated line ran (`fomkit.study.frozen_work`); "" for a given time.
+        Hash of what an estimated line ran (`fomkit.study.rated_lines.work_hash`); "" for a given time.
     excludes : tuple of str, or None
         What an estimated line leaves out because nobody stated it; None where the file does not say.
     """

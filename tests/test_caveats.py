@@ -58,7 +58,7 @@ def test_a_fom_says_what_its_rates_leave_out() -> None:
     assert lines["P1B3"]["excludes"] == ["input", "start_up"]
     assert lines["P1B3"]["machines"]["v100"]["excludes"] == ["input", "start_up"]
     text = run("fom", "candle", "--target", "v100").output
-    assert "its rates are upper bounds, nobody stated: input, start_up" in text
+    assert "units/day are upper bounds, nobody stated: input, start_up" in text
     given = content_of("fom", "lecture")
     assert given["fom"]["excludes"] == given["lines"][0]["excludes"] == []
     other = content_of("estimate", "resnet50", "--target", "v100", "--baseline", "p100")
@@ -272,7 +272,7 @@ def test_the_grid_says_what_a_modelled_rate_leaves_out() -> None:
     flat = " ".join(done.output.split())
     assert "the device explains" in flat
     assert "0.2% of a measured run" in flat
-    assert "upper bounds of the device's work, nobody stated: input" in flat
+    assert "modelled rates are upper bounds, nobody stated: input" in flat
     cells = content_of("compare", "p1b3", "tc1", "--grid", "-t", "v100")["cells"]
     modelled = {one["model"]: one for one in cells if one["basis"] == "modelled" and one["mode"] == "train"}
     assert modelled["p1b3"]["explained"] == pytest.approx(0.0024, abs=2e-4)
@@ -287,12 +287,12 @@ def test_a_workbook_and_its_review_keep_it(tmp_path: Path) -> None:
     assert run(*words, "-o", str(one), "--for", "v100").exit_code == 1
     for path in (whole, one):
         cells = [str(row[0].value) for row in openpyxl.load_workbook(path)["Summary"].iter_rows(max_row=12)]
-        assert "caveat: rates are upper bounds, nobody stated: input, start_up" in cells
+        assert "caveat: units/day are upper bounds, nobody stated: input, start_up" in cells
         assert any("explains less than half of a measured run of P1B1" in cell for cell in cells)
         assert any("no verdict is given" in cell for cell in cells)
     told = content_of("review", str(whole), "--issued", str(whole))["caveats"]
-    assert told[0] == "rates are upper bounds, nobody stated: input, start_up"
-    assert "caveat: rates are upper bounds" in run("review", str(whole), "--issued", str(whole)).output
+    assert told[0] == "units/day are upper bounds, nobody stated: input, start_up"
+    assert "caveat: units/day are upper bounds" in run("review", str(whole), "--issued", str(whole)).output
 
 
 def test_a_campaign_of_a_frozen_line_and_an_acceptance_keep_it(tmp_path: Path) -> None:

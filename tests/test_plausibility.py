@@ -19,7 +19,7 @@ from fomkit.study.estimate import estimate
 from fomkit.study.fits import with_fits
 from fomkit.study.machine_view import show_machine
 from fomkit.study.options import Options
-from fomkit.study.plausible import judged
+from fomkit.study.plausible import without_implausible
 from fomkit.tables import empty_table
 from fomkit.timings import read_timings
 from fomkit.timings.neusight import read_neusight
@@ -96,7 +96,7 @@ def with_rates(machine: Machine, factor: float, dtype: str = "") -> Machine:
 
 
 def found(machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    verdict = judged(machine).plausibility
+    verdict = without_implausible(machine).plausibility
     assert verdict is not None
     return verdict.quarantined, verdict.suspicions
 
@@ -105,7 +105,7 @@ def found(machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def test_no_shipped_machine_is_suspected(name: str) -> None:
     machine = load_machine(ROOT / "machine_profiles" / f"{name}.yaml")
     assert found(machine) == (QUARANTINED.get(name, ()), ())
-    assert judged(machine).timings is machine.timings or name in QUARANTINED
+    assert without_implausible(machine).timings is machine.timings or name in QUARANTINED
 
 
 @pytest.mark.parametrize("sheet", SHEETS)
@@ -168,7 +168,7 @@ def test_times_in_another_unit_are_refused_by_its_name(name: str, factor: float,
 )
 def test_a_wrong_fact_is_named_and_not_the_timings(name: str, dtype: str, stated: str, likely: str) -> None:
     with pytest.raises(FomkitError) as error:
-        judged(with_rates(load_machine(name), 1e-3, dtype))
+        without_implausible(with_rates(load_machine(name), 1e-3, dtype))
     assert error.value.where == f"{name}: facts"
     fact_name = f"the peak of {dtype} on the vector engine" if dtype else "the memory bandwidth"
     assert error.value.what.startswith(f"{fact_name}, {stated}, looks too low (about 1,000 ×: with {likely} the")
@@ -216,7 +216,7 @@ def test_peaks_that_are_wrong_together_are_named_and_not_the_times(
     name: str, places: tuple[int, ...] | None, words: str
 ) -> None:
     with pytest.raises(FomkitError) as error:
-        judged(with_peaks(load_machine(name), 1e-3, places))
+        without_implausible(with_peaks(load_machine(name), 1e-3, places))
     assert error.value.where == f"{name}: facts"
     assert error.value.what.startswith(words)
     assert "time_s" not in error.value.what
@@ -240,7 +240,7 @@ def test_times_and_a_peak_that_explain_alike_are_both_named(of: str, words: str)
     machine = of_kind(load_machine("p4"), "gemm")
     machine = replace(machine, device=replace(machine.device, byte_per_s=None, peaks=machine.device.peaks[:1]))
     with pytest.raises(FomkitError) as error:
-        judged(times(machine, 1e3) if of == "times" else with_peaks(machine, 1e-3))
+        without_implausible(times(machine, 1e3) if of == "times" else with_peaks(machine, 1e-3))
     assert error.value.where == "p4: timings or facts"
     assert error.value.what.startswith(words)
     assert error.value.what.endswith("Compare both with their sources, and correct the one that is wrong.")
@@ -261,7 +261,7 @@ def test_small_tables_are_held_against_like_machines_too() -> None:
     four = timed(machine, products.iloc[[3, 40, 80, 120]].reset_index(drop=True))
     assert found(four) == ((), ())
     with pytest.raises(FomkitError, match=r"v100: timings: the times look like milliseconds .*Write seconds"):
-        judged(times(four, 1e3))
+        without_implausible(times(four, 1e3))
     # Beside a family that is right, the rows are left out by name; where they are only odd, they are suspected.
     convolutions = machine.timings[(machine.timings["kind"] == "conv")].iloc[:2]
     both = timed(machine, pd.concat([products, convolutions], ignore_index=True))
@@ -282,7 +282,7 @@ def test_halved_times_are_suspected_by_their_products(name: str, most: str) -> N
 
 def test_bits_for_bytes_are_named_and_gibibytes_are_no_finding() -> None:
     with pytest.raises(FomkitError, match=r"112\.5 GB/s, looks too low \(about 8 ×, bits for bytes\?: with 900"):
-        judged(with_rates(load_machine("v100"), 1 / 8))
+        without_implausible(with_rates(load_machine("v100"), 1 / 8))
     for factor in (2**30 / 1e9, 1e9 / 2**30):
         assert found(with_rates(load_machine("v100"), factor)) == ((), ())
 
@@ -293,7 +293,7 @@ def test_one_impossible_row_is_left_out_by_name(name: str, factor: float, row: i
     """No timing of 69,000 takes over 212 × as long as on like machines; this one takes a thousand times."""
     machine = load_machine(name)
     row %= len(machine.timings) - 40
-    changed = judged(times(machine, factor, [row]))
+    changed = without_implausible(times(machine, factor, [row]))
     assert changed.plausibility is not None
     (said,) = changed.plausibility.quarantined
     assert said.startswith(f"row {row + 1}, {machine.timings['kind'].iat[row]} ")
@@ -336,7 +336,7 @@ def test_a_family_of_other_rows_than_it_says_is_refused_without_a_slip() -> None
     with pytest.raises(
         FomkitError, match=r"attention/bf16/matrix/forward: .* timings cannot be, up to .* the peak"
     ):
-        judged(times(machine, 1 / 30, rows))
+        without_implausible(times(machine, 1 / 30, rows))
 
 
 def test_facts_alone_are_held_against_machines_that_exist() -> None:
@@ -351,7 +351,7 @@ def test_facts_alone_are_held_against_machines_that_exist() -> None:
     _, (said,) = found(board(15e15, 900e9, (125e15, 250e15)))
     assert said.startswith("all 5 peaks look too high, or the memory bandwidth of 900.0 GB/s too low, by")
     with pytest.raises(FomkitError, match=r"board: facts: the peak of fp32 .* Correct device.peak"):
-        judged(board(15e6, 900e9))
+        without_implausible(board(15e6, 900e9))
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_milliseconds_of_exchanges_alone_are_suspected() -> None:
     _, (said,) = found(times(timed(machine, own), 1e3))
     assert "time_s may be in milliseconds" in said
     with pytest.raises(FomkitError, match=r"up to .* × the bandwidth"):
-        judged(times(timed(machine, own), 1e-3))
+        without_implausible(times(timed(machine, own), 1e-3))
 
 
 @pytest.mark.parametrize(
@@ -405,13 +405,13 @@ def test_a_table_made_in_python_is_checked_as_a_file_is(column: str, cells: obje
 def test_a_machine_is_judged_once_and_anew_when_it_changes() -> None:
     machine = load_machine("titan-x")
     wrong = times(machine, 1e-3, [5])
-    first = judged(wrong)
-    assert judged(first) is first
+    first = without_implausible(wrong)
+    assert without_implausible(first) is first
     assert with_fits(first).timings is first.timings
     # Other facts: all rows count again.
-    again = judged(replace(first, device=replace(first.device, capacity_byte=fact(12 * 2.0**30))))
+    again = without_implausible(replace(first, device=replace(first.device, capacity_byte=fact(12 * 2.0**30))))
     assert len(again.plausibility.quarantined) == 1
-    mended = judged(replace(first, timings=machine.timings))
+    mended = without_implausible(replace(first, timings=machine.timings))
     assert mended.plausibility.quarantined == ()
 
 
@@ -477,7 +477,7 @@ def test_a_workbook_of_a_suite_names_what_was_left_out_once(odd: str, tmp_path: 
 
 
 def test_many_timings_left_out_are_one_row_and_a_count() -> None:
-    machine = judged(times(load_machine("titan-x"), 1e-3, [5, 300, 500]))
+    machine = without_implausible(times(load_machine("titan-x"), 1e-3, [5, 300, 500]))
     (said,) = machine.plausibility.messages("titan-x")
     assert said.startswith(
         "titan-x: 3 of 626 timings cannot be and are left out of every answer: row 6, gemm fp32 b 1"

@@ -119,6 +119,6 @@ def test_a_program_is_no_profile_and_the_message_says_how_to_make_one(tmp_path: 
 def test_no_hint_fetches_what_is_called_fomkit_elsewhere(root: Path) -> None:
     for path in [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("fomkit/**/*.py")]:
         assert "pip install 'fomkit" not in path.read_text(encoding="utf-8"), path
-    for extra in ("torch", "tensorflow", "onnx", "report", "parquet", "cluster"):
+    for extra in ("torch", "tensorflow", "onnx", "report", "parquet", "cluster", "xplane"):
         assert install_hint(extra).startswith("pip install '")
         assert "fomkit" not in install_hint(extra)

@@ -16,6 +16,7 @@ from fomkit.advice.rules import RULES, Rule
 from fomkit.advice.use import use_content
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
+from fomkit.shown import Shown
 from fomkit.study.content import INTERVAL_MEANING, span_content
 from fomkit.study.estimate import estimate
 from fomkit.study.options import Options
@@ -28,7 +29,7 @@ SURE, LIKELY = 0.95, 0.8
 
 
 @dataclass(frozen=True)
-class Advice:
+class Advice(Shown):
     """What to change, and what is at stake.
 
     Attributes
@@ -46,9 +47,7 @@ class Advice:
 
     def summary(self, *, tried: bool = False) -> str:
         """Write it as the text that the command line prints, with what was tried in vain if asked for."""
-        from fomkit.report.advise import format_advice
-
-        return format_advice(self.content, tried=tried)
+        return self._view.text(self, tried=tried)
 
 
 def _surety(finding: Finding) -> str | None:

@@ -4,3 +4,8 @@ One module for each thing that a person is at. `fomkit.__init__` lists what is p
 name of it is asked for. No function has the name of a room of the package: once imported, the room would take its
 place in ``fomkit``.
 """
+
+from fomkit.api.views import VIEWS
+from fomkit.shown import register_views
+
+register_views(VIEWS)

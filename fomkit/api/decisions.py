@@ -29,7 +29,7 @@ def _subject(
     model: str | Path | ModelProfile | None, machine: str | Path | Machine, suite: str | Path | None,
     baseline: str | Path | Machine | None, nodes: int | None, layout: str, links: Sequence[str], options: Options,
 ) -> Subject:  # fmt: skip
-    from fomkit.study.explained import all_measured
+    from fomkit.study.all_measured import all_measured
     from fomkit.study.layout_file import parse_layout, parse_link
     from fomkit.study.scaling import with_links
     from fomkit.whatif.choose import subject_of_model, subject_of_suite

@@ -13,8 +13,9 @@ from fomkit.hardware import Machine, Scope
 from fomkit.spans import DEFAULT_LEVEL
 from fomkit.study import Comparison, Estimate, Options, compare
 from fomkit.study import estimate as _estimate
+from fomkit.study.all_measured import all_measured
 from fomkit.study.asked import check_options
-from fomkit.study.explained import all_measured
+from fomkit.study.explained import NOTHING_MEASURED
 from fomkit.workload import LastBatch, ModelProfile
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def estimate_all(
         [as_machine(one) for one in machines],
         None if baseline is None else as_machine(baseline, "baseline"),
         options,
-        measured=() if baseline is None else all_measured()[0],
+        measured=NOTHING_MEASURED if baseline is None else all_measured()[0],
     )
 
 

@@ -168,9 +168,11 @@ def profile(
     found = profile_file(Path(source), mode=mode, batch=batch, sizes=sizes)
     if measure is None:
         return found
-    from fomkit.measure.step_energy import measure_model
+    from fomkit.measure.step_energy import watch_energy
+    from fomkit.study.measured_profile import measure_profile
 
-    return measure_model(found, Path(source), ops=measure == "ops", threads=threads)
+    with watch_energy() as energy:
+        return measure_profile(found, Path(source), ops=measure == "ops", threads=threads, energy=energy)
 
 
 def _of_graph(

@@ -14,8 +14,8 @@ from fomkit.hardware import Machine
 from fomkit.profiles import load_model, load_suite, write_whole
 from fomkit.spans import DEFAULT_LEVEL
 from fomkit.study import Comparison, Options, SuiteResult, estimate, run_suite
+from fomkit.study.all_measured import all_measured
 from fomkit.study.asked import check_options
-from fomkit.study.explained import all_measured
 from fomkit.suite import Conditions
 from fomkit.workload import ModelProfile
 

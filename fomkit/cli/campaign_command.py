@@ -69,10 +69,10 @@ def campaign(
     from fomkit.report.campaign import format_campaign
     from fomkit.report.files import to_csv, to_json
     from fomkit.study import Options
+    from fomkit.study.all_measured import all_measured
     from fomkit.study.campaign import run_campaign
     from fomkit.study.campaign_content import campaigns_content, phase_rows
     from fomkit.study.declared import parse_grid, parse_price
-    from fomkit.study.explained import all_measured
     from fomkit.study.footprint import check_grid
 
     check_output(output, "campaign")
@@ -81,9 +81,11 @@ def campaign(
     paid, declared = parse_price(price) if price is not None else None, parse_grid(carbon, to_wall, pue)
     check_grid(declared)
     with progress("working out", len(target), quiet=quiet) as advance:
-        found, rows = [], all_measured()[0]
+        found, measured = [], all_measured()[0]
         for name in target:
-            found.append(run_campaign(workflow, load_machine(name), options, paid, load_model, load_suite, rows))
+            found.append(
+                run_campaign(workflow, load_machine(name), options, paid, load_model, load_suite, measured)
+            )
             advance()
         content = campaigns_content(found, declared)
     if output is not None:

@@ -123,9 +123,9 @@ def _show(found: Cost, output: Path | None, as_json: bool, allow_oversize: bool)
     from fomkit.profiles import write_whole
     from fomkit.report.cost import format_cost
     from fomkit.report.files import to_csv, to_json
-    from fomkit.study.cost_content import figures_of
+    from fomkit.study.cost_content import cost_content, figures_of
 
-    content = found.content
+    content = cost_content(found)
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(figures_of(content)))
     print(to_json(content) if as_json else format_cost(content, standard_output()), end="")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fomkit.hardware import Machine
     from fomkit.measurement import Measurement
     from fomkit.study import Comparison
+    from fomkit.study.explained import MeasuredRuns
     from fomkit.workload import LastBatch
 
 Models = Annotated[
@@ -188,11 +189,16 @@ def _read_rows(path: Path | None, baseline: str | None) -> tuple[Measurement, ..
     return read_measurements(locate(str(path), "measurements"))
 
 
-def _runs(rows: tuple[Measurement, ...], baseline: Machine | None) -> tuple[Measurement, ...]:
+def _runs(rows: tuple[Measurement, ...], baseline: Machine | None) -> MeasuredRuns:
     """Give what a figure of merit is held against; nothing where there is no baseline, and so no figure."""
-    from fomkit.study.explained import all_measured
+    from fomkit.study.explained import NOTHING_MEASURED
 
-    return () if baseline is None else (*all_measured()[0], *rows)
+    if baseline is None:
+        return NOTHING_MEASURED
+    from fomkit.study.all_measured import all_measured
+
+    known = all_measured()[0]
+    return known._replace(rows=(*known.rows, *rows))
 
 
 def _measured_block(

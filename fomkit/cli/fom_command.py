@@ -157,7 +157,7 @@ def fom(
     from fomkit.report.files import to_json
     from fomkit.report.suite import format_suite
     from fomkit.study import Options, run_suite, suite_content
-    from fomkit.study.explained import all_measured
+    from fomkit.study.all_measured import all_measured
 
     check_workbook(output, only)
     if freeze is not None:
@@ -171,9 +171,9 @@ def fom(
     new = load_machine(_target(lines, old.name, target))
     with progress(f"rating {suite}", quiet=quiet):
         options = Options(interval=interval)
-        rows, unread = all_measured()
+        measured, unread = all_measured()
         proposed = parse_proposals(propose or [])
-        result = run_suite(lines, old, new, options, load_model, proposed, rows, allow_excluded)
+        result = run_suite(lines, old, new, options, load_model, proposed, measured, allow_excluded)
     if strict:
         _check_strict(result)
     if output is not None:

@@ -273,7 +273,7 @@ def _import_machine(
 ) -> None:
     from fomkit.profiles import check_absent, load_machine, save_machine
     from fomkit.study.imports import import_timings
-    from fomkit.study.plausible import judged, verdict_on
+    from fomkit.study.plausible import verdict_on, without_implausible
     from fomkit.timings import as_machine
 
     check_absent([output, output.with_name(f"{output.stem}.timings.csv")], force)
@@ -281,7 +281,7 @@ def _import_machine(
     with progress(f"reading {source.name}", quiet=quiet):
         imported = import_timings(source, file_format, device=device, sizes=run)
     machine = as_machine(imported, name or (stated.name if stated else output.stem), stated)
-    verdict = verdict_on(judged(machine))
+    verdict = verdict_on(without_implausible(machine))
     written = save_machine(machine, output)
     print(f"{machine.title}: {len(imported.timings)} timings from {source.name}")
     print("\n".join(_report(imported)))

@@ -212,9 +212,12 @@ def _is_onnx(source: Path, script: bool, optimizer: str | None) -> bool:
 def _measured(
     found: ModelProfile, source: Path, measure: str, threads: int | None, precision: str, limits: Limits
 ) -> ModelProfile:
-    from fomkit.measure.step_energy import measure_model
+    from fomkit.measure.step_energy import watch_energy
+    from fomkit.study.measured_profile import measure_profile
 
-    return measure_model(found, source, ops=measure == "ops", threads=threads, precision=precision, **limits)
+    told = {"ops": measure == "ops", "threads": threads, "precision": precision, **limits}
+    with watch_energy() as energy:
+        return measure_profile(found, source, energy=energy, **told)
 
 
 def _check_use(

@@ -7,19 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fomkit.cli.choices import (
-    Batch,
-    Interval,
-    Oversize,
-    Precisions,
-    Scopes,
-    Sizes,
-    Target,
-    Uncovered,
-    end_if_oversize,
-)
 from fomkit.cli.screen import Quiet, progress, standard_output
-from fomkit.cli.subjects import Baseline, Layouts, Links, Model, NodeDevices, Nodes, SuiteName, subject_of
+from fomkit.cli.subjects import Asked, asked_of_a_subject
 from fomkit.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -47,6 +36,7 @@ def _check(path: Path | None) -> None:
 
 
 def _write(found: Sensitivity, path: Path) -> None:
+    from fomkit.api.views import tornado_of
     from fomkit.profiles import write_whole
     from fomkit.report.files import to_csv, to_json
     from fomkit.report.plots.chart_file import chart_file
@@ -57,29 +47,17 @@ def _write(found: Sensitivity, path: Path) -> None:
     elif path.suffix == ".csv":
         write_whole(path, to_csv(content["parameters"]))
     else:
-        write_whole(path, chart_file(found.chart(), path.suffix))
+        write_whole(path, chart_file(tornado_of(found), path.suffix))
 
 
+@asked_of_a_subject
 def sensitivity(
-    target: Target,
-    model: Model = None,
-    suite: SuiteName = None,
-    baseline: Baseline = None,
-    batch: Batch = None,
-    sizes: Sizes = None,
-    precision: Precisions = None,
-    scope: Scopes = None,
-    nodes: Nodes = None,
-    layout: Layouts = None,
-    links: Links = None,
-    node_devices: NodeDevices = None,
-    interval: Interval = 0.8,
-    allow_uncovered: Uncovered = False,
-    allow_oversize: Oversize = False,
+    subject: Asked,
+    *,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/sensitivity/1 instead of tables.")] = False,
     output: Output = None,
     quiet: Quiet = False,
-) -> None:
+) -> str:
     """Tell what units/day or a FOM hang on: each parameter's elasticity and swing, and what to measure.
 
     An elasticity is taken over 1 % of a parameter and held against half of it; a star marks a kink. The swing is
@@ -94,16 +72,15 @@ def sensitivity(
 
       fomkit sensitivity p1b3 -t a100-sxm --nodes 4 --link system,5us,25GB/s,each
     """
-    given = dict(locals())
     from fomkit.report.files import to_json
     from fomkit.report.sensitivity import format_sensitivity
     from fomkit.whatif.sensitivity import sensitivity as find
 
     _check(output)
     with progress("varying parameters", quiet=quiet):
-        found = find(subject_of(given))
+        found = find(subject())
     if output is not None:
         _write(found, output)
     content = found.content
     print(to_json(content) if as_json else format_sensitivity(content, standard_output()), end="")
-    end_if_oversize([content["does_not_fit"]], allowed=allow_oversize)
+    return str(content["does_not_fit"])

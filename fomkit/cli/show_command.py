@@ -139,12 +139,8 @@ def show(
             _check_options(named)
             subject = _subject(path, target, _options(batch, sizes, precision))
             levels = _levels(depth, everything=as_json or output is not None or by == "code")
-            if formula:
-                text, rows, content = _formulas(subject)
-            elif convolutions:
-                text, rows, content = _convolutions(subject, workspace)
-            else:
-                text, rows, content = _model(subject, by or "kind", measure, top, levels)
+            view = _formulas(subject) if formula else _convolutions(subject, workspace) if convolutions else None
+            text, rows, content = view or _model(subject, by or "kind", measure, top, levels)
             text += "" if timeline is None else _project(subject, timeline)
     _tell(text, rows, content, output, as_json=as_json)
 

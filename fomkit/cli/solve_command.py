@@ -6,21 +6,9 @@ from typing import Annotated
 
 import typer
 
-from fomkit.cli.choices import (
-    Batch,
-    Interval,
-    Output,
-    Oversize,
-    Precisions,
-    Scopes,
-    Sizes,
-    Target,
-    Uncovered,
-    end_if_oversize,
-)
+from fomkit.cli.choices import Output, check_output
 from fomkit.cli.screen import Quiet, progress, standard_output
-from fomkit.cli.subjects import Baseline, Layouts, Links, Model, NodeDevices, Nodes, SuiteName, subject_of
-from fomkit.errors import FomkitError
+from fomkit.cli.subjects import Asked, asked_of_a_subject
 
 UnitsPerDay = Annotated[float | None, typer.Option("--units-per-day", help="At least so many units a day.")]
 Step = Annotated[
@@ -40,32 +28,20 @@ Together = Annotated[
 ]
 
 
+@asked_of_a_subject
 def solve(
-    target: Target,
-    model: Model = None,
-    suite: SuiteName = None,
-    baseline: Baseline = None,
+    subject: Asked,
     units_per_day: UnitsPerDay = None,
     step: Step = None,
     fom: Fom = None,
     probability: Probability = 0.5,
     change: Changes = None,
     together: Together = None,
-    batch: Batch = None,
-    sizes: Sizes = None,
-    precision: Precisions = None,
-    scope: Scopes = None,
-    nodes: Nodes = None,
-    layout: Layouts = None,
-    links: Links = None,
-    node_devices: NodeDevices = None,
-    interval: Interval = 0.8,
-    allow_uncovered: Uncovered = False,
-    allow_oversize: Oversize = False,
+    *,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/solve/1 instead of tables.")] = False,
     output: Output = None,
     quiet: Quiet = False,
-) -> None:
+) -> str:
     """Find the smallest change that reaches a target: of each parameter alone, or of several together.
 
     That nothing reaches it is an answer, with the reason and exit code 0; exit code 1 where the device's memory
@@ -80,7 +56,6 @@ def solve(
 
       fomkit solve --suite candle --target v100 --fom 2 --change byte_per_s
     """
-    given = dict(locals())
     from fomkit.profiles import write_whole
     from fomkit.quantities import parse_quantity
     from fomkit.report.files import to_csv, to_json
@@ -88,14 +63,13 @@ def solve(
     from fomkit.whatif.goal import OPTIONS, make_goal
     from fomkit.whatif.solve import solve as find
 
-    if output is not None and output.suffix not in (".json", ".csv"):
-        raise FomkitError(str(output), "has an ending that solve cannot write. Use .json or .csv.")
+    check_output(output, "solve")
     step_s = None if step is None else parse_quantity(step, "time_s", "--step", "time")
     goal = make_goal(unit_per_day=units_per_day, step_s=step_s, fom=fom, probability=probability, names=OPTIONS)
     names = tuple(name.strip() for name in together.split(",")) if together is not None else ()
     with progress("changing parameters", quiet=quiet):
-        content = find(subject_of(given), goal, tuple(change or ()), names).content
+        content = find(subject(), goal, tuple(change or ()), names).content
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["changes"]))
     print(to_json(content) if as_json else format_solution(content, standard_output()), end="")
-    end_if_oversize([content["does_not_fit"]], allowed=allow_oversize)
+    return str(content["does_not_fit"])

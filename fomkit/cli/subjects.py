@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fomkit.cli.choices import (
+    Batch,
+    Interval,
+    Oversize,
+    Precisions,
+    Scopes,
+    Sizes,
+    Target,
+    Uncovered,
+    end_if_oversize,
+)
 from fomkit.cli.names import complete_machine, complete_model, complete_suite
 from fomkit.cli.scaling_command import Layouts, Links, NodeDevices
 from fomkit.cli.sizes import parse_sizes
@@ -32,10 +46,57 @@ Nodes = Annotated[
     int | None, typer.Option(min=1, help="Ask of a training on so many nodes, the batch that of one replica.")
 ]
 
-__all__ = ["Baseline", "Layouts", "Links", "Model", "NodeDevices", "Nodes", "SuiteName", "subject_of"]
+Asked = Callable[[], "Subject"]
+"""Loads what is asked of."""
 
 
-def subject_of(given: Mapping[str, Any]) -> Subject:
+def _shared(
+    target: Target,
+    model: Model = None,
+    suite: SuiteName = None,
+    baseline: Baseline = None,
+    *,
+    batch: Batch = None,
+    sizes: Sizes = None,
+    precision: Precisions = None,
+    scope: Scopes = None,
+    nodes: Nodes = None,
+    layout: Layouts = None,
+    links: Links = None,
+    node_devices: NodeDevices = None,
+    interval: Interval = 0.8,
+    allow_uncovered: Uncovered = False,
+    allow_oversize: Oversize = False,
+) -> None:
+    """List the options in the order in which the help shows them."""
+
+
+def asked_of_a_subject(verb: Callable[..., str]) -> Callable[..., None]:
+    """Give a verb the options that say what it asks of, and end as it must where a step fits no device.
+
+    Parameters
+    ----------
+    verb : function
+        Takes `Asked` and its own options; those before its ``*`` are shown among the first, the others last. It
+        answers, and gives which step the device's memory does not hold, or "".
+    """
+    shared = inspect.signature(_shared, eval_str=True).parameters.values()
+    own = [*inspect.signature(verb, eval_str=True).parameters.values()][1:]
+    # Of each the positional ones come first; a stable order keeps all others as they are written.
+    options = [one.replace(kind=one.KEYWORD_ONLY) for one in sorted([*shared, *own], key=lambda one: one.kind)]
+
+    @wraps(verb)
+    def command(**given: Any) -> None:
+        of_verb = {one.name: given.pop(one.name) for one in own}
+        unfit = verb(partial(_subject_of, given), **of_verb)
+        end_if_oversize([unfit], allowed=given["allow_oversize"])
+
+    command.__annotations__ = {one.name: one.annotation for one in options}
+    vars(command)["__signature__"] = inspect.Signature(options)
+    return command
+
+
+def _subject_of(given: Mapping[str, Any]) -> Subject:
     """Load what is asked of.
 
     Parameters
@@ -50,7 +111,7 @@ def subject_of(given: Mapping[str, Any]) -> Subject:
     """
     from fomkit.profiles import load_machine, load_model, load_suite
     from fomkit.study import Options
-    from fomkit.study.explained import all_measured
+    from fomkit.study.all_measured import all_measured
     from fomkit.study.layout_file import spread_of
     from fomkit.study.scaling import with_links
     from fomkit.whatif.choose import subject_of_model, subject_of_suite

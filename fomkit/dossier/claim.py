@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fomkit.dossier.words import BOUND, LEFT_OUT, SOURCES, amount, both_ends, interval, plural
+from fomkit.metrics import upper_bounds
 from fomkit.quantities import format_number, format_quantity
 from fomkit.report.book import Claim, Share, Tile
 from fomkit.spans import Span
@@ -19,9 +20,7 @@ def _excluded(one: Estimate) -> str:
     terms = [LEFT_OUT.get(term, term).partition(":")[0] for term in one.excludes]
     if not terms:
         return "Nothing is left out that the profiles name."
-    listed = " and ".join(filter(None, (", ".join(terms[:-1]), terms[-1])))
-    verb = "are" if len(terms) > 1 else "is"
-    return f"An upper bound: {listed} {verb} left out, because nobody stated what to count."
+    return f"{upper_bounds(terms, 'Units/day')}."
 
 
 def _claim(of: str, span: Span, dimension: str | None, unit: str, bound: str) -> Claim:

@@ -27,7 +27,7 @@ def limits(one: Estimate, key: str) -> Section:
         "a device runs one op after the other; host and input work meanwhile, and the longest decides",
     )
     lists = [
-        Listing("Left out; because of it the rate is an upper bound" if left_out else "Left out",
+        Listing("Left out; units/day are then upper bounds" if left_out else "Left out",
                 left_out or ("nothing that the profiles name",)),
         Listing("Assumed", assumed),
     ]  # fmt: skip

@@ -9,6 +9,7 @@ from fomkit.report.book import Listing, Section
 from fomkit.study.estimate import Estimate
 from fomkit.study.figure_tables import memory_table
 from fomkit.study.memory_view import ASSUMED, EXCLUDED
+from fomkit.study.plots import Plots
 
 TITLE = "Memory over the step"
 
@@ -30,7 +31,7 @@ def memory(one: Estimate, key: str) -> Section:
     """Tell what stands in memory from op to op, and whether the device holds it."""
     try:
         live = memory_table(one)
-        chart = one.plot.memory()
+        chart = Plots(one).memory()
     except FomkitError as error:
         return Section(f"{key}-memory", TITLE, absent=f"Unknown: {error.what}")
     said = _verdict(one, float(live["all_byte"].max()))

@@ -13,6 +13,7 @@ from fomkit.report.book import Cell, Figure, Head, Section, Table
 from fomkit.study.estimate import Estimate
 from fomkit.study.figure_tables import composition_table, pareto_table
 from fomkit.study.op_frame import op_frame, roof_frame
+from fomkit.study.plots import Plots
 
 MOST_OPS = 1500
 """Ops that the table of a page lists, the longest; more would make the file heavy."""
@@ -29,7 +30,7 @@ def composition(one: Estimate, key: str) -> Section:
         f"Meanwhile the host starts the kernels in {format_quantity(host.value, 'time_s', 3)}; the longer decides."
     )  # fmt: skip
     shown = figure(
-        f"{key}-parts", "Each pass, by kind of op", one.plot.composition(),
+        f"{key}-parts", "Each pass, by kind of op", Plots(one).composition(),
         f"Time of one step by pass: {said}.",
         (f"The device runs {said}. {beside}",),
         frame_table("One step by pass and kind of op", parts, {"pass": "", "part": "", "time_s": "time_s"}),
@@ -44,7 +45,7 @@ def _longest(one: Estimate, key: str) -> Figure:
     reached = float(wholes["reached"].iloc[-1]) if len(wholes) else 0.0
     said = f"The {len(wholes)} longest ops take {reached:.0%} of the step."
     return figure(
-        f"{key}-pareto", "The longest ops", one.plot.pareto(), said,
+        f"{key}-pareto", "The longest ops", Plots(one).pareto(), said,
         (f"{said} Bars are passes, lines the {one.step.level:.0%} interval, and the number behind is the share of "
          "the step that an op reaches together with those above it. Ops of equal sizes count as one.",),
         frame_table("The longest ops", wholes, {"name": "", "time_s": "time_s", "low_s": "time_s",
@@ -57,7 +58,7 @@ def roofline(one: Estimate, key: str) -> Section:
     title = "Roofline"
     ops = op_frame(one)
     try:
-        chart = one.plot.roofline()
+        chart = Plots(one).roofline()
     except FomkitError as error:
         return Section(f"{key}-roofline", title, absent=f"No roofline: {error.what}")
     without = ops[~(ops["flop"] > 0) & ops["time_s"].notna()]

@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fomkit.energy import Sample, counted, integrate
 from fomkit.errors import FomkitError
@@ -17,7 +16,6 @@ from fomkit.measurement import StepEnergy
 from fomkit.spans import Span
 from fomkit.timings.energy_counters import CannotReadError
 from fomkit.trace.measuring import Moments, ReadEnergy
-from fomkit.workload import ModelProfile
 
 PERIOD_S = 0.02
 """Time between two readings."""
@@ -163,11 +161,3 @@ def watch_energy(find: Callable[[str], Meter] = find_meter) -> Iterator[ReadEner
     finally:
         for log in logs.values():
             log.stop()
-
-
-def measure_model(model: ModelProfile, path: Path, **asked: Any) -> ModelProfile:
-    """Time the model of a file that was profiled, and read the energy of its steps; see `measure_profile`."""
-    from fomkit.study.measured_profile import measure_profile
-
-    with watch_energy() as energy:
-        return measure_profile(model, path, energy=energy, **asked)

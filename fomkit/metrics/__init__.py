@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fomkit.metrics.deep500 import DEEP500, PeerColumn
 from fomkit.metrics.metric import Metric
 from fomkit.metrics.table import METRICS
 
-__all__ = ["DEEP500", "METRICS", "Metric", "PeerColumn", "find_metric", "title_of"]
+__all__ = ["DEEP500", "METRICS", "Metric", "PeerColumn", "find_metric", "title_of", "upper_bounds"]
 
 
 def find_metric(path: Sequence[str], command: str) -> Metric | None:
@@ -55,3 +55,15 @@ def title_of(name: str) -> str:
     'units/day'
     """
     return next(one.title for one in METRICS if one.name == name)
+
+
+def upper_bounds(excludes: Iterable[str], of: str = "units/day") -> str:
+    """Say what figures are because of terms that nobody stated; "" without such terms.
+
+    Examples
+    --------
+    >>> upper_bounds(["input", "start_up"])
+    'units/day are upper bounds, nobody stated: input, start_up'
+    """
+    terms = ", ".join(excludes)
+    return f"{of} are upper bounds, nobody stated: {terms}" if terms else ""

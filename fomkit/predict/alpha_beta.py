@@ -10,9 +10,9 @@ from fomkit.errors import FomkitError
 from fomkit.hardware import Link, Machine
 from fomkit.network import Exchange, Group, Network
 from fomkit.network.collectives import Collective
-from fomkit.predict.estimates import Answers, as_answers
+from fomkit.predict.estimates import Answers, opened_by
 from fomkit.predict.families import ONE_WAY
-from fomkit.predict.rows import Table, are, as_rows, numbers
+from fomkit.predict.rows import Rows, are, numbers
 from fomkit.quantities import format_quantity
 
 AROUND = ("all_reduce", "broadcast", *ONE_WAY)
@@ -59,30 +59,18 @@ def _exchange(network: Network, collective: str, message_byte: float, ranks: int
         return None
 
 
-def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
-    """Price collectives whose link the machine states.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        COSTED rows.
-    machine : Machine
-    interval : float
-
-    Returns
-    -------
-    Answers
-        The collectives of two or more ranks on a link of theirs.
-    """
-    rows = as_rows(rows)
-    places = np.flatnonzero(are(rows, "kind", "collective") & are(rows, "collective", *AROUND))
-    if not len(places) or not machine.links:
-        return as_answers({})
+@opened_by(
+    lambda rows, machine: (
+        are(rows, "kind", "collective") & are(rows, "collective", *(AROUND if machine.links else ()))
+    )
+)
+def estimate(rows: Rows, machine: Machine, interval: float) -> Answers:
+    """Price collectives of two or more ranks whose link the machine states (an `Estimator`)."""
     words = {name: rows.text(name).cells() for name in ("collective", "link")}
     message, ranks = numbers(rows, "message_byte"), numbers(rows, "ranks")
     network = Network(machine, level=interval)
     found: dict[int, tuple[Exchange, str]] = {}
-    for at in places[(ranks[places] >= 2) & (message[places] > 0)].tolist():
+    for at in np.flatnonzero((ranks >= 2) & (message > 0)).tolist():
         collective, devices = words["collective"][at], int(ranks[at])
         one = _exchange(network, collective, float(message[at]), devices, words["link"][at])
         if one is not None:

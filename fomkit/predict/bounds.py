@@ -10,7 +10,7 @@ import pandas as pd
 
 from fomkit.predict.estimates import Answers
 from fomkit.predict.rates import Bounds, bounds
-from fomkit.predict.rows import Rows, numbers
+from fomkit.predict.rows import Rows, numbers, places_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,7 +84,7 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     Answers
         ``times`` with bound compute, memory or launch where the rates are stated, and longer evidence.
     """
-    rows = rows.take(pd.Index(rows.index).get_indexer(pd.Index(times.index)))
+    rows = rows.take(places_of(times.index, rows.index))
     found = bounds(rows, machine)
     kinds, stated = rows.text("kind").cells(), ~np.isnan(found.floor_s) & ~found.fitted
     least_s = np.where(stated & _bounded(rows, found, times, kinds), found.floor_s / found.high / BOOST, 0.0)

@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from fomkit.predict.estimates import Answers
 from fomkit.predict.kept import kept
 from fomkit.predict.rates import bounds
-from fomkit.predict.rows import Rows, numbers
+from fomkit.predict.rows import Rows, numbers, places_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,7 +87,7 @@ def carry_over(rows: Rows, answers: Answers, machine: Machine) -> Answers:
         The changed one.
     """
     built = original(machine)
-    rows = rows.take(pd.Index(rows.index).get_indexer(pd.Index(answers.index)))
+    rows = rows.take(places_of(answers.index, rows.index))
     before, after = bounds(rows, built), bounds(rows, machine)
     launch = built.device.launch_s
     launches_s = np.nan_to_num(numbers(rows, "launches")) * (launch.value if launch is not None else 0.0)

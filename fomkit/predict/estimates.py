@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
 
 import numpy as np
 import pandas as pd
 
 from fomkit.hardware import Machine
 from fomkit.predict.kept import kept
-from fomkit.predict.rows import Table, as_rows
+from fomkit.predict.rows import Rows, Table, as_rows
 from fomkit.schema import KIND_DIMENSIONS
 
 if TYPE_CHECKING:
@@ -74,10 +75,6 @@ class Answers(Mapping[int, Timed]):
         value, low, high = (float(column[place]) for column in (self.time_s, self.low_s, self.high_s))
         return Timed(value, low, high, self.time_source[place], self.bound[place], self.evidence(place))
 
-    def places(self, index: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Give the place of each op in the columns, -1 where nothing is said of it."""
-        return np.asarray(pd.Index(self.index).get_indexer(pd.Index(index)), np.intp)
-
     def chosen(self, places: NDArray[np.intp]) -> Answers:
         """Give the answers at some places."""
         sources, bounds = self.time_source[places], self.bound[places]
@@ -125,7 +122,40 @@ def join_answers(found: Sequence[Answers]) -> Answers:
 
 
 Estimator = Callable[[Table, Machine, float], Mapping[int, Timed]]
-"""From COSTED rows, a machine and the level of the intervals to the rows it can price, by their index."""
+"""From COSTED rows, a machine and the level of the intervals to the rows it can price, by their index.
+
+The level is the share of intervals that should contain the truth. Some estimators are given ``table`` besides,
+which prices other ops that they ask for, from the machine's table alone.
+"""
+
+_More = ParamSpec("_More")
+
+
+def opened_by(
+    choose: Callable[[Rows, Machine], NDArray[np.bool_]],
+) -> Callable[
+    [Callable[Concatenate[Rows, Machine, _More], Answers]], Callable[Concatenate[Table, Machine, _More], Answers]
+]:
+    """Open an `Estimator`: only the rows that are its business reach it, and it is not asked where there are none.
+
+    Parameters
+    ----------
+    choose : function
+        Tells, from all rows and the machine, which are its business.
+    """
+
+    def opened(
+        estimator: Callable[Concatenate[Rows, Machine, _More], Answers],
+    ) -> Callable[Concatenate[Table, Machine, _More], Answers]:
+        @wraps(estimator)
+        def asked(rows: Table, machine: Machine, /, *more: _More.args, **named: _More.kwargs) -> Answers:
+            rows = as_rows(rows)
+            chosen = rows.take(choose(rows, machine))
+            return estimator(chosen, machine, *more, **named) if len(chosen) else as_answers({})
+
+        return asked
+
+    return opened
 
 
 def records(rows: pd.DataFrame) -> Iterator[tuple[int, Record]]:

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from fomkit.errors import FomkitError
 from fomkit.predict.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
 from fomkit.predict.gaussian import LIMIT, Hyper, correlation, distances
-from fomkit.predict.interpolate import LEVELS, Fit, believe, deviation, judged, ready, row_noise
+from fomkit.predict.interpolate import LEVELS, Fit, believe, cross_validated_rows, deviation, ready, row_noise
 from fomkit.predict.storage import row_major
 from fomkit.spans import DEFAULT_LEVEL
 
@@ -147,7 +147,7 @@ def _fit_rows(rows: pd.DataFrame, kind: str) -> Fit:
     # Above the limit every so-manieth row: lengths need no more to be known well.
     part = np.arange(0, len(rows), -(-len(rows) // LIMIT))
     hyper = fit_hyper(look_at(rows, kind, len(rows))[part], residual[part], row_noise(rows)[part])
-    return Fit(mean, hyper, residual, np.zeros(len(LEVELS)), np.zeros(len(judged(len(rows)))))
+    return Fit(mean, hyper, residual, np.zeros(len(LEVELS)), np.zeros(len(cross_validated_rows(len(rows)))))
 
 
 def shape_groups(rows: pd.DataFrame, kind: str) -> NDArray[np.int64]:
@@ -191,8 +191,8 @@ def leave_out(rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], asked: NDA
 
 
 def left_out(rows: pd.DataFrame, kind: str, folds: int = FOLDS) -> LeftOut:
-    """Predict the `judged` rows of a family from rows of other shape groups only, in at most so many rounds."""
-    return leave_out(rows, kind, shape_groups(rows, kind) % folds, judged(len(rows)))
+    """Predict the `cross_validated_rows` of a family, each without its shape group, in so many rounds at most."""
+    return leave_out(rows, kind, shape_groups(rows, kind) % folds, cross_validated_rows(len(rows)))
 
 
 def _quantiles(errors: Matrix) -> Matrix:

@@ -36,6 +36,7 @@ from fomkit.predict.gaussian import (
 )
 from fomkit.predict.kept import kept
 from fomkit.predict.rates import bounds
+from fomkit.predict.rising import Falls, Surroundings, never_falling, timed_falls
 from fomkit.predict.rows import Rows, Table, as_rows
 from fomkit.predict.tails import JUDGED, bounded
 from fomkit.predict.thin import mix, thinness
@@ -53,10 +54,10 @@ LEVELS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 
 """Probabilities at which a fit stores the quantiles of its left-out errors."""
 
 ERRORS = 8
-"""Left-out errors from which the spread of a prediction is taken: those of the nearest judged ops."""
+"""Left-out errors from which the spread of a prediction is taken: those of the nearest scored ops."""
 
 ENOUGH = 5 * ERRORS
-"""Judged ops from which eight are a neighbourhood."""
+"""Scored ops from which eight are a neighbourhood."""
 
 FAR, LITTLE = 20.0, 0.01
 """Lengths from which nothing correlates any more, and the share that is not worth a second estimate."""
@@ -78,7 +79,7 @@ class Fit(NamedTuple):
     quantiles : array
         Of left-out errors in standard deviations, at `LEVELS`.
     errors : array
-        ln(predicted / measured time) of the training rows that `judged` names, predicted without their group.
+        ln(predicted / measured time) of the `cross_validated_rows`, predicted without their group.
     """
 
     mean: Matrix
@@ -96,8 +97,8 @@ def as_fit(stored: Mapping[str, Any]) -> Fit:
     return Fit(np.array(stored["mean"]), hyper, residual, quantiles, errors)
 
 
-def judged(count: int) -> NDArray[np.intp]:
-    """Name the training rows that are left out to judge a fit: all up to `LIMIT`, an even part of more."""
+def cross_validated_rows(count: int) -> NDArray[np.intp]:
+    """Name the training rows that are left out to score a fit: all up to `LIMIT`, an even part of more."""
     return np.arange(0, count, -(-count // LIMIT))
 
 
@@ -118,6 +119,10 @@ class Family(NamedTuple):
         The value of each size that all timed ops share.
     describe : function
         Writes the sizes of a timed op, by its place.
+    falls : function
+        Finds the falls that its timings of products show.
+    rungs : dict
+        What was told of products before, by what else it depends on, with the device that this names.
     """
 
     fit: Fit
@@ -125,6 +130,8 @@ class Family(NamedTuple):
     learnt: Learnt
     alike: Mapping[str, float]
     describe: Callable[[int], str]
+    falls: Callable[[], Falls]
+    rungs: dict[tuple[Any, ...], tuple[Any, dict[tuple[bytes, float], Any]]]
 
 
 def _alike(training: pd.DataFrame, kind: str) -> dict[str, float]:
@@ -145,8 +152,12 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
     def describe(place: int) -> str:
         return describe_sizes({name: training[name].iat[place] for name in names})
 
+    @cache
+    def falls() -> Falls:
+        return timed_falls(as_rows(training))
+
     learnt_rows = learn(known, fit.residual, row_noise(training), fit.hyper)
-    return Family(fit, training, learnt_rows, _alike(training, kind), describe)
+    return Family(fit, training, learnt_rows, _alike(training, kind), describe, falls, {})
 
 
 def believe(family: Family, rows: Table, kind: str) -> tuple[Matrix, Posterior]:
@@ -175,7 +186,7 @@ def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
     Parameters
     ----------
     distance : array (q, n)
-        From queries to judged ops in lengths; infinite where an op must not speak for a query.
+        From queries to scored ops in lengths; infinite where an op must not speak for a query.
     errors : array (n,)
     """
     near = _nearest(distance)
@@ -198,9 +209,9 @@ def deviation(correction: Posterior, apart: Matrix, errors: Matrix) -> Matrix:
     correction : Posterior
         Of q queries.
     apart : array (q, n)
-        Distances in lengths from the queries to the judged ops.
+        Distances in lengths from the queries to the scored ops.
     errors : array (n,)
-        Left-out errors of the judged ops; of fewer than `ENOUGH` nothing is told by place.
+        Left-out errors of the scored ops; of fewer than `ENOUGH` nothing is told by place.
     """
     beyond = np.maximum(correction.distance, 1.0)
     own = np.sqrt(correction.variance * beyond)
@@ -243,7 +254,7 @@ def _strange(rows: Rows, alike: Mapping[str, float]) -> NDArray[np.bool_]:
 def _answers(rows: Rows, terms: Matrix, kind: str, family: Family, interval: float) -> Answers:
     fit, count = family.fit, len(family.training)
     spread, mean, apart = np.empty((3, len(rows)))
-    nearest, places = np.empty(len(rows), np.intp), judged(count)
+    nearest, places = np.empty(len(rows), np.intp), cross_validated_rows(count)
     for block, distance, part in ask(family.learnt, look_at(rows, kind, count)):
         tried = distance if len(places) == count else distance[:, places]
         spread[block] = deviation(part, tried, fit.errors)
@@ -314,6 +325,29 @@ def _with_vectors(rows: Rows, found: Answers, family: Family, machine: Machine, 
     return Answers(rows.index, times, source, bound, evidence)
 
 
+def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> Answers:
+    """Price products by a fit, those far from every timed one by what is usual, so that none falls unshown."""
+
+    def tell(asked: Rows) -> Answers:
+        found = _answers(asked, VIEWS["gemm"].terms(asked), "gemm", family, interval)
+        return _with_vectors(asked, found, family, machine, interval)
+
+    def near(asked: Rows, places: NDArray[np.intp]) -> NDArray[np.bool_]:
+        scaled = look_at(asked, "gemm", len(family.training)) / family.fit.hyper.length
+        apart = np.sqrt(((scaled - family.learnt.scaled[places]) ** 2).sum(1))
+        return np.asarray(correlation(apart) >= NEAR)
+
+    # A large table tells what sizes that fill no tile cost; it has few pairs that differ in one size alone.
+    if len(family.training) > LIMIT:
+        return tell(rows)
+    if len(family.rungs) > ERRORS:
+        family.rungs.clear()
+    asked = (id(machine.device), machine.unheard, interval)
+    _, found = family.rungs.setdefault(asked, (machine.device, {}))
+    timed = as_rows(family.training)
+    return never_falling(rows, Surroundings(timed, family.falls(), tell, near, found))
+
+
 def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Family:
     fit = as_fit(stored)
     training = training_rows(machine.timings, name)
@@ -353,9 +387,12 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
             good &= learnt(chosen, family.training, name.kind)
             if good.any():
                 served = chosen.take(good)
-                answers = _answers(served, terms[good], name.kind, family, interval)
                 is_product = name.kind == "gemm"
-                yield _with_vectors(served, answers, family, machine, interval) if is_product else answers
+                yield (
+                    _products(served, family, machine, interval)
+                    if is_product
+                    else _answers(served, terms[good], name.kind, family, interval)
+                )
 
 
 @cache

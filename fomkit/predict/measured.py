@@ -12,7 +12,7 @@ import pandas as pd
 
 from fomkit.hardware import Machine
 from fomkit.predict.clock import own_times
-from fomkit.predict.estimates import PASS_FREE, Answers, Record, join_answers, records, timed_kinds
+from fomkit.predict.estimates import PASS_FREE, Answers, Record, join_answers, opened_by, records, timed_kinds
 from fomkit.predict.kept import kept
 from fomkit.predict.rows import Rows, Table, are, as_rows, numbers, same_texts
 from fomkit.quantities import format_quantity
@@ -157,8 +157,9 @@ def _answers(pairs: pd.DataFrame, spread: float, interval: float) -> Answers:
     )
 
 
-def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
-    """Look each row up among the machine's timings.
+@opened_by(lambda rows, machine: are(rows, "kind", *timed_kinds(machine.timings)))
+def estimate(rows: Rows, machine: Machine, interval: float) -> Answers:
+    """Look each row up among the machine's timings (an `Estimator`).
 
     A hit has the same kind, number format, engine and required dimensions. Optional dimensions (transposition,
     layout), the pass and the op count against a hit only where both sides state them and differ; matrix products
@@ -167,23 +168,9 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
 
     The interval comes from the quartiles of the repeats where the table has them, else from how far duplicate
     timings of the kind lie apart; the step of the clock is added above, because clocks cut.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        COSTED rows.
-    machine : Machine
-    interval : float
-        Share of intervals that should contain the truth.
-
-    Returns
-    -------
-    Answers
-        The rows that were timed.
     """
     found: list[Answers] = []
-    rows = as_rows(rows)
-    for kind in sorted({kind for (kind,) in same_texts(rows, "kind")[0]} & timed_kinds(machine.timings)):
+    for kind in sorted({kind for (kind,) in same_texts(rows, "kind")[0]}):
         timings = kept(machine.timings, None, "own times of hits", partial(_prepare, machine.timings))
         candidates = _candidates(rows, timings, kind)
         if not len(candidates):

@@ -10,6 +10,7 @@ import numpy as np
 from fomkit.hardware import Fact, Machine
 from fomkit.predict.estimates import Answers
 from fomkit.predict.rates import Bounds, Rates, bounds, rates
+from fomkit.predict.rising import growing_axes, resized
 from fomkit.predict.rows import Rows, Table, are, as_rows, numbers
 from fomkit.predict.usual import Usuals, usual_utilisation
 from fomkit.quantities import format_quantity
@@ -37,7 +38,7 @@ def _evidence(known: Rates, usual: float, source: str, launch: Fact | None, star
 
 
 def _times(rows: Rows, found: Bounds, usual: Usuals, machine: Machine) -> Matrix:
-    """Give value and ends (3, q) [s] by the floors and the usual utilisation, launches included."""
+    """Give value, ends, and the value without launches (4, q) [s], by the floors and the usual utilisation."""
     kernel_s, launch = found.floor_s / usual.value, machine.device.launch_s
     # The usual utilisation and the stated rate err independently; both are factors.
     faster = np.hypot(np.log(usual.high / usual.value), np.log(found.high))
@@ -46,7 +47,7 @@ def _times(rows: Rows, found: Bounds, usual: Usuals, machine: Machine) -> Matrix
     time_s = kernel_s + starts * start_s
     below = np.hypot(kernel_s * (1 - np.exp(-faster)), starts * (start_s - low_s))
     above = np.hypot(kernel_s * (np.exp(slower) - 1), starts * (high_s - start_s))
-    return np.stack([time_s, time_s - below, time_s + above])
+    return np.stack([time_s, time_s - below, time_s + above, kernel_s])
 
 
 def _starts(rows: Rows, launch: Fact | None) -> tuple[Matrix, tuple[float, float, float]]:
@@ -54,30 +55,6 @@ def _starts(rows: Rows, launch: Fact | None) -> tuple[Matrix, tuple[float, float
     if launch is None:
         return np.zeros(len(rows)), (0.0, 0.0, 0.0)
     return np.nan_to_num(numbers(rows, "launches")), (launch.value, launch.low, launch.high)
-
-
-def _axes(rows: Rows) -> NDArray[np.object_]:
-    """Name the size of each product that grows with a batch: a stack's height, a weight gradient's depth."""
-    of_weights = rows.text("pass_name")
-    deep = of_weights.told([word == "backward_weight" for word in of_weights.words], bool)
-    return np.where(numbers(rows, "b", 1.0) > 1, "b", np.where(deep, "k", "m")).astype(object)
-
-
-def _resized(rows: Rows, axes: NDArray[np.object_], sizes: Matrix) -> Rows:
-    """Give products with another size along their axes, and the flop and byte that go with it."""
-    before = {name: numbers(rows, name, 1.0) for name in ("b", "m", "n", "k")}
-    after = {name: np.where(axes == name, sizes, known) for name, known in before.items()}
-    flop, numel = ([f(**one) for one in (before, after)] for f in (_product_flop, _product_numel))
-    work = {name: numbers(rows, name) * flop[1] / flop[0] for name in ("flop", "least_flop")}
-    return rows.assign(**after, **work, byte=numbers(rows, "byte") * numel[1] / numel[0])
-
-
-def _product_flop(b: Matrix, m: Matrix, n: Matrix, k: Matrix) -> Matrix:
-    return b * m * n * k
-
-
-def _product_numel(b: Matrix, m: Matrix, n: Matrix, k: Matrix) -> Matrix:
-    return b * (m * k + k * n + m * n)
 
 
 def _never_falling(rows: Rows, machine: Machine, interval: float) -> Matrix:
@@ -90,22 +67,22 @@ def _never_falling(rows: Rows, machine: Machine, interval: float) -> Matrix:
 
 
 def _running_maxima(rows: Rows, machine: Machine, interval: float) -> Matrix:
-    """Give value and ends (3, q) [s] of products, which take no longer with a smaller batch.
+    """Give what `_times` does (4, q) [s] of products, which take no longer with a smaller batch.
 
     What other machines reach rises and falls with the size: their kernels like multiples of some numbers, and the
     floor of a few rows stays where it is while more of it is reached. Whether this machine's library does so too,
     nobody knows. So the times at the powers of two up to the size, each at least the one before, are joined by
     straight lines.
     """
-    axes = _axes(rows)
+    axes = growing_axes(rows)
     size = np.array([numbers(rows, name, 1.0)[at] for at, name in enumerate(axes.tolist())])
     below = np.floor(np.log2(np.maximum(size, 1.0)))
     last = below + (size > 2.0**below)
     counts = last.astype(int) + 1
     of = np.repeat(np.arange(len(rows)), counts)
     power = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    smaller = _resized(rows.take(of), axes[of], 2.0**power)
-    times = np.full((3, len(rows), int(counts.max())), -np.inf)
+    smaller = resized(rows.take(of), axes[of], 2.0**power)
+    times = np.full((4, len(rows), int(counts.max())), -np.inf)
     times[:, of, power] = _times(
         smaller, bounds(smaller, machine), usual_utilisation(smaller, machine, interval), machine
     )
@@ -120,10 +97,8 @@ def _answers(rows: Rows, found: Bounds, usual: Usuals, machine: Machine, interva
     products = np.flatnonzero(are(rows, "kind", "gemm"))
     if len(products):
         times[:, products] = _never_falling(rows.take(products), machine, interval)
-    starts, (start_s, _, _) = _starts(rows, launch)
-    kernel_s = times[0] - starts * start_s
-    with np.errstate(invalid="ignore"):
-        reached = found.floor_s / kernel_s  # nothing to do takes no time
+    kernel_s, (starts, (start_s, _, _)) = times[3], _starts(rows, launch)  # time less launches may round to 0
+    reached = np.divide(found.floor_s, kernel_s, out=usual.value.copy(), where=kernel_s > 0)
     known_of = cache(partial(rates, machine))
 
     dtypes, engines = (rows.text(name) for name in ("dtype", "engine"))
@@ -134,7 +109,7 @@ def _answers(rows: Rows, found: Bounds, usual: Usuals, machine: Machine, interva
 
     return Answers(
         rows.index,
-        times,
+        times[:3],
         np.full(len(rows), "roofline", object),
         np.where(starts * start_s > kernel_s, "launch", found.names),
         evidence,

@@ -158,6 +158,11 @@ def are(rows: Table, column: str, *words: str) -> NDArray[np.bool_]:
     return known.told([word in words for word in known.words], bool)
 
 
+def places_of(asked: NDArray[np.int64], among: NDArray[np.int64]) -> Places:
+    """Give the place of each op among others, both by their index; -1 where it is none of them."""
+    return np.asarray(pd.Index(among).get_indexer(pd.Index(asked)), np.intp)
+
+
 def item_bytes(rows: Table) -> Numbers:
     """Give the size of one number of each row's format [byte]."""
     known = as_rows(rows).text("dtype")

@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 
 from fomkit.dtypes import SAME_WIDTH
-from fomkit.predict.estimates import Answers, Estimator, as_answers, timed_kinds
+from fomkit.predict.estimates import Answers, Estimator, as_answers, opened_by, timed_kinds
 from fomkit.predict.kept import kept
 from fomkit.predict.rates import bounds
-from fomkit.predict.rows import Rows, Table, are, as_rows, item_bytes, numbers, same_texts, words_of
+from fomkit.predict.rows import Rows, Table, are, as_rows, item_bytes, numbers, places_of, same_texts, words_of
 from fomkit.predict.transfer import BASELINE, transferred, usual_here, widen
+from fomkit.schema import PASSES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,6 +32,8 @@ FORWARD_FLOP: Mapping[str, float] = {"norm": 8 / 13, "softmax": 5 / 4}
 """Kinds whose gradients take what their forward pass takes per byte, and the flop of that pass by those of the
 gradient (`fomkit.costs.elementwise`). Both passes walk over rows and wait for memory: an element-wise op, which
 need not add anything up, moves up to a third more."""
+
+BACKWARD = tuple(word for word in PASSES if word.startswith("backward"))
 
 FEWEST = 8
 """Timings of a storage order from which a table counts as having it; fits need as many of a family."""
@@ -92,32 +95,17 @@ def _usual_orders(products: Table, timings: pd.DataFrame) -> NDArray[np.float64]
     return np.array([found.get(pair, np.nan) for pair in pairs])
 
 
-def another_order(rows: Table, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+@opened_by(
+    lambda rows, machine: (
+        are(rows, "kind", *{"gemm"} & timed_kinds(machine.timings))
+        & ({"trans_a", "trans_b"} <= set(machine.timings.columns))
+    )
+)
+def another_order(products: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict products that are stored as the table has none: by those that it has, with a wider interval.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        COSTED rows.
-    machine : Machine
-    interval : float
-        Share of intervals that should contain the truth.
-    table : Estimator
-        What prices the product in the table's storage order, from the machine's table alone.
-
-    Returns
-    -------
-    Answers
-        Products of which the table has fewer than `FEWEST` timings in their storage order.
+    It is an `Estimator` of those of which the table has fewer than `FEWEST` timings in their storage order.
     """
-    rows = as_rows(rows)
-    products = rows.take(are(rows, "kind", "gemm"))
-    if (
-        not len(products)
-        or "gemm" not in timed_kinds(machine.timings)
-        or not {"trans_a", "trans_b"} <= set(machine.timings.columns)
-    ):
-        return as_answers({})
     orders = _usual_orders(products, machine.timings)
     lacking = ~np.isnan(orders)
     if not lacking.any():
@@ -126,7 +114,7 @@ def another_order(rows: Table, machine: Machine, interval: float, *, table: Esti
     stored = chosen.assign(trans_a=orders // 2, trans_b=orders % 2)
     spread = math.exp(NormalDist().inv_cdf(0.5 + interval / 2) * ORDER_SPREAD)
     known = as_answers(table(stored, machine, interval))
-    order = orders[pd.Index(stored.index).get_indexer(pd.Index(known.index))]
+    order = orders[places_of(known.index, stored.index)]
 
     def evidence(place: int) -> str:
         return (
@@ -170,34 +158,19 @@ def in_another_format(rows: Table, machine: Machine) -> Rows:
     return chosen.assign(dtype=words_of(known.codes, other))
 
 
-def another_format(rows: Table, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+@opened_by(lambda rows, machine: np.isin(rows.index, in_another_format(rows, machine).index))
+def another_format(rows: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict fp16 ops of a matrix engine that timed bf16, and the other way around, with a wider interval.
 
     Both have as many bits and the engine multiplies them at one rate. Where the two peaks differ, the time is
     scaled by the ratio of the floors, and the interval reaches to what it would be unscaled.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        COSTED rows.
-    machine : Machine
-    interval : float
-        Share of intervals that should contain the truth.
-    table : Estimator
-        What prices the op in the other format, from the machine's table alone.
-
-    Returns
-    -------
-    Answers
-        Rows whose format and its `siblings` have stated peaks, and which ``table`` knows in the other format.
+    It is an `Estimator` of rows whose format and its `siblings` have stated peaks, and which ``table`` knows in
+    the other format.
     """
-    rows = as_rows(rows)
     like = in_another_format(rows, machine)
-    if not len(like):
-        return as_answers({})
     known = as_answers(table(like, machine, interval))
-    own = rows.take(pd.Index(rows.index).get_indexer(pd.Index(known.index)))
-    there = like.take(pd.Index(like.index).get_indexer(pd.Index(known.index)))
+    places = places_of(known.index, rows.index)
+    own, there = rows.take(places), like.take(places)
     ratio = bounds(own, machine).floor_s / bounds(there, machine).floor_s
     rate = np.array([siblings(machine)[word].rate for word in own.text("dtype").cells()])
     ratio = np.where(rate == 1, 1.0, np.where(np.isnan(ratio), 1 / rate, ratio))
@@ -212,31 +185,16 @@ def another_format(rows: Table, machine: Machine, interval: float, *, table: Est
     return transferred(known, widen(known.times, spread, spread) * ratio, known.bound, evidence)
 
 
-def moved_data(rows: Table, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+@opened_by(
+    lambda rows, machine: are(rows, "kind", *(MOVING if "pointwise" in timed_kinds(machine.timings) else ()))
+)
+def moved_data(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict element-wise ops of other passes by the machine's own element-wise ops.
 
     An element-wise forward op that reads and writes as many bytes takes their place. The interval is widened by
     how far ops of the kind usually lie apart at the same traffic.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        COSTED rows.
-    machine : Machine
-    interval : float
-        Share of intervals that should contain the truth.
-    table : Estimator
-        What prices the element-wise op, from the machine's table alone.
-
-    Returns
-    -------
-    Answers
-        Rows of the kinds in `MOVING` whose stand-in ``table`` knows.
+    It is an `Estimator` of rows of the kinds in `MOVING` whose stand-in ``table`` knows.
     """
-    rows = as_rows(rows)
-    chosen = rows.take(are(rows, "kind", *MOVING))
-    if not len(chosen) or "pointwise" not in timed_kinds(machine.timings):
-        return as_answers({})
     like = chosen.assign(
         kind="pointwise", engine="vector", pass_name=BASELINE, op="", inputs=np.nan, flop=chosen.number("numel")
     )
@@ -245,34 +203,18 @@ def moved_data(rows: Table, machine: Machine, interval: float, *, table: Estimat
     )
 
 
-def row_gradients(rows: Table, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+@opened_by(
+    lambda rows, machine: (
+        are(rows, "kind", *FORWARD_FLOP.keys() & timed_kinds(machine.timings)) & are(rows, "pass_name", *BACKWARD)
+    )
+)
+def row_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict gradients of norms and of softmax by the machine's own forward passes over the same rows.
 
     time = forward time · bytes of the gradient / bytes of the forward pass, which reads and writes each element
-    once. The interval is widened as in `moved_data`.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        COSTED rows.
-    machine : Machine
-    interval : float
-        Share of intervals that should contain the truth.
-    table : Estimator
-        What prices the forward pass, from the machine's table alone.
-
-    Returns
-    -------
-    Answers
-        Gradients of the kinds in `FORWARD_FLOP` whose forward pass ``table`` knows.
+    once. The interval is widened as in `moved_data`. It is an `Estimator` of gradients of the kinds in
+    `FORWARD_FLOP` whose forward pass ``table`` knows.
     """
-    timed = [kind for kind in FORWARD_FLOP if kind in timed_kinds(machine.timings)]
-    rows = as_rows(rows)
-    passes = rows.text("pass_name")
-    back = passes.told([word.startswith("backward") for word in passes.words], bool)
-    chosen = rows.take(are(rows, "kind", *timed) & back)
-    if not len(chosen):
-        return as_answers({})
     kinds, once = chosen.text("kind"), chosen.number("numel") * item_bytes(chosen)
     forward_share = kinds.told([FORWARD_FLOP.get(kind, np.nan) for kind in kinds.words], float)
     like = chosen.assign(
@@ -280,14 +222,14 @@ def row_gradients(rows: Table, machine: Machine, interval: float, *, table: Esti
         flop=chosen.number("flop") * forward_share,
     )  # fmt: skip
     known = as_answers(table(like, machine, interval))
-    more = (chosen.number("byte") / (2 * once))[pd.Index(chosen.index).get_indexer(pd.Index(known.index))]
+    more = (chosen.number("byte") / (2 * once))[places_of(known.index, chosen.index)]
     scaled = Answers(known.index, known.times * more, known.time_source, known.bound, known.evidence)
     return _carried_over(chosen, scaled, machine, interval, f"its {BASELINE} pass")
 
 
 def _carried_over(chosen: Rows, known: Answers, machine: Machine, interval: float, what: str) -> Answers:
     """Take over the times of ops of the same traffic, wider by how far ops of the kind usually lie apart."""
-    here, places = usual_here(chosen, machine, interval), known.places(chosen.index)
+    here, places = usual_here(chosen, machine, interval), places_of(chosen.index, known.index)
     good = (places >= 0) & here.known
     usual, same = here.usual.chosen(good), known.chosen(places[good])
 

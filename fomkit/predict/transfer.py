@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fomkit.predict.estimates import Answers, Estimator, as_answers, join_answers, timed_kinds
+from fomkit.predict.estimates import Answers, Estimator, as_answers, join_answers, opened_by, timed_kinds
 from fomkit.predict.rates import Bounds, bounds
-from fomkit.predict.rows import Table, are, as_rows, same_texts
+from fomkit.predict.rows import Rows, Table, are, places_of, same_texts
 from fomkit.predict.usual import Usuals, usual_utilisation, without_pass
 
 if TYPE_CHECKING:
@@ -71,35 +71,22 @@ def _answers(known: Answers, asked: Usuals, baseline: Usuals, bound: NDArray[np.
     return transferred(known, times, bound, evidence)
 
 
-def estimate(rows: Table, machine: Machine, interval: float, *, table: Estimator) -> Answers:
-    """Predict gradients of convolutions on a machine whose table has their forward pass only.
+@opened_by(
+    lambda rows, machine: np.any(
+        [
+            are(rows, "kind", *{kind} & timed_kinds(machine.timings)) & are(rows, "pass_name", *words)
+            for kind, words in TRANSFERRED.items()
+        ],
+        axis=0,
+    )
+)
+def estimate(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+    """Predict gradients of convolutions on a machine whose table has their forward pass only (an `Estimator`).
 
     time = forward time · usual utilisation of the forward pass / usual utilisation of the asked one. The machine's
     own library is in the forward time, which peak and bandwidth do not know: a slow one is slow in each pass.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        COSTED rows.
-    machine : Machine
-    interval : float
-        Share of intervals that should contain the truth.
-    table : Estimator
-        What prices the forward pass, from the machine's table alone.
-
-    Returns
-    -------
-    Answers
-        The rows whose forward pass ``table`` knows.
+    It answers where ``table`` knows the forward pass.
     """
-    rows = as_rows(rows)
-    follows = np.zeros(len(rows), bool)
-    for kind, words in TRANSFERRED.items():
-        if kind in timed_kinds(machine.timings):
-            follows |= are(rows, "kind", kind) & are(rows, "pass_name", *words)
-    if not follows.any():
-        return as_answers({})
-    chosen = rows.take(follows)
     forward = chosen.assign(pass_name=BASELINE)
     known = as_answers(table(forward, machine, interval))
     groups, numbers_of = same_texts(chosen, "kind", "pass_name")
@@ -107,7 +94,7 @@ def estimate(rows: Table, machine: Machine, interval: float, *, table: Estimator
     for number, (kind, word) in enumerate(groups):
         at, of = np.flatnonzero(numbers_of == number), without_pass(machine, kind, word)
         asked, baseline = (usual_here(part.take(at), of, interval) for part in (chosen, forward))
-        places = known.places(chosen.index[at])
+        places = places_of(chosen.index[at], known.index)
         good = (places >= 0) & asked.known & baseline.known
         bound = asked.bounds.names[good]
         found.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fomkit.metrics import upper_bounds
 from fomkit.quantities import format_number
 from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
 from fomkit.report.terminal import UNFIT, format_interval, mark_of
@@ -57,7 +58,7 @@ def format_acceptance(content: Mapping[str, Any], screen: Screen = PLAIN) -> str
                 page.line(f"set aside: {row['where']}: {row['said']}", "yellow")
     excluded = dict.fromkeys(term for line in content["lines"] for term in line["excludes"])
     if excluded:
-        page.line(f"modelled commitments are upper bounds, nobody stated: {', '.join(excluded)}")
+        page.line(upper_bounds(excluded, "modelled commitments"))
     for line in content["lines"]:
         if line["fits"] is False:
             page.line(f"{UNFIT} {line['name']}: the device's memory does not hold the committed step", "yellow")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fomkit.metrics import upper_bounds
 from fomkit.quantities import format_number, format_quantity
 from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
 from fomkit.report.terminal import UNFIT, format_interval, mark_of
@@ -142,7 +143,7 @@ def format_grid(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     page.table(table)
     excluded = dict.fromkeys(term for cell in content["cells"] for term in cell["excludes"])
     if excluded:
-        page.line(f"modelled rates are upper bounds of the device's work, nobody stated: {', '.join(excluded)}")
+        page.line(upper_bounds(excluded, "modelled rates"))
     if any(cell["fits"] is False for cell in content["cells"]):
         page.line(f"{UNFIT} the device's memory does not hold the step: nobody can have this rate", "yellow")
     for said in content["notes"]:

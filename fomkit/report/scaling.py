@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fomkit.metrics import upper_bounds
 from fomkit.quantities import format_mebibyte, format_number, format_quantity
 from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
 from fomkit.report.terminal import UNFIT, mark_of
@@ -158,9 +159,8 @@ def _system(page: Page, content: Mapping[str, Any]) -> None:
             "" if rate is None else f"{format_number(rate['low'])} to {format_number(rate['high'])}",
         )  # fmt: skip
     page.table(table)
-    left_out = rows[0]["system"]["excludes"]
-    if left_out:
-        page.line(f"a run here is without: {', '.join(left_out)}; the rates are upper bounds")
+    if said := upper_bounds(rows[0]["system"]["excludes"]):
+        page.line(said)
 
 
 def _evidence(page: Page, content: Mapping[str, Any]) -> None:

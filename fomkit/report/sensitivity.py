@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fomkit.metrics import title_of
+from fomkit.metrics import title_of, upper_bounds
 from fomkit.quantities import format_number, format_quantity
 from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
 from fomkit.report.terminal import UNFIT, format_interval
@@ -55,10 +55,10 @@ def title_line(content: Entry) -> str:
 
 def bound_line(content: Entry) -> str:
     """Say what nobody stated, and what the main figure is because of it."""
-    terms = ", ".join(content["excludes"])
-    bound = {"unit_per_day": "units/day are upper bounds, ", "fom": "units/day under the FOM are upper bounds, "}
-    said = f"{bound.get(content['figure'], 'the figure is without what ')}nobody stated: {terms}"
-    lines = [said if terms else "nothing excluded"]
+    said = upper_bounds(content["excludes"])
+    if said and content["figure"] not in ("unit_per_day", "fom"):
+        said = f"the figure is without what nobody stated: {', '.join(content['excludes'])}"
+    lines = [said or "nothing excluded"]
     if content.get("little_explained"):
         lines.append(
             f"the device explains less than half of a measured run of {', '.join(content['little_explained'])}: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fomkit.metrics import upper_bounds
 from fomkit.quantities import format_number, format_quantity
 from fomkit.report.screen import PLAIN, Page, Screen, figure, new_table
 
@@ -65,9 +66,8 @@ def format_sweep(content: Entry, screen: Screen = PLAIN) -> str:
         page.line(f"  {_varied(one)}")
     _best(page, content, units)
     _front(page, content, units)
-    if content["excludes"]:
-        unstated = ", ".join(content["excludes"])
-        page.line(f"rates are upper bounds, times and costs lower ones, nobody stated: {unstated}")
+    if said := upper_bounds(content["excludes"], "rates"):
+        page.line(f"{said}; times and costs are lower bounds")
     if content["price"] and content["price"]["date"]:
         price = content["price"]
         page.line(f"price: of {price['date']}, in {price['currency']} per {price['per']} ({price['source']})")

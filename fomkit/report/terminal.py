@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fomkit.metrics import title_of
+from fomkit.metrics import title_of, upper_bounds
 from fomkit.quantities import format_number, format_quantity
 from fomkit.report.energy import energy_lines
 from fomkit.report.screen import PLAIN, Page, Screen, new_table
@@ -142,7 +142,7 @@ def merit_caveats(merit: Mapping[str, Any]) -> list[str]:
     little = {name: merit["explained_shares"][name] for name in merit["little_explained"]}
     lines = said_of_runs(little, "the value is")
     if merit["excludes"]:
-        lines.append(f"its rates are upper bounds, nobody stated: {', '.join(merit['excludes'])}")
+        lines.append(upper_bounds(merit["excludes"]))
     return [*lines, *(f"{UNFIT} {said}" for said in merit["does_not_fit"])]
 
 
@@ -210,8 +210,7 @@ def format_estimates(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     for line in _precision_lines(models):
         page.line(line)
     excluded = sorted({term for one in models for term in one["excludes"]})
-    bound = f"units/day are upper bounds, nobody stated: {', '.join(excluded)}" if excluded else "nothing excluded"
-    page.line(f"scope: one {content['scope']}; {bound}")
+    page.line(f"scope: one {content['scope']}; {upper_bounds(excluded) or 'nothing excluded'}")
     page.line(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}")
     for line in energy_lines(models):
         page.line(line)

@@ -140,3 +140,5 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
     "pass_name": PASS_MEANINGS,
 }
 """By column: the words that it may hold, each with its meaning."""
+BESIDE = "not the device"
+"""The part of a step that runs while the device computes: it counts only where it is the longer."""

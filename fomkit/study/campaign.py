@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fomkit.errors import FomkitError
 from fomkit.fom.money import money, paid_units
 from fomkit.hardware import EnergyScope, Machine, Price
-from fomkit.measurement import Measurement
 from fomkit.quantities import DAY_S
 from fomkit.spans import Span
 from fomkit.study.conditions import fixed_conditions, under_conditions
 from fomkit.study.energy_of import energy_of_estimate
 from fomkit.study.estimate import Estimate, estimate
-from fomkit.study.explained import Explained, explained_lines, explained_models, little_explained
+from fomkit.study.explained import (
+    NOTHING_MEASURED,
+    Explained,
+    MeasuredRuns,
+    explained_lines,
+    explained_models,
+    little_explained,
+)
 from fomkit.study.inference import inference_of
 from fomkit.study.memory_of import UNKNOWN_FIT, Fit
 from fomkit.study.options import Options, choose_scope
@@ -100,7 +106,7 @@ def _line(
     options: Options,
     load: Load,
     suites: LoadSuite,
-    measured: Sequence[Measurement],
+    measured: MeasuredRuns,
 ) -> PhaseCost:
     suite = suites(phase.suite)
     line = next((one for one in suite.lines if one.name == phase.line), None)
@@ -144,7 +150,7 @@ def _model(
     machine: Machine,
     options: Options,
     load: Load,
-    measured: Sequence[Measurement],
+    measured: MeasuredRuns,
 ) -> PhaseCost:
     model = load(name)
     fixed = fixed_conditions(phase.conditions, model)
@@ -161,8 +167,8 @@ def _model(
         )
     per_day, run_s = one.unit_per_day.scaled(one.model.unit.runs), one.run_time.run_s or one.step
     # Measured rates and epochs are of training: they say nothing of a phase of inference.
-    rows = measured if phase.mode != "infer" else ()
-    held = next(iter(explained_models([one], chosen, rows, phase.name)), None)
+    runs = measured if phase.mode != "infer" else NOTHING_MEASURED
+    held = next(iter(explained_models([one], chosen, runs, phase.name)), None)
     return _with_energy(PhaseCost(phase, per_day, *_days(phase, per_day, run_s), explained=held), one)
 
 
@@ -173,7 +179,7 @@ def run_campaign(
     price: Price | None,
     load: Load,
     suites: LoadSuite,
-    measured: Sequence[Measurement] = (),
+    measured: MeasuredRuns = NOTHING_MEASURED,
 ) -> CampaignCost:
     """Work out a campaign, phase by phase, each on the whole scope.
 
@@ -187,7 +193,7 @@ def run_campaign(
         None takes the machine's own.
     load, suites : function
         Give the model profile, the suite, of a name.
-    measured : sequence of Measurement
+    measured : MeasuredRuns
         Runs that were measured, to hold the modelled phases against.
 
     Raises

@@ -9,16 +9,16 @@ from typing import Any
 from fomkit.errors import FomkitError, ManyFomkitError
 from fomkit.fom import FigureOfMerit, Rates, figure_of_merit
 from fomkit.hardware import Machine
-from fomkit.measurement import Measurement
+from fomkit.shown import Shown
 from fomkit.spans import Span
 from fomkit.study.estimate import Estimate, estimate
-from fomkit.study.explained import Explained, explained_models, little_explained
+from fomkit.study.explained import NOTHING_MEASURED, Explained, MeasuredRuns, explained_models, little_explained
 from fomkit.study.options import Options, choose_scope
 from fomkit.workload import ModelProfile
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Shown):
     """Estimates of the same models on the targets and on a baseline.
 
     Attributes
@@ -61,20 +61,14 @@ class Comparison:
 
     def content(self) -> dict[str, Any]:
         """Give everything as plain content (``fomkit/estimate/1``)."""
-        from fomkit.study.content import estimates_content
-
-        return estimates_content(self)
+        return self._view.content(self)
 
     def summary(self) -> str:
         """Write it as the text that the command line prints."""
-        from fomkit.report.terminal import format_estimates
-
-        return format_estimates(self.content())
+        return self._view.text(self)
 
     def _repr_html_(self) -> str:
-        from fomkit.report.page import estimates_html
-
-        return estimates_html(self.content())
+        return self._view.html(self)
 
 
 def unfit_of(estimates: Sequence[Estimate]) -> tuple[str, ...]:
@@ -147,7 +141,7 @@ def compare(
     *,
     skip_failures: bool = False,
     after_each: Callable[[], None] = _no_watch,
-    measured: Sequence[Measurement] = (),
+    measured: MeasuredRuns = NOTHING_MEASURED,
 ) -> Comparison:
     """Estimate every model on every machine at one scope, and compare where there is a baseline.
 
@@ -157,7 +151,7 @@ def compare(
         Leave a model that cannot be estimated out and keep its reason, instead of raising.
     after_each : function, optional
         Called after each estimate, so that somebody can watch.
-    measured : sequence of Measurement
+    measured : MeasuredRuns
         Runs that were measured, to hold what is under a figure of merit against.
 
     Raises

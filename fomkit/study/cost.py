@@ -10,6 +10,7 @@ from fomkit.errors import FomkitError
 from fomkit.fom.money import money_of_run
 from fomkit.hardware import Machine, Price
 from fomkit.rollup.to_target import time_to_target
+from fomkit.shown import Shown
 from fomkit.spans import Span
 from fomkit.study.estimate import Estimate, estimate
 from fomkit.study.footprint import Grid, check_grid
@@ -58,7 +59,7 @@ class ToTarget:
 
 
 @dataclass(frozen=True)
-class Cost:
+class Cost(Shown):
     """What one model costs on one machine.
 
     Attributes
@@ -85,15 +86,11 @@ class Cost:
     @property
     def content(self) -> dict[str, Any]:
         """``fomkit/cost/1``."""
-        from fomkit.study.cost_content import cost_content
-
-        return cost_content(self)
+        return self._view.content(self)
 
     def summary(self) -> str:
         """Write it as the text that the command line prints."""
-        from fomkit.report.cost import format_cost
-
-        return format_cost(self.content)
+        return self._view.text(self)
 
 
 def _to_target(one: Estimate, declared: Declared, price: Price | None) -> ToTarget | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fomkit.costs import add_costs, split_recurrent
 from fomkit.fom.per_day import runs_at_once, runs_per_day
@@ -25,12 +25,13 @@ from fomkit.rollup import (
     roll_up_step,
 )
 from fomkit.schema import check_table
+from fomkit.shown import Shown
 from fomkit.spans import Span
 from fomkit.study.fits import with_fits
 from fomkit.study.memory_of import UNKNOWN_FIT, Fit, fit_of
 from fomkit.study.options import Options, choose_scope, choose_sizes
 from fomkit.study.own_memory import said_of_processor, updated_as_there, with_fresh_pages
-from fomkit.study.plausible import judged, verdict_on
+from fomkit.study.plausible import verdict_on, without_implausible
 from fomkit.study.smaller_batches import slower_products
 from fomkit.workload import LastBatch, ModelProfile
 
@@ -53,7 +54,7 @@ class _Priced(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Shown):
     """One model on one machine: the answer and every table on the way to it.
 
     Attributes
@@ -105,26 +106,15 @@ class Estimate:
     @property
     def plot(self) -> Plots:
         """The figures of the report, one at a time: ``estimate.plot.roofline()``."""
-        from fomkit.study.plots import Plots
-
-        return Plots(self)
-
-    def _content(self) -> dict[str, Any]:
-        from fomkit.study.compare import Comparison
-        from fomkit.study.content import estimates_content
-
-        return estimates_content(Comparison((self,), (), ()))
+        plots: Plots = self._view.figure(self)
+        return plots
 
     def summary(self) -> str:
         """Write the estimate as the text that the command line prints."""
-        from fomkit.report.terminal import format_estimates
-
-        return format_estimates(self._content())
+        return self._view.text(self)
 
     def _repr_html_(self) -> str:
-        from fomkit.report.page import estimates_html
-
-        return estimates_html(self._content())
+        return self._view.html(self)
 
 
 def _costed(table: pd.DataFrame, sizes: Mapping[str, int], formats: Formats, where: str) -> pd.DataFrame:
@@ -233,7 +223,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     FomkitError
         When work has no time, the batch cannot be had, or the scope is not stated.
     """
-    machine = judged(machine)
+    machine = without_implausible(machine)
     sizes = choose_sizes(model, options.wanted_sizes)
     formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine, model.ops)
     scope = choose_scope([machine], options.scope)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fomkit.fom import FigureOfMerit
+from fomkit.metrics import upper_bounds
 from fomkit.quantities import format_number, format_quantity
 from fomkit.spans import Span
 from fomkit.study.estimate import Estimate
@@ -69,7 +70,7 @@ def explain(one: Estimate, merit: FigureOfMerit | None = None) -> list[Step]:
     epoch = "unknown" if run.epoch_s is None else f"{run.epoch_s.value:.2f} s per epoch"
     rate = "unknown" if per_day is None else f"{format_number(per_day.value, 6)} {model.unit.name}s per day"
     interval = "" if per_day is None else f"{format_number(per_day.low)} … {format_number(per_day.high)}; "
-    bound = "an upper bound, excludes " + ", ".join(one.excludes) if one.excludes else "nothing excluded"
+    bound = upper_bounds(one.excludes) or "nothing excluded"
     fom = "needs --baseline" if merit is None else format_number(merit.value.value, 6)
     return [
         Step(

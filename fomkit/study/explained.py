@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
 from fomkit.measurement import Measurement
-from fomkit.measurements import read_measurements
-from fomkit.profiles import load_machine
-from fomkit.profiles.locate import locate, profile_names
 from fomkit.quantities import format_number, format_quantity
 from fomkit.study.conditions import fixed_conditions, under_conditions
 from fomkit.study.estimate import Estimate, estimate
@@ -47,16 +45,14 @@ class Explained:
     said: str
 
 
-def all_measured() -> tuple[tuple[Measurement, ...], tuple[str, ...]]:
-    """Read the tables of measurements that ship or lie beside the user, and say which files are none."""
-    rows: list[Measurement] = []
-    unread = []
-    for name in profile_names("measurements"):
-        try:
-            rows += read_measurements(locate(name, "measurements"))
-        except FomkitError as error:
-            unread.append(f"not read, so nothing is held against it: {error}")
-    return tuple(rows), tuple(unread)
+class MeasuredRuns(NamedTuple):
+    """Runs that somebody measured, and what gives the machine of a name that they ran on."""
+
+    rows: Sequence[Measurement]
+    machine: Callable[[str], Machine]
+
+
+NOTHING_MEASURED = MeasuredRuns((), dict[str, Machine]().__getitem__)
 
 
 def _amount(value: float, quantity: str) -> str:
@@ -124,13 +120,13 @@ def _case(machines: Sequence[Machine], rated: Sequence[RatedLine], load: Load) -
     return _Case(line.name, under_conditions(model, fixed), options, known)
 
 
-def _least(case: _Case, own: Mapping[str, Machine], rows: Sequence[Measurement]) -> Iterator[Explained]:
+def _least(case: _Case, own: Mapping[str, Machine], measured: MeasuredRuns) -> Iterator[Explained]:
     """Give the measured run of which least is explained; nothing where nobody measured one."""
 
     def machine_of(name: str) -> Machine:
-        return own[name] if name in own else load_machine(name)
+        return own[name] if name in own else measured.machine(name)
 
-    about = [row for row in rows if row.model == case.model.name]
+    about = [row for row in measured.rows if row.model == case.model.name]
     here = [row for row in about if row.machine in own]
     told = [*case.held_against(here, machine_of)] or [*case.held_against(about, machine_of)]
     if told:
@@ -140,7 +136,7 @@ def _least(case: _Case, own: Mapping[str, Machine], rows: Sequence[Measurement])
 def explained_lines(
     machines: Sequence[Machine],
     sides: Sequence[Sequence[RatedLine]],
-    rows: Sequence[Measurement],
+    measured: MeasuredRuns,
     load: Load,
 ) -> tuple[Explained, ...]:
     """Tell of each modelled line how much of its measured runs the device's work explains, the least of them.
@@ -153,17 +149,17 @@ def explained_lines(
         Such as baseline and target.
     sides : sequence of sequences of RatedLine
         Line by line on each.
-    rows : sequence of Measurement
+    measured : MeasuredRuns
     load : function
         Gives the model profile of a name.
     """
     own = {machine.name: machine for machine in machines}
-    cases = [_case(machines, rated, load) for rated in zip(*sides, strict=True)] if rows else []
-    return tuple(one for case in cases if case is not None for one in _least(case, own, rows))
+    cases = [_case(machines, rated, load) for rated in zip(*sides, strict=True)] if measured.rows else []
+    return tuple(one for case in cases if case is not None for one in _least(case, own, measured))
 
 
 def explained_models(
-    estimates: Sequence[Estimate], options: Options, rows: Sequence[Measurement], line: str = ""
+    estimates: Sequence[Estimate], options: Options, measured: MeasuredRuns, line: str = ""
 ) -> tuple[Explained, ...]:
     """Tell the same of each model that is estimated.
 
@@ -173,7 +169,7 @@ def explained_models(
         Of one model or more on one machine or more.
     options : Options
         What they were made with.
-    rows : sequence of Measurement
+    measured : MeasuredRuns
     line : str
         What to call the only model instead of its name.
     """
@@ -188,7 +184,7 @@ def explained_models(
         )
         for name, model in models.items()
     ]
-    return tuple(one for case in cases for one in _least(case, own, rows))
+    return tuple(one for case in cases for one in _least(case, own, measured))
 
 
 def little_explained(found: Sequence[Explained], names: Container[str]) -> tuple[Explained, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fomkit.errors import FomkitError
-from fomkit.report.plots.composition import BESIDE
+from fomkit.schema.vocabulary import BESIDE
 from fomkit.study.estimate import Estimate
 from fomkit.study.memory_of import step_memory
 

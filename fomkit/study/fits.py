@@ -20,7 +20,7 @@ from fomkit.profiles import load_fits, save_fits
 from fomkit.profiles.fits import fit_key
 from fomkit.profiles.locate import is_shipped
 from fomkit.study.lenders import with_lenders
-from fomkit.study.plausible import judged
+from fomkit.study.plausible import without_implausible
 
 
 def cache_folder() -> Path:
@@ -40,7 +40,7 @@ def fit(machine: Machine) -> dict[str, object]:
 
 def make_fits(machine: Machine, path: Path) -> dict[str, object]:
     """Fit a machine's timings, without those that cannot be, and keep the fits by the whole table's key."""
-    fits = fit(judged(machine))
+    fits = fit(without_implausible(machine))
     save_fits(fits, path, fit_key(machine.as_built().timings))
     return fits
 
@@ -92,7 +92,7 @@ def own_fits(machine: Machine) -> Machine:
     Fits that it brings along hold only for the timings that they were made of (``timings_key``): of a table that
     was put in their place since, new ones are made, and kept in the user's cache under the hash of its content.
     """
-    machine = judged(machine)
+    machine = without_implausible(machine)
     timings = machine.timings
     if not len(timings):
         return replace(machine, fits={}, timings_key="") if machine.fits else machine

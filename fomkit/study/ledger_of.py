@@ -10,6 +10,7 @@ from typing import Any
 from fomkit.hardware import Device, Machine, Peak
 from fomkit.ledger import Case, Ledger, OpLine, WorkloadFacts
 from fomkit.ledger.op_times import floor_s, op_time
+from fomkit.metrics import upper_bounds
 from fomkit.predict.engines import settle_engines
 from fomkit.predict.rates import binding, rates
 from fomkit.rollup import USES, uses_of
@@ -180,7 +181,7 @@ def caveats_of(
     the workbook need not see what other machines took.
     """
     estimates = list(estimates)
-    left_out = (("", f"rates are upper bounds, nobody stated: {', '.join(excludes)}"),) if excludes else ()
+    left_out = (("", upper_bounds(excludes)),) if excludes else ()
     unfit = ((one.machine.name, f"{name} {one.fit.said}") for name, one in estimates if one.fit.said)
     listed = ", ".join(little)
     runs = (("", f"the device explains less than half of a measured run of {listed}"),) if listed else ()

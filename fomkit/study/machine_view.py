@@ -16,7 +16,7 @@ from fomkit.resize import resize_ops
 from fomkit.study.content import fact_content, price_content
 from fomkit.study.fits import with_fits
 from fomkit.study.model_view import SCHEMA
-from fomkit.study.plausible import judged, verdict_on
+from fomkit.study.plausible import verdict_on, without_implausible
 from fomkit.tables import empty_table
 from fomkit.workload import ModelProfile
 
@@ -172,7 +172,7 @@ def show_machine(machine: Machine, reference: list[ModelProfile]) -> dict[str, A
     dict
         ``fomkit/show/1``.
     """
-    machine = judged(machine)
+    machine = without_implausible(machine)
     return {
         "schema": SCHEMA,
         "fomkit": __version__,

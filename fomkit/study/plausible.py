@@ -40,12 +40,12 @@ def _judge(given: pd.DataFrame, machine: Machine) -> Plausibility:
 
 
 def verdict_on(machine: Machine, most: int = 1, *, named: bool = True) -> tuple[str, ...]:
-    """Write what was found of a machine that is `judged`, listing so many of the timings left out."""
+    """Write what `without_implausible` found of a machine, listing so many of the timings left out."""
     found = machine.plausibility
     return () if found is None else found.messages(machine.name if named else "", most)
 
 
-def judged(machine: Machine) -> Machine:
+def without_implausible(machine: Machine) -> Machine:
     """Give the machine without the timings that cannot be, and with what was found (`Plausibility`).
 
     Every answer passes here, of machines from files as of those made in Python. A table is judged once; a machine

@@ -14,10 +14,11 @@ from fomkit.predict.fresh import with_fresh
 from fomkit.resize import resize_ops, sizes_used
 from fomkit.rollup import coverage, device_time, uses_of
 from fomkit.schema import COSTS, LINE, TIMES, check_table, column_names
+from fomkit.shown import Shown
 from fomkit.spans import DEFAULT_LEVEL
 from fomkit.study.content import span_content
 from fomkit.study.fits import with_fits
-from fomkit.study.plausible import judged, verdict_on
+from fomkit.study.plausible import verdict_on, without_implausible
 from fomkit.tables import fill_defaults
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _NUMBERS = frozenset(column_names("TIMED", "number"))
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(Shown):
     """A table of ops with their times on one machine.
 
     Attributes
@@ -72,9 +73,7 @@ class Prediction:
 
     def summary(self) -> str:
         """Write the totals as the text that the command line prints, after a line for what was filled in."""
-        from fomkit.report.prediction import format_prediction
-
-        return "".join(f"{line}\n" for line in self.said) + format_prediction(self.content(), "table")
+        return self._view.text(self)
 
 
 def _floats(ops: pd.DataFrame, where: str) -> pd.DataFrame:
@@ -125,7 +124,7 @@ def predict_ops(
     FomkitError
         When a column, a dimension or a size is missing or a value cannot be.
     """
-    machine = judged(machine)
+    machine = without_implausible(machine)
     names = set(column_names("OPS"))
     strangers = [name for name in ops.columns if name not in names and name not in _MADE]
     remade = [name for name in ops.columns if name in _MADE]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from fomkit.errors import FomkitError
@@ -19,9 +21,9 @@ from fomkit.study.conditions import (
     unstated,
 )
 from fomkit.study.estimate import Estimate, estimate
-from fomkit.study.frozen_work import work_hash
 from fomkit.study.options import Options
 from fomkit.suite import OPTIMIZED, Category, Conditions, Suite, SuiteLine
+from fomkit.tables import format_table
 from fomkit.workload import ModelProfile
 
 Load = Callable[[str], ModelProfile]
@@ -82,6 +84,23 @@ class RatedLine:
 def up_devices(machine: Machine, suite: Suite) -> float:
     """Count the devices at the suite's scope, by the share of the time that they are up."""
     return machine.devices(suite.scope) * (machine.availability if suite.scope == "system" else 1.0)
+
+
+def work_hash(model: ModelProfile, conditions: Conditions) -> str:
+    """Hash a model's ops with the conditions, data and unit that a line runs them under.
+
+    Titles, notes, the layers and the lines of code do not count.
+    """
+    facts = {
+        "conditions": conditions.stated(),
+        "data": asdict(model.data),
+        "run": asdict(model.run),
+        "unit": asdict(model.unit),
+    }
+    ops, parts = (table.drop(columns="code_line", errors="ignore") for table in (model.ops, model.parts))
+    tables = [format_table(ops, "OPS"), format_table(parts, "OPS", ("of",)) if len(parts) else ""]
+    text = "\x1e".join([json.dumps(facts, sort_keys=True), *tables])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)

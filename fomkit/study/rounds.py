@@ -14,6 +14,7 @@ from fomkit.ledger.op_times import op_time
 from fomkit.predict.engines import ARITHMETIC_KINDS
 from fomkit.predict.estimates import PASS_FREE
 from fomkit.predict.rates import FITTED
+from fomkit.shown import Shown
 from fomkit.study.ledger_of import ROUND
 from fomkit.workbook.changes import Change, Finding
 from fomkit.workbook.for_target import BASELINE
@@ -25,7 +26,7 @@ VENDOR: Party = "vendor"
 
 
 @dataclass(frozen=True)
-class Review:
+class Review(Shown):
     """A returned workbook compared with the one that was sent.
 
     Attributes
@@ -46,10 +47,7 @@ class Review:
 
     def summary(self) -> str:
         """Write it as the text that the command line prints."""
-        from fomkit.report.review import format_review
-        from fomkit.study.review import review_content
-
-        return format_review(review_content(self))
+        return self._view.text(self)
 
 
 def changed_machine(found: Review) -> str:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fomkit.errors import FomkitError, nearest_names
 from fomkit.fom import FigureOfMerit, Rates, figure_of_merit
 from fomkit.hardware import Machine
-from fomkit.measurement import Measurement
+from fomkit.shown import Shown
 from fomkit.study.estimate import Estimate
-from fomkit.study.explained import Explained, explained_lines, little_explained
+from fomkit.study.explained import NOTHING_MEASURED, Explained, MeasuredRuns, explained_lines, little_explained
 from fomkit.study.options import Options, choose_scope
 from fomkit.study.rated_lines import LineRating, Load, RatedLine
 from fomkit.suite import Conditions, FrozenRate, Suite
 
 
 @dataclass(frozen=True)
-class SuiteResult:
+class SuiteResult(Shown):
     """A suite compared on a target and its baseline.
 
     Attributes
@@ -100,10 +100,7 @@ class SuiteResult:
 
     def summary(self) -> str:
         """Write the result as the text that the command line prints."""
-        from fomkit.report.suite import format_suite
-        from fomkit.study.suite_content import suite_content
-
-        return format_suite(suite_content(self))
+        return self._view.text(self)
 
 
 def given_machines(suite: Suite) -> list[str]:
@@ -177,7 +174,7 @@ def run_suite(
     options: Options,
     load: Load,
     proposals: Mapping[str, Conditions] | None = None,
-    measured: Sequence[Measurement] = (),
+    measured: MeasuredRuns = NOTHING_MEASURED,
     allow_excluded: bool = False,
 ) -> SuiteResult:
     """Rate every line on both machines and compare.
@@ -192,7 +189,7 @@ def run_suite(
         Gives the model profile of a name.
     proposals : mapping, optional
         What is changed on the target, by line.
-    measured : sequence of Measurement
+    measured : MeasuredRuns
         Runs that were measured, to hold the modelled lines against.
     allow_excluded : bool
         Give a verdict on the threshold though the device explains little of these.

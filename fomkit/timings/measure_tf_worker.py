@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from fomkit.timings.measure_cases import CannotTimeError
-from fomkit.timings.measure_facts import read_facts
 from fomkit.timings.measure_tf_graph import GraphCase, compiled, graph_watch, made, time_graph
 from fomkit.timings.measure_tf_makers import checked_case, make_case
 from fomkit.timings.measure_times import Effort
@@ -30,7 +31,10 @@ def introduce(threads: int) -> Answer:
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     # What looks alike in a graph would else run once, and what depends on constants never.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    name = read_facts().model or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.is_file() else ""
+    told = re.search(r"^(?:model name|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
+    name = told[1].strip() if told else platform.machine()
     return {
         "library_version": str(tf.__version__),
         "python": platform.python_version(),

@@ -138,7 +138,8 @@ def open_report(path: Path) -> Iterator[Report]:
             yield Report(connection, where)
     except OSError as error:
         raise FomkitError(where, f"cannot be read ({error.strerror}). Check the path.") from error
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # a complaint that quotes damaged names is no text
+        told = " ".join(getattr(error, "object", str(error).encode()).decode(errors="replace").split())
         raise FomkitError(
-            where, f"cannot be read as an SQLite database ({error}). Copy it, or export it, again."
+            where, f"cannot be read as an SQLite database ({told:.200}). Copy it, or export it, again."
         ) from error

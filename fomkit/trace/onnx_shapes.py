@@ -169,7 +169,7 @@ class Walker:
         if node.op_type == "Constant":
             told = next((value for name, value in attributes.items() if not name.endswith("strings")), None)
             found = None if told is None or isinstance(told, str) else np.asarray(told)
-        elif node.op_type in ("Shape", "Size") and node.input[0] in arrays:
+        elif node.op_type in ("Shape", "Size") and node.input and node.input[0] in arrays:
             shape = arrays[node.input[0]].shape[attributes.get("start", 0) : attributes.get("end")]
             found = np.array(np.prod(shape) if node.op_type == "Size" else shape, np.int64)
         elif all(self._values.get(name) is not None for name in node.input if name):
@@ -199,7 +199,8 @@ class Walker:
                 )
             except Exception as error:  # the library raises what it likes
                 told = _TAG.sub("", str(error).strip().split("\n")[0]).rstrip(". ")
-                raise NotAtTheseSizes(f"{op} that makes {node.output[0]!r:.80} cannot run: {told:.160}") from error
+                made = repr(node.output[0]) if node.output else "nothing"
+                raise NotAtTheseSizes(f"{op} that makes {made:.80} cannot run: {told:.160}") from error
         for name in filter(None, node.output):
             array = _array(found[name].tensor_type) if name in found else None
             if array is None and op in SAME_SHAPE and node.input and node.input[0] in arrays:
@@ -254,7 +255,7 @@ class Walker:
     def _is_lost(self, node: Any) -> bool:
         """Tell whether an op only describes anew what is known, and nobody knows how: its gradient is lost."""
         source = self._walked.arrays.get(node.input[0]) if node.input else None
-        return source is not None and is_float(source) and node.output[0] not in self._walked.arrays
+        return source is not None and is_float(source) and not self._walked.arrays.keys() >= {*node.output[:1]}
 
     def _layout(self, node: Any, op: str) -> bool:
         """Tell whether an op only puts weights in another order, and note which its outputs hold."""

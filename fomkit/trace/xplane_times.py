@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fomkit.errors import FomkitError, printable
 from fomkit.trace.busiest import busiest, say_busiest
-from fomkit.trace.xplane_file import Named, Plane, Span, open_planes
+from fomkit.trace.xplane_file import Line, Named, Plane, open_planes
 
 _FUNCTION = re.compile(r"^(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
 """What stands before the nodes of a step that another function runs, as Model.fit's does."""
@@ -105,7 +105,9 @@ class PlaneTimes:
 
     def add(self, name: str, kernel: str, start: Iterable[int], own: Iterable[float]) -> None:
         """Add executions of a node, their starts [ns] and times [s]."""
-        known = self.nodes.setdefault(name, NodeTime(kernel))
+        known = self.nodes.get(name)
+        if known is None:
+            known = self.nodes[name] = NodeTime(kernel)
         known.start.extend(start)
         known.own.extend(own)
 
@@ -162,11 +164,10 @@ def _node_of(kind: Named) -> tuple[str, str]:
     return (node, kernel) if separator and node and kernel and kernel == kind.display else ("", "")
 
 
-class _Line:
+class _Runs:
     """The events of one thread that are nodes, with their own times: those inside them taken out."""
 
-    def __init__(self, times: PlaneTimes) -> None:
-        self._times = times
+    def __init__(self) -> None:
         self._kind, self._start, self._end = array("q"), array("q"), array("q")
 
     def add(self, kind: int, start: int, duration: int) -> None:
@@ -217,54 +218,49 @@ def _read_host(plane: Plane, times: PlaneTimes) -> None:
     nodes = {number: found for number, kind in plane.kinds.items() if (found := _node_of(kind))[0]}
     counts_steps = _STEP in plane.details.values()
     marked: set[tuple[str, float]] = set()
-    for at in plane.lines:
-        line = _Line(times)
-        for event in plane.events(at):
-            if not _usable(times, event.start, event.duration):
+    for line in plane.lines():
+        runs = _Runs()
+        for event in line.events:
+            number, start, duration = event.metadata_id, event.offset_ps, event.duration_ps
+            if not _usable(times, start, duration):
                 continue
-            if event.kind in nodes:
-                line.add(event.kind, event.start, event.duration)
-            elif event.kind not in plane.kinds:
+            if number in nodes:
+                runs.add(number, start, duration)
+            elif (kind := plane.kinds.get(number)) is None:
                 times.wrong["without a name"] += 1
-            elif counts_steps and event.stats and not plane.kinds[event.kind].display:
+            elif counts_steps and not kind.display:
                 step = plane.stats(event.stats).get(_STEP)
                 if isinstance(step, float):
-                    marked.add((plane.kinds[event.kind].name, step))
-        begun = plane.line_start(at)
-        for number, starts, own in line.by_kind():
+                    marked.add((kind.name, step))
+        for number, starts, own in runs.by_kind():
             node, kernel = nodes[number]
-            at_ns = (begun + one // 1000 for one in starts)
+            at_ns = (line.start + one // 1000 for one in starts)
             times.add(plain_name(node), kernel, at_ns, (one * _SECONDS for one in own))
     named = Counter(name for name, _ in marked)
     times.steps = max(times.steps, *named.values(), 0)
 
 
-def _is_stream(plane: Plane, line: Span) -> bool:
+def _is_stream(line: Line) -> bool:
     """Tell whether a device's line is what ran there, and no summary of it."""
-    return not plane.line_name(line).startswith(
-        ("Steps", "XLA Modules", "TensorFlow", "Framework", "Source", "Launch")
-    )
+    return not line.name.startswith(("Steps", "XLA Modules", "TensorFlow", "Framework", "Source", "Launch"))
 
 
 def _read_device(plane: Plane, times: PlaneTimes) -> None:
     common: dict[int, tuple[str, str]] = {}
-    for at in plane.lines:
-        if not _is_stream(plane, at):
-            continue
-        begun = plane.line_start(at)
-        for event in plane.events(at):
-            kind = plane.kinds.get(event.kind)
-            if not _usable(times, event.start, event.duration):
+    for line in filter(_is_stream, plane.lines()):
+        for event in line.events:
+            number, start, duration = event.metadata_id, event.offset_ps, event.duration_ps
+            if not _usable(times, start, duration):
                 continue
-            if kind is None:
+            if (kind := plane.kinds.get(number)) is None:
                 times.wrong["without a name"] += 1
                 continue
-            if event.kind not in common:
-                common[event.kind] = _node_on_device(plane, kind.stats)
-            node, op = common[event.kind]
+            if number not in common:
+                common[number] = _node_on_device(plane, kind.stats)
+            node, op = common[number]
             if not node and event.stats:
                 node, op = _node_on_device(plane, event.stats)
-            time_s, at_ns = event.duration * _SECONDS, begun + event.start // 1000
+            time_s, at_ns = duration * _SECONDS, line.start + start // 1000
             if node:
                 times.add(plain_name(node), op or kind.name[:80], (at_ns,), (time_s,))
             else:
@@ -272,9 +268,9 @@ def _read_device(plane: Plane, times: PlaneTimes) -> None:
                 times.add(f":{kind.name[:80]}", kind.name[:80], (at_ns,), (time_s,))
 
 
-def _node_on_device(plane: Plane, spans: tuple[Span, ...]) -> tuple[str, str]:
+def _node_on_device(plane: Plane, encoded: Sequence[bytes]) -> tuple[str, str]:
     """Give node and op that a kernel's details name: TensorFlow's op, else XLA's instruction."""
-    told = plane.stats(spans)
+    told = plane.stats(encoded)
     node, separator, op = str(told.get("tf_op", "")).rpartition(":")
     if separator and node:
         return node, op
@@ -321,7 +317,7 @@ def read_plane_times(path: Path) -> PlaneTimes:
         for plane in found.planes():
             if plane.name.startswith("/host:CPU"):
                 _read_host(plane, _another(hosts, plane.name.removeprefix("/")))
-            elif plane.name.startswith("/device:") and plane.lines:
+            elif plane.name.startswith("/device:") and plane.encoded:
                 _read_device(plane, _another(devices, plane.name.removeprefix("/device:")))
         said = [*found.said]
     times = _taken(hosts, devices)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 from typing import NamedTuple
 
 from fomkit.dtypes import Precision
@@ -273,11 +273,6 @@ def _prove(proving: _Proving, names: Sequence[str], level: float) -> Proof:
         level=level,
         energy=energy,
     )
-
-
-def middle_error(steps: Sequence[Compared]) -> float:
-    """Give the median of the absolute errors."""
-    return median(abs(one.error) for one in steps)
 
 
 def prove_here(

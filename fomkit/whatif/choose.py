@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
-from fomkit.measurement import Measurement
 from fomkit.parallel import Layout, check_layout
+from fomkit.study.explained import NOTHING_MEASURED, MeasuredRuns
 from fomkit.study.options import Options
 from fomkit.study.rated_lines import Load
 from fomkit.suite import Suite
@@ -47,7 +46,7 @@ def subject_of_suite(
     target: Machine,
     options: Options,
     load: Load,
-    measured: Sequence[Measurement] = (),
+    measured: MeasuredRuns = NOTHING_MEASURED,
 ) -> Subject:
     """Choose a suite, whose lines fix batch, sizes, precision and scope; ``measured`` runs are held against them.
 

@@ -9,12 +9,11 @@ from typing import Any
 
 from fomkit.errors import FomkitError
 from fomkit.hardware import Machine
-from fomkit.measurement import Measurement
 from fomkit.spans import Span
 from fomkit.study.conditions import fixed_conditions
 from fomkit.study.content import span_content
 from fomkit.study.estimate import Estimate
-from fomkit.study.fits import with_fits
+from fomkit.study.explained import NOTHING_MEASURED, MeasuredRuns
 from fomkit.study.options import Options
 from fomkit.study.plausible import verdict_on
 from fomkit.study.rated_lines import LineRating, Load, RatedLine
@@ -24,12 +23,10 @@ from fomkit.whatif.changed import changed_machine
 from fomkit.whatif.measurements import SAID, measure_command
 from fomkit.whatif.one_model import OneModel
 from fomkit.whatif.parameters import Parameter, device_parameters, peaks_in_use, scope_parameters, unstated, whole
-from fomkit.whatif.subject import Figures, Outcome, Point
+from fomkit.whatif.subject import Figures, OnMachine, Outcome, Point
 
 RATED = ("batch", "epochs", "samples")
 """Conditions of a line that are numbers."""
-TRIES = 48
-"""Values of a whole number that are tried."""
 
 
 def _conditions(values: Mapping[str, float]) -> Conditions:
@@ -44,22 +41,23 @@ def _command(one: Estimate, options: Options) -> str:
 
 
 @dataclass(frozen=True)
-class OfSuite:
+class OfSuite(OnMachine):
     """A suite on a target and a baseline; lines with a given time stay as they are."""
 
     suite: Suite
     baseline: Machine
-    target: Machine
+    machine: Machine
     options: Options
     load: Load
-    measured: Sequence[Measurement] = ()
+    measured: MeasuredRuns = NOTHING_MEASURED
     _rated: dict[tuple[object, ...], RatedLine] = field(default_factory=dict)
+    tries = 48  # each value rates the suite again
 
     @property
     def title(self) -> dict[str, Any]:
         """Name suite, machines and scope, the lines that no parameter moves, and what nobody stated."""
         still = [one.line.name for one in self.result.target if one.estimate is None]
-        return {"suite": self.suite.name, "target": self.target.name, "baseline": self.baseline.name,
+        return {"suite": self.suite.name, "target": self.machine.name, "baseline": self.baseline.name,
                 "scope": self.suite.scope, "lines_that_stay": still,
                 "excludes": list(self.result.excludes),
                 "little_explained": [one.line for one in self.result.little_explained],
@@ -67,20 +65,6 @@ class OfSuite:
                 "notes": list(dict.fromkeys(
                     text for one in self.result.estimates for text in verdict_on(one.machine)
                 ))}  # fmt: skip
-
-    @property
-    def tries(self) -> int:
-        """Each value rates the suite again."""
-        return TRIES
-
-    @property
-    def level(self) -> float:
-        """Level of the intervals."""
-        return self.options.interval
-
-    @cached_property
-    def _fitted(self) -> Machine:
-        return with_fits(self.target)
 
     @cached_property
     def result(self) -> SuiteResult:
@@ -97,12 +81,12 @@ class OfSuite:
         if result.merit is None:
             lacking = ", ".join(result.incomplete) or "every line"
             raise FomkitError(
-                self.suite.name, f"has no figure of merit on {self.target.name}: {lacking} has no time there."
+                self.suite.name, f"has no figure of merit on {self.machine.name}: {lacking} has no time there."
             )
         if all(one.estimate is None for one in result.target):
             raise FomkitError(
                 self.suite.name,
-                f"gives all its times on {self.target.name}, so nothing of the machine moves them. Name a target "
+                f"gives all its times on {self.machine.name}, so nothing of the machine moves them. Name a target "
                 "whose times are estimated.",
             )
         return result
@@ -122,14 +106,14 @@ class OfSuite:
 
     def left_out(self) -> list[tuple[str, str]]:
         """Name rates that nobody stated."""
-        return list(unstated(self.target, self._peaks))
+        return list(unstated(self.machine, self._peaks))
 
     def parameters(self) -> tuple[Parameter, ...]:
         """List rates, costs and overheads of the target, and the conditions of the estimated lines."""
         target = self.result.target
         return (
-            *device_parameters(self.target, self._peaks),
-            *scope_parameters(self.target, self.suite.scope),
+            *device_parameters(self.machine, self._peaks),
+            *scope_parameters(self.machine, self.suite.scope),
             *(parameter for one in target for parameter in self._line_parameters(one)),
         )
 

@@ -15,7 +15,6 @@ from fomkit.quantities import format_quantity
 from fomkit.spans import Span, add_independent
 from fomkit.study.content import span_content
 from fomkit.study.estimate import estimate
-from fomkit.study.fits import with_fits
 from fomkit.study.options import Options, choose_sizes
 from fomkit.study.plausible import verdict_on
 from fomkit.study.replica_step import on_one_device
@@ -33,15 +32,12 @@ from fomkit.whatif.parameters import (
     unstated,
     whole,
 )
-from fomkit.whatif.subject import Figures, Outcome, Point
+from fomkit.whatif.subject import Figures, OnMachine, Outcome, Point
 from fomkit.workload import ModelProfile
-
-TRIES = 48
-"""Values of a whole number that are tried."""
 
 
 @dataclass(frozen=True)
-class OnNodes:
+class OnNodes(OnMachine):
     """A job of so many nodes; the batch of the options is that of one replica."""
 
     model: ModelProfile
@@ -49,6 +45,7 @@ class OnNodes:
     options: Options
     layout: Layout
     nodes: int
+    tries = 48  # each value is a step of its own
 
     @property
     def title(self) -> dict[str, Any]:
@@ -63,20 +60,6 @@ class OnNodes:
         model, machine, step, nodes = self._step({})
         run = system_content(model, machine, step, nodes, Service())
         return sorted({*step.excludes, *(() if run is None else run["excludes"])})
-
-    @property
-    def tries(self) -> int:
-        """Each value is a step of its own."""
-        return TRIES
-
-    @property
-    def level(self) -> float:
-        """Level of the intervals."""
-        return self.options.interval
-
-    @cached_property
-    def _fitted(self) -> Machine:
-        return with_fits(self.machine)
 
     @cached_property
     def _peaks(self) -> frozenset[str] | None:

@@ -12,7 +12,6 @@ from fomkit.hardware import Machine
 from fomkit.spans import Span
 from fomkit.study.changes import parameters as device_names
 from fomkit.study.estimate import Estimate, estimate, with_step
-from fomkit.study.fits import with_fits
 from fomkit.study.options import Options
 from fomkit.study.plausible import verdict_on
 from fomkit.study.scenarios import Study, blocks_of, in_order, prepare_study
@@ -27,14 +26,12 @@ from fomkit.whatif.parameters import (
     scope_parameters,
     unstated,
 )
-from fomkit.whatif.subject import FIGURES, Figures, Outcome, Point
+from fomkit.whatif.subject import FIGURES, Figures, OnMachine, Outcome, Point
 from fomkit.workload import ModelProfile
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TRIES = 512
-"""Values of a whole number that are tried."""
 FEW = 4
 """Points of which each is estimated alone where one of them cannot be."""
 
@@ -57,12 +54,13 @@ def _figures(row: pd.Series[float], level: float) -> Figures:
 
 
 @dataclass(frozen=True)
-class OneModel:
+class OneModel(OnMachine):
     """A model on a machine."""
 
     model: ModelProfile
     machine: Machine
     options: Options
+    tries = 512  # scenarios are priced together
 
     @property
     def title(self) -> dict[str, Any]:
@@ -72,20 +70,6 @@ class OneModel:
         return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name, **sizes,
                 "excludes": sorted(one.excludes), "does_not_fit": one.fit.said,
                 "notes": list(verdict_on(one.machine))}  # fmt: skip
-
-    @property
-    def level(self) -> float:
-        """Level of the intervals."""
-        return self.options.interval
-
-    @property
-    def tries(self) -> int:
-        """Scenarios are priced together."""
-        return TRIES
-
-    @cached_property
-    def _fitted(self) -> Machine:
-        return with_fits(self.machine)
 
     @cached_property
     def estimate(self) -> Estimate:

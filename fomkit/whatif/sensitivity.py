@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fomkit import __version__
 from fomkit.errors import FomkitError
+from fomkit.shown import Shown
 from fomkit.study.content import INTERVAL_MEANING, span_content
 from fomkit.whatif.elasticity import STEP, Effect, effect_of
 from fomkit.whatif.parameters import PLAIN_RANGE, Parameter
@@ -25,7 +26,7 @@ ASSUMED = (
 
 
 @dataclass(frozen=True)
-class Sensitivity:
+class Sensitivity(Shown):
     """What a result hangs on.
 
     Attributes
@@ -105,18 +106,12 @@ class Sensitivity:
 
     def chart(self) -> alt.LayerChart:
         """Draw the tornado, which a notebook shows and ``save`` writes; needs the extra ``report``."""
-        from fomkit.metrics import title_of
-        from fomkit.report.plots.tornado import tornado
-        from fomkit.report.sensitivity import title_line
-
-        middle = self.figures[self.figure].value
-        return tornado(self.table(), middle, title_line(self.content), title_of(self.figure))
+        chart: alt.LayerChart = self._view.figure(self)
+        return chart
 
     def summary(self) -> str:
         """Write it as the text that the command line prints."""
-        from fomkit.report.sensitivity import format_sensitivity
-
-        return format_sensitivity(self.content)
+        return self._view.text(self)
 
 
 def _effect(one: Effect) -> dict[str, Any]:

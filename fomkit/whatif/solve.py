@@ -8,6 +8,7 @@ from typing import Any
 
 from fomkit import __version__
 from fomkit.errors import FomkitError
+from fomkit.shown import Shown
 from fomkit.study.content import INTERVAL_MEANING, span_content
 from fomkit.whatif.frontier import Combination, Frontier, choose_parameters, frontier
 from fomkit.whatif.goal import Goal
@@ -25,7 +26,7 @@ UNUSED = "nothing here runs at it"
 
 
 @dataclass(frozen=True)
-class Solution:
+class Solution(Shown):
     """What it takes to reach a goal.
 
     Attributes
@@ -89,9 +90,7 @@ class Solution:
 
     def summary(self) -> str:
         """Write it as the text that the command line prints."""
-        from fomkit.report.solve import format_solution
-
-        return format_solution(self.content)
+        return self._view.text(self)
 
 
 def _change(one: Change) -> dict[str, Any]:

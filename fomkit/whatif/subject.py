@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 from fomkit.errors import FomkitError
+from fomkit.hardware import Machine
 from fomkit.spans import Span
+from fomkit.study.fits import with_fits
+from fomkit.study.options import Options
 from fomkit.whatif.parameters import Parameter
 
 Point = Mapping[str, float]
@@ -70,6 +74,22 @@ class Subject(Protocol):
     def unfit(self, point: Point) -> str:
         """Say that the memory of a device does not hold a step at a point; "" where it does, or nobody knows."""
         ...
+
+
+class OnMachine:
+    """What is asked of a machine under the options of an estimate."""
+
+    machine: Machine
+    options: Options
+
+    @property
+    def level(self) -> float:
+        """Level of the intervals."""
+        return self.options.interval
+
+    @cached_property
+    def _fitted(self) -> Machine:
+        return with_fits(self.machine)
 
 
 def main_figure(figures: Figures) -> str:

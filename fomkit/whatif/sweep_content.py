@@ -11,7 +11,7 @@ import pandas as pd
 from fomkit import __version__
 from fomkit.precision import choose_formats
 from fomkit.study.content import INTERVAL_MEANING
-from fomkit.study.plausible import judged, verdict_on
+from fomkit.study.plausible import verdict_on, without_implausible
 from fomkit.whatif.sweep import Sweep
 from fomkit.whatif.sweep_axes import Axis
 from fomkit.whatif.sweep_memory import FITS
@@ -125,5 +125,5 @@ def sweep_content(sweep: Sweep, tally: Tally) -> dict[str, Any]:
         },
         "absent": dict(sweep.absent),
         "assumed": _assumed(sweep),
-        "notes": list(verdict_on(judged(sweep.machine))),
+        "notes": list(verdict_on(without_implausible(sweep.machine))),
     }  # fmt: skip

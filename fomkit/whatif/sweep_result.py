@@ -8,13 +8,14 @@ from typing import Any
 
 import pandas as pd
 
+from fomkit.shown import Shown
 from fomkit.whatif.sweep import Sweep
 from fomkit.whatif.sweep_content import sweep_content
 from fomkit.whatif.sweep_tally import Tally
 
 
 @dataclass(frozen=True)
-class Swept:
+class Swept(Shown):
     """All points of a sweep.
 
     Attributes
@@ -39,9 +40,7 @@ class Swept:
 
     def summary(self) -> str:
         """Write it as the text that the command line prints."""
-        from fomkit.report.sweep import format_sweep
-
-        return format_sweep(self.content)
+        return self._view.text(self)
 
 
 def blocks_of_sweep(sweep: Sweep, scheduler: str | None = None) -> Iterator[pd.DataFrame]:

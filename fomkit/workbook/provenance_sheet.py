@@ -27,7 +27,7 @@ _PURPOSE = (
 _COVERS = (
     "An interval of {level:.0%} should hold the truth in {level:.0%} of cases: of repeats on the stated machine "
     "with the stated software. It does not cover other software, another batch, precision or problem, nor terms "
-    "that Assumptions lists as left out; where such terms are left out, units a day are upper bounds."
+    "that Assumptions lists as left out; where such terms are left out, units/day are upper bounds."
 )
 
 

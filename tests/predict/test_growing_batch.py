@@ -11,8 +11,11 @@ from costs.op_tables import gemm, table
 
 import fomkit
 from fomkit.costs import add_costs
+from fomkit.precision import choose_formats
 from fomkit.predict import roofline
 from fomkit.study import Options, estimate
+from fomkit.study.fits import with_fits
+from fomkit.study.shapes import step_ops, times_at
 
 MODELS = ("candle/p1b3", "candle/p1b1", "candle/nt3", "alexnet", "gpt2")
 FACTS_ONLY = ("titan", "p100", "a100-sxm", "knl-7250")
@@ -63,6 +66,23 @@ def test_what_it_reaches_is_said_of_the_time_it_gives() -> None:
     found = roofline.estimate(row, bare("titan"), 0.8)
     floor_s = max(row["flop"].iat[0] / 3.95e12, row["byte"].iat[0] / 250e9)
     assert f"utilisation {floor_s / (found.time_s[0] - 5e-6):.2g}," in found[0].evidence
+
+
+TIMED = ("v100", "x86-lecture", "knl-7250")
+
+
+@pytest.mark.parametrize("machine", TIMED)
+@pytest.mark.parametrize("model", ["candle/p1b1", "candle/p1b3", "candle/uno", "candle/p3b1"])
+def test_a_step_falls_only_where_two_timings_of_a_product_fall(model: str, machine: str) -> None:
+    """Of these tables none has products of more rows that took less time; only depths that did."""
+    there, profile = with_fits(fomkit.machine(machine)), _model(model)
+    formats = choose_formats(None, profile.traced_with.get("framework", ""), there, profile.ops)
+    batches = np.unique([*BATCHES, *range(1, 34), 63, 96, 99, 100, 101, 126])
+    sizes = {name: np.full(len(batches), float(size)) for name, size in profile.sizes.items()} | {
+        "batch": batches.astype(float)
+    }
+    found = times_at(step_ops(profile, there, formats), there, formats, sizes, 0.8)
+    assert_rising(np.nansum(found.times[0] * found.executions, 0), batches)
 
 
 def slower(model: str, machine: str, batch: int) -> list[str]:

@@ -57,6 +57,16 @@ def test_many_launches_bind_and_their_spread_counts():
     assert "700 launches of 5.0 µs" in answer.evidence
 
 
+@pytest.mark.parametrize("numel", [0.0, 1e-300])
+def test_next_to_nothing_takes_its_launch_alone_at_the_usual_utilisation(numel):
+    known = machine(device(fact(5e-6), fact(1e12)))
+    answer = estimate(traffic("copy", numel), known)
+    assert answer.time_s == pytest.approx(5e-6)
+    assert answer.bound == "launch"
+    usual = usual_utilisation(add_costs(table(traffic("copy", numel))), known, 0.8)[0]
+    assert f"utilisation {usual.value:.2g}, " in answer.evidence
+
+
 @pytest.mark.parametrize(
     ("of", "row"),
     [

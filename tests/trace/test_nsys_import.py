@@ -186,6 +186,14 @@ def test_a_cut_file_is_refused(report: Path, cut: int) -> None:
         import_model(report, file_format="nsys")
 
 
+def test_a_damaged_table_of_which_the_database_complains_in_no_text_is_refused(report: Path) -> None:
+    whole = report.read_bytes()
+    report.write_bytes(whole.replace(b"StringIds (id", b"StringIds \xa6id"))
+    with pytest.raises(FomkitError, match=r"cannot be read as an SQLite database \(malformed .*\)\. Copy") as told:
+        import_model(report, file_format="nsys")
+    assert str(told.value).isprintable()
+
+
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "report.sqlite"
     path.write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)

@@ -86,6 +86,12 @@ BAD = {
         [node("MatMul", "x w", "h"), node("ConstantOfShape", "s", "y")], {"x": (4, 6)},
         [WEIGHT, helper.make_tensor("s", TensorProto.INT64, [3], [10**9, 10**9, 1])],
     ),
+    "Gemm that makes nothing cannot run: Node with schema(::Gemm:": lambda: graph(
+        [GEMM, helper.make_node("Gemm", ["x", "w"], [])], {"x": (4, 6)}, [WEIGHT]
+    ),
+    "Shape that makes 's' cannot run: Node with schema(::Shape:": lambda: graph(
+        [GEMM, helper.make_node("Shape", [], ["s"])], {"x": (4, 6)}, [WEIGHT]
+    ),
     "has no weight in a floating-point format": lambda: graph([node("Relu", "x", "y")], {"x": (4, 6)}),
     "has no op with work that is known here: strange::Fancy": lambda: graph(
         [helper.make_node("Fancy", ["x", "w"], ["h"], domain="strange"), node("Relu", "w", "y")], {"x": (4, 6)},

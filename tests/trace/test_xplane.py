@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from xplane_files import Node, device, entry, event, host, message, number, plane, varint
+from xplane_files import Node, device, entry, event, host, message, number, plane, real, varint
 
-from fomkit.errors import FomkitError
+from fomkit.errors import FomkitError, install_hint
 from fomkit.study.imports import choose_import, import_model
 from fomkit.trace.graph_nodes import GraphNode, Nodes
-from fomkit.trace.xplane_file import recognise_xplane
+from fomkit.trace.xplane_file import open_planes, recognise_xplane
 from fomkit.trace.xplane_join import join_nodes, say_joined
 from fomkit.trace.xplane_times import read_plane_times
 
@@ -64,6 +64,83 @@ def test_reading_needs_no_tensorflow(tmp_path: Path) -> None:
            "print(len(read_plane_times(Path(sys.argv[1])).nodes), 'tensorflow' in sys.modules)"  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["5", "False"]
+
+
+def test_protobuf_is_loaded_to_read_planes_and_for_nothing_else(tmp_path: Path) -> None:
+    path = write(tmp_path, host(NODES))
+    code = "import sys; from pathlib import Path; from fomkit.study.imports import choose_import; " \
+           "print(*choose_import(Path(sys.argv[1]), None, None), 'google.protobuf' in sys.modules)"  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["xplane", "model", "False"]
+
+
+def test_without_protobuf_one_is_told_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google.protobuf.message", None)
+    path = write(tmp_path, host(NODES))
+    assert recognise_xplane(path)
+    with pytest.raises(FomkitError) as told:
+        import_model(path, file_format="xplane")
+    assert str(told.value) == f"{path}: needs protobuf, which is not installed here. Run: {install_hint('xplane')}"
+
+
+def test_details_are_texts_and_numbers(tmp_path: Path) -> None:
+    names = ["half", "most", "minus", "text", "bytes", "same", "none"]
+    values = [
+        real(2, 0.5), number(3, 2**64 - 1), number(4, -5), message(5, b"a\xffb"),
+        message(6, "x"), number(7, 4), b"",
+    ]  # fmt: skip
+    stats = b"".join(message(4, number(1, at) + value) for at, value in enumerate(values, 1))
+    unnamed = message(4, number(1, 99) + number(4, 1))
+    content = plane("/host:CPU", [event(1, -2, 3, stats + unnamed)], b"", names)
+    with open_planes(write(tmp_path, content)) as found:
+        (read,) = found.planes()
+        (line,) = read.lines()
+        (one,) = line.events
+        told = read.stats(one.stats)
+    assert (one.metadata_id, one.offset_ps, one.duration_ps) == (1, -2, 3)
+    assert told == {"half": 0.5, "most": 2.0**64, "minus": -5.0, "text": "a\ufffdb", "same": "text"}
+
+
+def test_names_need_not_be_utf_8_and_are_cut(tmp_path: Path) -> None:
+    name = b"net/\xff" + b"x" * 3000
+    content = plane("/host:CPU", [message(2, b"\xfe")], message(4, number(1, 7) + message(2, message(2, name))))
+    with open_planes(write(tmp_path, content)) as found:
+        (read,) = found.planes()
+        assert [line.name for line in read.lines()] == ["\ufffd"]
+    assert read.kinds[7].name == "net/\ufffd" + "x" * 1995
+
+
+def test_fields_of_a_newer_format_are_passed_over(tmp_path: Path) -> None:
+    newer = number(200, 1) + message(201, "x") + b"\xd3\x0c\xd4\x0c"
+    content = host(NODES, more=newer + message(4, number(1, 1) + number(3, 5) + newer)) + newer
+    times = read_plane_times(write(tmp_path, content))
+    assert times.nodes["net/dense/MatMul"].count == 3
+    assert times.seen == 11
+
+
+def test_what_the_profiler_said_is_told(tmp_path: Path) -> None:
+    content = host(NODES) + message(3, "some events were dropped") + message(2, "no device")
+    assert read_plane_times(write(tmp_path, content)).said == ["no device", "some events were dropped"]
+
+
+@pytest.mark.parametrize(
+    ("cap", "most", "told"),
+    [
+        ("MAX_BYTE", len(host(NODES)) - 1, "is longer than {} bytes. Record fewer steps."),
+        ("MAX_LINE", 50, "has a line of more than {} bytes. Record fewer steps."),
+        ("MAX_PARTS", 1, "has more than {} planes and lines. Record fewer steps."),
+        ("MAX_EVENTS", 9, "has more than {} events. Record fewer steps."),
+    ],
+)
+def test_a_file_beyond_a_cap_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap: str, most: int, told: str
+) -> None:
+    path = write(tmp_path, host(NODES))
+    assert read_plane_times(path).seen == 10
+    monkeypatch.setattr(f"fomkit.trace.xplane_file.{cap}", most)
+    with pytest.raises(FomkitError) as refused:
+        read_plane_times(path)
+    assert str(refused.value) == f"{path}: {told.format(f'{most:,}')}"
 
 
 def test_times_are_put_on_rows(tmp_path: Path) -> None:
@@ -208,16 +285,16 @@ WHOLE = host(NODES)
     [
         (WHOLE[:-200], "is cut off"),
         (WHOLE + b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "is cut off"),
-        (WHOLE + b"\x0a" + b"\xff" * 11, "more than ten bytes"),
-        (WHOLE + b"\x0b", "of another kind"),
-        (WHOLE + b"\x33", "of a kind that is not used"),
+        (WHOLE + b"\x0a" + b"\xff" * 11, "is cut off or damaged"),
+        (WHOLE + b"\x0b", "is cut off or damaged"),
+        (WHOLE + b"\x33", "is cut off or damaged"),
         (WHOLE + message(1, number(2, 5)), "field 2 is of another kind"),
         (
             message(1, message(2, "/host:CPU") + message(3, message(4, message(1, "x")))),
             "field 1 is of another kind",
         ),
         (plane("/host:CPU", [], b""), "has no op among its 0 events. Record with host_tracer_level=2"),
-        (WHOLE + b"\x00", "field 0"),
+        (WHOLE + b"\x00", "is cut off or damaged"),
     ],
 )
 def test_damage_is_told_in_one_message(tmp_path: Path, content: bytes, told: str) -> None:

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 from fomkit.quantities import format_quantity
 from fomkit.report.plots.ink import COLOURS, KINDS, SHAPES, Mark, check_plotting, drawn, si, values
+from fomkit.schema.vocabulary import BESIDE
 
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
 KIND = "kind of op"
-BESIDE = "not the device"
-"""The part of what runs while the device computes: it counts only where it is the longer."""
 
 REST, SMALL = "all others", 0.01
 """What parts below this share of the step are together, where they are several."""

@@ -11,11 +11,12 @@ from fomkit.dtypes import Precision
 from fomkit.errors import FomkitError
 from fomkit.hardware import Link, Machine
 from fomkit.profiles import load_machine, load_model
+from fomkit.report.scaling import format_scaling
 from fomkit.spans import DEFAULT_LEVEL
 from fomkit.study.asked import as_name, check_options
 from fomkit.study.layout_file import spread_of
 from fomkit.study.options import Options
-from fomkit.study.scaling import MODES, Asked, Mode, scale, with_links
+from fomkit.study.scaling import MODES, Asked, scale, with_links
 from fomkit.study.scaling_view import scaling_content
 from fomkit.study.stack import parse_once, times_of, with_once
 from fomkit.study.system_rate import parse_service
@@ -63,23 +64,7 @@ class ScalingResult:
 
     def summary(self) -> str:
         """Write it as the text that the command line prints."""
-        from fomkit.report.scaling import format_scaling
-
         return format_scaling(self.content)
-
-
-def modes_of(mode: object) -> Sequence[Mode]:
-    """Give the curves that are asked for: strong, weak or both.
-
-    Raises
-    ------
-    FomkitError
-        When it is another word.
-    """
-    found = [one for one in MODES if mode in (one, "both")]
-    if not found:
-        raise FomkitError("mode", f"is {mode!r}. Give strong, weak or both.")
-    return found
 
 
 def _whole(numbers: Sequence[int]) -> list[int]:
@@ -143,7 +128,10 @@ def scaling(
     options = Options(batch=batch, interval=interval, sizes=sizes or {}, precision=precision)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
-    asked = Asked(_whole(nodes), spread, modes_of(mode), whole_batch, options)
+    modes = [one for one in MODES if mode in (one, "both")]
+    if not modes:
+        raise FomkitError("mode", f"is {mode!r}. Give strong, weak or both.")
+    asked = Asked(_whole(nodes), spread, modes, whole_batch, options)
     paid = parse_once(once)
     found = scale(profile, with_once(with_links(machine, given, node_devices), times_of(paid)), asked)
     return ScalingResult(profile.name, machine.name, scaling_content(found, service, paid))
