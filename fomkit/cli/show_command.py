@@ -137,12 +137,12 @@ def show(
             text, rows, content = _machine(path, named)
         else:
             _check_options(named)
-            subject = _subject(path, target, _options(batch, sizes, precision))
+            subject = _loaded(path, target, _options(batch, sizes, precision))
             levels = _levels(depth, everything=as_json or output is not None or by == "code")
             view = _formulas(subject) if formula else _convolutions(subject, workspace) if convolutions else None
             text, rows, content = view or _model(subject, by or "kind", measure, top, levels)
             text += "" if timeline is None else _project(subject, timeline)
-    _tell(text, rows, content, output, as_json=as_json)
+    _print_or_write(text, rows, content, output, as_json=as_json)
 
 
 Shown = tuple[str, list[Any], dict[str, Any]]
@@ -164,7 +164,9 @@ def _levels(depth: int | None, *, everything: bool) -> int:
     return depth if depth is not None else ALL_LEVELS if everything else LEVELS
 
 
-def _tell(text: str, rows: list[Any], content: dict[str, Any], output: Path | None, *, as_json: bool) -> None:
+def _print_or_write(
+    text: str, rows: list[Any], content: dict[str, Any], output: Path | None, *, as_json: bool
+) -> None:
     from fomkit.profiles import write_whole
     from fomkit.report.files import to_csv, to_json
 
@@ -218,7 +220,7 @@ def _machine(path: Path, options: list[str]) -> Shown:
     return format_machine_view(content, standard_output()), rows, content
 
 
-def _share(text: str) -> float:
+def _share_of_top(text: str) -> float:
     from fomkit.quantities import parse_quantity
 
     return parse_quantity(text, "share", f"--top {text}", "the share")
@@ -232,7 +234,7 @@ class _Subject(NamedTuple):
     options: Options
 
 
-def _subject(path: Path, target: str | None, options: Options) -> _Subject:
+def _loaded(path: Path, target: str | None, options: Options) -> _Subject:
     from fomkit.profiles import load_machine, load_model
 
     return _Subject(load_model(path), None if target is None else load_machine(target), options)
@@ -242,7 +244,7 @@ def _model(of: _Subject, by: Grouping, measure: Measure | None, top: str | None,
     from fomkit.report.model_view import format_model_view, view_rows
     from fomkit.study.model_view import View, show_model
 
-    view = View(by, measure, None if top is None else _share(top), depth or None)
+    view = View(by, measure, None if top is None else _share_of_top(top), depth or None)
     content = show_model(of.model, view, of.options, of.machine)
     return format_model_view(content, standard_output()), list(view_rows(content)), content
 

@@ -152,7 +152,7 @@ def method_costs(ops: pd.DataFrame) -> pd.DataFrame:
     for pass_name in dict.fromkeys(passes):
         rows = places[passes == pass_name]
         sizes = Row(columns_of(ops, rows, read), _PARTS)
-        tables.extend(_table(sizes, method, str(pass_name), rows) for method in METHODS)
+        tables.extend(_table_of_method(sizes, method, str(pass_name), rows) for method in METHODS)
     if not tables:
         return pd.DataFrame(columns=["of", "method", *MethodCost._fields, "flop", "absent"])
     order = {method.name: place for place, method in enumerate(METHODS)}
@@ -179,7 +179,7 @@ def im2col_byte(ops: pd.DataFrame, *, whole_batch: bool) -> pd.Series[float]:
     return found
 
 
-def _table(sizes: Row, method: Method, pass_name: str, rows: NDArray[np.intp]) -> pd.DataFrame:
+def _table_of_method(sizes: Row, method: Method, pass_name: str, rows: NDArray[np.intp]) -> pd.DataFrame:
     many = len(rows)
     if pass_name in PASSES:
         cost, absent = _costs(sizes, method.formulas, pass_name, many)

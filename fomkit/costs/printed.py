@@ -66,7 +66,7 @@ def print_parts(kind: str) -> Mapping[str, str]:
     return {name: str(symbols.give(part)) for name, part in FORMULAS[kind].parts.items()}
 
 
-def _number(value: float) -> str:
+def _number_text(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
@@ -104,7 +104,7 @@ def work_out(row: Mapping[str, Any]) -> dict[str, WorkedCost]:
     for quantity, text in print_cost(kind, variant)._asdict().items():
         names = set(_NAME.findall(text))
         if names <= values.keys():
-            numbers = _NAME.sub(lambda name: _number(values[name.group()]), text)
+            numbers = _NAME.sub(lambda name: _number_text(values[name.group()]), text)
             named = names.union(*(_NAME.findall(parts[name]) for name in names & parts.keys()))
             where = {name: part for name, part in parts.items() if name in named}
             if quantity == "flop" and times != 1:
