@@ -43,6 +43,7 @@ __all__ = [
     "solve",
     "sweep",
     "validate_predictions",
+    "work_formulas",
     "write_report",
     "write_workbook",
 ]
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from fomkit.api.decisions import sensitivity, solve
     from fomkit.api.estimates import advise, estimate, estimate_all
     from fomkit.api.imports import import_machine, import_model
-    from fomkit.api.looks import explain, follow_memory, show
+    from fomkit.api.looks import explain, follow_memory, show, work_formulas
     from fomkit.api.measurements import (
         compare_measured,
         compare_rates,
@@ -86,7 +87,7 @@ _ROOMS = {
     "fomkit.dossier": "write_report",
     "fomkit.api.estimates": "advise estimate estimate_all",
     "fomkit.api.imports": "import_machine import_model",
-    "fomkit.api.looks": "explain follow_memory show",
+    "fomkit.api.looks": "explain follow_memory show work_formulas",
     "fomkit.api.measurements": "compare_measured compare_rates export_measurements import_measurements "
     "project_measured",
     "fomkit.api.measuring": "measure_input measure_machine measure_network prove_here validate_predictions",

@@ -20,7 +20,7 @@ FUNCTIONS = {
     "estimate": "estimate estimate_all project_measured write_report", "predict": "predict_ops",
     "fom": "rate_suite write_workbook",
     "compare": "compare_measured compare_rates", "advise": "advise", "memory": "follow_memory",
-    "show": "show convolution_methods",
+    "show": "show convolution_methods work_formulas",
     "explain": "explain", "profile": "profile save", "import": "import_machine import_model import_measurements",
     "export": "export_measurements", "measure": "measure_machine measure_network measure_input",
     "validate": "validate_predictions prove_here", "pack": "pack", "review": "review", "accept": "accept",

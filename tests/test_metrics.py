@@ -99,6 +99,7 @@ PRINTED = (
     "fom s.suite.yaml --target v100 --allow-excluded",
     *(f"show alexnet --by {by} --target v100" for by in ("kind", "module", "pass")),
     "show resnet50",
+    "show gpt2 --formula",
     "show alexnet --convolutions --target v100 --workspace 256MiB",
     "show v100",
     "show summit",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sympy
 
 import fomkit as package
 from fomkit.cli.profile_command import _summary
@@ -21,6 +22,7 @@ from fomkit.profiles.recognise import find_profile
 from fomkit.report.model_view import format_model_view
 from fomkit.study import Options
 from fomkit.study.model_view import View, show_model
+from fomkit.study.work_formulas import formulas_content
 
 MIB = 1024**2
 BY = ("kind", "op", "shape", "module", "pass", "scope", "code")
@@ -358,6 +360,11 @@ def test_a_name_of_both_is_an_error_with_the_choices(root: Path, tmp_path: Path)
         (["alexnet", "-o", "out.xlsx"], "Use .json or .csv"),
         (["alexnet", "--precision", "mixed"], "depends on what a machine has. Add, for example, --target v100"),
         (["--by", "op"], "its options are for a model, and none is named"),
+        (["gpt2", "--formula", "--by", "op"], "--formula: is a view of its own, without --by. Leave that out."),
+        (["gpt2", "--formula", "-t", "v100"], "--formula: is a view of its own, without --target"),
+        (["v100", "--formula"], "is a machine, and --formula is for models"),
+        (["alexnet", "--formula", "--set", "seq=2"], "'seq' is not a size of it"),
+        (["p1b3-lecture", "--formula", "--batch", "7"], "fixed at batch 100"),
     ],
 )
 def test_mistakes_are_one_message(root: Path, arguments: list[str], words: str) -> None:
@@ -365,6 +372,70 @@ def test_mistakes_are_one_message(root: Path, arguments: list[str], words: str) 
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_work_of_a_step_as_formulas_by_hand(tmp_path: Path) -> None:
+    """Products of (batch, 4)·(4, 8) in real and of (batch·seq, 4) in complex numbers, an update, an unknown op."""
+    model = "schema: fomkit/model/1\nname: small\nsizes: {batch: 3, seq: 5}\nops: small.ops.csv\n"
+    rows = [
+        "op,kind,dtype,engine,pass_name,count,b,m,n,k,numel,read_byte,write_byte,rule,impl,tensors",
+        "mm,gemm,fp32,vector,forward,2,1,batch,8,4,,,,,,",
+        "mm,gemm,complex64,vector,forward,1,1,batch*seq,8,4,,,,,,",
+        "mm,gemm,fp32,vector,backward_input,1,1,batch//2,8,4,,,,,,",
+        "sgd,optimizer,fp32,vector,update,1,,,,,10,,,sgd,fused,1",
+        "mine,other,fp32,vector,update,7,,,,,,,,,,",
+    ]
+    (tmp_path / "small.yaml").write_text(model, encoding="utf-8")
+    (tmp_path / "small.ops.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    found = content("small.yaml", "--formula", cwd=tmp_path)
+    assert (found["schema"], found["free"]) == ("fomkit/formulas/1", ["batch", "seq"])
+    written = {
+        row["pass_name"]: [row[name] and row[name]["formula"] for name in ("flop", "byte")]
+        for row in found["rows"]
+    }
+    half = "floor(batch/2)"
+    assert written == {
+        # 2 · 2·b·8·4, 4 · 2·b·s·8·4; 2 · 4·(4b + 32 + 8b), 8·(4bs + 32 + 8bs).
+        "forward": ["256*batch*seq + 128*batch", "96*batch*seq + 96*batch + 512"],
+        "backward": [f"64*{half}", f"48*{half} + 128"],
+        "update": ["20", "120"],
+        "step": [f"256*batch*seq + 128*batch + 64*{half} + 20", f"96*batch*seq + 96*batch + 48*{half} + 760"],
+    }
+    assert [row["missing"] for row in found["rows"]] == [
+        {"flop": amount, "byte": amount} for amount in (0.0, 0.0, 7.0, 7.0)
+    ]
+    assert found["rows"][-1]["flop"]["value"] == 256 * 15 + 128 * 3 + 64 + 20
+    chosen = content("small.yaml", "--formula", "--batch", "4", cwd=tmp_path)
+    assert (chosen["sizes"], chosen["free"]) == ({"batch": 4, "seq": 5}, ["seq"])
+    assert chosen["rows"][-1]["flop"]["formula"] == f"{256 * 4}*seq + {128 * 4 + 64 * 2 + 20}"
+    told = text("small.yaml", "--formula", cwd=tmp_path)
+    assert f"  byte = 48*{half} + 128  (176.0 B)" in told
+    assert "missing: 7 executions have no flop and are in no formula" in told
+    text("small.yaml", "--formula", "-o", "out.csv", cwd=tmp_path)
+    table = package.work_formulas(tmp_path / "small.yaml").table
+    with (tmp_path / "out.csv").open(encoding="utf-8") as file:
+        assert list(csv.DictReader(file)) == table.to_dict("records")
+    with pytest.raises(FomkitError, match=r"batch: is '8'\. Give a whole number"):
+        package.work_formulas(tmp_path / "small.yaml", batch="8")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "resnet50", "candle/p1b3", "candle/tc1", "p1b3-lecture"])
+def test_the_formulas_of_shipped_models_hold_at_other_sizes(name: str) -> None:
+    """What sympy adds up exactly on symbols is what the costs stage adds up at sizes of its own."""
+    model = package.model(name)
+    formulas = formulas_content(model, Options())
+    for batch in (model.sizes["batch"], 7):
+        if batch == 7 and not formulas["free"]:
+            continue
+        at = formulas_content(model, Options(batch=batch))
+        for row, other in zip(formulas["rows"], at["rows"], strict=True):
+            for quantity in ("flop", "byte"):
+                if row[quantity] is None:
+                    assert other[quantity] is None
+                    continue
+                value = sympy.sympify(row[quantity]["formula"]).subs({**model.sizes, "batch": batch})
+                assert float(value) == pytest.approx(other[quantity]["value"], rel=1e-14)
+                assert row[quantity]["value"] == other[quantity]["value"] or batch == 7
 
 
 def test_show_needs_no_heavy_library(root: Path) -> None:

@@ -193,6 +193,40 @@ def _show_machine(machine: Machine) -> Answer:
     return Answer(content, rows, format_machine_view)
 
 
+def work_formulas(
+    model: str | Path | ModelProfile, *, batch: int | None = None, sizes: Mapping[str, int] | None = None
+) -> Answer:
+    """Write the work of a step, by pass, as formulas of its batch and other sizes.
+
+    Parameters
+    ----------
+    model : name, path or profile
+    batch, sizes
+        Put in as numbers; the others stay names.
+
+    Returns
+    -------
+    Answer
+        ``fomkit/formulas/1``; its table has the formulas of each pass and of the step.
+
+    Raises
+    ------
+    FomkitError
+        When the profile is unknown, or a size cannot be had.
+
+    Examples
+    --------
+    >>> work_formulas("candle/p1b3").table["flop"].tolist()
+    ['60177401*batch', '61289152*batch', '60177402', '121466553*batch + 60177402']
+    """
+    from fomkit.report.model_view import format_formulas, formula_rows
+    from fomkit.study.work_formulas import formulas_content
+
+    check_options(batch=batch, sizes=sizes)
+    content = formulas_content(as_model(model), Options(batch, sizes=sizes or {}))
+    return Answer(content, formula_rows(content), format_formulas)
+
+
 def _names() -> Answer:
     from fomkit.profiles.recognise import list_profiles
     from fomkit.report.profile_list import format_profiles

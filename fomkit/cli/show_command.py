@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -15,9 +15,11 @@ from fomkit.errors import FomkitError
 
 if TYPE_CHECKING:
     from fomkit.dtypes import Precision
+    from fomkit.hardware import Machine
     from fomkit.study import Options
     from fomkit.study.model_view import Measure
     from fomkit.views import Grouping
+    from fomkit.workload import ModelProfile
 
 ALL_LEVELS = 0
 LEVELS = 2
@@ -64,6 +66,9 @@ Target = Annotated[
 Convolutions = Annotated[
     bool, typer.Option("--convolutions", help="Each convolution by method: work, depth, workspace, the best.")
 ]
+Formula = Annotated[
+    bool, typer.Option("--formula", help="The work of a step, by pass, as formulas of its batch and other sizes.")
+]
 Workspace = Annotated[
     str | None,
     typer.Option(
@@ -90,6 +95,7 @@ def show(
     target: Target = None,
     convolutions: Convolutions = False,
     workspace: Workspace = None,
+    formula: Formula = False,
     metrics: Annotated[bool, typer.Option("--metrics", help="Every figure that fomkit gives, explained.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/show/1 instead of tables.")] = False,
     timeline: Timeline = None,
@@ -108,6 +114,8 @@ def show(
 
       fomkit show resnet50 --convolutions --target v100 --workspace 256MiB
 
+      fomkit show gpt2 --formula
+
       fomkit show v100
 
       fomkit show --metrics
@@ -117,7 +125,7 @@ def show(
     _check_ending(output)
     given = {"--by": by, "--top": top, "--measure": measure, "--depth": depth, "--batch": batch, "--set": sizes,
              "--precision": precision, "--target": target, "--timeline": timeline, "--workspace": workspace,
-             "--convolutions": convolutions or None}  # fmt: skip
+             "--convolutions": convolutions or None, "--formula": formula or None}  # fmt: skip
     named = [option for option, value in given.items() if value is not None]
     with progress("looking", quiet=quiet):
         path, what = (None, "list") if name is None else find_profile(name)
@@ -129,15 +137,12 @@ def show(
             text, rows, content = _machine(path, named)
         else:
             _check_options(named)
-            options = _options(batch, sizes, precision)
-            if convolutions:
-                text, rows, content = _convolutions(path, options, target, workspace)
-            else:
-                levels = _levels(depth, everything=as_json or output is not None or by == "code")
-                text, rows, content = _model(path, by or "kind", measure, top, levels, options, target)
-            if timeline is not None and target is not None:
-                text += _project(path, options, target, timeline)
-    _tell(text, rows, content, output, as_json=as_json)
+            subject = _loaded(path, target, _options(batch, sizes, precision))
+            levels = _levels(depth, everything=as_json or output is not None or by == "code")
+            view = _formulas(subject) if formula else _convolutions(subject, workspace) if convolutions else None
+            text, rows, content = view or _model(subject, by or "kind", measure, top, levels)
+            text += "" if timeline is None else _project(subject, timeline)
+    _print_or_write(text, rows, content, output, as_json=as_json)
 
 
 Shown = tuple[str, list[Any], dict[str, Any]]
@@ -159,7 +164,9 @@ def _levels(depth: int | None, *, everything: bool) -> int:
     return depth if depth is not None else ALL_LEVELS if everything else LEVELS
 
 
-def _tell(text: str, rows: list[Any], content: dict[str, Any], output: Path | None, *, as_json: bool) -> None:
+def _print_or_write(
+    text: str, rows: list[Any], content: dict[str, Any], output: Path | None, *, as_json: bool
+) -> None:
     from fomkit.profiles import write_whole
     from fomkit.report.files import to_csv, to_json
 
@@ -174,6 +181,8 @@ def _check_options(named: list[str]) -> None:
             raise FomkitError(option, f"{about}. Add, for example, --target v100.")
     if "--convolutions" in named and (others := [option for option in _OF_GROUPS if option in named]):
         raise FomkitError("--convolutions", f"is a view of its own, without {', '.join(others)}. Leave that out.")
+    if "--formula" in named and (others := [one for one in named if one not in ("--formula", "--batch", "--set")]):
+        raise FomkitError("--formula", f"is a view of its own, without {', '.join(others)}. Leave that out.")
     if "--workspace" in named and "--convolutions" not in named:
         raise FomkitError("--workspace", "limits the methods of convolutions. Add --convolutions.")
 
@@ -211,53 +220,63 @@ def _machine(path: Path, options: list[str]) -> Shown:
     return format_machine_view(content, standard_output()), rows, content
 
 
-def _share(text: str) -> float:
+def _share_of_top(text: str) -> float:
     from fomkit.quantities import parse_quantity
 
     return parse_quantity(text, "share", f"--top {text}", "the share")
 
 
-def _model(
-    path: Path,
-    by: Grouping,
-    measure: Measure | None,
-    top: str | None,
-    depth: int,
-    options: Options,
-    target: str | None,
-) -> Shown:
+class _Subject(NamedTuple):
+    """A model at its options, and the machine to predict its times on."""
+
+    model: ModelProfile
+    machine: Machine | None
+    options: Options
+
+
+def _loaded(path: Path, target: str | None, options: Options) -> _Subject:
     from fomkit.profiles import load_machine, load_model
+
+    return _Subject(load_model(path), None if target is None else load_machine(target), options)
+
+
+def _model(of: _Subject, by: Grouping, measure: Measure | None, top: str | None, depth: int) -> Shown:
     from fomkit.report.model_view import format_model_view, view_rows
     from fomkit.study.model_view import View, show_model
 
-    if options.precision is not None and target is None:
-        raise FomkitError("--precision", "depends on what a machine has. Add, for example, --target v100.")
-    view = View(by, measure, None if top is None else _share(top), depth or None)
-    machine = None if target is None else load_machine(target)
-    content = show_model(load_model(path), view, options, machine)
+    view = View(by, measure, None if top is None else _share_of_top(top), depth or None)
+    content = show_model(of.model, view, of.options, of.machine)
     return format_model_view(content, standard_output()), list(view_rows(content)), content
 
 
-def _convolutions(path: Path, options: Options, target: str | None, workspace: str | None) -> Shown:
-    from fomkit.profiles import load_machine, load_model
+def _convolutions(of: _Subject, workspace: str | None) -> Shown:
     from fomkit.quantities import parse_quantity
     from fomkit.report.convolutions import format_convolutions
     from fomkit.study.convolutions import convolutions_content, method_rows
 
-    machine = None if target is None else load_machine(target)
     where = f"--workspace {workspace}"
     limit = None if workspace is None else parse_quantity(workspace, "byte", where, "the workspace")
-    content = convolutions_content(load_model(path), options, machine, limit)
+    content = convolutions_content(of.model, of.options, of.machine, limit)
     return format_convolutions(content, standard_output()), method_rows(content), content
 
 
-def _project(path: Path, options: Options, target: str, timeline: Path) -> str:
-    from fomkit.profiles import load_machine, load_model, write_whole
+def _formulas(of: _Subject) -> Shown:
+    from fomkit.report.model_view import format_formulas, formula_rows
+    from fomkit.study.work_formulas import formulas_content
+
+    content = formulas_content(of.model, of.options)
+    return format_formulas(content, standard_output()), list(formula_rows(content)), content
+
+
+def _project(of: _Subject, timeline: Path) -> str:
+    from fomkit.profiles import write_whole
     from fomkit.report.timeline import timeline_text
     from fomkit.study.timeline import timeline_content
 
+    if of.machine is None:  # --timeline asks for --target
+        return ""
     if timeline.suffix != ".json":
         raise FomkitError(str(timeline), "has an ending that a timeline cannot have. Use .json.")
-    content = timeline_content(load_model(path), load_machine(target), options)
+    content = timeline_content(of.model, of.machine, of.options)
     write_whole(timeline, timeline_text(content))
     return f"timeline: {timeline}, projected, for ui.perfetto.dev\n"

@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fomkit.cli.choices import (
-    Batch,
-    Interval,
-    Oversize,
-    Precisions,
-    Sizes,
-    Target,
-    Uncovered,
-    end_if_oversize,
-)
+from fomkit.cli.choices import Batch, Interval, Oversize, Precisions, Sizes, Target, Uncovered, end_if_oversize
 from fomkit.cli.names import complete_model
 from fomkit.cli.scaling_command import Layouts, Links, NodeDevices
 from fomkit.cli.screen import Quiet, progress, standard_output

@@ -2,62 +2,110 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
 
-from fomkit.costs.formula import Cost, Variant, counts, sizes
+from fomkit.costs.formula import PASSES, Cost, Size, floor
 
 
-def output_length(axis: str, length: str) -> Any:
-    """Output positions along one axis, as an expression.
+def output_length(
+    size: Size, kernel: Size, stride: Size, pad: Size, dilation: Size, transposed: Size, output_pad: Size
+) -> Size:
+    """Count output positions along one axis.
 
     A convolution gives floor((in + 2·pad − dilation·(kernel − 1) − 1) / stride) + 1 positions, and a transposed
     one inverts that, (in − 1)·stride − 2·pad + dilation·(kernel − 1) + 1 + output padding (torch.nn.Conv2d and
     ConvTranspose2d, section Shape).
 
-    Parameters
-    ----------
-    axis : str
-        d, h or w, the end of the columns' names.
-    length : str
-        The column with the input's length: depth, height or width.
-
     Examples
     --------
-    >>> row = {"width": 224, "kernel_w": 7, "stride_w": 2, "pad_w": 3, "dilation_w": 1}
-    >>> row |= {"transposed": 0, "output_pad_w": 0}
-    >>> formula = output_length("w", "width")
-    >>> formula.subs({symbol: row[symbol.name] for symbol in formula.free_symbols})
-    112
+    >>> float(output_length(224, kernel=7, stride=2, pad=3, dilation=1, transposed=0, output_pad=0))
+    112.0
     """
-    import sympy
-
-    size, kernel, stride, dilation = sizes(f"{length} kernel_{axis} stride_{axis} dilation_{axis}")
-    pad, added, transposed = counts(f"pad_{axis} output_pad_{axis} transposed")
     reach = dilation * (kernel - 1) + 1
-    direct = sympy.floor((size + 2 * pad - reach) / stride) + 1
-    inverse = (size - 1) * stride - 2 * pad + reach + added
+    direct = floor((size + 2 * pad - reach) / stride) + 1
+    inverse = (size - 1) * stride - 2 * pad + reach + output_pad
     return (1 - transposed) * direct + transposed * inverse
 
 
-def _positions() -> tuple[Any, Any, Any]:
-    """Give the positions of the input, of the output, and those that the kernel slides over."""
-    depth, height, width = sizes("depth height width")
-    transposed = counts("transposed")
-    inner = depth * height * width
-    outer = output_length("d", "depth") * output_length("h", "height") * output_length("w", "width")
-    return inner, outer, (1 - transposed) * outer + transposed * inner
+def out_depth(
+    depth: Size,
+    kernel_d: Size,
+    stride_d: Size,
+    pad_d: Size,
+    dilation_d: Size,
+    transposed: Size,
+    output_pad_d: Size,
+) -> Size:
+    """Count output positions along the depth."""
+    return output_length(depth, kernel_d, stride_d, pad_d, dilation_d, transposed, output_pad_d)
 
 
-def shorthands() -> dict[str, Any]:
-    """Give the parts of the formulas that are easier read by name, as expressions by that name.
+def out_height(
+    height: Size,
+    kernel_h: Size,
+    stride_h: Size,
+    pad_h: Size,
+    dilation_h: Size,
+    transposed: Size,
+    output_pad_h: Size,
+) -> Size:
+    """Count output positions along the height."""
+    return output_length(height, kernel_h, stride_h, pad_h, dilation_h, transposed, output_pad_h)
 
-    ``slid_over`` counts the positions that the kernel slides over.
-    """
-    lengths = {f"out_{length}": output_length(length[0], length) for length in ("depth", "height", "width")}
-    return {"slid_over": _positions()[2], **lengths}
+
+def out_width(
+    width: Size,
+    kernel_w: Size,
+    stride_w: Size,
+    pad_w: Size,
+    dilation_w: Size,
+    transposed: Size,
+    output_pad_w: Size,
+) -> Size:
+    """Count output positions along the width."""
+    return output_length(width, kernel_w, stride_w, pad_w, dilation_w, transposed, output_pad_w)
 
 
-def formulas() -> dict[Variant, Cost]:
+def slid_over(
+    depth: Size,
+    height: Size,
+    width: Size,
+    transposed: Size,
+    out_depth: Size,
+    out_height: Size,
+    out_width: Size,
+) -> Size:
+    """Count the positions that the kernel slides over: the output's, or the input's where it is transposed."""
+    return (1 - transposed) * (out_depth * out_height * out_width) + transposed * (depth * height * width)
+
+
+PARTS: Mapping[str, Callable[..., Size]] = {
+    "slid_over": slid_over,
+    "out_depth": out_depth,
+    "out_height": out_height,
+    "out_width": out_width,
+}
+"""What the formulas of convolutions take besides columns."""
+
+
+def conv(
+    pass_name: str,
+    batch: Size,
+    in_channels: Size,
+    out_channels: Size,
+    depth: Size,
+    height: Size,
+    width: Size,
+    kernel_d: Size,
+    kernel_h: Size,
+    kernel_w: Size,
+    groups: Size,
+    out_depth: Size,
+    out_height: Size,
+    out_width: Size,
+    slid_over: Size,
+    item_byte: Size,
+) -> Cost:
     """Price direct convolution, each of its three passes alike.
 
     Every kernel element meets every position it slides over, the output's for a convolution and the input's for a
@@ -67,17 +115,9 @@ def formulas() -> dict[Variant, Cost]:
     ``backward`` is both gradients. Winograd and FFT algorithms need less arithmetic, so a measured time may lie
     below this flop divided by the peak.
     """
-    batch, in_channels, out_channels, groups, item_byte = sizes("batch in_channels out_channels groups item_byte")
-    kernel_d, kernel_h, kernel_w = sizes("kernel_d kernel_h kernel_w")
-    positions_in, positions_out, slid_over = _positions()
     weights = in_channels * out_channels * kernel_d * kernel_h * kernel_w / groups
     flop = 2 * batch * weights * slid_over
-    byte = item_byte * (batch * in_channels * positions_in + weights + batch * out_channels * positions_out)
-    one = Cost(flop, byte, 1)
-    both = Cost(2 * flop, 2 * byte, 2)
-    return {
-        ("forward",): one,
-        ("backward_input",): one,
-        ("backward_weight",): one,
-        ("backward",): both,
-    }
+    inside, outside = depth * height * width, out_depth * out_height * out_width
+    byte = item_byte * (batch * in_channels * inside + weights + batch * out_channels * outside)
+    calls = PASSES[pass_name]
+    return Cost(calls * flop, calls * byte, calls)

@@ -12,9 +12,10 @@ Depth is the longest chain of additions, and of levels of a transform, with any 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
-from fomkit.costs.formula import counts, sizes
+from fomkit.costs.formula import Size, ceil, floor, log2
 
 AXES = ("d", "h", "w")
 FORWARD, BACK_INPUT, BACK_WEIGHT = PASSES = ("forward", "backward_input", "backward_weight")
@@ -23,11 +24,11 @@ FFT_TILE = 32
 WINOGRAD_KERNEL = 3
 """The kernel [elements along an axis] whose transforms are counted here."""
 
-Triple = tuple[Any, Any, Any]
+Triple = tuple[Size, Size, Size]
 
 
 class MethodCost(NamedTuple):
-    """What one execution of a convolution takes by one method, as sympy expressions.
+    """What one execution of a convolution takes by one method.
 
     Attributes
     ----------
@@ -42,12 +43,12 @@ class MethodCost(NamedTuple):
         many samples there are, and what each sample adds.
     """
 
-    multiply_adds: Any
-    additions: Any
-    multiplications: Any
-    work_depth: Any
-    fixed_byte: Any
-    sample_byte: Any
+    multiply_adds: Size
+    additions: Size
+    multiplications: Size
+    work_depth: Size
+    fixed_byte: Size
+    sample_byte: Size
 
 
 class Transform(NamedTuple):
@@ -77,80 +78,106 @@ WINOGRAD: Mapping[int, Winograd] = {
 programs that tests/costs/counted.py has for their matrices."""
 
 
-def parts() -> dict[str, Any]:
-    """Give ``slides_d``, ``slides_h`` and ``slides_w``: 1 where the kernel is longer than 1 that way, else 0."""
-    import sympy
-
-    return {f"slides_{axis}": 1 - sympy.floor(1 / sizes(f"kernel_{axis}")) for axis in AXES}
+def slides_d(kernel_d: Size) -> Size:
+    """Give 1 where the kernel is longer than 1 along the depth, else 0."""
+    return 1 - floor(1 / kernel_d)
 
 
-def _slides() -> Triple:
-    slides: Triple = counts("slides_d slides_h slides_w")
-    return slides
+def slides_h(kernel_h: Size) -> Size:
+    """Give 1 where the kernel is longer than 1 along the height, else 0."""
+    return 1 - floor(1 / kernel_h)
 
 
-def _kernel() -> Triple:
-    kernel: Triple = sizes("kernel_d kernel_h kernel_w")
-    return kernel
+def slides_w(kernel_w: Size) -> Size:
+    """Give 1 where the kernel is longer than 1 along the width, else 0."""
+    return 1 - floor(1 / kernel_w)
 
 
-def _out() -> Triple:
-    out: Triple = sizes("out_depth out_height out_width")
-    return out
+PARTS: Mapping[str, Callable[..., Size]] = {"slides_d": slides_d, "slides_h": slides_h, "slides_w": slides_w}
+"""What the formulas of methods take besides the parts of `fomkit.costs.conv`."""
 
 
-def _product(factors: Triple) -> Any:
-    return factors[0] * factors[1] * factors[2]
+def _volume(lengths: Triple) -> Size:
+    return lengths[0] * lengths[1] * lengths[2]
 
 
-def _levels(amount: Any) -> Any:
+def _levels(amount: Size) -> Size:
     """Give the levels of a tree over so many: ⌈log2⌉."""
-    import sympy
-    from sympy.codegen.cfunctions import log2
-
-    return sympy.ceiling(log2(amount))
+    return ceil(log2(amount))
 
 
-def _multiply_adds() -> Any:
-    batch, in_channels, out_channels, groups, slid_over = sizes("batch in_channels out_channels groups slid_over")
-    return batch * in_channels * out_channels / groups * _product(_kernel()) * slid_over
+def _all_levels(amounts: Triple) -> Size:
+    return sum(_levels(amount) for amount in amounts)
 
 
-def _direct_depth(pass_name: str) -> Any:
-    """Sum over what one result is made of, axis by axis; with a stride an input gradient is made of fewer."""
-    batch, in_channels, out_channels, groups = sizes("batch in_channels out_channels groups")
-    if pass_name != BACK_WEIGHT:
+def direct(
+    pass_name: str,
+    batch: Size,
+    in_channels: Size,
+    out_channels: Size,
+    groups: Size,
+    depth: Size,
+    height: Size,
+    width: Size,
+    kernel_d: Size,
+    kernel_h: Size,
+    kernel_w: Size,
+    transposed: Size,
+    out_depth: Size,
+    out_height: Size,
+    out_width: Size,
+    slid_over: Size,
+) -> MethodCost:
+    """Price the sums as they are defined; implicit GEMM does the same in the order of a matrix product.
+
+    The depth is that of the sum which one result is made of, axis by axis; with a stride an input gradient is
+    made of fewer.
+    """
+    kernel: Triple = (kernel_d, kernel_h, kernel_w)
+    products = batch * in_channels * out_channels / groups * _volume(kernel) * slid_over
+    if pass_name == BACK_WEIGHT:
+        seen = zip((out_depth, out_height, out_width), (depth, height, width), strict=True)
+        lengths = tuple((1 - transposed) * out + transposed * size for out, size in seen)
+        levels = _levels(batch) + sum(_levels(length) for length in lengths)
+    else:
         summed = in_channels if pass_name == FORWARD else out_channels
-        return _levels(summed / groups) + sum(_levels(length) for length in _kernel())
-    transposed, inside = counts("transposed"), sizes("depth height width")
-    lengths = [(1 - transposed) * out + transposed * size for out, size in zip(_out(), inside, strict=True)]
-    return _levels(batch) + sum(_levels(length) for length in lengths)
+        levels = _levels(summed / groups) + _all_levels(kernel)
+    return MethodCost(products, 0, 0, levels, 0, 0)
 
 
-def direct() -> dict[str, MethodCost]:
-    """Price the sums as they are defined; implicit GEMM does the same in the order of a matrix product."""
-    return {name: MethodCost(_multiply_adds(), 0, 0, _direct_depth(name), 0, 0) for name in PASSES}
-
-
-def im2col() -> dict[str, MethodCost]:
+def im2col(
+    pass_name: str,
+    batch: Size,
+    in_channels: Size,
+    out_channels: Size,
+    groups: Size,
+    depth: Size,
+    height: Size,
+    width: Size,
+    kernel_d: Size,
+    kernel_h: Size,
+    kernel_w: Size,
+    transposed: Size,
+    out_depth: Size,
+    out_height: Size,
+    out_width: Size,
+    slid_over: Size,
+    item_byte: Size,
+) -> MethodCost:
     """Price a plain product with the patches gathered in memory, one group after the other.
 
     The workspace is (channels/groups) · kernel volume · positions that the kernel slides over, of the input's
     channels or, where the convolution is transposed, of the output's. The input gradient (of a transposed one: the
     forward pass) makes such a matrix and adds its elements up where they belong (col2im).
     """
-    batch, in_channels, out_channels, groups, item_byte, slid_over = sizes(
-        "batch in_channels out_channels groups item_byte slid_over"
-    )
-    transposed = counts("transposed")
+    plain = direct(
+        pass_name, batch, in_channels, out_channels, groups, depth, height, width, kernel_d, kernel_h, kernel_w,
+        transposed, out_depth, out_height, out_width, slid_over,
+    )  # fmt: skip
     channels = (1 - transposed) * in_channels + transposed * out_channels
-    elements = channels * _product(_kernel()) * slid_over
-    scattered = {FORWARD: transposed, BACK_INPUT: 1 - transposed, BACK_WEIGHT: 0}
-    byte = item_byte * elements / groups
-    return {
-        name: MethodCost(_multiply_adds(), adds * batch * elements, 0, _direct_depth(name), 0, byte)
-        for name, adds in scattered.items()
-    }
+    elements = channels * _volume((kernel_d, kernel_h, kernel_w)) * slid_over
+    scattered = {FORWARD: transposed, BACK_INPUT: 1 - transposed, BACK_WEIGHT: 0}[pass_name]
+    return plain._replace(additions=scattered * batch * elements, sample_byte=item_byte * elements / groups)
 
 
 class _Tiled(NamedTuple):
@@ -162,56 +189,70 @@ class _Tiled(NamedTuple):
         Of one sample.
     data, result
         Channels of the array that the pass reads and of the one on the other side; filters lie between them.
+    filters
+        Pairs of channels that have a filter.
     summed
         What one product is summed over.
     """
 
-    tiles: Any
-    data: Any
-    result: Any
-    summed: Any
-
-    @property
-    def filters(self) -> Any:
-        """Pairs of channels that have a filter."""
-        return self.data * self.result / sizes("groups")
+    tiles: Size
+    data: Size
+    result: Size
+    filters: Size
+    summed: Size
 
 
-def _tiled(pass_name: str, tile: Triple) -> _Tiled:
+def _tiled(
+    pass_name: str, batch: Size, channels: tuple[Size, Size], groups: Size, positions: Triple, tile: Triple
+) -> _Tiled:
     """Cut a pass into tiles of so many outputs along each axis; that of the weight gradient cuts the gradient."""
-    import sympy
-
-    batch, in_channels, out_channels, groups = sizes("batch in_channels out_channels groups")
-    positions = sizes("depth height width") if pass_name == BACK_INPUT else _out()
-    each = [sympy.ceiling(length / part) for length, part in zip(positions, tile, strict=True)]
-    tiles = each[0] * each[1] * each[2]
-    data, result = (out_channels, in_channels) if pass_name == BACK_INPUT else (in_channels, out_channels)
+    tiles = _volume((ceil(positions[0] / tile[0]), ceil(positions[1] / tile[1]), ceil(positions[2] / tile[2])))
+    data, result = reversed(channels) if pass_name == BACK_INPUT else channels
     summed = batch * tiles if pass_name == BACK_WEIGHT else data / groups
-    return _Tiled(tiles, data, result, summed)
+    return _Tiled(tiles, data, result, data * result / groups, summed)
 
 
-def _separable(one: Transform, before: Triple, after: Triple) -> tuple[Any, Any]:
+def _separable(one: Transform, slides: Triple, before: Triple, after: Triple) -> tuple[Size, Size]:
     """Count a transform along each axis in turn, from lengths before to lengths after it."""
-    slides = _slides()
     lines = slides[0] * before[1] * before[2] + slides[1] * after[0] * before[2] + slides[2] * after[0] * after[1]
     return one.additions * lines, one.multiplications * lines
 
 
 def _winograd_transforms(
-    tile: int, pass_name: str, lengths: tuple[Triple, Triple]
-) -> tuple[tuple[Any, Any], tuple[Any, Any], tuple[Any, Any]]:
+    tile: int, pass_name: str, slides: Triple, kernel: Triple, outputs: Triple, points: Triple
+) -> tuple[tuple[Size, Size], tuple[Size, Size], tuple[Size, Size]]:
     """Count the transforms of one tile's data, of one filter and of one tile's result."""
-    outputs, points = lengths
     own, alpha = WINOGRAD[tile], tile + WINOGRAD_KERNEL - 1
-    data = _separable(own.data, points, points)
+    data = _separable(own.data, slides, points, points)
     if pass_name != BACK_WEIGHT:
-        return data, _separable(own.filter, _kernel(), points), _separable(own.result, points, outputs)
+        filters = _separable(own.filter, slides, kernel, points)
+        return data, filters, _separable(own.result, slides, points, outputs)
     # The weight gradient runs the other two backwards: the output's gradient is spread, the filter's collected.
-    collected = _separable(own.filter.mirrored(WINOGRAD_KERNEL, alpha), points, _kernel())
-    return data, collected, _separable(own.result.mirrored(alpha, tile), outputs, points)
+    collected = _separable(own.filter.mirrored(WINOGRAD_KERNEL, alpha), slides, points, kernel)
+    return data, collected, _separable(own.result.mirrored(alpha, tile), slides, outputs, points)
 
 
-def winograd(tile: int) -> dict[str, MethodCost]:
+def winograd(
+    tile: int,
+    pass_name: str,
+    batch: Size,
+    in_channels: Size,
+    out_channels: Size,
+    groups: Size,
+    depth: Size,
+    height: Size,
+    width: Size,
+    kernel_d: Size,
+    kernel_h: Size,
+    kernel_w: Size,
+    out_depth: Size,
+    out_height: Size,
+    out_width: Size,
+    slides_d: Size,
+    slides_h: Size,
+    slides_w: Size,
+    item_byte: Size,
+) -> MethodCost:
     """Price F(m, 3) along each axis where the kernel is 3, m outputs of a tile from α = m + 2 inputs.
 
     Multiply-adds: α^axes for each tile and pair of channels, where the direct method takes (3·m)^axes: 2.25 times
@@ -222,34 +263,47 @@ def winograd(tile: int) -> dict[str, MethodCost]:
     tile : int
         m, a key of `WINOGRAD`.
     """
-    batch, item_byte = sizes("batch item_byte")
-    slides = _slides()
-    outputs: Triple = tuple(1 + (tile - 1) * one for one in slides)
-    points: Triple = tuple(m + r - 1 for m, r in zip(outputs, _kernel(), strict=True))
-    volume, found = _product(points), {}
-    for name in PASSES:
-        cut = _tiled(name, outputs)
-        tiles = batch * cut.tiles
-        data, filters, result = _winograd_transforms(tile, name, (outputs, points))
-        shares = (tiles * cut.data, cut.filters, tiles * cut.result)
-        adds, times = (
-            sum(share * one[place] for share, one in zip(shares, (data, filters, result), strict=True))
-            for place in (0, 1)
-        )
-        first = outputs if name == BACK_WEIGHT else _kernel()
-        levels = [_levels(length) + 2 * _levels(span) for length, span in zip(first, points, strict=True)]
-        found[name] = MethodCost(
-            multiply_adds=tiles * cut.filters * volume,
-            additions=adds,
-            multiplications=times,
-            work_depth=sum(levels) + _levels(cut.summed),
-            fixed_byte=item_byte * volume * cut.filters,
-            sample_byte=item_byte * volume * cut.tiles * (cut.data + cut.result),
-        )
-    return found
+    slides: Triple = (slides_d, slides_h, slides_w)
+    kernel: Triple = (kernel_d, kernel_h, kernel_w)
+    outputs: Triple = (1 + (tile - 1) * slides_d, 1 + (tile - 1) * slides_h, 1 + (tile - 1) * slides_w)
+    points: Triple = (outputs[0] + kernel_d - 1, outputs[1] + kernel_h - 1, outputs[2] + kernel_w - 1)
+    positions = (depth, height, width) if pass_name == BACK_INPUT else (out_depth, out_height, out_width)
+    cut = _tiled(pass_name, batch, (in_channels, out_channels), groups, positions, outputs)
+    volume, tiles = _volume(points), batch * cut.tiles
+    transforms = _winograd_transforms(tile, pass_name, slides, kernel, outputs, points)
+    shares = (tiles * cut.data, cut.filters, tiles * cut.result)
+    spans = _all_levels(outputs if pass_name == BACK_WEIGHT else kernel) + 2 * _all_levels(points)
+    return MethodCost(
+        multiply_adds=tiles * cut.filters * volume,
+        additions=sum(share * additions for share, (additions, _) in zip(shares, transforms, strict=True)),
+        multiplications=sum(share * times for share, (_, times) in zip(shares, transforms, strict=True)),
+        work_depth=spans + _levels(cut.summed),
+        fixed_byte=item_byte * volume * cut.filters,
+        sample_byte=item_byte * volume * cut.tiles * (cut.data + cut.result),
+    )
 
 
-def fft(length: int | None) -> dict[str, MethodCost]:
+def fft(
+    length: int | None,
+    pass_name: str,
+    batch: Size,
+    in_channels: Size,
+    out_channels: Size,
+    groups: Size,
+    depth: Size,
+    height: Size,
+    width: Size,
+    kernel_d: Size,
+    kernel_h: Size,
+    kernel_w: Size,
+    out_depth: Size,
+    out_height: Size,
+    out_width: Size,
+    slides_d: Size,
+    slides_h: Size,
+    slides_w: Size,
+    item_byte: Size,
+) -> MethodCost:
     """Price the transform to frequencies and back by radix-2 FFTs of real tiles.
 
     A tile of L points along an axis gives L − kernel + 1 outputs (overlap-save). A radix-2 FFT of V points is
@@ -263,39 +317,38 @@ def fft(length: int | None) -> dict[str, MethodCost]:
     length : int or None
         L, a power of two; None for one tile that holds the whole padded image.
     """
-    import sympy
+    positions = (depth, height, width) if pass_name == BACK_INPUT else (out_depth, out_height, out_width)
 
-    batch, item_byte = sizes("batch item_byte")
-    found = {}
-    for name in PASSES:
-        positions = sizes("depth height width") if name == BACK_INPUT else _out()
-        axes = list(zip(_slides(), positions, _kernel(), strict=True))
-        points: Triple = tuple(
-            1 + one * ((length or 2 ** _levels(size + kernel - 1)) - 1) for one, size, kernel in axes
-        )
-        cut = _tiled(name, tuple(span - kernel + 1 for span, (_, _, kernel) in zip(points, axes, strict=True)))
-        volume, levels = _product(points), sum(_levels(span) for span in points)
-        spectrum = (volume + _product(tuple(1 + one for one in _slides()))) / 2
-        tiles = batch * cut.tiles
-        butterflies = volume * levels / 4 * (cut.filters + tiles * (cut.data + cut.result))
-        complex_byte = 2 * item_byte * spectrum
-        found[name] = MethodCost(
-            multiply_adds=4 * spectrum * tiles * cut.filters,
-            additions=6 * butterflies,
-            multiplications=4 * butterflies,
-            work_depth=2 * levels + _levels(cut.summed),
-            fixed_byte=complex_byte * cut.filters,
-            sample_byte=complex_byte * cut.tiles * (cut.data + cut.result),
-        )
-    return {name: MethodCost(*map(sympy.sympify, cost)) for name, cost in found.items()}
+    def span(slides: Size, size: Size, kernel: Size) -> Size:
+        return 1 + slides * ((length or 2 ** _levels(size + kernel - 1)) - 1)
+
+    points: Triple = (
+        span(slides_d, positions[0], kernel_d),
+        span(slides_h, positions[1], kernel_h),
+        span(slides_w, positions[2], kernel_w),
+    )
+    outputs: Triple = (points[0] - kernel_d + 1, points[1] - kernel_h + 1, points[2] - kernel_w + 1)
+    cut = _tiled(pass_name, batch, (in_channels, out_channels), groups, positions, outputs)
+    volume, levels, tiles = _volume(points), _all_levels(points), batch * cut.tiles
+    spectrum = (volume + (1 + slides_d) * (1 + slides_h) * (1 + slides_w)) / 2
+    butterflies = volume * levels / 4 * (cut.filters + tiles * (cut.data + cut.result))
+    complex_byte = 2 * item_byte * spectrum
+    return MethodCost(
+        multiply_adds=4 * spectrum * tiles * cut.filters,
+        additions=6 * butterflies,
+        multiplications=4 * butterflies,
+        work_depth=2 * levels + _levels(cut.summed),
+        fixed_byte=complex_byte * cut.filters,
+        sample_byte=complex_byte * cut.tiles * (cut.data + cut.result),
+    )
 
 
-FORMULAS: Mapping[str, Callable[[], dict[str, MethodCost]]] = {
+FORMULAS: Mapping[str, Callable[..., MethodCost]] = {
     "direct": direct,
     "im2col": im2col,
-    "fft": lambda: fft(None),
-    "fft_tiled": lambda: fft(FFT_TILE),
-    "winograd_2": lambda: winograd(2),
-    "winograd_4": lambda: winograd(4),
+    "fft": partial(fft, None),
+    "fft_tiled": partial(fft, FFT_TILE),
+    "winograd_2": partial(winograd, 2),
+    "winograd_4": partial(winograd, 4),
 }
-"""The ways that differ in their formulas, by name."""
+"""The ways that differ in their formulas, by name; each of one of `PASSES`."""

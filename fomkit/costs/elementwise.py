@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
-from fomkit.costs.formula import Cost, Variant, counts, sizes
+from fomkit.costs.formula import Cost, Size
 
-NORM_FLOP = {"forward": 8, "backward": 13}
+NORM_FLOP: Mapping[str, int] = {"forward": 8, "backward": 13}
 """Flop per element of layer normalisation (Ba et al., arXiv:1607.06450), everything per row left out.
 
 Forward: mean 1; squared deviation summed 3; centred and scaled 2; gain and bias 2. Backward: gradient times
 gain 1; normalised value again 2; two row sums 1 + 2; combination 4; gradients of gain 2 and bias 1.
 """
 
-SOFTMAX_FLOP = {"forward": 5, "backward": 4}
+SOFTMAX_FLOP: Mapping[str, int] = {"forward": 5, "backward": 4}
 """Flop per element of a stable softmax: maximum, difference, exponential, sum, quotient; back y·(g − Σ y·g)."""
 
 
-def _traffic(flop: Any) -> Cost:
-    read_byte, write_byte = counts("read_byte write_byte")
-    return Cost(flop, read_byte + write_byte, 1)
+def per_element(numel: Size, read_byte: Size, write_byte: Size) -> Cost:
+    """Price one operation per element, whatever it is: an exponential counts 1, like an addition.
+
+    Examples
+    --------
+    >>> per_element(numel=10, read_byte=80, write_byte=40)
+    Cost(flop=10, byte=120, launches=1)
+    """
+    return Cost(numel, read_byte + write_byte)
 
 
-def per_element() -> dict[Variant, Cost]:
-    """Price one operation per element, whatever it is: an exponential counts 1, like an addition."""
-    return {(): _traffic(sizes("numel"))}
-
-
-def moved() -> dict[Variant, Cost]:
+def moved(read_byte: Size, write_byte: Size) -> Cost:
     """Price ops that only move data: no flop."""
-    return {(): _traffic(0)}
+    return Cost(0, read_byte + write_byte)
 
 
-def norm() -> dict[Variant, Cost]:
+def norm(pass_name: str, numel: Size, read_byte: Size, write_byte: Size) -> Cost:
     """Price a normalisation by `NORM_FLOP`, batch and group norms alike."""
-    return {(name,): _traffic(flop * sizes("numel")) for name, flop in NORM_FLOP.items()}
+    return Cost(NORM_FLOP[pass_name] * numel, read_byte + write_byte)
 
 
-def softmax() -> dict[Variant, Cost]:
+def softmax(pass_name: str, numel: Size, read_byte: Size, write_byte: Size) -> Cost:
     """Price a softmax or log-softmax by `SOFTMAX_FLOP`."""
-    return {(name,): _traffic(flop * sizes("numel")) for name, flop in SOFTMAX_FLOP.items()}
+    return Cost(SOFTMAX_FLOP[pass_name] * numel, read_byte + write_byte)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fomkit.costs.pricing import add_costs
-from fomkit.costs.rnn import GATES
+from fomkit.costs.recurrent import GATES
 from fomkit.schema import COSTS, TIMES, column_names
 
 _HALVES: Mapping[str, tuple[str, ...]] = {"backward": ("backward_input", "backward_weight")}

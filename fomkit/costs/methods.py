@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from fomkit.costs.columns import Columns
-from fomkit.costs.compiled_methods import COMPILED, PARTS
-from fomkit.costs.conv_methods import AXES, FFT_TILE, PASSES, WINOGRAD_KERNEL, MethodCost
-from fomkit.costs.formula import Row
-from fomkit.costs.written import SHORTHANDS
+from fomkit.costs import conv
+from fomkit.costs.conv_methods import AXES, FFT_TILE, FORMULAS, PARTS, PASSES, WINOGRAD_KERNEL, MethodCost
+from fomkit.costs.formula import Row, columns_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
 
 BOTH = "backward"
 """The pass of a row that stands for both gradients."""
+_PARTS = {**conv.PARTS, **PARTS}
 
 
 class Method(NamedTuple):
@@ -55,55 +54,40 @@ METHODS: tuple[Method, ...] = (
 """In the order in which the first of several equal ones is taken."""
 
 
-class _Sizes:
-    """The columns of some convolutions, and the named parts of the formulas, each worked out once."""
-
-    def __init__(self, columns: Row) -> None:
-        self._columns = columns
-
-    def __getattr__(self, name: str) -> Any:
-        shorthand = SHORTHANDS["conv"].get(name)
-        part = PARTS.get(name) if shorthand is None else shorthand.value
-        values = self.__dict__[name] = getattr(self._columns, name) if part is None else part(self)
-        return values
-
-    def any_above(self, column: str, limit: float, *, where_it_slides: bool = False) -> Flags:
-        """Tell where a size passes a limit along an axis, or along one where the kernel is longer than 1."""
-        found = [
-            (getattr(self, f"{column}_{axis}") > limit) & (getattr(self, f"slides_{axis}") >= where_it_slides)
-            for axis in AXES
-        ]
-        return np.asarray(found[0] | found[1] | found[2])
+def _any_above(sizes: Row, column: str, limit: float, *, where_it_slides: bool = False) -> Flags:
+    """Tell where a size passes a limit along an axis, or along one where the kernel is longer than 1."""
+    found = [(sizes[f"{column}_{axis}"] > limit) & (sizes[f"slides_{axis}"] >= where_it_slides) for axis in AXES]
+    return np.asarray(found[0] | found[1] | found[2])
 
 
-def _obstacles(sizes: _Sizes, formulas: str) -> list[tuple[Flags, str]]:
+def _obstacles(sizes: Row, formulas: str) -> list[tuple[Flags, str]]:
     """List why a method cannot compute ops: for each reason the ops that it is true of."""
     if formulas in ("direct", "im2col"):
         return []
     found = [
-        (np.asarray(sizes.transposed > 0), "transposed: its formulas are of plain convolutions"),
-        (sizes.any_above("stride", 1), "stride above 1: it gives every position, and the skipped ones are lost"),
-        (sizes.any_above("dilation", 1, where_it_slides=True), "dilation above 1: neighbours share no inputs"),
-        (~sizes.any_above("kernel", 1), "kernel of 1: neighbours share no inputs"),
+        (np.asarray(sizes["transposed"] > 0), "transposed: its formulas are of plain convolutions"),
+        (_any_above(sizes, "stride", 1), "stride above 1: it gives every position, and the skipped ones are lost"),
+        (_any_above(sizes, "dilation", 1, where_it_slides=True), "dilation above 1: neighbours share no inputs"),
+        (~_any_above(sizes, "kernel", 1), "kernel of 1: neighbours share no inputs"),
     ]
     if formulas == "fft_tiled":
-        found.append((sizes.any_above("kernel", FFT_TILE), f"kernel longer than the tile of {FFT_TILE}"))
+        found.append((_any_above(sizes, "kernel", FFT_TILE), f"kernel longer than the tile of {FFT_TILE}"))
     if formulas.startswith("winograd"):
-        kernels = [getattr(sizes, f"kernel_{axis}") for axis in AXES]
+        kernels = [sizes[f"kernel_{axis}"] for axis in AXES]
         odd = [(length != 1) & (length != WINOGRAD_KERNEL) for length in kernels]
         said = f"no transforms for its kernel: those for {WINOGRAD_KERNEL} are counted"
         found.append((np.asarray(odd[0] | odd[1] | odd[2]), said))
     return found
 
 
-def _costs(sizes: _Sizes, formulas: str, pass_name: str, many: int) -> tuple[MethodCost, NDArray[np.object_]]:
+def _costs(sizes: Row, formulas: str, pass_name: str, many: int) -> tuple[MethodCost, NDArray[np.object_]]:
     """Give what ops take by one set of formulas, NaN where it cannot compute them, and why not."""
     why = np.full(many, "", object)
     for true_of, reason in reversed(_obstacles(sizes, formulas)):
         why[np.broadcast_to(true_of, many)] = reason
     # What a method cannot compute may have a tile without outputs.
     with np.errstate(divide="ignore", invalid="ignore"):
-        cost = COMPILED[formulas][pass_name](sizes)
+        cost: MethodCost = sizes.give(FORMULAS[formulas], pass_name=pass_name)
     possible = why == ""
     return MethodCost(*(np.where(possible, part, np.nan) for part in cost)), why
 
@@ -112,22 +96,22 @@ def _flop(cost: MethodCost) -> Array:
     return np.asarray(2 * cost.multiply_adds + cost.additions + cost.multiplications)
 
 
-def least_flop(columns: Columns, pass_name: str, flop: Array) -> Array:
+def least_flop(row: Row, pass_name: str, flop: Array) -> Array:
     """Give the arithmetic [flop] of the method that needs least, transforms included.
 
     Parameters
     ----------
-    columns : Columns
-        Of convolutions (n) of one pass.
+    row : Row
+        Convolutions (n) of one pass, and the parts of their formulas.
     pass_name : str
         Where it is backward, both gradients, each by its own method.
     flop : array (n,)
         That of direct convolution.
     """
     halves = PASSES[1:] if pass_name == BOTH else (pass_name,)
-    sizes, found = _Sizes(columns), np.zeros(len(flop))
+    sizes, found = Row(row.__getitem__, PARTS), np.zeros(len(flop))
     for half in halves:
-        saving = (name for name in COMPILED if name not in ("direct", "im2col"))
+        saving = (name for name in FORMULAS if name not in ("direct", "im2col"))
         costs = [_flop(_costs(sizes, name, half, len(flop))[0]) for name in saving]
         found += np.fmin.reduce([flop / len(halves), *costs])
     return found
@@ -167,8 +151,8 @@ def method_costs(ops: pd.DataFrame) -> pd.DataFrame:
     read: dict[str, Array] = {}
     for pass_name in dict.fromkeys(passes):
         rows = places[passes == pass_name]
-        sizes = _Sizes(Columns(ops, rows, read))
-        tables.extend(_table(sizes, method, str(pass_name), rows) for method in METHODS)
+        sizes = Row(columns_of(ops, rows, read), _PARTS)
+        tables.extend(_table_of_method(sizes, method, str(pass_name), rows) for method in METHODS)
     if not tables:
         return pd.DataFrame(columns=["of", "method", *MethodCost._fields, "flop", "absent"])
     order = {method.name: place for place, method in enumerate(METHODS)}
@@ -188,13 +172,14 @@ def im2col_byte(ops: pd.DataFrame, *, whole_batch: bool) -> pd.Series[float]:
     rows = np.flatnonzero(kinds == "conv")
     for pass_name in dict.fromkeys(passes[rows]):
         own = rows[passes[rows] == pass_name]
-        wanted = COMPILED["im2col"].get(pass_name, COMPILED["im2col"][PASSES[-1]])
-        sizes = _Sizes(Columns(ops, own, {}))
-        found.iloc[own] = wanted(sizes).sample_byte * (sizes.batch if whole_batch else 1.0)
+        sizes = Row(columns_of(ops, own, {}), _PARTS)
+        half = pass_name if pass_name in PASSES else PASSES[-1]
+        byte = sizes.give(FORMULAS["im2col"], pass_name=half).sample_byte
+        found.iloc[own] = byte * (sizes["batch"] if whole_batch else 1.0)
     return found
 
 
-def _table(sizes: _Sizes, method: Method, pass_name: str, rows: NDArray[np.intp]) -> pd.DataFrame:
+def _table_of_method(sizes: Row, method: Method, pass_name: str, rows: NDArray[np.intp]) -> pd.DataFrame:
     many = len(rows)
     if pass_name in PASSES:
         cost, absent = _costs(sizes, method.formulas, pass_name, many)

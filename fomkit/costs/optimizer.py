@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from fomkit.costs.formula import Cost, Variant, sizes
+from fomkit.costs.formula import Cost, Size, Variant, ceil
 
 
 class Traffic(NamedTuple):
@@ -81,13 +81,20 @@ TENSORS = 48
 """Elements a block, blocks and tensors a launch of a list kernel over three lists (ATen MultiTensorApply.cuh)."""
 
 
-def _list_launches(numel: Any, tensors: Any) -> Any:
-    import sympy
+VARIANTS: tuple[Variant, ...] = (
+    *((rule, impl) for rule in UNFUSED for impl in ("per_tensor", "foreach")),
+    *((rule, "fused") for rule in FUSED),
+)
 
-    return sympy.ceiling(numel / (CHUNK * BLOCKS) + tensors / TENSORS)
+
+def _kernels(rule: str, impl: str) -> list[Traffic]:
+    if impl == "fused":
+        return [FUSED[rule]]
+    names = FOREACH.get(rule, UNFUSED[rule]) if impl == "foreach" else UNFUSED[rule]
+    return [KERNELS[name] for name in names.split()]
 
 
-def formulas() -> dict[Variant, Cost]:
+def optimizer(rule: str, impl: str, numel: Size, tensors: Size, item_byte: Size) -> Cost:
     """Price one update of ``numel`` parameters in ``tensors`` tensors.
 
     Unfused updates start each kernel per tensor (``per_tensor``) or per list (``foreach``); a list is cut into
@@ -95,19 +102,11 @@ def formulas() -> dict[Variant, Cost]:
 
     Examples
     --------
-    >>> str(formulas()["adam", "fused"].byte)
-    '7*item_byte*numel'
+    >>> optimizer("adam", "per_tensor", numel=1000, tensors=3, item_byte=4)
+    Cost(flop=13000, byte=72000, launches=21)
     """
-    numel, tensors, item_byte = sizes("numel tensors item_byte")
-    per_list = _list_launches(numel, tensors)
-    table: dict[Variant, Cost] = {}
-    for rule, plain in UNFUSED.items():
-        for impl, names, each in (("per_tensor", plain, tensors), ("foreach", FOREACH.get(rule, plain), per_list)):
-            kernels = [KERNELS[name] for name in names.split()]
-            moved = sum(kernel.reads + kernel.writes for kernel in kernels)
-            flop = sum(kernel.flop for kernel in kernels)
-            table[(rule, impl)] = Cost(flop * numel, moved * item_byte * numel, len(kernels) * each)
-    for rule, update in FUSED.items():
-        moved = update.reads + update.writes
-        table[(rule, "fused")] = Cost(update.flop * numel, moved * item_byte * numel, per_list)
-    return table
+    kernels = _kernels(rule, impl)
+    moved = sum(kernel.reads + kernel.writes for kernel in kernels)
+    flop = sum(kernel.flop for kernel in kernels)
+    each = tensors if impl == "per_tensor" else ceil(numel / (CHUNK * BLOCKS) + tensors / TENSORS)
+    return Cost(flop * numel, moved * item_byte * numel, len(kernels) * each)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fomkit.costs.columns import Columns
-from fomkit.costs.formula import VARIANT_COLUMNS, CompiledCost, Variant
+from fomkit.costs import attention, conv, elementwise, gemm, optimizer, recurrent
+from fomkit.costs.formula import PASSES, Formula, Row, Variant, columns_of
 from fomkit.costs.methods import least_flop
 from fomkit.dtypes import PRODUCT_KINDS, REAL_OF, REAL_PRODUCTS
 from fomkit.schema import COSTS, TIMES, check_table
@@ -19,31 +20,51 @@ if TYPE_CHECKING:
 
 _WHERE = "add_costs"
 
+BOTH_PASSES = (("forward",), ("backward",))
+FORMULAS: Mapping[str, Formula] = {
+    "gemm": Formula(gemm.gemm),
+    "sparse_gemm": Formula(gemm.sparse_gemm),
+    "conv": Formula(conv.conv, ("pass_name",), tuple((name,) for name in PASSES), conv.PARTS),
+    "rnn": Formula(recurrent.rnn, ("cell", "pass_name"), tuple(product(recurrent.GATES, PASSES))),
+    "attention": Formula(attention.attention, ("pass_name",), BOTH_PASSES),
+    "pointwise": Formula(elementwise.per_element),
+    "reduction": Formula(elementwise.per_element),
+    "norm": Formula(elementwise.norm, ("pass_name",), BOTH_PASSES),
+    "softmax": Formula(elementwise.softmax, ("pass_name",), BOTH_PASSES),
+    "pool": Formula(elementwise.per_element),
+    "embedding": Formula(elementwise.moved),
+    "copy": Formula(elementwise.moved),
+    "optimizer": Formula(optimizer.optimizer, ("rule", "impl"), optimizer.VARIANTS),
+    "other": Formula(elementwise.per_element),
+}
+"""The priced kinds. A kind that is not here stays unpriced: NaN, never 0. A collective has no place here: it waits
+for links, so device memory and arithmetic set no floor of its time."""
 
-def _groups(ops: pd.DataFrame) -> Iterator[tuple[str, Variant, CompiledCost, NDArray[np.intp]]]:
-    from fomkit.costs.compiled import COMPILED
+CHOOSERS = tuple(dict.fromkeys(name for formula in FORMULAS.values() for name in formula.chosen_by))
+"""The text columns that choose among the formulas of kinds."""
 
-    names = {"kind", *(name for columns in VARIANT_COLUMNS.values() for name in columns)} & set(ops.columns)
-    cells = {name: ops[name].to_numpy(object) for name in names}
-    present = set(ops["kind"].unique())
-    for kind, variants in COMPILED.items():
-        if kind not in present:
+
+def products_in_one(kind: str, dtype: str) -> float:
+    """Count the real products that stand for one of a kind: four where its numbers are complex."""
+    return REAL_PRODUCTS if kind in PRODUCT_KINDS and dtype in REAL_OF else 1.0
+
+
+def _groups(ops: pd.DataFrame) -> Iterator[tuple[str, Variant, NDArray[np.intp]]]:
+    """Give the positions of the priced rows of each kind and variant."""
+    kinds = ops["kind"].to_numpy(object)
+    cells = {name: ops[name].to_numpy(object) for name in CHOOSERS if name in ops.columns}
+    for kind in dict.fromkeys(kinds.tolist()):
+        if kind not in FORMULAS:
             continue
-        rows = np.flatnonzero(cells["kind"] == kind)
-        for variant, cost in variants.items():
-            match = np.ones(len(rows), bool)
-            for column, value in zip(VARIANT_COLUMNS.get(kind, ()), variant, strict=True):
-                # A table without the column is one whose cells are all empty: no formula fits.
-                match &= cells[column][rows] == value if column in cells else False
-            if match.any():
-                yield kind, variant, cost, rows[match]
-
-
-def _real_products(kind: str, ops: pd.DataFrame, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Give the real products that stand for one of each row: four where its numbers are complex."""
-    if kind not in PRODUCT_KINDS:
-        return np.ones(len(rows))
-    return np.where(ops["dtype"].isin(list(REAL_OF)).to_numpy()[rows], REAL_PRODUCTS, 1.0)
+        formula, rows = FORMULAS[kind], np.flatnonzero(kinds == kind)
+        if not formula.chosen_by:
+            yield kind, (), rows
+        elif all(name in cells for name in formula.chosen_by):
+            # A table without such a column is one whose cells are all empty: no formula fits.
+            found = list(zip(*(cells[name][rows].tolist() for name in formula.chosen_by), strict=True))
+            for variant in dict.fromkeys(found):
+                if variant in formula.variants:
+                    yield kind, variant, rows[[one == variant for one in found]]
 
 
 def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
@@ -82,12 +103,14 @@ def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
         check_table(ops.drop(columns=[column.name for column in later], errors="ignore"), table, _WHERE)
     columns = {column.name: np.full(len(ops), np.nan) for column in COSTS}
     read: dict[str, NDArray[np.float64]] = {}
-    for kind, variant, cost, rows in _groups(ops):
-        cells = Columns(ops, rows, read)
-        for name in cost._fields:
-            columns[name][rows] = getattr(cost, name)(cells)
+    dtypes = ops["dtype"].to_numpy(object)
+    for kind, variant, rows in _groups(ops):
+        formula = FORMULAS[kind]
+        row = Row(columns_of(ops, rows, read), formula.parts)
+        for name, values in formula.of(variant, row)._asdict().items():
+            columns[name][rows] = values
         flop = columns["flop"][rows]
-        least = least_flop(cells, variant[-1], flop) if kind == "conv" else flop
-        times = _real_products(kind, ops, rows)
+        least = least_flop(row, variant[-1], flop) if kind == "conv" else flop
+        times = np.array([products_in_one(kind, dtype) for dtype in dtypes[rows].tolist()])
         columns["flop"][rows], columns["least_flop"][rows] = flop * times, least * times
     return ops.assign(**columns)

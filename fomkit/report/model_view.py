@@ -1,4 +1,4 @@
-"""A model by groups of its ops, and its layers by type, as text."""
+"""A model by groups of its ops, its layers by type, and its work as formulas, as text."""
 
 from __future__ import annotations
 
@@ -204,6 +204,45 @@ def format_model_view(content: Mapping[str, Any], screen: Screen = PLAIN) -> str
         page.line("")
         add_census(page, content["layers"], content["sizes"].get("batch"), screen)
     return page.text()
+
+
+def _formula_lines(row: Entry) -> list[str]:
+    lines = [row["pass_name"]]
+    for name in ("flop", "byte"):
+        least = "≥ " if row["missing"][name] else ""
+        if row[name] is None:
+            lines.append(f"  {name}: missing")
+        else:
+            value = format_quantity(row[name]["value"], name)
+            lines.append(f"  {name} = {row[name]['formula']}  ({least}{value})")
+    return lines
+
+
+def format_formulas(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+    """Write ``fomkit/formulas/1``."""
+    page = Page(screen)
+    page.line(f"{content['name']}: {content['title']}")
+    what = "one inference" if content["mode"] == "infer" else "one training step"
+    sizes = ", ".join(f"{name} {size}" for name, size in content["sizes"].items()) or "fixed sizes"
+    free = f"as formulas of {' and '.join(content['free'])}; in brackets at" if content["free"] else "at"
+    page.line(f"work of {what} {free} {sizes}")
+    for row in content["rows"]:
+        for line in _formula_lines(row):
+            page.line(line)
+    for name, amount in content["rows"][-1]["missing"].items():
+        if amount:
+            page.line(f"missing: {amount:,.0f} executions have no {name} and are in no formula")
+    if content["unsupported"]:
+        page.line(f"not in the table, no rule: {', '.join(content['unsupported'])}; formulas hold what it has")
+    return page.text()
+
+
+def formula_rows(content: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Give the formulas for a CSV file: a row for each pass, and for the step."""
+    return [
+        {"pass_name": row["pass_name"], **{name: row[name] and row[name]["formula"] for name in ("flop", "byte")}}
+        for row in content["rows"]
+    ]
 
 
 def view_rows(content: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

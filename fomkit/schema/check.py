@@ -7,16 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from fomkit.errors import FomkitError, ManyFomkitError, nearest_names
-from fomkit.schema.columns import (
-    HUGE,
-    KIND_DIMENSIONS,
-    LAYERS,
-    LINE,
-    PRODUCT_LAYOUTS,
-    TABLES,
-    TINY,
-    Column,
-)
+from fomkit.schema.columns import HUGE, KIND_DIMENSIONS, LAYERS, LINE, PRODUCT_LAYOUTS, TABLES, TINY, Column
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,15 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from fomkit.trace.calls import (
-    BACKWARD,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    Array,
-    Dimensions,
-    TracedOp,
-    Work,
-)
+from fomkit.trace.calls import BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Array, Dimensions, TracedOp, Work
 from fomkit.trace.onnx_calls import Executed, is_float, new_array, reshaped, swapped
 from fomkit.trace.onnx_gemm import (
     NoRule,

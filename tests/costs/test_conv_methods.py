@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 import pytest
+import sympy
 from costs.counted import (
     MATRICES,
     MIRRORED,
@@ -27,9 +28,10 @@ from costs.op_tables import conv, gemm, table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fomkit.costs import METHODS, add_costs, compiled_methods, im2col_byte, method_costs
-from fomkit.costs.conv_methods import PASSES, WINOGRAD, Transform
-from fomkit.costs.generate_methods import generate_methods
+from fomkit.costs import METHODS, add_costs, im2col_byte, method_costs
+from fomkit.costs import conv as conv_formulas
+from fomkit.costs.conv_methods import FORMULAS, PARTS, PASSES, WINOGRAD, Transform
+from fomkit.costs.formula import Row
 from fomkit.profiles import load_model
 from fomkit.resize import resize_ops
 
@@ -65,9 +67,65 @@ def work(method: pd.Series) -> dict[str, float]:
     return method[["additions", "multiplications"]].to_dict()
 
 
-def test_the_compiled_file_is_what_the_formulas_give() -> None:
-    with open(compiled_methods.__file__, encoding="utf-8") as file:
-        assert file.read() == generate_methods()
+def on_symbols(formulas: str, pass_name: str):
+    """Give a method's formulas on symbols, and a function that puts a row's numbers in."""
+    symbols = Row(lambda name: sympy.Symbol(name, positive=True), {**conv_formulas.PARTS, **PARTS})
+    cost = symbols.give(FORMULAS[formulas], pass_name=pass_name)
+
+    def put(value, row):
+        known = {"item_byte": 4, "transposed": 0, "output_pad_d": 0, "output_pad_h": 0, "output_pad_w": 0, **row}
+        value = sympy.sympify(value)
+        return value.subs({one: sympy.nsimplify(known[one.name]) for one in value.free_symbols})
+
+    return cost, put
+
+
+@pytest.mark.parametrize("pass_name", PASSES)
+@pytest.mark.parametrize("formulas", FORMULAS)
+def test_a_method_gives_on_symbols_what_the_table_gives(formulas, pass_name) -> None:
+    row = same(2.0, (6.0, 9.0), 11.0, 3.0, groups=3.0)
+    cost, put = on_symbols(formulas, pass_name)
+    stated = of(row, formulas, pass_name)
+    for name, value in cost._asdict().items():
+        assert float(put(value, row)) == pytest.approx(stated[name], rel=1e-14), name
+
+
+@pytest.mark.parametrize(("tile", "saved"), [(2, sympy.Rational(9, 4)), (4, 4)])
+def test_with_many_samples_and_channels_winograds_transforms_cost_nothing(tile, saved) -> None:
+    """In the limit only the products count: (3·m)² of the direct method for (m + 2)² of this one."""
+    row = {**same(1.0, (1.0, 1.0), 8.0, 3.0), "many": sympy.Symbol("many", positive=True)}
+    flop = {}
+    for formulas in ("direct", f"winograd_{tile}"):
+        cost, put = on_symbols(formulas, "forward")
+        whole = sympy.sympify(2 * cost.multiply_adds + cost.additions + cost.multiplications)
+        grow = {
+            one: row["many"] for one in whole.free_symbols if one.name in ("batch", "in_channels", "out_channels")
+        }
+        flop[formulas] = put(whole.subs(grow), row)
+    assert sympy.limit(flop["direct"] / flop[f"winograd_{tile}"], row["many"], sympy.oo) == saved
+
+
+def test_all_arithmetic_of_a_method_is_its_flop() -> None:
+    """One tile of F(4, 3) on a line of one channel, by the counts of `WINOGRAD`.
+
+    6 multiply-adds are 12 flop; data, filter and result take 12 + 6 + 10 additions and 7 + 5 + 3 multiplications.
+    The direct way takes 3·4 multiply-adds, 24 flop.
+    """
+    line = conv(1.0, (1.0, 1.0), 1.0, 1.0, width=4.0, kernel_w=3.0, pad_w=1.0)
+    stated = of(line, "winograd_4")
+    assert stated[["multiply_adds", "additions", "multiplications", "flop"]].tolist() == [6, 28, 15, 12 + 28 + 15]
+    assert of(line, "direct")["flop"] == 24
+
+
+def test_the_least_arithmetic_of_a_line_by_hand() -> None:
+    """40 positions of 16 by 16 channels: ten tiles of F(4, 3).
+
+    Products 2·6·16·16·10; data (12 + 7)·16·10, filters (6 + 5)·16·16, results (10 + 3)·16·10: 38,656 flop, where
+    the direct way takes 2·3·16·16·40 = 61,440.
+    """
+    line = conv(1.0, (16.0, 16.0), 1.0, 1.0, width=40.0, kernel_w=3.0, pad_w=1.0)
+    costed = add_costs(table(line)).iloc[0]
+    assert (costed["flop"], costed["least_flop"]) == (61_440, 30_720 + 3_040 + 2_816 + 2_080)
 
 
 @pytest.mark.parametrize("key", PROGRAMS, ids=str)

@@ -1,4 +1,4 @@
-"""The costs stage: its laws, golden numbers, limits of its formulas and the compiled file."""
+"""The costs stage: its laws, golden numbers, and its formulas on symbols: the same numbers, and limits."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import sympy
 from costs.op_tables import attention, conv, gemm, optimizer, rnn, rows, table, tables, traffic
 from hypothesis import given, settings
 
-from fomkit.costs import add_costs, compiled, generate, written
+from fomkit.costs import add_costs
+from fomkit.costs import attention as attention_formulas
 from fomkit.costs import gemm as gemm_formulas
-from fomkit.costs.formula import VARIANT_COLUMNS
-from fomkit.costs.generate import FORMULAS
+from fomkit.costs.formula import DEFAULTS, Row, Variant, arguments, ceil, floor, log2
+from fomkit.costs.pricing import FORMULAS
+from fomkit.costs.printed import print_cost
 from fomkit.errors import ManyFomkitError
-from fomkit.schema import COSTS, PASSES, check_table
+from fomkit.schema import COSTS, KIND_DIMENSIONS, PASSES, check_table
 
 NAMES = [column.name for column in COSTS]
 P1B3_PARAMETERS = 30_088_701.0
@@ -48,24 +50,78 @@ def test_a_cost_is_unpriced_or_finite_and_not_negative(row: dict[str, object]) -
     assert all(np.isnan(value) for value in values) if unpriced else all(value >= 0 for value in values)
 
 
-def test_the_compiled_and_written_files_are_what_the_formulas_give() -> None:
-    with open(compiled.__file__, encoding="utf-8") as file:
-        assert file.read() == generate.generate()
-    with open(written.__file__, encoding="utf-8") as file:
-        assert file.read() == generate.generate_written()
+@pytest.mark.parametrize("kind", FORMULAS)
+def test_a_formulas_arguments_are_the_columns_of_its_kind_and_its_parts(kind: str) -> None:
+    formula = FORMULAS[kind]
+    traffic = {"numel", "read_byte", "write_byte"}
+    known = {*(KIND_DIMENSIONS[kind] or traffic), *DEFAULTS, *formula.parts, *formula.chosen_by, "item_byte"}
+    for function in (formula.cost, *formula.parts.values()):
+        assert set(arguments(function)) <= known
+    assert arguments(formula.cost)[: len(formula.chosen_by)] == formula.chosen_by
+    for variant in formula.variants:
+        assert len(variant) == len(formula.chosen_by)
+        assert "pass_name" not in formula.chosen_by or variant[-1] in PASSES
 
 
-def test_every_variant_of_a_kind_names_its_variant_columns() -> None:
-    for kind, formulas in FORMULAS.items():
-        for variant in formulas():
-            assert len(variant) == len(VARIANT_COLUMNS.get(kind, ()))
-            if "pass_name" in VARIANT_COLUMNS.get(kind, ()):
-                assert variant[-1] in PASSES
+ODD = {"pad": 1.0, "kernel": 3.0, "dilation": 2.0, "stride": 2.0, "groups": 3.0, "density": 0.25, "causal": 1.0}
 
 
-def test_running_needs_no_sympy() -> None:
-    code = "import sys, fomkit.costs; sys.exit('sympy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+@pytest.mark.parametrize("transposed", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("kind", "variant"), [(kind, one) for kind in FORMULAS for one in FORMULAS[kind].variants]
+)
+def test_a_formula_gives_on_symbols_what_the_stage_gives(kind: str, variant: Variant, transposed: float) -> None:
+    """The sympy form of each, with exact numbers put in, beside the float64 that a table gets."""
+    formula = FORMULAS[kind]
+    words = dict(zip(formula.chosen_by, variant, strict=True))
+    columns = [*dict.fromkeys([*KIND_DIMENSIONS[kind], *KIND_DIMENSIONS["copy"]])]
+    sizes = {name: ODD.get(name.partition("_")[0], 10.0 + place) for place, name in enumerate(columns)}
+    sizes |= {"in_channels": 6.0, "out_channels": 9.0, "transposed": transposed}
+    base = {"op": "op", "dtype": "fp16", "engine": "vector", "pass_name": "forward", "count": 1.0, "layout": ""}
+    costed = add_costs(table({**sizes, **base, **words, "kind": kind})).iloc[0]
+    exact = {name: sympy.Rational(size) for name, size in {**DEFAULTS, **sizes, "item_byte": 2.0}.items()}
+    on_symbols = formula.of(variant, Row(lambda name: sympy.Symbol(name, nonnegative=True), formula.parts))
+    for name, value in on_symbols._asdict().items():
+        value = sympy.sympify(value)
+        found = value.subs({symbol: exact[symbol.name] for symbol in value.free_symbols})
+        assert found.is_number
+        assert float(found) == pytest.approx(costed[name], rel=1e-14), name
+
+
+def test_the_words_of_formulas_round_down_and_up_on_whatever_they_get() -> None:
+    x = sympy.Symbol("x", positive=True)
+    for function, value, expected in ((floor, 2.5, 2), (ceil, 2.5, 3), (log2, 32.0, 5)):
+        assert function(value) == expected
+        assert function(np.array([value, value])).tolist() == [expected] * 2
+        assert function(x).subs(x, sympy.Rational(value)) == expected
+
+
+def test_a_part_of_a_row_is_worked_out_once() -> None:
+    calls = []
+
+    def area(height: float, width: float) -> float:
+        calls.append((height, width))
+        return height * width
+
+    row = Row({"height": 3.0, "width": 5.0}.__getitem__, {"area": area})
+    assert row.give(lambda area, pass_name: (pass_name, area), pass_name="forward") == ("forward", 15)
+    assert row["area"] == 15
+    assert calls == [(3.0, 5.0)]
+
+
+def test_pricing_needs_no_sympy_and_printing_does() -> None:
+    code = (
+        "import sys, pandas, fomkit.costs as costs\n"
+        "op = {'op': 'mm', 'kind': 'gemm', 'dtype': 'fp32', 'engine': 'vector', 'pass_name': 'forward'}\n"
+        "op['count'] = 1.0\n"
+        "op |= dict.fromkeys('bmnk', 2.0)\n"
+        "costs.add_costs(pandas.DataFrame([op]))\n"
+        "print('sympy' in sys.modules)\n"
+        "costs.work_out(op)\n"
+        "print('sympy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "True"]
 
 
 def test_counts_do_not_overflow() -> None:
@@ -174,11 +230,33 @@ def test_half_precision_moves_half_the_bytes_and_unknown_formats_are_refused() -
 
 
 def test_intensity_of_a_deep_product_is_limited_by_its_faces() -> None:
-    cost = gemm_formulas.formulas()[()]
-    symbols = {symbol.name: symbol for symbol in cost.byte.free_symbols}
-    limit = sympy.limit(cost.flop / cost.byte, symbols["k"], sympy.oo)
-    m, n, item_byte = (symbols[name] for name in ("m", "n", "item_byte"))
+    b, m, n, k, item_byte = sympy.symbols("b m n k item_byte", positive=True)
+    cost = gemm_formulas.gemm(b, m, n, k, item_byte)
+    limit = sympy.limit(cost.flop / cost.byte, k, sympy.oo)
     assert sympy.simplify(limit - 2 * m * n / (item_byte * (m + n))) == 0
+
+
+def test_a_sparse_product_without_zeros_does_the_work_of_a_dense_one() -> None:
+    b, m, n, k, density, item_byte = sympy.symbols("b m n k density item_byte", positive=True)
+    sparse = gemm_formulas.sparse_gemm(b, m, n, k, density, item_byte)
+    dense = gemm_formulas.gemm(b, m, n, k, item_byte)
+    assert sympy.simplify(sparse.flop.subs(density, 1) - dense.flop) == 0
+    assert sympy.simplify(sparse.byte.subs(density, 1) - dense.byte - 4 * b * (m * k + m + 1)) == 0
+
+
+def test_intensity_of_attention_on_long_keys_is_limited_by_the_queries() -> None:
+    """A key and its value meet every query of their heads: 4·q·heads flop for 2·kv_heads items."""
+    names = "batch heads kv_heads q_len kv_len head_dim item_byte"
+    batch, heads, kv_heads, q_len, kv_len, head_dim, item_byte = sympy.symbols(names, positive=True)
+    cost = attention_formulas.attention("forward", batch, heads, kv_heads, q_len, kv_len, head_dim, item_byte)
+    limit = sympy.limit(cost.flop / cost.byte, kv_len, sympy.oo)
+    assert sympy.simplify(limit - 2 * heads * q_len / (item_byte * kv_heads)) == 0
+
+
+def test_formulas_print_in_the_columns_names() -> None:
+    assert print_cost("gemm", ()) == ("2*b*k*m*n", "b*item_byte*(k*m + k*n + m*n)", "1")
+    launches = print_cost("optimizer", ("adam", "foreach")).launches
+    assert launches == "7*ceiling(numel/20971520 + tensors/48)"
 
 
 def test_a_missing_dimension_is_named() -> None:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fomkit.costs.formula import Cost, Variant, counts, sizes
+from fomkit.costs.formula import PASSES, Cost, Size
 
 GATES: Mapping[str, int] = {"vanilla": 1, "lstm": 4, "gru": 3}
 """Matrices per cell: the gates of Hochreiter & Schmidhuber 1997 and Cho et al. 2014, one for the plain cell."""
 
 
-def formulas() -> dict[Variant, Cost]:
-    """Price each pass of a recurrent layer by its matrix products.
+def rnn(
+    cell: str,
+    pass_name: str,
+    batch: Size,
+    steps: Size,
+    input_size: Size,
+    hidden_size: Size,
+    layers: Size,
+    directions: Size,
+    item_byte: Size,
+) -> Cost:
+    """Price a pass of a recurrent layer by its matrix products.
 
     A step multiplies the input and the hidden state of every sample with ``gates`` matrices:
     2·batch·steps·directions·gates·hidden·(input + hidden) flop. Layers above the first take the output of all
@@ -23,22 +33,18 @@ def formulas() -> dict[Variant, Cost]:
     input and output once each, and also the gates' gradients, which pass from one gradient pass to the other
     through memory. Weights that outgrow the caches are really read once a step; the estimator adds that, not the
     formula.
+
+    Examples
+    --------
+    >>> sizes = {"batch": 16, "steps": 25, "input_size": 0, "hidden_size": 512, "layers": 1, "directions": 1}
+    >>> rnn("lstm", "forward", **sizes, item_byte=4).flop == 2 * 4 * 512**2 * 16 * 25
+    True
     """
-    batch, steps, hidden_size, layers, directions, item_byte = sizes(
-        "batch steps hidden_size layers directions item_byte"
-    )
-    input_size = counts("input_size")
-    above = hidden_size * directions
-    table: dict[Variant, Cost] = {}
-    for cell, gates in GATES.items():
-        inputs = input_size + (layers - 1) * above
-        weights = directions * gates * hidden_size * (inputs + layers * hidden_size)
-        flop = 2 * batch * steps * weights
-        tokens = batch * steps
-        forward = item_byte * (weights + tokens * (inputs + layers * above))
-        gradient = item_byte * (weights + tokens * (inputs + layers * above * (1 + gates)))
-        table[(cell, "forward")] = Cost(flop, forward, 1)
-        table[(cell, "backward_input")] = Cost(flop, gradient, 1)
-        table[(cell, "backward_weight")] = Cost(flop, gradient, 1)
-        table[(cell, "backward")] = Cost(2 * flop, 2 * gradient, 2)
-    return table
+    gates, above, tokens = GATES[cell], hidden_size * directions, batch * steps
+    inputs = input_size + (layers - 1) * above
+    weights = directions * gates * hidden_size * (inputs + layers * hidden_size)
+    flop = 2 * tokens * weights
+    outputs = layers * above * (1 + gates if pass_name.startswith("backward") else 1)
+    byte = item_byte * (weights + tokens * (inputs + outputs))
+    calls = PASSES[pass_name]
+    return Cost(calls * flop, calls * byte, calls)
