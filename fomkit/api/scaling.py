@@ -16,7 +16,7 @@ from fomkit.spans import DEFAULT_LEVEL
 from fomkit.study.asked import as_name, check_options
 from fomkit.study.layout_file import spread_of
 from fomkit.study.options import Options
-from fomkit.study.scaling import MODES, Asked, scale, with_links
+from fomkit.study.scaling import MODES, Asked, Mode, scale, with_links
 from fomkit.study.scaling_view import scaling_content
 from fomkit.study.stack import parse_once, times_of, with_once
 from fomkit.study.system_rate import parse_service
@@ -70,6 +70,13 @@ class ScalingResult:
 def _whole(numbers: Sequence[int]) -> list[int]:
     """Take numpy's whole numbers too; what is none stays, to be refused."""
     return [one.__index__() if hasattr(one, "__index__") and not isinstance(one, bool) else one for one in numbers]
+
+
+def _modes(mode: str) -> list[Mode]:
+    modes = [one for one in MODES if mode in (one, "both")]
+    if not modes:
+        raise FomkitError("mode", f"is {mode!r}. Give strong, weak or both.")
+    return modes
 
 
 def scaling(
@@ -128,10 +135,7 @@ def scaling(
     options = Options(batch=batch, interval=interval, sizes=sizes or {}, precision=precision)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
-    modes = [one for one in MODES if mode in (one, "both")]
-    if not modes:
-        raise FomkitError("mode", f"is {mode!r}. Give strong, weak or both.")
-    asked = Asked(_whole(nodes), spread, modes, whole_batch, options)
+    asked = Asked(_whole(nodes), spread, _modes(mode), whole_batch, options)
     paid = parse_once(once)
     found = scale(profile, with_once(with_links(machine, given, node_devices), times_of(paid)), asked)
     return ScalingResult(profile.name, machine.name, scaling_content(found, service, paid))

@@ -1,6 +1,6 @@
 """Writes `aten_schemas.csv`: what PyTorch knows of its ops and a trace does not say.
 
-Run as ``python -m fomkit.trace.torch_schemas`` after the table of rules changed; a test compares.
+Run as ``python benchmarks/aten_schemas.py`` after the table of rules changed; a test compares.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 from fomkit.trace.torch_calls import facts_of
 
-TABLE = Path(__file__).with_name("aten_schemas.csv")
+TABLE = Path(__file__).parents[1] / "fomkit" / "trace" / "aten_schemas.csv"
 
 
 def _argument(entry: Any) -> str:
