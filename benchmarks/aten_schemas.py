@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from fomkit.trace.torch_calls import facts_of
+from fomkit.frontends.torch.calls import facts_of
 
-TABLE = Path(__file__).parents[1] / "fomkit" / "trace" / "aten_schemas.csv"
+TABLE = Path(__file__).parents[1] / "fomkit" / "frontends" / "lowering" / "aten_schemas.csv"
 
 
 def _argument(entry: Any) -> str:

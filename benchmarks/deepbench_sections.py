@@ -4,7 +4,7 @@
 and pass (imported, of which corrected; rows without a time). Beside them stands how far off the shipped fit of
 that kind is for shapes that its table does not have: median (mean) absolute error in percent and the share of 80 %
 intervals that hold the truth, whole shape groups left out and everything fitted anew
-(`fomkit.predict.fit.left_out`; ``left_out_errors.py`` does it once more, intervals included, beside a baseline).
+(`calibration.left_out`; ``left_out_errors.py`` does it once more, intervals included, beside a baseline).
 Where two workbooks or sections feed one fit, its error stands in the rows of each.
 """
 
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from fomkit.predict.estimates import PASS_FREE
-from fomkit.profiles import load_machine
-from fomkit.timings import read_timings
+from fomkit.prediction.estimates import PASS_FREE
+from fomkit.profiles.machines import load_machine
+from fomkit.readers.tables.registry import read_timings
 
 PROFILES = Path(__file__).parent.parent / "machine_profiles"
 

@@ -26,12 +26,12 @@ os.environ |= {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 import pandas as pd
 
 import fomkit
-from fomkit.costs import add_costs
-from fomkit.resize import resize_ops
-from fomkit.rollup.work import work_per_pass
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.resize import resize_ops
+from fomkit.plan.coverage import work_per_pass
 
 SOURCES = Path(__file__).resolve().parents[1] / "model_profiles" / "src"
-COMMAND = [sys.executable, "-c", "from fomkit.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from fomkit.cli.main import main; main()"]
 
 
 class Twin(NamedTuple):

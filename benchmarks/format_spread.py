@@ -2,7 +2,7 @@
 
 ``python benchmarks/format_spread.py SHARED`` prints, for A100 and H100, ln(fp16 / bf16) over the products of
 decoder layers that both have. Versions, harness and boards differ too, so what is printed is an upper end of what
-the format does: `fomkit.predict.stand_in.FORMAT_SPREAD`.
+the format does: `fomkit.prediction.transfer.FORMAT_SPREAD`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fomkit.timings import read_timings
+from fomkit.readers.tables.registry import read_timings
 
 SHORTEST_S = 20e-6
 """Vidur prints whole microseconds."""

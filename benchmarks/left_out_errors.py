@@ -19,15 +19,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fomkit.costs import add_costs
-from fomkit.hardware import Machine
-from fomkit.predict import interpolate
-from fomkit.predict.families import VIEWS, FamilyName, families, training_rows
-from fomkit.predict.fit import FEWEST, fit_timings, shape_groups
-from fomkit.predict.rates import rates
-from fomkit.predict.storage import row_major
-from fomkit.profiles import load_machine
-from fomkit.schema import KIND_DIMENSIONS
+from fomkit.core.machine import Machine
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.tables import KIND_DIMENSIONS
+from fomkit.prediction import interpolate
+from fomkit.prediction.calibration import FEWEST, fit_timings, shape_groups
+from fomkit.prediction.families import VIEWS, FamilyName, families, training_rows
+from fomkit.prediction.rates import rates
+from fomkit.prediction.storage_order import row_major
+from fomkit.profiles.machines import load_machine
 
 FOLDS = 10
 SHIPPED = Path(__file__).parent.parent / "machine_profiles"

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from fomkit.report.screen import PLAIN, Page
-from fomkit.report.validation import add_published
-from fomkit.validate.megatron import megatron_figures
+from fomkit.output.comparisons import add_published
+from fomkit.output.screen import PLAIN, Page
+from fomkit.validation.validate import megatron_figures
 
 if __name__ == "__main__":
     page = Page(PLAIN)

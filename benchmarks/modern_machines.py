@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from fomkit.tables import format_table
-from fomkit.timings import read_timings
-from fomkit.timings.aiconfigurator import HARNESS
-from fomkit.timings.thinning import thin_timings, whole_loads
+from fomkit.files.op_csv import format_table
+from fomkit.readers.tables.aiconfigurator import HARNESS
+from fomkit.readers.tables.foreign import thin_timings, whole_loads
+from fomkit.readers.tables.registry import read_timings
 
 FOLDER = Path(__file__).parent.parent / "machine_profiles"
 MOST = {"gemm": 2000, "attention": 1000, "conv": 2000, "pointwise": 120, "softmax": 500, "norm": 500}

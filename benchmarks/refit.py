@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from fomkit.profiles import load_machine
+from fomkit.profiles.evidence import make_fits
 from fomkit.profiles.locate import is_shipped
-from fomkit.study.fits import make_fits
+from fomkit.profiles.machines import load_machine
 
 for name in sys.argv[1:]:
     beside = Path(name).with_suffix(".fits.json")

@@ -22,18 +22,20 @@ import numpy as np
 import pandas as pd
 
 import fomkit
-from fomkit.hardware import Machine
-from fomkit.study import Options, change_machine, estimate, scenarios
-from fomkit.study.fits import fit
-from fomkit.workload import ModelProfile
+from fomkit.core.machine import Machine
+from fomkit.core.model import ModelProfile
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options, change_machine
+from fomkit.plan.scenarios import scenarios
+from fomkit.profiles.evidence import fit
 
 TIMED_ROWS = 90
 """Rows of a usual family of DeepBench."""
 
 FIT_OF_MANY = """
 import numpy as np, pandas as pd, resource, time
-from fomkit.costs import add_costs
-from fomkit.predict.fit import fit_timings
+from fomkit.ops.pricing import add_costs
+from fomkit.prediction.calibration import fit_timings
 random = np.random.default_rng(0)
 m, n, k = 2.0 ** random.integers(4, 13, (3, 36_000)) + random.integers(0, 16, (3, 36_000))
 time_s = (5e-6 + 2 * m * n * k / 1e13) * np.exp(0.2 * random.standard_normal(36_000))

@@ -139,10 +139,10 @@ def seconds(call: Callable[[], object]) -> float:
 
 def scaling() -> list[dict[str, str]]:
     """What an estimate costs as ops, and as distinct ops, become more."""
-    from fomkit.costs import add_costs
-    from fomkit.predict import add_times
-    from fomkit.profiles import load_machine
-    from fomkit.study.fits import with_fits
+    from fomkit.ops.pricing import add_costs
+    from fomkit.prediction.cascade import add_times
+    from fomkit.profiles.evidence import with_fits
+    from fomkit.profiles.machines import load_machine
 
     machine = with_fits(load_machine("v100"))
     shared = {

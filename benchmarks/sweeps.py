@@ -20,8 +20,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import pandas as pd
 
 import fomkit
-from fomkit.hardware import Link, Machine
-from fomkit.study.scaling import with_links
+from fomkit.core.machine import Link, Machine
+from fomkit.plan.scaling import with_links
 from fomkit.whatif.sweep import Sweep, make_sweep
 
 LINK = "5 GB/s..50 GB/s"
@@ -30,10 +30,10 @@ import os, resource, sys, time
 os.environ["OMP_NUM_THREADS"] = "1"
 from pathlib import Path
 import fomkit
-from fomkit.profiles import whole_file
-from fomkit.report.sweep_files import write_blocks
+from fomkit.files.write import whole_file
+from fomkit.output.sweeps import write_blocks
 from fomkit.whatif.sweep import make_sweep
-from fomkit.whatif.sweep_tally import Tally
+from fomkit.whatif.sweep_result import Tally
 model, target, points, path = sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4])
 vary = {"batch": [8, 16, 32, 64], "byte_per_s": "0.5 TB/s..4 TB/s", "launch_s": "1 us..20 us",
         "price_per_h": "1 USD/h..3 USD/h"}

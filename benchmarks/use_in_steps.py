@@ -1,4 +1,4 @@
-"""Print what use in a step adds to the error of single kernels, as ``fomkit/rollup/use.py`` states it.
+"""Print what use in a step adds to the error of single kernels, as ``fomkit/plan/coverage.py`` states it.
 
 ``python benchmarks/use_in_steps.py`` sets the calls inside the models of ``validation/neusight`` beside what each
 machine's own table predicts of their kernels, all counted machines together. `fomkit validate` tells the same anew
@@ -7,10 +7,10 @@ for each machine from the others alone, so that no machine's intervals rest on i
 
 from __future__ import annotations
 
-from fomkit.rollup import USES
-from fomkit.validate.folder import LabelFolder, shipped
-from fomkit.validate.in_use import learn_uses
-from fomkit.validate.neusight import known_calls
+from fomkit.plan.coverage import USES
+from fomkit.validation.calls import learn_uses
+from fomkit.validation.graphs import LabelFolder, shipped
+from fomkit.validation.neusight import known_calls
 
 
 def main() -> None:

@@ -24,17 +24,16 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from fomkit.costs import add_costs
-from fomkit.hardware import Machine, Surface
-from fomkit.predict.clock import op_seconds
-from fomkit.predict.rows import are
-from fomkit.predict.storage import row_major
-from fomkit.predict.surfaces import DIGITS, as_kept, side_by_side, weights_of
-from fomkit.predict.thin import thinness
-from fomkit.predict.usual import BY_PASS, MATVEC, balance_of, likeness, tell
-from fomkit.predict.usual_features import FEATURES, SHORTEST_S
-from fomkit.profiles import load_machine
-from fomkit.profiles.usual import FOLDER, OP_COLUMNS, OPS, SURFACE_COLUMNS, SURFACES
+from fomkit.core.machine import Machine, Surface
+from fomkit.ops.pricing import add_costs
+from fomkit.prediction.estimates import are
+from fomkit.prediction.exact import thinness
+from fomkit.prediction.rates import op_seconds
+from fomkit.prediction.storage_order import row_major
+from fomkit.prediction.surfaces import DIGITS, as_kept, side_by_side, weights_of
+from fomkit.prediction.typical import BY_PASS, FEATURES, MATVEC, SHORTEST_S, balance_of, likeness, tell
+from fomkit.profiles.evidence import FOLDER, OP_COLUMNS, OPS, SURFACE_COLUMNS, SURFACES
+from fomkit.profiles.machines import load_machine
 
 MOST = {"gemm": 150, "conv": 48, "pointwise": 30, "matvec": 12}
 OTHERS = 36

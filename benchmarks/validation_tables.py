@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from fomkit.tables.text import read_rows
-from fomkit.tables.write import format_rows
+from fomkit.files.csv import read_rows
+from fomkit.files.op_csv import format_rows
 
 VALIDATION = Path(__file__).parent.parent / "validation"
 TARGET = VALIDATION / "neusight"

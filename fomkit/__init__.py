@@ -49,55 +49,45 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from fomkit.api.decisions import sensitivity, solve
-    from fomkit.api.estimates import advise, estimate, estimate_all
-    from fomkit.api.imports import import_machine, import_model
-    from fomkit.api.looks import explain, follow_memory, show, work_formulas
-    from fomkit.api.measurements import (
+    from fomkit.core.errors import FomkitError
+    from fomkit.core.model import Workload
+    from fomkit.core.suite import Conditions
+    from fomkit.verbs.decisions import cost, sensitivity, solve, sweep
+    from fomkit.verbs.estimates import advise, estimate, estimate_all, predict_ops
+    from fomkit.verbs.looks import convolution_methods, explain, follow_memory, show, work_formulas
+    from fomkit.verbs.measurements import (
         compare_measured,
         compare_rates,
         export_measurements,
         import_measurements,
         project_measured,
     )
-    from fomkit.api.measuring import (
+    from fomkit.verbs.measuring import (
         measure_input,
         measure_machine,
         measure_network,
         prove_here,
         validate_predictions,
     )
-    from fomkit.api.money import cost
-    from fomkit.api.ops import predict_ops
-    from fomkit.api.profiles import machine, model, profile, save
-    from fomkit.api.scaling import scaling
-    from fomkit.api.suites import accept, pack, rate_suite, review, write_workbook
-    from fomkit.api.sweeps import sweep
-    from fomkit.dossier import write_report
-    from fomkit.errors import FomkitError
-    from fomkit.study.convolution_methods import convolution_methods
-    from fomkit.suite import Conditions
-    from fomkit.workload import Workload
+    from fomkit.verbs.profiles import import_machine, import_model, machine, model, profile, save
+    from fomkit.verbs.report.write import write_report
+    from fomkit.verbs.scaling import scaling
+    from fomkit.verbs.suites import accept, pack, rate_suite, review, write_workbook
 
 _ROOMS = {
-    "fomkit.suite": "Conditions",
-    "fomkit.errors": "FomkitError",
-    "fomkit.workload": "Workload",
-    "fomkit.study.convolution_methods": "convolution_methods",
-    "fomkit.dossier": "write_report",
-    "fomkit.api.estimates": "advise estimate estimate_all",
-    "fomkit.api.imports": "import_machine import_model",
-    "fomkit.api.looks": "explain follow_memory show work_formulas",
-    "fomkit.api.measurements": "compare_measured compare_rates export_measurements import_measurements "
+    "fomkit.core.suite": "Conditions",
+    "fomkit.core.errors": "FomkitError",
+    "fomkit.core.model": "Workload",
+    "fomkit.verbs.decisions": "cost sensitivity solve sweep",
+    "fomkit.verbs.estimates": "advise estimate estimate_all predict_ops",
+    "fomkit.verbs.looks": "convolution_methods explain follow_memory show work_formulas",
+    "fomkit.verbs.measurements": "compare_measured compare_rates export_measurements import_measurements "
     "project_measured",
-    "fomkit.api.measuring": "measure_input measure_machine measure_network prove_here validate_predictions",
-    "fomkit.api.money": "cost",
-    "fomkit.api.ops": "predict_ops",
-    "fomkit.api.profiles": "machine model profile save",
-    "fomkit.api.scaling": "scaling",
-    "fomkit.api.decisions": "sensitivity solve",
-    "fomkit.api.sweeps": "sweep",
-    "fomkit.api.suites": "accept pack rate_suite review write_workbook",
+    "fomkit.verbs.measuring": "measure_input measure_machine measure_network prove_here validate_predictions",
+    "fomkit.verbs.profiles": "import_machine import_model machine model profile save",
+    "fomkit.verbs.report.write": "write_report",
+    "fomkit.verbs.scaling": "scaling",
+    "fomkit.verbs.suites": "accept pack rate_suite review write_workbook",
 }
 """Where the public names are."""
 

@@ -35,34 +35,38 @@ from hostile_files import (
 )
 
 import fomkit.api  # noqa: F401 - its views show what the doors give
-from fomkit.errors import FomkitError
-from fomkit.measure.journal import Journal
-from fomkit.measurements import import_measurements, read_measurements
-from fomkit.measurements.benchmarker import format_benchmarker
-from fomkit.profiles import load_machine, load_model, load_suite, save_machine, save_model
-from fomkit.profiles.campaigns import load_campaign
-from fomkit.profiles.epochs_table import load_epochs
-from fomkit.report.campaign import format_campaign
-from fomkit.report.memory import format_memory
-from fomkit.report.review import format_review
-from fomkit.report.suite import format_suite
-from fomkit.resize import sizes_used
-from fomkit.rollup.to_target import epochs_at
-from fomkit.study import Options, estimate, predict_ops, run_suite, suite_content
-from fomkit.study.campaign import run_campaign
-from fomkit.study.campaign_content import campaigns_content
-from fomkit.study.footprint import Grid
-from fomkit.study.imports import choose_import, import_model
-from fomkit.study.layout_file import load_layout
-from fomkit.study.memory_view import memory_content
-from fomkit.study.meter_imports import import_meter
-from fomkit.study.review import review, review_content
-from fomkit.study.scaling import Asked, scale, with_links
-from fomkit.study.scaling_view import scaling_content
-from fomkit.study.timeline import timeline_content
-from fomkit.study.transformer_profile import load_recipe
-from fomkit.tables import format_as_given, read_numbered_table
-from fomkit.timings import as_machine, read_timings
+from fomkit.bench.journal import Journal
+from fomkit.core.errors import FomkitError
+from fomkit.files.op_csv import format_as_given, read_numbered_table
+from fomkit.merit.campaign import run_campaign
+from fomkit.merit.suites import run_suite
+from fomkit.ops.resize import sizes_used
+from fomkit.output.machines import format_memory
+from fomkit.output.money import format_campaign
+from fomkit.output.suites import format_review, format_suite
+from fomkit.plan.estimate import estimate
+from fomkit.plan.footprint import Grid
+from fomkit.plan.op_tables import predict_ops
+from fomkit.plan.options import Options
+from fomkit.plan.run import epochs_at
+from fomkit.plan.scaling import Asked, scale, with_links
+from fomkit.plan.timeline import timeline_content
+from fomkit.plan.transformer_step import load_recipe
+from fomkit.profiles.campaigns import load_campaign, load_epochs
+from fomkit.profiles.declared import load_layout
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model, save_model
+from fomkit.profiles.save_machine import save_machine
+from fomkit.profiles.suites import load_suite
+from fomkit.readers.imports import choose_import, import_model
+from fomkit.readers.measurements import import_measurements, read_measurements
+from fomkit.readers.meters import import_meter
+from fomkit.readers.records import format_benchmarker
+from fomkit.readers.tables.registry import as_machine, read_timings
+from fomkit.verbs.machine_view import memory_content
+from fomkit.verbs.scaling import scaling_content
+from fomkit.verbs.suite_content import campaigns_content, suite_content
+from fomkit.workbook.review import review, review_content
 
 LIMIT_S = 60
 """Processor time that a file may take [s], far above what any does."""
@@ -189,8 +193,8 @@ def _model_of(path: Path, chosen: str) -> Any:
 
 def use_import_of_onnx(path: Path) -> None:
     """Do in this process what the child process does, which would hide what is raised."""
-    from fomkit.trace.drafting import Request
-    from fomkit.trace.onnx_profile import draft_profile
+    from fomkit.frontends.drafting import Request
+    from fomkit.frontends.onnx.profile import draft_profile
 
     request = Request("m", str(path), "train", {"batch": 8})
     draft_profile(path, request, None, {"train_samples": None, "epochs": None})

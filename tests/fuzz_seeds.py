@@ -17,10 +17,10 @@ from timings.test_neusight import HEADER, additions, linears
 from workbook.made_ledgers import ledger
 from xplane_files import device, host
 
-from fomkit.measure.journal import SCHEMA as JOURNAL
-from fomkit.profiles import load_machine, save_fits
-from fomkit.study.fits import fit
-from fomkit.workbook import write_workbook
+from fomkit.bench.journal import SCHEMA as JOURNAL
+from fomkit.profiles.evidence import fit
+from fomkit.profiles.machines import load_machine, save_fits
+from fomkit.workbook.write import write_workbook
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data"

@@ -104,7 +104,7 @@ def _lines(name: str) -> int:
 
 @cache
 def _kinds() -> frozenset[str]:
-    from fomkit.schema import KIND_DIMENSIONS
+    from fomkit.ops.tables import KIND_DIMENSIONS
 
     return frozenset(KIND_DIMENSIONS)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fomkit.metrics import find_metric
+from fomkit.core.find_figure import find_metric
 
 
 def figures(content: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fomkit import estimate
-from fomkit.cli import app
+from fomkit.cli.main import app
+from fomkit.verbs.estimates import estimate
 
 SUITE = """schema: fomkit/suite/1
 name: s

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fomkit.cli import app
-from fomkit.profiles import load_machine, load_model
+from fomkit.cli.main import app
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
 
 TOY = Path(__file__).parent / "data" / "toy_adapter"
 BENCH = "toybench 1\nToy 9000\nfp32 512 256 1024 21.5\nfp32 64 64 64 3\n"
@@ -53,7 +54,7 @@ def install(folder: Path, monkeypatch, name: str, source: str, group: str = "fom
 
 def adapter(name: str = "fine", recognises: str = "return True", read: str = "return None") -> str:
     return (
-        "import pandas as pd\nfrom fomkit.adapters import ReadTable\n"
+        "import pandas as pd\nfrom fomkit.readers.adapters import ReadTable\n"
         f"class It:\n    name = {name!r}\n    title = 'a format'\n"
         f"    def recognises(self, head, path):\n        {recognises}\n"
         f"    def read(self, path):\n        {read}\nit = It()\n"

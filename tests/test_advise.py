@@ -13,27 +13,24 @@ import pandas as pd
 import pytest
 
 import fomkit
-from fomkit.advice.advise import Advice, advise
-from fomkit.advice.carriers import structure
-from fomkit.advice.finding import WORTH
-from fomkit.advice.memory_room import ROOM
-from fomkit.advice.rules import RULES
-from fomkit.advice.spread import one_at_a_time
-from fomkit.cli import app
-from fomkit.errors import FomkitError
-from fomkit.hardware import Device, Fact, Machine, Overhead, Peak
-from fomkit.report.advise import WIDTH, format_advice, lines_of_findings
-from fomkit.report.files import to_csv, to_json
-from fomkit.report.memory import format_memory
-from fomkit.report.model_view import format_model_view
-from fomkit.schema import column_names
-from fomkit.spans import Span
-from fomkit.study import Options
-from fomkit.study.content import estimate_content
-from fomkit.study.memory_view import memory_content
-from fomkit.study.model_view import View, show_model
-from fomkit.study.timeline import timeline_content
-from fomkit.workload import Data, ModelProfile, Run
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.core.machine import Device, Fact, Machine, Overhead, Peak
+from fomkit.core.model import Data, ModelProfile, Run
+from fomkit.ops.tables import column_names
+from fomkit.output.advice import WIDTH, format_advice, lines_of_findings
+from fomkit.output.files import to_csv, to_json
+from fomkit.output.machines import format_memory
+from fomkit.output.models import format_model_view
+from fomkit.plan.content import estimate_content
+from fomkit.plan.options import Options
+from fomkit.plan.timeline import timeline_content
+from fomkit.verbs.machine_view import memory_content
+from fomkit.verbs.model_view import View, show_model
+from fomkit.whatif.advice.advise import Advice, advise, structure
+from fomkit.whatif.advice.case import WORTH, one_at_a_time
+from fomkit.whatif.advice.rules import ROOM, RULES
 
 GEMM = {"op": "mm", "kind": "gemm", "b": 1.0, "trans_a": 0.0, "trans_b": 0.0}
 RELU = {"op": "relu", "kind": "pointwise", "inputs": 1.0}

@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 import fomkit
-from fomkit.cli import app
-from fomkit.cli.api_page import api_page
+from fomkit.cli.main import app
+from fomkit.cli.pages import api_page
 
 FUNCTIONS = {
     "estimate": "estimate estimate_all project_measured write_report", "predict": "predict_ops",
@@ -43,7 +43,7 @@ def test_every_verb_has_a_function() -> None:
 def test_the_public_surface(root: Path) -> None:
     """Names, arguments and what comes back: docs/api.md is all of it, so no change of it goes unseen."""
     page = (root / "docs" / "api.md").read_text(encoding="utf-8")
-    assert page == api_page(), "run 'python -m fomkit.cli.api_page > docs/api.md'"
+    assert page == api_page(), "run 'python -m fomkit.cli.pages api > docs/api.md'"
     for name in fomkit.__all__:
         assert getattr(fomkit, name) is not None
         assert f"`{name}`" in page

@@ -25,20 +25,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fomkit.costs import add_costs
-from fomkit.errors import FomkitError, printable
-from fomkit.profiles import load_machine, load_model, save_machine, save_model
-from fomkit.profiles.fits import SCHEMA as FITS
-from fomkit.profiles.fits import load_fits
-from fomkit.profiles.format_yaml import format_document
-from fomkit.profiles.strict_yaml import load_document
-from fomkit.quantities import LEAST, MOST, parse_quantity
-from fomkit.report.files import to_csv
-from fomkit.rollup import coverage
-from fomkit.schema import HUGE, check_table
-from fomkit.tables import format_as_given, format_table, read_numbered_table, read_table
-from fomkit.tables.text import MAX_BYTE, MAX_COLUMNS
-from fomkit.tables.xlsx import read_workbook
+from fomkit.core.errors import FomkitError, printable
+from fomkit.core.units import LEAST, MOST, parse_quantity
+from fomkit.files.csv import MAX_BYTE, MAX_COLUMNS
+from fomkit.files.op_csv import format_as_given, format_table, read_numbered_table, read_table
+from fomkit.files.xlsx import read_workbook
+from fomkit.files.yaml import format_document, load_document
+from fomkit.ops.check import check_table
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.tables import HUGE
+from fomkit.output.files import to_csv
+from fomkit.plan.coverage import coverage
+from fomkit.profiles.machines import FITS_SCHEMA as FITS
+from fomkit.profiles.machines import load_fits, load_machine
+from fomkit.profiles.models import load_model, save_model
+from fomkit.profiles.save_machine import save_machine
 
 LIVE = ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "=HYPERLINK(1)", "-x", "'=1", "''@"]
 OPS = "op,kind,dtype,engine,pass_name,count,b,m,n,k\nmm,gemm,fp32,vector,forward,1,1,8,8,8\n"
@@ -231,7 +232,7 @@ def test_tables_without_measure_cost_little(tmp_path: Path, make: Callable[[], s
 def test_too_many_cells_are_refused_before_they_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fomkit.tables.text.MAX_CELLS", 20)
+    monkeypatch.setattr("fomkit.files.csv.MAX_CELLS", 20)
     assert len(read_table(written(tmp_path, "op,kind\n" + "a,gemm\n" * 9), "OPS")) == 9
     with pytest.raises(FomkitError, match="has more than 20 cells"):
         read_table(written(tmp_path, "op,kind\n" + "a,gemm\n" * 10), "OPS")

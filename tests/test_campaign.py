@@ -12,14 +12,15 @@ import pytest
 from pydantic import BaseModel
 from typer.testing import CliRunner
 
-from fomkit.cli import app
-from fomkit.errors import FomkitError
-from fomkit.profiles import load_machine, load_model
-from fomkit.profiles.campaigns import CampaignFileRecord, load_campaign
-from fomkit.profiles.recognise import find_profile, list_profiles
-from fomkit.study import Options, estimate
-from fomkit.study.campaign import FEW
-from fomkit.study.inference import inference_of
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
+from fomkit.merit.campaign import FEW
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options
+from fomkit.plan.stack import inference_of
+from fomkit.profiles.campaigns import CampaignFileRecord, find_profile, list_profiles, load_campaign
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
 
 MACHINE = """schema: fomkit/machine/1
 name: mine
@@ -122,7 +123,7 @@ def test_energy_and_carbon_of_phases() -> None:
     (known,) = content(*words, "--to-wall", "2, me", "--pue", "1.5, me")["machines"]
     assert known["carbon"]["kg"]["value"] == pytest.approx(known["energy_j"]["value"] * 2 * 1.5 * 1e-7)
     mine, p1b3 = load_machine("mine.yaml"), load_model("candle/p1b3")
-    from fomkit.study.energy_of import energy_of_estimate
+    from fomkit.plan.content import energy_of_estimate
 
     one = inference_of(estimate(p1b3, mine, Options(100)), 1_000_000)
     each = energy_of_estimate(one).run.energy_j.value
@@ -222,10 +223,10 @@ def test_bad_input_is_told(folder, words, said) -> None:
 
 
 def test_campaigns_are_no_models() -> None:
-    from fomkit.profiles import model_names
+    from fomkit.profiles.models import model_names
 
     assert not any("campaign" in name for name in model_names())
-    from fomkit.cli.names import complete_campaign, complete_model
+    from fomkit.cli.choices import complete_campaign, complete_model
 
     assert complete_campaign("candle") == ["candle-example"]
     assert not any("campaign" in name for name in complete_model(""))
@@ -288,7 +289,7 @@ def test_a_sum_of_spreads_has_an_interval_and_large_money_no_cents() -> None:
 
 
 def test_what_is_typed_is_assumed() -> None:
-    from fomkit.study.declared import parse_intensity, parse_price
+    from fomkit.profiles.declared import parse_intensity, parse_price
 
     price = parse_price("3 USD/h per node, 2018-04-01").per_s
     assert (price.basis, price.source) == ("assumed", "stated by the user")

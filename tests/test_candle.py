@@ -10,14 +10,16 @@ import pytest
 import yaml
 from test_cli import fail, succeed
 
-from fomkit.cli.names import complete_model
-from fomkit.costs import add_costs
-from fomkit.errors import FomkitError
-from fomkit.profiles import load_machine, load_model, models_named
+from fomkit.cli.choices import complete_model
+from fomkit.core.errors import FomkitError
+from fomkit.core.model import ModelProfile
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.resize import resize_ops
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options
 from fomkit.profiles.locate import locate
-from fomkit.resize import resize_ops
-from fomkit.study import Options, estimate
-from fomkit.workload import ModelProfile
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model, models_named
 
 FACTS: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "data" / "candle_models.yaml").read_text())
 PRODUCTS = ("gemm", "conv")

@@ -12,18 +12,22 @@ import pytest
 from typer.testing import CliRunner
 
 import fomkit
-from fomkit.cli import app
-from fomkit.errors import FomkitError
-from fomkit.hardware import Machine
-from fomkit.profiles import load_machine, load_model, load_suite, save_model
-from fomkit.report.screen import Screen
-from fomkit.report.suite import format_suite
-from fomkit.study import Options, estimate, suite_content
-from fomkit.study.compare import compare
-from fomkit.study.ledger_of import ledger_of_comparison
-from fomkit.study.scaling import Asked, scale
-from fomkit.study.scenarios import prepare_study
-from fomkit.workbook import write_workbook
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Machine
+from fomkit.output.screen import Screen
+from fomkit.output.suites import format_suite
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options
+from fomkit.plan.scaling import Asked, scale
+from fomkit.plan.scenarios import prepare_study
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model, save_model
+from fomkit.profiles.suites import load_suite
+from fomkit.verbs.compare import compare
+from fomkit.verbs.suite_content import suite_content
+from fomkit.workbook.from_studies import ledger_of_comparison
+from fomkit.workbook.write import write_workbook
 
 LITTLE = {"P1B1", "P1B2", "P1B3", "NT3", "UNO", "COMBO", "P2B1", "P3B1"}
 PRICE = ("--price", "3 USD/h per device, 2018-04-01")
@@ -236,13 +240,15 @@ def test_the_lines_that_runs_contradict_are_listed_once() -> None:
 
 
 def test_the_shares_that_claims_ask_for_are_told_apart() -> None:
-    from fomkit.study import explained
+    from fomkit.merit import measured_steps
 
-    assert explained.COMPARABLE < explained.ENOUGH
+    assert measured_steps.COMPARABLE < measured_steps.ENOUGH
     rated = content_of("fom", "candle", "--target", "v100")
     cells = content_of("compare", "nt3", "p2b1", "--target", "v100")["cells"]
     between = [
-        one for one in cells if one["explained"] and explained.COMPARABLE <= one["explained"] < explained.ENOUGH
+        one
+        for one in cells
+        if one["explained"] and measured_steps.COMPARABLE <= one["explained"] < measured_steps.ENOUGH
     ]
     assert between
     # Such a cell's time is compared, and no verdict rests on it: both are said of it in one sentence.
@@ -385,7 +391,7 @@ def test_workbook_and_report_mark_it(tmp_path: Path) -> None:
     assert any(text.startswith("caveat: nobody can have this rate: vgg16 does not fit") for text in texts)
     assert any(text.startswith("does not fit the memory, ") for text in texts)
     assert "† does not fit the memory" in made._repr_html_()
-    from fomkit.dossier.claim import claim_of
+    from fomkit.verbs.report.words import claim_of
 
     assert claim_of(made.estimates[0]).bound.startswith("Nobody can have it: the step does not fit")
 

@@ -178,14 +178,14 @@ HEAVY = {"torch", "tensorflow", "sympy", "scipy", "matplotlib", "plotly", "openp
 
 
 def test_help_imports_almost_nothing(root: Path) -> None:
-    code = "sys.argv.append('--help')\nfrom fomkit.cli import app\ntry: app()\nexcept SystemExit: pass"
+    code = "sys.argv.append('--help')\nfrom fomkit.cli.main import app\ntry: app()\nexcept SystemExit: pass"
     assert not imported(code, root) & (HEAVY | {"pandas", "numpy", "yaml", "pydantic", "rich.table"})
 
 
 def test_an_estimate_on_shipped_profiles_imports_no_heavy_library(root: Path) -> None:
     code = (
         "sys.argv += ['estimate', 'resnet50', '--target', 'v100', '--baseline', 'p100']\n"
-        "from fomkit.cli import app\ntry: app()\nexcept SystemExit: pass"
+        "from fomkit.cli.main import app\ntry: app()\nexcept SystemExit: pass"
     )
     modules = imported(code, root)
     assert {"pandas", "yaml", "pydantic"} <= modules

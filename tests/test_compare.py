@@ -12,16 +12,18 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from fomkit import estimate, machine
-from fomkit.cli import app
-from fomkit.compare.cells import make_cells
-from fomkit.compare.judged import agreement
-from fomkit.errors import FomkitError
-from fomkit.measurements import read_measurements
-from fomkit.profiles import load_machine, load_model
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.plan.options import Options
 from fomkit.profiles.locate import locate
-from fomkit.spans import Span
-from fomkit.study import Options
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
+from fomkit.readers.measurements import read_measurements
+from fomkit.validation.cells import make_cells
+from fomkit.validation.verdicts import agreement
+from fomkit.verbs.estimates import estimate
+from fomkit.verbs.profiles import machine
 
 HEADER = "model,machine,quantity,value,low,high,batch,precision,devices,scope,basis,framework"
 

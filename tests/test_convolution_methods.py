@@ -11,16 +11,17 @@ import pytest
 from typer.testing import CliRunner
 
 import fomkit
-from fomkit.cli import app
-from fomkit.costs import METHODS, add_costs, method_costs
-from fomkit.errors import FomkitError
-from fomkit.predict.bounds import BOOST
-from fomkit.predict.method_floors import add_floors, add_workspace
-from fomkit.profiles import load_machine, load_model
-from fomkit.report.convolutions import format_convolutions
-from fomkit.report.screen import Screen
-from fomkit.study import Options
-from fomkit.study.convolutions import convolutions_content
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
+from fomkit.ops.conv_methods import METHODS, method_costs
+from fomkit.ops.pricing import add_costs
+from fomkit.output.models import format_convolutions
+from fomkit.output.screen import Screen
+from fomkit.plan.convolutions import add_floors, add_workspace, convolutions_content
+from fomkit.plan.options import Options
+from fomkit.prediction.prior import BOOST
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
 
 LIMIT = 256 * 1024**2
 

@@ -17,25 +17,26 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import fomkit
-from fomkit.cli import app
-from fomkit.energy import carbon_kg, energy_at_wall
-from fomkit.errors import FomkitError
-from fomkit.fom.money import money, money_of_run, paid_units
-from fomkit.fom.speedups import combine
-from fomkit.hardware import Device, Fact, Machine
-from fomkit.parallel.amortise import amortised_share, times_for_share
-from fomkit.profiles import load_machine, load_model, save_machine
-from fomkit.profiles.epochs_table import load_epochs
-from fomkit.quantities import parse_money_rate
-from fomkit.rollup.to_target import epochs_at
-from fomkit.schema import EPOCHS
-from fomkit.spans import Span
-from fomkit.study import Options, estimate
-from fomkit.study.cost import Cost, Declared, cost
-from fomkit.study.declared import parse_claims, parse_intensity, parse_price, parse_pue, parse_to_wall
-from fomkit.study.inference import inference_of
-from fomkit.study.stack import parse_once, with_once
-from fomkit.workload import Data, EpochsToTarget
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.core.machine import Device, Fact, Machine
+from fomkit.core.model import Data, EpochsToTarget
+from fomkit.core.units import parse_money_rate
+from fomkit.merit.campaign import combine, money, money_of_run, paid_units
+from fomkit.ops.tables import EPOCHS
+from fomkit.parallel.job import amortised_share, times_for_share
+from fomkit.plan.estimate import estimate
+from fomkit.plan.footprint import carbon_kg, energy_at_wall
+from fomkit.plan.options import Options
+from fomkit.plan.run import epochs_at
+from fomkit.plan.stack import inference_of, parse_once, with_once
+from fomkit.profiles.campaigns import load_epochs
+from fomkit.profiles.declared import parse_claims, parse_intensity, parse_price, parse_pue, parse_to_wall
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
+from fomkit.profiles.save_machine import save_machine
+from fomkit.verbs.cost import Cost, Declared, cost
 
 MACHINE = """schema: fomkit/machine/1
 name: mine

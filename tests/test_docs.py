@@ -13,27 +13,15 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, BeforeValidator
 
-from fomkit.errors import FomkitError
-from fomkit.fom.means import MEANS
-from fomkit.hardware import EnergyScope, Party, Scope
-from fomkit.measurements import read_measurements
-from fomkit.metrics import METRICS
-from fomkit.profiles import load_machine, load_model, load_suite
-from fomkit.profiles.machine_record import MachineRecord
-from fomkit.profiles.measured_record import (
-    MeasuredOpsRecord,
-    MeasuredRecord,
-    RepeatedRecord,
-    StepTimesRecord,
-)
-from fomkit.profiles.models import ModelRecord
-from fomkit.profiles.suites import GivenRecord, SuiteRecord
-from fomkit.quantities import UNITS, parse_quantity
-from fomkit.report.glossary import glossary_page
-from fomkit.schema import (
+from fomkit.core.errors import FomkitError
+from fomkit.core.figure_table import METRICS
+from fomkit.core.machine import EnergyScope, Party, Scope
+from fomkit.core.units import UNITS, parse_quantity
+from fomkit.merit.fom import MEANS
+from fomkit.merit.suites import run_suite
+from fomkit.ops.tables import (
     BASES,
     BOUNDS,
-    CHOICES,
     DIMENSIONS,
     KIND_DIMENSIONS,
     LAYERS,
@@ -45,9 +33,18 @@ from fomkit.schema import (
     TABLES,
     TIME_SOURCES,
     TIMINGS,
-    VOCABULARY,
 )
-from fomkit.study import Options, estimate, run_suite, suite_content
+from fomkit.ops.vocabulary import CHOICES, VOCABULARY
+from fomkit.output.glossary import glossary_page
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options
+from fomkit.profiles.machine_record import MachineRecord
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import ModelRecord, load_model
+from fomkit.profiles.records import MeasuredOpsRecord, MeasuredRecord, RepeatedRecord, StepTimesRecord
+from fomkit.profiles.suites import GivenRecord, SuiteRecord, load_suite
+from fomkit.readers.measurements import read_measurements
+from fomkit.verbs.suite_content import suite_content
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 TEXT = (DOCS / "profiles.md").read_text(encoding="utf-8")
@@ -247,7 +244,7 @@ def test_every_number_of_the_page_is_one_that_its_examples_print() -> None:
 
 def test_the_glossary_is_the_schemas_own_words() -> None:
     page = (DOCS / "glossary.md").read_text(encoding="utf-8")
-    assert page == glossary_page(), "run 'python -m fomkit.cli.glossary_page > docs/glossary.md'"
+    assert page == glossary_page(), "run 'python -m fomkit.cli.pages glossary > docs/glossary.md'"
     for column in (one for columns in TABLES.values() for one in columns):
         assert f"| `{column.name}` |" in page, column.name
     for metric in METRICS:

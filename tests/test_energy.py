@@ -15,23 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fomkit.cli import app
-from fomkit.energy import (
-    Sample,
-    Workload,
-    add_energy,
-    choose_method,
-    counted,
-    figures_for,
-    integrate,
-    price_work,
-    spend,
-)
-from fomkit.errors import FomkitError
-from fomkit.hardware import TIMED_OPS, AveragePower, Energy, Fact, FlopEnergy
-from fomkit.profiles import load_machine, save_machine
-from fomkit.quantities import parse_quantity
-from fomkit.spans import Span
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.core.machine import TIMED_OPS, AveragePower, Energy, Fact, FlopEnergy
+from fomkit.core.units import parse_quantity
+from fomkit.plan.energy import Workload, add_energy, choose_method, figures_for, price_work, spend
+from fomkit.plan.footprint import Sample, counted, integrate
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.save_machine import save_machine
 
 LEVEL = 0.8
 

@@ -12,19 +12,22 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from fomkit.costs import work_out
-from fomkit.errors import FomkitError
-from fomkit.hardware import Fact, Machine, Overhead
-from fomkit.predict import add_times
-from fomkit.profiles import load_machine, load_model
-from fomkit.report.evidence import format_evidence
-from fomkit.report.screen import Screen
-from fomkit.rollup import device_time, roll_up_step, steps_if_timed, uses_of
-from fomkit.study import Estimate, Options, estimate
-from fomkit.study.evidence import explain_ops
-from fomkit.study.fits import with_fits
-from fomkit.study.to_time import ops_to_time
-from fomkit.views import identities
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Fact, Machine, Overhead
+from fomkit.ops.formulas import work_out
+from fomkit.ops.groups import identities
+from fomkit.output.estimates import format_evidence
+from fomkit.output.screen import Screen
+from fomkit.plan.coverage import uses_of
+from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.evidence import explain_ops
+from fomkit.plan.options import Options
+from fomkit.plan.shapes import ops_to_time
+from fomkit.plan.step import device_time, roll_up_step, steps_if_timed
+from fomkit.prediction.cascade import add_times
+from fomkit.profiles.evidence import with_fits
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
 
 PAIRS = [("p1b3", "v100"), ("resnet50", "p100"), ("gpt2", "titan"), ("p1b3-lecture", "x86-lecture")]
 EVERY = 100_000

@@ -17,17 +17,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fomkit
-from fomkit.costs import add_costs
-from fomkit.errors import FomkitError
-from fomkit.hardware import Machine
-from fomkit.network.measured_collectives import table_time
-from fomkit.predict.families import families, training_rows
-from fomkit.profiles import load_fits, load_machine, load_model, save_machine, save_model
-from fomkit.profiles.fits import SCHEMA, fit_key, save_fits
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Machine
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.tables import column_names
+from fomkit.plan.op_tables import predict_ops
+from fomkit.prediction.exchange import table_time
+from fomkit.prediction.families import families, training_rows
+from fomkit.profiles.evidence import fit, own_fits, write_fits
 from fomkit.profiles.locate import is_shipped, shipped_folder
-from fomkit.schema import column_names
-from fomkit.study import predict_ops
-from fomkit.study.fits import fit, own_fits, write_fits
+from fomkit.profiles.machines import FITS_SCHEMA, fit_key, load_fits, load_machine, save_fits
+from fomkit.profiles.models import load_model, save_model
+from fomkit.profiles.save_machine import save_machine
 
 SHIPPED = shipped_folder("machine_profiles")
 ODD = pd.DataFrame(
@@ -138,7 +139,7 @@ def test_the_cache_is_of_the_content_of_a_table(cache: Path) -> None:
     assert {file.name.split("-")[2][:32] for file in cache.glob("fits-*.json")} == {
         f"{one.timings_key[:32]}.json"[:32] for one in (first, other)
     }
-    assert all(json.loads(file.read_text(encoding="utf-8"))["schema"] == SCHEMA for file in cache.iterdir())
+    assert all(json.loads(file.read_text(encoding="utf-8"))["schema"] == FITS_SCHEMA for file in cache.iterdir())
     copied = replace(machine, timings=slower.copy(), name="another")
     assert own_fits(copied).fits == other.fits
     assert len(list(cache.iterdir())) == 2

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fomkit.errors import FomkitError
-from fomkit.fom import Rates, figure_of_merit, unit_per_day
-from fomkit.fom.verdicts import PROPOSAL, verdict
-from fomkit.spans import Span
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.merit.fom import PROPOSAL, Rates, figure_of_merit, unit_per_day, verdict
 
 HOURS = {"titan": [60.0, 6.0, 12.0], "a": [4.0, 0.5, 0.25]}
 NODES = {"titan": 18_688, "a": 94_000}

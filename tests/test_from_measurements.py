@@ -17,17 +17,19 @@ from hypothesis import strategies as st
 from test_cli import fail, succeed
 
 import fomkit
-from fomkit.errors import FomkitError
-from fomkit.hardware import Basis, EnergyScope, Fact, Overhead, Party, Scope
-from fomkit.measurement import Measurement
-from fomkit.measurements import read_measurements
-from fomkit.report.from_measurements import format_from_measurements
-from fomkit.schema import MEASUREMENTS
-from fomkit.spans import Span
-from fomkit.study import Comparison, Estimate, Options, compare, from_measurements, measured_content
-from fomkit.study.estimate import with_step
-from fomkit.study.measured_steps import read_row
-from fomkit.workload import Data
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.core.machine import Basis, EnergyScope, Fact, Overhead, Party, Scope
+from fomkit.core.measurement import Measurement
+from fomkit.core.model import Data
+from fomkit.merit.measured_steps import read_row
+from fomkit.ops.tables import MEASUREMENTS
+from fomkit.output.estimates import format_from_measurements
+from fomkit.plan.estimate import Estimate, with_step
+from fomkit.plan.options import Options
+from fomkit.readers.measurements import read_measurements
+from fomkit.verbs.compare import Comparison, compare
+from fomkit.verbs.from_measurements import from_measurements, measured_content
 
 HEADER = "model,machine,quantity,value,low,high,repeats,batch,precision,devices,scope,basis"
 ROW = "resnet50,p100,step_s,0.15,0.14,0.16,20,32,fp32,1,device,measured"
@@ -202,9 +204,10 @@ def test_an_epoch_with_stated_overheads_is_no_sum_of_steps() -> None:
 
 def test_the_lecture_s_epochs_of_p1b3_are_read() -> None:
     """Its validation samples are known, 200,030; P100 3,060 s and V100 5,987 s an epoch are printed."""
-    from fomkit.measurements import read_measurements
-    from fomkit.profiles import load_machine, load_model
     from fomkit.profiles.locate import locate
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model
+    from fomkit.readers.measurements import read_measurements
 
     machines = load_machine("v100"), load_machine("p100")
     result = compare([load_model("candle/p1b3")], machines[:1], machines[1], Options())

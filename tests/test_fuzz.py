@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fuzz_doors import DOORS, Case, attempt, furnish, limited, shares
 
-from fomkit.errors import FomkitError
+from fomkit.core.errors import FomkitError
 
 
 @pytest.fixture(scope="module")

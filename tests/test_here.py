@@ -11,21 +11,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fomkit.cli import app
-from fomkit.errors import FomkitError
-from fomkit.measure import Asked, measure
-from fomkit.measure.design import design
-from fomkit.measure.ops import shape_of
-from fomkit.measure.run import Measured
-from fomkit.measurement import MeasuredRun, Repeated, StepEnergy, StepTimes
-from fomkit.profiles import load_model
-from fomkit.report.proof import format_proof
-from fomkit.rollup.use import Spread
-from fomkit.spans import Span
-from fomkit.validate.here import Proof, Tools, prove_here
-from fomkit.validate.here_content import content_of
-from fomkit.validate.here_models import SOURCES, Traced, source_of
-from fomkit.validate.here_scores import Compared, use_spread, widen_left_out
+from fomkit.bench.design import design
+from fomkit.bench.libraries import shape_of
+from fomkit.bench.run import Asked, Measured, measure
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.core.measurement import MeasuredRun, Repeated, StepEnergy, StepTimes
+from fomkit.output.comparisons import format_proof
+from fomkit.plan.coverage import Spread
+from fomkit.profiles.models import load_model
+from fomkit.validation.here import Proof, Tools, content_of, prove_here
+from fomkit.validation.here_scores import SOURCES, Compared, Traced, source_of, use_spread, widen_left_out
 
 sys.path.insert(0, str(Path(__file__).parent / "measure"))
 from simple_machine import Simple
@@ -58,7 +55,7 @@ def simply(asked: Asked, tell) -> Measured:
 def few_ops():
     """Time too few ops of the design for a fit, which takes longer than all the rest."""
     patched = pytest.MonkeyPatch()
-    patched.setattr("fomkit.measure.run.design", lambda *asked: design(*asked)[::37])
+    patched.setattr("fomkit.bench.run.design", lambda *asked: design(*asked)[::37])
     yield
     patched.undo()
 
@@ -97,8 +94,8 @@ def test_threads_are_not_compared_where_they_would_wait(cores: int, load: float,
 
 
 def test_two_number_formats_are_compared_as_two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fomkit.measure.run.formats_here", lambda _: [("fp32", "vector"), ("bf16", "vector")])
-    monkeypatch.setattr("fomkit.validate.here.QUICK_NARROW", ("p1b2",))
+    monkeypatch.setattr("fomkit.bench.run.formats_here", lambda _: [("fp32", "vector"), ("bf16", "vector")])
+    monkeypatch.setattr("fomkit.validation.here.QUICK_NARROW", ("p1b2",))
     asked: list[Asked] = []
 
     def keep(one: Asked, tell) -> Measured:
@@ -185,7 +182,7 @@ def test_it_is_told_as_text_and_as_json(proof: Proof, monkeypatch: pytest.Monkey
     text = format_proof(content)
     for word in ("p1b3", "exact shapes: median error", "unseen shapes", "PAST ITS TOLERANCE", "left out: tc1"):
         assert word in text, word
-    monkeypatch.setattr("fomkit.validate.here.prove_here", lambda **_asked: proof)
+    monkeypatch.setattr("fomkit.validation.here.prove_here", lambda **_asked: proof)
     path = tmp_path / "proof.csv"
     done = CliRunner().invoke(app, ["validate", "--here", "--quick", "--json", "-o", str(path)])
     assert done.exit_code == 1

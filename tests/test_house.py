@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fomkit.schema import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS, TABLES, check_table, column_names
+from fomkit.ops.check import check_table
+from fomkit.ops.tables import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS, TABLES, column_names
 
 
 def sources(root: Path) -> list[Path]:
@@ -61,7 +62,7 @@ def test_the_readme_names_what_ci_runs(root: Path) -> None:
 
 
 def test_every_documented_verb_of_the_readme_exists(root: Path) -> None:
-    from fomkit.cli import app
+    from fomkit.cli.main import app
 
     verbs = {command.name for command in app.registered_commands}
     readme = (root / "README.md").read_text()
@@ -80,7 +81,7 @@ def test_columns_have_one_meaning() -> None:
 def test_a_table_without_a_needed_column_is_refused() -> None:
     import pandas as pd
 
-    from fomkit.errors import FomkitError
+    from fomkit.core.errors import FomkitError
 
     ops = pd.DataFrame(
         {"op": ["mm"], "kind": ["gemm"], "dtype": ["fp32"], "engine": ["vector"], "pass_name": ["forward"],

@@ -9,11 +9,13 @@ import yaml
 from test_cli import fail
 
 import fomkit
-from fomkit.measurements import read_measurements
-from fomkit.profiles import load_machine, load_model
+from fomkit.merit.measured_steps import measured_step, read_row
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options
 from fomkit.profiles.locate import locate, profile_names
-from fomkit.study import Options, estimate
-from fomkit.study.measured_steps import measured_step, read_row
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
+from fomkit.readers.measurements import read_measurements
 
 ROWS = {(row.model, row.machine): row for row in read_measurements(locate("candle-lecture", "measurements"))}
 BRACKETED = {("p1b1", "titan"): 38, ("uno", "titan"): 4041, ("combo", "titan"): 1177, ("p2b1", "titan"): 3783}

@@ -7,18 +7,20 @@ from functools import cache
 
 import pytest
 
-from fomkit.errors import FomkitError
-from fomkit.fom.means import MEANS
-from fomkit.hardware import Fact, Machine, Overhead
-from fomkit.ledger import CaseValues, Ledger, evaluate
-from fomkit.ledger.op_times import floor_s, op_time
-from fomkit.profiles import load_machine, load_model, load_suite
-from fomkit.spans import Span
-from fomkit.study import Comparison, Estimate, Options, compare, run_suite
-from fomkit.study.ledger_of import ledger_of_comparison
-from fomkit.study.ledger_of_suite import ledger_of_suite
-from fomkit.study.suites import SuiteResult
-from fomkit.suite import Conditions, GivenTime, MeanName, Suite, SuiteLine
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.core.machine import Fact, Machine, Overhead
+from fomkit.core.suite import Conditions, GivenTime, MeanName, Suite, SuiteLine
+from fomkit.merit.fom import MEANS
+from fomkit.merit.suites import SuiteResult, run_suite
+from fomkit.plan.estimate import Estimate
+from fomkit.plan.options import Options
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
+from fomkit.profiles.suites import load_suite
+from fomkit.verbs.compare import Comparison, compare
+from fomkit.workbook.from_studies import ledger_of_comparison, ledger_of_suite
+from fomkit.workbook.records import CaseValues, Ledger, evaluate, floor_s, op_time
 
 NEAR = 1e-12
 

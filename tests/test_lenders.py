@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fomkit.predict import add_times
-from fomkit.profiles import load_machine
-from fomkit.study import lenders
-from fomkit.study.fits import own_fits, with_fits
-from fomkit.tables import fill_defaults
+from fomkit.files.op_csv import fill_defaults
+from fomkit.prediction.cascade import add_times
+from fomkit.profiles import evidence as lenders
+from fomkit.profiles.evidence import own_fits, with_fits
+from fomkit.profiles.machines import load_machine
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def test_a_short_table_borrows_from_shipped_machines(short, root, monkeypatch):
 
 
 def costed(timings):
-    from fomkit.costs import add_costs
-    from fomkit.schema import TABLES
+    from fomkit.ops.pricing import add_costs
+    from fomkit.ops.tables import TABLES
 
     names = [column.name for column in TABLES["OPS"] if column.name in timings.columns]
     return add_costs(fill_defaults(timings[names].assign(op="conv"))[0])

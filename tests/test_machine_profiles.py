@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 import fomkit
-from fomkit.profiles import load_machine
-from fomkit.tables import format_table
-from fomkit.timings import read_timings
+from fomkit.files.op_csv import format_table
+from fomkit.profiles.machines import load_machine
+from fomkit.readers.tables.registry import read_timings
 
 WORKBOOKS = {
     "v100.timings": "train/DeepBench_NV_V100",
@@ -199,7 +199,7 @@ def close(shipped: object, fresh: object) -> bool:
 
 @pytest.mark.parametrize("name", TIMED)
 def test_shipped_fits_are_what_the_table_gives(tmp_path, machines, name):
-    from fomkit.study.fits import make_fits
+    from fomkit.profiles.evidence import make_fits
 
     shipped = machines[name]
     assert shipped.fits, "the fits beside the table are of another table; see CONTRIBUTING.md"
@@ -255,7 +255,7 @@ def test_rates_above_the_peak_are_kept(machines):
 
     The data's README counts 509 convolutions, by peaks of its own and over workbooks that are not here.
     """
-    from fomkit.costs import add_costs
+    from fomkit.ops.pricing import add_costs
 
     above = {"gemm": 0, "conv": 0}
     for name in ("v100", "p100", "m40", "titan-x", "titan-x-pascal", "gtx-1080-ti", "mi25", "vega-fe", "knl-7250"):

@@ -17,8 +17,8 @@ from nsys_files import Export, linear_steps
 from terminal import in_terminal
 from xplane_files import host
 
-from fomkit.cli.reference import command_reference, help_of, verbs
-from fomkit.cli.screen import progress
+from fomkit.cli.choices import progress
+from fomkit.cli.pages import command_reference, help_of, verbs
 
 ROOT = Path(__file__).resolve().parent.parent
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -31,7 +31,7 @@ def examples(verb: str) -> list[str]:
 
 def test_the_page_of_commands_is_the_commands_own_words() -> None:
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    assert page == command_reference(), "run 'python -m fomkit.cli.reference > docs/commands.md'"
+    assert page == command_reference(), "run 'python -m fomkit.cli.pages commands > docs/commands.md'"
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -83,7 +83,7 @@ def test_a_pipe_gets_neither_colour_nor_progress() -> None:
 
 
 SLOW = (
-    "import time\nfrom fomkit.cli.screen import progress\n"
+    "import time\nfrom fomkit.cli.choices import progress\n"
     "with progress('counting sheep', 2, quiet={quiet}) as advance:\n    advance()\n    time.sleep({seconds})\n"
 )
 
@@ -118,7 +118,7 @@ def test_a_failure_in_watched_work_is_the_failure_and_ends_the_bar() -> None:
 def test_the_shell_completes_verbs_options_and_names(typed: str, expected: str) -> None:
     settings = {**os.environ, "_FOMKIT_COMPLETE": "complete_bash", "COMP_WORDS": typed,
                 "COMP_CWORD": str(len(typed.split()) - 1)}  # fmt: skip
-    code = "import sys; sys.argv = ['fomkit']; from fomkit.cli import main; main()"
+    code = "import sys; sys.argv = ['fomkit']; from fomkit.cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=settings, capture_output=True, text=True, check=False
     )

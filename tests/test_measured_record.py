@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fomkit.errors import FomkitError
-from fomkit.measurement import Repeated, StepEnergy
-from fomkit.profiles import load_model, save_model
+from fomkit.core.errors import FomkitError
+from fomkit.core.measurement import Repeated, StepEnergy
+from fomkit.profiles.models import load_model, save_model
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "profiles.md"
 BLOCK = re.search(r"^measured:\n.*?(?=^```)", DOCS.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

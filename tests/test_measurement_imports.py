@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cli import fail, succeed
 
-from fomkit.errors import FomkitError
-from fomkit.measurement import Measurement
-from fomkit.measurements import IMPORTERS, import_measurements, read_measurements
-from fomkit.measurements.benchmarker import format_benchmarker
-from fomkit.profiles.write import write_table
-from fomkit.study.imports import choose_import
+from fomkit.core.errors import FomkitError
+from fomkit.core.measurement import Measurement
+from fomkit.files.write import write_table
+from fomkit.readers.imports import choose_import
+from fomkit.readers.measurements import IMPORTERS, import_measurements, read_measurements
+from fomkit.readers.records import format_benchmarker
 
 ENTRY = {
     "version": "v1.0", "author": "Stanford DAWN", "authorEmail": "", "framework": "MXNet 0.11.0",

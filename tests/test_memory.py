@@ -15,15 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fomkit import estimate
-from fomkit.cli import app
-from fomkit.errors import FomkitError
-from fomkit.memory import largest_that_fits, memory_use, standing_memory
-from fomkit.profiles import load_machine, load_model, save_model
-from fomkit.resize import resize_ops
-from fomkit.study import Options
-from fomkit.study.memory_of import largest_batch, step_memory
-from fomkit.study.memory_view import memory_content
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
+from fomkit.ops.resize import resize_ops
+from fomkit.plan.memory import memory_use, standing_memory
+from fomkit.plan.memory_of import largest_batch, largest_that_fits, step_memory
+from fomkit.plan.options import Options
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model, save_model
+from fomkit.verbs.estimates import estimate
+from fomkit.verbs.machine_view import memory_content
 
 MIB = 2**20
 NAN = float("nan")

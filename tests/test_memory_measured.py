@@ -17,12 +17,13 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from fomkit.memory import Use, memory_use  # noqa: E402
-from fomkit.resize import resize_ops  # noqa: E402
-from fomkit.trace import profile_workload  # noqa: E402
-from fomkit.trace.torch_storages import FreedWatch  # noqa: E402
-from fomkit.trace.torch_update_memory import COPIES, made_byte  # noqa: E402
-from fomkit.workload import STATE_TENSORS, Workload  # noqa: E402
+from fomkit.core.model import STATE_TENSORS, Workload  # noqa: E402
+from fomkit.frontends.layers import COPIES  # noqa: E402
+from fomkit.frontends.profile import profile_workload  # noqa: E402
+from fomkit.frontends.torch.calls import FreedWatch  # noqa: E402
+from fomkit.frontends.torch.optimizers import made_byte  # noqa: E402
+from fomkit.ops.resize import resize_ops  # noqa: E402
+from fomkit.plan.memory import Use, memory_use  # noqa: E402
 
 CPU_BLOCK_BYTE = 64
 

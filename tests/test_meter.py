@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fomkit.cli import app
-from fomkit.errors import FomkitError
-from fomkit.measurements import read_measurements
-from fomkit.measurements.meter import read_meter, recognise_meter
-from fomkit.study.imports import choose_import
-from fomkit.study.meter_imports import import_meter
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
+from fomkit.readers.imports import choose_import
+from fomkit.readers.measurements import read_measurements
+from fomkit.readers.meters import import_meter, read_meter, recognise_meter
 
 PLAIN = "time,power_w\n0,100\n10,200\n20,200\n"
 
@@ -67,7 +66,7 @@ def test_energy_between_two_moments_worked_by_hand(log: Path, tmp_path: Path) ->
 
 
 def test_what_is_to_be_pasted_is_read_back(log: Path, tmp_path: Path) -> None:
-    from fomkit.profiles import load_machine
+    from fomkit.profiles.machines import load_machine
 
     log.write_text(PLAIN, encoding="utf-8")
     entry = said(log)[-1].partition("energy.average: ")[2]

@@ -13,10 +13,12 @@ import pytest
 from json_figures import sorted_out
 from typer.testing import CliRunner
 
-from fomkit.cli import app
-from fomkit.fom import MEAN
-from fomkit.metrics import DEEP500, METRICS, find_metric, title_of
-from fomkit.schema import COSTS, TIMES
+from fomkit.cli.main import app
+from fomkit.core.figure import DEEP500
+from fomkit.core.figure_table import METRICS
+from fomkit.core.find_figure import find_metric, title_of
+from fomkit.merit.fom import MEAN
+from fomkit.ops.tables import COSTS, TIMES
 from fomkit.workbook.layout import OPS
 
 SUITE = """schema: fomkit/suite/1
@@ -175,7 +177,7 @@ def printed(tmp_path_factory) -> Printed:
 
 def test_every_figure_of_the_json_is_a_metric(printed) -> None:
     unknown = sorted(figure for _, others in printed.values() for figure in others)
-    assert not unknown, "add to fomkit/metrics/table.py, or its command to 'by':\n" + "\n".join(unknown)
+    assert not unknown, "add to fomkit/core/figure_table.py, or its command to 'by':\n" + "\n".join(unknown)
 
 
 def test_every_metric_is_printed_by_every_command_that_it_names(printed) -> None:
@@ -239,10 +241,10 @@ def test_the_page_is_the_table(root) -> None:
     done = CliRunner().invoke(app, ["show", "--metrics", "--json"])
     content = json.loads(done.stdout)
     assert [one["name"] for one in content["metrics"]] == [one.name for one in METRICS]
-    from fomkit.report.metrics import metrics_page
+    from fomkit.output.glossary import metrics_page
 
     page = (root / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert page == metrics_page(), "run 'python -m fomkit.cli.metrics_page > docs/metrics.md'"
+    assert page == metrics_page(), "run 'python -m fomkit.cli.pages metrics > docs/metrics.md'"
 
 
 def test_a_title_is_written_once(root) -> None:

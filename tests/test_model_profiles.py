@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from fomkit.costs import add_costs
-from fomkit.profiles import load_model
-from fomkit.resize import resize_ops
-from fomkit.tables import format_table
-from fomkit.workload import ModelProfile
+from fomkit.core.model import ModelProfile
+from fomkit.files.op_csv import format_table
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.resize import resize_ops
+from fomkit.profiles.models import load_model
 
 PARAMETERS = {
     "p1b3": 30_088_701,
@@ -73,7 +73,7 @@ def test_step_flop_by_pass_as_worked_out_from_the_layers(name: str, expected: di
 @pytest.mark.parametrize("name", ["lstm_tagger", "depthwise_cnn"])
 def test_other_models_match_work_counted_by_hand(name: str, root: Path, expected: dict[str, Any]) -> None:
     pytest.importorskip("torch", reason="needs the extra [torch]")
-    from fomkit.trace import profile_file
+    from fomkit.frontends.profile import profile_file
 
     ops, truth = costed(profile_file(root / "tests" / "data" / f"{name}.py")), expected[name]
     for pass_name in ("forward", "backward_input", "backward_weight"):
@@ -118,7 +118,7 @@ def test_gpt2_attention_is_one_row_with_parts_of_the_same_work() -> None:
 @pytest.mark.parametrize("name", [*PARAMETERS, *CANDLE])
 def test_profiles_are_what_their_sources_give(name: str, root: Path) -> None:
     pytest.importorskip("torch", reason="needs the extra [torch]")
-    from fomkit.trace import profile_file
+    from fomkit.frontends.profile import profile_file
 
     source = next((root / "model_profiles" / "src").rglob(f"{name.replace('-', '_')}.py"))
     fresh, shipped = profile_file(source, name=name), load_model(name)

@@ -8,9 +8,9 @@ import importlib.util
 import pytest
 
 import fomkit
-from fomkit.costs import add_costs
-from fomkit.profiles import load_machine
-from fomkit.tables import format_table
+from fomkit.files.op_csv import format_table
+from fomkit.ops.pricing import add_costs
+from fomkit.profiles.machines import load_machine
 
 PEAKS = {
     "a100-sxm": {"fp32/vector": 19.5, "tf32/matrix": 156, "bf16/matrix": 312, "int8/matrix": 624},

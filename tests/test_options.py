@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 import fomkit
-from fomkit.cli.sizes import parse_sizes
-from fomkit.errors import FomkitError
-from fomkit.study.options import Options, choose_sizes
+from fomkit.cli.choices import parse_sizes
+from fomkit.core.errors import FomkitError
+from fomkit.plan.options import Options, choose_sizes
 
 
 def test_the_batch_may_be_given_either_way() -> None:

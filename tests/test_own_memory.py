@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import fomkit
-from fomkit.hardware import Device, Fact, Machine
-from fomkit.study.own_memory import NAME, NOT_COUNTED, UPDATED_ALONE, own_byte, updated_as_there, with_fresh_pages
-from fomkit.workload import ModelProfile
+from fomkit.core.machine import Device, Fact, Machine
+from fomkit.core.model import ModelProfile
+from fomkit.plan.memory_of import NAME, NOT_COUNTED, UPDATED_ALONE, own_byte, updated_as_there, with_fresh_pages
 
 RATE, LARGEST = 2e9, 2.0**25
 FRESH = Fact(RATE, RATE, RATE, "measured", "here")
@@ -93,7 +93,7 @@ def test_an_update_that_nobody_asked_for_runs_as_its_device_has_it(model: ModelP
 
 def test_a_trace_notes_whether_an_implementation_was_asked_for() -> None:
     torch = pytest.importorskip("torch")
-    from fomkit.trace.torch_optimizers import trace_update
+    from fomkit.frontends.torch.optimizers import trace_update
 
     parameter = torch.nn.Parameter(torch.zeros(4))
     parameter.grad = torch.zeros(4)

@@ -11,34 +11,37 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fomkit.errors import FomkitError
-from fomkit.hardware import Device, Link, Machine
-from fomkit.network.collectives import (
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Device, Link, Machine
+from fomkit.core.model import Transformer
+from fomkit.files.op_csv import empty_table
+from fomkit.parallel.job import activation_byte, amortised_share, daly_s, state_byte, useful_share, young_s
+from fomkit.parallel.layout import Layout, check_layout, microbatches_of
+from fomkit.parallel.step import bubble_fraction, check_schedule, pipeline_s, step_coverage
+from fomkit.parallel.traffic import (
+    QUICKEST,
+    Bucket,
+    Traffic,
+    least_bandwidth,
+    least_rate,
+    overlapped,
+    replica_traffic,
+)
+from fomkit.parallel.transformer import Rows, Split, experts_backward, experts_forward
+from fomkit.prediction.exchange import MEASURED, Group, Network, table_time
+from fomkit.prediction.links import (
+    FORMULA,
     Line,
     bus_factor,
+    ends_of,
     hierarchical_s,
     ingress_byte,
     parameter_server_s,
     ring_s,
+    said_of_links,
     tree_s,
 )
-from fomkit.network.links import FORMULA, ends_of, said_of_links
-from fomkit.network.measured_collectives import MEASURED, table_time
-from fomkit.parallel import Group, Layout, Network, check_layout
-from fomkit.parallel.activations import activation_byte, state_byte
-from fomkit.parallel.amortise import amortised_share
-from fomkit.parallel.bandwidth import QUICKEST, least_bandwidth, least_rate
-from fomkit.parallel.expert_rows import experts_backward, experts_forward
-from fomkit.parallel.layout import microbatches_of
-from fomkit.parallel.overlap import Bucket, overlapped
-from fomkit.parallel.pipeline import bubble_fraction, check_schedule, pipeline_s
-from fomkit.parallel.reliability import daly_s, useful_share, young_s
-from fomkit.parallel.replicas import Traffic, replica_traffic
-from fomkit.parallel.rows import Rows, Split
-from fomkit.parallel.step import step_coverage
-from fomkit.profiles import load_machine
-from fomkit.tables import empty_table
-from fomkit.workload import Transformer
+from fomkit.profiles.machines import load_machine
 
 GRADIENTS = 102_228_128.0
 TEN = Line(0.0, 10e9)

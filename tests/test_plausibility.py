@@ -11,18 +11,19 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from fomkit.cli import app
-from fomkit.errors import FomkitError
-from fomkit.hardware import Device, Fact, Machine, Peak
-from fomkit.profiles import load_machine, load_model, save_machine
-from fomkit.study.estimate import estimate
-from fomkit.study.fits import with_fits
-from fomkit.study.machine_view import show_machine
-from fomkit.study.options import Options
-from fomkit.study.plausible import without_implausible
-from fomkit.tables import empty_table
-from fomkit.timings import read_timings
-from fomkit.timings.neusight import read_neusight
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Device, Fact, Machine, Peak
+from fomkit.files.op_csv import empty_table
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options
+from fomkit.profiles.evidence import with_fits, without_implausible
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
+from fomkit.profiles.save_machine import save_machine
+from fomkit.readers.tables.neusight import read_neusight
+from fomkit.readers.tables.registry import read_timings
+from fomkit.verbs.machine_view import show_machine
 
 ROOT = Path(__file__).resolve().parent.parent
 MACHINES = sorted(path.stem for path in (ROOT / "machine_profiles").glob("*.yaml"))
@@ -497,9 +498,9 @@ def test_a_table_in_milliseconds_ends_every_command_with_code_2(tmp_path: Path) 
 
 
 def test_a_review_finds_facts_that_became_implausible() -> None:
-    from fomkit.study.compare import compare
-    from fomkit.study.ledger_of import ledger_of_comparison
-    from fomkit.study.review import _implausible
+    from fomkit.verbs.compare import compare
+    from fomkit.workbook.from_studies import ledger_of_comparison
+    from fomkit.workbook.review import _implausible
 
     before = ledger_of_comparison(compare([load_model("p1b3")], [load_machine("titan")], None, Options()))
     (machine,) = before.machines

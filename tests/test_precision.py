@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 import fomkit
-from fomkit.errors import FomkitError
-from fomkit.hardware import Device, Fact, Machine, Peak
-from fomkit.precision import FORMATS, PRECISIONS, choose_formats, name_precision, restate_ops
-from fomkit.tables import empty_table
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Device, Fact, Machine, Peak
+from fomkit.files.op_csv import empty_table
+from fomkit.ops.precision import FORMATS, PRECISIONS, choose_formats, name_precision, restate_ops
 
 RATE = Fact(1e12, 1e12, 1e12, "published", "made up")
 
@@ -108,8 +108,8 @@ def test_cast_tensors_have_whole_lengths_that_add_up_to_the_parameters() -> None
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", ["alexnet", "gpt2", "resnet50", "vgg16", "p1b3-lecture"])
 def test_no_op_has_a_fraction_of_an_element_or_byte(name, precision) -> None:
-    from fomkit.profiles import load_model
-    from fomkit.resize import resize_ops
+    from fomkit.ops.resize import resize_ops
+    from fomkit.profiles.models import load_model
 
     model = load_model(name)
     ops = restate_ops(resize_ops(model.ops, model.sizes, name), FORMATS[precision])

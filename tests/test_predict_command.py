@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from predict.machines import device, fact, machine, timings
 
 import fomkit
-from fomkit.errors import FomkitError
-from fomkit.schema import COSTS, TIMES
-from fomkit.study import predict_ops
-from fomkit.tables import fill_defaults, read_numbered_table
+from fomkit.core.errors import FomkitError
+from fomkit.files.op_csv import fill_defaults, read_numbered_table
+from fomkit.ops.tables import COSTS, TIMES
+from fomkit.plan.op_tables import predict_ops
 
 MADE = [column.name for column in (*COSTS, *TIMES)]
 GEMM = "kind,dtype,m,n,k\ngemm,fp32,64,100,784\n"

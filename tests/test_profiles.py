@@ -13,14 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fomkit
-from fomkit.errors import FomkitError, ManyFomkitError
-from fomkit.hardware import Machine
-from fomkit.profiles import load_machine, load_model, load_suite, save_machine, save_model, write_whole
-from fomkit.profiles.recognise import find_profile
-from fomkit.profiles.strict_yaml import load_document
-from fomkit.schema import check_table
-from fomkit.study.lenders import shipped_lenders, with_lenders
-from fomkit.tables import format_table, read_table
+from fomkit.core.errors import FomkitError, ManyFomkitError
+from fomkit.core.machine import Machine
+from fomkit.files.op_csv import format_table, read_table
+from fomkit.files.write import write_whole
+from fomkit.files.yaml import load_document
+from fomkit.ops.check import check_table
+from fomkit.profiles.campaigns import find_profile
+from fomkit.profiles.evidence import shipped_lenders, with_lenders
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model, save_model
+from fomkit.profiles.save_machine import save_machine
+from fomkit.profiles.suites import load_suite
 
 HEAD = "schema: fomkit/machine/1\nname: x\n"
 

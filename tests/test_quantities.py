@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fomkit.errors import FomkitError
-from fomkit.quantities import UNITS, exact_quantity, format_number, format_quantity, parse_quantity
+from fomkit.core.errors import FomkitError
+from fomkit.core.units import UNITS, exact_quantity, format_number, format_quantity, parse_quantity
 
 
 @pytest.mark.parametrize(("prefix", "power"), [("k", 1), ("M", 2), ("G", 3), ("T", 4), ("P", 5), ("E", 6)])

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fomkit.errors import FomkitError
-from fomkit.resize import resize_ops, sizes_used
-from fomkit.resize.expressions import evaluate
+from fomkit.core.errors import FomkitError
+from fomkit.ops.resize import evaluate, resize_ops, sizes_used
 
 number = st.integers(0, 50)
 expressions = st.recursive(

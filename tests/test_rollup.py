@@ -8,12 +8,13 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from fomkit.errors import FomkitError
-from fomkit.hardware import Device, Fact, Machine, Overhead
-from fomkit.rollup import check_covered, coverage, roll_up_run, roll_up_step
-from fomkit.rollup.training import steps_per_epoch
-from fomkit.tables import empty_table
-from fomkit.workload import Data, ModelProfile, Run
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Device, Fact, Machine, Overhead
+from fomkit.core.model import Data, ModelProfile, Run
+from fomkit.files.op_csv import empty_table
+from fomkit.plan.coverage import check_covered, coverage
+from fomkit.plan.run import roll_up_run, steps_per_epoch
+from fomkit.plan.step import roll_up_step
 
 NONE = empty_table("TIMINGS")
 LAUNCH = Fact(5e-6, 3e-6, 10e-6, "assumed", "")

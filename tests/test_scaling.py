@@ -10,19 +10,21 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fomkit.cli import app
-from fomkit.cli.scaling_command import parse_nodes
-from fomkit.errors import FomkitError
-from fomkit.hardware import Link
-from fomkit.parallel import Layout
-from fomkit.profiles import load_machine, load_model, save_model
-from fomkit.study import Options, estimate
-from fomkit.study.layout_file import load_layout, parse_layout, parse_link
-from fomkit.study.scaling import Asked, scale, stepper_of, with_links
-from fomkit.study.scaling_view import scaling_content
-from fomkit.study.transformer_profile import load_recipe, transformer_profile
-from fomkit.validate.megatron import megatron_activations, megatron_steps
-from fomkit.workload import Transformer
+from fomkit.cli.main import app
+from fomkit.cli.scaling import parse_nodes
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Link
+from fomkit.core.model import Transformer
+from fomkit.parallel.layout import Layout
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options
+from fomkit.plan.scaling import Asked, scale, stepper_of, with_links
+from fomkit.plan.transformer_step import load_recipe, transformer_profile
+from fomkit.profiles.declared import load_layout, parse_layout, parse_link
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model, save_model
+from fomkit.validation.validate import megatron_activations, megatron_steps
+from fomkit.verbs.scaling import scaling_content
 
 SYSTEM = "system, 10 us, 25 GB/s, each"
 SLOW = [f"{tier}, 50 us, 125 MB/s, each, grpc, 1 GB/s" for tier in ("node", "system")]

@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 
 import fomkit
-from fomkit.errors import FomkitError
-from fomkit.hardware import Machine
-from fomkit.predict.carried import factor
-from fomkit.rollup import uses_of
-from fomkit.study import Options, change_machine, estimate, scenarios
-from fomkit.study.changes import parameters
-from fomkit.study.scenarios import RESULTS, scenario_blocks
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Machine
+from fomkit.plan.coverage import uses_of
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options, change_machine, parameters
+from fomkit.plan.scenarios import RESULTS, scenario_blocks, scenarios
+from fomkit.prediction.donors import factor
 
 
 def facts(machine: Machine) -> dict[str, float]:

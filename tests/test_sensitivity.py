@@ -15,23 +15,25 @@ from typer.testing import CliRunner
 from what_if_cases import THIN, WIDE, fact, made_machine, made_model, relu
 
 import fomkit
-from fomkit.cli import app
-from fomkit.errors import FomkitError, install_hint
-from fomkit.hardware import Machine, Overhead
-from fomkit.parallel import Layout
-from fomkit.profiles import load_machine, load_model, load_suite
-from fomkit.report.plots.chart_file import chart_file
-from fomkit.spans import Span
-from fomkit.study import Options, change_machine, estimate
-from fomkit.study.evidence import explain_ops
-from fomkit.study.layout_file import parse_link
-from fomkit.study.scaling import with_links
-from fomkit.whatif.elasticity import STEP
-from fomkit.whatif.of_suite import OfSuite
-from fomkit.whatif.on_nodes import OnNodes
-from fomkit.whatif.one_model import OneModel, figures_of
-from fomkit.whatif.sensitivity import Sensitivity
-from fomkit.workload import ModelProfile
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError, install_hint
+from fomkit.core.interval import Span
+from fomkit.core.machine import Machine, Overhead
+from fomkit.core.model import ModelProfile
+from fomkit.output.plots.ink import chart_file
+from fomkit.parallel.layout import Layout
+from fomkit.plan.estimate import estimate
+from fomkit.plan.evidence import explain_ops
+from fomkit.plan.options import Options, change_machine
+from fomkit.plan.scaling import with_links
+from fomkit.profiles.declared import parse_link
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
+from fomkit.profiles.suites import load_suite
+from fomkit.whatif.cases import OneModel, figures_of
+from fomkit.whatif.node_cases import OnNodes
+from fomkit.whatif.sensitivity import STEP, Sensitivity
+from fomkit.whatif.suite_cases import OfSuite
 
 PEAK = "flop_per_s/fp32/vector"
 INPUT = "overhead/step/input"

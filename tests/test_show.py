@@ -16,13 +16,13 @@ import pytest
 import sympy
 
 import fomkit as package
-from fomkit.cli.profile_command import _summary
-from fomkit.errors import FomkitError
-from fomkit.profiles.recognise import find_profile
-from fomkit.report.model_view import format_model_view
-from fomkit.study import Options
-from fomkit.study.model_view import View, show_model
-from fomkit.study.work_formulas import formulas_content
+from fomkit.cli.profile import _summary
+from fomkit.core.errors import FomkitError
+from fomkit.output.models import format_model_view
+from fomkit.plan.options import Options
+from fomkit.plan.work_formulas import formulas_content
+from fomkit.profiles.campaigns import find_profile
+from fomkit.verbs.model_view import View, show_model
 
 MIB = 1024**2
 BY = ("kind", "op", "shape", "module", "pass", "scope", "code")
@@ -440,7 +440,7 @@ def test_the_formulas_of_shipped_models_hold_at_other_sizes(name: str) -> None:
 
 def test_show_needs_no_heavy_library(root: Path) -> None:
     script = (
-        "import sys\nfrom fomkit.cli import app\n"
+        "import sys\nfrom fomkit.cli.main import app\n"
         "for name in ('v100', 'alexnet'):\n"
         "    sys.argv = ['fomkit', 'show', name]\n"
         "    try: app()\n"

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from fomkit.profiles import load_machine, load_model
+from fomkit.output.machines import format_machine_view
+from fomkit.output.models import format_model_view, format_share
+from fomkit.output.screen import Screen
+from fomkit.plan.options import Options
 from fomkit.profiles.locate import shipped_folder
-from fomkit.report.machine_view import format_machine_view
-from fomkit.report.model_view import format_model_view, format_share
-from fomkit.report.screen import Screen
-from fomkit.study import Options
-from fomkit.study.machine_view import show_machine
-from fomkit.study.model_view import View, show_model
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
+from fomkit.verbs.machine_view import show_machine
+from fomkit.verbs.model_view import View, show_model
 
 WIDTHS = (80, 100, 120, 200)
 

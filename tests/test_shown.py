@@ -8,16 +8,18 @@ import sys
 import pytest
 
 import fomkit
-from fomkit.advice import Advice
-from fomkit.api.views import VIEWS
-from fomkit.errors import FomkitError
-from fomkit.shown import Shown
-from fomkit.study import Comparison, Estimate, Prediction, SuiteResult
-from fomkit.study.cost import Cost
-from fomkit.study.rounds import Review
+from fomkit.core.errors import FomkitError, Shown
+from fomkit.merit.suites import SuiteResult
+from fomkit.plan.estimate import Estimate
+from fomkit.plan.op_tables import Prediction
+from fomkit.verbs.compare import Comparison
+from fomkit.verbs.cost import Cost
+from fomkit.verbs.views import VIEWS
+from fomkit.whatif.advice.advise import Advice
 from fomkit.whatif.sensitivity import Sensitivity
 from fomkit.whatif.solve import Solution
 from fomkit.whatif.sweep_result import Swept
+from fomkit.workbook.review import Review
 
 RESULTS = (Advice, Comparison, Cost, Estimate, Prediction, Review, Sensitivity, Solution, SuiteResult, Swept)
 

@@ -15,21 +15,21 @@ from typer.testing import CliRunner
 from what_if_cases import THIN, WIDE, fact, made_machine, made_model, relu
 
 import fomkit
-from fomkit.cli import app
-from fomkit.errors import FomkitError
-from fomkit.hardware import Overhead
-from fomkit.parallel import Layout
-from fomkit.profiles import load_machine, load_model
-from fomkit.spans import Span, probability_above, reached_with
-from fomkit.study import Options, change_machine, estimate
-from fomkit.study.layout_file import parse_link
-from fomkit.study.scaling import with_links
-from fomkit.whatif.goal import make_goal
-from fomkit.whatif.on_nodes import OnNodes
-from fomkit.whatif.one_model import OneModel
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, probability_above, reached_with
+from fomkit.core.machine import Overhead
+from fomkit.parallel.layout import Layout
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options, change_machine
+from fomkit.plan.scaling import with_links
+from fomkit.profiles.declared import parse_link
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
+from fomkit.whatif.cases import OneModel, make_goal
+from fomkit.whatif.node_cases import OnNodes
 from fomkit.whatif.solve import Solution, solve
-from fomkit.whatif.solve_one import MOST, Change
-from fomkit.whatif.solve_whole import search
+from fomkit.whatif.solve_one import MOST, Change, search
 
 PEAK = "flop_per_s/fp32/vector"
 NOW = fomkit.estimate(made_model(THIN), made_machine()).unit_per_day

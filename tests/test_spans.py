@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fomkit.spans import Span, add_common, add_independent, divide_independent
+from fomkit.core.interval import Span, add_common, add_independent, divide_independent
 
 Z = NormalDist().inv_cdf(0.9)
 

@@ -13,13 +13,14 @@ import pytest
 from test_bad_files import OPS, written
 from typer.testing import CliRunner
 
-from fomkit.cli import app
-from fomkit.errors import FomkitError, install_hint
-from fomkit.profiles import load_machine, load_model
-from fomkit.tables import read_table
-from fomkit.tables.xlsx import read_workbook
-from fomkit.tables.xlsx_marks import read_marks
-from fomkit.trace.kineto_stream import TraceReader
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError, install_hint
+from fomkit.files.op_csv import read_table
+from fomkit.files.xlsx import read_workbook
+from fomkit.files.xlsx_marks import read_marks
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
+from fomkit.readers.profilers.kineto_stream import TraceReader
 
 
 def test_devices_and_pipes_are_refused_by_name(tmp_path: Path) -> None:

@@ -11,14 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fomkit.cli import app
-from fomkit.errors import FomkitError
-from fomkit.fom.means import MEANS, implied_weights, take_mean
-from fomkit.profiles import load_machine, load_model, load_suite
-from fomkit.report.suite import format_suite
-from fomkit.study import Options, run_suite, suite_content
-from fomkit.study.conditions import deviations
-from fomkit.suite import Conditions
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
+from fomkit.core.suite import Conditions
+from fomkit.merit.fom import MEANS, implied_weights, take_mean
+from fomkit.merit.rated_lines import deviations
+from fomkit.merit.suites import run_suite
+from fomkit.output.suites import format_suite
+from fomkit.plan.options import Options
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
+from fomkit.profiles.suites import load_suite
+from fomkit.verbs.suite_content import suite_content
 
 HEAD = (
     "schema: fomkit/suite/1\nname: s\nversion: 1\nbaseline: p100\nscope: device\nmean: ratio_of_harmonic_means\n"

@@ -25,23 +25,20 @@ from hypothesis.extra import numpy as arrays
 from typer.testing import CliRunner
 
 import fomkit
-from fomkit.cli import app, main
-from fomkit.errors import FomkitError
-from fomkit.hardware import Fact, Price
-from fomkit.profiles import whole_file
-from fomkit.report import sweep_files
-from fomkit.report.sweep_files import write_blocks
-from fomkit.study import Options, change_machine, estimate
-from fomkit.study.memory_of import step_memory
-from fomkit.study.scaling import Asked, scale, with_links
-from fomkit.whatif import cluster, sweep_memory
-from fomkit.whatif.pareto import pareto_front
-from fomkit.whatif.points import Plan, make_plan
-from fomkit.whatif.sweep import make_sweep
-from fomkit.whatif.sweep_axes import Kind, make_axis
-from fomkit.whatif.sweep_nodes import linked
-from fomkit.whatif.sweep_result import run_sweep
-from fomkit.whatif.sweep_tally import Tally
+from fomkit.cli.main import app, main
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Fact, Price
+from fomkit.files.write import whole_file
+from fomkit.output import sweeps
+from fomkit.output.sweeps import write_blocks
+from fomkit.plan.estimate import estimate
+from fomkit.plan.memory_of import step_memory
+from fomkit.plan.options import Options, change_machine
+from fomkit.plan.scaling import Asked, scale, with_links
+from fomkit.whatif import cluster, sweep_figures
+from fomkit.whatif.sweep import linked, make_sweep
+from fomkit.whatif.sweep_axes import Kind, Plan, make_axis, make_plan
+from fomkit.whatif.sweep_result import Tally, pareto_front, run_sweep
 
 WHOLE, NUMBER, RATE = Kind(whole=True), Kind(), Kind("byte_per_s")
 
@@ -280,7 +277,7 @@ def test_what_is_not_known_is_left_out_and_said() -> None:
 
 
 def test_many_sizes_are_not_followed_and_that_is_said(monkeypatch) -> None:
-    monkeypatch.setattr(sweep_memory, "MOST_FOLLOWED", 2)
+    monkeypatch.setattr(sweep_figures, "MOST_FOLLOWED", 2)
     swept = fomkit.sweep("p1b3", "v100", {"batch": "1..3"})
     assert "3 sizes would each be followed" in swept.content["absent"]["peak_byte"]
     assert "peak_byte" not in swept.table
@@ -316,7 +313,7 @@ def test_whether_points_fit_is_said_where_nobody_knows() -> None:
 
 @pytest.mark.parametrize(("per", "spread"), [("device", 1.0), ("node", 1.0), ("node", 1.2)])
 def test_money_is_that_of_cost_at_the_machines_price(per, spread) -> None:
-    from fomkit.study.cost import Declared, cost
+    from fomkit.verbs.cost import Declared, cost
 
     rate = 8.0 / 3600
     price = Price(Fact(rate, rate / spread, rate * spread, "published", "list"), "USD", per, "2024-01-01")
@@ -580,18 +577,18 @@ def test_mistakes_are_one_message_and_exit_code_2(arguments, said, tmp_path, mon
 def test_dask_and_pyarrow_are_imported_where_they_are_used_only(root) -> None:
     code = (
         "import sys\nsys.argv += ['sweep', 'p1b3', '-t', 'titan', '--vary', 'batch=8,16']\n"
-        "from fomkit.cli import app\ntry: app()\nexcept SystemExit: pass\nprint(*sorted(sys.modules))"
+        "from fomkit.cli.main import app\ntry: app()\nexcept SystemExit: pass\nprint(*sorted(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert not {"dask", "distributed", "pyarrow.parquet", "scipy"} & set(done.stdout.splitlines()[-1].split())
 
 
 def test_what_is_not_installed_is_said(monkeypatch) -> None:
-    for module in (cluster, sweep_files):
+    for module in (cluster, sweeps):
         monkeypatch.setattr(module, "find_spec", lambda _: None)
     with pytest.raises(FomkitError, match=r"needs PyArrow.*pip install 'pyarrow>="):
-        sweep_files.check_ending("points.parquet", ".parquet")
-    sweep_files.check_ending("points.csv", ".csv")
+        sweeps.check_ending("points.parquet", ".parquet")
+    sweeps.check_ending("points.csv", ".csv")
     with pytest.raises(FomkitError, match=r"needs Dask.*pip install 'dask\[distributed\]>="):
         fomkit.sweep("p1b3", "titan", {"batch": 8}, scheduler="tcp://127.0.0.1:8786")
 
@@ -600,10 +597,10 @@ MEMORY = """
 import resource, sys
 from pathlib import Path
 import fomkit
-from fomkit.profiles import whole_file
-from fomkit.report.sweep_files import write_blocks
+from fomkit.files.write import whole_file
+from fomkit.output.sweeps import write_blocks
 from fomkit.whatif.sweep import make_sweep
-from fomkit.whatif.sweep_tally import Tally
+from fomkit.whatif.sweep_result import Tally
 vary = {"byte_per_s": "0.1 TB/s..4 TB/s", "flop_per_s/fp32/vector": "1 TFLOP/s..20 TFLOP/s"}
 vary["price_per_h"] = "1 USD/h..3 USD/h"
 asked = make_sweep(fomkit.model("p1b3"), fomkit.machine("titan"), vary, way="random", points=int(sys.argv[1]))

@@ -14,7 +14,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import fomkit
-from fomkit.errors import FomkitError
+from fomkit.core.errors import FomkitError
 from fomkit.whatif import cluster
 from fomkit.whatif import sweep as sweep_module
 from fomkit.whatif.cluster import blocks_on

@@ -15,14 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fomkit.cli import app
-from fomkit.hardware import Fact, Machine, Overhead
-from fomkit.profiles import load_machine, load_model
-from fomkit.report.timeline import timeline_text
-from fomkit.study import Options, estimate
-from fomkit.study.memory_of import step_memory
-from fomkit.study.timeline import PROCESS, STEP_TRACK, timeline_content
-from fomkit.views import executions
+from fomkit.cli.main import app
+from fomkit.core.machine import Fact, Machine, Overhead
+from fomkit.ops.views import executions
+from fomkit.output.files import timeline_text
+from fomkit.plan.estimate import estimate
+from fomkit.plan.memory_of import step_memory
+from fomkit.plan.options import Options
+from fomkit.plan.timeline import PROCESS, STEP_TRACK, timeline_content
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
 
 NS = 1e-9
 CASES = (

@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fomkit.hardware import Device, Machine
-from fomkit.rollup import USES, Spread, Use, device_time, roll_up_step, steps_if_timed, uses_of, widen_calls
-from fomkit.validate.folder import LabelFolder, shipped
-from fomkit.validate.in_use import learn_uses
-from fomkit.validate.neusight import OWN, compare_labels, known_calls
+from fomkit.core.machine import Device, Machine
+from fomkit.plan.coverage import USES, Spread, Use, uses_of, widen_calls
+from fomkit.plan.step import device_time, roll_up_step, steps_if_timed
+from fomkit.validation.calls import learn_uses
+from fomkit.validation.graphs import LabelFolder, shipped
+from fomkit.validation.neusight import OWN, compare_labels, known_calls
 
 Z = 1.2815515655446004
 USE = {"library": Use(Spread(0.1, 0.2), Spread(0.05, 0.1))}

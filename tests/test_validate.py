@@ -15,30 +15,41 @@ import pytest
 from json_figures import sorted_out
 from typer.testing import CliRunner
 
-from fomkit.cli import app
-from fomkit.errors import FomkitError
-from fomkit.metrics import METRICS
-from fomkit.profiles import load_machine
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
+from fomkit.core.figure_table import METRICS
 from fomkit.profiles.locate import shipped_folder
-from fomkit.validate import validate
-from fomkit.validate.aims import Aim, Range, Verdict, judge, read_aims
-from fomkit.validate.calls import scored_calls
-from fomkit.validate.deepbench import group_folds, parts, read_sheets
-from fomkit.validate.dense_layers import NAME as DENSE
-from fomkit.validate.dense_layers import dense_layer_scores
-from fomkit.validate.few_rows import KNOWN, few_rows_cases
-from fomkit.validate.folder import NO_PROFILES, LabelFolder, shipped
-from fomkit.validate.framework_backward import accumulate, backward
-from fomkit.validate.framework_forward import FORWARD
-from fomkit.validate.graph_rows import GraphRow
-from fomkit.validate.graph_tables import ops_of
-from fomkit.validate.labels import read_single_calls, read_whole_models
-from fomkit.validate.left_out import crossed, nested
-from fomkit.validate.machines import architecture_of, facts_only, nearest_device, without_timings
-from fomkit.validate.megatron import megatron_figures, megatron_scores
-from fomkit.validate.neusight import OWN, compare_labels
-from fomkit.validate.predicted import predict_graphs
-from fomkit.validate.scores import constant_band, interval_scores, make_cases, score
+from fomkit.profiles.machines import load_machine
+from fomkit.validation.calls import scored_calls
+from fomkit.validation.deepbench import KNOWN, crossed, few_rows_cases, group_folds, nested, parts, read_sheets
+from fomkit.validation.framework import FORWARD, accumulate, backward
+from fomkit.validation.graphs import (
+    NO_PROFILES,
+    LabelFolder,
+    architecture_of,
+    facts_only,
+    nearest_device,
+    ops_of,
+    predict_graphs,
+    shipped,
+    without_timings,
+)
+from fomkit.validation.labels import GraphRow, read_single_calls, read_whole_models
+from fomkit.validation.neusight import OWN, compare_labels
+from fomkit.validation.scores import (
+    Aim,
+    Range,
+    Verdict,
+    constant_band,
+    interval_scores,
+    judge,
+    make_cases,
+    read_aims,
+    score,
+)
+from fomkit.validation.sheets import NAME as DENSE
+from fomkit.validation.sheets import dense_layer_scores
+from fomkit.validation.validate import megatron_figures, megatron_scores, validate
 
 SHEET = "v100 fp32/vector"
 """One sheet stands for all: the whole takes minutes, and `fomkit validate` runs it."""

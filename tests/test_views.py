@@ -10,22 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fomkit.costs import add_costs, im2col_byte
-from fomkit.errors import FomkitError
-from fomkit.profiles import load_model
-from fomkit.resize import resize_ops
-from fomkit.schema import COSTS
-from fomkit.views import (
-    GROUPINGS,
-    add_up,
-    fewest,
-    group_labels,
-    identities,
-    layer_census,
-    split_by_line,
-    tree_labels,
-)
-from fomkit.views.shapes import shape_label
+from fomkit.core.errors import FomkitError
+from fomkit.ops.conv_methods import im2col_byte
+from fomkit.ops.groups import GROUPINGS, add_up, fewest, group_labels, identities, shape_label
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.resize import resize_ops
+from fomkit.ops.tables import COSTS
+from fomkit.ops.views import layer_census, split_by_line, tree_labels
+from fomkit.profiles.models import load_model
 
 AMOUNTS = st.lists(st.floats(0.001, 1e9), min_size=1, max_size=30)
 PATHS = st.lists(st.lists(st.sampled_from("abc"), max_size=4).map(".".join), min_size=1, max_size=20)

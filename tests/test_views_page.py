@@ -10,9 +10,10 @@ from unittest.mock import patch
 import pytest
 from typer.testing import CliRunner
 
-from fomkit.cli import app, show_command
-from fomkit.report.screen import Screen
-from fomkit.views import GROUPINGS
+from fomkit.cli import show
+from fomkit.cli.main import app
+from fomkit.ops.groups import GROUPINGS
+from fomkit.output.screen import Screen
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "views.md"
 WIDTH = 96
@@ -20,7 +21,7 @@ EXAMPLE = re.compile(r"^```text\n\$ fomkit ([^\n]*)\n(.*?)^```$", re.MULTILINE |
 
 
 def printed(command: str) -> str:
-    with patch.object(show_command, "standard_output", lambda: Screen(WIDTH)):
+    with patch.object(show, "standard_output", lambda: Screen(WIDTH)):
         done = CliRunner().invoke(app, [*shlex.split(command), "--quiet"])
     if done.exit_code:
         raise AssertionError(f"{command}: {done.exception!r}")

@@ -1,6 +1,8 @@
 """``python -m fomkit.cli`` does what the command ``fomkit`` does."""
 
-from fomkit.cli import main
+from __future__ import annotations
+
+from fomkit.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -1,17 +1,186 @@
-"""Options that several verbs take, in one wording: what is learnt at one verb holds at the others."""
+"""``--set NAME=NUMBER``: named sizes as they stand on the command line.
+
+Names of profiles, completed by the shell.
+
+What the user sees while waiting, and how wide and colourful the answer may be.
+
+Options that several verbs take, in one wording: what is learnt at one verb holds at the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import typer
 
-from fomkit.cli.names import complete_machine
-from fomkit.cli.screen import complain
-from fomkit.dtypes import Precision
-from fomkit.errors import FomkitError
+from fomkit.core.errors import FomkitError
+from fomkit.core.units import Precision
+from fomkit.output.screen import PLAIN, Screen
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+_SETTING = re.compile(r"([A-Za-z_]\w*)=(\d{1,15})")
+
+
+def parse_sizes(settings: Sequence[str]) -> dict[str, int]:
+    """Read settings such as ``seq=512``.
+
+    Raises
+    ------
+    FomkitError
+        When one is not a name and a whole number, or a name stands twice.
+
+    Examples
+    --------
+    >>> parse_sizes(["seq=512", "batch=8"])
+    {'seq': 512, 'batch': 8}
+    """
+    sizes: dict[str, int] = {}
+    for setting in settings:
+        match = _SETTING.fullmatch(setting)
+        if match is None:
+            raise FomkitError(
+                f"--set {setting}", "is not a name and a whole number. Write, for example, --set seq=512."
+            )
+        if match[1] in sizes:
+            raise FomkitError(f"--set {setting}", f"{match[1]} is set a second time. Set it once.")
+        sizes[match[1]] = int(match[2])
+    return sizes
+
+
+def complete_machine(incomplete: str) -> list[str]:
+    """Name the machine profiles that begin with what is typed."""
+    from fomkit.profiles.locate import profile_names
+
+    return [name for name in profile_names("machine_profiles") if name.startswith(incomplete)]
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """Name the model profiles that begin with what is typed."""
+    from fomkit.profiles.locate import profile_names
+
+    names = profile_names("model_profiles")
+    return [name for name in names if name.startswith(incomplete) and not name.endswith((".suite", ".campaign"))]
+
+
+def _with_ending(ending: str, incomplete: str) -> list[str]:
+    from fomkit.profiles.locate import profile_names
+
+    found = [name.removesuffix(ending) for name in profile_names("model_profiles") if name.endswith(ending)]
+    return [name for name in found if name.startswith(incomplete)]
+
+
+def complete_suite(incomplete: str) -> list[str]:
+    """Name the suites that begin with what is typed."""
+    return _with_ending(".suite", incomplete)
+
+
+def complete_campaign(incomplete: str) -> list[str]:
+    """Name the campaigns that begin with what is typed."""
+    return _with_ending(".campaign", incomplete)
+
+
+DELAY_S = 1.0
+"""Work that ends sooner shows no progress."""
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Advance = Callable[[], None]
+Tell = Callable[[str], None]
+
+
+def _coloured(stream: TextIO) -> bool:
+    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+def standard_output() -> Screen:
+    """Measure standard output: a terminal has a width and colours, a pipe or a file has neither."""
+    if not sys.stdout.isatty():
+        return PLAIN
+    return Screen(max(shutil.get_terminal_size().columns, 60), _coloured(sys.stdout))
+
+
+def complain(message: str) -> None:
+    """Print one message about a mistake on standard error."""
+    prefix = typer.style("fomkit:", fg="red", bold=True) if _coloured(sys.stderr) else "fomkit:"
+    print(f"{prefix} {message}", file=sys.stderr)
+
+
+def _bar() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+@contextmanager
+def telling(what: str, *, quiet: bool = False) -> Iterator[Tell]:
+    """Show on a terminal what is being done, in words that the work changes; the line goes when the work ends."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _text: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what) as status:
+        yield lambda text: status.update(text)
+
+
+@contextmanager
+def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Advance]:
+    """Show on a terminal that work goes on, once it has taken a second; the bar goes when the work ends.
+
+    Parameters
+    ----------
+    what : str
+        The work, for example ``"profiling model.py"``.
+    total : int, optional
+        Its parts, each of which calls what this gives; without it the bar only moves.
+    quiet : bool
+        Show nothing.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    done, ended = 0, threading.Event()
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+
+    def show() -> None:
+        if ended.wait(DELAY_S):
+            return
+        with _bar() as bar:
+            task = bar.add_task(what, total=total)
+            while not ended.wait(0.1):
+                bar.update(task, completed=done)
+
+    # A thread of its own, so that work inside one long call of a library still shows that time passes.
+    shown = threading.Thread(target=show, daemon=True)
+    shown.start()
+    try:
+        yield advance
+    finally:
+        ended.set()
+        shown.join()
+
 
 Target = Annotated[
     str,

@@ -1,14 +1,200 @@
-"""Writing a workbook for one vendor, and saying which free texts go along with it."""
+"""``fomkit accept``: what a vendor committed to, held against measurements of the delivered machine.
+
+``fomkit review``: what a vendor changed in a workbook, and what it does.
+
+``fomkit pack``: what to ask a vendor to time, and a script that times it.
+
+Writing a workbook for one vendor, and saying which free texts go along with it.
+
+``fomkit export``: measurements in the form of another program, or a measured profile as such a table.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from fomkit.cli.choices import (
+    Batch,
+    Interval,
+    Precisions,
+    Quiet,
+    Sizes,
+    Target,
+    complete_machine,
+    complete_model,
+    complete_suite,
+    parse_sizes,
+    progress,
+    standard_output,
+)
+from fomkit.core.errors import FomkitError
+
 if TYPE_CHECKING:
-    from fomkit.ledger import Ledger
+    from fomkit.core.machine import Machine
+    from fomkit.workbook.records import Ledger
+    from fomkit.workbook.review import Review
+
+
+def accept(
+    suite: Annotated[
+        str, typer.Argument(metavar="SUITE", help="Suite by name or path.", autocompletion=complete_suite)
+    ],
+    committed: Annotated[
+        str,
+        typer.Option(
+            metavar="MACHINE", help="Machine profile that was committed to.", autocompletion=complete_machine
+        ),
+    ],
+    measured: Annotated[Path, typer.Option(metavar="FILE.csv", help="Measurements of the delivered machine.")],
+    measured_on: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The machine's name in the measurements; default: the profile's."),
+    ] = None,
+    interval: Interval = 0.8,
+    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/accept/1 instead of a table.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say for each line of a suite whether what was committed is met.
+
+    Exit code 1 where a required line is not met.
+
+    Examples:
+
+      fomkit accept suite.yaml --committed round2.yaml --measured m.csv
+    """
+    from fomkit.merit.suites import accept as accept_lines
+    from fomkit.output.files import to_json
+    from fomkit.output.suites import format_acceptance
+    from fomkit.plan.options import Options
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model
+    from fomkit.profiles.suites import load_suite
+    from fomkit.readers.measurements import read_measurements
+    from fomkit.verbs.suite_content import acceptance_content, all_required_met
+
+    lines_of, machine = load_suite(suite), load_machine(committed)
+    rows, name = read_measurements(measured), measured_on or machine.name
+    with progress(f"rating {suite}", quiet=quiet):
+        lines = accept_lines(lines_of, machine, rows, name, Options(interval=interval), load_model)
+    content = acceptance_content(lines_of, name, lines, interval)
+    print(to_json(content) if as_json else format_acceptance(content, standard_output()), end="")
+    if not all_required_met(lines):
+        raise typer.Exit(1)
+
+
+def review(
+    workbook: Annotated[Path, typer.Argument(metavar="WORKBOOK", help="The workbook that came back (.xlsx).")],
+    issued: Annotated[Path, typer.Option("--issued", help="The workbook that was sent.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Keep the changed machine as a profile (.yaml) whose party is vendor."
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/review/1 instead of text.")] = False,
+) -> None:
+    """Show what a vendor changed in a workbook, cell by cell, and what each change does.
+
+    Every number is computed anew from the inputs; formulas of the returned workbook are compared and not trusted.
+    Exit code 1 means that there is something to talk about.
+
+    Examples:
+
+      fomkit review vendor.xlsx --issued sent.xlsx
+
+      fomkit review vendor.xlsx --issued sent.xlsx -o round3.yaml
+    """
+    from fomkit.output.files import to_json
+    from fomkit.output.suites import format_review
+    from fomkit.workbook.review import review as run_review
+    from fomkit.workbook.review import review_content
+
+    if output is not None and output.suffix not in (".yaml", ".yml"):
+        raise FomkitError(str(output), "has an ending that no machine profile has. Use .yaml.")
+    found = run_review(workbook, issued)
+    content = review_content(found)
+    print(to_json(content) if as_json else format_review(content, standard_output()), end="")
+    if output is not None:
+        _keep(found, output, force)
+    if content["findings"]:
+        raise typer.Exit(1)
+
+
+def _known(name: str) -> Machine | None:
+    """Load the machine's own profile, whose table of timings no workbook holds."""
+    from fomkit.profiles.machines import load_machine
+
+    try:
+        return load_machine(name)
+    except FomkitError:
+        return None
+
+
+def _keep(found: Review, output: Path, force: bool) -> None:
+    from fomkit.files.write import check_absent
+    from fomkit.profiles.save_machine import save_machine
+    from fomkit.workbook.review import changed_machine, not_kept, round_machine
+
+    impossible = next((one for one in found.findings if one.kind == "range"), None)
+    if impossible is not None:
+        raise FomkitError(str(output), f"is not written, because {impossible.where} cannot be: {impossible.said}")
+    check_absent([output, output.with_name(f"{output.stem}.timings.csv")], force)
+    save_machine(round_machine(found, _known(changed_machine(found))), output)
+    for said in not_kept(found):
+        typer.echo(said, err=True)
+
+
+def pack(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL...", help="Model profiles by name or path.", autocompletion=complete_model),
+    ],
+    target: Target,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="New folder to write.")],
+    batch: Batch = None,
+    sizes: Sizes = None,
+    precision: Precisions = None,
+    quiet: Quiet = False,
+) -> None:
+    """Ask somebody to time exactly the ops that carry the models' steps.
+
+    Writes cases.csv, which a simulator can fill, time_ops.py, which fills it where PyTorch runs and checks each
+    result, and README.txt. It tells what share of each step the table carries and the script can time, and
+    which ops it cannot. What comes back is imported with 'fomkit import'.
+
+    Examples:
+
+      fomkit pack resnet50 gpt2 --target v100 -o for-vendor
+    """
+    from fomkit.core.errors import FomkitError
+    from fomkit.files.write import write_whole
+    from fomkit.plan.estimate import estimate
+    from fomkit.plan.options import Options
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model
+    from fomkit.workbook.vendor import make_pack
+
+    if output.exists():
+        raise FomkitError(str(output), "is there already. Name a new folder.")
+    chosen = Options(batch=batch, sizes=parse_sizes(sizes or []), precision=precision, allow_uncovered=True)
+    machine = load_machine(target)
+    with progress("estimating", len(models), quiet=quiet) as advance:
+        estimates = []
+        for name in models:
+            estimates.append(estimate(load_model(name), machine, chosen))
+            advance()
+    made = make_pack(estimates)
+    output.mkdir(parents=True)
+    for name, text in made.files.items():
+        write_whole(output / name, text)
+    for line in made.lines:
+        print(line)
+    print(f"{output}: {', '.join(made.files)}")
+
 
 _SHOWN = 8
 """Texts of one sort that are shown; the others stand in the workbook."""
@@ -16,8 +202,8 @@ _SHOWN = 8
 
 def write_and_tell(ledger: Ledger, path: Path, only: str | None) -> None:
     """Write a workbook; of a copy for one target, list its free texts, which no program can judge."""
-    from fomkit.workbook import write_workbook
-    from fomkit.workbook.free_texts import free_texts
+    from fomkit.workbook.vendor import free_texts
+    from fomkit.workbook.write import write_workbook
 
     shown = write_workbook(ledger, path, only)
     if only is None:
@@ -26,3 +212,51 @@ def write_and_tell(ledger: Ledger, path: Path, only: str | None) -> None:
     for sort, texts in free_texts(shown).items():
         more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
         typer.echo(f"  {sort}: {'; '.join([*texts[:_SHOWN], *more])}", err=True)
+
+
+Source = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MEASURED", help="A table of measurements (.csv), or a measured model profile (.yaml)."
+    ),
+]
+FileFormat = Annotated[
+    Literal["benchmarker", "measurements"] | None,
+    typer.Option(
+        "--format",
+        help="The modular benchmarker's JSON, or a profile's row for a table of measurements; default: by the "
+        "output's ending.",
+    ),
+]
+OnMachine = Annotated[
+    str | None, typer.Option("--machine", metavar="NAME", help="The machine profile that a measured one ran on.")
+]
+
+
+def export(
+    source: Source,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+    file_format: FileFormat = None,
+    machine: OnMachine = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists already.")] = False,
+) -> None:
+    """Write measurements as records of the modular benchmarker, with all that an import kept of one.
+
+    A model profile that was made with --measure becomes a table of measurements, for estimate --from and compare.
+
+    Examples:
+
+      fomkit export measured.csv -o measured.json
+
+      fomkit export timed.yaml --machine knl-7250 -o step.csv
+    """
+    from fomkit.files.write import check_absent, write_whole
+    from fomkit.readers.measurements import format_measurements
+    from fomkit.readers.records import format_benchmarker
+    from fomkit.verbs.measured_run import rows_to_export
+
+    check_absent([output], force)
+    chosen = file_format or ("measurements" if output.suffix == ".csv" else "benchmarker")
+    rows = rows_to_export(source, machine, chosen)
+    write_whole(output, format_measurements(rows) if chosen == "measurements" else format_benchmarker(rows))
+    print(f"Written: {output} ({len(rows)} of {len(rows)} rows)")

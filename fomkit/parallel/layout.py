@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from fomkit.errors import FomkitError, nearest_names
-from fomkit.network import Algorithm
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.prediction.exchange import Algorithm
 
 Recompute = Literal["none", "selective", "full"]
 OptimizerPlace = Literal["device", "server"]

@@ -1,12 +1,20 @@
-"""One step of a parallel training: what devices do, what they wait for, what they send and hold."""
+"""One step of a parallel training: what devices do, what they wait for, what they send and hold.
+
+What a device's links carry in a stretch of a step: busy, what no op hides, and where times are from.
+
+Pipelines: what the stages wait for at both ends of a step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, add_common
 from fomkit.parallel.layout import Layout
-from fomkit.spans import Span
+from fomkit.parallel.traffic import Sent, Traffic
+from fomkit.prediction.exchange import Exchange
 
 
 @dataclass(frozen=True)
@@ -84,3 +92,124 @@ def step_coverage(work: Mapping[str, float], work_s: float, waits: Mapping[str, 
     for name, waited in waits.items():
         seconds[name] = seconds.get(name, 0.0) + waited
     return {name: spent / whole for name, spent in seconds.items()}
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Busy and exposed time of links [s]; ``sources``: the exposed time by time source."""
+
+    busy: Span
+    exposed: Span
+    sources: Mapping[str, float] = field(default_factory=dict)
+
+    def scaled(self, times: float) -> Waits:
+        """Have the same so many times."""
+        sources = {name: seconds * times for name, seconds in self.sources.items()}
+        return Waits(self.busy.scaled(times), self.exposed.scaled(times), sources)
+
+
+def bare(one: Exchange) -> Waits:
+    """Give an exchange that hides behind nothing."""
+    return Waits(one.time, one.time, {one.source: one.time.value})
+
+
+def of_traffic(one: Traffic) -> Waits:
+    """Give what replicas send each other."""
+    return Waits(one.busy_s, one.exposed_s, {one.source: one.exposed_s.value})
+
+
+def add_waits(parts: Iterable[Waits]) -> Waits:
+    """Add waits one after the other; the errors of links go up and down together."""
+    found = list(parts)
+    sources: dict[str, float] = {}
+    for one in found:
+        for name, seconds in one.sources.items():
+            sources[name] = sources.get(name, 0.0) + seconds
+    return Waits(add_common(one.busy for one in found), add_common(one.exposed for one in found), sources)
+
+
+def waits_for(
+    sent: Iterable[Sent], times: Mapping[str, Exchange], one_s: Mapping[str, float], level: float
+) -> Waits:
+    """Add up what is sent, each less the time of the op that hides it.
+
+    Parameters
+    ----------
+    sent : iterable of Sent
+    times : mapping
+        Each collective's exchange.
+    one_s : mapping
+        Time of one execution of each op [s].
+    level : float
+        Of the intervals.
+
+    Examples
+    --------
+    >>> sum_ = Exchange(Span(3.0, 2.0, 5.0), "measured")
+    >>> waits_for([Sent("all_reduce", "product")] * 2, {"all_reduce": sum_}, {"product": 2.5}, 0.8).exposed
+    Span(value=1.0, low=0.0, high=5.0, level=0.8)
+    """
+    zero = Span.exact(0.0, level)
+    found = [Waits(zero, zero)]
+    for one in sent:
+        exchange = times[one.collective]
+        time = exchange.time
+        hidden = float(one_s[one.hidden_by]) if one.hidden_by else 0.0
+        value, low, high = (max(0.0, end - hidden) for end in (time.value, time.low, time.high))
+        found.append(Waits(time, Span(value, low, high, level), {exchange.source: value}))
+    return add_waits(found)
+
+
+def bubble_fraction(stages: int, microbatches: int, chunks: int = 1) -> float:
+    """Give the idle time of a stage over its work, for equal stages (Narayanan et al., SC 2021, section 2.2).
+
+    Examples
+    --------
+    >>> bubble_fraction(8, 64), round(bubble_fraction(8, 64, 3), 6)
+    (0.109375, 0.036458)
+    """
+    return (stages - 1) / (microbatches * chunks)
+
+
+def check_schedule(stages: int, microbatches: int, chunks: int, blocks: int) -> None:
+    """Raise where the schedule cannot be made.
+
+    Raises
+    ------
+    FomkitError
+        When blocks do not divide into chunks, or an interleaved schedule lacks full groups of microbatches.
+    """
+    if blocks % (stages * chunks):
+        raise FomkitError(
+            "layout",
+            f"{blocks} blocks do not divide into pipeline {stages} × interleave {chunks} = {stages * chunks} "
+            "chunks. Choose divisors.",
+        )
+    if chunks > 1 and microbatches % stages:
+        raise FomkitError(
+            "layout",
+            f"an interleaved pipeline needs microbatches in multiples of its {stages} stages, and there are "
+            f"{microbatches}. Change batch, microbatch or interleave.",
+        )
+
+
+def pipeline_s(stage_s: Sequence[float], microbatches: int, chunks: int = 1) -> float:
+    """Give the time of forward and backward of all microbatches under 1F1B [s].
+
+    The slowest stage works all the time but for filling and draining, which take one microbatch of each other
+    stage, or one chunk of it where stages are interleaved. For equal stages this is exact:
+    ``(m + (p - 1)/v) · t``.
+
+    Parameters
+    ----------
+    stage_s : sequence
+        What each stage takes for one microbatch, forward and backward [s].
+    microbatches, chunks : int
+
+    Examples
+    --------
+    >>> pipeline_s([1.0] * 4, 8), pipeline_s([1.0] * 4, 8, 3)
+    (11.0, 9.0)
+    """
+    slowest = max(stage_s)
+    return microbatches * slowest + (sum(stage_s) - slowest) / chunks

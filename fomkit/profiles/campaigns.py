@@ -1,19 +1,44 @@
-"""Campaigns on disk: phases of a workflow, each so many runs of a model or units of a suite's line."""
+"""Campaigns on disk: phases of a workflow, each so many runs of a model or units of a suite's line.
+
+Epochs to a target by batch, from a CSV table of the user's own.
+
+Which profile a name means: a model or a machine, told apart by what the file says of itself.
+"""
 
 from __future__ import annotations
 
+from math import isnan
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pydantic import Field
 
-from fomkit.errors import FomkitError
-from fomkit.hardware import Basis
-from fomkit.profiles.locate import locate
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.core.machine import Basis
+from fomkit.core.model import EpochsToTarget
+from fomkit.core.suite import Phase, Workflow
+from fomkit.files.op_csv import read_numbered_table
+from fomkit.files.yaml import load_document
+from fomkit.ops.check import check_table, row_place
+from fomkit.profiles.locate import (
+    Folder,
+    check_one_board,
+    check_profile,
+    locate,
+    no_file_of,
+    profile_names,
+    shipped_folder,
+)
+from fomkit.profiles.machines import SCHEMA as MACHINE
+from fomkit.profiles.models import SCHEMA as MODEL
 from fomkit.profiles.records import Record, check_record, check_schema
-from fomkit.profiles.strict_yaml import load_document
 from fomkit.profiles.suites import MOST, ConditionsRecord
-from fomkit.suite import Phase, Workflow
+from fomkit.profiles.suites import SCHEMA as SUITE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 SCHEMA = "fomkit/campaign/1"
 
@@ -83,3 +108,140 @@ def load_campaign(name: str | Path) -> Workflow:
             )
     phases = tuple(_phase(one, document.where(("phases", index))) for index, one in enumerate(record.phases))
     return Workflow(record.name, record.title or record.name, phases, tuple(record.notes))
+
+
+def _span(table: pd.DataFrame, position: int, where: str) -> Span:
+    value, low, high = (
+        float(table[name].iloc[position]) if name in table.columns else float("nan")
+        for name in ("epochs", "low", "high")
+    )
+    if isnan(low) and isnan(high):
+        return Span.exact(value)
+    if not low <= value <= high:
+        raise FomkitError(where, "must have low ≤ epochs ≤ high, or neither end. Correct these.")
+    return Span(value, low, high)
+
+
+def load_epochs(path: Path) -> EpochsToTarget:
+    """Load a curve of epochs to a target.
+
+    Parameters
+    ----------
+    path : Path
+        A CSV table with the columns of `fomkit.ops.tables.EPOCHS`.
+
+    Raises
+    ------
+    FomkitError
+        With file and line, when a cell cannot be, a batch stands twice, or rows are of different targets.
+    """
+    table = read_numbered_table(path, "EPOCHS")
+    check_table(table, "EPOCHS", str(path))
+    found: dict[int, Span] = {}
+    first = table.iloc[0]
+    for position, batch in enumerate(table["batch"].astype(int).tolist()):
+        where = row_place(str(path), table.index, position)
+        if batch in found:
+            raise FomkitError(where, f"batch {batch:,} stands here a second time. Keep one, with its interval.")
+        for name in ("metric", "target"):
+            if table[name].iloc[position] != first[name]:
+                raise FomkitError(
+                    where,
+                    f"the {name} is {table[name].iloc[position]}, and above it is {first[name]}. "
+                    "Keep one target to a file.",
+                )
+        found[batch] = _span(table, position, where)
+    sources = "; ".join(dict.fromkeys(table["source"].tolist()))
+    in_order = dict(sorted(found.items()))
+    return EpochsToTarget(in_order, str(first["metric"]), float(first["target"]), sources, str(path))
+
+
+What = Literal["model", "machine"]
+Kind = Literal["model", "machine", "suite", "campaign"]
+FOLDERS: tuple[Folder, ...] = ("model_profiles", "machine_profiles")
+_WHAT: dict[object, What] = {MODEL: "model", MACHINE: "machine"}
+_KINDS: dict[object, Kind] = {**_WHAT, SUITE: "suite", SCHEMA: "campaign"}
+
+
+class Found(NamedTuple):
+    """A profile: its path and what it describes."""
+
+    path: Path
+    what: What
+
+
+class Listed(NamedTuple):
+    """A profile, suite or campaign that can be named: what it is, its name, its title or why it cannot be read."""
+
+    what: Kind
+    name: str
+    title: str
+
+
+def _candidates(name: str) -> list[Path]:
+    found: dict[Path, Path] = {}
+    for folder in FOLDERS:
+        try:
+            path = locate(name, folder)
+        except FomkitError:
+            continue
+        found.setdefault(path.resolve(), path)
+    return list(found.values())
+
+
+def find_profile(name: str) -> Found:
+    """Find the model or machine that a name or path means.
+
+    Raises
+    ------
+    FomkitError
+        When there is none, when it is neither, or when a model and a machine have the name.
+    """
+    check_profile(Path(name), "model or machine profile")
+    paths = _candidates(name)
+    if not paths:
+        if suites := _candidates(f"{name}.suite"):
+            raise FomkitError(name, f"is a suite, {suites[0]}. 'fomkit fom {name}' rates machines on it.")
+        if campaigns := _candidates(f"{name}.campaign"):
+            do = f"'fomkit campaign {name} --target MACHINE' says how long it takes."
+            raise FomkitError(name, f"is a campaign, {campaigns[0]}. {do}")
+        check_one_board(name)
+        known = [one for folder in FOLDERS for one in profile_names(folder)]
+        raise no_file_of(name, "model or machine profile", known)
+    said = {path: load_document(path).content.get("schema") for path in paths}
+    found = [Found(path, _WHAT[schema]) for path, schema in said.items() if schema in _WHAT]
+    if not found:
+        path, schema = next(iter(said.items()))
+        shown = "has no schema line" if schema is None else f"schema is {schema!r}"
+        raise FomkitError(str(path), f"{shown}. Expected {MODEL!r} or {MACHINE!r}.")
+    if len(found) > 1:
+        listed = ", ".join(f"'{one.path}' (a {one.what})" for one in found)
+        raise FomkitError(name, f"is a model and a machine: {listed}. Give one of these paths.")
+    return found[0]
+
+
+def list_profiles() -> list[Listed]:
+    """List every model, suite, campaign and machine that can be named, in this order."""
+    listed: list[Listed] = []
+    for folder in FOLDERS:
+        for name in profile_names(folder):
+            try:
+                content = load_document(locate(name, folder)).content
+            except FomkitError as error:
+                listed.append(Listed(_of(folder), name, f"cannot be read: {error.what}"))
+                continue
+            what = _KINDS.get(content.get("schema"))
+            if what is not None:
+                named = name.removesuffix(f".{what}") if what in ("suite", "campaign") else name
+                listed.append(Listed(what, named, str(content.get("title", named))))
+    return sorted(listed, key=lambda one: ("model", "suite", "campaign", "machine").index(one.what))
+
+
+def _of(folder: Folder) -> What:
+    return "model" if folder == "model_profiles" else "machine"
+
+
+def shipped_models() -> list[Path]:
+    """Give the paths of the models that come with fomkit: a set of ops that people ask for."""
+    root = shipped_folder("model_profiles")
+    return [path for path in sorted(root.rglob("*.yaml")) if load_document(path).content.get("schema") == MODEL]

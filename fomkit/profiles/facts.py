@@ -1,8 +1,25 @@
-"""Facts as files state them: a value, perhaps its ends, its basis and its source."""
+"""Facts as files state them: a value, perhaps its ends, its basis and its source.
+
+What a machine file may say of energy; see docs/profiles.md and docs/energy.md.
+
+Codes of currencies: those of ISO 4217, list one, in use in 2025 (www.six-group.com, maintenance agency).
+
+What a machine file may say of its price; see docs/cost.md.
+"""
 
 from __future__ import annotations
 
-from fomkit.hardware import Basis, Fact
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Literal
+
+from pydantic import Field
+
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.machine import AveragePower, Basis, Energy, EnergyScope, Fact, FlopEnergy, Price, Scope
+from fomkit.core.units import ITEM_BYTE, MONEY_PER, UNITS
+from fomkit.files.yaml import Document
+from fomkit.profiles.records import Length, MoneyRate, PerByte, PerFlop, Power, Record
 
 
 def fact_of(value: float | None, low: float | None, high: float | None, basis: Basis, source: str) -> Fact | None:
@@ -10,3 +27,288 @@ def fact_of(value: float | None, low: float | None, high: float | None, basis: B
     if value is None:
         return None
     return Fact(value, value if low is None else low, value if high is None else high, basis, source)
+
+
+Keys = tuple[str | int, ...]
+
+
+class IdleRecord(Record):
+    """``energy.idle``: power while nothing is computed."""
+
+    power: Power
+    source: str
+    basis: Basis = "measured"
+    low: Power | None = None
+    high: Power | None = None
+
+
+class PerFlopRecord(Record):
+    """``energy.per_flop[…]``: what one flop takes besides idle power; without engine it holds for both."""
+
+    dtype: str
+    energy: PerFlop
+    source: str
+    engine: Literal["vector", "matrix"] | None = None
+    basis: Basis = "modelled"
+    low: PerFlop | None = None
+    high: PerFlop | None = None
+
+
+class PerByteRecord(Record):
+    """``energy.per_byte``: what one byte of device-memory traffic takes besides idle power."""
+
+    energy: PerByte
+    source: str
+    basis: Basis = "modelled"
+    low: PerByte | None = None
+    high: PerByte | None = None
+
+
+class AverageRecord(Record):
+    """``energy.average[…]``: mean power while a workload ran."""
+
+    workload: str
+    power: Power
+    source: str
+    scope: EnergyScope | None = None
+    devices: int | None = Field(default=None, ge=1)
+    batch: int | None = Field(default=None, ge=1)
+    precision: str = ""
+    basis: Basis = "measured"
+    low: Power | None = None
+    high: Power | None = None
+
+
+class LimitRecord(Record):
+    """``energy.limit``: the most that one chip may take, its design power; an upper bound, never an average."""
+
+    power: Power
+    source: str
+    basis: Basis = "published"
+
+
+class EnergyRecord(Record):
+    """``energy``: what is known of the energy a machine takes, and what the figures count."""
+
+    scope: EnergyScope
+    devices: int | None = Field(default=None, ge=1)
+    process: Length | None = None
+    idle: IdleRecord | None = None
+    per_flop: list[PerFlopRecord] = []
+    per_byte: PerByteRecord | None = None
+    average: list[AverageRecord] = []
+    limit: LimitRecord | None = None
+
+
+def _devices(document: Document, keys: Keys, scope: EnergyScope, stated: int | None, node: int | None) -> int:
+    if scope == "chip":
+        if stated not in (None, 1):
+            raise FomkitError(
+                document.where((*keys, "devices")), f"a chip is one device, not {stated}. Say node or wall."
+            )
+        return 1
+    devices = stated if stated is not None else node
+    if devices is None:
+        raise FomkitError(
+            document.where((*keys, "scope")),
+            f"the scope is {scope!r}, and nobody says how many devices its power covers. "
+            "Add 'devices: …' beside it, or node.devices.",
+        )
+    return devices
+
+
+def _facts(energy: Energy) -> Iterator[tuple[Keys, Fact]]:
+    """Give each figure with where it stands."""
+    single = (("idle", energy.idle_w), ("per_byte", energy.byte_j), ("limit", energy.limit_w))
+    yield from (((name,), fact) for name, fact in single if fact is not None)
+    yield from ((("per_flop", index), one.joule) for index, one in enumerate(energy.per_flop))
+    yield from ((("average", index), one.power_w) for index, one in enumerate(energy.average))
+
+
+def _check(document: Document, energy: Energy) -> None:
+    facts = list(_facts(energy))
+    if not facts:
+        raise FomkitError(document.where(("energy",)), "energy states no figure. Add one, for example idle.")
+    for keys, fact in facts:
+        if not 0 < fact.low <= fact.value <= fact.high:
+            where = document.where(("energy", *keys))
+            raise FomkitError(where, f"energy.{keys[0]} must be above 0 with low ≤ value ≤ high. Correct these.")
+        if keys[0] in ("per_flop", "per_byte") and energy.process_m is None:
+            raise FomkitError(
+                document.where(("energy", *keys)),
+                f"energy.{keys[0]} means nothing without the process node of the chip. "
+                "Add, for example, 'process: 12 nm' to energy.",
+            )
+    idle, limit = energy.idle_w, energy.limit_w
+    if energy.scope == "chip" and idle is not None and limit is not None and idle.value > limit.value:
+        said = (
+            f"the idle power, {idle.value:g} W, is above the chip's limit, {limit.value:g} W. Correct one of them."
+        )
+        raise FomkitError(document.where(("energy", "idle")), said)
+
+
+def _per_flop(document: Document, records: list[PerFlopRecord]) -> tuple[FlopEnergy, ...]:
+    made: dict[tuple[str, str], FlopEnergy] = {}
+    for index, one in enumerate(records):
+        where, pair = document.where(("energy", "per_flop", index)), (one.dtype, one.engine or "")
+        if one.dtype not in ITEM_BYTE:
+            hint = nearest_names(one.dtype, ITEM_BYTE)
+            raise FomkitError(where, f"energy.per_flop: {one.dtype!r} is not a number format. {hint}")
+        if pair in made:
+            raise FomkitError(where, f"energy.per_flop states {' on '.join(filter(None, pair))} twice. Keep one.")
+        fact = fact_of(one.energy, one.low, one.high, one.basis, one.source)
+        if fact is not None:
+            made[pair] = FlopEnergy(*pair, fact)
+    return tuple(made.values())
+
+
+def energy_of(document: Document, record: EnergyRecord | None, node_devices: int | None) -> Energy | None:
+    """Make the energy noun of its part of a machine file; None where the file has none.
+
+    Raises
+    ------
+    FomkitError
+        With file and line, when a figure in joules has no process node, ends are not in order, or the devices of a
+        node are not known.
+    """
+    if record is None:
+        return None
+    average = []
+    for index, one in enumerate(record.average):
+        fact, scope = fact_of(one.power, one.low, one.high, one.basis, one.source), one.scope or record.scope
+        stated = one.devices if one.scope else one.devices or record.devices
+        devices = _devices(document, ("energy", "average", index), scope, stated, node_devices)
+        if fact is not None:
+            average.append(AveragePower(one.workload, fact, scope, one.batch, one.precision, devices))
+    idle, byte, limit = record.idle, record.per_byte, record.limit
+    energy = Energy(
+        scope=record.scope,
+        devices=_devices(document, ("energy",), record.scope, record.devices, node_devices),
+        process_m=record.process,
+        idle_w=fact_of(idle.power, idle.low, idle.high, idle.basis, idle.source) if idle else None,
+        per_flop=_per_flop(document, record.per_flop),
+        byte_j=fact_of(byte.energy, byte.low, byte.high, byte.basis, byte.source) if byte else None,
+        average=tuple(average),
+        limit_w=fact_of(limit.power, None, None, limit.basis, limit.source) if limit else None,
+    )
+    _check(document, energy)
+    return energy
+
+
+_CODES = """
+AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BRL BSD BTN BWP BYN BZD CAD CDF CHF CLP CNY
+COP CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR ILS
+INR IQD IRR ISK JMD JOD JPY KES KGS KHR KMF KPW KRW KWD KYD KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK MNT MOP
+MRU MUR MVR MWK MXN MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF SAR SBD SCR
+SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX USD UYU UZS VED VES VND
+VUV WST XAF XCD XCG XOF XPF YER ZAR ZMW ZWG
+"""
+CURRENCIES = tuple(_CODES.split())
+"""Money that people pay with: without funds, metals and codes for tests."""
+
+
+EARLIEST_ZONE = timedelta(hours=14)
+"""Where a day begins first, ahead of UTC."""
+
+
+class PriceRecord(Record):
+    """``price``: what the use of a device, a node or the system costs; low and high belong to the rate."""
+
+    rate: MoneyRate
+    per: Scope
+    date: str
+    source: str
+    low: MoneyRate | None = None
+    high: MoneyRate | None = None
+    basis: Basis = "published"
+
+
+def check_day(text: str, where: str) -> str:
+    """Give a day as it stands.
+
+    Raises
+    ------
+    FomkitError
+        When it is no day of the form 2018-04-01, or is still to come everywhere on Earth.
+    """
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        day = None
+    if day is None or day.isoformat() != text:
+        raise FomkitError(
+            where, f"the price's date is {text!r}. Write the day when it was the price, for example 2018-04-01."
+        )
+    if day > (datetime.now(UTC) + EARLIEST_ZONE).date():
+        raise FomkitError(
+            where, f"the price's date is {text}, which is still to come. Write the day when it was the price."
+        )
+    return text
+
+
+def check_price(where: str, rates: tuple[tuple[float, str], ...]) -> None:
+    """Raise unless rates, low, value and high, are in order and of one currency, which is one of ISO 4217.
+
+    Raises
+    ------
+    FomkitError
+        With what was expected.
+    """
+    if len({currency for _, currency in rates}) > 1:
+        raise FomkitError(where, "the price has ends in another currency than its value. Write all in one.")
+    _, (_, currency), _ = rates
+    if currency not in CURRENCIES:
+        raise FomkitError(
+            where,
+            f"{currency!r} is no currency in use by ISO 4217. Write its code, for example USD.",
+        )
+    if sorted(per_s for per_s, _ in rates) != [per_s for per_s, _ in rates]:
+        raise FomkitError(where, "the price must have low ≤ value ≤ high. Correct these.")
+
+
+def price_of(document: Document, record: PriceRecord | None) -> Price | None:
+    """Make the price noun of its part of a machine file; None where the file has none.
+
+    Raises
+    ------
+    FomkitError
+        With file and line, when the date is none, or the ends are not in order or in another currency.
+    """
+    if record is None:
+        return None
+    check_price(document.where(("price",)), (record.low or record.rate, record.rate, record.high or record.rate))
+    day = check_day(record.date, document.where(("price", "date")))
+    per_s, currency = record.rate
+    low, high = (end[0] if end else None for end in (record.low, record.high))
+    fact = fact_of(per_s, low, high, record.basis, record.source)
+    return None if fact is None else Price(fact, currency, record.per, day)
+
+
+def money_rate(per_s: float, currency: str) -> str:
+    """Write a rate as text that is read back to the same float, by the hour where that is short.
+
+    Examples
+    --------
+    >>> money_rate(4.56 / 3600, "USD")
+    '4.56 USD/h'
+    """
+    for time in MONEY_PER:
+        size = UNITS["time_s"][time]
+        amount = f"{per_s * size:.12g}"
+        if float(amount) / size == per_s:
+            return f"{amount} {currency}/{time}"
+    return f"{per_s!r} {currency}/s"
+
+
+def price_content(price: Price) -> dict[str, str]:
+    """Put a price in the form of the YAML file."""
+    fact: Fact = price.per_s
+    ends = {} if fact.low == fact.high else {"low": fact.low, "high": fact.high}
+    return {
+        "rate": money_rate(fact.value, price.currency),
+        **{end: money_rate(value, price.currency) for end, value in ends.items()},
+        "per": price.per,
+        "date": price.date,
+        "basis": fact.basis,
+        "source": fact.source,
+    }

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 import fomkit
-from fomkit.errors import FomkitError, nearest_names
-from fomkit.tables.opening import check_file
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.files.csv import check_file
 
 Folder = Literal["machine_profiles", "model_profiles", "measurements", "validation"]
 Kind = Literal["", "suite", "campaign"]

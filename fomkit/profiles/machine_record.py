@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
 
-from fomkit.hardware import Basis, Party, Tier
-from fomkit.profiles.energy_record import EnergyRecord
-from fomkit.profiles.price_record import PriceRecord
+from fomkit.core.machine import Basis, Party, Tier
+from fomkit.profiles.facts import EnergyRecord, PriceRecord
 from fomkit.profiles.records import Byte, ByteRate, FlopRate, Record, Share, Time
 
 

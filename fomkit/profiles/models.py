@@ -7,20 +7,27 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fomkit.errors import FomkitError
-from fomkit.profiles.format_yaml import format_document
+from fomkit.core.errors import FomkitError
+from fomkit.core.model import Data, ModelProfile, PassGroup, Run, Transformer, Unit
+from fomkit.files.csv import check_beside
+from fomkit.files.op_csv import empty_table, format_table, read_table
+from fomkit.files.write import packed, write_set
+from fomkit.files.yaml import format_document, load_document, read_text
+from fomkit.ops.check import check_columns
 from fomkit.profiles.locate import folders, locate
-from fomkit.profiles.measured_record import MeasuredRecord, measured_block, measured_run
-from fomkit.profiles.records import Record, check_record, check_schema, wrong_together
-from fomkit.profiles.strict_yaml import load_document, read_text
-from fomkit.profiles.write import packed, write_set
-from fomkit.schema import check_columns
-from fomkit.tables import empty_table, format_table, read_table
-from fomkit.tables.opening import check_beside
-from fomkit.workload import Data, ModelProfile, PassGroup, Run, Transformer, Unit
+from fomkit.profiles.records import (
+    MeasuredRecord,
+    Record,
+    check_record,
+    check_schema,
+    measured_block,
+    measured_run,
+    wrong_together,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 SCHEMA = "fomkit/model/1"
 

@@ -1,17 +1,21 @@
-"""The door between files and records: pydantic checks a document once, and all its mistakes are told together."""
+"""The door between files and records: pydantic checks a document once, and all its mistakes are told together.
+
+``measured``: how long a model's step took, from its file and back to it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from fomkit.errors import FomkitError, ManyFomkitError, nearest_names
-from fomkit.profiles.strict_yaml import Document
-from fomkit.quantities import parse_money_rate, parse_quantity
+from fomkit.core.errors import FomkitError, ManyFomkitError, nearest_names
+from fomkit.core.measurement import Clock, MeasuredOps, MeasuredRun, Repeated, StepEnergy, StepTimes, Unjoined
+from fomkit.core.units import exact_quantity, format_quantity, parse_money_rate, parse_quantity
+from fomkit.files.yaml import Document
 
 _FIELD = "FIELD"
 _EXPECTED = {
@@ -137,3 +141,218 @@ def check_schema(document: Document, schema: str) -> None:
         return
     what = "has no schema line" if found is None else f"schema is {found!r}"
     raise FomkitError(document.where(("schema",)), f"{what}. Expected: 'schema: {schema}'.")
+
+
+class RepeatedRecord(Record):
+    """The times of one clock."""
+
+    median: Time
+    p25: Time
+    p75: Time
+    low: Time | None = None
+    high: Time | None = None
+    p10: Time | None = None
+    p90: Time | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> RepeatedRecord:
+        if not 0 < self.p25 <= self.median <= self.p75:
+            raise ValueError("p25 ≤ median ≤ p75, all above 0")
+        if (self.low is None) is not (self.high is None):
+            raise ValueError("low and high, or neither")
+        if self.low is not None and self.high is not None and not self.low <= self.median <= self.high:
+            raise ValueError("low ≤ median ≤ high")
+        if (self.p10 is None) is not (self.p90 is None):
+            raise ValueError("p10 and p90, or neither")
+        if self.p10 is not None and self.p90 is not None and not self.p10 <= self.median <= self.p90:
+            raise ValueError("p10 ≤ median ≤ p90")
+        return self
+
+
+class StepTimesRecord(Record):
+    """``measured.step``, and ``measured.ops.step``: the step by each clock that was read."""
+
+    repeats: int = Field(ge=1)
+    process: RepeatedRecord | None = None
+    wall: RepeatedRecord | None = None
+    device: RepeatedRecord | None = None
+
+
+class UnjoinedRecord(Record):
+    """One of ``measured.ops.unjoined``."""
+
+    op: str
+    pass_name: str = ""
+    count: int = Field(ge=1)
+    time: Time
+    why: str
+
+
+class MeasuredOpsRecord(Record):
+    """``measured.ops``: what a profiler saw."""
+
+    profiler: str
+    step: StepTimesRecord
+    joined: Time
+    scaled_by: float = Field(default=1.0, ge=1, strict=False)
+    unjoined: list[UnjoinedRecord] = []
+
+
+class LoadRecord(Record):
+    """``measured.load``: processes waiting for the processor, mean of a minute."""
+
+    start: float | None = Field(default=None, ge=0, strict=False)
+    end: float | None = Field(default=None, ge=0, strict=False)
+
+
+class StepEnergyRecord(Record):
+    """``measured.energy``: energy of the plain step."""
+
+    step: Joule
+    low: Joule
+    high: Joule
+    scope: Literal["chip", "node", "wall"]
+    source: str
+
+    @model_validator(mode="after")
+    def _ordered(self) -> StepEnergyRecord:
+        if not 0 <= self.low <= self.step <= self.high or not self.step > 0:
+            raise ValueError("low ≤ step ≤ high, and a step above 0")
+        return self
+
+
+class MeasuredRecord(Record):
+    """``measured``: written by ``fomkit profile --measure step`` or ``ops``."""
+
+    clock: Clock
+    device: Literal["cpu", "gpu"]
+    processor: str
+    threads: int = Field(ge=1)
+    sizes: dict[str, int] = {}
+    warm_up: int = Field(ge=0)
+    step: StepTimesRecord
+    ops: MeasuredOpsRecord | None = None
+    software: dict[str, str] = {}
+    allocator: dict[str, str] = {}
+    load: LoadRecord = LoadRecord()
+    date: str = ""
+    notes: list[str] = []
+    precision: Literal["", "bf16"] = ""
+    energy: StepEnergyRecord | None = None
+
+    @model_validator(mode="after")
+    def _has_its_clock(self) -> MeasuredRecord:
+        for step in (self.step, *((self.ops.step,) if self.ops else ())):
+            if getattr(step, self.clock) is None:
+                raise ValueError(f"every step has its time by the clock {self.clock!r}")
+        return self
+
+
+def _repeated(record: RepeatedRecord | None) -> Repeated | None:
+    if record is None:
+        return None
+    return Repeated(
+        record.median, record.p25, record.p75, record.low, record.high, record.p10, record.p90
+    )  # fmt: skip
+
+
+def _step(record: StepTimesRecord) -> StepTimes:
+    return StepTimes(record.repeats, *map(_repeated, (record.process, record.wall, record.device)))
+
+
+def _energy(record: StepEnergyRecord | None) -> StepEnergy | None:
+    if record is None:
+        return None
+    return StepEnergy(record.step, record.low, record.high, record.scope, record.source)
+
+
+def measured_run(record: MeasuredRecord) -> MeasuredRun:
+    """Make the noun of the record."""
+    ops = None
+    if record.ops is not None:
+        listed = (Unjoined(one.op, one.pass_name, one.count, one.time, one.why) for one in record.ops.unjoined)
+        seen = record.ops
+        ops = MeasuredOps(seen.profiler, _step(seen.step), seen.joined, tuple(listed), seen.scaled_by)
+    return MeasuredRun(
+        clock=record.clock,
+        device=record.device,
+        processor=record.processor,
+        threads=record.threads,
+        sizes=record.sizes,
+        warm_up=record.warm_up,
+        step=_step(record.step),
+        ops=ops,
+        software=record.software,
+        allocator=record.allocator,
+        load_start=record.load.start,
+        load_end=record.load.end,
+        date=record.date,
+        notes=tuple(record.notes),
+        precision=record.precision,
+        energy=_energy(record.energy),
+    )
+
+
+def _known(content: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in content.items() if value not in (None, "", [], {}, ())}
+
+
+def _time(value: float) -> str:
+    """Write a time in the unit that people would take, unless that rounds it."""
+    number, _, unit = format_quantity(value, "time_s", 6).replace(",", "").partition(" ")
+    usual = f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
+    return usual if parse_quantity(usual, "time_s", "", "") == value else exact_quantity(value, "time_s")
+
+
+def _repeated_content(times: Repeated | None) -> dict[str, str]:
+    if times is None:
+        return {}
+    values = {name.removesuffix("_s"): value for name, value in vars(times).items()}
+    return {name: _time(value) for name, value in values.items() if value is not None}
+
+
+def _step_content(step: StepTimes) -> dict[str, Any]:
+    clocks = {"process": step.process, "wall": step.wall, "device": step.device}
+    return _known({"repeats": step.repeats, **{name: _repeated_content(one) for name, one in clocks.items()}})
+
+
+def _ops_content(ops: MeasuredOps) -> dict[str, Any]:
+    listed = [_known({**vars(one), "time": _time(one.time_s), "time_s": None}) for one in ops.unjoined]
+    return _known(
+        {
+            "profiler": ops.profiler,
+            "step": _step_content(ops.step),
+            "joined": _time(ops.joined_s),
+            "scaled_by": ops.scaled_by if ops.scaled_by != 1 else None,
+            "unjoined": listed,
+        }
+    )
+
+
+def _energy_content(energy: StepEnergy) -> dict[str, str]:
+    ends = {"step": energy.value_j, "low": energy.low_j, "high": energy.high_j}
+    told = {name: exact_quantity(value, "energy_j") for name, value in ends.items()}
+    return {**told, "scope": energy.scope, "source": energy.source}
+
+
+def measured_block(run: MeasuredRun) -> dict[str, Any]:
+    """Put what was measured in the form of the file; what is unknown stays absent."""
+    return _known(
+        {
+            "clock": run.clock,
+            "device": run.device,
+            "processor": run.processor,
+            "threads": run.threads,
+            "sizes": dict(run.sizes),
+            "warm_up": run.warm_up,
+            "step": _step_content(run.step),
+            "ops": _ops_content(run.ops) if run.ops is not None else None,
+            "software": dict(run.software),
+            "allocator": dict(run.allocator),
+            "load": _known({"start": run.load_start, "end": run.load_end}),
+            "date": run.date,
+            "notes": list(run.notes),
+            "precision": run.precision,
+            "energy": _energy_content(run.energy) if run.energy is not None else None,
+        }
+    )

@@ -1,1 +1,1 @@
-"""What is not built or not chosen yet: sweeps, what a result hangs on, the change that reaches a target."""
+"""What is not built or not chosen yet: sweeps, sensitivities, the smallest change that reaches a goal, advice."""

@@ -15,11 +15,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fomkit import __version__
-from fomkit.errors import FomkitError, install_hint
+from fomkit.core.errors import FomkitError, install_hint
 from fomkit.whatif.sweep import Sweep
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 CONNECT_S = 5.0
 """Time for the scheduler to answer."""

@@ -8,18 +8,17 @@ from typing import Any
 
 import pandas as pd
 
-from fomkit.hardware import Device, Fact, Machine
-from fomkit.predict.engines import settle_engines
-from fomkit.rollup import steps_if_timed
-from fomkit.spans import Span
-from fomkit.study.changes import peak_name
-from fomkit.study.content import span_content
-from fomkit.study.device_kind import device_kind
-from fomkit.study.estimate import Estimate, estimate
-from fomkit.study.options import Options
-from fomkit.study.to_time import ops_to_time
+from fomkit.core.interval import Span
+from fomkit.core.machine import Device, Fact, Machine
+from fomkit.core.model import ModelProfile
+from fomkit.plan.content import span_content
+from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.memory_of import device_kind
+from fomkit.plan.options import Options, peak_name
+from fomkit.plan.shapes import ops_to_time
+from fomkit.plan.step import steps_if_timed
+from fomkit.prediction.storage_order import settle_engines
 from fomkit.whatif.parameters import Parameter, overhead_name
-from fomkit.workload import ModelProfile
 
 TOP = 10
 """Single ops that are listed."""

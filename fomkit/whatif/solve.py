@@ -1,20 +1,258 @@
-"""The smallest change that reaches a goal (``fomkit/solve/1``): of one parameter, or of several together."""
+"""Combinations of several parameters that reach a goal, where less of one needs more of another.
+
+The smallest change that reaches a goal (``fomkit/solve/1``): of one parameter, or of several together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations, pairwise, product
 from typing import Any
 
 from fomkit import __version__
-from fomkit.errors import FomkitError
-from fomkit.shown import Shown
-from fomkit.study.content import INTERVAL_MEANING, span_content
-from fomkit.whatif.frontier import Combination, Frontier, choose_parameters, frontier
-from fomkit.whatif.goal import Goal
+from fomkit.core.errors import FomkitError, Shown, nearest_names
+from fomkit.core.interval import Span
+from fomkit.plan.content import INTERVAL_MEANING, span_content
+from fomkit.whatif.cases import Figures, Goal, Subject
 from fomkit.whatif.parameters import Parameter
-from fomkit.whatif.solve_one import MOST, Asked, Change, solve_one
-from fomkit.whatif.subject import Figures, Subject
+from fomkit.whatif.solve_one import MOST, Asked, Change, root, solve_one
+
+DIVISIONS = {2: 10, 3: 5, 4: 4}
+"""Parts that a way is shared out in, by the number of parameters; directions are all such shares."""
+FEWEST_DIVISIONS = 3
+CLOSEST = 0.002
+"""Turn of a direction at which the search for the least way ends."""
+SLACK = 1e-6
+"""Part of a way that must be for nothing before it is taken back."""
+WHOLE_FACTORS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+"""Factors of a whole number that are tried."""
+CLOSE = 1e-6
+"""Difference of ln(factor) that is none."""
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One point of the frontier.
+
+    Attributes
+    ----------
+    values : mapping by parameter name
+    factors : mapping
+        Value over the parameter as it is.
+    total : float
+        Sum of |ln(factor)|: what it costs where a change by a factor costs the same in every parameter.
+    figure, probability
+        The goal's, estimated again at this point.
+    """
+
+    values: dict[str, float]
+    factors: dict[str, float]
+    total: float
+    figure: Span
+    probability: float
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Combinations, the least total first; empty where none reaches the goal, and then why."""
+
+    names: tuple[str, ...]
+    points: tuple[Combination, ...]
+    why: str = ""
+
+
+def choose_parameters(known: Sequence[Parameter], names: Sequence[str]) -> tuple[Parameter, ...]:
+    """Find parameters by name; the beginning, such as ``flop_per_s``, does where only one begins so.
+
+    Raises
+    ------
+    FomkitError
+        When one is unknown, stands twice, or is 0.
+    """
+    by_name = {one.name: one for one in known}
+    found: list[Parameter] = []
+    for asked in names:
+        parts = [name for name in by_name if name.startswith(f"{asked}/")]
+        if len(parts) > 1:
+            raise FomkitError(asked, f"is several here: {', '.join(parts)}. Name one of them.")
+        name = parts[0] if parts else asked
+        if name not in by_name:
+            raise FomkitError(name, f"is no parameter here. {nearest_names(name, by_name)}")
+        if by_name[name] in found:
+            raise FomkitError(name, "stands twice. Name it once.")
+        if not by_name[name].value > 0:
+            raise FomkitError(name, "is 0, so no factor changes it. Leave it out.")
+        found.append(by_name[name])
+    return tuple(found)
+
+
+def _shares(count: int) -> Iterator[tuple[float, ...]]:
+    """Give all ways to share 1 out among so many parameters in equal parts.
+
+    Examples
+    --------
+    >>> len(list(_shares(2))), len(list(_shares(3)))
+    (11, 21)
+    """
+    parts = DIVISIONS.get(count, FEWEST_DIVISIONS)
+    if count == 1:
+        yield (1.0,)
+        return
+    for bars in combinations(range(parts + count - 1), count - 1):
+        ends = (-1, *bars, parts + count - 1)
+        yield tuple((end - start - 1) / parts for start, end in pairwise(ends))
+
+
+class _Search:
+    """Ways along directions from one start, where whole numbers already have their values."""
+
+    def __init__(self, asked: Asked, real: Sequence[Parameter], fixed: dict[str, float]) -> None:
+        self.asked, self.real, self.fixed = asked, real, fixed
+        self.start = {**{one.name: one.value for one in real}, **fixed}
+        self.ways: dict[tuple[float, ...], float | None] = {}
+
+    def point(self, moves: Sequence[float]) -> dict[str, float]:
+        """Give the values where every parameter is moved by so much in ln, to its better side."""
+        moved = {
+            one.name: one.value * math.exp(one.better * move) for one, move in zip(self.real, moves, strict=True)
+        }
+        return {**moved, **self.fixed}
+
+    def end(self, shares: tuple[float, ...], way: float) -> dict[str, float]:
+        """Give the values at the end of a way, each taken back as far as the others allow.
+
+        Where a step waits for one thing only, a way may have gone on in the other for nothing.
+        """
+        moves = [way * share for share in shares]
+        for place, move in enumerate(moves):
+            less = [*moves[:place], move - SLACK, *moves[place + 1 :]]
+            margin = self.asked.margin(self.point(less)) if move > SLACK else None
+            if margin is not None and margin >= 0:
+                one = self.real[place]
+                start = {**self.point(less), one.name: one.value}
+                directions = {name: float(one.better) if name == one.name else 0.0 for name in start}
+                moves[place] = root(self.asked, start, directions, move - SLACK) or 0.0
+        return self.point(moves)
+
+    def way(self, shares: tuple[float, ...]) -> float | None:
+        """Give how far one must go in a direction; None where the farthest is not enough, or cannot be."""
+        if shares not in self.ways:
+            slopes = {one.name: one.better * share for one, share in zip(self.real, shares, strict=True)}
+            farthest = math.log(self.asked.most) / max(shares)
+            directions = {**slopes, **dict.fromkeys(self.fixed, 0.0)}
+            try:
+                self.ways[shares] = root(self.asked, self.start, directions, farthest)
+            except FomkitError:
+                self.ways[shares] = None  # so many nodes have no such step
+        return self.ways[shares]
+
+    def least(self) -> tuple[float, ...] | None:
+        """Find the direction of the least way: times are convex in ln(rates), so going closer finds it."""
+        turn = 1 / (2 * DIVISIONS.get(len(self.real), FEWEST_DIVISIONS))
+        best = self._best()
+        while best is not None and turn > CLOSEST:
+            for place in range(len(self.real)):
+                self.way(tuple((1 - turn) * share + turn * (at == place) for at, share in enumerate(best)))
+            last, best = best, self._best()
+            turn = turn / 2 if best == last else turn
+        return best
+
+    def _best(self) -> tuple[float, ...] | None:
+        known = [(way, shares) for shares, way in self.ways.items() if way is not None]
+        return min(known)[1] if known else None
+
+
+def _points(asked: Asked, real: Sequence[Parameter], fixed: dict[str, float]) -> list[dict[str, float]]:
+    if not real:
+        margin = asked.margin(fixed)
+        return [fixed] if margin is not None and margin >= 0 else []
+    search = _Search(asked, real, fixed)
+    ways = {shares: search.way(shares) for shares in _shares(len(real))}
+    if len(real) > 1 and (least := search.least()) is not None:
+        ways[least] = search.way(least)
+    return [search.end(shares, way) for shares, way in ways.items() if way is not None]
+
+
+def _front_combination(asked: Asked, parameters: Sequence[Parameter], values: dict[str, float]) -> Combination:
+    found = asked.subject.again(values)
+    factors = {one.name: values[one.name] / one.value for one in parameters}
+    total = math.fsum(abs(math.log(factor)) for factor in factors.values())
+    return Combination(values, factors, total, asked.goal.span(found), asked.goal.reached(found))
+
+
+def _needs(one: Combination) -> list[float]:
+    return [abs(math.log(factor)) for factor in one.factors.values()]
+
+
+def _is_beaten(one: Combination, others: Sequence[Combination]) -> bool:
+    """Tell whether another point needs no more of any parameter, and less of one."""
+    own = _needs(one)
+    for other in others:
+        pairs = list(zip(_needs(other), own, strict=True))
+        if all(a <= b + CLOSE for a, b in pairs) and any(a < b - CLOSE for a, b in pairs):
+            return True
+    return False
+
+
+def _without_twins(points: Sequence[Combination]) -> list[Combination]:
+    kept: list[Combination] = []
+    for one in points:
+        near = (all(abs(a - b) < CLOSE for a, b in zip(_needs(one), _needs(other), strict=True)) for other in kept)
+        if not any(near):
+            kept.append(one)
+    return kept
+
+
+def frontier(asked: Asked, parameters: Sequence[Parameter]) -> Frontier:
+    """Find the frontier of some parameters of the machine.
+
+    Every direction in ln(factor) is gone until the goal is reached; around the least way the directions are
+    narrowed. Whole numbers are tried at doubling factors.
+
+    Parameters
+    ----------
+    asked : Asked
+        Whose goal is not reached as it is.
+    parameters : sequence of Parameter
+        Two or more, each with a better direction that is known.
+
+    Raises
+    ------
+    FomkitError
+        When there are fewer than two, or the better direction of one hangs on the rest.
+    """
+    names = tuple(one.name for one in parameters)
+    if len(parameters) < 2:
+        raise FomkitError("frontier", "is over two parameters or more. Name another one, or ask for a change.")
+    if unclear := [one.name for one in parameters if not one.better]:
+        raise FomkitError(
+            "frontier", f"cannot hold {', '.join(unclear)}: more of it may be faster or slower. Ask for it alone."
+        )
+    real = [one for one in parameters if not one.grain]
+    wholes = [one for one in parameters if one.grain]
+    found: list[dict[str, float]] = []
+    enough: list[tuple[int, ...]] = []
+    for factors in product(WHOLE_FACTORS, repeat=len(wholes)):
+        if any(all(a <= b for a, b in zip(known, factors, strict=True)) for known in enough):
+            continue
+        fixed = {one.name: max(1.0, round(one.value * factor**one.better))
+                 for one, factor in zip(wholes, factors, strict=True)}  # fmt: skip
+        here = _points(asked, real, fixed)
+        if any(all(point[one.name] == one.value for one in real) for point in here):
+            enough.append(factors)  # more of the whole numbers would be for nothing
+        found += here
+    points = [_front_combination(asked, parameters, values) for values in found]
+    ranked = sorted(_without_twins(points), key=lambda one: (one.total, _needs(one)))
+    kept = tuple(one for one in ranked if not _is_beaten(one, ranked))
+    if kept:
+        return Frontier(names, kept)
+    far = {one.name: one.value * asked.most**one.better for one in real}
+    far |= {one.name: one.value * WHOLE_FACTORS[-1] for one in wholes if one.better > 0}
+    waits = asked.subject.binding(far)
+    return Frontier(names, (), f"even with all of them {asked.most:g} times as good, steps wait for {waits}")
+
 
 SCHEMA = "fomkit/solve/1"
 ASSUMED = (
@@ -109,14 +347,14 @@ def _change(one: Change) -> dict[str, Any]:
     }
 
 
-def _combination(one: Combination) -> dict[str, Any]:
+def _solved_combination(one: Combination) -> dict[str, Any]:
     return {"values": one.values, "factors": one.factors, "total": one.total, "then": span_content(one.figure),
             "probability": one.probability}  # fmt: skip
 
 
 def _frontier(found: Frontier) -> dict[str, Any]:
     return {"parameters": list(found.names), "reached": bool(found.points),
-            "points": [_combination(one) for one in found.points], "why": found.why or None}  # fmt: skip
+            "points": [_solved_combination(one) for one in found.points], "why": found.why or None}  # fmt: skip
 
 
 def _by_size(one: Change) -> tuple[bool, float, float]:

@@ -1,17 +1,298 @@
-"""A sweep that was worked out: its points as a table, the front, and everything else as content."""
+"""What cannot be bettered in one thing without losing in another: the front of Pareto.
+
+What is kept of a sweep while its points go by: ranges, the best points and the front of Pareto.
+
+A sweep as plain content (``fomkit/sweep/1``): what was varied, the best points and the front.
+
+A sweep that was worked out: its points as a table, the front, and everything else as content.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
-from fomkit.shown import Shown
+from fomkit import __version__
+from fomkit.core.errors import Shown
+from fomkit.ops.precision import choose_formats
+from fomkit.plan.content import INTERVAL_MEANING
+from fomkit.profiles.evidence import verdict_on, without_implausible
 from fomkit.whatif.sweep import Sweep
-from fomkit.whatif.sweep_content import sweep_content
-from fomkit.whatif.sweep_tally import Tally
+from fomkit.whatif.sweep_axes import POWER, PRICE, Axis
+from fomkit.whatif.sweep_figures import FITS, Objective
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
+
+
+BLOCK = 512
+"""Points that are compared at once; bounds the memory."""
+
+
+def _front_of_two(values: Array) -> Mask:
+    """Sort by the first, then walk with the least second so far: n log n."""
+    order = np.lexsort((values[:, 1], values[:, 0]))
+    first, second = values[order].T
+    starts = np.flatnonzero(np.r_[True, first[1:] != first[:-1]])
+    least = second[starts]  # of each group of equal firsts
+    before = np.r_[np.inf, np.minimum.accumulate(least)[:-1]]
+    group = np.cumsum(np.r_[True, first[1:] != first[:-1]]) - 1
+    found = np.zeros(len(values), bool)
+    found[order] = (least < before)[group] & (second == least[group])
+    return found
+
+
+def _dominated(values: Array, by: Array) -> Mask:
+    """Tell which of distinct ``values`` another of ``by`` is nowhere worse than."""
+    found = np.zeros(len(values), bool)
+    for start in range(0, len(by), BLOCK):
+        others = by[start : start + BLOCK]
+        nowhere_worse = (others[:, None, :] <= values[None, :, :]).all(2)
+        differs = (others[:, None, :] != values[None, :, :]).any(2)
+        found |= (nowhere_worse & differs).any(0)
+    return found
+
+
+def _front_of_many(values: Array) -> Mask:
+    """Go through distinct points by the sum of their ranks: whoever dominates one came before it."""
+    ranks = sum(np.unique(column, return_inverse=True)[1] for column in values.T)
+    order = np.argsort(ranks, kind="stable")
+    kept = np.empty(0, np.intp)
+    for start in range(0, len(order), BLOCK):
+        own = order[start : start + BLOCK]
+        own = own[~_dominated(values[own], values[kept])]
+        own = own[~_dominated(values[own], values[own])]
+        kept = np.r_[kept, own]
+    found = np.zeros(len(values), bool)
+    found[kept] = True
+    return found
+
+
+def pareto_front(values: Array) -> Mask:
+    """Tell which points no other is at least as good as in everything and better in something.
+
+    Parameters
+    ----------
+    values : array (n, k)
+        Lower is better in each of k ≥ 1 objectives. A point with NaN is never on the front and beats nobody;
+        equal points are on it together.
+
+    Returns
+    -------
+    array (n,) of bool
+
+    Notes
+    -----
+    One objective takes n steps, two n log n; more go by blocks, at most n times the size of the front.
+
+    Examples
+    --------
+    >>> pareto_front(np.array([[1.0, 4.0], [2.0, 2.0], [3.0, 3.0], [4.0, 1.0]])).tolist()
+    [True, True, False, True]
+    """
+    found = np.zeros(len(values), bool)
+    known = np.flatnonzero(~np.isnan(values).any(1))
+    if not len(known):
+        return found
+    own = values[known]
+    if own.shape[1] == 1:
+        found[known] = own[:, 0] == own[:, 0].min()
+    elif own.shape[1] == 2:
+        found[known] = _front_of_two(own)
+    else:
+        distinct, place = np.unique(own, axis=0, return_inverse=True)
+        found[known] = _front_of_many(distinct)[place.ravel()]
+    return found
+
+
+def lower_is_better(table: pd.DataFrame, objectives: Iterable[Objective]) -> NDArray[np.float64]:
+    """Give the objectives of each point (n, k) so that lower is better in all."""
+    columns = [
+        table[one.column].to_numpy(np.float64) * (-1.0 if one.better == "higher" else 1.0) for one in objectives
+    ]
+    return np.stack(columns, axis=1)
+
+
+class Tally:
+    """Ranges, best points and front of the points that went by.
+
+    Attributes
+    ----------
+    seen : int
+        Points so far.
+    too_large : int
+        Those whose step a device does not hold; they are neither best nor on the front.
+    not_checked : int
+        Those of which nobody knows whether they fit; they are compared like those that do.
+    front : DataFrame
+        One point for each set of objectives that no other point betters, the first of equal ones.
+    """
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+        self.seen = 0
+        self.too_large = 0
+        self.not_checked = 0
+        self.front = pd.DataFrame()
+        self.ranges: dict[str, tuple[float, float]] = {}
+
+    def over(self, blocks: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """Pass blocks on, and take note of them."""
+        for block in blocks:
+            self.add(block)
+            yield block
+
+    def add(self, block: pd.DataFrame) -> None:
+        """Take note of some points."""
+        self.seen += len(block)
+        for name in block.columns:
+            if block[name].dtype.kind == "f":
+                self._widen(str(name), block[name].to_numpy(np.float64))
+        if FITS in block:
+            self.not_checked += int(block[FITS].isna().sum())
+            held = block[FITS].fillna(True).to_numpy(bool)
+            self.too_large += int((~held).sum())
+            block = block[held]
+        else:
+            self.not_checked += len(block)
+        both = pd.concat([self.front, block]) if len(self.front) else block
+        values = lower_is_better(both, self.sweep.objectives)
+        best = both[pareto_front(values)]
+        self.front = best.drop_duplicates([one.column for one in self.sweep.objectives])
+
+    def _widen(self, name: str, values: NDArray[np.float64]) -> None:
+        known = values[~np.isnan(values)]
+        if not len(known):
+            return
+        low, high = self.ranges.get(name, (np.inf, -np.inf))
+        self.ranges[name] = min(low, float(known.min())), max(high, float(known.max()))
+
+    def sorted_front(self, objective: Objective | None = None) -> pd.DataFrame:
+        """Give the front, the best by one objective first; default: by time."""
+        if not len(self.front):
+            return self.front
+        first = objective or self.sweep.objectives[0]
+        order = [first, *(one for one in self.sweep.objectives if one != first)]
+        return self.front.iloc[np.lexsort(lower_is_better(self.front, order).T[::-1])]
+
+
+SCHEMA = "fomkit/sweep/1"
+UNCHECKED = "nobody knows the memory of this step"
+FRONT_LISTED = 200
+"""Points of the front that are listed; the table of the sweep has them all."""
+_UNITS = {"byte_per_s": "byte/s", "flop_per_s": "flop/s", "time_s": "s", "power_w": "W"}
+ASSUMED = {
+    "machine": "on a machine with other rates every op keeps the utilisation that it has on the machine as built; "
+    "intervals keep their relative width, though nothing measured says how far that carries",
+    PRICE: "a device costs its price for every hour of the day, whether the machine is up or not; nobody said of "
+    "which day the price is",
+    POWER: "a device takes this power all the time that it works, and nothing beside it is counted",
+    "nodes": "each copy of the model has the batch of the point (weak scaling), as in fomkit scaling",
+    "best": "values are compared, not intervals: points whose intervals overlap may change places",
+    "sizes": "a run has the same number of samples at any size, though each is another",
+    FITS: "a point whose step the device's memory does not hold is neither best nor on the front",
+}
+
+
+def _plain(value: object) -> object:
+    """Give a cell as JSON has it: unknown is null."""
+    if isinstance(value, bool | str):
+        return value
+    if isinstance(value, int) or value is pd.NA:
+        return None if value is pd.NA else value
+    number = float(str(value))
+    return None if math.isnan(number) else number
+
+
+def points_content(points: pd.DataFrame) -> Iterator[dict[str, object]]:
+    """Give points with their results."""
+    for row in points.to_dict("records"):
+        yield {str(name): _plain(value) for name, value in row.items()}
+
+
+def _axis_content(axis: Axis, sweep: Sweep) -> dict[str, Any]:
+    low, high = axis.ends
+    plain = "count" if axis.kind.whole else "number"
+    if axis.name == PRICE and sweep.bill is not None:
+        plain = f"{sweep.bill.price.currency}/h"
+    return {
+        "name": axis.name,
+        "unit": _UNITS.get(axis.kind.dimension, plain),
+        "least": int(low) if axis.kind.whole else low,
+        "most": int(high) if axis.kind.whole else high,
+        "count": axis.count,
+        "spacing": "listed" if axis.values else "log" if axis.log else "linear",
+    }
+
+
+def _price_content(sweep: Sweep) -> dict[str, str] | None:
+    """Say what the cost is of; None where there is none."""
+    if sweep.bill is None:
+        return None
+    price = sweep.bill.price
+    return {"currency": price.currency, "per": price.per, "date": price.date, "source": price.per_s.source}
+
+
+def _assumed(sweep: Sweep) -> list[str]:
+    machine_facts = any(name.startswith(("byte_per_s", "launch_s", "flop_per_s")) for name in sweep.names)
+    sizes = any(axis.kind.whole and axis.name not in ("batch", "nodes") for axis in sweep.plan.axes)
+    holds = {
+        "machine": machine_facts, PRICE: PRICE in sweep.names, POWER: POWER in sweep.names,
+        "nodes": sweep.on_nodes, "best": True,
+        "sizes": sizes and sweep.per == "unit of work", FITS: FITS in sweep.known,
+    }  # fmt: skip
+    return [text for name, text in ASSUMED.items() if holds[name]]
+
+
+def sweep_content(sweep: Sweep, tally: Tally) -> dict[str, Any]:
+    """Put a sweep in the form of ``fomkit/sweep/1``, once its points went by."""
+    front = tally.sorted_front()
+    formats = choose_formats(
+        sweep.options.precision, sweep.model.traced_with.get("framework", ""), sweep.machine, sweep.model.ops
+    )
+    sizes = {**sweep.model.sizes, **sweep.options.wanted_sizes}
+    firsts = [(one, tally.sorted_front(one).head(1)) for one in sweep.objectives]
+    return {
+        "schema": SCHEMA,
+        "fomkit": __version__,
+        "model": sweep.model.name,
+        "target": sweep.machine.name,
+        "sizes": {name: size for name, size in sizes.items() if name not in sweep.names},
+        "precision": formats.name,
+        "scope": sweep.scope,
+        "interval": sweep.options.interval,
+        "interval_covers": INTERVAL_MEANING,
+        "way": sweep.plan.way,
+        "seed": None if sweep.plan.way == "grid" else sweep.plan.seed,
+        "points": tally.seen,
+        "too_large": tally.too_large if FITS in sweep.known else None,
+        "not_checked": tally.not_checked,
+        "why_not_checked": (sweep.memory.unchecked or UNCHECKED) if tally.not_checked else None,
+        "excludes": list(sweep.excludes),
+        "price": _price_content(sweep),
+        "varied": [_axis_content(axis, sweep) for axis in sweep.plan.axes],
+        "per": sweep.per,
+        "unit": sweep.model.unit.name,
+        "objectives": [one._asdict() for one in sweep.objectives],
+        "ranges": {name: {"least": low, "most": high} for name, (low, high) in tally.ranges.items()
+                   if name not in sweep.names},
+        "best": [{"objective": one.name, "point": next(points_content(first), None)} for one, first in firsts],
+        "front": {
+            "size": len(front),
+            "points": list(points_content(front.head(FRONT_LISTED))),
+        },
+        "absent": dict(sweep.absent),
+        "assumed": _assumed(sweep),
+        "notes": list(verdict_on(without_implausible(sweep.machine))),
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,1 @@
-"""Workbooks that still compute: written from a ledger, and read back after somebody changed them."""
-
-from fomkit.workbook.write import write_workbook
-
-__all__ = ["write_workbook"]
+"""Workbooks that still compute: written from a ledger, read back, reviewed."""

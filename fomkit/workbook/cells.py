@@ -1,12 +1,27 @@
-"""What a cell may hold: numbers, text that stays text, formulas with the value they had when written."""
+"""What a cell may hold: numbers, text that stays text, formulas with the value they had when written.
+
+How cells look: colour by role, so that inputs are seen at a glance.
+
+What a sheet shows of itself while somebody types: states in colour, warnings of figures that cannot be.
+
+A sheet that is filled from top to bottom, table by table.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from fomkit.errors import printable
-from fomkit.workbook.layout import UNKNOWN
+from fomkit.core.errors import printable
+from fomkit.workbook.layout import AS_ISSUED, CHANGED, UNKNOWN, Column, Placed, Table, letters
+
+if TYPE_CHECKING:
+    from openpyxl import Workbook
+    from openpyxl.styles import NamedStyle
+    from openpyxl.worksheet.worksheet import Worksheet
+
 
 MAX_TEXT = 32_767
 """Characters that a cell can hold; spreadsheet programs cut the rest without a word."""
@@ -55,3 +70,203 @@ def cell_text(text: str) -> str:
 def is_live(text: str) -> bool:
     """Tell whether a spreadsheet program would take a typed text for a formula."""
     return text.startswith(_LIVE)
+
+
+LEGEND = {
+    "input": "blue on yellow: for you to change",
+    "idle": "grey on white: moves nothing in this workbook; the note in the cell says why",
+    "condition": "blue on grey: set by the suite or the workload; a change is a deviation",
+    "formula": "black: computed in this workbook",
+    "issued": "grey italic: the value when the workbook was issued, computed in Python",
+    "state": "green: as issued or ok; orange: changed; red: error",
+}
+_FILLS = {"input": "FFF9D9", "condition": "ECEFF4", "header": "1F3864", "state": "F3F6F3"}
+_ROLE_COLOURS = {
+    "input": "0000C8",
+    "condition": "0000C8",
+    "idle": "7F7F7F",
+    "issued": "7F7F7F",
+    "header": "FFFFFF",
+    "title": "1F3864",
+}
+
+
+def style_name(role: str, form: str = "General") -> str:
+    """Name the style of a role with a number format."""
+    return role if form == "General" else f"{role} {form}"
+
+
+def _style(role: str, form: str) -> NamedStyle:
+    from openpyxl.styles import Alignment, Border, Font, NamedStyle, PatternFill, Side
+
+    style = NamedStyle(style_name(role, form))
+    size = {"title": 13, "headline": 16}.get(role, 10)
+    bold = role in ("header", "title", "headline")
+    style.font = Font("Calibri", size, bold=bold, italic=role == "issued", color=_ROLE_COLOURS.get(role, "000000"))
+    if role in _FILLS:
+        style.fill = PatternFill("solid", fgColor=_FILLS[role])
+    if role == "header":
+        style.alignment = Alignment(wrap_text=True, vertical="center")
+    if role == "prose":
+        style.alignment = Alignment(wrap_text=True, vertical="top")
+    if role == "input":
+        edge = Side("hair", color="A0A0A0")
+        style.border = Border(edge, edge, edge, edge)
+    style.number_format = form
+    return style
+
+
+def add_styles(book: Workbook, pairs: set[tuple[str, str]]) -> None:
+    """Register a style for each role and number format."""
+    for role, form in sorted(
+        pairs | {(role, "General") for role in ("text", "prose", "header", "title", "headline")}
+    ):
+        book.add_named_style(_style(role, form))
+
+
+_STATE_COLOURS = {AS_ISSUED: "C6EFCE", "ok": "C6EFCE", "meets": "C6EFCE", CHANGED: "FFD08A", "error": "FF9A9A"}
+
+
+def _block(placed: Placed, key: str) -> str:
+    letter = placed.table.letter(key)
+    return f"{letter}{placed.first}:{letter}{placed.last}"
+
+
+def mark_table(sheet: Worksheet, placed: Placed) -> None:
+    """Colour the states of a table, and watch over its figures for input."""
+    from openpyxl.formatting.rule import Rule
+    from openpyxl.styles import PatternFill
+    from openpyxl.styles.differential import DifferentialStyle
+    from openpyxl.worksheet.datavalidation import DataValidation
+
+    if placed.last < placed.first:
+        return
+    for column in placed.table.columns:
+        if column.role == "state":
+            for word, colour in _STATE_COLOURS.items():
+                fill = PatternFill("solid", bgColor=colour)
+                rule = Rule("cellIs", operator="equal", formula=[f'"{word}"'], dxf=DifferentialStyle(fill=fill))
+                sheet.conditional_formatting.add(_block(placed, column.key), rule)
+        elif column.role == "input" and column.form != "General":
+            watch = DataValidation(type="decimal", operator="greaterThan", formula1="0", errorStyle="warning")
+            watch.error = "A figure above 0 was expected, in the unit of the sheet; or the word unknown."
+            watch.errorTitle = "Not a figure"
+            sheet.add_data_validation(watch)
+            watch.add(_block(placed, column.key))
+
+
+_HEADER_HEIGHT = 40
+"""Room for three lines of a header [points]."""
+_NOTE_HEIGHT, _NOTE_WIDTH = 70, 320
+"""Size of a note in a cell [pixels]."""
+_LINE_HEIGHT, _LINE_LETTERS = 14, 100
+"""Height of a line of prose [points] and the letters that it holds at the least."""
+_FOLDED = ("Workloads", "Ops")
+"""Tables of which the copies of inputs are folded away."""
+Cached = dict[str, float | str]
+"""Value of each formula cell of a sheet, by its address."""
+
+
+def _role(value: Value, column: Column, *, is_condition: bool) -> str:
+    if column.role != "input":
+        return column.role
+    if isinstance(value, Formula) and not value.is_input:
+        return "formula"
+    return "condition" if is_condition else "input"
+
+
+class Page:
+    """One sheet on which tables are put below each other.
+
+    Parameters
+    ----------
+    sheet : Worksheet
+        An empty one.
+
+    Attributes
+    ----------
+    cached : dict
+        The value of every formula that was written.
+    inputs : list of (row, position, Column)
+        Every cell that was written for somebody to change.
+    """
+
+    def __init__(self, sheet: Worksheet) -> None:
+        self.sheet = sheet
+        self.cached: Cached = {}
+        self.inputs: list[tuple[int, int, Column]] = []
+        self.row = 1
+
+    def line(self, text: str, style: str = "text") -> None:
+        """Write one line of text."""
+        self._put(self.row, 1, text, style_name(style))
+        if style == "prose":
+            self.sheet.row_dimensions[self.row].height = _LINE_HEIGHT * math.ceil(len(text) / _LINE_LETTERS)
+        self.row += 1
+
+    def count(self, label: str, value: Formula) -> None:
+        """Write one line of a label and a computed figure."""
+        self._put(self.row, 1, label, style_name("title"))
+        self._put(self.row, 2, value, style_name("title"))
+        self.row += 1
+
+    def gap(self) -> None:
+        """Leave a row empty."""
+        self.row += 1
+
+    def idle(self, row: int, position: int, column: Column, why: str) -> None:
+        """Show that a cell for input moves nothing, and say why in a note."""
+        from openpyxl.comments import Comment
+
+        cell = self.sheet.cell(row, position)
+        cell.style = style_name("idle", column.form)
+        if why:
+            cell.comment = Comment(why, "fomkit", _NOTE_HEIGHT, _NOTE_WIDTH)
+
+    def first_row(self) -> int:
+        """Give the number of the first row of the next table."""
+        return self.row + 2
+
+    def table(
+        self, table: Table, rows: Sequence[Sequence[Value]], title: str = "", conditions: Collection[int] = ()
+    ) -> Placed:
+        """Write a table; its rows have one value for each column, those numbered in ``conditions`` no inputs."""
+        self._put(self.row, 1, title or table.title, style_name("title"))
+        for position, column in enumerate(table.columns, start=1):
+            self._put(self.row + 1, position, column.header, style_name("header"))
+            self._widen(position, column, table.title in _FOLDED)
+        self.sheet.row_dimensions[self.row + 1].height = _HEADER_HEIGHT
+        first = self.first_row()
+        for index, row in enumerate(rows):
+            for position, (value, column) in enumerate(zip(row, table.columns, strict=True), start=1):
+                role = _role(value, column, is_condition=index in conditions)
+                if role == "input" and value is not None:
+                    self.inputs.append((first + index, position, column))
+                self._put(first + index, position, value, style_name(role, column.form))
+        self.row = first + len(rows) + 1
+        placed = Placed(table, first, first + len(rows) - 1)
+        mark_table(self.sheet, placed)
+        return placed
+
+    def _widen(self, position: int, column: Column, folded: bool) -> None:
+        dimension = self.sheet.column_dimensions[letters(position)]
+        dimension.width = max(column.width, dimension.width if dimension.customWidth else 0)
+        if folded and (column.role == "issued" or column.key == "dimensions"):
+            dimension.outlineLevel, dimension.hidden = 1, True
+
+    def _put(self, row: int, position: int, value: Value, style: str) -> None:
+        if value is None:
+            return
+        cell = self.sheet.cell(row, position)
+        cell.style = style
+        if isinstance(value, Formula):
+            cell.value = f"={value.text}"
+            self.cached[cell.coordinate] = value.value
+        elif isinstance(value, str):
+            text = cell_text(value)
+            cell.value = text
+            cell.data_type = "s"
+            if is_live(text):
+                cell.quotePrefix = True
+        else:
+            cell.value = value

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from fomkit.errors import FomkitError
-from fomkit.workbook.dependence import Place
+from fomkit.core.errors import FomkitError
 from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, INPUT_TABLES, OPS, WORKLOADS, Table
-from fomkit.workbook.read import LEADERS, Book, Entry, Rows
-from fomkit.workbook.read_cells import FOLLOWS, is_number_column
+from fomkit.workbook.read import FOLLOWS, LEADERS, Book, Entry, Place, Rows, is_number_column
 
 IDENTITY = {
     FACTS.title: ("machine", "fact"),

@@ -1,18 +1,175 @@
-"""A workbook read back: its tables by their headers, each cell checked, nothing taken from computed cells."""
+"""Cells of a returned workbook: numbers, words, and formulas whatever program saved them.
+
+Which cells the headlines hang on: the references of formulas, followed from Summary back to figures.
+
+A workbook read back: its tables by their headers, each cell checked, nothing taken from computed cells.
+
+Cells for input that move nothing in their workbook: found by its formulas, shown grey, with the reason.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from fomkit.errors import FomkitError, ManyFomkitError
-from fomkit.tables.xlsx import Content, read_contents
-from fomkit.tables.xlsx_marks import Marks, read_marks
-from fomkit.workbook.dependence import Place, behind_headlines
-from fomkit.workbook.layout import ASSUMPTIONS, INPUT_TABLES, OPS, SHEETS, Column, Table, letters
-from fomkit.workbook.read_cells import FOLLOWS, is_number_column, read_number, read_text, same_formula
+from fomkit.core.errors import FomkitError, ManyFomkitError
+from fomkit.files.xlsx import MAX_COLUMNS, MAX_ROWS, Content, read_contents
+from fomkit.files.xlsx_marks import Marks, read_marks
+from fomkit.workbook.cells import Page
+from fomkit.workbook.input_sheets import FactRow, MachineCells
+from fomkit.workbook.layout import (
+    ASSUMPTIONS,
+    CHANGED,
+    FACTS,
+    INPUT_TABLES,
+    OPS,
+    SHEETS,
+    UNKNOWN,
+    Column,
+    Table,
+    letters,
+)
+from fomkit.workbook.records import Ledger
+
+FOLLOWS = "follows the value"
+"""Entry of an end that is the value itself."""
+_WORDS = ("last_batch", "basis", "party", "source", "evidence")
+_COMMA = re.compile(r"\s*[+-]?\d{1,3}(?:[.\s']?\d{3})*,\d+\s*|\s*[+-]?\d+,\d+\s*")
+_WITH_UNIT = re.compile(r"\s*[+-]?[\d.,]+(?:[eE][+-]?\d+)?\s*([A-Za-zµ%][\w/%]*)\s*")
+
+
+def is_number_column(table: Table, column: Column) -> bool:
+    """Tell whether a column of inputs or conditions holds numbers; choices hold either."""
+    return column.role in ("input", "condition") and column.key not in _WORDS and table.title != "Assumptions"
+
+
+def plain_formula(text: str) -> str:
+    """Write a formula without what programs write differently.
+
+    Examples
+    --------
+    >>> plain_formula("=$'Machines'.E5 * 2") == plain_formula("=Machines!$E$5*2")
+    True
+
+    Texts inside a formula and its comparisons stay what they are:
+
+    >>> plain_formula('=IF(A1<=2,"ok")') == plain_formula('=IF(A1<2,"ok")')
+    False
+    """
+    pieces = text.lstrip().removeprefix("=").split('"')
+    outside = [re.sub(r"[\s$']", "", piece).upper() for piece in pieces[::2]]
+    if not any("!" in piece for piece in outside):
+        outside = [piece.replace(".", "!") for piece in outside]
+    pieces[::2] = outside
+    return '"'.join(pieces)
+
+
+def same_formula(one: str, other: str) -> bool:
+    """Tell whether two formulas are the same but for how programs write them."""
+    return plain_formula(one) == plain_formula(other)
+
+
+def read_text(cell: Content) -> str | float | None:
+    """Give a word as it stands; numbers in a cell for words stay numbers."""
+    value = cell.value
+    if isinstance(value, bool) or value is None:
+        return None if value is None else str(value)
+    return float(value) if isinstance(value, int | float) else str(value)
+
+
+def read_number(where: str, cell: Content) -> float | None:
+    """Give a number; None where the cell is empty or says that it is unknown.
+
+    Raises
+    ------
+    FomkitError
+        When the cell holds anything else, with what to write instead.
+    """
+    value = cell.value
+    if value is None and cell.formula:
+        raise FomkitError(where, f"the formula {cell.formula!r} has no saved value. Write a number.")
+    if value is None or value == UNKNOWN:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    shown = repr(value)[:80]
+    if isinstance(value, str) and _COMMA.fullmatch(value):
+        raise FomkitError(where, f"{shown} has a decimal comma and is text. Write a number, for example 3.35.")
+    if isinstance(value, str) and (found := _WITH_UNIT.fullmatch(value)):
+        raise FomkitError(
+            where, f"{shown} has the unit {found[1]!r}. Write the number only, in the unit beside it."
+        )
+    raise FomkitError(where, f"{shown} is no number. Write a number, or the word unknown.")
+
+
+Place = tuple[str, int, int]
+"""Sheet, row and column, both from 1."""
+_TEXT = re.compile(r'"[^"]*"')
+_REFERENCE = re.compile(
+    r"(?:'([^']+)'!|([A-Za-z_]\w*)!)?\$?([A-Z]{1,3})\$?(\d+)(?::\$?([A-Z]{1,3})\$?(\d+))?(?![\w(])"
+)
+HEADLINES = "Summary"
+
+
+def _number(letters: str) -> int:
+    found = 0
+    for letter in letters:
+        found = 26 * found + ord(letter) - ord("A") + 1
+    return found
+
+
+def precedents(formula: str, sheet: str) -> Iterator[Place]:
+    """Walk over the cells that a formula names; those without a sheet stand on its own.
+
+    Examples
+    --------
+    >>> list(precedents('=IF(A1="B2",Ops!$C$3:$C$4,0)', "Summary"))
+    [('Summary', 1, 1), ('Ops', 3, 3), ('Ops', 4, 3)]
+    """
+    for quoted, plain, left, top, right, bottom in _REFERENCE.findall(_TEXT.sub("", formula)):
+        there, last = quoted or plain or sheet, min(int(bottom or top), MAX_ROWS)
+        for row in range(int(top), last + 1):
+            for column in range(_number(left), min(_number(right or left), MAX_COLUMNS) + 1):
+                yield there, row, column
+
+
+def _is_state(place: Place, formulas: Mapping[Place, str]) -> bool:
+    """Tell whether a cell says that something was changed, or shows such a cell."""
+    text = formulas[place]
+    if _REFERENCE.fullmatch(text.removeprefix("=")):
+        text = formulas.get(next(precedents(text, place[0]), place), "")
+    return f'"{CHANGED}"' in text
+
+
+def behind_headlines(formulas: Mapping[Place, str]) -> frozenset[Place]:
+    """Give every cell that a value of Summary hangs on, through however many formulas.
+
+    Words that say whether something was changed are no headline: they hang on every input, also on those that move
+    nothing.
+
+    Parameters
+    ----------
+    formulas : mapping
+        Every formula of a workbook by its place.
+    """
+    waiting = [place for place in formulas if place[0] == HEADLINES and not _is_state(place, formulas)]
+    seen, blocks = set(waiting), set[tuple[str, str]]()
+    while waiting:
+        sheet, row, column = waiting.pop()
+        text = formulas.get((sheet, row, column))
+        if text is None or (sheet, text) in blocks:
+            continue
+        blocks.add((sheet, text))
+        for place in precedents(text, sheet):
+            if place not in seen:
+                seen.add(place)
+                waiting.append(place)
+    return frozenset(seen)
+
 
 Cells = Mapping[tuple[int, int], Content]
 Entry = float | str | None
@@ -169,3 +326,67 @@ def read_book(path: Path) -> Book:
     errors: list[FomkitError] = []
     tables = dict(_tables(path, sheets, errors))
     return Book(path, tables, sheets, read_marks(path), tuple(errors))
+
+
+_NOTHING = "Moves nothing here: "
+_OF_OPS = ("peak", "memory bandwidth")
+_COUNTS = {"devices per node": ("node", "system"), "nodes": ("system",), "availability": ("system",)}
+"""The scopes at which each count is part of a rate."""
+
+
+def why_nothing(row: FactRow, ledger: Ledger) -> str:
+    """Say why no headline of a ledger's workbook hangs on a fact.
+
+    Examples
+    --------
+    >>> why_nothing(FactRow("a", "memory capacity", "", "", None), Ledger("", "device", (), (), (), ()))
+    'no time follows from the size of the memory'
+    """
+    cases = [case for case in ledger.cases if case.machine == row.machine]
+    if row.name == "memory capacity":
+        return "no time follows from the size of the memory"
+    if row.name in _COUNTS and ledger.scope not in _COUNTS[row.name]:
+        return f"rates count one {ledger.scope}"
+    if not cases:
+        return "the times of all lines are given (sheet Workloads) and do not follow from it"
+    if row.name == "peak":
+        return f"no op's time follows from {row.what} on the {row.where} engine"
+    if row.name in ("memory bandwidth", "launch cost"):
+        return "no op's time follows from it (sheet Ops, how the time is made)"
+    return "no line says how often it happens"
+
+
+def why_ends_nothing(row: FactRow) -> str:
+    """Say why no headline hangs on the ends of a fact whose value moves one."""
+    if row.name in _OF_OPS:
+        return "each op has ends of its own (sheet Ops); these keep their ratio to the value"
+    return "only the value counts; its ends keep their ratio to it"
+
+
+def _reasons(ledger: Ledger, machines: MachineCells, moving: frozenset[Place]) -> Mapping[tuple[int, str], str]:
+    """Give the note of each idle figure of the facts, by row and column."""
+    notes: dict[tuple[int, str], str] = {}
+    for index, row in enumerate(machines.rows):
+        number = machines.placed.first + index
+        is_moving = (FACTS.sheet, number, FACTS.position("value")) in moving
+        why = why_ends_nothing(row) if is_moving else why_nothing(row, ledger)
+        notes |= {(number, key): f"{_NOTHING}{why}." for key in ("value", "low", "high")}
+    return notes
+
+
+def mark_idle(pages: Mapping[str, Page], ledger: Ledger, machines: MachineCells) -> None:
+    """Make grey every cell for input on which no headline hangs; words go with the figures of their row."""
+    formulas: dict[Place, str] = {}
+    for name, page in pages.items():
+        for address in page.cached:
+            cell = page.sheet[address]
+            formulas[name, cell.row, cell.column] = str(cell.value)
+    moving = behind_headlines(formulas)
+    notes = _reasons(ledger, machines, moving)
+    for name, page in pages.items():
+        rows = {row for row, position, _ in page.inputs if (name, row, position) in moving}
+        for row, position, column in page.inputs:
+            is_word = column.form == "General"
+            if (row in rows) if is_word else (name, row, position) in moving:
+                continue
+            page.idle(row, position, column, notes.get((row, column.key), "") if name == FACTS.sheet else "")

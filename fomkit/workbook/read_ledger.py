@@ -6,19 +6,18 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, cast, get_args
 
-from fomkit.errors import FomkitError
-from fomkit.hardware import Basis, Device, Fact, Machine, Overhead, Party, Peak, Scope
-from fomkit.ledger import Case, Given, Ledger, OpLine, WorkloadFacts
-from fomkit.schema import DIMENSIONS
-from fomkit.spans import Span
-from fomkit.tables import empty_table
-from fomkit.workbook.assumptions_sheet import CAVEAT, ENDS, NONE, SCHEMA, USE, WIDENED
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.core.machine import Basis, Device, Fact, Machine, Overhead, Party, Peak, Scope
+from fomkit.core.model import Data, Run, Unit
+from fomkit.files.op_csv import empty_table
+from fomkit.ops.tables import DIMENSIONS
+from fomkit.workbook.input_sheets import ASSUMPTION_ENDS, CAVEAT, NONE, SCHEMA, USE, WIDENED, from_unit
 from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, OPS, WORKLOADS
-from fomkit.workbook.machine_facts import from_unit
-from fomkit.workbook.mean_formulas import MEANS
+from fomkit.workbook.merits import MEANS
+from fomkit.workbook.op_sheets import HOUR_S
 from fomkit.workbook.read import Book, Entry
-from fomkit.workbook.workloads_sheet import HOUR_S
-from fomkit.workload import Data, Run, Unit
+from fomkit.workbook.records import Case, Given, Ledger, OpLine, WorkloadFacts
 
 Row = Mapping[str, Entry]
 _NUMBERS = {column.name for column in DIMENSIONS if column.dtype == "number"}
@@ -155,7 +154,7 @@ def _cases(rows: tuple[Row, ...]) -> tuple[Case, ...]:
 def _uses(chosen: Mapping[str, Entry]) -> dict[str, tuple[float, float]]:
     names = [name.removeprefix(USE).removesuffix(", low") for name in chosen if name.startswith(USE)]
     groups = [name for name in names if not name.endswith(", high")]
-    ends = {group: [chosen.get(f"{USE}{group}, {end}") for end in ENDS] for group in groups}
+    ends = {group: [chosen.get(f"{USE}{group}, {end}") for end in ASSUMPTION_ENDS] for group in groups}
     return {
         group: (low, high)
         for group, (low, high) in ends.items()

@@ -1,36 +1,232 @@
-"""A ledger as a workbook: inputs are cells, everything downstream is a formula, formulas carry their values."""
+"""Values beside formulas in a saved workbook, so that previews and readers that do not compute show numbers.
+
+Native charts: the ratio of each workload with its interval, and the longest ops of each workload.
+
+Defined names, so that a person or a program finds the headlines without knowing the sheets.
+
+A ledger as a workbook: inputs are cells, everything downstream is a formula, formulas carry their values.
+"""
 
 from __future__ import annotations
 
 import io
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from xml.sax.saxutils import escape
 
 from fomkit import __version__
-from fomkit.errors import FomkitError
-from fomkit.ledger import Ledger, evaluate
-from fomkit.profiles.write import write_whole
-from fomkit.tables.xlsx import MAX_ROWS
+from fomkit.core.errors import FomkitError
+from fomkit.files.write import write_whole
+from fomkit.files.xlsx import MAX_ROWS
 from fomkit.workbook import layout
-from fomkit.workbook.assumptions_sheet import write_assumptions
-from fomkit.workbook.cached import add_cached_values
-from fomkit.workbook.charts import add_op_charts, add_ratio_charts
-from fomkit.workbook.checks_sheet import write_checks
-from fomkit.workbook.for_target import for_target
-from fomkit.workbook.idle import mark_idle
-from fomkit.workbook.layout import SHEETS
-from fomkit.workbook.machines_sheet import write_machines
-from fomkit.workbook.names import defined_names, unique_names
-from fomkit.workbook.ops_sheet import write_ops
-from fomkit.workbook.page import Page
-from fomkit.workbook.provenance_sheet import write_history, write_provenance, write_read_me
-from fomkit.workbook.styles import LEGEND, add_styles
-from fomkit.workbook.summary_sheet import write_summary
-from fomkit.workbook.timings_sheet import write_timings
-from fomkit.workbook.workloads_sheet import write_workloads
+from fomkit.workbook.cells import LEGEND, Formula, Page, Value, add_styles
+from fomkit.workbook.formulas import DEVICE, TermCells, write_timings
+from fomkit.workbook.input_sheets import (
+    MachineCells,
+    write_assumptions,
+    write_history,
+    write_machines,
+    write_provenance,
+    write_read_me,
+)
+from fomkit.workbook.layout import PARETO, SHEETS, UNKNOWN, Placed
+from fomkit.workbook.merits import FOM
+from fomkit.workbook.op_sheets import OpCells, write_ops, write_workloads
+from fomkit.workbook.read import mark_idle
+from fomkit.workbook.records import Case, Ledger, Values, evaluate
+from fomkit.workbook.summary_sheet import SummaryCells, write_checks, write_summary
+from fomkit.workbook.vendor import for_target
 
 if TYPE_CHECKING:
     from openpyxl import Workbook
+    from openpyxl.chart import BarChart
+
+
+_FORMULA = re.compile(r'<c r="([A-Z]+\d+)"([^>]*)><f>([^<]*)</f><v\s*/?>(?:</v>)?</c>')
+_START = (1980, 1, 1, 0, 0, 0)
+"""The same stamp in every part: a workbook of the same content has the same bytes."""
+
+
+def _with_values(xml: str, values: Mapping[str, float | str]) -> str:
+    def written(found: re.Match[str]) -> str:
+        address, attributes, formula = found.groups()
+        value = values[address]
+        if isinstance(value, str):
+            return f'<c r="{address}"{attributes} t="str"><f>{formula}</f><v>{escape(value)}</v></c>'
+        return f'<c r="{address}"{attributes}><f>{formula}</f><v>{value!r}</v></c>'
+
+    return _FORMULA.sub(written, xml)
+
+
+def add_cached_values(content: bytes, sheets: Mapping[str, Mapping[str, float | str]]) -> bytes:
+    """Put the value of every formula into the parts of an .xlsx archive.
+
+    Parameters
+    ----------
+    content : bytes
+        The archive as saved, with formulas that have no value.
+    sheets : mapping
+        Values by name of the part (``xl/worksheets/sheet1.xml``) and address.
+    """
+    result = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(result, "w") as copy:
+        for name in archive.namelist():
+            data = archive.read(name)
+            if name in sheets:
+                data = _with_values(data.decode("utf-8"), sheets[name]).encode("utf-8")
+            copy.writestr(zipfile.ZipInfo(name, _START), data, zipfile.ZIP_DEFLATED)
+    return result.getvalue()
+
+
+LONGEST = 12
+"""Ops in a chart."""
+_HEIGHT_CM, _WIDTH_CM, _ROWS = 8.5, 22.0, 18
+
+
+def _bars(title: str, axis: str, horizontal: bool = False) -> BarChart:
+    from openpyxl.chart import BarChart
+
+    chart = BarChart()
+    chart.type = "bar" if horizontal else "col"
+    chart.title = title
+    chart.y_axis.title = axis
+    chart.legend = None
+    chart.height, chart.width = _HEIGHT_CM, _WIDTH_CM  # type: ignore[assignment]  # the stubs want whole numbers
+    # Spreadsheet programs hide an axis that does not say it is kept.
+    chart.x_axis.delete = chart.y_axis.delete = False
+    chart.y_axis.scaling.min = 0
+    chart.gapWidth = 60
+    if horizontal:
+        chart.x_axis.scaling.orientation = "maxMin"
+    return chart
+
+
+def _reference(page: Page, placed: Placed, key: str, start: int, stop: int) -> Any:
+    from openpyxl.chart import Reference
+
+    column = placed.table.position(key)
+    return Reference(page.sheet, min_col=column, min_row=placed.first + start, max_row=placed.first + stop - 1)
+
+
+def add_ratio_charts(page: Page, summary: SummaryCells) -> None:
+    """Put one chart for each target below the tables of the first page."""
+    from openpyxl.chart import Series
+    from openpyxl.chart.data_source import NumDataSource, NumRef
+    from openpyxl.chart.error_bar import ErrorBars
+    from openpyxl.chart.shapes import GraphicalProperties
+
+    placed, keys = summary.ratios, summary.ratio_keys
+    for target in dict.fromkeys(key[1] for key in keys):
+        if placed is None:
+            return
+        own = [index for index, key in enumerate(keys) if key[1] == target]
+        span = (own[0], own[-1] + 1)
+        chart = _bars(f"{target}: ratio to the baseline, with intervals", "times the baseline")
+        series = Series(_reference(page, placed, "value", *span), title="ratio")
+        series.errBars = ErrorBars(
+            errDir="y",
+            errBarType="both",
+            errValType="cust",
+            plus=NumDataSource(numRef=NumRef(f=placed.block("plus", *span))),
+            minus=NumDataSource(numRef=NumRef(f=placed.block("minus", *span))),
+        )
+        chart.series.append(series)
+        # Unseen bars up to the high ends: programs scale an axis by its bars and would cut the error bars off.
+        room = Series(_reference(page, placed, "high", *span), title="high end")
+        room.graphicalProperties = GraphicalProperties(noFill=True)
+        room.graphicalProperties.line.noFill = True
+        chart.series.append(room)
+        chart.overlap = 100
+        chart.set_categories(_reference(page, placed, "workload", *span))
+        page.sheet.add_chart(chart, f"A{page.row}")
+        page.row += _ROWS
+
+
+def _pareto_rows(number: int, case: Case, values: Values, ops: OpCells, terms: TermCells) -> Iterator[list[Value]]:
+    key = (case.workload, case.machine)
+    spans, device = values.cases[key].ops, values.cases[key].step.device_s.value
+    start = ops.starts[key][0]
+    together = 0.0
+    priced = [index for index, span in enumerate(spans) if span is not None][:LONGEST]
+    for rank, index in enumerate(priced):
+        line, span = case.ops[index], spans[index]
+        total = span.value * line.count if span is not None else 0.0
+        together += total / device
+        row = number + rank
+        share = f"{PARETO.letter('total')}{row}/(1000*{terms.at(*key, DEVICE)})"
+        so_far = f"{PARETO.letter('share')}${number}:{PARETO.letter('share')}{row}"
+        yield [
+            f"{case.workload} {rank + 1}",
+            f"{line.sizes} ({line.pass_name})"[:60],
+            Formula(f"1000*{ops.placed.at('total', start + index)}", 1000 * total),
+            Formula(share, total / device),
+            Formula(f"SUM({so_far})", together),
+        ]
+
+
+def add_op_charts(page: Page, ledger: Ledger, values: Values, ops: OpCells, terms: TermCells) -> None:
+    """Put the longest ops of each workload on each target below the workloads, each table with its chart."""
+    from openpyxl.chart import Series
+
+    for case in ledger.cases:
+        if case.machine not in ledger.targets:
+            continue
+        rows = list(_pareto_rows(page.first_row(), case, values, ops, terms))
+        if not rows or rows[0][2] == UNKNOWN:
+            continue
+        title = f"Longest ops of {case.workload} on {case.machine}, in the order as issued"
+        start = page.row
+        placed = page.table(PARETO, rows, title)
+        chart = _bars(title, "ms per step", horizontal=True)
+        series = Series(_reference(page, placed, "total", 0, len(rows)), title="time per step")
+        chart.series.append(series)
+        chart.set_categories(_reference(page, placed, "label", 0, len(rows)))
+        page.sheet.add_chart(chart, f"G{start}")
+        page.row = max(page.row, start + _ROWS)
+
+
+def name_of(*words: str) -> str:
+    """Make a defined name of words: other characters become ``_``.
+
+    A word alone may look like the address of a cell, as TC1 or V100 do; callers put another word before it.
+
+    Examples
+    --------
+    >>> name_of("unit_per_day", "gpt-2 small")
+    'unit_per_day_gpt_2_small'
+    """
+    return "_".join(re.sub(r"[^A-Za-z0-9_]", "_", word) for word in words)[:250]
+
+
+def defined_names(ledger: Ledger, machines: MachineCells, summary: SummaryCells) -> Iterator[tuple[str, str]]:
+    """Give name and cell of each headline; those of the first target go by the short name."""
+    for place, target in enumerate(ledger.targets):
+        end = () if place == 0 else (target,)
+        if target in summary.merits.targets:
+            yield name_of("fom", *end), summary.merits.at(target, FOM)
+        for word, fact in (("target_nodes", "nodes"), ("target_bandwidth", "memory bandwidth")):
+            index = machines.find(target, fact)
+            if index is not None:
+                yield name_of(word, *end), machines.placed.at("value", index)
+        for index, (workload, machine) in enumerate(summary.answer_keys):
+            if machine == target:
+                yield name_of("unit_per_day", workload, *end), summary.answers.at("rate", index)
+
+
+def unique_names(pairs: Iterator[tuple[str, str]]) -> dict[str, str]:
+    """Give equal names numbers; spreadsheet programs ignore the case of letters."""
+    names: dict[str, str] = {}
+    for name, cell in pairs:
+        taken = {known.lower() for known in names}
+        chosen, number = name, 2
+        while chosen.lower() in taken:
+            chosen, number = f"{name}_{number}", number + 1
+        names[chosen] = cell
+    return names
+
 
 _MAX_OPS = MAX_ROWS - 100
 """Ops that a sheet can hold and `fomkit review` reads back, with room for its other rows."""

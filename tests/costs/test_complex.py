@@ -7,8 +7,9 @@ import pytest
 from costs.op_tables import gemm, table
 from predict.machines import device, fact, machine
 
-from fomkit.costs import add_costs, work_out
-from fomkit.predict import add_times
+from fomkit.ops.formulas import work_out
+from fomkit.ops.pricing import add_costs
+from fomkit.prediction.cascade import add_times
 
 
 def costed(dtype: str, **more: object) -> pd.Series:

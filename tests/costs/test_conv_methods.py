@@ -28,12 +28,13 @@ from costs.op_tables import conv, gemm, table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fomkit.costs import METHODS, add_costs, im2col_byte, method_costs
-from fomkit.costs import conv as conv_formulas
-from fomkit.costs.conv_methods import FORMULAS, PARTS, PASSES, WINOGRAD, Transform
-from fomkit.costs.formula import Row
-from fomkit.profiles import load_model
-from fomkit.resize import resize_ops
+from fomkit.ops.conv_methods import METHODS, im2col_byte, method_costs
+from fomkit.ops.families import products as conv_formulas
+from fomkit.ops.families.conv_methods import FORMULAS, PARTS, PASSES, WINOGRAD, Transform
+from fomkit.ops.families.formula import Row
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.resize import resize_ops
+from fomkit.profiles.models import load_model
 
 MIB = 1024**2
 FIGURES = ["multiply_adds", "additions", "multiplications", "flop", "work_depth", "fixed_byte", "sample_byte"]

@@ -13,14 +13,14 @@ import sympy
 from costs.op_tables import attention, conv, gemm, optimizer, rnn, rows, table, tables, traffic
 from hypothesis import given, settings
 
-from fomkit.costs import add_costs
-from fomkit.costs import attention as attention_formulas
-from fomkit.costs import gemm as gemm_formulas
-from fomkit.costs.formula import DEFAULTS, Row, Variant, arguments, ceil, floor, log2
-from fomkit.costs.pricing import FORMULAS
-from fomkit.costs.printed import print_cost
-from fomkit.errors import ManyFomkitError
-from fomkit.schema import COSTS, KIND_DIMENSIONS, PASSES, check_table
+from fomkit.core.errors import ManyFomkitError
+from fomkit.ops.check import check_table
+from fomkit.ops.families import products as attention_formulas
+from fomkit.ops.families import products as gemm_formulas
+from fomkit.ops.families.formula import DEFAULTS, Row, Variant, arguments, ceil, floor, log2
+from fomkit.ops.formulas import print_cost
+from fomkit.ops.pricing import FORMULAS, add_costs
+from fomkit.ops.tables import COSTS, KIND_DIMENSIONS, PASSES
 
 NAMES = [column.name for column in COSTS]
 P1B3_PARAMETERS = 30_088_701.0

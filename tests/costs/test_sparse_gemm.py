@@ -7,7 +7,7 @@ from costs.op_tables import BASE, gemm, table
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fomkit.costs import add_costs
+from fomkit.ops.pricing import add_costs
 
 
 def sparse(m: float, n: float, k: float, density: float, **more: object) -> dict[str, object]:

@@ -64,7 +64,7 @@ def _streams() -> Iterator[tuple[io.BytesIO, io.BytesIO]]:
 
 def call(line: str) -> tuple[int, str, str]:
     """Run one command line in this process; give its exit code and both streams."""
-    from fomkit.cli import main
+    from fomkit.cli.main import main
 
     words = shlex.split(line)
     before, sys.argv = sys.argv, words

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-from fomkit.cli import main
-from fomkit.measure.network_plan import PLANS, NetworkPlan
-from fomkit.timings import measure_network
+from fomkit.bench.network import PLANS, NetworkPlan
+from fomkit.cli.main import main
+from fomkit.harness.torch import network as measure_network
 
 PLANS["quick"] = NetworkPlan((64, 4096), 0.5, 4, 0.01, (), ("all_reduce",), 1)
 if os.environ.get("DIES") == os.environ.get("OMPI_COMM_WORLD_RANK"):

@@ -7,13 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fomkit.costs import add_costs
-from fomkit.measure.journal import Journal
-from fomkit.measure.ops import as_table
-from fomkit.measure.plans import PLANS
-from fomkit.measure.record import Subject
-from fomkit.measure.session import Session
-from fomkit.timings.measure_facts import HostFacts
+from fomkit.bench.journal import Journal
+from fomkit.bench.libraries import as_table
+from fomkit.bench.record import HostFacts, Subject
+from fomkit.bench.session import PLANS, Session
+from fomkit.ops.pricing import add_costs
 
 FACTS = {"library_version": "9.9", "threads": 1, "about": "a machine of the mind", "python": "3", "cuda": ""}
 HOST = HostFacts(model="Example 9000", cores=2, cache_byte={2: 1e6, 3: 3e7}, memory_byte=16e9)

@@ -7,8 +7,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from fomkit.measure.design import design
-from fomkit.measure.sizes import in_turn
+from fomkit.bench.design import design, in_turn
 
 RATES = {("fp32", "vector"): 1e12}
 CHOICES = {

@@ -12,19 +12,19 @@ import pytest
 from simple_machine import FACTS, HOST, Simple
 
 import fomkit
-from fomkit.costs import add_costs
-from fomkit.hardware import Device, Fact
-from fomkit.measure.journal import Journal
-from fomkit.measure.ops import as_table
-from fomkit.measure.record import Subject, device_of
-from fomkit.measure.timed import timings_table, without_fresh
-from fomkit.predict.fresh import fresh_seconds, result_byte, with_fresh
-from fomkit.profiles import load_machine, save_machine
-from fomkit.study import Options
-from fomkit.study.own_memory import own_byte
-from fomkit.study.scenarios import scenarios
-from fomkit.timings.measure_memory import HOST_BYTE, to_device
-from fomkit.timings.measure_watch import Watch
+from fomkit.bench.journal import Journal, timings_table, without_fresh
+from fomkit.bench.libraries import as_table
+from fomkit.bench.record import Subject, device_of
+from fomkit.core.machine import Device, Fact
+from fomkit.harness.torch.cases import Watch
+from fomkit.harness.torch.worker import HOST_BYTE, to_device
+from fomkit.ops.pricing import add_costs
+from fomkit.plan.memory_of import own_byte
+from fomkit.plan.options import Options
+from fomkit.plan.scenarios import scenarios
+from fomkit.prediction.rates import fresh_seconds, result_byte, with_fresh
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.save_machine import save_machine
 
 RATE = 2e9
 DEVICE = Device(fresh_byte_per_s=Fact(RATE, RATE, RATE, "measured", "here"), fresh_above_byte=2.0**25)
@@ -87,7 +87,7 @@ def test_both_figures_come_of_the_journal_and_survive_a_file(tmp_path: Path) -> 
     assert device.fresh_byte_per_s.value == pytest.approx(2e9)
     assert device.host_byte_per_s is not None
     assert "pageable 1e+10 byte/s" in device.host_byte_per_s.source
-    from fomkit.measure.record import machine_of
+    from fomkit.bench.record import machine_of
 
     machine = machine_of(journal, Subject("here", "cpu", HOST, FACTS))
     save_machine(machine, tmp_path / "here.yaml")
@@ -137,8 +137,8 @@ def test_the_way_from_the_host_is_timed_pinned_and_pageable() -> None:
 
 def test_new_tensors_that_are_large_take_longer_here() -> None:
     torch = pytest.importorskip("torch")
-    from fomkit.timings.measure_memory import fresh_pages
-    from fomkit.timings.measure_watch import make_watch
+    from fomkit.harness.torch.cases import make_watch
+    from fomkit.harness.torch.worker import fresh_pages
 
     assert torch.zeros(1).numel() == 1
     found = fresh_pages(make_watch("cpu"), range(24, 27))

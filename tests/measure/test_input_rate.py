@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 import fomkit
-from fomkit.errors import FomkitError
-from fomkit.measure import input_rate
-from fomkit.measure.input_rate import InputAsked, InputMeasured, measure_input
-from fomkit.timings.measure_cases import CannotTimeError
-from fomkit.timings.measure_loader import loader_of
+from fomkit.bench import input_rate
+from fomkit.bench.input_rate import InputAsked, InputMeasured, measure_input
+from fomkit.core.errors import FomkitError
+from fomkit.harness.torch.cases import CannotTimeError
+from fomkit.harness.torch.loader import loader_of
 
 SLOW = """
 import time

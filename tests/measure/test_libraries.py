@@ -9,12 +9,12 @@ import pytest
 from simple_machine import Simple
 
 import fomkit
-from fomkit.errors import FomkitError
-from fomkit.measure import Asked, libraries, measure
-from fomkit.measure.design import design
-from fomkit.measure.libraries import LIBRARIES, choose_library, in_words_of
-from fomkit.measure.ops import Cells, Wanted
-from fomkit.timings import measure_tf_makers
+from fomkit.bench import libraries
+from fomkit.bench.design import design
+from fomkit.bench.libraries import LIBRARIES, Cells, Wanted, choose_library, in_words_of
+from fomkit.bench.run import Asked, measure
+from fomkit.core.errors import FomkitError
+from fomkit.harness.tensorflow import makers
 
 RATES = {("fp32", "vector"): 1e11, ("bf16", "vector"): 2e11}
 TENSORFLOW = LIBRARIES["tensorflow"]
@@ -45,8 +45,8 @@ def test_what_cannot_be_chosen_says_why() -> None:
 def test_the_design_is_told_in_tensorflows_words_and_what_it_lacks_has_a_reason() -> None:
     ours = design(list(RATES), 12, 0.02, RATES, 1e10)
     ops, said = in_words_of(TENSORFLOW, ours)
-    assert all(measure_tf_makers.knows_op(one.cells) for one in ops if one.cells.get("op"))
-    assert {one.cells["kind"] for one in ops} == set(measure_tf_makers.MAKERS)
+    assert all(makers.knows_op(one.cells) for one in ops if one.cells.get("op"))
+    assert {one.cells["kind"] for one in ops} == set(makers.MAKERS)
     assert {one.cells["layout"] for one in ops if one.cells["kind"] == "conv"} == {"nhwc"}
     assert not any("aten" in one.cells.get("op", "") for one in ops)
     for kind, why in TENSORFLOW.left_out.items():
@@ -58,7 +58,7 @@ def test_the_design_is_told_in_tensorflows_words_and_what_it_lacks_has_a_reason(
 
 
 def test_a_profile_says_what_ran_its_ops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fomkit.measure.run.design", lambda *asked: design(*asked)[::40])
+    monkeypatch.setattr("fomkit.bench.run.design", lambda *asked: design(*asked)[::40])
     timer = Simple()
     measure(Asked(tmp_path / "here.yaml", "quick", library="tensorflow"), start=lambda _setup: timer)
     machine = fomkit.machine(tmp_path / "here.yaml")
@@ -94,9 +94,9 @@ def one_of_each(*asked: Any) -> list[Wanted]:
 
 def test_a_machine_is_measured_with_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-    monkeypatch.setattr("fomkit.measure.run.design", one_of_each)
-    monkeypatch.setattr("fomkit.measure.run.FIT_S", {"quick": 0.0})
-    monkeypatch.setattr("fomkit.measure.probes.SQUARES", (128,))
+    monkeypatch.setattr("fomkit.bench.run.design", one_of_each)
+    monkeypatch.setattr("fomkit.bench.run.FIT_S", {"quick": 0.0})
+    monkeypatch.setattr("fomkit.bench.run.SQUARES", (128,))
     found = measure(Asked(tmp_path / "here.yaml", "quick", library="tensorflow", budget_s=300.0))
     assert not found.interrupted
     machine = fomkit.machine(tmp_path / "here.yaml")

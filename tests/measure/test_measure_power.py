@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 from simple_machine import Simple, make_session
 
-from fomkit.hardware import TIMED_OPS
-from fomkit.measure.meters import CounterMeter, SampledMeter, gpu_meter, rapl_meter
-from fomkit.measure.ops import Wanted
-from fomkit.measure.power import energy_of, start_watching
-from fomkit.measure.record import machine_of
-from fomkit.measure.session import REFERENCE
-from fomkit.profiles import load_machine, save_machine
-from fomkit.timings.energy_counters import CannotReadError, find_zones
-from fomkit.timings.energy_gpu import by_nvml, by_smi
+from fomkit.bench.libraries import Wanted
+from fomkit.bench.power import CounterMeter, SampledMeter, energy_of, gpu_meter, rapl_meter, start_watching
+from fomkit.bench.record import machine_of
+from fomkit.bench.session import REFERENCE
+from fomkit.core.machine import TIMED_OPS
+from fomkit.harness.energy_gpu import CannotReadError, by_nvml, by_smi, find_zones
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.save_machine import save_machine
 
 MOST_UJ = 262_143_328_850
 
@@ -269,7 +268,7 @@ def test_an_interrupt_stops_the_instrument(tmp_path: Path) -> None:
 
 
 def test_what_was_read_is_there_after_an_interrupt(tmp_path: Path) -> None:
-    from fomkit.measure.journal import Journal
+    from fomkit.bench.journal import Journal
 
     session = watched(tmp_path, ops=3)
     again = Journal(session.journal.path, session.journal.about)

@@ -9,20 +9,14 @@ import numpy as np
 import pytest
 from simple_machine import Simple, make_session
 
-from fomkit.costs import add_costs
-from fomkit.errors import FomkitError
-from fomkit.measure import Asked, measure
-from fomkit.measure.choose import Outlook, best_first, cost_s, gains
-from fomkit.measure.design import design, seeds
-from fomkit.measure.journal import Journal
-from fomkit.measure.ops import Wanted, as_table, key_of
-from fomkit.measure.plans import PLANS
-from fomkit.measure.probes import probe
-from fomkit.measure.record import machine_of
-from fomkit.measure.run import FIT_S
-from fomkit.measure.session import MEMORY_SHARE, PATIENCE, REFERENCE
-from fomkit.measure.sizes import log_sizes
-from fomkit.timings.measure_facts import Moment
+from fomkit.bench.design import design, log_sizes, seeds
+from fomkit.bench.journal import Journal
+from fomkit.bench.libraries import Wanted, as_table, key_of
+from fomkit.bench.record import Moment, machine_of
+from fomkit.bench.run import FIT_S, Asked, measure, probe
+from fomkit.bench.session import MEMORY_SHARE, PATIENCE, PLANS, REFERENCE, Outlook, best_first, cost_s, gains
+from fomkit.core.errors import FomkitError
+from fomkit.ops.pricing import add_costs
 
 
 @pytest.fixture
@@ -78,7 +72,7 @@ def test_the_order_is_random_and_the_same_for_one_seed(tmp_path: Path) -> None:
 def test_the_reference_is_timed_through_the_run(
     tmp_path: Path, timer: Simple, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fomkit.measure.session.EVERY_S", 2.0)
+    monkeypatch.setattr("fomkit.bench.session.EVERY_S", 2.0)
     session = make_session(tmp_path, timer)
     session.time_all(products(70))
     assert timer.asked.count(REFERENCE) == len(session.journal.marked("reference")) >= 3
@@ -166,9 +160,9 @@ def notes_of(session) -> tuple[str, ...]:
 def test_a_busy_machine_is_told_with_its_load_its_drift_and_its_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fomkit.measure.session.EVERY_S", 1.0)
+    monkeypatch.setattr("fomkit.bench.session.EVERY_S", 1.0)
     loads = iter([0.5, *[7.5] * 99])
-    monkeypatch.setattr("fomkit.measure.session.read_moment", lambda: Moment(next(loads), None))
+    monkeypatch.setattr("fomkit.bench.session.read_moment", lambda: Moment(next(loads), None))
 
     def noisy(number: int, _cells: object) -> dict:
         slow = 1.0 + 0.1 * number  # others take more and more of the core
@@ -192,9 +186,9 @@ def test_a_busy_machine_is_told_with_its_load_its_drift_and_its_noise(
 def test_throttling_is_told_and_costs_no_timing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timer: Simple, counts: tuple[int | None, ...], said: str
 ) -> None:
-    monkeypatch.setattr("fomkit.measure.session.EVERY_S", 1.0)
+    monkeypatch.setattr("fomkit.bench.session.EVERY_S", 1.0)
     found = iter(counts)
-    monkeypatch.setattr("fomkit.measure.session.read_moment", lambda: Moment(None, next(found)))
+    monkeypatch.setattr("fomkit.bench.session.read_moment", lambda: Moment(None, next(found)))
     session = make_session(tmp_path, timer)
     for one in products(2):
         timer.now += 2.0
@@ -218,7 +212,7 @@ def test_sizes_fill_their_ranges_evenly_and_some_are_round() -> None:
 
 
 def test_a_design_has_every_kind_that_can_be_timed_and_no_long_op() -> None:
-    from fomkit.timings.measure_makers import MAKERS, knows_op
+    from fomkit.harness.torch.makers import MAKERS, knows_op
 
     ops = design([("fp32", "vector"), ("bf16", "vector")], 24, 0.01, {**PEAK, ("bf16", "vector"): 2e11}, 1e10)
     assert {one.cells["kind"] for one in ops} == set(MAKERS)
@@ -256,7 +250,7 @@ def test_a_plan_holds_its_design(name: str) -> None:
 
 
 def test_the_full_plan_runs_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fomkit.measure.run.design", lambda *asked: design(*asked)[::60])
+    monkeypatch.setattr("fomkit.bench.run.design", lambda *asked: design(*asked)[::60])
     timer = Simple()
     found = measure(Asked(tmp_path / "here.yaml", "full"), start=lambda _setup: timer)
     assert not found.interrupted

@@ -13,15 +13,14 @@ from simple_machine import Simple
 from typer.testing import CliRunner
 
 import fomkit
-from fomkit.cli import app
-from fomkit.errors import FomkitError
-from fomkit.measure import Asked, measure
-from fomkit.measure.run import Measured
-from fomkit.measure.verdict import DESIGN, ENOUGH, WALL_FACTOR, Clocks, Verdict, clocks_of
-from fomkit.metrics import METRICS
-from fomkit.rollup.use import MEASURED_SPREAD
-from fomkit.study import Options
-from fomkit.study.fits import own_fits
+from fomkit.bench.journal import DESIGN, ENOUGH, WALL_FACTOR, Clocks, Verdict, clocks_of
+from fomkit.bench.run import Asked, Measured, measure
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
+from fomkit.core.figure_table import METRICS
+from fomkit.plan.coverage import MEASURED_SPREAD
+from fomkit.plan.options import Options
+from fomkit.profiles.evidence import own_fits
 
 
 def asked(tmp_path: Path, **changes: object) -> Asked:
@@ -213,7 +212,7 @@ def test_the_exit_code_and_the_json_say_whether_it_is_enough(
         {"gpt2": share}, 20, 9, 98.0, 400.0, 110.0, "process time", "budget", "fomkit measure --resume"
     )
     found = Measured(fomkit.machine("p100"), (tmp_path / "here.yaml",), False, 400.0, verdict)
-    monkeypatch.setattr("fomkit.cli.measure_command._measured", lambda _asked, _quiet: found)
+    monkeypatch.setattr("fomkit.cli.measure._measured", lambda _asked, _quiet: found)
     words = ["measure", "--quick", "--for", "gpt2", "-o", str(tmp_path / "here.yaml")]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == code

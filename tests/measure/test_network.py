@@ -15,16 +15,24 @@ import pytest
 from typer.testing import CliRunner
 
 import fomkit
-from fomkit.cli import app
-from fomkit.errors import FomkitError
-from fomkit.measure.journal import Journal
-from fomkit.measure.network import NetworkAsked, measure_network, ordered, pooled, time_cases
-from fomkit.measure.network_plan import PLANS, NetworkPlan, cases
-from fomkit.measure.network_ranks import LocalRanks
-from fomkit.measure.network_record import with_network
-from fomkit.measure.ops import key_of
-from fomkit.measure.slurm_job import Job, slurm_job
-from fomkit.measure.written import begun_machine
+from fomkit.bench.journal import Journal
+from fomkit.bench.libraries import key_of
+from fomkit.bench.network import (
+    PLANS,
+    Job,
+    NetworkAsked,
+    NetworkPlan,
+    cases,
+    measure_network,
+    ordered,
+    pooled,
+    slurm_job,
+    time_cases,
+)
+from fomkit.bench.network_ranks import LocalRanks, with_network
+from fomkit.bench.record import begun_machine
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -83,7 +91,7 @@ def test_timings_say_what_was_sent(machine) -> None:
 
 
 def test_links_are_fitted_and_survive_the_file(machine, tmp_path: Path) -> None:
-    from fomkit.measure.written import write_machine
+    from fomkit.bench.record import write_machine
 
     assert machine.links
     for link in machine.links:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fomkit.errors import FomkitError
-from fomkit.measure.meters import CounterMeter, Meter, SampledMeter
-from fomkit.measure.step_energy import EnergyLog, energy_of_step, watch_energy
-from fomkit.timings.energy_counters import CannotReadError
+from fomkit.bench.power import CounterMeter, Meter, SampledMeter
+from fomkit.bench.step_energy import EnergyLog, energy_of_step, watch_energy
+from fomkit.core.errors import FomkitError
+from fomkit.harness.energy_gpu import CannotReadError
 
 
 def logged(meter: Meter, moments: list[float]) -> EnergyLog:
@@ -108,11 +108,10 @@ def model(tmp_path: Path) -> Path:
 def test_a_step_under_autocast_says_so_and_has_its_energy(model: Path, tmp_path: Path) -> None:
     import time
 
-    from fomkit.profiles import load_model, save_model
-    from fomkit.report.measured import measured_lines
-    from fomkit.study.measured_profile import measure_profile
-    from fomkit.study.measured_run import measurement_of, run_content
-    from fomkit.trace import profile_file
+    from fomkit.frontends.profile import profile_file
+    from fomkit.output.estimates import measured_lines
+    from fomkit.profiles.models import load_model, save_model
+    from fomkit.verbs.measured_run import measure_profile, measurement_of, run_content
 
     found = profile_file(model)
     at_40_w = CounterMeter(lambda: [40.0 * time.monotonic()], [1e12], "a counter", 1e-3)
@@ -136,7 +135,7 @@ def test_a_step_under_autocast_says_so_and_has_its_energy(model: Path, tmp_path:
 
 
 def test_autocast_is_of_pytorch(tmp_path: Path) -> None:
-    from fomkit.trace.measuring import check_timed
+    from fomkit.bench.model_steps import check_timed
 
     path = tmp_path / "model.py"
     path.write_text("import keras\n")

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from predict.machines import loaded
 
-from fomkit.costs import add_costs
-from fomkit.predict.fit import fit_timings
+from fomkit.ops.pricing import add_costs
+from fomkit.prediction.calibration import fit_timings
 
 
 def fitted(path):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from fomkit.hardware import Device, Fact, Machine, Peak
-from fomkit.profiles import load_machine
-from fomkit.profiles.usual import shipped_usual
-from fomkit.schema import column_names
+from fomkit.core.machine import Device, Fact, Machine, Peak
+from fomkit.ops.tables import column_names
+from fomkit.profiles.evidence import shipped_usual
+from fomkit.profiles.machines import load_machine
 
 NUMBERS = column_names("TIMINGS", "number")
 TEXTS = column_names("TIMINGS", "text")

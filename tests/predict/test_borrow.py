@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fomkit.costs import add_costs
-from fomkit.predict import borrow, interpolate
-from fomkit.predict.families import FamilyName, training_rows
-from fomkit.predict.fit import fit_timings
+from fomkit.ops.pricing import add_costs
+from fomkit.prediction import donors, interpolate
+from fomkit.prediction.calibration import fit_timings
+from fomkit.prediction.families import FamilyName, training_rows
 
 FORWARD = FamilyName("conv", "fp32", "vector", "forward")
 
@@ -25,7 +25,7 @@ def split(v100):
 
 
 def asked(machine, asked_rows, interval=0.8):
-    times = borrow.estimate(asked_rows, machine, interval)
+    times = donors.estimate_from_donors(asked_rows, machine, interval)
     return np.array([times[index][:3] for index in range(len(times))]).T
 
 
@@ -79,20 +79,20 @@ def test_a_wider_interval_holds_a_narrower(v100, p100, split):
 def test_nothing_is_borrowed_without_need_or_lender(v100, p100, split):
     known, others = split
     few = replace(v100, timings=known, fits={}, lenders=(p100,))
-    assert len(borrow.estimate(others, few, 0.8)) == len(others)
+    assert len(donors.estimate_from_donors(others, few, 0.8)) == len(others)
     many = training_rows(add_costs(v100.timings), FORWARD)
     jumping = known.assign(_time_s=known["_time_s"] * 9.0 ** (known.index % 2))
     refused = {
         "no lender": replace(few, lenders=()),
         "a lender without fits": replace(few, lenders=(replace(p100, fits={}),)),
         "timings without costs": replace(few, timings=known.drop(columns=["flop", "byte"])),
-        "too few own timings": replace(few, timings=known.head(borrow.FEWEST - 1)),
+        "too few own timings": replace(few, timings=known.head(donors.FEWEST - 1)),
         "a table that needs nobody": replace(few, timings=many),
         "a ratio that jumps": replace(few, timings=jumping),
     }
-    assert {why: len(borrow.estimate(others, one, 0.8)) for why, one in refused.items()} == dict.fromkeys(
-        refused, 0
-    )
+    assert {
+        why: len(donors.estimate_from_donors(others, one, 0.8)) for why, one in refused.items()
+    } == dict.fromkeys(refused, 0)
 
 
 def test_what_the_lender_never_timed_is_less_sure(v100, p100, split):
@@ -108,6 +108,6 @@ def test_what_the_lender_never_timed_is_less_sure(v100, p100, split):
 
 def test_the_steadier_lender_has_the_greater_share():
     steady, loose = np.full(20, 0.7), np.linspace(-1, 1, 20)
-    share = borrow._shares(np.array([steady + 0.05 * loose, loose]))
+    share = donors._shares(np.array([steady + 0.05 * loose, loose]))
     assert share[0] > 0.99
     assert share.sum() == pytest.approx(1)

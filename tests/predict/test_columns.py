@@ -8,12 +8,12 @@ import pytest
 from predict.machines import loaded
 
 import fomkit
-from fomkit.predict import add_times
-from fomkit.predict.estimates import Timed, as_answers, join_answers
-from fomkit.predict.gaussian import BLOCK, Hyper, correlation, distances, posterior
-from fomkit.predict.interpolate import ERRORS, errors_nearby
-from fomkit.predict.rows import same_texts
-from fomkit.study import Options, estimate
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options
+from fomkit.prediction.cascade import add_times
+from fomkit.prediction.estimates import Timed, as_answers, join_answers, same_texts
+from fomkit.prediction.gp import BLOCK, Hyper, correlation, distances, posterior
+from fomkit.prediction.interpolate import ERRORS, errors_nearby
 
 
 def test_prepared_covariances_give_the_textbook_posterior() -> None:

@@ -7,10 +7,9 @@ import pandas as pd
 import pytest
 from costs.op_tables import conv, table
 
-from fomkit.costs import add_costs
-from fomkit.predict.convolutions import conv_features, conv_terms
-from fomkit.predict.families import FamilyName, training_rows
-from fomkit.predict.fit import fit_mean, fit_timings
+from fomkit.ops.pricing import add_costs
+from fomkit.prediction.calibration import fit_mean, fit_timings
+from fomkit.prediction.families import FamilyName, conv_features, conv_terms, training_rows
 
 PASSES = ("forward", "backward_input", "backward_weight")
 
@@ -65,7 +64,7 @@ def test_a_table_of_one_algorithm_prices_the_other(p100):
     """No strided timing taught its term: a strided op is priced by the others' rates, and finitely."""
     from dataclasses import replace
 
-    from fomkit.predict import interpolate
+    from fomkit.prediction import interpolate
 
     rows = training_rows(add_costs(p100.timings), FamilyName("conv", "fp32", "vector", "backward_input"))
     straight = rows["stride_h"] == 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fomkit.predict import gaussian
-from fomkit.predict.gaussian import LIMIT, Hyper, posterior
+from fomkit.prediction import gp
+from fomkit.prediction.gp import LIMIT, Hyper, posterior
 
 HYPER = Hyper(np.array([2.0, 3.0]), 0.5, 1e-3)
 
@@ -20,7 +20,7 @@ def large():
 
 def test_blocks_of_queries_change_nothing(large, monkeypatch):
     whole = posterior(*large, HYPER)
-    monkeypatch.setattr(gaussian, "BLOCK", 16)
+    monkeypatch.setattr(gp, "BLOCK", 16)
     for one, other in zip(whole, posterior(*large, HYPER), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9)
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from fomkit.predict.fit import _likelihood
-from fomkit.predict.gaussian import LIMIT, NEIGHBOURS, Hyper, posterior
+from fomkit.prediction.calibration import _likelihood
+from fomkit.prediction.gp import LIMIT, NEIGHBOURS, Hyper, posterior
 
 pytest.importorskip("sklearn", reason="scikit-learn is the oracle")
 from sklearn.gaussian_process import GaussianProcessRegressor

@@ -11,12 +11,13 @@ from costs.op_tables import gemm, table
 from predict.machines import loaded
 
 import fomkit
-from fomkit.costs import add_costs
-from fomkit.precision import choose_formats
-from fomkit.predict import roofline
-from fomkit.study import Options, estimate
-from fomkit.study.fits import with_fits
-from fomkit.study.shapes import step_ops, times_at
+from fomkit.ops.precision import choose_formats
+from fomkit.ops.pricing import add_costs
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options
+from fomkit.plan.shapes import step_ops, times_at
+from fomkit.prediction import prior
+from fomkit.profiles.evidence import with_fits
 
 MODELS = ("candle/p1b3", "candle/p1b1", "candle/nt3", "alexnet", "gpt2")
 FACTS_ONLY = ("titan", "p100", "a100-sxm", "knl-7250")
@@ -55,7 +56,7 @@ def test_a_product_rises_with_the_size_that_a_batch_makes(machine: str, axis: st
     for other, wide in ((1000, 512), (17, 4096), (1, 50)):
         row = {**gemm(other, wide, other), **word}
         rows = add_costs(table(*({**row, axis: float(size)} for size in sizes)))
-        found = roofline.estimate(rows, bare(machine), 0.8)
+        found = prior.estimate(rows, bare(machine), 0.8)
         for seconds in found.times:
             assert_rising(seconds, sizes)
         assert (found.times[1] <= found.times[0]).all()
@@ -64,7 +65,7 @@ def test_a_product_rises_with_the_size_that_a_batch_makes(machine: str, axis: st
 
 def test_what_it_reaches_is_said_of_the_time_it_gives() -> None:
     row = add_costs(table(gemm(1000, 512, 999)))
-    found = roofline.estimate(row, bare("titan"), 0.8)
+    found = prior.estimate(row, bare("titan"), 0.8)
     floor_s = max(row["flop"].iat[0] / 3.95e12, row["byte"].iat[0] / 250e9)
     assert f"utilisation {floor_s / (found.time_s[0] - 5e-6):.2g}," in found[0].evidence
 

@@ -10,12 +10,13 @@ import pytest
 from costs.op_tables import BASE, conv, gemm, table
 from predict.machines import machine, timings
 
-from fomkit.costs import add_costs
-from fomkit.errors import FomkitError
-from fomkit.predict import add_times, gaussian
-from fomkit.predict.families import training_rows
-from fomkit.predict.fit import fit_mean, fit_timings
-from fomkit.predict.gaussian import Hyper, correlation, posterior
+from fomkit.core.errors import FomkitError
+from fomkit.ops.pricing import add_costs
+from fomkit.prediction import gp
+from fomkit.prediction.calibration import fit_mean, fit_timings
+from fomkit.prediction.cascade import add_times
+from fomkit.prediction.families import training_rows
+from fomkit.prediction.gp import Hyper, correlation, posterior
 
 NEAREST_SCALED = {"gemm": (7, 18), "forward": (27, 45), "backward_input": (32, 57), "backward_weight": (29, 49)}
 """Median and mean absolute error [%] of "nearest, scaled" over nine devices, from the DeepBench data's README."""
@@ -96,7 +97,7 @@ def test_timings_that_name_an_op_or_are_other_layers_teach_nothing(v100):
     more = pd.concat([known, odd, named], ignore_index=True)
     for name in ("gemm/fp32/vector", "rnn/fp32/vector/forward"):
         family = [*name.split("/"), ""][:4]
-        from fomkit.predict.families import FamilyName
+        from fomkit.prediction.families import FamilyName
 
         assert len(training_rows(more, FamilyName(*family))) == len(training_rows(known, FamilyName(*family)))
 
@@ -140,14 +141,14 @@ def test_neighbours_of_a_large_table_say_what_all_rows_say(monkeypatch):
     hyper = Hyper(np.array([2.0, 2.0]), 1.0, 1e-4)
     query = rng.random((20, 2)) * 20
     exact = posterior(known, target, np.zeros(450), query, hyper)
-    monkeypatch.setattr(gaussian, "LIMIT", 400)
+    monkeypatch.setattr(gp, "LIMIT", 400)
     local = posterior(known, target, np.zeros(450), query, hyper)
     assert local.mean == pytest.approx(exact.mean, abs=0.02)
     assert (local.variance >= exact.variance - 1e-9).all()
 
 
 def test_channels_padded_by_a_matrix_engine_cost_as_many():
-    from fomkit.predict.families import VIEWS
+    from fomkit.prediction.families import VIEWS
 
     rows = [
         conv(1, (channels, 8), 8, 3, dtype="fp16", engine=engine)

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 import fomkit
-from fomkit.predict.kept import TABLES, kept
-from fomkit.study import Options, estimate
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options
+from fomkit.prediction.estimates import TABLES, kept
 
 
 def test_a_result_is_made_once_for_each_table_and_forgotten_with_old_tables() -> None:

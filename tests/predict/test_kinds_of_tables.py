@@ -10,15 +10,14 @@ import pytest
 from costs.op_tables import BASE, gemm, table
 from predict.machines import device, fact, loaded, machine, timings
 
-from fomkit.costs import add_costs
-from fomkit.errors import FomkitError
-from fomkit.hardware import Link
-from fomkit.network import Group, Network
-from fomkit.network.measured_collectives import table_time
-from fomkit.predict import add_times
-from fomkit.predict.families import training_rows
-from fomkit.predict.fit import fit_timings
-from fomkit.predict.storage import row_major
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Link
+from fomkit.ops.pricing import add_costs
+from fomkit.prediction.calibration import fit_timings
+from fomkit.prediction.cascade import add_times
+from fomkit.prediction.exchange import Group, Network, table_time
+from fomkit.prediction.families import training_rows
+from fomkit.prediction.storage_order import row_major
 
 SERVERS = ("gtx-1080-ti", "titan-x-pascal")
 REDUCERS = (*SERVERS, "p100", "m40", "titan-x", "knl-7250")
@@ -276,7 +275,7 @@ def test_fewer_ops_than_a_fit_needs_leave_the_roofline():
 
 def test_sparse_products_stored_otherwise_are_other_ops():
     rows = [{**sparse(64, 8, 64, 0.5, trans_a=float(at)), "op": "", "time_s": 1e-4} for at in (0, 1, 1)]
-    from fomkit.predict.families import FamilyName
+    from fomkit.prediction.families import FamilyName
 
     family = FamilyName("sparse_gemm", "fp32", "vector", "")
     assert len(training_rows(pd.DataFrame(timings(*rows)), family)) == 2

@@ -12,11 +12,12 @@ from costs.op_tables import attention, gemm, optimizer, table, tables, traffic
 from hypothesis import given, settings
 from predict.machines import device, fact, machine, timings
 
-from fomkit.costs import add_costs
-from fomkit.errors import FomkitError, ManyFomkitError
-from fomkit.predict import add_times
-from fomkit.predict.storage import row_major
-from fomkit.schema import BOUNDS, TIME_SOURCES, TIMES, check_table
+from fomkit.core.errors import FomkitError, ManyFomkitError
+from fomkit.ops.check import check_table
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.tables import BOUNDS, TIME_SOURCES, TIMES
+from fomkit.prediction.cascade import add_times
+from fomkit.prediction.storage_order import row_major
 
 NAMES = [column.name for column in TIMES]
 ROUND = device(fact(5e-6), fact(1e12), fp32_vector=1e13)
@@ -205,8 +206,8 @@ def test_predicting_needs_no_scipy():
 
 
 def test_the_lecture_pass_is_measured_throughout(root, x86):
-    from fomkit.profiles import load_model
-    from fomkit.resize import resize_ops
+    from fomkit.ops.resize import resize_ops
+    from fomkit.profiles.models import load_model
 
     model = load_model(root / "model_profiles" / "p1b3-lecture.yaml")
     timed = add_times(add_costs(resize_ops(model.ops, model.sizes, "test")), x86)

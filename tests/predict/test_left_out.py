@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fomkit.predict.fit import LeftOut, hit_rate
+from fomkit.prediction.calibration import LeftOut, hit_rate
 
 
 @pytest.mark.parametrize("name", ["v100", "p100"])

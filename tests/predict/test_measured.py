@@ -7,15 +7,15 @@ import pytest
 from costs.op_tables import conv, gemm, table, traffic
 from predict.machines import machine, timings
 
-from fomkit.costs import add_costs
-from fomkit.predict import measured
-from fomkit.predict.clock import clock_step
+from fomkit.ops.pricing import add_costs
+from fomkit.prediction import exact
+from fomkit.prediction.rates import clock_step
 
 GEMM = {"kind": "gemm", "dtype": "fp32", "engine": "vector", "b": 1, "m": 4, "n": 5, "k": 6}
 
 
 def look_up(row, *timed, interval=0.8):
-    return measured.estimate(add_costs(table(row)), machine(table=timings(*timed)), interval).get(0)
+    return exact.estimate(add_costs(table(row)), machine(table=timings(*timed)), interval).get(0)
 
 
 @pytest.mark.parametrize(

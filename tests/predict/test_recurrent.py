@@ -9,10 +9,11 @@ import pytest
 from costs.op_tables import gemm, rnn, table
 from predict.machines import device, fact, machine
 
-from fomkit.costs import add_costs, split_recurrent
-from fomkit.predict import add_times, interpolate
-from fomkit.predict.families import FamilyName, training_rows
-from fomkit.predict.fit import fit_timings
+from fomkit.ops.pricing import add_costs, split_recurrent
+from fomkit.prediction import interpolate
+from fomkit.prediction.calibration import fit_timings
+from fomkit.prediction.cascade import add_times
+from fomkit.prediction.families import FamilyName, training_rows
 
 LAYER = {"input_size": 200.0, "layers": 2.0, "directions": 2.0}
 

@@ -10,15 +10,15 @@ import pytest
 from costs.op_tables import gemm, optimizer, table, traffic
 from predict.machines import device, fact, machine
 
-from fomkit.costs import add_costs
-from fomkit.predict import roofline
-from fomkit.predict.usual import usual_utilisation
+from fomkit.ops.pricing import add_costs
+from fomkit.prediction import prior
+from fomkit.prediction.typical import usual_utilisation
 
 PRODUCT = gemm(4096, 4096, 4096)
 
 
 def estimate(row, known, interval=0.8):
-    return roofline.estimate(add_costs(table(row)), known, interval).get(0)
+    return prior.estimate(add_costs(table(row)), known, interval).get(0)
 
 
 def test_a_large_product_by_hand():
@@ -99,7 +99,7 @@ def test_facts_alone_know_how_wrong_they_are(v100, p100):
         chosen = full.timings["kind"].isin(["gemm", "conv"]) & (full.timings["dtype"] == "fp32")
         timed = add_costs(full.timings[chosen]).reset_index(drop=True)
         alone = replace(full, fits={}, unheard=(full.device.architecture,))
-        answers = roofline.estimate(timed, alone, 0.8)
+        answers = prior.estimate(timed, alone, 0.8)
         for at, time_s in timed["time_s"].items():
             hits.append(answers[at].low_s <= time_s <= answers[at].high_s)
             wrong.append(abs(answers[at].time_s / time_s - 1))

@@ -11,15 +11,15 @@ import pytest
 from typer.testing import CliRunner
 
 import fomkit
-from fomkit.cli import app
-from fomkit.errors import FomkitError
-from fomkit.hardware import Machine
-from fomkit.profiles import load_machine
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Machine
+from fomkit.ops.tables import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS, column_names
+from fomkit.plan.evidence import explain_ops
+from fomkit.plan.op_tables import predict_ops
+from fomkit.plan.options import Options
 from fomkit.profiles.locate import shipped_folder
-from fomkit.schema import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS, column_names
-from fomkit.study import predict_ops
-from fomkit.study.evidence import explain_ops
-from fomkit.study.options import Options
+from fomkit.profiles.machines import load_machine
 
 _DIMENSIONS = [
     name for kinds in (KIND_DIMENSIONS, OPTIONAL_DIMENSIONS) for names in kinds.values() for name in names

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fomkit.predict.rows import Words, are, as_rows, item_bytes, numbers, same_texts, words_of
+from fomkit.prediction.estimates import Words, are, as_rows, item_bytes, numbers, same_texts, words_of
 
 
 @pytest.fixture(params=["str", "object", "category"])

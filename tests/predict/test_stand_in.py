@@ -10,11 +10,10 @@ import pytest
 from costs.op_tables import attention, conv, gemm, table, traffic
 from predict.machines import device, fact, machine, timings
 
-from fomkit.costs import add_costs
-from fomkit.costs.elementwise import NORM_FLOP, SOFTMAX_FLOP
-from fomkit.predict import add_times
-from fomkit.predict.nearest import nearest_timings
-from fomkit.predict.stand_in import FEWEST, FORMAT_SPREAD, FORWARD_FLOP, ORDER_SPREAD
+from fomkit.ops.families.elementwise import NORM_FLOP, SOFTMAX_FLOP
+from fomkit.ops.pricing import add_costs
+from fomkit.prediction.cascade import add_times, nearest_timings
+from fomkit.prediction.transfer import FEWEST, FORMAT_SPREAD, FORWARD_FLOP, ORDER_SPREAD
 
 ROUND = device(bandwidth=fact(1e12), fp32_vector=1e13)
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import fomkit
-from fomkit.predict import interpolate
-from fomkit.predict.gaussian import Hyper
-from fomkit.predict.tails import GROWTH, bounded
-from fomkit.study import Options, estimate
-from fomkit.study.fits import own_fits
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options
+from fomkit.prediction import interpolate
+from fomkit.prediction.gp import GROWTH, Hyper, bounded
+from fomkit.profiles.evidence import own_fits
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 MODELS = ("candle/p1b3", "candle/nt3", "resnet50")

@@ -9,9 +9,9 @@ import pytest
 from costs.op_tables import gemm, table
 from predict.machines import loaded
 
-from fomkit.costs import add_costs
-from fomkit.predict import add_times
-from fomkit.predict.thin import mix, thinness
+from fomkit.ops.pricing import add_costs
+from fomkit.prediction.cascade import add_times
+from fomkit.prediction.exact import mix, thinness
 
 TABLES_FROM_EIGHT = ("titan-x", "m40", "p100", "v100")
 """DeepBench's training list has no product of fewer than 8 rows or columns."""

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from fomkit.costs import add_costs
-from fomkit.predict.families import FamilyName, look_at, training_rows
-from fomkit.predict.fit import fit_timings, left_out
-from fomkit.predict.gaussian import LIMIT
-from fomkit.predict.tiles import conv_tiles, depth_in_turn, fill, product_tiles
+from fomkit.ops.pricing import add_costs
+from fomkit.prediction.calibration import fit_timings, left_out
+from fomkit.prediction.families import FamilyName, look_at, training_rows
+from fomkit.prediction.gp import LIMIT
+from fomkit.prediction.surfaces import conv_tiles, depth_in_turn, fill, product_tiles
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def stepped(count: int) -> pd.DataFrame:
 
 
 def test_steps_are_learnt_from_a_large_table(monkeypatch):
-    from fomkit.predict import families
+    from fomkit.prediction import families
 
     rows = training_rows(add_costs(stepped(LIMIT + 200)), FamilyName("gemm", "fp32", "vector", ""))
     error = {}

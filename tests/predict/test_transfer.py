@@ -10,10 +10,12 @@ import pytest
 from costs.op_tables import conv, rnn, table
 from predict.machines import device, fact, loaded, machine, timings
 
-from fomkit.costs import add_costs
-from fomkit.predict import add_times, measured, transfer
-from fomkit.predict.storage import row_major
-from fomkit.predict.usual import usual_utilisation, without_pass
+from fomkit.ops.pricing import add_costs
+from fomkit.prediction import exact as measured
+from fomkit.prediction import transfer
+from fomkit.prediction.cascade import add_times
+from fomkit.prediction.storage_order import row_major
+from fomkit.prediction.typical import usual_utilisation, without_pass
 
 TRAINED = ["v100", "p100", "m40", "titan-x", "titan-x-pascal", "gtx-1080-ti", "mi25", "vega-fe", "knl-7250"]
 GRADIENTS = ("backward_input", "backward_weight")

@@ -9,13 +9,13 @@ import pytest
 from costs.op_tables import conv, gemm, optimizer, rnn, table, traffic
 from predict.machines import device, fact, machine
 
-from fomkit.costs import add_costs
-from fomkit.errors import FomkitError
-from fomkit.hardware import Surface
-from fomkit.predict import surfaces as surfaces_of
-from fomkit.predict.surfaces import as_kept, heights, side_by_side, surfaces, weights_of
-from fomkit.predict.usual import likeness, middle, tell, usual_utilisation
-from fomkit.profiles.usual import shipped_usual
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Surface
+from fomkit.ops.pricing import add_costs
+from fomkit.prediction import surfaces as surfaces_of
+from fomkit.prediction.surfaces import as_kept, heights, side_by_side, surfaces, weights_of
+from fomkit.prediction.typical import likeness, middle, tell, usual_utilisation
+from fomkit.profiles.evidence import shipped_usual
 
 PRODUCT = gemm(4096, 4096, 4096)
 LIMIT_BYTE, LIMIT_LINE = 400_000, 320
@@ -89,7 +89,7 @@ def test_what_is_left_out_is_not_heard(monkeypatch):
         heard.extend(one.architecture for one in found.known)
         return found
 
-    monkeypatch.setattr("fomkit.predict.usual.surfaces", listening)
+    monkeypatch.setattr("fomkit.prediction.typical.surfaces", listening)
     chip = "NVIDIA Volta GV100"
     assert any(one.architecture == chip for one in shipped_usual().of["gemm/vector"].known)
     full, without = usual(PRODUCT), usual(PRODUCT, known(unheard=(chip,)))

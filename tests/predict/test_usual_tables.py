@@ -11,30 +11,30 @@ import numpy as np
 import pytest
 from predict.machines import machine
 
-from fomkit.errors import FomkitError
-from fomkit.hardware import UsualTables
-from fomkit.predict.surfaces import surfaces
-from fomkit.predict.usual_features import FEATURES
-from fomkit.profiles import locate, usual
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import UsualTables
+from fomkit.prediction.surfaces import surfaces
+from fomkit.prediction.typical import FEATURES
+from fomkit.profiles import evidence, locate
+from fomkit.profiles.evidence import OPS, SURFACES, load_usual, shipped_usual
 from fomkit.profiles.locate import shipped_folder
-from fomkit.profiles.usual import OPS, SURFACES, load_usual, shipped_usual
 from fomkit.study.plausible import judged
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(shipped_folder("machine_profiles") / usual.FOLDER, tmp_path / "usual"))
+    return Path(shutil.copytree(shipped_folder("machine_profiles") / evidence.FOLDER, tmp_path / "usual"))
 
 
 def test_what_is_read_is_what_stands_there(folder: Path) -> None:
     (folder / SURFACES).write_text(
-        ",".join(usual.SURFACE_COLUMNS) + "\n"
+        ",".join(evidence.SURFACE_COLUMNS) + "\n"
         "1,gemm/vector,a,X Y Z,fp32,40,2,3.5,-0.25,0.5 2,-1 1\n"
         "2,norm/vector,b,X Y Z,fp16,1,1,,-0.5,4,\n"
     )
     empty = "," * 8
     (folder / OPS).write_text(
-        ",".join(usual.OP_COLUMNS) + f"\n1,-7,100,200{empty}\n1,8,300,-400{empty}\n2,9,50,{empty}\n"
+        ",".join(evidence.OP_COLUMNS) + f"\n1,-7,100,200{empty}\n1,8,300,-400{empty}\n2,9,50,{empty}\n"
     )
     read = load_usual(folder).of
     first, second = read["gemm/vector"], read["norm/vector"]
@@ -103,10 +103,10 @@ def test_they_are_found_in_an_installation_and_an_absent_one_says_what_to_do(
 ) -> None:
     installed = tmp_path / "fomkit" / "shipped" / "machine_profiles"
     installed.mkdir(parents=True)
-    folder.rename(installed / usual.FOLDER)
+    folder.rename(installed / evidence.FOLDER)
     monkeypatch.setattr(locate.fomkit, "__file__", str(tmp_path / "fomkit" / "__init__.py"))
     assert shipped_usual.__wrapped__() == shipped_usual()
-    (installed / usual.FOLDER / OPS).unlink()
+    (installed / evidence.FOLDER / OPS).unlink()
     with pytest.raises(
         FomkitError, match=r"ops\.csv: cannot be read .* It comes with fomkit: install that again\."
     ):

@@ -8,7 +8,7 @@ import pytest
 from hostile_names import hostile_estimate
 
 import fomkit
-from fomkit.study import Estimate
+from fomkit.plan.estimate import Estimate
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import fomkit
-from fomkit.study import Estimate
+from fomkit.plan.estimate import Estimate
 
 HOSTILE = "<script>document.title='gone'</script>\"'><img src=x onerror=\"document.title='gone'\">"
 ENDING = "</script><script>document.title='gone'</script>"

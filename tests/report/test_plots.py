@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fomkit
-from fomkit.report import plots
-from fomkit.report.plots.ink import COLOURS, KINDS, decades
-from fomkit.schema import KIND_DIMENSIONS
-from fomkit.study.figure_tables import MOMENTS, composition_table, memory_table, pareto_table
-from fomkit.study.op_frame import op_frame, roof_frame
+from fomkit.ops.tables import KIND_DIMENSIONS
+from fomkit.output.plots.charts import compared as draw_compared
+from fomkit.output.plots.charts import roofline as draw_roofline
+from fomkit.output.plots.curves import scaling as draw_scaling
+from fomkit.output.plots.ink import COLOURS, KINDS, decades
+from fomkit.plan.evidence import op_frame, roof_frame
+from fomkit.plan.op_tables import MOMENTS, composition_table, memory_table, pareto_table
 
 
 def all_values(spec: Any) -> list[dict[str, Any]]:
@@ -57,7 +59,7 @@ def test_the_table_of_ops_adds_up_to_the_device_time(resnet50) -> None:
 
 
 def test_memory_over_the_step_is_that_of_the_command(resnet50) -> None:
-    from fomkit.study.memory_of import step_memory
+    from fomkit.plan.memory_of import step_memory
 
     live = memory_table(resnet50)
     use = step_memory(resnet50.model, resnet50.sizes)
@@ -74,7 +76,7 @@ def test_a_long_step_keeps_its_peak_when_thinned() -> None:
     live = memory_table(one)
     moments = live["id"].nunique()
     assert moments <= MOMENTS + 2
-    from fomkit.study.memory_of import step_memory
+    from fomkit.plan.memory_of import step_memory
 
     use = step_memory(one.model, one.sizes)
     assert use is not None
@@ -107,7 +109,7 @@ def test_more_rows_than_the_library_usually_takes() -> None:
          "time_source": "roofline", "bound": "compute"}, index=range(6000)
     )  # fmt: skip
     roofs = pd.DataFrame({"roof": ["r"], "flop_per_s": [1e13], "byte_per_s": [1e12]})
-    spec = plots.roofline(ops, roofs).to_dict(validate=False)
+    spec = draw_roofline(ops, roofs).to_dict(validate=False)
     assert sum("intensity" in row for row in all_values(spec)) == 6000
 
 
@@ -141,11 +143,11 @@ def test_scaling_and_measured_figures_draw() -> None:
          "high": [1.0, 1.9], "efficiency": [1.0, 0.9], "step_s": [0.1, 0.11], "ideal": [1.0, 2.0],
          "limit": ["device"] * 2}
     )  # fmt: skip
-    assert len(all_values(plots.scaling(points).to_dict())) >= 2
+    assert len(all_values(draw_scaling(points).to_dict())) >= 2
     figures = pd.DataFrame(
         {"name": ["v100, epoch"] * 2, "what": ["projected", "measured"], "time_s": [1.0, 1.2], "low_s": [0.8, 1.2],
          "high_s": [1.3, 1.2], "said": ["its time"] * 2}
     )  # fmt: skip
-    assert [row["time"] for row in all_values(plots.compared(figures).to_dict())][:2] == [
+    assert [row["time"] for row in all_values(draw_compared(figures).to_dict())][:2] == [
         "1.00 s (800 ms to 1.30 s)", "1.20 s (no spread stated)",
     ]  # fmt: skip

@@ -14,7 +14,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
-from fomkit.study.op_frame import op_frame
+from fomkit.plan.evidence import op_frame
 
 TABLE = "e0-ops-table"
 

@@ -13,10 +13,10 @@ from hostile_names import ENDING, HOSTILE
 from typer.testing import CliRunner
 
 import fomkit
-from fomkit.cli import app
-from fomkit.errors import install_hint
-from fomkit.report import book_page
-from fomkit.report.book import Book, Cell, Chapter, Claim, Head, Section, Table
+from fomkit.cli.main import app
+from fomkit.core.errors import install_hint
+from fomkit.output import pages
+from fomkit.output.pages import Book, Cell, Chapter, Claim, Head, Section, Table
 
 MOST_BYTE = 3_000_000
 VOID = {"meta", "br", "img", "input", "link", "hr"}
@@ -117,7 +117,7 @@ def test_its_figures_are_those_of_the_estimate(outline, resnet50) -> None:
 def test_the_hashes_are_those_of_the_files(root) -> None:
     import hashlib
 
-    from fomkit.dossier.provenance import content_hash
+    from fomkit.verbs.report.write import content_hash
 
     for name in ("resnet50", "gpt2"):
         file = (root / "model_profiles" / f"{name}.ops.csv").read_bytes()
@@ -141,14 +141,14 @@ def test_names_that_would_run_are_written_as_text(hostile_report) -> None:
 
 @pytest.mark.parametrize("text", ["</script>", "<!--", "\u2028", "\\u003c", 'a"b\\'])
 def test_json_in_a_page_reads_back(text) -> None:
-    written = book_page.safe_json({text: [text]})
+    written = pages.safe_json({text: [text]})
     assert "<" not in written
     assert json.loads(written) == {text: [text]}
 
 
 def test_text_in_any_place_of_the_records_stays_text() -> None:
     table = Table(HOSTILE, (Head(HOSTILE, hint=HOSTILE, filtered=True),), ((Cell(HOSTILE, 1.0, HOSTILE),),), "t")
-    page = book_page.render_book(book(Section("s", HOSTILE, (HOSTILE,), tables=(table,), absent=HOSTILE)))
+    page = pages.render_book(book(Section("s", HOSTILE, (HOSTILE,), tables=(table,), absent=HOSTILE)))
     outline = Outline(page)
     assert not outline.named("img")
     assert len(outline.named("script")) == 4
@@ -196,7 +196,7 @@ def test_too_many_are_refused_before_the_work_and_the_old_file_stays(tmp_path) -
 
 
 def test_a_failure_on_the_way_leaves_the_old_file(tmp_path, monkeypatch, resnet50) -> None:
-    from fomkit.dossier import write
+    from fomkit.verbs.report import write
 
     path = tmp_path / "report.html"
     path.write_text("old")

@@ -9,14 +9,12 @@ from deepbench_cells import GEMM, PREAMBLE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fomkit.errors import FomkitError
-from fomkit.tables.xlsx import Sheet
-from fomkit.timings import READERS, Reader, read_deepbench, read_timings
-from fomkit.timings.deepbench_layout import find_layout
-from fomkit.timings.deepbench_precision import PRECISIONS
-from fomkit.timings.deepbench_rows import SectionRows
-from fomkit.timings.deepbench_sections import SECTIONS
-from fomkit.timings.deepbench_sheet import split_blocks
+from fomkit.core.errors import FomkitError
+from fomkit.files.xlsx import Sheet
+from fomkit.readers.tables.deepbench import SectionRows, read_deepbench
+from fomkit.readers.tables.deepbench_sections import PRECISIONS, SECTIONS
+from fomkit.readers.tables.deepbench_sheet import find_layout, split_blocks
+from fomkit.readers.tables.registry import READERS, Reader, read_timings
 
 CONV_HEADER = [
     "W", "H", "C", "N", "K ", "S (Fitler width)", "R (Filter height)", "pad_w", "pad_h", "Horizontal stride",

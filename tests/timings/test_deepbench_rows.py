@@ -8,8 +8,8 @@ import openpyxl
 import pandas as pd
 import pytest
 
-from fomkit.errors import FomkitError
-from fomkit.timings import read_deepbench
+from fomkit.core.errors import FomkitError
+from fomkit.readers.tables.deepbench import read_deepbench
 
 GATES = {"vanilla": 1, "lstm": 4, "gru": 3}
 CONV_SIZES = [

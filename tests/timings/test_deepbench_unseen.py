@@ -7,9 +7,9 @@ from deepbench_cells import ALL_REDUCE, CONV, GEMM, LSTM, PREAMBLE, SPARSE, writ
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fomkit.errors import FomkitError
-from fomkit.timings import read_deepbench
-from fomkit.timings.deepbench_words import heading
+from fomkit.core.errors import FomkitError
+from fomkit.readers.tables.deepbench import read_deepbench
+from fomkit.readers.tables.deepbench_sections import heading
 
 BLOCKS = {"gemm": GEMM, "sparse_gemm": SPARSE, "conv": CONV, "rnn": LSTM, "collective": ALL_REDUCE}
 INT8 = [

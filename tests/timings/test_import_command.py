@@ -8,10 +8,10 @@ import typer
 from deepbench_cells import GEMM, PREAMBLE
 from typer.testing import CliRunner
 
-from fomkit.errors import FomkitError
-from fomkit.profiles import load_machine
-from fomkit.schema import check_table
-from fomkit.timings import as_machine, read_timings
+from fomkit.core.errors import FomkitError
+from fomkit.ops.check import check_table
+from fomkit.profiles.machines import load_machine
+from fomkit.readers.tables.registry import as_machine, read_timings
 
 FACTS = """\
 schema: fomkit/machine/1
@@ -28,7 +28,7 @@ notes: [a stated note]
 
 def import_file(*arguments: object) -> str:
     """Run the command and give what it printed."""
-    from fomkit.cli.import_command import import_file as command
+    from fomkit.cli.import_ import import_file as command
 
     app = typer.Typer()
     app.command()(command)

@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 import fomkit
-from fomkit.study.pack import dominant_ops, make_pack
-from fomkit.timings.measure_cases import TOLERANCES, CannotTimeError
-from fomkit.timings.measure_makers import MAKERS, check_case, make_case
-from fomkit.timings.measure_times import Effort, main, time_case
-from fomkit.timings.measure_watch import Watch
+from fomkit.harness.torch.cases import TOLERANCES, CannotTimeError, Watch
+from fomkit.harness.torch.makers import MAKERS, check_case, make_case
+from fomkit.harness.torch.times import Effort, main, time_case
+from fomkit.workbook.vendor import dominant_ops, make_pack
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from fomkit.errors import FomkitError
-from fomkit.timings import measure_times, measure_worker
-from fomkit.timings.measure_cases import Case
-from fomkit.timings.measure_child import Child
-from fomkit.timings.measure_watch import Watch
-from fomkit.trace.child_process import child_command
+from fomkit.bench.libraries import Child
+from fomkit.core.errors import FomkitError
+from fomkit.files.child_process import child_command
+from fomkit.harness.torch import times as measure_times
+from fomkit.harness.torch import worker
+from fomkit.harness.torch.cases import Case, Watch
 
 SETUP = {"device": "cpu", "threads": 1, "cache_byte": 1e6}
 FAKE = """
@@ -75,7 +75,7 @@ def test_a_child_that_cannot_start_is_one_message() -> None:
 @pytest.fixture(scope="module")
 def child() -> Iterator[Child]:
     pytest.importorskip("torch", reason="PyTorch is not installed")
-    with Child(child_command("fomkit.timings.measure_worker"), SETUP) as one:
+    with Child(child_command("fomkit.harness.torch.worker"), SETUP) as one:
         yield one
 
 
@@ -119,5 +119,5 @@ def test_a_fast_wrong_kernel_is_no_timing(monkeypatch: pytest.MonkeyPatch) -> No
     wrong = Case(lambda: None, lambda _result: 0.3)
     monkeypatch.setattr(measure_times, "make_case", lambda *_: wrong)
     watch = Watch(lambda *_: 1e-6, 0.0, lambda: None)
-    answer = measure_worker.time_op(ask(PRODUCT), "cpu", watch)
+    answer = worker.time_op(ask(PRODUCT), "cpu", watch)
     assert answer == {"reason": "its result is wrong by 3.0e-01 of the largest value"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fomkit.timings.measure_facts import read_facts, read_moment
+from fomkit.bench.record import read_facts, read_moment
 
 CPUINFO = """processor\t: 0
 model name\t: Example 9000 @ 2.5GHz

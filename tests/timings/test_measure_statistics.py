@@ -8,11 +8,17 @@ from typing import Any
 
 import pytest
 
-from fomkit.timings import measure_watch
-from fomkit.timings.measure_cases import CannotTimeError, Case
-from fomkit.timings.measure_statistics import order_statistics, summarise
-from fomkit.timings.measure_times import Effort, time_case, time_run
-from fomkit.timings.measure_watch import Watch, by_clock, by_events
+from fomkit.harness.torch import cases
+from fomkit.harness.torch.cases import (
+    CannotTimeError,
+    Case,
+    Watch,
+    by_clock,
+    by_events,
+    order_statistics,
+    summarise,
+)
+from fomkit.harness.torch.times import Effort, time_case, time_run
 
 
 @pytest.mark.parametrize(
@@ -85,11 +91,11 @@ def test_one_thread_is_timed_by_process_time_and_several_by_wall(monkeypatch: py
     torch = pytest.importorskip("torch")
     read: list[str] = []
     for name in ("process_time", "perf_counter"):
-        monkeypatch.setattr(measure_watch.time, name, lambda name=name: read.append(name) or 0.0)
+        monkeypatch.setattr(cases.time, name, lambda name=name: read.append(name) or 0.0)
     for threads, clock in ((1, "process_time"), (2, "perf_counter")):
         read.clear()
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        measure_watch.make_watch("cpu")
+        cases.make_watch("cpu")
         assert set(read) == {clock}
 
 

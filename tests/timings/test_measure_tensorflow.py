@@ -8,15 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fomkit.timings.measure_cases import TOLERANCES, CannotTimeError
-from fomkit.timings.measure_child import Child
-from fomkit.timings.measure_tf_graph import COPIES, GraphCase, compiled, time_graph
-from fomkit.timings.measure_tf_makers import LEFT_OUT, MAKERS, checked_case, make_case
-from fomkit.timings.measure_tf_rows import OVER
-from fomkit.timings.measure_tf_traffic import BACK, NAMED, ONE, STREAM, TWO
-from fomkit.timings.measure_times import Effort
-from fomkit.timings.measure_watch import Watch
-from fomkit.trace.child_process import child_command
+from fomkit.bench.libraries import Child
+from fomkit.files.child_process import child_command
+from fomkit.harness.tensorflow.makers import LEFT_OUT, MAKERS, OVER, checked_case, make_case
+from fomkit.harness.tensorflow.traffic import (
+    BACK,
+    COPIES,
+    NAMED,
+    ONE,
+    STREAM,
+    TWO,
+    GraphCase,
+    compiled,
+    time_graph,
+)
+from fomkit.harness.torch.cases import TOLERANCES, CannotTimeError, Watch
+from fomkit.harness.torch.times import Effort
 
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: pip install '.[tensorflow]'")
 
@@ -113,7 +120,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, op_s: float = 2e-6) -> None:
         self.op_s, self.cold, self.now = op_s, False, 0.0
-        monkeypatch.setattr("fomkit.timings.measure_tf_graph.compiled", self.compiled)
+        monkeypatch.setattr("fomkit.harness.tensorflow.traffic.compiled", self.compiled)
         self.watch = Watch(self.measure, 0.0, self.flush)
 
     def compiled(self, _case: GraphCase, copies: int) -> Any:
@@ -161,7 +168,7 @@ def ask(case: dict[str, str]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def child() -> Iterator[Child]:
     setup = {"device": "cpu", "threads": 1, "cache_byte": 1e6, "library": "tensorflow"}
-    with Child(child_command("fomkit.timings.measure_tf_worker"), setup) as one:
+    with Child(child_command("fomkit.harness.tensorflow.worker"), setup) as one:
         yield one
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fomkit.cli import app
-from fomkit.errors import FomkitError
-from fomkit.profiles import load_machine
-from fomkit.study.imports import choose_import
-from fomkit.timings import read_timings
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
+from fomkit.profiles.machines import load_machine
+from fomkit.readers.imports import choose_import
+from fomkit.readers.tables.registry import read_timings
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fomkit.errors import FomkitError
-from fomkit.timings import read_timings
-from fomkit.timings.neusight import devices_of
-from fomkit.timings.neusight_harness import floor_seconds, intercept
+from fomkit.core.errors import FomkitError
+from fomkit.readers.tables.neusight import devices_of, floor_seconds, intercept
+from fomkit.readers.tables.registry import read_timings
 
 HEADER = "device,op,split,B,M,N,K,H,Cin,Cout,ks,HW,stride,pad,latency_ms,tile,gx,gy,gz,bx,nkern,kernel,flag"
 COLUMNS = HEADER.split(",")

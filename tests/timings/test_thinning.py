@@ -7,7 +7,7 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fomkit.timings.thinning import draw, thin_timings, whole_loads
+from fomkit.readers.tables.foreign import draw, thin_timings, whole_loads
 
 
 def products(sizes: list[tuple[int, int]], dtype: str = "bf16") -> pd.DataFrame:

@@ -12,8 +12,8 @@ from pathlib import Path
 import openpyxl
 import pytest
 
-from fomkit.errors import FomkitError
-from fomkit.tables.xlsx import (
+from fomkit.core.errors import FomkitError
+from fomkit.files.xlsx import (
     MAX_COLUMNS,
     MAX_PARTS,
     MAX_ROWS,

@@ -15,7 +15,7 @@ def main() -> None:
     import torch
     from keras_twins import PAIRS
 
-    from fomkit.trace import profile_workload
+    from fomkit.frontends.profile import profile_workload
 
     found = {}
     for pair in PAIRS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fomkit.workload import Workload
+from fomkit.core.model import Workload
 
 Pair = Callable[[Any, Any, int], tuple[Workload, Workload]]
 

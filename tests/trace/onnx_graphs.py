@@ -10,9 +10,9 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-from fomkit.trace.drafting import Request
-from fomkit.trace.onnx_profile import draft_profile
-from fomkit.workload import ModelProfile
+from fomkit.core.model import ModelProfile
+from fomkit.frontends.drafting import Request
+from fomkit.frontends.onnx.profile import draft_profile
 
 Shape = Sequence[int | str | None]
 FLOAT = TensorProto.FLOAT

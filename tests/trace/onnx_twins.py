@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fomkit.workload import Workload
+from fomkit.core.model import Workload
 
 
 class Twin(NamedTuple):

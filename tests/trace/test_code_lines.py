@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from fomkit.schema import code_line, join_lines, split_code_lines
-from fomkit.trace import profile_file, profile_script, profile_workload
-from fomkit.trace.calls import FORWARD, TracedOp
-from fomkit.trace.op_table import count_rows
-from fomkit.trace.symbolic import name_sizes
-from fomkit.trace.user_code import CodeLines, is_user_file
-from fomkit.workload import ModelProfile, Workload
+from fomkit.core.model import ModelProfile, Workload
+from fomkit.frontends.lowering.calls import FORWARD, TracedOp
+from fomkit.frontends.model_file import CodeLines, is_user_file
+from fomkit.frontends.profile import profile_file, profile_script, profile_workload
+from fomkit.frontends.sizes import name_sizes
+from fomkit.frontends.step import count_rows
+from fomkit.ops.vocabulary import code_line, join_lines, split_code_lines
 
 TORCH_MODEL = """\
 import torch

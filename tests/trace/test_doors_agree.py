@@ -15,10 +15,10 @@ from keras_twins import PAIRS
 from onnx_twins import Twin
 from traced_work import convolutions, flop, numbers, products, row_flop
 
-from fomkit.trace import profile_workload
-from fomkit.trace.drafting import Request
-from fomkit.trace.onnx_profile import draft_profile
-from fomkit.workload import ModelProfile
+from fomkit.core.model import ModelProfile
+from fomkit.frontends.drafting import Request
+from fomkit.frontends.onnx.profile import draft_profile
+from fomkit.frontends.profile import profile_workload
 
 for needed in ("torch", "tensorflow", "keras", "onnx"):
     pytest.importorskip(needed, reason="the doors side by side need fomkit's extras [torch,tensorflow,onnx]")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from traced_work import flop, numbers
 
-from fomkit.trace import profile_workload
-from fomkit.workload import Workload
+from fomkit.core.model import Workload
+from fomkit.frontends.profile import profile_workload
 
 BATCH = 8
 
@@ -39,7 +39,7 @@ def counted_flop(keras: Any, model: Any) -> float:
 )
 def test_a_published_network_is_read_in_full(keras: Any, name: str, parameters: int, multiply_adds: float) -> None:
     """Parameters as keras.io/api/applications lists them; multiply-adds as the networks' papers print them."""
-    from fomkit.trace.keras_weights import weights_without_data
+    from fomkit.frontends.keras.profile import weights_without_data
 
     with weights_without_data():
         model = getattr(keras.applications, name)(weights=None)

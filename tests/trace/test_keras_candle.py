@@ -9,9 +9,9 @@ import pytest
 from candle_in_keras import NETWORKS
 from traced_work import convolutions, flop, numbers
 
-from fomkit.profiles import load_model
-from fomkit.trace import profile_workload
-from fomkit.workload import Workload
+from fomkit.core.model import Workload
+from fomkit.frontends.profile import profile_workload
+from fomkit.profiles.models import load_model
 
 CANDLE = Path(__file__).resolve().parents[2] / "model_profiles" / "candle"
 STATISTICS = {"p2b1": 2_000}
@@ -24,7 +24,7 @@ WRITTEN_OUT = ("p3b2",)
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_table_is_that_of_the_shipped_twin(keras: Any, name: str) -> None:
-    from fomkit.trace.keras_weights import weights_without_data
+    from fomkit.frontends.keras.profile import weights_without_data
 
     twin = load_model(CANDLE / f"{name}.yaml")
     with weights_without_data():

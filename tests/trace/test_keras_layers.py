@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from traced_work import flop, numbers, row_flop
 
-from fomkit.trace import profile_workload
-from fomkit.trace.doors import framework_of_file
-from fomkit.workload import ModelProfile, Workload
+from fomkit.core.model import ModelProfile, Workload
+from fomkit.frontends.detect import framework_of_file
+from fomkit.frontends.profile import profile_workload
 
 BATCH = 4
 

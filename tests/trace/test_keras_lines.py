@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fomkit.trace import profile_file
+from fomkit.frontends.profile import profile_file
 
 MODEL = """\
 import keras

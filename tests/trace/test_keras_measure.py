@@ -8,18 +8,20 @@ from pathlib import Path
 import pytest
 from xplane_files import host
 
-from fomkit import model
-from fomkit.errors import FomkitError
-from fomkit.measurement import StepTimes
-from fomkit.profiles import save_model
-from fomkit.study import measured_profile, plane_imports
-from fomkit.study.imports import import_model
-from fomkit.study.measured_profile import measure_profile
-from fomkit.trace import measuring, profile_graph
-from fomkit.trace.graph_nodes import Nodes
-from fomkit.trace.measuring import Timed
-from fomkit.trace.xplane_join import JoinedNodes
-from fomkit.workload import ModelProfile
+from fomkit.bench import model_steps
+from fomkit.bench.model_steps import Timed
+from fomkit.core.errors import FomkitError
+from fomkit.core.measurement import StepTimes
+from fomkit.core.model import ModelProfile
+from fomkit.frontends.layers import Nodes
+from fomkit.frontends.profile import profile_graph
+from fomkit.profiles.models import save_model
+from fomkit.readers.imports import import_model
+from fomkit.readers.profilers import xplane as plane_imports
+from fomkit.readers.profilers.xplane import JoinedNodes
+from fomkit.verbs import measured_run
+from fomkit.verbs.measured_run import measure_profile
+from fomkit.verbs.profiles import model
 
 FILE = """
 import keras
@@ -47,7 +49,7 @@ def graph(file: Path) -> tuple[ModelProfile, Nodes]:
 @pytest.fixture(scope="module")
 def measured(file: Path, graph: tuple[ModelProfile, Nodes]) -> ModelProfile:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measuring, "MOST_SHARED", float("inf"))  # whatever runs beside the tests
+        patch.setattr(model_steps, "MOST_SHARED", float("inf"))  # whatever runs beside the tests
         return measure_profile(graph[0], file, ops=True, threads=1)
 
 
@@ -75,7 +77,7 @@ def test_another_table_is_refused(measured: ModelProfile, file: Path, monkeypatc
     timed = Timed(
         measured.measured, "tf.profiler", StepTimes(1), joined=JoinedNodes([1.0]), rows=(("MatMul", "", ""),)
     )
-    monkeypatch.setattr(measured_profile, "time_file", lambda *_, **__: timed)
+    monkeypatch.setattr(measured_run, "time_file", lambda *_, **__: timed)
     with pytest.raises(FomkitError, match="another step ran than was profiled"):
         measure_profile(replace(measured, measured=None), file)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from traced_work import flop, numbers
 
-from fomkit.errors import FomkitError
-from fomkit.trace import profile_file, profile_script
+from fomkit.core.errors import FomkitError
+from fomkit.frontends.profile import profile_file, profile_script
 
 pytest.importorskip("keras", reason="Keras's tests need Keras: pip install '.[tensorflow]'")
 pytest.importorskip("torch", reason="Keras's second backend is PyTorch: pip install '.[torch]'")
@@ -62,7 +62,7 @@ def test_a_fit_program_on_pytorch(root: Path, tmp_path: Path, monkeypatch: pytes
 def test_a_backend_that_is_not_read_is_told(
     file_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fomkit.trace.doors import framework_of_file
+    from fomkit.frontends.detect import framework_of_file
 
     path = file_of("import keras\n")
     monkeypatch.setenv("KERAS_BACKEND", "jax")
@@ -75,7 +75,7 @@ def test_a_backend_that_is_not_read_is_told(
 def test_the_backend_of_kerass_own_settings_is_taken(
     file_of: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fomkit.trace.doors import framework_of_file
+    from fomkit.frontends.detect import framework_of_file
 
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
@@ -88,6 +88,6 @@ def test_the_backend_of_kerass_own_settings_is_taken(
 
 
 def test_a_pytorch_program_may_import_tensorflow_too(file_of: Callable[[str], Path]) -> None:
-    from fomkit.trace.doors import framework_of_file
+    from fomkit.frontends.detect import framework_of_file
 
     assert framework_of_file(file_of("import torch\nimport tensorflow as tf\n")) == "torch"

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 from traced_work import flop, numbers, products
 
-from fomkit.errors import FomkitError
-from fomkit.trace import profile_file, profile_script
-from fomkit.workload import ModelProfile
+from fomkit.core.errors import FomkitError
+from fomkit.core.model import ModelProfile
+from fomkit.frontends.profile import profile_file, profile_script
 
 pytest.importorskip("tensorflow", reason="Keras's tests need TensorFlow: pip install '.[tensorflow]'")
 
@@ -39,8 +39,8 @@ class Stopped(BaseException):
 def run(tmp_path: Path, keras: Any) -> Callable[..., ModelProfile]:
     """Run the text of a program, as the child process does, until a step is taken or it ends."""
     assert keras.backend.backend() == "tensorflow"
-    from fomkit.trace.keras_script_draft import draft_script
-    from fomkit.trace.keras_script_steps import FitWatch
+    from fomkit.frontends.script.keras_draft import draft_script
+    from fomkit.frontends.script.keras_steps import FitWatch
 
     def run_text(text: str) -> ModelProfile:
         path = tmp_path / "train.py"

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 from kineto_traces import HALF, Recording, linear_step
 
-from fomkit.errors import FomkitError
-from fomkit.schema import check_table
-from fomkit.trace.kineto_device import collective_word
-from fomkit.trace.kineto_model import TraceRows, read_trace, trace_table
-from fomkit.trace.kineto_timings import trace_timings
+from fomkit.core.errors import FomkitError
+from fomkit.ops.check import check_table
+from fomkit.readers.profilers.kineto import TraceRows, read_trace, trace_table
+from fomkit.readers.profilers.kineto_device import collective_word
+from fomkit.readers.profilers.kineto_rows import trace_timings
 
 
 def read(folder: Path, recording: Recording, **head: Any) -> TraceRows:

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from kineto_traces import HALF, Recording, linear_step
 
-from fomkit import estimate, model
-from fomkit.profiles import load_machine
-from fomkit.study.imports import choose_import
-from fomkit.tables import text
+from fomkit.files import csv
+from fomkit.profiles.machines import load_machine
+from fomkit.readers.imports import choose_import
+from fomkit.verbs.estimates import estimate
+from fomkit.verbs.profiles import model
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_what_does_not_go_together_is_told(here: Path, arguments: list[str], wor
 
 
 def test_the_content_decides_and_size_is_no_matter(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "MAX_BYTE", 1000)
+    monkeypatch.setattr(csv, "MAX_BYTE", 1000)
     path = here / "trace.json.gz"
     assert choose_import(path, None, None) == ("kineto", "model")
     assert choose_import(path, "machine", None) == ("kineto", "machine")

@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 from traced_work import numbers
 
-from fomkit.costs import add_costs
-from fomkit.errors import FomkitError
-from fomkit.trace import profile_workload
-from fomkit.trace.kineto_call import schemas
-from fomkit.trace.kineto_model import TraceRows, read_trace, trace_table
-from fomkit.workload import ModelProfile, Workload
+from fomkit.core.errors import FomkitError
+from fomkit.core.model import ModelProfile, Workload
+from fomkit.frontends.profile import profile_workload
+from fomkit.ops.pricing import add_costs
+from fomkit.readers.profilers.kineto import TraceRows, read_trace, trace_table
+from fomkit.readers.profilers.kineto_nesting import schemas
 
 HEAVY = ("gemm", "conv", "rnn", "attention", "optimizer")
 LIGHT = ("pointwise", "reduction", "norm", "softmax", "pool", "embedding")
@@ -211,7 +211,7 @@ def test_reading_needs_no_pytorch(torch: Any, tmp_path: Path) -> None:
 
     _, step = training(torch, "mlp")
     path = record(torch, tmp_path / "trace.json", step)
-    code = "import sys; from pathlib import Path; from fomkit.trace.kineto_model import read_trace; " \
+    code = "import sys; from pathlib import Path; from fomkit.readers.profilers.kineto import read_trace; " \
            "read_trace(Path(sys.argv[1])); print('torch' in sys.modules)"  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

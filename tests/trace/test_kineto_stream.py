@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from kineto_traces import Recording, linear_step
 
-from fomkit.errors import FomkitError
-from fomkit.trace import kineto_stream
-from fomkit.trace.kineto_model import read_trace, trace_table
-from fomkit.trace.kineto_stream import TraceReader, recognise_kineto
+from fomkit.core.errors import FomkitError
+from fomkit.readers.profilers import kineto_stream
+from fomkit.readers.profilers.kineto import read_trace, trace_table
+from fomkit.readers.profilers.kineto_stream import TraceReader, recognise_kineto
 
 
 def trace_text(steps: int = 2, **head: Any) -> str:
@@ -170,7 +170,7 @@ MEMORY = """
 import resource, sys
 from pathlib import Path
 import numpy, pandas
-from fomkit.trace.kineto_model import read_trace, trace_table
+from fomkit.readers.profilers.kineto import read_trace, trace_table
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 rows = len(trace_table(read_trace(Path(sys.argv[1])).rows))
 print(rows, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)

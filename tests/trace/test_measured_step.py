@@ -20,29 +20,35 @@ from torch import nn  # noqa: E402
 from torch.nn.functional import cross_entropy  # noqa: E402
 
 import fomkit  # noqa: E402
-from fomkit.errors import FomkitError  # noqa: E402
-from fomkit.measurement import MeasuredOps, Repeated, StepTimes  # noqa: E402
-from fomkit.profiles import load_model, save_model  # noqa: E402
-from fomkit.report.measured import measured_lines  # noqa: E402
-from fomkit.report.model_view import format_model_view  # noqa: E402
-from fomkit.resize import resize_ops  # noqa: E402
-from fomkit.study.joined_times import NO_ROW, NO_WORK, join_times  # noqa: E402
-from fomkit.study.measured_profile import measure_profile, with_times  # noqa: E402
-from fomkit.study.measured_run import measurement_of, run_content  # noqa: E402
-from fomkit.study.model_view import View, show_model  # noqa: E402
-from fomkit.study.options import Options  # noqa: E402
-from fomkit.trace import profile_workload, timed_steps, torch_measure_child  # noqa: E402
-from fomkit.trace.drafting import Request  # noqa: E402
-from fomkit.trace.kineto_spent import time_spent  # noqa: E402
-from fomkit.trace.measuring import NO_ENERGY, Timed, by_processor, step_times, time_file  # noqa: E402
-from fomkit.trace.model_file import run_file, take_workload  # noqa: E402
-from fomkit.trace.spent import Spent  # noqa: E402
-from fomkit.trace.stopwatch import stopwatch  # noqa: E402
-from fomkit.trace.timing_child import timing_result  # noqa: E402
-from fomkit.trace.torch_op_times import profiled_steps  # noqa: E402
-from fomkit.trace.torch_real_step import check_finite, real_step  # noqa: E402
-from fomkit.trace.torch_workload import check_workload  # noqa: E402
-from fomkit.workload import ModelProfile, Workload  # noqa: E402
+from fomkit.bench import model_steps, torch_child  # noqa: E402
+from fomkit.bench.model_steps import (  # noqa: E402
+    NO_ENERGY,
+    Timed,
+    by_processor,
+    step_times,
+    stopwatch,
+    time_file,
+    timing_result,
+)
+from fomkit.bench.torch_child import profiled_steps  # noqa: E402
+from fomkit.core.errors import FomkitError  # noqa: E402
+from fomkit.core.measurement import MeasuredOps, Repeated, StepTimes  # noqa: E402
+from fomkit.core.model import ModelProfile, Workload  # noqa: E402
+from fomkit.frontends.drafting import Request  # noqa: E402
+from fomkit.frontends.model_file import run_file, take_workload  # noqa: E402
+from fomkit.frontends.profile import profile_workload  # noqa: E402
+from fomkit.frontends.step_spread import Spent  # noqa: E402
+from fomkit.frontends.torch.profile import check_workload  # noqa: E402
+from fomkit.frontends.torch.step import check_finite, real_step  # noqa: E402
+from fomkit.ops.resize import resize_ops  # noqa: E402
+from fomkit.output.estimates import measured_lines  # noqa: E402
+from fomkit.output.models import format_model_view  # noqa: E402
+from fomkit.plan.options import Options  # noqa: E402
+from fomkit.profiles.models import load_model, save_model  # noqa: E402
+from fomkit.readers.profilers.kineto import time_spent  # noqa: E402
+from fomkit.verbs.joined_times import NO_ROW, NO_WORK, join_times  # noqa: E402
+from fomkit.verbs.measured_run import measure_profile, measurement_of, run_content, with_times  # noqa: E402
+from fomkit.verbs.model_view import View, show_model  # noqa: E402
 
 WORDS = 400
 STEPS = 3
@@ -123,7 +129,7 @@ def timed(request: Any, tmp_path_factory: Any) -> tuple[ModelProfile, Timed]:
     profile = profile_workload(workload, name=request.param)
     step = real_step(workload, Request(request.param, "test", "train", dict(profile.sizes)), "cpu")
     watch = stopwatch()
-    path = timed_steps.trace_path(str(tmp_path_factory.mktemp("trace")))
+    path = model_steps.trace_path(str(tmp_path_factory.mktemp("trace")))
     samples = profiled_steps(step.run, watch, STEPS, path, "cpu")
     check_finite(step.run(), "test")
     run = _run_of(step_times([watch(step.run) for _ in range(7)]))
@@ -131,7 +137,7 @@ def timed(request: Any, tmp_path_factory: Any) -> tuple[ModelProfile, Timed]:
 
 
 def _run_of(step: Any, **known: Any) -> Any:
-    from fomkit.measurement import MeasuredRun
+    from fomkit.core.measurement import MeasuredRun
 
     return MeasuredRun(**{"clock": "process", "device": "cpu", "processor": "one", "threads": 1, "sizes": {},
                           "warm_up": 1, "step": step, **known})  # fmt: skip
@@ -280,9 +286,9 @@ def small(tmp_path_factory: Any) -> tuple[Path, subprocess.CompletedProcess[str]
 
 
 WHATEVER_RUNS_BESIDE = """
-import fomkit.cli, fomkit.trace.measuring as measuring
+import fomkit.cli.main, fomkit.bench.model_steps as measuring
 measuring.MOST_SHARED = float("inf")
-fomkit.cli.main()
+fomkit.cli.main.main()
 """
 """The command, which keeps times of ops even where other tests take the processor away."""
 
@@ -303,10 +309,10 @@ def test_the_command_times_step_and_ops_without_noise(small: Any) -> None:
     assert run is not None
     assert run.ops is not None
     assert (run.threads, run.clock, run.sizes, run.device) == (1, "process", {"batch": 6}, "cpu")
-    assert run.step.repeats >= timed_steps.LEAST
+    assert run.step.repeats >= model_steps.LEAST
     assert run.step.wall is not None
     assert run.overhead is not None
-    assert run.ops.step.repeats >= timed_steps.LEAST_PROFILED
+    assert run.ops.step.repeats >= model_steps.LEAST_PROFILED
     assert run.software["torch"] == str(torch.__version__)
     assert run.load_start is not None
     assert run.load_end is not None
@@ -325,7 +331,7 @@ def test_predicted_and_measured_stand_side_by_side(small: Any) -> None:
 
 
 def test_a_measured_step_is_a_row_of_measurements(small: Any) -> None:
-    from fomkit.measurements import read_measurements
+    from fomkit.readers.measurements import read_measurements
 
     folder, _ = small
     done = _fomkit(folder, "export", "m.yaml", "--machine", "knl-7250", "-o", "step.csv")
@@ -433,12 +439,12 @@ def test_only_a_table_with_parted_rows_says_so(timed: tuple[ModelProfile, Timed]
 def _answer(path: Path, *, ops: bool = False) -> dict[str, Any]:
     """Ask what the child is asked, in this process."""
     request = Request("model", "model.py", "train", {})
-    return timing_result(torch_measure_child.DOOR, path, request, ops=ops, threads=None)
+    return timing_result(torch_child.DOOR, path, request, ops=ops, threads=None)
 
 
 def test_the_light_mode_has_no_profiler(file_of: Callable[[str], Path], monkeypatch: Any) -> None:
     path = file_of(SMALL)
-    monkeypatch.setitem(sys.modules, "fomkit.trace.torch_op_times", None)
+    monkeypatch.setitem(sys.modules, "fomkit.bench.torch_child", None)
     assert _answer(path)["timed"]["spent"] is None
     assert "torch_op_times" in _answer(path, ops=True)["errors"][0][1]
 
@@ -560,9 +566,9 @@ def test_the_profiled_steps_stand_between_halves_of_the_plain_ones() -> None:
         ran.append("profiled")
         return [{"wall": 11.0}] * repeats
 
-    timed = timed_steps.time_steps(lambda: ran.append("plain"), watch, profiled, lambda _: None)
-    assert len(timed.plain) == timed_steps.LEAST
-    assert len(timed.profiled) == timed_steps.LEAST_PROFILED
-    half = timed_steps.LEAST // 2
+    timed = model_steps.time_steps(lambda: ran.append("plain"), watch, profiled, lambda _: None)
+    assert len(timed.plain) == model_steps.LEAST
+    assert len(timed.profiled) == model_steps.LEAST_PROFILED
+    half = model_steps.LEAST // 2
     # Before: the warm-up and a half; after: one step to settle, the other half, and one whose loss is looked at.
-    assert ran == ["plain"] * (timed_steps.WARM_UP + half) + ["profiled"] + ["plain"] * (half + 2)
+    assert ran == ["plain"] * (model_steps.WARM_UP + half) + ["profiled"] + ["plain"] * (half + 2)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from nsys_files import Export, change, linear_steps
 
-from fomkit.errors import FomkitError
-from fomkit.study.imports import choose_import, import_model
+from fomkit.core.errors import FomkitError
+from fomkit.readers.imports import choose_import, import_model
 
 
 @pytest.fixture

@@ -12,32 +12,22 @@ import pytest
 
 pytest.importorskip("onnx", reason="reading ONNX files needs onnx: pip install '.[onnx]'")
 
-from onnx_graphs import (
-    TensorProto,
-    elsewhere,
-    graph,
-    helper,
-    node,
-    perceptron,
-    profiled,
-    saved,
-    tensor,
-)
+from onnx_graphs import TensorProto, elsewhere, graph, helper, node, perceptron, profiled, saved, tensor
 
 import fomkit as fomkit_package
-from fomkit.errors import FomkitError
-from fomkit.profiles import load_model
-from fomkit.trace import profile_onnx
-from fomkit.trace.drafting import Request
-from fomkit.trace.onnx_file import recognise_onnx
-from fomkit.trace.onnx_profile import draft_profile
+from fomkit.core.errors import FomkitError
+from fomkit.frontends.drafting import Request
+from fomkit.frontends.onnx.file import recognise_onnx
+from fomkit.frontends.onnx.profile import draft_profile
+from fomkit.frontends.profile import profile_onnx
+from fomkit.profiles.models import load_model
 
 GEMM = node("Gemm", "x w", "y")
 WEIGHT = tensor("w", (6, 5))
 
 
 def fomkit(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from fomkit.cli import main; main()", *arguments]
+    command = [sys.executable, "-c", "from fomkit.cli.main import main; main()", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -180,7 +170,7 @@ def test_what_is_no_model_is_not_recognised(tmp_path: Path) -> None:
 
 def test_without_the_package_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(perceptron(), tmp_path / "model.onnx")
-    monkeypatch.setattr("fomkit.trace.doors.find_spec", lambda _: None)
+    monkeypatch.setattr("fomkit.frontends.detect.find_spec", lambda _: None)
     with pytest.raises(FomkitError, match=r"needs the package onnx, which is not here. Run: pip install 'onnx>="):
         profile_onnx(path)
 

@@ -14,9 +14,9 @@ from onnx_graphs import TensorProto, graph, helper, node, numbers_of, perceptron
 from traced_work import flop, numbers, row_flop
 
 import fomkit
-from fomkit.errors import FomkitError
-from fomkit.profiles import load_model, save_model
-from fomkit.workload import ModelProfile
+from fomkit.core.errors import FomkitError
+from fomkit.core.model import ModelProfile
+from fomkit.profiles.models import load_model, save_model
 
 
 def only(profile: ModelProfile, kind: str, pass_name: str = "forward") -> dict[str, Any]:

@@ -14,11 +14,11 @@ from onnx_graphs import p1b3, profiled, residual_network
 from onnx_twins import TWINS, Twin
 from traced_work import flop, numbers, products, row_flop
 
-from fomkit.study.memory_of import step_memory
-from fomkit.trace import profile_workload
-from fomkit.trace.drafting import Request
-from fomkit.trace.onnx_profile import draft_profile
-from fomkit.workload import ModelProfile
+from fomkit.core.model import ModelProfile
+from fomkit.frontends.drafting import Request
+from fomkit.frontends.onnx.profile import draft_profile
+from fomkit.frontends.profile import profile_workload
+from fomkit.plan.memory_of import step_memory
 
 BATCH = 6
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from traced_work import flop, numbers
 
-from fomkit.trace import profile_file
+from fomkit.frontends.profile import profile_file
 
 pytest.importorskip("transformers", reason="tests of public models need transformers: pip install '.[test]'")
 

@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from random_networks import Network, networks
 from traced_work import flop, numbers
 
-from fomkit.trace import profile_workload
-from fomkit.workload import ModelProfile, Workload
+from fomkit.core.model import ModelProfile, Workload
+from fomkit.frontends.profile import profile_workload
 
 
 def as_torch(torch: Any, network: Network) -> Workload:

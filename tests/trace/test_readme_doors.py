@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from kineto_traces import Recording, linear_step
 
-from fomkit import model
-from fomkit.costs import add_costs
-from fomkit.resize import resize_ops
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.resize import resize_ops
+from fomkit.verbs.profiles import model
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTION = (ROOT / "README.md").read_text(encoding="utf-8").split("## Five doors")[1].split("\n## ")[0]
@@ -30,7 +30,7 @@ def test_a_door_opens(command: str, tmp_path: Path) -> None:
     words = shlex.split(command)
     at = words.index("-o") + 1
     words[at] = str(tmp_path / words[at])
-    ran = [sys.executable, "-c", "from fomkit.cli import main; main()", *words[1:]]
+    ran = [sys.executable, "-c", "from fomkit.cli.main import main; main()", *words[1:]]
     done = subprocess.run(ran, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr

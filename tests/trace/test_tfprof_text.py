@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fomkit import model
-from fomkit.errors import FomkitError
-from fomkit.trace.tfprof_text import read_tfprof, recognise_tfprof
+from fomkit.core.errors import FomkitError
+from fomkit.readers.profilers.tfprof import read_tfprof, recognise_tfprof
+from fomkit.verbs.profiles import model
 
 PRODUCTS = """-1x29532 29532x1000 1 65310 | -1x29532 100x1000 1 42270 | 100x1000 29532x1000 0 0
 | 100x1000 1000x500 1 1210 | 100x1000 100x500 1 1980 | 100x500 1000x500 1 2110 | 100x500 500x100 1 515

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from traced_work import flop, numbers
 
-from fomkit.trace import profile_workload
-from fomkit.trace.torch_autocast import LOWER, WIDEST
-from fomkit.workload import ModelProfile, Workload
+from fomkit.core.model import ModelProfile, Workload
+from fomkit.frontends.profile import profile_workload
+from fomkit.frontends.torch.autocast import LOWER, WIDEST
 
 
 def mixed(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fomkit.errors import FomkitError
-from fomkit.trace import profile_file
+from fomkit.core.errors import FomkitError
+from fomkit.frontends.profile import profile_file
 
 pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 
@@ -41,7 +41,7 @@ def test_plain_names(file_of: Write) -> None:
 
 def test_a_workload_function_a_batch_a_mode_and_a_name(file_of: Write) -> None:
     path = file_of(
-        "import torch\nfrom fomkit import Workload\n"
+        "import torch\nfrom fomkit.core.model import Workload\n"
         "def workload():\n"
         "    model = torch.nn.Linear(8, 3)\n"
         "    return Workload(model, torch.randn(6, 8), optimizer=torch.optim.Adam, epochs=3)\n"
@@ -99,7 +99,7 @@ def test_one_clear_error(file_of: Write, text: str, told: str) -> None:
 
 
 def test_what_keras_wraps_is_told_without_its_wrapping() -> None:
-    from fomkit.trace.model_file import explain_exception
+    from fomkit.frontends.model_file import explain_exception
 
     error = ValueError(
         "Exception encountered when calling M.call().\n\nCould not automatically infer the shape of 'm' (of type "

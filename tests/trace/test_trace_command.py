@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import fomkit
-from fomkit.profiles import load_model
-from fomkit.trace import profile_file
+from fomkit.frontends.profile import profile_file
+from fomkit.profiles.models import load_model
 
 pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from traced_work import numbers
 
-from fomkit.costs import add_costs
-from fomkit.trace import profile_workload
-from fomkit.workload import Workload
+from fomkit.core.model import Workload
+from fomkit.frontends.profile import profile_workload
+from fomkit.ops.pricing import add_costs
 
 BATCH = 6
 

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from traced_work import flop, numbers, row_flop
 
-from fomkit.errors import FomkitError
-from fomkit.trace import profile_workload
-from fomkit.workload import ModelProfile, Workload
+from fomkit.core.errors import FomkitError
+from fomkit.core.model import ModelProfile, Workload
+from fomkit.frontends.profile import profile_workload
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPECTED = yaml.safe_load((ROOT / "tests" / "data" / "expected_flop.yaml").read_text(encoding="utf-8"))
@@ -185,8 +185,8 @@ def test_nothing_to_train_is_an_error(torch: Any) -> None:
 
 
 def load(torch: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> Workload:
-    from fomkit.trace.model_file import run_file, take_workload
-    from fomkit.trace.torch_workload import check_workload
+    from fomkit.frontends.model_file import run_file, take_workload
+    from fomkit.frontends.torch.profile import check_workload
 
     monkeypatch.setattr(sys, "path", list(sys.path))
     with torch.device("meta"):

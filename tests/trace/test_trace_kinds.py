@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from traced_work import flop, numbers, row_flop
 
-from fomkit.trace import profile_workload
-from fomkit.workload import ModelProfile, Workload
+from fomkit.core.model import ModelProfile, Workload
+from fomkit.frontends.profile import profile_workload
 
 BATCH, STEPS, WIDTH, HIDDEN = 6, 7, 5, 8
 

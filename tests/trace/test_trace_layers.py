@@ -7,10 +7,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from fomkit.resize import resize_ops
-from fomkit.schema import check_table
-from fomkit.trace import profile_workload
-from fomkit.workload import Workload
+from fomkit.core.model import Workload
+from fomkit.frontends.profile import profile_workload
+from fomkit.ops.check import check_table
+from fomkit.ops.resize import resize_ops
 
 
 def layers_of(torch: Any, model: Any, width: int = 8, **more: Any) -> pd.DataFrame:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fomkit.errors import FomkitError
-from fomkit.trace import profile_workload
-from fomkit.workload import Workload
+from fomkit.core.errors import FomkitError
+from fomkit.core.model import Workload
+from fomkit.frontends.profile import profile_workload
 
 
 def test_the_model_and_the_settings_stay_as_they_are(torch: Any) -> None:
@@ -176,7 +176,7 @@ def test_what_is_missing_is_named_with_an_example(torch: Any) -> None:
 
 
 def test_without_pytorch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fomkit.trace.doors.find_spec", lambda _: None)
+    monkeypatch.setattr("fomkit.frontends.detect.find_spec", lambda _: None)
     with pytest.raises(FomkitError, match="Run: pip install 'torch<"):
         profile_workload(Workload(None, None))
 
@@ -185,5 +185,5 @@ def test_importing_the_room_does_not_import_pytorch() -> None:
     import subprocess
     import sys
 
-    check = "import sys, fomkit.trace; sys.exit('torch' in sys.modules)"
+    check = "import sys, fomkit.frontends.profile; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

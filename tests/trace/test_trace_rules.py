@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fomkit.schema import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS
-from fomkit.trace.aten_gemm import stored_transposed
-from fomkit.trace.aten_table import RULES, find_rule, works_of
-from fomkit.trace.calls import Array, Call, TracedOp, Work
+from fomkit.frontends.lowering.aten import RULES, find_rule, works_of
+from fomkit.frontends.lowering.aten_rules import stored_transposed
+from fomkit.frontends.lowering.calls import Array, Call, TracedOp, Work
+from fomkit.ops.tables import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS
 
 _STORAGES = count(1000)
 

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from traced_work import numbers, row_flop
 
-from fomkit.errors import FomkitError
-from fomkit.trace import profile_file, profile_script
+from fomkit.core.errors import FomkitError
+from fomkit.frontends.profile import profile_file, profile_script
 
 pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 

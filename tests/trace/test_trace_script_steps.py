@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from traced_work import flop, numbers
 
-from fomkit.workload import ModelProfile
+from fomkit.core.model import ModelProfile
 
 pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 
@@ -34,8 +34,8 @@ class Stopped(BaseException):
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., ModelProfile]:
     """Run the text of a program, as the child process does, until a step is taken or it ends."""
-    from fomkit.trace.torch_script_draft import draft_script
-    from fomkit.trace.torch_script_steps import StepWatch
+    from fomkit.frontends.script.torch_draft import draft_script
+    from fomkit.frontends.script.torch_steps import StepWatch
 
     def run_text(text: str, start: str = START) -> ModelProfile:
         path = tmp_path / "train.py"

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from traced_work import flop, numbers
 
-from fomkit.errors import FomkitError
-from fomkit.schema import check_table
-from fomkit.trace import profile_workload
-from fomkit.workload import ModelProfile, Workload
+from fomkit.core.errors import FomkitError
+from fomkit.core.model import ModelProfile, Workload
+from fomkit.frontends.profile import profile_workload
+from fomkit.ops.check import check_table
 
 
 def trace(torch: Any, model: Any, *shape: int, mode: Any = "train", **more: Any) -> ModelProfile:

@@ -10,16 +10,14 @@ from hypothesis import strategies as st
 from traced_work import numbers
 
 import fomkit
-from fomkit.costs import add_costs
-from fomkit.errors import FomkitError
-from fomkit.resize import resize_ops
-from fomkit.resize.expressions import evaluate
-from fomkit.trace import profile_workload
-from fomkit.trace.calls import TracedOp
-from fomkit.trace.op_table import count_rows
-from fomkit.trace.polynomial import Candidates, write_sum
-from fomkit.trace.symbolic import NoExpression, name_sizes
-from fomkit.workload import ModelProfile, Workload
+from fomkit.core.errors import FomkitError
+from fomkit.core.model import ModelProfile, Workload
+from fomkit.frontends.lowering.calls import TracedOp
+from fomkit.frontends.profile import profile_workload
+from fomkit.frontends.sizes import Candidates, NoExpression, name_sizes, write_sum
+from fomkit.frontends.step import count_rows
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.resize import evaluate, resize_ops
 
 WHOLE = st.integers(-1000, 1000)
 
@@ -300,7 +298,7 @@ def test_defaults_that_are_no_sizes(torch: Any) -> None:
 
 
 def test_a_size_of_a_file(file_of: Any) -> None:
-    from fomkit.trace import profile_file
+    from fomkit.frontends.profile import profile_file
 
     path = file_of(
         "import torch\nmodel, batch_size = torch.nn.Linear(8, 3), 2\n"

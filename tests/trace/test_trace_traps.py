@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from traced_work import flop, numbers
 
-from fomkit.costs import add_costs
-from fomkit.profiles import load_machine
-from fomkit.trace import profile_workload
-from fomkit.workload import ModelProfile, Workload
+from fomkit.core.model import ModelProfile, Workload
+from fomkit.frontends.profile import profile_workload
+from fomkit.ops.pricing import add_costs
+from fomkit.profiles.machines import load_machine
 
 SOURCES = Path(__file__).resolve().parents[2] / "model_profiles" / "src"
 

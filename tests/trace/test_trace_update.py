@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from traced_work import numbers
 
-from fomkit.costs import add_costs
-from fomkit.errors import FomkitError
-from fomkit.trace import profile_workload
-from fomkit.workload import ModelProfile, Workload
+from fomkit.core.errors import FomkitError
+from fomkit.core.model import ModelProfile, Workload
+from fomkit.frontends.profile import profile_workload
+from fomkit.ops.pricing import add_costs
 
 
 def update(torch: Any, optimizer: Any, model: Any = None, mode: Any = "train") -> ModelProfile:

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xplane_files import Node, device, entry, event, host, message, number, plane, real, varint
 
-from fomkit.errors import FomkitError, install_hint
-from fomkit.study.imports import choose_import, import_model
-from fomkit.trace.graph_nodes import GraphNode, Nodes
-from fomkit.trace.xplane_file import open_planes, recognise_xplane
-from fomkit.trace.xplane_join import join_nodes, say_joined
-from fomkit.trace.xplane_times import read_plane_times
+from fomkit.core.errors import FomkitError, install_hint
+from fomkit.frontends.layers import GraphNode, Nodes
+from fomkit.readers.imports import choose_import, import_model
+from fomkit.readers.profilers.xplane import join_nodes, say_joined
+from fomkit.readers.profilers.xplane_file import open_planes, recognise_xplane
+from fomkit.readers.profilers.xplane_times import read_plane_times
 
 TWO = [(0, 4000), (100_000, 6000)]
 NODES: list[Node] = [
@@ -60,7 +60,8 @@ def test_a_trace_alone_is_a_table_of_times(tmp_path: Path) -> None:
 
 def test_reading_needs_no_tensorflow(tmp_path: Path) -> None:
     path = write(tmp_path, host(NODES))
-    code = "import sys; from pathlib import Path; from fomkit.trace.xplane_times import read_plane_times; " \
+    code = "import sys; from pathlib import Path; " \
+           "from fomkit.readers.profilers.xplane_times import read_plane_times; " \
            "print(len(read_plane_times(Path(sys.argv[1])).nodes), 'tensorflow' in sys.modules)"  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["5", "False"]
@@ -68,7 +69,7 @@ def test_reading_needs_no_tensorflow(tmp_path: Path) -> None:
 
 def test_protobuf_is_loaded_to_read_planes_and_for_nothing_else(tmp_path: Path) -> None:
     path = write(tmp_path, host(NODES))
-    code = "import sys; from pathlib import Path; from fomkit.study.imports import choose_import; " \
+    code = "import sys; from pathlib import Path; from fomkit.readers.imports import choose_import; " \
            "print(*choose_import(Path(sys.argv[1]), None, None), 'google.protobuf' in sys.modules)"  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["xplane", "model", "False"]
@@ -137,7 +138,7 @@ def test_a_file_beyond_a_cap_is_refused(
 ) -> None:
     path = write(tmp_path, host(NODES))
     assert read_plane_times(path).seen == 10
-    monkeypatch.setattr(f"fomkit.trace.xplane_file.{cap}", most)
+    monkeypatch.setattr(f"fomkit.readers.profilers.xplane_file.{cap}", most)
     with pytest.raises(FomkitError) as refused:
         read_plane_times(path)
     assert str(refused.value) == f"{path}: {told.format(f'{most:,}')}"
@@ -326,7 +327,7 @@ def test_any_damage_is_refused_or_read(
 
 
 def test_names_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fomkit.trace.xplane_file.MAX_DISTINCT", 10)
+    monkeypatch.setattr("fomkit.readers.profilers.xplane_file.MAX_DISTINCT", 10)
     kinds = b"".join(entry(4, place, f"n{place}:Op", "Op") for place in range(12))
     with pytest.raises(FomkitError, match="more than 10 distinct names in one plane"):
         read_plane_times(write(tmp_path, plane("/host:CPU", [], kinds)))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from fomkit.resize import resize_ops
-from fomkit.workload import ModelProfile
+from fomkit.core.model import ModelProfile
+from fomkit.ops.resize import resize_ops
 
 OTHER_BATCH = 12
 """The batch that products are counted at: another than the traced one, so that expressions are held to it, too."""

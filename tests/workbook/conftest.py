@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from made_ledgers import ledger
 
-from fomkit.workbook import write_workbook
+from fomkit.workbook.write import write_workbook
 
 
 @pytest.fixture(scope="session")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from fomkit.hardware import Device, Fact, Machine, Overhead, Peak
-from fomkit.ledger import Case, Given, Ledger, OpLine, WorkloadFacts
-from fomkit.schema import KIND_DIMENSIONS
-from fomkit.spans import Span
-from fomkit.tables import empty_table
-from fomkit.workload import Data, Run, Unit
+from fomkit.core.interval import Span
+from fomkit.core.machine import Device, Fact, Machine, Overhead, Peak
+from fomkit.core.model import Data, Run, Unit
+from fomkit.files.op_csv import empty_table
+from fomkit.ops.tables import KIND_DIMENSIONS
+from fomkit.workbook.records import Case, Given, Ledger, OpLine, WorkloadFacts
 
 
 def fact(value: float, low: float | None = None, high: float | None = None, source: str = "made up") -> Fact:

@@ -10,8 +10,8 @@ import openpyxl
 from openpyxl import Workbook
 from sheets import find
 
-from fomkit.study.review import review, review_content
 from fomkit.workbook.layout import FACTS, OPS
+from fomkit.workbook.review import review, review_content
 
 Edit = Callable[[Workbook], None]
 ACME = {"machine": "acme-1"}

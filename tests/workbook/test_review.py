@@ -16,14 +16,14 @@ from sheets import find
 from typer.testing import CliRunner
 
 import fomkit
-from fomkit.cli import app
-from fomkit.errors import FomkitError
-from fomkit.ledger import evaluate
-from fomkit.profiles import load_machine
-from fomkit.rollup import uses_of
-from fomkit.study.review import review
-from fomkit.workbook import write_workbook
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
+from fomkit.plan.coverage import uses_of
+from fomkit.profiles.machines import load_machine
 from fomkit.workbook.layout import FACTS, GIVEN, TERMS, WORKLOADS
+from fomkit.workbook.records import evaluate
+from fomkit.workbook.review import review
+from fomkit.workbook.write import write_workbook
 
 
 def test_nothing_changed(issued: Path, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_the_command_and_the_round_it_keeps(issued: Path, tmp_path: Path) -> Non
 def test_rounds_stand_in_the_next_workbook(issued: Path, tmp_path: Path) -> None:
     path, kept = returned(issued, tmp_path, fact(1700)), tmp_path / "round2.yaml"
     assert run(path, "--issued", issued, "-o", kept)[0] == 0
-    from fomkit.study.ledger_of import rounds_of
+    from fomkit.workbook.from_studies import rounds_of
 
     said = rounds_of([load_machine(kept)])
     write_workbook(replace(ledger(), rounds=said), tmp_path / "next.xlsx", "acme-1")

@@ -16,13 +16,13 @@ from openpyxl.styles.differential import DifferentialStyle
 from returns import ACME, Edit, content, fact, op, returned
 from sheets import find
 
-from fomkit.ledger import evaluate
-from fomkit.report.review import format_review
-from fomkit.report.screen import Screen
-from fomkit.spans import probability_above
-from fomkit.study.review import review
-from fomkit.tables.xlsx_colours import contrast, is_legible, palette_of
+from fomkit.core.interval import probability_above
+from fomkit.files.xlsx_colours import contrast, is_legible, palette_of
+from fomkit.output.screen import Screen
+from fomkit.output.suites import format_review
 from fomkit.workbook.layout import FACTS, OPS
+from fomkit.workbook.records import evaluate
+from fomkit.workbook.review import review
 
 NARROW = Screen(80)
 

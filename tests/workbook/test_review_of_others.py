@@ -12,10 +12,10 @@ from returns import Edit, content, fact, returned
 from sheets import find
 from typer.testing import CliRunner
 
-from fomkit.cli import app
-from fomkit.errors import FomkitError
-from fomkit.workbook import write_workbook
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
 from fomkit.workbook.layout import FACTS, GIVEN, OPS, Table
+from fomkit.workbook.write import write_workbook
 
 OWN = {"machine": "oldlab-3"}
 

@@ -15,9 +15,9 @@ from openpyxl.workbook.defined_name import DefinedName
 from returns import ACME, Edit, content, returned
 from sheets import find
 
-from fomkit.workbook import write_workbook
 from fomkit.workbook.layout import CHECKS, FACTS, MERITS, OPS, TERMS
-from fomkit.workbook.read_cells import same_formula
+from fomkit.workbook.read import same_formula
+from fomkit.workbook.write import write_workbook
 
 
 def put(sheet: str, place: str, value: object) -> Edit:

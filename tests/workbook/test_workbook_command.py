@@ -8,8 +8,8 @@ import openpyxl
 import pytest
 from typer.testing import CliRunner
 
-from fomkit.cli import app
-from fomkit.errors import FomkitError
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
 
 
 def run(*words: object) -> tuple[int, str]:

@@ -11,14 +11,14 @@ import openpyxl
 import pytest
 from made_ledgers import LAUNCH, ledger, machine, op
 
-from fomkit.errors import FomkitError
-from fomkit.fom import MEAN
-from fomkit.hardware import Machine
-from fomkit.ledger import Case, Given, Ledger, OpLine, WorkloadFacts
-from fomkit.spans import Span
-from fomkit.workbook import write_workbook
-from fomkit.workbook.for_target import SEEN, for_target
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.core.machine import Machine
+from fomkit.merit.fom import MEAN
 from fomkit.workbook.layout import FACTS, GIVEN, OPS
+from fomkit.workbook.records import Case, Given, Ledger, OpLine, WorkloadFacts
+from fomkit.workbook.vendor import SEEN, for_target
+from fomkit.workbook.write import write_workbook
 
 NAMES = ("v100", "V100S", "tesla", "titan", "titan-x", "a", "datasheet")
 """Names that are words or parts of each other, and of what data sheets are called."""
@@ -154,7 +154,7 @@ def test_whoever_adds_a_field_decides_whether_the_target_sees_it(record: type) -
 
 
 def test_the_work_is_the_same_and_so_is_the_answer() -> None:
-    from fomkit.ledger import evaluate
+    from fomkit.workbook.records import evaluate
 
     whole = named("a")
     shown = for_target(whole, "a")

@@ -16,13 +16,13 @@ from openpyxl.cell.cell import Cell
 from sheets import find
 from typer.testing import CliRunner
 
-from fomkit.cli import app
-from fomkit.errors import FomkitError
-from fomkit.ledger import Ledger, Values, evaluate
-from fomkit.workbook import write_workbook
+from fomkit.cli.main import app
+from fomkit.core.errors import FomkitError
 from fomkit.workbook.layout import FACTS, GIVEN, OPS, SHEETS, Table
 from fomkit.workbook.read import Book, read_book
 from fomkit.workbook.read_ledger import ledger_from
+from fomkit.workbook.records import Ledger, Values, evaluate
+from fomkit.workbook.write import write_workbook
 
 ROLES = ("input", "idle")
 STATES = ("as issued", "changed", "error", "unknown")

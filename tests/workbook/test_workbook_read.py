@@ -14,11 +14,11 @@ from made_ledgers import ledger
 from openpyxl import Workbook
 from sheets import find
 
-from fomkit.errors import FomkitError
-from fomkit.ledger import Ledger, evaluate
+from fomkit.core.errors import FomkitError
 from fomkit.workbook.layout import FACTS, OPS
 from fomkit.workbook.read import read_book
 from fomkit.workbook.read_ledger import ledger_from
+from fomkit.workbook.records import Ledger, evaluate
 
 Edit = Callable[[Workbook], None]
 

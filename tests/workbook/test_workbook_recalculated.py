@@ -11,11 +11,11 @@ from libreoffice import recalculated
 from made_ledgers import ledger
 from sheets import find
 
-from fomkit.ledger import Ledger, Values, evaluate
-from fomkit.workbook import write_workbook
 from fomkit.workbook.layout import ANSWERS, CHECKS, FACTS, GIVEN, MERITS, OPS, RATIOS, TERMS, WORKLOADS
 from fomkit.workbook.read import read_book
 from fomkit.workbook.read_ledger import ledger_from
+from fomkit.workbook.records import Ledger, Values, evaluate
+from fomkit.workbook.write import write_workbook
 
 NEAR = 1e-9
 ACME = {"machine": "acme-1"}

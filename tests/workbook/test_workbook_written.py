@@ -13,14 +13,15 @@ import pytest
 from made_ledgers import ledger, op
 from sheets import find
 
-from fomkit.errors import FomkitError
-from fomkit.ledger import Case, Ledger, evaluate
-from fomkit.profiles import load_machine, load_model
-from fomkit.study import Options, compare
-from fomkit.study.ledger_of import ledger_of_comparison
-from fomkit.workbook import write_workbook
+from fomkit.core.errors import FomkitError
+from fomkit.plan.options import Options
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
+from fomkit.verbs.compare import compare
+from fomkit.workbook.from_studies import ledger_of_comparison
 from fomkit.workbook.layout import ANSWERS, FACTS, INPUT_TABLES, OPS, SHEETS, WORKLOADS
-from fomkit.workbook.names import name_of, unique_names
+from fomkit.workbook.records import Case, Ledger, evaluate
+from fomkit.workbook.write import name_of, unique_names, write_workbook
 
 LIVE = ["=1+1", "+1", "-x", "@x", '=HYPERLINK("http://x","y")', "\tx", "=cmd|' /C calc'!A0"]
 

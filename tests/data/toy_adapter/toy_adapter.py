@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from fomkit.adapters import ReadTable
-from fomkit.errors import FomkitError
+from fomkit.core.errors import FomkitError
+from fomkit.readers.adapters import ReadTable
 
 
 class Toybench:

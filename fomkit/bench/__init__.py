@@ -1,0 +1,1 @@
+"""A machine at hand becomes a machine profile: ops, network, input and power are measured."""

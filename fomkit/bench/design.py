@@ -1,0 +1,364 @@
+"""Sizes that fill a space evenly: a low-discrepancy sequence in the logarithms, some of them rounded.
+
+Ops that fill the space of each kind: what a profile is made of that shall serve any model.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from fomkit.bench.libraries import Cells, Wanted, as_table, cell
+from fomkit.core.units import ITEM_BYTE
+from fomkit.ops.pricing import add_costs
+
+Choice = TypeVar("Choice")
+
+PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
+
+
+def _digits_reversed(number: int, base: int) -> float:
+    """Give the van der Corput number: the digits behind the point, in reverse.
+
+    Examples
+    --------
+    >>> [_digits_reversed(number, 2) for number in (1, 2, 3)]
+    [0.5, 0.25, 0.75]
+    """
+    value, share = 0.0, 1.0
+    while number:
+        share /= base
+        number, digit = divmod(number, base)
+        value += share * digit
+    return value
+
+
+def halton(count: int, axes: int, start: int = 1) -> Iterator[tuple[float, ...]]:
+    """Give points that fill the unit cube evenly (Halton, Numerische Mathematik 2, 1960).
+
+    Parameters
+    ----------
+    count, axes : int
+        Points, and their coordinates, at most 8.
+    start : int
+        Number of the first point.
+    """
+    for number in range(start, start + count):
+        yield tuple(_digits_reversed(number, base) for base in PRIMES[:axes])
+
+
+def in_turn(choices: Sequence[Choice], count: int, seed: int = 0) -> list[Choice]:
+    """Give each choice equally often, in an order that falls in step with nothing.
+
+    Taken strictly in turn, three choices would meet three thirds of the second size of `halton`, one each.
+
+    Examples
+    --------
+    >>> sorted(in_turn("abc", 6))
+    ['a', 'a', 'b', 'b', 'c', 'c']
+    """
+    found = [choices[place % len(choices)] for place in range(count)]
+    random.Random(seed).shuffle(found)  # noqa: S311 - sizes, no secret
+    return found
+
+
+def rounded(value: float, step: int) -> int:
+    """Round to a whole multiple of a step, at least one.
+
+    Examples
+    --------
+    >>> rounded(100.0, 32), rounded(3.0, 32)
+    (96, 32)
+    """
+    return max(1, round(value / step)) * step
+
+
+def log_sizes(
+    count: int, ranges: Mapping[str, tuple[float, float]], steps: Sequence[int] = (1,), start: int = 1
+) -> Iterator[dict[str, int]]:
+    """Give sizes spread evenly in their logarithms.
+
+    Models ask for round sizes and libraries run those by other kernels, so each step of rounding is taken equally
+    often; what is below four steps is only made whole.
+
+    Parameters
+    ----------
+    count : int
+    ranges : mapping
+        Least and largest value of each size.
+    steps : sequence of int
+        Sizes are multiples of one of these.
+    start : int
+        Number of the first point of the sequence.
+    """
+    for step, point in zip(in_turn(steps, count, start), halton(count, len(ranges), start), strict=True):
+        found = {}
+        for (name, (low, high)), share in zip(ranges.items(), point, strict=True):
+            value = float(np.exp(np.log(low) + share * np.log(high / low)))
+            found[name] = rounded(value, step if value >= 4 * step else 1)
+        yield found
+
+
+ROUND = (64, 1, 32, 8)
+STORED = (("0", "0"), ("0", "1"), ("1", "0"))
+"""Products as a dense layer asks for them: input gradient or batched, forward, weight gradient."""
+
+
+def _text(sizes: Mapping[str, int]) -> dict[str, str]:
+    return {name: cell(value) for name, value in sizes.items()}
+
+
+def _products(count: int, dtype: str, engine: str) -> Iterator[Cells]:
+    ranges = {"m": (1.0, 8192.0), "n": (1.0, 8192.0), "k": (1.0, 32768.0)}
+    for (trans_a, trans_b), sizes in zip(in_turn(STORED, count), log_sizes(count, ranges, ROUND), strict=True):
+        yield {"kind": "gemm", "dtype": dtype, "engine": engine, "b": "1", **_text(sizes),
+               "trans_a": trans_a, "trans_b": trans_b}  # fmt: skip
+
+
+def _wide(count: int, dtype: str, engine: str) -> Iterator[Cells]:
+    """Give products of long rows and columns and few terms: gradients of large layers, whose pages are fresh."""
+    ranges = {"m": (1500.0, 20000.0), "n": (1500.0, 8000.0), "k": (4.0, 256.0)}
+    for sizes in log_sizes(count, ranges, (1, 64)):
+        yield {"kind": "gemm", "dtype": dtype, "engine": engine, "b": "1", **_text(sizes),
+               "trans_a": "1", "trans_b": "0"}  # fmt: skip
+
+
+def _batched(count: int, dtype: str, engine: str) -> Iterator[Cells]:
+    ranges = {"b": (2.0, 256.0), "m": (16.0, 1024.0), "n": (16.0, 1024.0), "k": (16.0, 1024.0)}
+    for (trans_a, trans_b), sizes in zip(in_turn(STORED, count), log_sizes(count, ranges, ROUND), strict=True):
+        yield {"kind": "gemm", "dtype": dtype, "engine": engine, **_text(sizes),
+               "trans_a": trans_a, "trans_b": trans_b}  # fmt: skip
+
+
+def _sparse(count: int, dtype: str, engine: str) -> Iterator[Cells]:
+    ranges = {"m": (64.0, 8192.0), "n": (1.0, 512.0), "k": (64.0, 8192.0)}
+    densities = in_turn(("0.05", "0.1", "0.02"), count)
+    for density, sizes in zip(densities, log_sizes(count, ranges, ROUND), strict=True):
+        yield {"kind": "sparse_gemm", "dtype": dtype, "engine": engine, "b": "1", **_text(sizes),
+               "trans_a": "0", "trans_b": "0", "density": density}  # fmt: skip
+
+
+CONV_PASSES = ("forward", "backward_input", "backward_weight")
+FORMS = ((3, False), (1, False), (3, True), (5, False), (1, False), (7, False))
+"""Side of a filter, and whether each channel has one of its own."""
+STRIDES = ("1", "1", "1", "2")
+
+
+def _convolutions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
+    ranges = {
+        "batch": (1.0, 32.0),
+        "in_channels": (3.0, 768.0),
+        "out_channels": (16.0, 768.0),
+        "side": (6.0, 112.0),
+    }
+    forms, strides = in_turn(FORMS, count), in_turn(STRIDES, count, seed=1)
+    for (kernel, alone), stride, sizes in zip(forms, strides, log_sizes(count, ranges, (32, 16, 1)), strict=True):
+        side, edge = str(sizes.pop("side")), str(kernel // 2)
+        groups = sizes["in_channels"] if alone else 1
+        if alone:
+            sizes["out_channels"] = groups
+        shape = {
+            "kind": "conv", "dtype": dtype, "engine": engine, **_text(sizes), "depth": "1", "height": side,
+            "width": side, "kernel_d": "1", "kernel_h": str(kernel), "kernel_w": str(kernel), "stride_d": "1",
+            "stride_h": stride, "stride_w": stride, "pad_d": "0", "pad_h": edge, "pad_w": edge, "dilation_d": "1",
+            "dilation_h": "1", "dilation_w": "1", "groups": str(groups), "layout": "nchw",
+        }  # fmt: skip
+        for pass_name in CONV_PASSES:
+            yield {**shape, "pass_name": pass_name}
+
+
+def _recurrent(count: int, dtype: str, engine: str) -> Iterator[Cells]:
+    ranges = {"batch": (1.0, 128.0), "steps": (4.0, 128.0), "hidden_size": (32.0, 1024.0)}
+    cells = in_turn(("lstm", "gru", "vanilla"), count)
+    for cell_name, sizes in zip(cells, log_sizes(count, ranges, (32, 16)), strict=True):
+        # Tables know recurrences alone: the product with the input is priced with the others.
+        shape = {"kind": "rnn", "dtype": dtype, "engine": engine, "cell": cell_name, **_text(sizes),
+                 "input_size": "0", "layers": "1", "directions": "1"}  # fmt: skip
+        for pass_name in ("forward", "backward_input", "backward_weight"):
+            yield {**shape, "pass_name": pass_name}
+
+
+def _attentions(count: int, dtype: str, engine: str) -> Iterator[Cells]:
+    ranges = {"batch": (1.0, 16.0), "heads": (2.0, 16.0), "q_len": (16.0, 1024.0), "head_dim": (32.0, 128.0)}
+    for causal, sizes in zip(in_turn("01", count), log_sizes(count, ranges, (32, 16)), strict=True):
+        shape = {"kind": "attention", "dtype": dtype, "engine": engine, **_text(sizes),
+                 "kv_heads": str(sizes["heads"]), "kv_len": str(sizes["q_len"]),
+                 "causal": causal}  # fmt: skip
+        for pass_name in ("forward", "backward"):
+            yield {**shape, "pass_name": pass_name}
+
+
+Traffic = tuple[str, str, str, float, float, float]
+ELEMENTWISE: tuple[Traffic, ...] = (
+    ("pointwise", "aten::relu", "forward", 1, 1, 0), ("pointwise", "aten::add", "forward", 2, 1, 0),
+    ("pointwise", "aten::gelu", "forward", 1, 1, 0), ("pointwise", "aten::native_dropout", "forward", 1, 1, 1),
+    ("pointwise", "aten::tanh", "forward", 1, 1, 0), ("pointwise", "aten::sigmoid", "forward", 1, 1, 0),
+    ("pointwise", "aten::threshold_backward", "backward", 2, 1, 0),
+    ("pointwise", "aten::mul", "backward", 2, 1, 0),
+    ("pointwise", "aten::gelu_backward", "backward", 2, 1, 0),
+    ("pointwise", "aten::tanh_backward", "backward", 2, 1, 0),
+    ("pointwise", "aten::native_dropout_backward", "backward", 1, 1, -1),
+    ("pointwise", "weight_decay", "update", 2, 1, 0),
+    ("copy", "aten::clone", "forward", 1, 1, 0), ("copy", "aten::clone", "backward", 1, 1, 0),
+    ("copy", "aten::new_zeros", "forward", 0, 1, 0), ("copy", "aten::cat", "forward", 1, 1, 0),
+)  # fmt: skip
+"""Kind, op, pass, tensors read and written, and whether a mask of bytes is written (1) or read (-1) too."""
+
+
+def _elementwise(count: int, dtype: str) -> Iterator[Cells]:
+    for number, (kind, op, pass_name, reads, writes, mask) in enumerate(ELEMENTWISE):
+        each = ITEM_BYTE[dtype]
+        for sizes in log_sizes(count, {"numel": (256.0, 4e7)}, (64, 1), start=1 + number):
+            numel = sizes["numel"]
+            read_byte, write_byte = numel * (reads * each + max(-mask, 0)), numel * (writes * each + max(mask, 0))
+            inputs = {"inputs": "4"} if op == "aten::cat" else {}
+            yield {"kind": kind, "op": op, "dtype": dtype, "engine": "vector", "pass_name": pass_name, **inputs,
+                   "numel": str(numel), "read_byte": cell(read_byte), "write_byte": cell(write_byte)}  # fmt: skip
+
+
+OVER_ROWS: tuple[Traffic, ...] = (
+    ("reduction", "aten::sum", "forward", 1, 0, 0), ("reduction", "aten::sum", "backward", 1, 0, 0),
+    ("norm", "aten::native_layer_norm", "forward", 1, 1, 0),
+    ("norm", "aten::native_layer_norm_backward", "backward", 2, 1, 0),
+    ("norm", "aten::native_batch_norm", "forward", 1, 1, 0),
+    ("norm", "aten::native_batch_norm_backward", "backward", 2, 1, 0),
+    ("softmax", "aten::_softmax", "forward", 1, 1, 0),
+    ("softmax", "aten::_softmax_backward_data", "backward", 2, 1, 0),
+    ("softmax", "aten::_log_softmax", "forward", 1, 1, 0),
+    ("softmax", "aten::_log_softmax_backward_data", "backward", 2, 1, 0),
+    ("embedding", "aten::embedding", "forward", 1, 1, 0),
+    ("embedding", "aten::embedding_dense_backward", "backward", 1, 1, 0),
+)  # fmt: skip
+
+
+def _over_rows(count: int, dtype: str) -> Iterator[Cells]:
+    each = ITEM_BYTE[dtype]
+    for number, (kind, op, pass_name, reads, writes, _) in enumerate(OVER_ROWS):
+        ranges = {"row": (16.0, 4096.0), "rows": (4.0, 16384.0)}
+        for sizes in log_sizes(count, ranges, (64, 1), start=1 + number):
+            row, rows = sizes["row"], sizes["rows"]
+            numel = row * rows
+            written = numel * writes * each if writes else rows * each
+            if op == "aten::embedding_dense_backward":
+                written = 8192 * row * each
+            yield {"kind": kind, "op": op, "dtype": dtype, "engine": "vector", "pass_name": pass_name,
+                   "numel": str(numel), "row": str(row), "read_byte": cell(numel * reads * each),
+                   "write_byte": cell(written)}  # fmt: skip
+
+
+def _pools(count: int, dtype: str) -> Iterator[Cells]:
+    each = ITEM_BYTE[dtype]
+    for name, largest in (("max_pool2d_with_indices", True), ("avg_pool2d", False)):
+        ranges = {"planes": (8.0, 4096.0), "side": (4.0, 28.0)}
+        windows = in_turn(((4, 2), (9, 2)), count)
+        for (window, step), sizes in zip(windows, log_sizes(count, ranges, (16, 1)), strict=True):
+            results = sizes["planes"] * sizes["side"] ** 2
+            read = results * step * step * each
+            moved = {True: results * (each + 8), False: results * each}[largest]
+            shape = {"kind": "pool", "dtype": dtype, "engine": "vector", "numel": str(results * window),
+                     "row": str(window)}  # fmt: skip
+            yield {**shape, "op": f"aten::{name}", "pass_name": "forward", "read_byte": cell(read),
+                   "write_byte": cell(moved)}  # fmt: skip
+            yield {**shape, "op": f"aten::{name}_backward", "pass_name": "backward", "read_byte": cell(moved),
+                   "write_byte": cell(read)}  # fmt: skip
+
+
+UPDATES = (
+    ("sgd", "foreach"), ("adam", "foreach"), ("momentum", "foreach"), ("adamw", "foreach"), ("rmsprop", "foreach"),
+    ("adam", "per_tensor"), ("adam", "fused"), ("sgd", "per_tensor"), ("sgd", "fused"), ("adamw", "fused"),
+)  # fmt: skip
+
+
+def _updates(count: int, dtype: str) -> Iterator[Cells]:
+    for number, (rule, impl) in enumerate(UPDATES):
+        ranges = {"length": (1024.0, 1.5e7), "tensors": (1.0, 64.0)}
+        for sizes in log_sizes(count, ranges, (64, 1), start=1 + number):
+            numel = min(sizes["length"] * sizes["tensors"], 40_000_000 // sizes["tensors"] * sizes["tensors"])
+            yield {"kind": "optimizer", "dtype": dtype, "engine": "vector", "pass_name": "update", "rule": rule,
+                   "impl": impl, "numel": str(numel), "tensors": str(sizes["tensors"])}  # fmt: skip
+
+
+def _candidates(count: int, dtype: str, engine: str) -> Iterator[tuple[float, Iterator[Cells]]]:
+    """Give the share of the weight that each group of ops has, and its ops."""
+    yield 1.0, _products(2 * count, dtype, engine)
+    yield 0.4, _wide(count // 4, dtype, engine)
+    yield 0.3, _batched(count, dtype, engine)
+    yield 0.8, _convolutions(count, dtype, engine)
+    yield 0.5, _attentions(count // 2, dtype, engine)
+    yield 0.6, _elementwise(max(2, count // 8), dtype)
+    if dtype == "fp32":
+        yield 0.2, _sparse(count // 2, dtype, engine)
+        yield 0.5, _recurrent(count // 2, dtype, engine)
+        yield 0.5, _over_rows(max(3, count // 6), dtype)
+        yield 0.2, _pools(max(4, count // 6), dtype)
+        yield 0.5, _updates(max(2, count // 12), dtype)
+
+
+SHARES: Mapping[str, float] = {"fp32": 1.0, "fp64": 0.15}
+"""Share of ops and weight by number format, and a half for others: few train in double precision."""
+FILLS_BYTE = 3e7
+"""Traffic [byte] from which an op counts as filling the memory: allocators ask the system for such tensors."""
+LONG = 4.0
+"""Ops that fill the memory may take so many times as long: there is no short one of them."""
+
+
+def design(
+    formats: list[tuple[str, str]], count: int, longest_s: float, flop_per_s: Mapping[tuple[str, str], float],
+    byte_per_s: float,
+) -> list[Wanted]:  # fmt: skip
+    """List ops that fill the space of sizes, of every kind, each kind in a share of its own.
+
+    Parameters
+    ----------
+    formats : list of (dtype, engine)
+        What products run on; the share of ops and of weight that each gets is in `SHARES`.
+    count : int
+        Shapes of each kind.
+    longest_s : float
+        Ops are left out that take longer at the machine's best rates.
+    flop_per_s : mapping
+        Best rate of products, by number format and engine.
+    byte_per_s : float
+        Memory bandwidth.
+    """
+    found = []
+    for dtype, engine in formats:
+        share = SHARES.get(dtype, 0.5)
+        for weight, cells in _candidates(max(4, int(count * share)), dtype, engine):
+            ops = list(cells)
+            if not ops:
+                continue
+            costs = add_costs(as_table(ops))
+            flop, byte = costs["flop"].fillna(0.0), costs["byte"].fillna(0.0)
+            seconds = flop / flop_per_s[dtype, engine] + byte / byte_per_s
+            limits = np.where(byte > FILLS_BYTE, LONG * longest_s, longest_s)
+            kept = [one for one, good in zip(ops, (seconds <= limits).tolist(), strict=True) if good]
+            found += [Wanted(one, share * weight / max(len(kept), 1)) for one in kept]
+    return found
+
+
+FIRST: Mapping[str, int] = {"gemm": 48, "conv": 12, "optimizer": 2}
+"""Ops of a family that are timed before anything is predicted, and `FEW` of others; a fit needs 8."""
+FEW = 9
+EVERYWHERE = ("gemm", "conv")
+"""Kinds whose other number formats are among the first too; the rest of those wait for their turn."""
+
+
+def seeds(ops: list[Wanted]) -> list[Wanted]:
+    """Choose ops of each family, drawn from its list, from which a first fit can be made."""
+    families: dict[tuple[str, ...], list[Wanted]] = {}
+    for one in ops:
+        key = tuple(one.cells.get(name, "") for name in ("kind", "dtype", "pass_name", "rule", "impl"))
+        families.setdefault(key, []).append(one)
+    found = []
+    for (kind, dtype, *_), family in families.items():
+        share = SHARES.get(dtype, 0.5)
+        if share < 1 and kind not in EVERYWHERE:
+            continue
+        many = round(share * FIRST.get(kind, FEW))
+        # Drawn, not counted off: what takes turns in a list, as storage orders do, must not fall in step.
+        found += random.Random(0).sample(family, min(many, len(family)))  # noqa: S311 - sizes, no secret
+    return found

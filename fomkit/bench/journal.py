@@ -1,0 +1,380 @@
+"""What was measured so far, line by line, so that no interrupt loses it and a later run goes on from there.
+
+Answers of the process that times as rows of timings, with what was seen besides the median.
+
+Whether what was measured is enough: by which clock it ran, why it ended, what share now stands on timings.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from fomkit.bench.libraries import Cells, Wanted, as_table, key_of
+from fomkit.core.errors import FomkitError
+from fomkit.files.csv import open_file
+from fomkit.files.op_csv import empty_table
+from fomkit.files.write import write_whole
+from fomkit.harness.torch.cases import Summary, summarise
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.tables import column_names
+from fomkit.prediction.cascade import add_times
+from fomkit.prediction.rates import fresh_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fomkit.core.machine import Device, Machine
+    from fomkit.plan.estimate import Estimate
+
+
+SCHEMA = "fomkit/measuring/1"
+Answer = Mapping[str, Any]
+
+
+def journal_path(output: Path) -> Path:
+    """Give the file that keeps what was measured for a profile that is not done."""
+    return output.with_name(f"{output.stem}.measuring.jsonl")
+
+
+def _is_entry(entry: object) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    answered = all(isinstance(entry.get(one), dict) for one in ("cells", "answer"))
+    return answered or isinstance(entry.get("mark"), str)
+
+
+class Journal:
+    """Ops and what came of them: times, or the reason why there are none.
+
+    Parameters
+    ----------
+    path : Path
+    about : mapping
+        What makes timings comparable: device, threads, library. A run goes on only with the same.
+    """
+
+    def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
+        self.path, self.about = path, dict(about)
+        self.answers: dict[tuple[str, ...], tuple[Cells, Answer]] = {}
+        self.marks: list[dict[str, Any]] = []
+
+    def begin(self) -> None:
+        """Write a new file."""
+        write_whole(self.path, json.dumps({"schema": SCHEMA, "about": self.about}) + "\n")
+
+    def resume(self) -> None:
+        """Take over what an earlier run measured; a last line that was cut off is left out.
+
+        Raises
+        ------
+        FomkitError
+            When there is no such file, or it is of another machine, thread count or library.
+        """
+        where = str(self.path)
+        try:
+            with open_file(self.path) as stream:
+                first, *lines = stream.read().decode("utf-8").splitlines()
+            header = json.loads(first)
+        except OSError as error:
+            raise FomkitError(where, "is not there, so nothing can be resumed. Leave --resume out.") from error
+        except (ValueError, RecursionError) as error:
+            raise FomkitError(where, "is no record of a measurement. Delete it and leave --resume out.") from error
+        if not isinstance(header, dict) or header.get("schema") != SCHEMA:
+            raise FomkitError(where, f"does not say schema {SCHEMA}. Delete it and leave --resume out.")
+        before = header.get("about")
+        if before != self.about:
+            raise FomkitError(
+                where, f"was measured on {_said(before)}, and this is {_said(self.about)}. "
+                       "Measure anew, without --resume.",
+            )  # fmt: skip
+        for number, line in enumerate(lines, 2):
+            try:
+                entry = json.loads(line)
+            except (ValueError, RecursionError):
+                break
+            if not _is_entry(entry):
+                raise FomkitError(f"{where}:{number}", "is no op with its answer. Delete the line, or the file.")
+            self._take(entry)
+        self.begin()
+        for entry in self._entries():
+            self._write(entry)
+
+    def _take(self, entry: dict[str, Any]) -> None:
+        if "mark" in entry:
+            self.marks.append(entry)
+        else:
+            self.answers[key_of(entry["cells"])] = (entry["cells"], entry["answer"])
+
+    def _entries(self) -> list[dict[str, Any]]:
+        return [*self.marks, *({"cells": cells, "answer": answer} for cells, answer in self.answers.values())]
+
+    def _write(self, entry: Mapping[str, Any]) -> None:
+        with self.path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(entry) + "\n")
+
+    def keep(self, cells: Cells, answer: Answer) -> None:
+        """Add what came of an op."""
+        entry = {"cells": dict(cells), "answer": dict(answer)}
+        self._take(entry)
+        self._write(entry)
+
+    def mark(self, name: str, **values: object) -> None:
+        """Add something else that was seen, under a name."""
+        entry = {"mark": name, **values}
+        self._take(entry)
+        self._write(entry)
+
+    def marked(self, name: str) -> list[dict[str, Any]]:
+        """Give what was seen under a name, in order."""
+        return [one for one in self.marks if one["mark"] == name]
+
+    def close(self) -> None:
+        """Delete the file: its profile is written."""
+        self.path.unlink(missing_ok=True)
+
+
+def _said(about: object) -> str:
+    return ", ".join(str(value) for value in about.values()) if isinstance(about, dict) else "something else"
+
+
+HARNESS = "fomkit measure"
+NOISY = 0.1
+"""Half the interval of a median, as a share of it, from which a timing counts as noisy."""
+_NUMBERS = frozenset(column_names("TIMINGS", "number"))
+
+
+def in_step(answer: Mapping[str, Any]) -> list[float]:
+    """Give the repeats [s] that stand for the op in a step: with warm or with cold operands, by its ``state``."""
+    return list(answer[answer["state"]])
+
+
+def _note(answer: Mapping[str, Any], found: Summary, host_s: float) -> str:
+    state = answer["state"]
+    other = {"warm": "cold", "cold": "warm"}[state]
+    parts = [f"operands {state}; {other} {summarise(answer[other]).median_s:.4g} s"]
+    if host_s:
+        parts.append(f"{host_s:.3g} s of the framework added")
+    if found.low_s is not None and found.high_s is not None:
+        parts.append(f"median within [{found.low_s:.4g}, {found.high_s:.4g}] s at 95 %")
+    if found.outliers:
+        parts.append(f"{found.outliers} of {found.repeats} outliers kept, longest {found.longest_s:.4g} s")
+    return "; ".join((*parts, f"checked to {answer['error']:.1e}"))
+
+
+def timing_row(
+    cells: Cells, answer: Mapping[str, Any], library: Mapping[str, str], host_s: float = 0.0
+) -> dict[str, object]:
+    """Make a row of timings of an op and its repeats.
+
+    ``host_s`` is what the framework takes for each op of a step where the host is the device: it cannot be done
+    meanwhile. An update's is in its time already.
+    """
+    found, host_s = summarise(in_step(answer)), 0.0 if cells["kind"] == "optimizer" else host_s
+    row: dict[str, object] = {
+        name: float(text) if name in _NUMBERS else text for name, text in cells.items() if name != "lengths"
+    }
+    return {
+        **row,
+        "time_s": found.median_s + host_s,
+        "p25_s": found.p25_s + host_s,
+        "p75_s": found.p75_s + host_s,
+        "repeats": float(found.repeats),
+        "harness": HARNESS,
+        **library,
+        "note": _note(answer, found, host_s),
+    }
+
+
+def timings_table(
+    answers: Iterable[tuple[Cells, Mapping[str, Any]]], library: Mapping[str, str], host_s: float = 0.0
+) -> pd.DataFrame:
+    """Make the table of timings of all answers that have times."""
+    import pandas as pd
+
+    rows = [timing_row(cells, answer, library, host_s) for cells, answer in answers if "reason" not in answer]
+    if not rows:
+        return empty_table("TIMINGS")
+    table = pd.DataFrame(rows)
+    names = [name for name in column_names("TIMINGS") if name in table.columns]
+    texts = {name: table[name].fillna("") for name in names if name not in _NUMBERS}
+    return table.assign(**texts)[names]
+
+
+KEPT_SHARE = 0.2
+"""Share of a timing that stays the op's own, however dear its pages are said to be."""
+
+
+def without_fresh(timings: pd.DataFrame, device: Device) -> pd.DataFrame:
+    """Say in ``harness_s`` how much of each timing is fresh pages, which are added again where they are due."""
+    fresh_s = fresh_seconds(timings, device)
+    if not fresh_s.any():
+        return timings
+    return timings.assign(harness_s=np.minimum(fresh_s, (1 - KEPT_SHARE) * timings["p25_s"]))
+
+
+def noise_of(answers: Iterable[Mapping[str, Any]]) -> tuple[int, int, float]:
+    """Count timings, those whose median is not known well, and give the median of all half-widths [share]."""
+    from statistics import median
+
+    widths = [summarise(in_step(one)).width for one in answers if "reason" not in one]
+    return len(widths), sum(width > NOISY for width in widths), median(widths) if widths else float("nan")
+
+
+ENOUGH = 0.8
+"""Share of a model's predicted step time from which a measurement made for it is sufficient."""
+ENOUGH_OF_DESIGN = 0.2
+"""Share of a plan's ops from which one made for no model is: a plan holds more than its budget has time for, in an
+order drawn over all kinds, so that a fifth of it tells something of each. What a model needs, `--for` judges."""
+WALL_FACTOR = 4.0
+"""Wall time that a measurement may take, as a multiple of its budget; then other work has most of the machine."""
+DESIGN = "ops of the plan"
+"""Whose share it is where no model was asked for."""
+SOURCES = ("measured", "interpolated")
+Ended = Literal["done", "budget", "wall", "interrupted"]
+_WHY: Mapping[str, str] = {
+    "done": "every op was tried",
+    "budget": "the budget was spent",
+    "wall": f"the wall time reached {WALL_FACTOR:g} times the budget, so other work had most of the machine",
+    "interrupted": "it was interrupted",
+}
+
+
+class Clocks(NamedTuple):
+    """What a measurement is timed by.
+
+    Attributes
+    ----------
+    own, wall : function
+        Seconds of the clock that the budget counts, which is the one that times the ops, and of the wall.
+    name : str
+        Of the former.
+    """
+
+    own: Callable[[], float]
+    wall: Callable[[], float]
+    name: str
+
+
+def clocks_of(device: str, threads: int, spent_s: Callable[[], float]) -> Clocks:
+    """Choose the clocks: one thread of a CPU is timed by the time of its process, all else by the wall.
+
+    Parameters
+    ----------
+    spent_s : function
+        The time [s] of the process that times; that of this thread, which predicts meanwhile, comes on top.
+    """
+    if device == "cpu" and threads == 1:
+        return Clocks(lambda: time.thread_time() + spent_s(), time.monotonic, "process time")
+    return Clocks(time.monotonic, time.monotonic, "wall time")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How far a measurement got.
+
+    Attributes
+    ----------
+    shares : mapping
+        By model, the share of its predicted step time that is measured or interpolated; without a model that of
+        the plan's ops, by `DESIGN`.
+    wanted, timed : int
+        Ops that were asked for, and that have a time.
+    own_s, wall_s, budget_s : float
+        Time [s] that it took by the clock that counts and by the wall, and that it had by the former.
+    clock : str
+    ended : str
+        done, budget, wall or interrupted.
+    resume : str
+        The command that goes on; "" where every op was tried.
+    """
+
+    shares: Mapping[str, float]
+    wanted: int
+    timed: int
+    own_s: float
+    wall_s: float
+    budget_s: float
+    clock: str
+    ended: Ended
+    resume: str = ""
+
+    @property
+    def sufficient(self) -> bool:
+        """Whether every share is enough (`enough_of`) and the machine was not too busy to say so."""
+        reached = all(share >= enough_of(whose) for whose, share in self.shares.items())
+        return self.ended != "wall" and bool(self.shares) and reached
+
+    def lines(self) -> list[str]:
+        """Say it in words."""
+        spent = (
+            f"{self.own_s:.0f} s of {self.clock} (budget {self.budget_s:.0f} s), {self.wall_s:.0f} s by the wall"
+        )
+        found = [f"{self.timed} of {self.wanted} ops timed in {spent}; it ended because {_WHY[self.ended]}"]
+        for whose, share in self.shares.items():
+            of = DESIGN if whose == DESIGN else f"the predicted step time of {whose}"
+            found.append(f"measured or interpolated: {share:.1%} of {of}")
+        verdict = "sufficient" if self.sufficient else "not sufficient"
+        within = ", within that wall time" if self.ended == "wall" else ""
+        enough = min(map(enough_of, self.shares), default=ENOUGH)
+        advice = "; --for MODEL judges by a model's step" if DESIGN in self.shares else ""
+        found.append(f"{verdict}: {enough:.0%} of each is enough{within}{advice}")
+        return found
+
+    def content(self) -> dict[str, Any]:
+        """Give it as plain values."""
+        return {
+            "sufficient": self.sufficient,
+            "shares": [{"of": whose, "timed_share": share} for whose, share in self.shares.items()],
+            "enough_share": min(map(enough_of, self.shares), default=ENOUGH),
+            "wanted_ops": self.wanted,
+            "timed_ops": self.timed,
+            "clock": self.clock,
+            "measuring_s": self.own_s,
+            "measuring_wall_s": self.wall_s,
+            "budget_s": self.budget_s,
+            "ended": self.ended,
+            "resume": self.resume or None,
+        }
+
+
+def enough_of(whose: str) -> float:
+    """Give the share from which is enough of a model's step, or of a plan's ops (`DESIGN`)."""
+    return ENOUGH_OF_DESIGN if whose == DESIGN else ENOUGH
+
+
+def _share(seconds: pd.Series[float], sources: pd.Series[str]) -> float:
+    total = float(seconds.sum())
+    return float(seconds[sources.isin(SOURCES)].sum()) / total if total > 0 else 0.0
+
+
+def design_share(ops: Sequence[Wanted], machine: Machine) -> float:
+    """Give the share of a design's ops that a machine has timed or has timings on all sides of."""
+    if not ops:
+        return 0.0
+    timed = add_times(add_costs(as_table([one.cells for one in ops])), machine)
+    return float(timed["time_source"].isin(SOURCES).mean())
+
+
+def model_shares(
+    names: Sequence[str], machine: Machine, project: Callable[[str, Machine], Estimate]
+) -> dict[str, float]:
+    """Give the share of each model's predicted step time that is measured or interpolated.
+
+    An op without any time counts nothing; a model that cannot be estimated there at all has a share of 0.
+    """
+    found = {}
+    for name in names:
+        try:
+            ops = project(name, machine).ops
+        except FomkitError:
+            found[name] = 0.0
+            continue
+        found[name] = _share(ops["time_s"] * ops["count"], ops["time_source"])
+    return found

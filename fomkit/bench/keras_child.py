@@ -1,0 +1,163 @@
+"""Steps of a Keras model under TensorFlow's profiler: how long each took, and the time of each row.
+
+The child process that times a Keras model: the step as it is, and its ops where these are asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from fomkit.bench.model_steps import WARM_UP, Door, Sample, run_timing, stopwatch, time_steps
+from fomkit.bench.record import conditions_before, load
+from fomkit.core.errors import FomkitError
+from fomkit.frontends.drafting import Request
+from fomkit.frontends.keras.inputs import step_values
+from fomkit.frontends.keras.profile import TracedWorkload, check_workload, trace_workload
+from fomkit.frontends.keras.step import nodes_of_step, specs_of, whole_step_of
+from fomkit.frontends.model_file import run_file, take_workload
+from fomkit.readers.profilers.xplane import JoinedNodes, join_nodes, say_gaps
+from fomkit.readers.profilers.xplane_times import read_plane_times
+
+PROFILER = "tf.profiler, joined to the graph; ops are not fused"
+
+
+@contextmanager
+def _unfused() -> Iterator[None]:
+    """Keep each op of the graph one of its own inside the block, as no fused one could be told from its parts."""
+    before = tf.config.optimizer.get_experimental_options()
+    tf.config.optimizer.set_experimental_options({**before, "remapping": False})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({**before, "remapping": before.get("remapping", True)})
+
+
+@dataclass
+class OpTimes:
+    """Times a step's ops; ``joined`` holds the outcome once steps have run."""
+
+    traced: TracedWorkload
+    values: Any
+    folder: str
+    joined: JoinedNodes | None = field(default=None, init=False)
+
+    def profiled(self, watch: Callable[[Callable[[], Any]], Sample], repeats: int) -> list[Sample]:
+        """Run steps under the profiler, one more before them.
+
+        The function is made anew: TensorFlow stops recording ops that turned out cheap after some 90 executions.
+        """
+        options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
+        with _unfused():
+            step = whole_step_of(self.traced.prepared, self.traced.sized.sizes)
+
+            def run() -> Any:
+                return step.function(self.values)
+
+            run()
+            tf.profiler.experimental.start(self.folder, options=options)
+            try:
+                samples = [watch(run) for _ in range(repeats)]
+            finally:
+                tf.profiler.experimental.stop()
+        nodes = nodes_of_step(self.traced.prepared, step, self.traced.sized)
+        self.joined = join_nodes(read_plane_times(self._file()), nodes, len(self.traced.draft.rows))
+        return samples
+
+    def _file(self) -> Path:
+        found = sorted(Path(self.folder).glob("plugins/profile/*/*.xplane.pb"))
+        if not found:
+            raise FomkitError("tf.profiler", "left no trace. Measure the step alone with --measure step.")
+        return found[-1]
+
+
+_LACKS_MEMORY = ("oom", "out of memory", "failed to allocate", "unable to allocate")
+
+
+def _check_finite(result: Any, where: str) -> None:
+    """Raise where a loss, or an output, is not made of finite numbers.
+
+    Raises
+    ------
+    FomkitError
+    """
+    logs = result.get("loss", result) if isinstance(result, dict) else result
+    for leaf in tf.nest.flatten(logs):
+        if hasattr(leaf, "dtype") and leaf.dtype.is_floating and not np.isfinite(leaf.numpy()).all():
+            raise FomkitError(
+                where,
+                "the loss, or the output, of the first step is no finite number, and times of such numbers are no "
+                "times of training. Let inputs give values as in training.",
+            )
+
+
+def _use(threads: int | None) -> int:
+    """Set TensorFlow's threads, before anything runs, and give their number."""
+    if threads is not None:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(threads)
+    return int(tf.config.threading.get_intra_op_parallelism_threads()) or os.cpu_count() or 1
+
+
+def _seen(times: OpTimes | None, samples: Any, traced: TracedWorkload) -> dict[str, Any]:
+    if times is None or times.joined is None:
+        return {"spent": None}
+    joined = times.joined
+    return {
+        "spent": [],
+        "profiler": PROFILER,
+        "profiled": samples,
+        "joined": asdict(joined),
+        "rows": [[row["op"], row["pass_name"], row["module"]] for row in traced.draft.rows],
+    }
+
+
+def _timed(
+    path: Path, request: Request, *, ops: bool, threads: int | None, folder: str, precision: str = ""
+) -> dict[str, Any]:
+    number = _use(threads)
+    workload = take_workload(run_file(path), request.where, check_workload)
+    traced = trace_workload(workload, request)
+    sizes = traced.sized.sizes
+    values, notes = step_values(workload, specs_of(traced.prepared, sizes), sizes)
+    plain = whole_step_of(traced.prepared, sizes).function
+    conditions = conditions_before("tensorflow", str(tf.__version__))
+    watch = stopwatch()
+    times = OpTimes(traced, values, folder) if ops else None
+    profiled = partial(times.profiled, watch) if times is not None else None
+    notes.append("Keras is timed on the CPU only, whatever accelerator is here")
+    timed = time_steps(lambda: plain(values), watch, profiled, partial(_check_finite, where=request.where))
+    if times is not None and times.joined is not None:
+        notes += [
+            *say_gaps(times.joined),
+            "the profiled step runs each op by itself; the plain one fuses products with what follows them",
+        ]
+    return {
+        "conditions": {**conditions, "load_end": load(), "threads": number, "warm_up": WARM_UP, "device": "cpu",
+                       "sizes": dict(sizes), "precision": precision, "notes": notes},
+        "plain": timed.plain,
+        "moments": timed.moments,
+        **_seen(times, timed.profiled, traced),
+    }  # fmt: skip
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    told = str(error).lower()
+    is_told = any(words in told for words in _LACKS_MEMORY)
+    return is_told or isinstance(error, MemoryError | tf.errors.ResourceExhaustedError)
+
+
+DOOR = Door(_timed, _lacks_memory)
+
+
+def main() -> None:
+    """Run one request."""
+    run_timing(DOOR)

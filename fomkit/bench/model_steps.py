@@ -1,0 +1,414 @@
+"""Timing a user's model in a child process: the step as it is, and its ops under the framework's profiler.
+
+One step by every clock there is: the processor's time, the wall's, and events on an accelerator.
+
+The plain step timed again and again, and between its halves the profiled one.
+
+The child process that times a user's model, whatever framework it is of.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from fomkit.core.errors import FomkitError, ManyFomkitError
+from fomkit.core.measurement import SHARED, Clock, MeasuredRun, Repeated, StepEnergy, StepTimes, Unjoined
+from fomkit.files.child_process import MEASURED, MEASURED_KERAS, run_child, take_request
+from fomkit.frontends.detect import Framework, framework_of_file
+from fomkit.frontends.drafting import Request
+from fomkit.frontends.model_file import explain_exception
+from fomkit.frontends.step_spread import Spent
+from fomkit.readers.profilers.xplane import JoinedNodes
+
+TIME_LIMIT_S = 300.0
+MEMORY_LIMIT_BYTE = 16e9
+"""A measured model really runs, with weights and data."""
+MOST_SHARED = 1.5
+"""The same above which no times of ops are kept, as the one factor is far from that of any single op."""
+
+
+Moments = Sequence[tuple[float, float]]
+"""Beginnings and ends [s] of times in which plain steps ran one after the other, by `time.monotonic`."""
+NO_ENERGY = "energy: not measured, "
+"""How a note begins that says why."""
+ReadEnergy = Callable[[str, Moments, int], StepEnergy | str]
+"""Of a device (``cpu``, ``gpu``), the moments and the number of steps: energy of a step, or why there is none."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What was timed.
+
+    Attributes
+    ----------
+    run : MeasuredRun
+        Without its ops.
+    profiler : str
+    profiled : StepTimes or None
+        The step under the profiler; None where only the plain step was asked for.
+    spent : tuple of Spent
+        All time that the profiler saw in one step.
+    joined : Joined or None
+        The same put on the rows of the op table already, where nodes of a graph told which; ``rows`` are these.
+    scaled_by : float
+        What times of ops were divided by, where they shared a processor.
+    """
+
+    run: MeasuredRun
+    profiler: str = ""
+    profiled: StepTimes | None = None
+    spent: tuple[Spent, ...] = ()
+    joined: JoinedNodes | None = None
+    rows: tuple[tuple[str, ...], ...] = ()
+    scaled_by: float = 1.0
+
+    @property
+    def whole_s(self) -> float:
+        """Time of all ops of a step [s]."""
+        return sum(one.time_s for one in self.spent) if self.joined is None else self.joined.whole_s
+
+
+def step_times(samples: Sequence[Mapping[str, float]]) -> StepTimes:
+    """Sum up the samples of a step, each of them a time [s] by clock."""
+    clocks = {name: [one[name] for one in samples] for name in ("process", "wall", "device") if name in samples[0]}
+    return StepTimes(len(samples), **{name: Repeated.of(times) for name, times in clocks.items()})
+
+
+def _clock(device: str, threads: int) -> Clock:
+    """Choose the clock that others disturb least; threads that wait for each other use their processors' time."""
+    if device == "gpu":
+        return "device"
+    return "process" if threads == 1 else "wall"
+
+
+def _factor(timed: Timed, covered: float) -> float:
+    """Give by how much times of ops, which profilers read from the wall, exceed one thread's processor time.
+
+    Only their sum can be held against the clock.
+    """
+    process = None if timed.profiled is None else timed.profiled.process
+    if timed.run.clock != "process" or process is None or not timed.whole_s or not 0 < covered <= 1:
+        return 1.0
+    return timed.whole_s / (covered * process.median_s)
+
+
+def by_processor(timed: Timed, covered: float) -> Timed:
+    """Bring times of ops from the wall's to the processor's time where one thread shared the processor.
+
+    First those of the steps that were disturbed least are taken; what is left over is divided by one factor for
+    all, which errs on each: a short op ran mostly undisturbed, a long one never. Where the factor is large, there
+    is no telling by how much, and no times of ops are kept.
+
+    Parameters
+    ----------
+    timed : Timed
+        Its ops by the wall.
+    covered : float
+        Share of the profiled step that some op ran in.
+    """
+    if _factor(timed, covered) < SHARED:
+        return timed  # medians that are shorter met no other; there is nothing to take off
+    timed = _calm(timed)
+    factor = _factor(timed, covered)
+    if factor < SHARED:
+        return timed
+    if factor > MOST_SHARED:
+        why = f"by the wall its ops took {factor:.3g} times their processor time, so that no times of ops are kept"
+        told = f"the processor was shared: {why}; run again when it is quiet, or with --measure step"
+        return Timed(_noted(timed.run, told))
+    told = f"times of ops are those of the wall divided by {factor:.3g}, so that their sum is processor time"
+    return _faster(replace(timed, run=_noted(timed.run, f"the processor was shared: {told}")), factor)
+
+
+def _calm(timed: Timed) -> Timed:
+    """Take the times of the least disturbed steps, where steps are told apart."""
+    if not timed.spent or any(math.isnan(one.calm_s) for one in timed.spent):
+        return timed
+    told = "the time of each op is that of the quarter of profiled steps that disturbed it least"
+    spent = tuple(replace(one, time_s=one.calm_s) for one in timed.spent if one.calm_s > 0)
+    return replace(timed, run=_noted(timed.run, f"the processor was shared: {told}"), spent=spent)
+
+
+def _faster(timed: Timed, factor: float) -> Timed:
+    spent = tuple(replace(one, time_s=one.time_s / factor) for one in timed.spent)
+    joined = None if timed.joined is None else timed.joined.faster(factor)
+    return replace(timed, spent=spent, joined=joined, scaled_by=factor)
+
+
+def _noted(run: MeasuredRun, told: str) -> MeasuredRun:
+    return replace(run, notes=(*run.notes, told))
+
+
+def _timed(result: Mapping[str, Any]) -> Timed:
+    conditions = dict(result["conditions"])
+    notes = tuple(conditions.pop("notes"))
+    clock = _clock(conditions["device"], conditions["threads"])
+    run = MeasuredRun(clock=clock, step=step_times(result["plain"]), notes=notes, **conditions)
+    if result["spent"] is None:
+        return Timed(run)
+    seen = Timed(run, result["profiler"], step_times(result["profiled"]))
+    if "joined" not in result:
+        spent = tuple(Spent(**one) for one in result["spent"])
+        return by_processor(replace(seen, spent=spent), result.get("covered", math.nan))
+    joined, rows = _joined(result["joined"]), tuple(map(tuple, result["rows"]))
+    wall = None if seen.profiled is None else seen.profiled.wall
+    covered = math.nan if wall is None else min(joined.whole_s / wall.median_s, 1.0)
+    return by_processor(replace(seen, joined=joined, rows=rows), covered)
+
+
+def _joined(content: Mapping[str, Any]) -> JoinedNodes:
+    return JoinedNodes(**{**content, "unjoined": tuple(Unjoined(**one) for one in content["unjoined"])})
+
+
+def _with_energy(timed: Timed, result: Mapping[str, Any], read: ReadEnergy) -> Timed:
+    run = timed.run
+    found = read(run.device, [(begin, end) for begin, end in result["moments"]], run.step.repeats)
+    if isinstance(found, str):
+        return replace(timed, run=_noted(run, f"{NO_ENERGY}{found}"))
+    return replace(timed, run=replace(run, energy=found))
+
+
+def check_timed(path: Path, precision: str = "") -> Framework:
+    """Give the framework of a file whose model can be timed, at a precision if one is asked for.
+
+    Raises
+    ------
+    FomkitError
+        When it cannot be timed.
+    """
+    framework = framework_of_file(path)
+    if framework == "keras_torch":
+        raise FomkitError(
+            str(path),
+            "Keras on PyTorch is not timed yet. Time it on TensorFlow (KERAS_BACKEND=tensorflow), or leave "
+            "--measure out.",
+        )
+    if precision and framework != "torch":
+        raise FomkitError(
+            str(path),
+            f"--precision {precision} is autocast, which PyTorch has. Set Keras's policy in the file: "
+            "keras.config.set_dtype_policy('mixed_bfloat16').",
+        )
+    return framework
+
+
+def time_file(
+    path: Path,
+    *,
+    mode: str,
+    sizes: Mapping[str, int],
+    ops: bool,
+    threads: int | None = None,
+    precision: str = "",
+    energy: ReadEnergy | None = None,
+    time_limit_s: float = TIME_LIMIT_S,
+    memory_limit_byte: float = MEMORY_LIMIT_BYTE,
+) -> Timed:
+    """Time the step of a ``model.py``, on an accelerator where PyTorch finds one.
+
+    Parameters
+    ----------
+    path : Path
+        The file is run, so it must be one you trust.
+    mode : str
+        ``train`` or ``infer``.
+    sizes : mapping
+        Named sizes of the step.
+    ops : bool
+        Whether its ops are timed too, under the profiler.
+    threads : int, optional
+        Of the framework on the CPU; default: as many as it takes by itself.
+    precision : str
+        ``bf16`` for a step under autocast; "" for the step as the file has it.
+    energy : function, optional
+        Gives the energy of a step, once it is known when the plain steps ran.
+    time_limit_s, memory_limit_byte : float
+        Wall time [s] and resident memory [byte].
+
+    Raises
+    ------
+    FomkitError
+        When the model does not run, does not fit, or its loss is no finite number.
+    """
+    where, framework = str(path), check_timed(path, precision)
+    program = MEASURED_KERAS if framework == "tensorflow" else MEASURED
+    request = {"path": str(path.resolve()), "where": where, "name": path.stem, "mode": mode, "sizes": dict(sizes),
+               "ops": ops, "threads": threads, "precision": precision}  # fmt: skip
+    result = run_child(request, where, time_limit_s, memory_limit_byte, program)
+    if "timed" not in result:
+        told = [FomkitError(*error) for error in result["errors"]]
+        raise told[0] if len(told) == 1 else ManyFomkitError(told)
+    timed = _timed(result["timed"])
+    return timed if energy is None else _with_energy(timed, result["timed"], energy)
+
+
+Sample = dict[str, float]
+"""Time of one step [s], by clock."""
+
+
+def _on_processor(step: Callable[[], Any]) -> Sample:
+    wall, process = time.perf_counter(), time.process_time()
+    step()
+    return {"process": time.process_time() - process, "wall": time.perf_counter() - wall}
+
+
+def stopwatch(cuda: Any = None) -> Callable[[Callable[[], Any]], Sample]:
+    """Give what times one step.
+
+    Parameters
+    ----------
+    cuda : module, optional
+        ``torch.cuda`` where the step runs on an accelerator: events tell when it is reached and done there, and
+        the wall's clock waits for it.
+    """
+    if cuda is None:
+        return _on_processor
+
+    def on_device(step: Callable[[], Any]) -> Sample:
+        start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+
+        def timed() -> None:
+            start.record()
+            step()
+            end.record()
+            end.synchronize()
+
+        cuda.synchronize()
+        sample = _on_processor(timed)
+        return {**sample, "device": float(start.elapsed_time(end)) / 1e3}
+
+    return on_device
+
+
+WARM_UP = 3
+"""Steps before the first timed one; the first of them makes the optimizer's state."""
+LEAST, MOST = 6, 50
+"""Repeats of the plain step; fewer than six have no interval of their median."""
+LEAST_PROFILED, MOST_PROFILED = 3, 10
+PLAIN_S, PROFILED_S = 15.0, 10.0
+"""Time [s] that repeats may take together, unless they are the least."""
+
+
+@dataclass(frozen=True)
+class TimedSteps:
+    """Samples of the plain step, of the profiled one where it was asked for, and the last result.
+
+    ``moments`` are begin and end [s] of each half of the plain steps, by the clock that all processes share.
+    """
+
+    plain: list[Sample]
+    profiled: list[Sample]
+    last: Any
+    moments: list[tuple[float, float]]
+
+
+def _repeats(once_s: float, time_s: float, least: int, most: int) -> int:
+    return min(most, max(least, int(time_s / max(once_s, 1e-9))))
+
+
+def time_steps(
+    step: Callable[[], Any],
+    watch: Callable[[Callable[[], Any]], Sample],
+    profiled: Callable[[int], list[Sample]] | None,
+    check_first: Callable[[Any], None],
+) -> TimedSteps:
+    """Time a step.
+
+    Parameters
+    ----------
+    step : function
+        Runs a step and gives its result.
+    watch : function
+        Times a step.
+    profiled : function of the repeats, optional
+        Times profiled steps; they run between two halves of the plain ones, so that a machine that slows down does
+        so for both.
+    check_first : function of the first step's result
+        Raises where it is of no use.
+    """
+    check_first(step())
+    for _ in range(WARM_UP - 2):
+        step()
+    once = watch(step)["wall"]
+    repeats = _repeats(once, PLAIN_S, LEAST, MOST)
+    plain, moments = list[Sample](), list[tuple[float, float]]()
+
+    def time_half(many: int) -> None:
+        begun = time.monotonic()
+        plain.extend([watch(step) for _ in range(many)])
+        moments.append((begun, time.monotonic()))
+
+    time_half(repeats - repeats // 2)
+    samples = []
+    if profiled is not None:
+        samples = profiled(_repeats(once, PROFILED_S, LEAST_PROFILED, MOST_PROFILED))
+        step()
+    time_half(repeats // 2)
+    return TimedSteps(plain, samples, step(), moments)
+
+
+def trace_path(folder: str) -> Path:
+    """Name the file of the profiler's trace."""
+    return Path(folder) / "trace.json"
+
+
+class TimedStep(Protocol):
+    """Times the step of a file's model, and its ops where these are asked for; ``folder`` is for its traces."""
+
+    def __call__(
+        self, path: Path, request: Request, *, ops: bool, threads: int | None, folder: str, precision: str = ""
+    ) -> dict[str, Any]:
+        """See above."""
+
+
+@dataclass(frozen=True)
+class Door:
+    """How models of one framework are timed.
+
+    Attributes
+    ----------
+    timed : TimedStep
+    lacks_memory : function of an error
+        Tells whether the step did not fit into memory.
+    """
+
+    timed: TimedStep
+    lacks_memory: Callable[[BaseException], bool]
+
+
+def _explained(door: Door, error: BaseException, request: Request, path: Path) -> list[str]:
+    told = explain_exception(error, request.where, path)
+    if not door.lacks_memory(error):
+        return [told.where, told.what]
+    what = f"does not fit into the memory here ({told.what}). Measure a smaller step with --batch."
+    return [told.where, what]
+
+
+def timing_result(door: Door, path: Path, request: Request, **asked: Any) -> dict[str, Any]:
+    """Time a file's model; what keeps it from being timed is told in the result."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="fomkit-") as folder:
+            return {"timed": door.timed(path, request, folder=folder, **asked)}
+    except ManyFomkitError as errors:
+        return {"errors": [[error.where, error.what] for error in errors.errors]}
+    except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
+        return {"errors": [_explained(door, error, request, path)]}
+
+
+def run_timing(door: Door) -> None:
+    """Run one request, then end the process at once, whatever threads and exit handlers the file left behind."""
+    message, answer = take_request()
+    path = Path(message.pop("path"))
+    asked = {name: message.pop(name) for name in ("ops", "threads", "precision")}
+    sys.dont_write_bytecode = True
+    sys.argv = [str(path)]
+    answer.leave(timing_result(door, path, Request(**message), **asked))
+    os._exit(0)

@@ -1,0 +1,397 @@
+"""What was timed between processes as part of a machine profile: timings, links, and what was not timed.
+
+Which rank a process is, as torchrun, MPI or Slurm tell it, and where the ranks meet.
+
+The ranks of a measurement: processes that are started here, or those that a launcher started, this one too.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from fomkit.bench.journal import HARNESS, NOISY
+from fomkit.bench.libraries import Cells, Child
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Link, Machine, Tier
+from fomkit.files.child_process import child_command
+from fomkit.harness.collectives import SEND, SERVER, op_of
+from fomkit.harness.torch.cases import summarise
+from fomkit.harness.torch.exchanges import BUFFERS, SIZES_BYTE
+from fomkit.harness.torch.network import Rank
+from fomkit.ops.tables import column_names
+from fomkit.readers.tables.links import Timed, links_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+Answers = Iterable[tuple[Cells, Mapping[str, Any]]]
+_NUMBERS = frozenset(column_names("TIMINGS", "number"))
+
+
+def _note(cells: Cells, answer: Mapping[str, Any]) -> str:
+    found = summarise(answer["times"])
+    parts = []
+    if found.low_s is not None and found.high_s is not None:
+        parts.append(f"median within [{found.low_s:.4g}, {found.high_s:.4g}] s at 95 %")
+    if found.outliers:
+        parts.append(f"{found.outliers} of {found.repeats} outliers kept, longest {found.longest_s:.4g} s")
+    if "/" in cells["op"]:
+        sizes = ", ".join(f"{byte:,}" for byte in SIZES_BYTE.values())
+        _, scheme, form = cells["op"].split("/")
+        parts.append(f"{BUFFERS} buffers of {sizes} bytes, {scheme}, {form}")
+    if cells["collective"] == SERVER:
+        rate = (float(cells["ranks"]) - 1) / found.median_s
+        parts.append(f"{rate:.4g} exchanges/s of {cells['ranks']} ranks, one of them the server")
+    return "; ".join(parts)
+
+
+def _row(cells: Cells, answer: Mapping[str, Any], channel: str, version: str) -> dict[str, object]:
+    found = summarise(answer["times"])
+    return {
+        **{name: float(text) if name in _NUMBERS else text for name, text in cells.items()},
+        "time_s": found.median_s,
+        "p25_s": found.p25_s,
+        "p75_s": found.p75_s,
+        "repeats": float(found.repeats),
+        "harness": HARNESS,
+        "library": channel,
+        "library_version": f"torch {version}",
+        "note": _note(cells, answer),
+    }
+
+
+def link_of(answers: Answers, tier: Tier, channel: str, source: str) -> tuple[Link, ...]:
+    """Make the links of one tier from messages that went there and back."""
+    timed: list[tuple[float, float, float]] = []
+    for cells, answer in answers:
+        if "times" in answer and cells["op"] == op_of(SEND) and cells["link"] == tier:
+            found = summarise(answer["times"])
+            timed.append((float(cells["message_byte"]), found.median_s, min(found.width, 1.0)))
+    columns = list(zip(*timed, strict=True)) if timed else [(), (), ()]
+    return links_of(Timed(*columns), tier, channel, source)
+
+
+def _skipped(answers: Answers) -> list[str]:
+    groups: dict[tuple[str, str], int] = {}
+    for cells, answer in answers:
+        if "reason" in answer:
+            key = cells["collective"], str(answer["reason"])
+            groups[key] = groups.get(key, 0) + 1
+    return [f"not timed: {count} {collective}, {reason}" for (collective, reason), count in groups.items()]
+
+
+def _noise(answers: Answers) -> str:
+    from statistics import median
+
+    widths = [summarise(answer["times"]).width for _, answer in answers if "times" in answer]
+    noisy = sum(width > NOISY for width in widths)
+    return (
+        f"noise: of {len(widths)} exchanges the median is known to ±{median(widths):.1%} in the middle; "
+        f"{noisy} are wider than ±10 %"
+    )
+
+
+def _kept_rows(machine: Machine, channel: str, rows: pd.DataFrame) -> pd.DataFrame:
+    """Give the timings that this measurement does not replace: all but its own, of like ranks."""
+    import pandas as pd
+
+    old = machine.timings
+    if not len(old):
+        return rows
+    names = ["harness", "library", "kind"]
+    own = pd.Series(True, old.index)
+    for name, value in zip(names, (HARNESS, channel, "collective"), strict=True):
+        own &= (old[name] == value) if name in old.columns else False
+    if own.any():
+        keys = ["collective", "op", "message_byte", "ranks", "link"]
+        seen = pd.MultiIndex.from_frame(rows[keys])
+        own &= pd.MultiIndex.from_frame(old[keys].fillna({"op": "", "collective": "", "link": ""})).isin(seen)
+    names = [name for name in column_names("TIMINGS") if name in {*old.columns, *rows.columns}]
+    joined = pd.concat([old[~own], rows], ignore_index=True).reindex(columns=names)
+    texts = [name for name in names if name not in _NUMBERS]
+    return joined.assign(**{name: joined[name].fillna("") for name in texts})
+
+
+def with_network(
+    machine: Machine, answers: Answers, channel: str, facts: Mapping[str, Any], launcher: str
+) -> Machine:
+    """Add what was timed over one channel to a machine; what it replaces is the same measurement of before.
+
+    Parameters
+    ----------
+    machine : Machine
+    answers : iterable of (cells, answer)
+    channel : str
+        Backend that carried the messages.
+    facts : mapping
+        ``hosts``, ``devices`` and ``library_version``, as the ranks told them.
+    launcher : str
+        What started the ranks.
+    """
+    import pandas as pd
+
+    answers = list(answers)
+    hosts, version = facts["hosts"], str(facts["library_version"])
+    nodes = len(set(hosts))
+    where = f"{len(hosts)} ranks on {nodes} node{'s' if nodes > 1 else ''}, started by {launcher}"
+    source = f"measured here, {channel} of torch {version}, {where}"
+    rows = [_row(cells, answer, channel, version) for cells, answer in answers if "times" in answer]
+    links = [one for tier in ("node", "system") for one in link_of(answers, tier, channel, source)]
+    new = {(one.tier, one.channel) for one in links}
+    kept = [one for one in machine.links if (one.tier, one.channel) not in new]
+    notes = [f"network: {source}", f"{channel}: {_noise(answers)}" if rows else ""]
+    notes += [f"{channel}, {one}" for one in _skipped(answers)]
+    if rows and not links:
+        notes.append(f"{channel}, no link: its messages do not tell start-up time and rate apart")
+    before = [
+        one
+        for one in machine.notes
+        if not one.startswith((f"{channel}: noise", f"{channel}, not timed", f"{channel}, no link"))
+    ]
+    return replace(
+        machine,
+        timings=_kept_rows(machine, channel, pd.DataFrame(rows)) if rows else machine.timings,
+        links=(*kept, *links),
+        notes=tuple(dict.fromkeys(filter(None, (*before, *notes)))),
+    )
+
+
+BASE_PORT, PORTS = 29_500, 2_000
+"""Ports that jobs without a port of their own take, by their number."""
+
+
+class Place(NamedTuple):
+    """One process among those of a launch.
+
+    Attributes
+    ----------
+    rank, ranks : int
+        Number of the process, from 0, and how many there are.
+    local_rank, local_ranks : int
+        The same on its node.
+    launcher : str
+        torchrun, Open MPI, MPICH or Slurm.
+    job : str
+        Number of the launch; "" where the launcher gives none.
+    """
+
+    rank: int
+    ranks: int
+    local_rank: int
+    local_ranks: int
+    launcher: str
+    job: str = ""
+
+
+_LAUNCHERS: tuple[tuple[str, tuple[str, str, str, str], tuple[str, ...]], ...] = (
+    ("torchrun", ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("TORCHELASTIC_RUN_ID",)),
+    (
+        "Open MPI",
+        (
+            "OMPI_COMM_WORLD_RANK",
+            "OMPI_COMM_WORLD_SIZE",
+            "OMPI_COMM_WORLD_LOCAL_RANK",
+            "OMPI_COMM_WORLD_LOCAL_SIZE",
+        ),
+        ("SLURM_JOB_ID", "OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"),
+    ),
+    ("MPICH", ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"), ("SLURM_JOB_ID", "PMI_JOBID")),
+    # A shell in an allocation has SLURM_PROCID too, but no step: only srun starts one.
+    ("Slurm", ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""), ("SLURM_JOB_ID",)),
+)
+"""Launchers, their variables of rank, ranks, local rank and local ranks, and those that number a launch."""
+
+
+def _whole(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, "")
+    return int(text) if text.isdigit() else default
+
+
+def place_of(environment: Mapping[str, str]) -> Place | None:
+    """Read from the environment which rank this process is; None where nothing launched it as one of several.
+
+    Examples
+    --------
+    >>> place_of({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"})
+    Place(rank=1, ranks=4, local_rank=1, local_ranks=2, launcher='torchrun', job='')
+    >>> place_of({"SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}) is None
+    True
+    """
+    for launcher, (rank, ranks, local, local_ranks), jobs in _LAUNCHERS:
+        if environment.get(rank, "").isdigit() and environment.get(ranks, "").isdigit():
+            count = int(environment[ranks])
+            job = next((environment[name] for name in jobs if environment.get(name)), "")
+            return Place(
+                int(environment[rank]),
+                count,
+                _whole(environment, local, int(environment[rank])),
+                _whole(environment, local_ranks, 0) or _tasks_here(environment, count),
+                launcher,
+                job,
+            )
+    return None
+
+
+def _tasks_here(environment: Mapping[str, str], ranks: int) -> int:
+    """Give the tasks of the first node, as Slurm counts them: ``4(x2)`` is 4 on each of two."""
+    told = environment.get("SLURM_STEP_TASKS_PER_NODE", "").split(",")[0].partition("(")[0]
+    return int(told) if told.isdigit() else ranks
+
+
+def meeting_of(place: Place, environment: Mapping[str, str]) -> str:
+    """Give the address at which the ranks of a launch meet, for ``torch.distributed``.
+
+    Raises
+    ------
+    ValueError
+        When they are on several nodes and nobody says which the first one is.
+    """
+    if place.launcher == "torchrun" and environment.get("MASTER_ADDR") and environment.get("MASTER_PORT"):
+        return "env://"
+    address = environment.get("MASTER_ADDR", "")
+    if not address and place.local_ranks < place.ranks:
+        raise ValueError(
+            "the ranks are on several nodes and MASTER_ADDR is not set. Set it to the name of the first node."
+        )
+    digits = "".join(letter for letter in place.job if letter.isdigit())
+    port = environment.get("MASTER_PORT") or str(BASE_PORT + int(digits or "0") % PORTS)
+    return f"tcp://{address or '127.0.0.1'}:{port}"
+
+
+Answer = dict[str, Any]
+LIMIT_S = 60.0
+"""Time [s] after which an exchange that does not end counts as failed."""
+GONE = "the process that timed it"
+"""How `Child` begins what it says of a process that gave no answer."""
+GRACE_S = 15.0
+"""How much longer a rank is waited for: the others find out by themselves first."""
+
+
+class Ranks(Protocol):
+    """Ranks that exchange messages and time it."""
+
+    facts: Answer
+
+    def ask(self, request: Mapping[str, Any]) -> Answer:
+        """Have all ranks run an exchange; ``times`` or ``reason``, and ``broken`` where the ranks are lost."""
+
+    def mend(self) -> bool:
+        """Put others in the place of ranks that are lost; False where that cannot be done."""
+
+    def close(self) -> None:
+        """End the exchange."""
+
+
+class LocalRanks:
+    """Processes on this machine, one a rank, which are started anew when one is lost.
+
+    Parameters
+    ----------
+    backend : str
+        Of ``torch.distributed``.
+    ranks : int
+    limit_s : float
+        Time [s] after which an exchange that does not end counts as failed.
+    """
+
+    def __init__(self, backend: str, ranks: int, limit_s: float = LIMIT_S) -> None:
+        self._backend, self._ranks, self._limit_s = backend, ranks, limit_s
+        self._folder = tempfile.TemporaryDirectory(prefix="fomkit-", ignore_cleanup_errors=True)
+        self._starts = 0
+        self.children: list[Child] = []
+        self.facts: Answer = {}
+        try:
+            self._start()
+        except BaseException:  # an interrupt too must not leave processes running
+            self.close()
+            raise
+
+    def _start(self) -> None:
+        meeting = Path(self._folder.name, f"meeting-{self._starts}").as_uri()
+        self._starts += 1
+        self.children = [
+            Child(
+                child_command("fomkit.harness.torch.network"),
+                {"backend": self._backend, "rank": rank, "local_rank": rank, "ranks": self._ranks, "threads": 1,
+                 "meeting": meeting, "limit_s": self._limit_s},
+            )
+            for rank in range(self._ranks)
+        ]  # fmt: skip
+        # They meet while they start, so that none can be waited for alone.
+        self._together(Child.__enter__)
+        told = [child.facts for child in self.children]
+        self.facts = next((one for one in told if "missing" in one), told[0])
+
+    def _together(self, act: Callable[[Child], Any]) -> list[Any]:
+        with ThreadPoolExecutor(self._ranks) as pool:
+            return list(pool.map(act, self.children))
+
+    def ask(self, request: Mapping[str, Any]) -> Answer:
+        """Have all ranks run an exchange."""
+        limit_s = self._limit_s + GRACE_S
+        answers: list[Answer] = self._together(lambda child: child.time_op(request, limit_s))
+        lost = [rank for rank, one in enumerate(answers) if one.get("reason", "").startswith(GONE)]
+        if lost:
+            return {"reason": f"rank {lost[0]}: {answers[lost[0]]['reason']}", "broken": True}
+        failed = [one for one in answers if "reason" in one]
+        return failed[0] if failed else answers[0]
+
+    def mend(self) -> bool:
+        """Start all ranks anew."""
+        self._end()
+        try:
+            self._start()
+        except FomkitError:
+            return False
+        return "missing" not in self.facts
+
+    def _end(self) -> None:
+        for child in self.children:
+            child.close()
+
+    def close(self) -> None:
+        """End all ranks."""
+        self._end()
+        self._folder.cleanup()
+
+
+class LaunchedRank:
+    """The process at hand as one of those that torchrun, MPI or Slurm started.
+
+    Parameters
+    ----------
+    backend : str
+    place : Place
+    environment : mapping
+        Where the launcher says how to meet.
+    """
+
+    def __init__(
+        self, backend: str, place: Place, environment: Mapping[str, str], limit_s: float = LIMIT_S
+    ) -> None:
+        self._rank = Rank(
+            {"backend": backend, "rank": place.rank, "ranks": place.ranks, "local_rank": place.local_rank,
+             "meeting": meeting_of(place, environment), "limit_s": limit_s}
+        )  # fmt: skip
+        try:
+            self.facts: Answer = self._rank.join()
+        except (RuntimeError, OSError) as problem:
+            self.facts = {"missing": f"the ranks did not meet ({str(problem).splitlines()[0][:160]})"}
+
+    def ask(self, request: Mapping[str, Any]) -> Answer:
+        """Do this rank's part."""
+        return self._rank.time_exchange(request)
+
+    def mend(self) -> bool:
+        """Tell that no rank can be started anew: that is the launcher's."""
+        return False
+
+    def close(self) -> None:
+        """Leave the others."""
+        self._rank.leave()

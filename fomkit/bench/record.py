@@ -1,0 +1,429 @@
+"""A machine profile that a measurement begins or adds to.
+
+What a machine tells of itself in files: processor, caches, memory, clocks, load and throttling.
+
+The machine profile of a measurement: rates that were reached here, timings, and what else was seen.
+
+The conditions of a measurement that no framework tells: processor, load, allocator, software, day.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fomkit import __version__
+from fomkit.bench.journal import Journal, in_step, noise_of, timings_table, without_fresh
+from fomkit.bench.libraries import Cells
+from fomkit.bench.power import energy_of, missed_of
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
+from fomkit.core.machine import Device, Fact, Machine, Peak
+from fomkit.files.op_csv import empty_table
+from fomkit.harness.torch.cases import MEDIAN_LEVEL, summarise
+from fomkit.profiles.evidence import write_fits
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.save_machine import save_machine
+
+
+def begun_machine(output: Path, name: str, title: str, *, add: bool) -> Machine:
+    """Give the machine that a measurement is added to: the one at ``output``, else one of which nothing is known.
+
+    Raises
+    ------
+    FomkitError
+        When it is to be added to a profile that is not there.
+    """
+    if not add:
+        name = name or output.name.removesuffix(".yaml")
+        return Machine(name, title, "lab", Device(), empty_table("TIMINGS"))
+    if not output.is_file():
+        raise FomkitError(str(output), "is not there, so nothing can be added to it. Leave --add out.")
+    return load_machine(output)
+
+
+def write_machine(machine: Machine, output: Path, notes: Iterable[str]) -> list[Path]:
+    """Write a machine with further notes; of one that comes with fomkit, fits of changed timings are made anew.
+
+    Returns
+    -------
+    list of Path
+        The files written.
+    """
+    machine = replace(machine, notes=tuple(dict.fromkeys((*machine.notes, *notes))))
+    files = save_machine(machine, output)
+    written = load_machine(output)
+    if not written.fits:
+        files += write_fits(written, output)
+    return files
+
+
+_CPU = "sys/devices/system/cpu"
+_SIZES: Mapping[str, float] = {"K": 2.0**10, "M": 2.0**20, "G": 2.0**10 * 2.0**20, "": 1.0}
+BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
+"""Words in /proc/cpuinfo of processors that multiply bf16 numbers."""
+MATRIX_FLAGS = ("amx_bf16", "amx_tile")
+"""Words of those that do it in a matrix engine."""
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """Facts of the machine that runs Python; None and empty where a file is not there or says nothing.
+
+    Attributes
+    ----------
+    model : str
+        Name of the processor.
+    cores : int
+        Cores that may run something now.
+    flags : frozenset of str
+        What the processor can do.
+    cache_byte : mapping
+        Level to bytes, of the data caches.
+    memory_byte : float or None
+        What this process may take: the machine's memory, or less where a group of processes is limited.
+    clock_hz : tuple of float
+        Lowest and highest clock of the moment over cores; empty where none is readable.
+    clock_source : str
+    hypervisor : bool
+    """
+
+    model: str = ""
+    cores: int | None = None
+    flags: frozenset[str] = frozenset()
+    cache_byte: Mapping[int, float] = field(default_factory=dict)
+    memory_byte: float | None = None
+    clock_hz: tuple[float, ...] = ()
+    clock_source: str = ""
+    governor: str = ""
+    kernel: str = ""
+    hypervisor: bool = False
+
+    @property
+    def last_cache_byte(self) -> float:
+        """The largest cache; 0 where none is known."""
+        return max(self.cache_byte.values(), default=0.0)
+
+    def lines(self) -> list[str]:
+        """Write the facts as sentences, each with where it stands."""
+        said = []
+        if self.cores:
+            guest = ", guest of a hypervisor" if self.hypervisor else ""
+            said.append(f"{self.model or 'processor without a name'}, {self.cores} cores{guest} (/proc/cpuinfo)")
+        if self.cache_byte:
+            levels = ", ".join(f"L{level} {size / 2**20:g} MiB" for level, size in sorted(self.cache_byte.items()))
+            said.append(f"data caches: {levels} (/sys/devices/system/cpu)")
+        if self.clock_hz:
+            low, high = (f"{value / 1e9:.2f}" for value in (min(self.clock_hz), max(self.clock_hz)))
+            governor = f", governor {self.governor}" if self.governor else ""
+            said.append(f"clock before the run: {low} to {high} GHz ({self.clock_source}){governor}")
+        else:
+            said.append("clock: not readable here")
+        return said
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _caches(root: Path) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for folder in sorted((root / _CPU / "cpu0/cache").glob("index*")):
+        size = re.fullmatch(r"(\d+)([KMG]?)", _text(folder / "size"))
+        level = _text(folder / "level")
+        if size and level.isdigit() and _text(folder / "type") != "Instruction":
+            found[int(level)] = float(size[1]) * _SIZES[size[2]]
+    return found
+
+
+def _memory(root: Path) -> float | None:
+    stated = re.search(r"^MemTotal:\s*(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE)
+    limits = [float(stated[1]) * _SIZES["K"]] if stated else []
+    told = map(_text, (root / "sys/fs/cgroup/memory.max", root / "sys/fs/cgroup/memory/memory.limit_in_bytes"))
+    limits += [float(limit) for limit in told if limit.isdigit()]
+    return min(limits, default=None)
+
+
+def _clocks(root: Path, cpuinfo: str) -> tuple[tuple[float, ...], str]:
+    files = sorted((root / _CPU).glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
+    if clocks := tuple(float(text) * 1e3 for text in map(_text, files) if text.isdigit()):
+        return clocks, "/sys/devices/system/cpu"
+    told = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", cpuinfo, re.MULTILINE)
+    return tuple(float(text) * 1e6 for text in told), "/proc/cpuinfo" if told else ""
+
+
+def read_facts(root: Path = Path("/")) -> HostFacts:
+    """Read what the machine tells of itself.
+
+    Parameters
+    ----------
+    root : Path
+        Where ``proc`` and ``sys`` lie.
+    """
+    cpuinfo = _text(root / "proc/cpuinfo")
+
+    def told(name: str) -> str:
+        found = re.search(rf"^{name}\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+        return found[1].strip() if found else ""
+
+    flags = frozenset((told("flags") or told("Features")).split())
+    clocks, source = _clocks(root, cpuinfo)
+    return HostFacts(
+        model=told("model name") or told("Hardware"),
+        cores=len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE)) or None,
+        flags=flags,
+        cache_byte=_caches(root),
+        memory_byte=_memory(root),
+        clock_hz=clocks,
+        clock_source=source,
+        governor=_text(root / _CPU / "cpu0/cpufreq/scaling_governor"),
+        kernel=_text(root / "proc/sys/kernel/osrelease"),
+        hypervisor="hypervisor" in flags,
+    )
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What changes while something is timed: the load, and how often the clock was cut for heat.
+
+    Attributes
+    ----------
+    load : float or None
+        Processes that ran or waited for a core, mean of the last minute.
+    throttled : int or None
+        Times that cores were throttled since the machine started.
+    """
+
+    load: float | None
+    throttled: int | None
+
+
+def read_moment(root: Path = Path("/")) -> Moment:
+    """Read the load and the counts of throttling; None where there is no such file."""
+    words = _text(root / "proc/loadavg").split()
+    counts = [
+        int(text)
+        for path in sorted((root / _CPU).glob("cpu[0-9]*/thermal_throttle/core_throttle_count"))
+        if (text := _text(path)).isdigit()
+    ]
+    return Moment(float(words[0]) if words else None, sum(counts) if counts else None)
+
+
+DRIFTED = 0.05
+"""Change of the reference op over a run, as a share, from which the profile warns."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is measured.
+
+    Attributes
+    ----------
+    name, device : str
+        Of the profile; ``cpu`` or ``cuda``.
+    host : HostFacts
+    facts : mapping
+        What the process that times told of itself.
+    framework : str
+        The library that runs the ops.
+    """
+
+    name: str
+    device: str
+    host: HostFacts
+    facts: Mapping[str, Any]
+    framework: str = "torch"
+
+    @property
+    def library(self) -> dict[str, str]:
+        """Library and version, as columns of timings."""
+        return {"library": self.framework, "library_version": str(self.facts["library_version"])}
+
+    @property
+    def title(self) -> str:
+        """The device by its own name, and how many threads of it were used."""
+        if self.device == "cuda":
+            return str(self.facts["device_name"])
+        threads = int(self.facts["threads"])
+        return f"{self.host.model or 'CPU'}, {threads} thread{'s' if threads > 1 else ''}"
+
+    @property
+    def near_byte(self) -> float:
+        """Bytes of operands that the op before will have left in a cache of the core's own; on a GPU in the L2."""
+        if self.device == "cuda":
+            return float(self.facts.get("cache_byte") or 0.0) / 4
+        return self.host.cache_byte.get(2, 0.0)
+
+    def source(self) -> str:
+        """Say where a measured figure comes from."""
+        return f"measured here, {self.framework} {self.facts['library_version']}"
+
+
+def rate_fact(work: float, answer: Mapping[str, Any], source: str) -> Fact:
+    """Make a rate [1/s] of work and repeats, with the interval of the median."""
+    found = summarise(in_step(answer))
+    slow, fast = found.high_s or max(in_step(answer)), found.low_s or min(in_step(answer))
+    time = at_level(Span(found.median_s, fast, slow, MEDIAN_LEVEL), DEFAULT_LEVEL)
+    return Fact(work / time.value, work / time.high, work / time.low, "measured", source)
+
+
+def _peaks(journal: Journal, source: str) -> tuple[Peak, ...]:
+    """Give the best rate that any product reached, for each number format and engine."""
+    best: dict[tuple[str, str], Fact] = {}
+    for cells, answer in journal.answers.values():
+        if cells["kind"] != "gemm" or "reason" in answer:
+            continue
+        flop = 2.0
+        for name in ("b", "m", "n", "k"):
+            flop *= float(cells[name])
+        fact = rate_fact(flop, answer, source)
+        pair = cells["dtype"], cells["engine"]
+        if pair not in best or fact.value > best[pair].value:
+            best[pair] = fact
+    return tuple(Peak(dtype, engine, rate) for (dtype, engine), rate in best.items())
+
+
+def _probe(journal: Journal, name: str) -> dict[str, Any] | None:
+    found = journal.marked(name)
+    return found[-1] if found else None
+
+
+def _exact(value: float, source: str) -> Fact:
+    return Fact(value, value, value, "measured", source)
+
+
+def device_of(journal: Journal, subject: Subject) -> Device:
+    """Make the device: peak rates and bandwidth as reached, capacity as told, the launch cost as timed."""
+    memory, host = _probe(journal, "bandwidth"), _probe(journal, "host")
+    fresh, way = _probe(journal, "allocator"), _probe(journal, "from_host")
+    capacity = subject.facts.get("memory_byte") or subject.host.memory_byte
+    source = subject.source()
+    return Device(
+        peaks=_peaks(journal, source),
+        capacity_byte=Fact(capacity, capacity, capacity, "measured", source) if capacity else None,
+        byte_per_s=rate_fact(memory["byte"], memory["answer"], source) if memory else None,
+        launch_s=Fact(host["op_s"], host["op_s"], host["op_s"], "measured", source) if host else None,
+        fresh_byte_per_s=_exact(1 / fresh["s_per_byte"], source) if fresh else None,
+        fresh_above_byte=fresh["above_byte"] if fresh else None,
+        host_byte_per_s=_exact(way["pinned"], f"{source}; pageable {way['pageable']:.3g} byte/s") if way else None,
+    )
+
+
+def _drift(journal: Journal) -> list[str]:
+    times = [summarise(in_step(one["answer"])).median_s for one in journal.marked("reference")]
+    if len(times) < 2:
+        return ["drift: the reference op ran once only, so nothing is known of it"]
+    change = max(times) / min(times) - 1
+    verdict = "steady" if change <= DRIFTED else "not steady: times are less sure than their intervals say"
+    least, most = min(times), max(times)
+    return [f"drift: the reference op took {least:.4g} to {most:.4g} s in {len(times)} rounds, {verdict}"]
+
+
+def _skipped(journal: Journal) -> list[str]:
+    """Say what was not timed and why, one line for each reason and kind."""
+    groups: dict[tuple[str, str, str], list[Cells]] = {}
+    for cells, answer in journal.answers.values():
+        if "reason" in answer:
+            groups.setdefault((cells["kind"], cells["dtype"], str(answer["reason"])), []).append(cells)
+    return [f"not timed: {len(ops)} {kind} of {dtype}, {reason}" for (kind, dtype, reason), ops in groups.items()]
+
+
+def notes_of(journal: Journal, subject: Subject) -> tuple[str, ...]:
+    """Write what a reader of the profile should know: the machine, the noise, drift, load and what is missing."""
+    count, noisy, width = noise_of([answer for _, answer in journal.answers.values()])
+    clock = "process time of" if subject.device == "cpu" and subject.facts["threads"] == 1 else "wall time with"
+    how = "CUDA events" if subject.device == "cuda" else f"{clock} {subject.facts['threads']} thread(s)"
+    said = [f"{subject.facts['about']}; {how}", *subject.host.lines()]
+    said.append(
+        f"noise: of {count} timings the median is known to ±{width:.1%} in the middle; "
+        f"{noisy} are wider than ±10 %, their intervals say so"
+    )
+    said += _drift(journal)
+    loads = [one["load"] for one in journal.marked("moment") if one.get("load") is not None]
+    if loads:
+        said.append(f"load while measuring: {min(loads):.2f} to {max(loads):.2f} (/proc/loadavg), ours is about 1")
+    counts = [one["throttled"] for one in journal.marked("moment") if one.get("throttled") is not None]
+    said.append(
+        f"throttling: {counts[-1] - counts[0]} more events while measuring"
+        if counts
+        else "throttling: not readable"
+    )
+    return (*said, *(str(one["said"]) for one in journal.marked("said")), *missed_of(journal), *_skipped(journal))
+
+
+def _added_s(journal: Journal, subject: Subject) -> float:
+    """Give what the framework takes for each op of a step [s], where the op has to wait for it."""
+    host = _probe(journal, "host")
+    return float(host["host_s"]) if host and subject.device == "cpu" else 0.0
+
+
+def machine_of(journal: Journal, subject: Subject) -> Machine:
+    """Make the machine of what was measured so far."""
+    device = device_of(journal, subject)
+    timings = timings_table(journal.answers.values(), subject.library, _added_s(journal, subject))
+    return Machine(
+        name=subject.name,
+        title=subject.title,
+        party="lab",
+        device=device,
+        timings=without_fresh(timings, device),
+        node_devices=1,
+        notes=notes_of(journal, subject),
+        energy=energy_of(journal, subject.device),
+    )
+
+
+_ALLOCATOR = (
+    "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", "TCMALLOC_", "_RJEM_MALLOC_CONF", "MIMALLOC_", "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING", "TF_GPU_ALLOCATOR",
+    "TF_FORCE_GPU_ALLOW_GROWTH",
+)  # fmt: skip
+"""Beginnings of variables that set an allocator."""
+_LONGEST = 200
+
+
+def processor_name() -> str:
+    """Name the model of the processor, as the system does."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine() or "unknown"
+
+
+def load() -> float | None:
+    """Give the processes that wait for the processor, mean of the last minute; None where nobody counts them."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except (AttributeError, OSError):
+        return None
+
+
+def allocator_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Give the variables that set an allocator, as found."""
+    return {name: text[:_LONGEST] for name, text in sorted(environment.items()) if name.startswith(_ALLOCATOR)}
+
+
+def conditions_before(framework: str, version: str) -> dict[str, Any]:
+    """Give what `fomkit.core.measurement.MeasuredRun` says of the conditions, but the load at the end."""
+    return {
+        "processor": processor_name(),
+        "software": {
+            framework: version,
+            "python": platform.python_version(),
+            "system": platform.platform(terse=True),
+            "fomkit": __version__,
+        },
+        "allocator": allocator_settings(os.environ),
+        "load_start": load(),
+        "date": datetime.now(tz=UTC).date().isoformat(),
+    }

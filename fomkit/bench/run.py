@@ -1,0 +1,407 @@
+"""What is found out first: number formats, peak rates, bandwidth, and what it costs to start an op.
+
+The ops of models, as ops to time: each by what it adds to a step.
+
+Measuring a machine from the first process to the written profile.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fomkit.bench.design import design, seeds
+from fomkit.bench.journal import (
+    DESIGN,
+    WALL_FACTOR,
+    Clocks,
+    Ended,
+    Journal,
+    Verdict,
+    clocks_of,
+    design_share,
+    journal_path,
+    model_shares,
+)
+from fomkit.bench.libraries import (
+    LIBRARIES,
+    Cells,
+    Child,
+    Library,
+    Wanted,
+    cells_of,
+    choose_library,
+    distinct,
+    in_words_of,
+    key_of,
+    shape_of,
+)
+from fomkit.bench.power import start_watching
+from fomkit.bench.record import BF16_FLAGS, MATRIX_FLAGS, Subject, machine_of, read_facts
+from fomkit.bench.session import PLANS, Plan, Session
+from fomkit.core.machine import Machine
+from fomkit.files.child_process import child_command
+from fomkit.frontends.detect import check_installed
+from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.options import Options
+from fomkit.prediction.estimates import PASS_FREE
+from fomkit.prediction.storage_order import ARITHMETIC_KINDS, settle_engines
+from fomkit.profiles.evidence import own_fits, write_fits
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
+from fomkit.profiles.save_machine import save_machine
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+SQUARES = (512, 1024, 2048)
+"""Sides of the products that show the peak; larger ones where they take little time."""
+AMPERE = (8, 0)
+VOLTA = (7, 0)
+
+
+def formats_here(session: Session) -> list[tuple[str, str]]:
+    """Give the number formats that the device multiplies, with the engine that does it."""
+    if session.subject.device == "cuda":
+        found = [("fp32", "vector"), ("fp64", "vector")]
+        capability = tuple(session.subject.facts["capability"])
+        found += [("fp16", "matrix")] if capability >= VOLTA else []
+        return found + ([("tf32", "matrix"), ("bf16", "matrix")] if capability >= AMPERE else [])
+    flags = session.subject.host.flags
+    found = [("fp32", "vector"), ("fp64", "vector")]
+    if flags & set(BF16_FLAGS):
+        found.append(("bf16", "matrix" if flags & set(MATRIX_FLAGS) else "vector"))
+    return found
+
+
+def _square(side: int, dtype: str, engine: str) -> Cells:
+    size = str(side)
+    return {"kind": "gemm", "dtype": dtype, "engine": engine, "b": "1", "m": size, "n": size, "k": size,
+            "trans_a": "0", "trans_b": "0"}  # fmt: skip
+
+
+def probe(session: Session, formats: list[tuple[str, str]]) -> None:
+    """Time the products that show the peaks, a stream through the memory, and an op of one element."""
+    session.look()
+    large = (4096, 8192) if session.subject.device == "cuda" else ()
+    session.time_all([Wanted(_square(side, *pair), 1.0) for pair in formats for side in (*SQUARES, *large)])
+    if not session.journal.marked("bandwidth"):
+        stream = LIBRARIES[session.subject.framework].stream
+        answer = session.ask(stream)
+        if "reason" not in answer:
+            byte = sum(float(stream[f"{way}_byte"]) for way in ("read", "write"))
+            session.journal.mark("bandwidth", byte=byte, answer=answer)
+    session.host()
+    session.memory()
+
+
+NAMELESS = (*ARITHMETIC_KINDS, "optimizer")
+"""Kinds whose sizes say all, whatever the framework calls the op."""
+
+
+def _lengths(one: Estimate, row: Mapping[str, object]) -> str:
+    """Give the elements of each tensor that an update changes; "" where the layers do not tell them all."""
+    layers = one.model.layers
+    if layers is None or not len(layers):
+        return ""
+    weights = (layers["parameters"] - layers["bias"]).to_numpy(np.float64)
+    lengths = [int(size) for size in (*weights, *layers["bias"].to_numpy(np.float64)) if size > 0]
+    tensors = row["tensors"] if row["kind"] == "optimizer" else len(lengths)
+    told = sum(lengths) == float(str(row["numel"])) and len(lengths) == float(str(tensors))
+    return " ".join(map(str, lengths)) if told else ""
+
+
+def _of_rows(one: Estimate, rows: pd.DataFrame, knows_op: Callable[[Cells], bool]) -> list[Wanted]:
+    found = []
+    counts = rows["count"].to_numpy(np.float64)
+    records = ({str(name): value for name, value in row.items()} for row in rows.to_dict("records"))
+    for row, count in zip(records, counts.tolist(), strict=True):
+        cells = cells_of(row)
+        if cells["kind"] in NAMELESS or not knows_op(cells):
+            cells.pop("op", None)
+        if cells["kind"] in PASS_FREE:
+            cells.pop("pass_name", None)
+        if cells["kind"] == "optimizer" and (
+            lengths := _lengths(one, {str(name): value for name, value in row.items()})
+        ):
+            cells["lengths"] = lengths
+        found.append(Wanted(cells, count / one.step.value, one.model.name))
+    return found
+
+
+def ops_of_models(
+    estimates: Sequence[Estimate], machine: Machine, knows_op: Callable[[Cells], bool]
+) -> list[Wanted]:
+    """List the ops of some models' steps, each weighted by how often a step runs it, by the step's time.
+
+    Parameters
+    ----------
+    estimates : sequence of Estimate
+        On the machine as far as it is known.
+    machine : Machine
+        Which engines it has decides which of them an op is timed on.
+    knows_op : function of cells
+        Whether the op that a row names is made, so that its timing may carry the name.
+    """
+    found: list[Wanted] = []
+    for one in estimates:
+        settled = settle_engines(one.ops.reset_index(drop=True), machine)[0]
+        found += _of_rows(one, settled[settled["kind"] != "other"], knows_op)
+    return distinct(found)
+
+
+CACHES = 1.5
+"""Bytes that make caches cold, as a multiple of the largest."""
+LEAST_FLUSH_BYTE = 48e6
+"""And at least so many: a guest is not always told the cache it shares."""
+SLOW_KINDS = ("sparse_gemm",)
+"""Kinds that the quick plan leaves out: their timings serve few models."""
+FIT_S = {"quick": 12.0, "default": 30.0, "full": 120.0}
+"""Time [s] that is kept for the last fit."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user asked of a measurement.
+
+    Attributes
+    ----------
+    output : Path
+        Of the machine profile.
+    plan : str
+        A key of `PLANS`.
+    models : tuple of str
+        Profiles whose ops are timed; empty for ops that fill the space of sizes.
+    device : str
+        ``cpu`` or ``cuda``.
+    apart : frozenset
+        Shapes (`libraries.shape_of`) that are left out of the ops that fill the space of sizes, so that
+        a prediction of them is one of unseen shapes.
+    budget_s : float or None
+        Time [s] by the clock that times the ops; default: the plan's. By the wall it may take `WALL_FACTOR` times
+        as long, where other work has the machine.
+    library : str
+        What runs the ops, of `LIBRARIES`; "" for PyTorch, or TensorFlow where only that is here.
+    """
+
+    output: Path
+    plan: str = "default"
+    models: tuple[str, ...] = ()
+    options: Options = field(default_factory=Options)
+    device: str = "cpu"
+    threads: int = 1
+    seed: int = 0
+    resume: bool = False
+    name: str = ""
+    apart: frozenset[tuple[str, ...]] = frozenset()
+    budget_s: float | None = None
+    library: str = ""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What came of a measurement.
+
+    Attributes
+    ----------
+    machine : Machine
+    files : tuple of Path
+        Written.
+    interrupted : bool
+        Where the user ended it; what was measured is kept, and can be resumed.
+    wall_s : float
+    verdict : Verdict
+        Whether it is enough.
+    """
+
+    machine: Machine
+    files: tuple[Path, ...]
+    interrupted: bool
+    wall_s: float
+    verdict: Verdict
+
+
+def _project(asked: Asked) -> Callable[[str, Machine], Estimate]:
+    options = replace(asked.options, allow_uncovered=True)
+    return lambda name, machine: estimate(load_model(name), machine, options)
+
+
+def _wanted_of_models(session: Session, asked: Asked) -> list[Wanted]:
+    machine, project = machine_of(session.journal, session.subject), _project(asked)
+    estimates = [project(name, machine) for name in asked.models]
+    return ops_of_models(estimates, machine, LIBRARIES[session.subject.framework].knows_op)
+
+
+def _time_ops(session: Session, asked: Asked, plan: Plan) -> None:
+    formats = formats_here(session)
+    probe(session, formats)
+    if asked.models:
+        session.wanted = _wanted_of_models(session, asked)
+        session.time_best(session.wanted)
+        return
+    machine = machine_of(session.journal, session.subject)
+    rates = {(peak.dtype, peak.engine): peak.rate.value for peak in machine.device.peaks}
+    bandwidth = machine.device.byte_per_s
+    chosen = [pair for pair in formats if pair in rates][: 1 if plan.name == "quick" else None]
+    ops = design(chosen, plan.shapes, plan.op_s, rates, bandwidth.value if bandwidth else 1e9)
+    if plan.name == "quick":
+        ops = [one for one in ops if one.cells["kind"] not in SLOW_KINDS]
+    ops, missing = in_words_of(LIBRARIES[session.subject.framework], ops)
+    _say(session.journal, missing)
+    ops = [one for one in ops if shape_of(one.cells) not in asked.apart]
+    session.wanted = ops
+    session.time_all(seeds(ops))
+    session.time_best(ops)
+
+
+def _say(journal: Journal, lines: Iterable[str]) -> None:
+    """Add lines to the notes, each once, also when a run goes on."""
+    said = {one["said"] for one in journal.marked("said")}
+    for line in lines:
+        if line and line not in said:
+            journal.mark("said", said=line)
+
+
+def _subject(asked: Asked, child: Child, library: Library) -> Subject:
+    name = asked.name or asked.output.name.removesuffix(".yaml")
+    return Subject(name, asked.device, read_facts(), child.facts, library.name)
+
+
+def _journal(asked: Asked, subject: Subject) -> Journal:
+    facts = subject.facts
+    library = f"{subject.framework} {facts['library_version']}"
+    about = {"device": subject.title, "threads": facts["threads"], "library": library}
+    journal = Journal(journal_path(asked.output), about)
+    if asked.resume:
+        journal.resume()
+    else:
+        journal.begin()
+    return journal
+
+
+def start_child(setup: Mapping[str, Any]) -> Child:
+    """Make the process that times ops, to be entered."""
+    return Child(child_command(LIBRARIES[setup["library"]].worker), setup)
+
+
+def resume_command(asked: Asked) -> str:
+    """Write the command that goes on with a measurement."""
+    options, words = asked.options, ["fomkit", "measure", "--resume"]
+    words += [f"--{asked.plan}"] if asked.plan != "default" else []
+    words += [word for name in asked.models for word in ("--for", name)]
+    words += ["--batch", str(options.batch)] if options.batch else []
+    words += [word for name, size in options.sizes.items() for word in ("--set", f"{name}={size}")]
+    words += ["--precision", options.precision] if options.precision else []
+    words += ["--device", asked.device] if asked.device != "cpu" else []
+    words += ["--threads", str(asked.threads)] if asked.threads != 1 else []
+    words += ["--library", asked.library] if asked.library else []
+    words += ["--name", asked.name] if asked.name else []
+    return shlex.join([*words, "-o", str(asked.output)])
+
+
+def _verdict(session: Session, asked: Asked, clocks: Clocks, begun: tuple[float, float], ended: Ended) -> Verdict:
+    """Judge a profile that is written: as an estimate would use it."""
+    machine = own_fits(load_machine(asked.output))
+    shares = (
+        model_shares(asked.models, machine, _project(asked))
+        if asked.models
+        else {DESIGN: design_share(session.wanted, machine)}
+    )
+    answers = session.journal.answers
+    heard = [answers[key_of(one.cells)][1] for one in session.wanted if key_of(one.cells) in answers]
+    waiting = ended == "interrupted" or len(heard) < len(session.wanted)
+    return Verdict(
+        shares=shares,
+        wanted=len(session.wanted),
+        timed=sum("reason" not in answer for answer in heard),
+        own_s=clocks.own() - begun[0],
+        wall_s=clocks.wall() - begun[1],
+        budget_s=asked.budget_s or PLANS[asked.plan].budget_s,
+        clock=clocks.name,
+        ended=ended if waiting else "done",
+        resume=resume_command(asked) if waiting else "",
+    )
+
+
+def _clocks(asked: Asked, child: Child) -> Clocks:
+    return clocks_of(asked.device, asked.threads, child.spent_s)
+
+
+def measure(
+    asked: Asked,
+    advance: Callable[[str], None] = lambda _text: None,
+    start: Callable[[Mapping[str, Any]], Child] = start_child,
+    choose_clocks: Callable[[Asked, Child], Clocks] = _clocks,
+) -> Measured:
+    """Measure this machine and write its profile, with the fits of its timings.
+
+    The budget is one of the clock that times the ops, so that other work on the machine costs patience and no
+    timings; by the wall it ends after `WALL_FACTOR` times as long. An interrupt (KeyboardInterrupt) ends it early:
+    the profile then holds what was measured. `Asked.resume` goes on from there, and from what was not enough.
+
+    Parameters
+    ----------
+    asked : Asked
+    advance : function of a text
+        Told before each op.
+    start : function of the setup
+        Makes what times ops, and has ``facts`` once it is entered.
+    choose_clocks : function
+        Gives the clocks by which time is counted.
+
+    Raises
+    ------
+    FomkitError
+        When nothing can be timed here, or there is nothing to resume.
+    """
+    plan = PLANS[asked.plan]
+    budget_s = asked.budget_s or plan.budget_s
+    library, why = choose_library(asked.library, asked.device)
+    if start is start_child:
+        check_installed(library.name, "measure")
+    for name in asked.models:
+        load_model(name)  # a mistake in it is told before anything is timed
+    host, ended = read_facts(), _BUDGET
+    flush = max(CACHES * host.last_cache_byte, LEAST_FLUSH_BYTE)
+    setup = {"device": asked.device, "threads": asked.threads, "cache_byte": flush, "library": library.name}
+    with start(setup) as child:
+        clocks = choose_clocks(asked, child)
+        begun = clocks.own(), clocks.wall()
+        subject = _subject(asked, child, library)
+        journal = _journal(asked, subject)
+        _say(journal, [why, *library.said])
+        ends = begun[0] + budget_s - FIT_S[plan.name]
+        session = Session(
+            plan, journal, subject, child, ends, asked.seed, advance, clock=clocks.own, wall=clocks.wall,
+            gives_up=begun[1] + WALL_FACTOR * budget_s,
+        )  # fmt: skip
+        try:
+            session.around = start_watching(journal, asked.device)
+            _time_ops(session, asked, plan)
+            ended = "wall" if session.wall_is_over() else _BUDGET
+            session.look()
+        except KeyboardInterrupt:
+            ended = "interrupted"
+    return _written(session, asked, clocks, begun, ended)
+
+
+def _written(session: Session, asked: Asked, clocks: Clocks, begun: tuple[float, float], ended: Ended) -> Measured:
+    """Write the profile, judge it as an estimate would use it, and keep the journal where it can go on."""
+    machine = machine_of(session.journal, session.subject)
+    save_machine(machine, asked.output)
+    files = write_fits(load_machine(asked.output), asked.output)
+    verdict = _verdict(session, asked, clocks, begun, ended)
+    machine = replace(machine, notes=(*machine.notes, *verdict.lines()))
+    files = [*save_machine(machine, asked.output), *files]
+    if not verdict.resume or (verdict.sufficient and ended != "interrupted"):
+        session.journal.close()
+    return Measured(machine, tuple(files), ended == "interrupted", verdict.wall_s, verdict)
+
+
+_BUDGET: Ended = "budget"

@@ -1,0 +1,141 @@
+"""The child process that times a user's model: the step as it is, and its ops where these are asked for.
+
+Steps under PyTorch's profiler: how long each took, and the trace that it left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from fomkit.bench.model_steps import (
+    WARM_UP,
+    Door,
+    Sample,
+    TimedSteps,
+    run_timing,
+    stopwatch,
+    time_steps,
+    trace_path,
+)
+from fomkit.bench.record import conditions_before, load
+from fomkit.frontends.drafting import Request
+from fomkit.frontends.model_file import run_file, take_workload
+from fomkit.frontends.torch.profile import check_workload
+from fomkit.frontends.torch.step import check_finite, is_finite, real_step
+
+_LACKS_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+
+
+def _profiler(
+    run: Callable[[], Any], watch: Callable[[Callable[[], Any]], Sample], device: str, folder: str
+) -> Callable[[int], list[Sample]]:
+
+    return lambda repeats: profiled_steps(run, watch, repeats, trace_path(folder), device)
+
+
+def _timed(
+    path: Path, request: Request, *, ops: bool, threads: int | None, folder: str, precision: str = ""
+) -> dict[str, Any]:
+    workload = take_workload(run_file(path), request.where, check_workload)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    step = real_step(workload, request, device, precision)
+    watch = stopwatch(torch.cuda if device == "cuda" else None)
+    conditions = conditions_before("torch", str(torch.__version__))
+    if device == "cuda":
+        conditions |= {"processor": torch.cuda.get_device_name()}
+        conditions["software"] |= {"cuda": str(torch.version.cuda or torch.version.hip)}
+    profiled = _profiler(step.run, watch, device, folder) if ops else None
+    timed: TimedSteps = time_steps(step.run, watch, profiled, partial(check_finite, where=request.where))
+    notes = [*step.notes]
+    if not is_finite(timed.last):
+        notes.append("after the timed steps the loss was no finite number: the step does not train as it stands")
+    seen: dict[str, Any] = {"spent": None}
+    if ops:
+        from fomkit.readers.profilers.kineto import time_spent
+
+        spent, covered = time_spent(trace_path(folder))
+        seen = {"spent": [asdict(one) for one in spent], "covered": covered, "profiler": PROFILER}
+        seen["profiled"] = timed.profiled
+    return {
+        "conditions": {**conditions, "load_end": load(), "threads": torch.get_num_threads(), "warm_up": WARM_UP,
+                       "device": "gpu" if device == "cuda" else "cpu", "sizes": step.sizes,
+                       "precision": precision, "notes": list(dict.fromkeys(notes))},
+        "plain": timed.plain,
+        "moments": timed.moments,
+        **seen,
+    }  # fmt: skip
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    told = str(error).lower()
+    return isinstance(error, MemoryError | RuntimeError) and any(words in told for words in _LACKS_MEMORY)
+
+
+DOOR = Door(_timed, _lacks_memory)
+
+
+def main() -> None:
+    """Run one request."""
+    run_timing(DOOR)
+
+
+PROFILER = "torch.profiler, with shapes"
+_ERROR = 2
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Take away what the profiler's library prints on the standard error, which no setting of its stops."""
+    kept = os.dup(_ERROR)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, _ERROR)
+        yield
+    finally:
+        os.dup2(kept, _ERROR)
+        os.close(nowhere)
+        os.close(kept)
+
+
+def profiled_steps(
+    step: Callable[[], Any], watch: Callable[[Callable[[], Any]], Sample], repeats: int, path: Path, device: str
+) -> list[Sample]:
+    """Run steps under the profiler, one more before them, and write their trace.
+
+    Parameters
+    ----------
+    step : function
+    watch : function
+        Times a step.
+    repeats : int
+    path : Path
+        Where the trace goes.
+    device : str
+        ``cpu`` or ``cuda``.
+    """
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
+    samples = []
+    plan = schedule(wait=0, warmup=1, active=repeats, repeat=1)
+
+    def write(profiler: Any) -> None:
+        profiler.export_chrome_trace(str(path))
+
+    with (
+        _silent(),
+        profile(activities=activities, schedule=plan, on_trace_ready=write, record_shapes=True) as profiler,
+    ):
+        for _ in range(repeats + 1):
+            samples.append(watch(step))
+            profiler.step()
+    return samples[1:]

@@ -1,0 +1,247 @@
+"""``fomkit advise``: what to change in a training on a machine, and the time at stake.
+
+``fomkit explain``: what carries the time of a step, what that rests on, and what to time first.
+
+``fomkit memory``: what a step takes of a device's memory, when, for what, and the largest batch that fits.
+
+``fomkit predict``: a table of anybody's ops gets a time, an interval and its evidence, row by row.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fomkit.cli.choices import (
+    Batch,
+    Interval,
+    Precisions,
+    Quiet,
+    Sizes,
+    Target,
+    complete_machine,
+    complete_model,
+    parse_sizes,
+    progress,
+    standard_output,
+)
+from fomkit.cli.choices import Output as choices_Output
+from fomkit.core.errors import FomkitError
+
+if TYPE_CHECKING:
+    from fomkit.plan.op_tables import Prediction
+
+
+def advise(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model)
+    ],
+    target: Target,
+    batch: Batch = None,
+    sizes: Sizes = None,
+    precision: Precisions = None,
+    interval: Interval = 0.8,
+    tried: Annotated[
+        bool, typer.Option("--all", help="List too what was tried and rejected, and what does not apply.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/advise/1 instead of text.")] = False,
+    output: choices_Output = None,
+    quiet: Quiet = False,
+) -> None:
+    """Advise what to change in a training: use of the device, memory, and the time at stake of each change.
+
+    Each change is estimated again. The -o file as .csv has one line for each finding.
+
+    Examples:
+
+      fomkit advise resnet50 --target v100
+
+      fomkit advise gpt2 --target a100-sxm --precision bf16 --batch 8 --all
+    """
+    from fomkit.files.write import write_whole
+    from fomkit.output.advice import format_advice, lines_of_findings
+    from fomkit.output.files import to_csv, to_json
+    from fomkit.plan.options import Options
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model
+    from fomkit.whatif.advice.advise import advise as advise_on
+
+    if output is not None and output.suffix not in (".json", ".csv"):
+        raise FomkitError(str(output), "has an ending that advise cannot write. Use .json or .csv.")
+    options = Options(batch, interval, sizes=parse_sizes(sizes or ()), precision=precision)
+    with progress("trying changes", quiet=quiet):
+        content = advise_on(load_model(model), load_machine(target), options).content
+    if output is not None:
+        text = to_json(content) if output.suffix == ".json" else to_csv(lines_of_findings(content))
+        write_whole(output, text)
+    print(to_json(content) if as_json else format_advice(content, standard_output(), tried=tried), end="")
+
+
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model)
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", help="Write as well: .json everything, .csv the ops to time; replaces the file."
+    ),
+]
+
+
+def explain(
+    model: Model,
+    target: Target,
+    top: Annotated[int, typer.Option(min=1, help="Ops, and measurements, to list.")] = 10,
+    batch: Batch = None,
+    sizes: Sizes = None,
+    precision: Precisions = None,
+    interval: Interval = 0.8,
+    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/explain/1 instead of text.")] = False,
+    output: Output = None,
+    quiet: Quiet = False,
+) -> None:
+    """Explain a step's time: its longest ops, what each rests on, and what to time.
+
+    For each op: time with interval, the nearest timings and where they stand, the formulas of arithmetic and
+    traffic with the numbers put in, and the floor. At the end, which ops timed on the machine would shrink the
+    step's interval most. The method's nine steps are in 'fomkit estimate --explain'.
+
+    Examples:
+
+      fomkit explain resnet50 --target v100 --top 5
+
+      fomkit explain gpt2 --target a100-sxm --set seq=512 --precision bf16
+
+      fomkit explain p1b3-lecture --target x86-lecture --json
+    """
+    from fomkit.files.write import write_whole
+    from fomkit.output.estimates import format_evidence, measurement_rows
+    from fomkit.output.files import to_csv, to_json
+    from fomkit.plan.evidence import explain_ops
+    from fomkit.plan.options import Options
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model
+
+    if output is not None and output.suffix not in (".json", ".csv"):
+        raise FomkitError(str(output), "has an ending that explain cannot write. Use .json or .csv.")
+    options = Options(batch, interval, allow_uncovered=True, sizes=parse_sizes(sizes or ()), precision=precision)
+    with progress("explaining", quiet=quiet):
+        content = explain_ops(load_model(model), load_machine(target), options, top)
+    if output is not None:
+        rows = measurement_rows(content)
+        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(rows))
+    print(to_json(content) if as_json else format_evidence(content, standard_output()), end="")
+
+
+def memory(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model)
+    ],
+    batch: Batch = None,
+    sizes: Sizes = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target", "-t", help="Machine whose device is to hold it.", autocompletion=complete_machine
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/memory/1 instead of tables.")] = False,
+    output: choices_Output = None,
+    quiet: Quiet = False,
+) -> None:
+    """Follow the memory of one step: parameters, gradients, optimizer state, activations, by moment and module.
+
+    The -o file as .csv has one line for each moment.
+
+    Examples:
+
+      fomkit memory resnet50 --batch 64 --target v100
+
+      fomkit memory gpt2 --set seq=512 --json
+    """
+    from fomkit.files.write import write_whole
+    from fomkit.output.files import to_csv, to_json
+    from fomkit.output.machines import format_memory
+    from fomkit.plan.options import Options
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model
+    from fomkit.verbs.machine_view import memory_content
+
+    if output is not None and output.suffix not in (".json", ".csv"):
+        raise FomkitError(str(output), "has an ending that memory cannot write. Use .json or .csv.")
+    with progress("following the memory", quiet=quiet):
+        machine = None if target is None else load_machine(target)
+        options = Options(batch, sizes=parse_sizes(sizes or ()))
+        content = memory_content(load_model(model), options, machine)
+    if output is not None:
+        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["live"]))
+    print(to_json(content) if as_json else format_memory(content, standard_output()), end="")
+
+
+STDOUT = Path("-")
+
+
+def predict(
+    source: Annotated[Path, typer.Argument(metavar="OPS.csv", help="The table, .csv or .csv.gz.")],
+    target: Target,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The table to write (.csv); - is standard output.")
+    ] = STDOUT,
+    sizes: Sizes = None,
+    interval: Interval = 0.8,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="A column of yours whose name looks like one of fomkit's.")
+    ] = None,
+    allow_uncovered: Annotated[
+        bool, typer.Option("--allow-uncovered", help="Exit with 0 even where rows have no time.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists already.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict every op of a table on a machine.
+
+    The table needs the columns kind, dtype and the dimensions of its kinds (docs/profiles.md). Where op, engine,
+    pass_name or count are missing, a default is taken and said. Your own columns are kept. The result has the same
+    rows in the same order, with flop, byte, launches, least_flop, time_s, low_s, high_s, time_source, bound and
+    evidence. A row that nothing can price has no time and is listed; the exit code is then 1.
+
+    Examples:
+
+      fomkit predict ops.csv --target v100 -o timed.csv
+
+      fomkit predict resnet50.ops.csv -t p100 --set batch=64 > timed64.csv
+    """
+    from fomkit.files.op_csv import format_as_given, read_numbered_table
+    from fomkit.files.write import check_absent, write_whole
+    from fomkit.output.estimates import format_prediction
+    from fomkit.plan.op_tables import predict_ops
+    from fomkit.profiles.machines import load_machine
+
+    if output != STDOUT:
+        if output.suffix != ".csv":
+            raise FomkitError(str(output), "is to be a table. Write, for example, '-o timed.csv'.")
+        check_absent([output], force)
+    ops = read_numbered_table(source, "TIMED", keep=keep or ())
+    named = parse_sizes(sizes or ())
+    with progress(f"predicting {source.name}", quiet=quiet):
+        found = predict_ops(ops, load_machine(target), sizes=named, interval=interval, where=str(source))
+    text = format_as_given(found.ops, "TIMED")
+    if output == STDOUT:
+        print(text, end="")
+    else:
+        write_whole(output, text)
+    summary = format_prediction(found.content(), source.name)
+    _say(found, source)
+    print(summary, end="", file=sys.stderr if output == STDOUT else sys.stdout)
+    if output != STDOUT:
+        print(f"Written: {output}")
+    if len(found.unpriced) and not allow_uncovered:
+        raise typer.Exit(1)
+
+
+def _say(found: Prediction, source: Path) -> None:
+    for line in found.said:
+        print(f"{source}: {line}", file=sys.stderr)

@@ -1,0 +1,297 @@
+"""What ``sensitivity`` and ``solve`` are asked of, by the same options.
+
+``fomkit sensitivity``: what a result hangs on, and what to measure to know it better.
+
+``fomkit solve``: the smallest change of a machine or a workload that reaches a target.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fomkit.cli.choices import (
+    Batch,
+    Interval,
+    Oversize,
+    Precisions,
+    Quiet,
+    Scopes,
+    Sizes,
+    Target,
+    Uncovered,
+    check_output,
+    complete_machine,
+    complete_model,
+    complete_suite,
+    end_if_oversize,
+    parse_sizes,
+    progress,
+    standard_output,
+)
+from fomkit.cli.choices import Output as choices_Output
+from fomkit.cli.scaling import Layouts, Links, NodeDevices
+from fomkit.core.errors import FomkitError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fomkit.whatif.cases import Subject
+    from fomkit.whatif.sensitivity import Sensitivity
+
+
+Model = Annotated[
+    str | None,
+    typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model),
+]
+SuiteName = Annotated[
+    str | None,
+    typer.Option("--suite", help="Ask of this suite's FOM instead of a model.", autocompletion=complete_suite),
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option(help="With --suite: machine to compare with; default: its own.", autocompletion=complete_machine),
+]
+Nodes = Annotated[
+    int | None, typer.Option(min=1, help="Ask of a training on so many nodes, the batch that of one replica.")
+]
+
+Asked = Callable[[], "Subject"]
+"""Loads what is asked of."""
+
+
+def _shared(
+    target: Target,
+    model: Model = None,
+    suite: SuiteName = None,
+    baseline: Baseline = None,
+    *,
+    batch: Batch = None,
+    sizes: Sizes = None,
+    precision: Precisions = None,
+    scope: Scopes = None,
+    nodes: Nodes = None,
+    layout: Layouts = None,
+    links: Links = None,
+    node_devices: NodeDevices = None,
+    interval: Interval = 0.8,
+    allow_uncovered: Uncovered = False,
+    allow_oversize: Oversize = False,
+) -> None:
+    """List the options in the order in which the help shows them."""
+
+
+def asked_of_a_subject(verb: Callable[..., str]) -> Callable[..., None]:
+    """Give a verb the options that say what it asks of, and end as it must where a step fits no device.
+
+    Parameters
+    ----------
+    verb : function
+        Takes `Asked` and its own options; those before its ``*`` are shown among the first, the others last. It
+        answers, and gives which step the device's memory does not hold, or "".
+    """
+    shared = inspect.signature(_shared, eval_str=True).parameters.values()
+    own = [*inspect.signature(verb, eval_str=True).parameters.values()][1:]
+    # Of each the positional ones come first; a stable order keeps all others as they are written.
+    options = [one.replace(kind=one.KEYWORD_ONLY) for one in sorted([*shared, *own], key=lambda one: one.kind)]
+
+    @wraps(verb)
+    def command(**given: Any) -> None:
+        of_verb = {one.name: given.pop(one.name) for one in own}
+        unfit = verb(partial(_subject_of, given), **of_verb)
+        end_if_oversize([unfit], allowed=given["allow_oversize"])
+
+    command.__annotations__ = {one.name: one.annotation for one in options}
+    vars(command)["__signature__"] = inspect.Signature(options)
+    return command
+
+
+def _subject_of(given: Mapping[str, Any]) -> Subject:
+    """Load what is asked of.
+
+    Parameters
+    ----------
+    given : mapping
+        The options of the command by name.
+
+    Raises
+    ------
+    FomkitError
+        When neither a model nor a suite is given, or both, or options do not go together.
+    """
+    from fomkit.plan.options import Options
+    from fomkit.plan.scaling import with_links
+    from fomkit.profiles.declared import spread_of
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model
+    from fomkit.profiles.suites import load_suite
+    from fomkit.readers.measurements import all_measured
+    from fomkit.whatif.node_cases import subject_of_model, subject_of_suite
+
+    model, suite = given["model"], given["suite"]
+    if (model is None) == (suite is None):
+        raise FomkitError("MODEL", "or --suite: give one of them, not both or neither.")
+    options = Options(
+        given["batch"], given["interval"], given["scope"], None, given["allow_uncovered"],
+        parse_sizes(given["sizes"] or ()), given["precision"],
+    )  # fmt: skip
+    target = load_machine(given["target"])
+    spread = {name: given[name] for name in ("nodes", "layout", "links", "node_devices") if given[name]}
+    if suite is not None:
+        if spread:
+            raise FomkitError("--suite", f"and {', '.join(spread)} do not go together. Ask of a model.")
+        lines = load_suite(suite)
+        baseline = load_machine(given["baseline"] or lines.baseline)
+        return subject_of_suite(lines, baseline, target, options, load_model, all_measured()[0])
+    if given["baseline"] is not None:
+        raise FomkitError("--baseline", "is the machine that a suite's FOM is over. Add --suite, or leave it out.")
+    profile = load_model(model)
+    if given["nodes"] is None:
+        if spread:
+            raise FomkitError(f"--{next(iter(spread))}".replace("_", "-"), "is about nodes. Add --nodes.")
+        return subject_of_model(profile, target, options)
+    layout, links = spread_of(given["layout"] or (), given["links"] or ())
+    machine = with_links(target, links, given["node_devices"])
+    return subject_of_model(profile, machine, options, given["nodes"], layout)
+
+
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Write as well: a tornado as .html, .png or .svg; .csv the parameters; .json all. Replaces the file.",
+    ),
+]
+
+
+def _check(path: Path | None) -> None:
+    from fomkit.output.plots.ink import ENDINGS, check_drawable
+
+    if path is None or path.suffix in (".json", ".csv"):
+        return
+    if path.suffix not in ENDINGS:
+        known = ", ".join((".json", ".csv", *ENDINGS))
+        raise FomkitError(str(path), f"has an ending that sensitivity cannot write. Use one of {known}.")
+    check_drawable(str(path))
+
+
+def _write(found: Sensitivity, path: Path) -> None:
+    from fomkit.files.write import write_whole
+    from fomkit.output.files import to_csv, to_json
+    from fomkit.output.plots.ink import chart_file
+    from fomkit.verbs.views import tornado_of
+
+    content = found.content
+    if path.suffix == ".json":
+        write_whole(path, to_json(content))
+    elif path.suffix == ".csv":
+        write_whole(path, to_csv(content["parameters"]))
+    else:
+        write_whole(path, chart_file(tornado_of(found), path.suffix))
+
+
+@asked_of_a_subject
+def sensitivity(
+    subject: Asked,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/sensitivity/1 instead of tables.")] = False,
+    output: Output = None,
+    quiet: Quiet = False,
+) -> str:
+    """Tell what units/day or a FOM hang on: each parameter's elasticity and swing, and what to measure.
+
+    An elasticity is taken over 1 % of a parameter and held against half of it; a star marks a kink. The swing is
+    between the ends of a parameter's own interval, else 10 % either way. Exit code 1 where the device's memory
+    does not hold the step. docs/whatif.md says more.
+
+    Examples:
+
+      fomkit sensitivity resnet50 --target v100 -o tornado.html
+
+      fomkit sensitivity --suite candle --target v100
+
+      fomkit sensitivity p1b3 -t a100-sxm --nodes 4 --link system,5us,25GB/s,each
+    """
+    from fomkit.output.decisions import format_sensitivity
+    from fomkit.output.files import to_json
+    from fomkit.whatif.sensitivity import sensitivity as find
+
+    _check(output)
+    with progress("varying parameters", quiet=quiet):
+        found = find(subject())
+    if output is not None:
+        _write(found, output)
+    content = found.content
+    print(to_json(content) if as_json else format_sensitivity(content, standard_output()), end="")
+    return str(content["does_not_fit"])
+
+
+UnitsPerDay = Annotated[float | None, typer.Option("--units-per-day", help="At least so many units a day.")]
+Step = Annotated[
+    str | None, typer.Option("--step", metavar="TIME", help="A step of at most, for example '20 ms'.")
+]
+Fom = Annotated[float | None, typer.Option("--fom", help="With --suite: a FOM of at least.")]
+Probability = Annotated[
+    float, typer.Option(help="With which it is to be reached, above 0 and below 1; 0.5 asks of the value itself.")
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--change", metavar="NAME", help="Change this parameter alone; may be repeated; default: each."),
+]
+Together = Annotated[
+    str | None,
+    typer.Option("--frontier", metavar="NAME,NAME,…", help="Change two or more together, for a frontier."),
+]
+
+
+@asked_of_a_subject
+def solve(
+    subject: Asked,
+    units_per_day: UnitsPerDay = None,
+    step: Step = None,
+    fom: Fom = None,
+    probability: Probability = 0.5,
+    change: Changes = None,
+    together: Together = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/solve/1 instead of tables.")] = False,
+    output: choices_Output = None,
+    quiet: Quiet = False,
+) -> str:
+    """Find the smallest change that reaches a target: of each parameter alone, or of several together.
+
+    That nothing reaches it is an answer, with the reason and exit code 0; exit code 1 where the device's memory
+    does not hold the step as it is. Names of parameters are those that
+    'fomkit sensitivity' lists. The -o file as .csv has one line for each parameter. docs/whatif.md says more.
+
+    Examples:
+
+      fomkit solve resnet50 --target v100 --units-per-day 0.5 --probability 0.9
+
+      fomkit solve p1b3 -t v100 --step 1.5ms --frontier byte_per_s,launch_s
+
+      fomkit solve --suite candle --target v100 --fom 2 --change byte_per_s
+    """
+    from fomkit.core.units import parse_quantity
+    from fomkit.files.write import write_whole
+    from fomkit.output.decisions import format_solution
+    from fomkit.output.files import to_csv, to_json
+    from fomkit.whatif.cases import OPTIONS, make_goal
+    from fomkit.whatif.solve import solve as find
+
+    check_output(output, "solve")
+    step_s = None if step is None else parse_quantity(step, "time_s", "--step", "time")
+    goal = make_goal(unit_per_day=units_per_day, step_s=step_s, fom=fom, probability=probability, names=OPTIONS)
+    names = tuple(name.strip() for name in together.split(",")) if together is not None else ()
+    with progress("changing parameters", quiet=quiet):
+        content = find(subject(), goal, tuple(change or ()), names).content
+    if output is not None:
+        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["changes"]))
+    print(to_json(content) if as_json else format_solution(content, standard_output()), end="")
+    return str(content["does_not_fit"])

@@ -1,0 +1,246 @@
+"""``fomkit estimate``: models on machines, with intervals and coverage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from fomkit.cli.choices import (
+    Batch,
+    Interval,
+    Only,
+    Oversize,
+    Precisions,
+    Quiet,
+    Scopes,
+    Sizes,
+    Uncovered,
+    check_workbook,
+    complete_machine,
+    complete_model,
+    end_if_oversize,
+    parse_sizes,
+    progress,
+    standard_output,
+)
+from fomkit.cli.workbooks import write_and_tell
+from fomkit.core.errors import FomkitError
+
+if TYPE_CHECKING:
+    from fomkit.core.machine import Machine
+    from fomkit.core.measurement import Measurement
+    from fomkit.core.model import LastBatch
+    from fomkit.merit.measured_steps import MeasuredRuns
+    from fomkit.verbs.compare import Comparison
+
+
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="Model profiles by name or path, or a folder of them; none = all right in ./model_profiles.",
+        autocompletion=complete_model,
+    ),
+]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target", "-t", help="Machine profile by name or path; may be repeated.", autocompletion=complete_machine
+    ),
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option(help="Machine to compare with; gives ratios and a FOM.", autocompletion=complete_machine),
+]
+Measured = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="CSV",
+        help="Measurements of the baseline, by path or name: tells them times the predicted ratio as well.",
+    ),
+]
+
+
+Partial = Annotated[Literal["drop", "keep"] | None, typer.Option(help="Drop or keep a partial last batch.")]
+Explained = Annotated[bool, typer.Option("--explain", help="Print the nine steps, each with its number.")]
+EstimateOutput = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Write .json, .csv, a workbook that computes (.xlsx) or a report (.html) as well; replaces the file.",
+    ),
+]
+
+
+def estimate(
+    models: Models = None,
+    target: Targets = None,
+    baseline: Baseline = None,
+    measurements: Measured = None,
+    batch: Batch = None,
+    sizes: Sizes = None,
+    precision: Precisions = None,
+    scope: Scopes = None,
+    interval: Interval = 0.8,
+    last_batch: Partial = None,
+    allow_uncovered: Uncovered = False,
+    allow_oversize: Oversize = False,
+    explain: Explained = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/estimate/1 instead of a table.")] = False,
+    output: EstimateOutput = None,
+    only: Only = None,
+    quiet: Quiet = False,
+) -> None:
+    """Estimate steps, runs and units of work per day.
+
+    Exit code 1 where the device's memory does not hold a step: nobody can have its units a day.
+
+    Examples:
+
+      fomkit estimate --target v100
+
+      fomkit estimate resnet50 gpt2 --target v100 --baseline p100
+
+      fomkit estimate candle --target v100
+
+      fomkit estimate resnet50 --target v100 --baseline p100 --from measured.csv
+
+      fomkit estimate gpt2 --target v100 --batch 8 --set seq=512 --precision mixed
+
+      fomkit estimate p1b3 --target v100 --baseline p100 --for v100 -o v100.xlsx
+
+      fomkit estimate resnet50 --target v100 -o report.html
+
+      fomkit estimate p1b3-lecture --target x86-lecture --explain
+    """
+    from fomkit.plan.content import estimates_content
+    from fomkit.plan.options import Options
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model, model_names, models_named
+    from fomkit.verbs.compare import compare
+
+    target = _named(target)
+    rows = _read_rows(measurements, baseline)
+    chosen = Options(batch, interval, scope, last_batch, allow_uncovered, parse_sizes(sizes or []), precision)
+    names = [one for name in models for one in models_named(name)] if models else model_names()
+    several = len(names) * (len(target) + bool(baseline))
+    _check_output(output, only, several)
+    with progress("estimating", several, quiet=quiet) as advance:
+        machines, base = [load_machine(name) for name in target], load_machine(baseline) if baseline else None
+        result = compare([load_model(name) for name in names], machines, base, chosen,
+                         skip_failures=not models, after_each=advance, measured=_runs(rows, base))  # fmt: skip
+    block = _measured_block(result, rows, str(measurements), last_batch) if rows else None
+    if output is not None:
+        _write(result, output, only, rows, block, quiet)
+    _show(content := estimates_content(result, block), output, as_json)
+    _show_steps(result, content, shown=explain and not as_json)
+    end_if_oversize(result.unfit, allowed=allow_oversize)
+
+
+def _named(target: list[str] | None) -> list[str]:
+    if not target:
+        raise FomkitError("estimate", "no machine is named. Add, for example, '--target v100'.")
+    return target
+
+
+def _check_output(path: Path | None, only: str | None, estimates: int) -> None:
+    """Raise before the estimating when nothing could be written after it."""
+    check_workbook(path, only, (".json", ".csv", ".html"))
+    if path is None or path.suffix != ".html":
+        return
+    from fomkit.files.write import check_absent
+    from fomkit.output.pages import check_libraries
+    from fomkit.verbs.report.write import check_few
+
+    check_libraries()
+    check_few(estimates)
+    check_absent([path], force=True)
+
+
+def _write(
+    result: Comparison,
+    path: Path,
+    only: str | None,
+    rows: tuple[Measurement, ...],
+    block: dict[str, Any] | None,
+    quiet: bool,
+) -> None:
+    """Write a workbook or a page; the other endings are of what is shown."""
+    from fomkit.output.estimates import format_from_measurements
+    from fomkit.verbs.report.write import write_comparison
+    from fomkit.workbook.from_studies import ledger_of_comparison
+
+    if path.suffix == ".xlsx":
+        write_and_tell(ledger_of_comparison(result), path, only)
+    if path.suffix == ".html":
+        aside = "" if block is None else format_from_measurements(block)
+        with progress("writing the report", quiet=quiet):
+            write_comparison(result, path, rows=rows, aside=aside)
+
+
+def _read_rows(path: Path | None, baseline: str | None) -> tuple[Measurement, ...]:
+    """Read measurements before the estimating, which takes longer; a table of none is refused by its reader."""
+    from fomkit.profiles.locate import locate
+    from fomkit.readers.measurements import read_measurements
+
+    if path is None:
+        return ()
+    if not baseline:
+        raise FomkitError(
+            f"--from {path}", "needs the machine they were taken on. Add, for example, '--baseline p100'."
+        )
+    return read_measurements(locate(str(path), "measurements"))
+
+
+def _runs(rows: tuple[Measurement, ...], baseline: Machine | None) -> MeasuredRuns:
+    """Give what a figure of merit is held against; nothing where there is no baseline, and so no figure."""
+    from fomkit.merit.measured_steps import NOTHING_MEASURED
+
+    if baseline is None:
+        return NOTHING_MEASURED
+    from fomkit.readers.measurements import all_measured
+
+    known = all_measured()[0]
+    return known._replace(rows=(*known.rows, *rows))
+
+
+def _measured_block(
+    result: Comparison, rows: tuple[Measurement, ...], path: str, last_batch: LastBatch | None
+) -> dict[str, Any]:
+    from fomkit.verbs.from_measurements import from_measurements, measured_content
+
+    return measured_content(from_measurements(result, rows, path, last_batch), path)
+
+
+def _show(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
+    from fomkit.files.write import write_whole
+    from fomkit.output.estimates import format_from_measurements, with_ways
+    from fomkit.output.files import to_csv, to_json
+    from fomkit.output.terminal import format_estimates
+
+    if output is not None and output.suffix in (".json", ".csv"):
+        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(with_ways(content)))
+    print(to_json(content) if as_json else format_estimates(content, standard_output()), end="")
+    if "from_measurements" in content and not as_json:
+        print(format_from_measurements(content["from_measurements"], standard_output()), end="")
+
+
+def _show_steps(result: Comparison, content: dict[str, Any], *, shown: bool) -> None:
+    if not shown:
+        return
+    from fomkit.output.terminal import format_explanation, format_terms
+    from fomkit.verbs.looks import method_steps
+
+    merits = {merit.target.machine: merit for merit in result.merits}
+    blocks = content["models"][len(result.baseline) :]
+    for one, block in zip(result.estimates, blocks, strict=True):
+        steps = method_steps(one, merits.get(one.machine.name))
+        title = f"\n{one.model.name} on {one.machine.name}, in nine steps"
+        lines = [(step.title, step.number, step.detail) for step in steps]
+        print(format_explanation(title, lines, standard_output()), end="")
+        if block["energy_j"] is not None:
+            print(format_terms(block), end="")

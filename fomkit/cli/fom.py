@@ -1,0 +1,254 @@
+"""``--propose LINE.CONDITION=VALUE``: what a target does otherwise than a suite's line fixes.
+
+``fomkit fom``: the figure of merit of a suite.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+from fomkit.cli.choices import (
+    Interval,
+    Only,
+    Oversize,
+    Quiet,
+    check_workbook,
+    complain,
+    complete_machine,
+    complete_suite,
+    end_if_oversize,
+    progress,
+    standard_output,
+)
+from fomkit.cli.workbooks import write_and_tell
+from fomkit.core.errors import FomkitError
+from fomkit.core.suite import Conditions
+from fomkit.core.units import Precision
+
+if TYPE_CHECKING:
+    from fomkit.core.suite import Suite
+    from fomkit.merit.suites import SuiteResult
+
+
+_PROPOSAL = re.compile(r"(.+)\.([A-Za-z_]\w*)=(.+)")
+_COUNTS = ("batch", "epochs", "samples")
+
+
+def _value(text: str, name: str, where: str) -> Any:
+    if name == "quality":
+        return text
+    if name == "precision":
+        if text not in get_args(Precision):
+            raise FomkitError(where, f"{text!r} is no precision. Use one of {', '.join(get_args(Precision))}.")
+        return text
+    if not re.fullmatch(r"[1-9]\d{0,14}", text):
+        raise FomkitError(where, f"{name} is a whole number from 1. Write, for example, {name}=256.")
+    return int(text)
+
+
+def parse_proposals(texts: Sequence[str]) -> dict[str, Conditions]:
+    """Read proposals such as ``TC1.batch=256``; a name that is no condition is a named size of the model.
+
+    Raises
+    ------
+    FomkitError
+        When one has another form, or says something twice.
+
+    Examples
+    --------
+    >>> parse_proposals(["TC1.batch=256"])["TC1"].batch
+    256
+    """
+    proposals: dict[str, Conditions] = {}
+    for text in texts:
+        where = f"--propose {text}"
+        match = _PROPOSAL.fullmatch(text)
+        if match is None:
+            raise FomkitError(where, "is not LINE.CONDITION=VALUE. Write, for example, --propose TC1.batch=256.")
+        line, name = match[1], match[2]
+        one = proposals.get(line, Conditions())
+        if name in one.stated():
+            raise FomkitError(where, f"proposes {name} a second time. Propose it once.")
+        value = _value(match[3], name, where)
+        known = name in (*_COUNTS, "quality", "precision")
+        proposals[line] = (
+            replace(one, **{name: value}) if known else replace(one, sizes={**one.sizes, name: value})
+        )
+    return proposals
+
+
+Suites = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUITE", help="Suite by name or path, for example lecture.", autocompletion=complete_suite
+    ),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        help="Machine to rate; default: the only other one given.",
+        autocompletion=complete_machine,
+    ),
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option(help="Machine to compare with; default: the suite's.", autocompletion=complete_machine),
+]
+Propose = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="LINE.CONDITION=VALUE",
+        help="Change batch, precision, epochs, samples, quality or a size of a line on the target.",
+    ),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(min=1e-12, max=1e12, help="Figure of merit to reach; default: the suite's, if it has one."),
+]
+Excluded = Annotated[
+    bool,
+    typer.Option(
+        "--allow-excluded",
+        help="Give the verdict on a threshold though the device explains less than half of a measured run.",
+    ),
+]
+Workbook = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Write a workbook that computes (.xlsx) as well; replaces the file."),
+]
+Freeze = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Write the suite's next version with the baseline's rates frozen; replaces the file."
+    ),
+]
+
+
+def _target(lines: Suite, baseline: str, wanted: str | None) -> str:
+    from fomkit.merit.suites import given_machines
+
+    others = [name for name in given_machines(lines) if name != baseline]
+    if wanted is None and len(others) != 1:
+        known = f"the suite gives times of {', '.join(others)}" if others else "the suite gives no machine's times"
+        raise FomkitError(lines.name, f"the target is not clear; {known}. Add '--target NAME'.")
+    return wanted or others[0]
+
+
+def _freeze(suite: str, others: dict[str, object], path: Path, quiet: bool) -> None:
+    from dataclasses import replace
+
+    from fomkit import __version__
+    from fomkit.merit.suites import freeze_rates
+    from fomkit.plan.options import Options
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model
+    from fomkit.profiles.suites import read_unfrozen, save_frozen
+
+    if given := [name for name, value in others.items() if value]:
+        raise FomkitError(
+            "--freeze", f"rates the suite's own baseline and nothing else. Leave {', '.join(given)} out."
+        )
+    if path.suffix not in (".yaml", ".yml"):
+        raise FomkitError(str(path), "has an ending that no suite has. Use .suite.yaml.")
+    text, lines = read_unfrozen(suite)
+    lines = replace(lines, version=lines.version + 1 if lines.frozen else lines.version, frozen={})
+    with progress(f"rating {lines.baseline}", quiet=quiet):
+        rates = freeze_rates(lines, load_machine(lines.baseline), Options(), load_model)
+    save_frozen(path, text, lines, rates, __version__)
+    print(f"{path}: version {lines.version} of {lines.name}, {len(rates)} rates of {lines.baseline} frozen")
+
+
+def _write_workbook(result: SuiteResult, path: Path, only: str | None) -> None:
+    from fomkit.workbook.from_studies import ledger_of_suite
+
+    write_and_tell(ledger_of_suite(result), path, only)
+
+
+def _check_strict(result: SuiteResult) -> None:
+    said = [f"{one.line.name}: {what}" for one in result.target for what in one.deviations]
+    if said:
+        raise FomkitError(
+            result.suite.name,
+            f"--strict allows no deviation from its lines, and there is {'; '.join(said)}. Leave --strict out.",
+        )
+
+
+def _end(result: SuiteResult, allow_oversize: bool) -> None:
+    """End with exit code 1 without a figure or a verdict that was asked for, or with a step nobody can run."""
+    end_if_oversize(result.unfit, allowed=allow_oversize)
+    if result.merit is None or (result.suite.threshold is not None and result.withheld):
+        raise typer.Exit(1)
+
+
+def fom(
+    suite: Suites,
+    target: Target = None,
+    baseline: Baseline = None,
+    propose: Propose = None,
+    threshold: Threshold = None,
+    allow_excluded: Excluded = False,
+    allow_oversize: Oversize = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse deviations from what the lines fix.")] = False,
+    interval: Interval = 0.8,
+    freeze: Freeze = None,
+    output: Workbook = None,
+    only: Only = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/fom/1 instead of a table.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Rate a target machine over a baseline on a suite of work.
+
+    Exit code 1 where a required line has no time, and so there is no figure of merit; where the verdict on a
+    threshold is not given, because the device explains less than half of a measured run of one of its lines
+    (--allow-excluded gives it); and where the device's memory does not hold a step (--allow-oversize).
+
+    Examples:
+
+      fomkit fom lecture
+
+      fomkit fom lecture.suite.yaml --baseline a --target titan --json
+
+      fomkit fom lecture --for a -o vendor.xlsx
+    """
+    from fomkit.merit.suites import run_suite
+    from fomkit.output.files import to_json
+    from fomkit.output.suites import format_suite
+    from fomkit.plan.options import Options
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model
+    from fomkit.profiles.suites import load_suite
+    from fomkit.readers.measurements import all_measured
+    from fomkit.verbs.suite_content import suite_content
+
+    check_workbook(output, only)
+    if freeze is not None:
+        others = {"--target": target, "--baseline": baseline, "--propose": propose, "--strict": strict,
+                  "--threshold": threshold}  # fmt: skip
+        _freeze(suite, {**others, "-o": output, "--for": only, "--json": as_json}, freeze, quiet)
+        return
+    lines = load_suite(suite)
+    lines = lines if threshold is None else replace(lines, threshold=threshold)
+    old = load_machine(baseline or lines.baseline)
+    new = load_machine(_target(lines, old.name, target))
+    with progress(f"rating {suite}", quiet=quiet):
+        options = Options(interval=interval)
+        measured, unread = all_measured()
+        proposed = parse_proposals(propose or [])
+        result = run_suite(lines, old, new, options, load_model, proposed, measured, allow_excluded)
+    if strict:
+        _check_strict(result)
+    if output is not None:
+        _write_workbook(result, output, only)
+    content = suite_content(result)
+    print(to_json(content) if as_json else format_suite(content, standard_output()), end="")
+    for said in unread:
+        complain(said)
+    _end(result, allow_oversize)

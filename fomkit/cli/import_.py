@@ -1,0 +1,325 @@
+"""``fomkit import``: timings become a machine, a table of ops a model, records of runs measurements."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from fomkit.cli.choices import Quiet, parse_sizes, progress
+from fomkit.core.errors import FomkitError
+
+if TYPE_CHECKING:
+    from fomkit.readers.tables.foreign import ImportedTimings
+
+
+Source = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="A DeepBench workbook (.xlsx), a table of timings or ops (.csv), a log of nccl-tests or of OSU's "
+        "micro-benchmarks, a profiler's trace (.json, .xplane.pb, .sqlite), a model (.onnx), a record of a run "
+        "(.json, log), a wall meter's log (.csv).",
+    ),
+]
+FileFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="deepbench|deepbench-log|nccl-tests|osu|aiconfigurator|neusight|timings|ops|kineto|xplane|nsys|tfprof"
+        "|onnx|benchmarker|dawnbench|mllog|meter",
+        help="Its format, or that of an installed adapter; default: by its content.",
+    ),
+]
+OneDevice = Annotated[
+    str | None, typer.Option("--device", metavar="NAME", help="The device to read from a table of several.")
+]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=N",
+        help="A model's named size, for example batch=64; ranks=N, nodes=N of a network's log.",
+    ),
+]
+Written = Annotated[
+    Path,
+    typer.Option(
+        "--output", "-o", help="The profile to write, NAME.yaml, its table beside it; measurements: NAME.csv."
+    ),
+]
+Product = Annotated[
+    str | None,
+    typer.Option(
+        "--as", metavar="machine|model|measurements", help="What to make of it; default: by its content."
+    ),
+]
+Facts = Annotated[
+    Path | None,
+    typer.Option(help="What the file does not say: a machine file without timings, a model file without ops."),
+]
+Name = Annotated[
+    str | None, typer.Option(help="Name of the profile; default: that of the facts, or of the output.")
+]
+OfModel = Annotated[
+    str | None, typer.Option("--model", metavar="NAME", help="The model profile that a record is a run of.")
+]
+OnMachine = Annotated[
+    str | None,
+    typer.Option("--machine", metavar="NAME", help="The machine profile that a record or a trace ran on."),
+]
+Graph = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="MODEL.py", help="The Keras model that a trace of TensorFlow is of, for its sizes. It is run."
+    ),
+]
+Start = Annotated[
+    str | None, typer.Option("--start", metavar="TIME", help="A meter's log: from here, in the form of its times.")
+]
+End = Annotated[str | None, typer.Option("--end", metavar="TIME", help="A meter's log: up to here.")]
+Mode = Annotated[
+    Literal["train", "infer"] | None,
+    typer.Option(help="Of an ONNX file: a training step, or the forward pass only; default: train."),
+]
+Optimizer = Annotated[
+    str | None,
+    typer.Option(metavar="RULE", help="Of an ONNX file's training step: sgd, adam, …, none; default: sgd."),
+]
+_NOT_OF_A_RUN = "says nothing of a record of a run; --model and --machine do"
+_HEADINGS = ("kind", "sheet", "section", "pass", "imported", "corrected", "no time", "below 1 us", "skipped")
+
+
+def _report(imported: ImportedTimings) -> list[str]:
+    """Write what became of each section's rows as aligned lines."""
+    rows = [_HEADINGS] + [
+        (
+            one.kind or "-", one.sheet, one.section, one.pass_name or "-", str(one.imported), str(one.corrected),
+            str(one.without_time), str(one.below_resolution), str(one.skipped),
+        )
+        for one in imported.counts
+    ]  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if place < 4 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+
+
+def import_file(
+    source: Source,
+    output: Written,
+    product: Product = None,
+    file_format: FileFormat = None,
+    device: OneDevice = None,
+    facts: Facts = None,
+    name: Name = None,
+    sizes: Sizes = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="A model's training samples in an epoch.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="A model's epochs in a run.")] = None,
+    mode: Mode = None,
+    optimizer: Optimizer = None,
+    model: OfModel = None,
+    machine: OnMachine = None,
+    graph: Graph = None,
+    start: Start = None,
+    end: End = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that exist already.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Import timings as a machine profile; ops, a trace or ONNX as a model profile; records as measurements.
+
+    The content decides which it is, never the name; where it fits several, say --as or --format.
+
+    Examples:
+
+      fomkit import DeepBench_NV_M40.xlsx -o machine_profiles/m40.yaml
+
+      fomkit import vendor-timings.csv --facts datasheet.yaml -o mine.yaml
+
+      fomkit import vendor-ops.csv --set batch=64 --epochs 90 -o theirs.yaml
+
+      fomkit import trace.json.gz --set batch=64 -o traced.yaml
+
+      fomkit import run.xplane.pb -o recorded.yaml
+
+      fomkit import report.sqlite --set batch=64 -o reported.yaml
+
+      fomkit import model.onnx --set batch=64 --optimizer adam -o network.yaml
+
+      fomkit import record.json --model resnet50 --machine v100 -o run.csv
+
+      fomkit import meter.csv --model resnet50 --machine v100 -o energy.csv
+    """
+    chosen, product = _choose(source, product, file_format)
+    of_model = {"--set": sizes, "--samples": samples, "--epochs": epochs, "--graph": graph}
+    of_graph = _of_format(chosen, {"mode": mode, "optimizer": optimizer}, {"--start": start, "--end": end})
+    if product == "measurements":
+        _refuse({"--device": device, "--facts": facts, "--name": name, **of_model}, _NOT_OF_A_RUN)
+        _import_measurements(source, output, chosen, model, machine, (start, end), force=force)
+        return
+    _check_product(chosen, product, {"--model": model, "--machine": machine}, of_model, device)
+    named = _named_sizes(output, facts, product, sizes)
+    if product == "machine":
+        _import_machine(source, output, chosen, device, facts, name, named, force=force, quiet=quiet)
+    else:
+        more: dict[str, Any] = {"train_samples": samples, "epochs": epochs, "machine": machine, **of_graph}
+        more |= {"graph": graph} if graph else {}
+        _import_model(source, output, chosen, facts, name, named, more, force=force)
+
+
+def _check_product(
+    chosen: str,
+    product: str,
+    of_record: Mapping[str, str | None],
+    of_model: Mapping[str, object],
+    device: str | None,
+) -> None:
+    """Refuse options that say something of another thing than what is made."""
+    from fomkit.readers.imports import TRACES
+    from fomkit.readers.tables.registry import READERS
+
+    of_run = {(name, "--set") for name, reader in READERS.items() if reader.read_run}
+    _refuse({"--model": of_record["--model"]}, "names what a record of a run is of, and this is none")
+    if chosen not in TRACES or product == "machine":
+        _refuse(of_record, "names where a record, or a trace that becomes a model, was made")
+    if product == "machine" and any(value for name, value in of_model.items() if (chosen, name) not in of_run):
+        raise FomkitError("import", f"{', '.join(of_model)} say something of a model, not of a machine.")
+    if product == "model" and device:
+        raise FomkitError(f"--device {device}", "says something of a table of timings, not of a model.")
+
+
+def _choose(source: Path, product: str | None, file_format: str | None) -> tuple[str, str]:
+    from fomkit.readers.imports import choose_import
+
+    return choose_import(source, product, file_format)
+
+
+def _of_format(chosen: str, of_graph: Mapping[str, str | None], cut: Mapping[str, str | None]) -> dict[str, str]:
+    """Refuse options that only another format has, and give those that only a file with a graph has."""
+    given = {name: value for name, value in of_graph.items() if value}
+    if chosen != "meter":
+        _refuse(cut, "cuts a meter's log, and this is none")
+    if chosen != "onnx":
+        _refuse({f"--{name}": value for name, value in given.items()}, "is for an ONNX file, and this is none")
+    return given
+
+
+def _named_sizes(output: Path, facts: Path | None, product: str, sizes: list[str] | None) -> dict[str, int]:
+    """Give the sizes that the user named, where profile and facts can be what was said of them."""
+    if output.suffix not in (".yaml", ".yml"):
+        raise FomkitError(str(output), "a profile is a YAML file. Write, for example, '-o machine.yaml'.")
+    if facts is not None and not facts.is_file():
+        table = "timings" if product == "machine" else "ops"
+        raise FomkitError(
+            str(facts), f"is not a file. Give a {product} file without {table}; see docs/profiles.md."
+        )
+    return parse_sizes(sizes or ())
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    if given := [name for name, value in options.items() if value]:
+        raise FomkitError(given[0], f"{why}. Leave it out.")
+
+
+def _import_measurements(
+    source: Path,
+    output: Path,
+    file_format: str,
+    model: str | None,
+    machine: str | None,
+    cut: tuple[str | None, str | None],
+    *,
+    force: bool,
+) -> None:
+    from fomkit.files.write import check_absent, write_table
+    from fomkit.readers.measurements import import_measurements
+    from fomkit.readers.meters import import_meter
+
+    if output.suffix != ".csv":
+        raise FomkitError(str(output), "measurements are a CSV file. Write, for example, '-o measured.csv'.")
+    check_absent([output], force)
+    found = (
+        import_meter(source, model=model, machine=machine, start=cut[0], end=cut[1])
+        if file_format == "meter"
+        else import_measurements(source, file_format, model=model, machine=machine)
+    )
+    write_table(found.table, output, "MEASUREMENTS")
+    for line in found.said:
+        print(f"{source}: {line}", file=sys.stderr)
+    for row in found.table.to_dict("records"):
+        print(f"{row['model']} on {row['machine']}: {row['quantity']} {row['value']:g}")
+    print(f"Written: {output}")
+
+
+def _import_machine(
+    source: Path,
+    output: Path,
+    file_format: str,
+    device: str | None,
+    facts: Path | None,
+    name: str | None,
+    run: dict[str, int],
+    *,
+    force: bool,
+    quiet: bool,
+) -> None:
+    from fomkit.files.write import check_absent
+    from fomkit.profiles.evidence import verdict_on, without_implausible
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.save_machine import save_machine
+    from fomkit.readers.imports import import_timings
+    from fomkit.readers.tables.registry import as_machine
+
+    check_absent([output, output.with_name(f"{output.stem}.timings.csv")], force)
+    stated = load_machine(facts) if facts else None
+    with progress(f"reading {source.name}", quiet=quiet):
+        imported = import_timings(source, file_format, device=device, sizes=run)
+    machine = as_machine(imported, name or (stated.name if stated else output.stem), stated)
+    verdict = verdict_on(without_implausible(machine))
+    written = save_machine(machine, output)
+    print(f"{machine.title}: {len(imported.timings)} timings from {source.name}")
+    print("\n".join(_report(imported)))
+    for count in imported.counts:
+        if count.reason:
+            print(f"sheet {count.sheet!r}, {count.section}: skipped: {count.reason}", file=sys.stderr)
+    for remark in (*imported.remarks, *verdict):
+        print(remark, file=sys.stderr)
+    if stated is None:
+        print("Peaks and bandwidth are not in this file and stay unknown; give them with --facts.")
+    print(f"Written: {', '.join(map(str, written))}")
+
+
+def _import_model(
+    source: Path,
+    output: Path,
+    file_format: str,
+    facts: Path | None,
+    name: str | None,
+    sizes: dict[str, int],
+    more: dict[str, Any],
+    *,
+    force: bool,
+) -> None:
+    from fomkit.files.write import check_absent
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import save_model, tables_beside
+    from fomkit.readers.imports import import_model
+
+    check_absent([output, *tables_beside(output)], force)
+    more["machine"] = load_machine(more["machine"]) if more["machine"] else None
+    named = name or (None if facts else output.stem)
+    model, said = import_model(source, facts, name=named, file_format=file_format, sizes=sizes, **more)
+    written = save_model(model, output)
+    for line in (*said, *(f"unsupported: {one}" for one in model.unsupported)):
+        print(f"{source}: {line}", file=sys.stderr)
+    print(f"{model.name}: {len(model.ops):,} rows of ops from {source.name}")
+    if model.data.train_samples is None or model.run.epochs is None:
+        print("Samples and epochs of a run are not known; give them with --facts, or with --samples and --epochs.")
+    print(f"Written: {', '.join(map(str, written))}")

@@ -1,0 +1,219 @@
+"""``fomkit campaign``: the phases of a workflow on whole machines, in days, money and energy.
+
+``fomkit cost``: money, carbon, inference, what is paid once, and time to an accuracy.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from fomkit.cli.choices import (
+    Batch,
+    Carbon,
+    Interval,
+    Output,
+    Oversize,
+    Precisions,
+    Price,
+    Pue,
+    Quiet,
+    Sizes,
+    Target,
+    ToAccuracy,
+    ToWall,
+    Uncovered,
+    check_output,
+    complete_campaign,
+    complete_machine,
+    complete_model,
+    end_if_oversize,
+    parse_sizes,
+    progress,
+    standard_output,
+)
+
+if TYPE_CHECKING:
+    from fomkit.verbs.cost import Cost
+
+
+Targets = Annotated[
+    list[str],
+    typer.Option(
+        "--target", "-t", help="Machine profile by name or path; may be repeated.", autocompletion=complete_machine
+    ),
+]
+CampaignScopes = Annotated[
+    Literal["device", "node", "system"],
+    typer.Option(help="What a phase has to itself: the whole system, or less."),
+]
+
+
+def campaign(
+    file: Annotated[
+        str,
+        typer.Argument(metavar="CAMPAIGN", help="Campaign by name or path.", autocompletion=complete_campaign),
+    ],
+    target: Targets,
+    scope: CampaignScopes = "system",
+    interval: Interval = 0.8,
+    allow_uncovered: Uncovered = False,
+    allow_oversize: Oversize = False,
+    price: Price = None,
+    carbon: Carbon = None,
+    to_wall: ToWall = None,
+    pue: Pue = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print fomkit/campaign-cost/1 instead of tables.")
+    ] = False,
+    output: Output = None,
+    quiet: Quiet = False,
+) -> None:
+    """Tell how long a campaign's phases take on a machine, and what they cost.
+
+    Exit code 1 where a phase has no days, or the device's memory does not hold a step of it. The -o
+    file as .csv has one line for each phase on each machine.
+
+    Examples:
+
+      fomkit campaign candle-example -t titan -t a
+
+      fomkit campaign candle-example -t a --price '1 USD/h per node, 2018-04-01'
+    """
+    from fomkit.files.write import write_whole
+    from fomkit.merit.campaign import run_campaign
+    from fomkit.output.files import to_csv, to_json
+    from fomkit.output.money import format_campaign
+    from fomkit.plan.footprint import check_grid
+    from fomkit.plan.options import Options
+    from fomkit.profiles.campaigns import load_campaign
+    from fomkit.profiles.declared import parse_grid, parse_price
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model
+    from fomkit.profiles.suites import load_suite
+    from fomkit.readers.measurements import all_measured
+    from fomkit.verbs.suite_content import campaigns_content, phase_rows
+
+    check_output(output, "campaign")
+    workflow = load_campaign(file)
+    options = Options(interval=interval, scope=scope, allow_uncovered=allow_uncovered)
+    paid, declared = parse_price(price) if price is not None else None, parse_grid(carbon, to_wall, pue)
+    check_grid(declared)
+    with progress("working out", len(target), quiet=quiet) as advance:
+        found, measured = [], all_measured()[0]
+        for name in target:
+            found.append(
+                run_campaign(workflow, load_machine(name), options, paid, load_model, load_suite, measured)
+            )
+            advance()
+        content = campaigns_content(found, declared)
+    if output is not None:
+        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(phase_rows(content)))
+    print(to_json(content) if as_json else format_campaign(content, standard_output()), end="")
+    end_if_oversize([said for one in found for said in one.unfit], allowed=allow_oversize)
+    if any(machine["days"] is None for machine in content["machines"]):
+        raise typer.Exit(1)
+
+
+CostScopes = Annotated[
+    Literal["device", "node", "system"] | None,
+    typer.Option(help="What runs fill side by side; default: one device."),
+]
+Baseline = Annotated[
+    str | None, typer.Option(help="Machine to model the speed-up over.", autocompletion=complete_machine)
+]
+Once = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--once",
+        metavar="NAME=TIME|SHARE",
+        help="Paid once a run: compile=40s, or scheduler=15.5% of it as it is.",
+    ),
+]
+InferBatch = Annotated[
+    int | None, typer.Option("--infer-batch", min=1, help="Samples of one inference; default: the step's.")
+]
+Claimed = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--claimed", metavar="NAME=FACTOR", help="A speed-up that others claim, beside the modelled one."
+    ),
+]
+
+
+def cost(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model)
+    ],
+    target: Target,
+    baseline: Baseline = None,
+    batch: Batch = None,
+    sizes: Sizes = None,
+    precision: Precisions = None,
+    scope: CostScopes = None,
+    interval: Interval = 0.8,
+    allow_uncovered: Uncovered = False,
+    allow_oversize: Oversize = False,
+    price: Price = None,
+    once: Once = None,
+    to_accuracy: ToAccuracy = None,
+    infer_batch: InferBatch = None,
+    carbon: Carbon = None,
+    to_wall: ToWall = None,
+    pue: Pue = None,
+    claimed: Claimed = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/cost/1 instead of text.")] = False,
+    output: Output = None,
+    quiet: Quiet = False,
+) -> None:
+    """Tell what a training and its inference cost: money, carbon, what is paid once, time to an accuracy.
+
+    A price has a currency and a date; carbon needs energy at the wall. docs/cost.md has every formula. The -o file
+    as .csv has a line for each figure. Exit code 1 where the device's memory does not hold a step.
+
+    Examples:
+
+      fomkit cost resnet50 -t v100 --price '3.06 USD/h per device, 2018-04-01'
+
+      fomkit cost resnet50 -t v100 --once 'compile=40 s' --infer-batch 1
+
+      fomkit cost resnet50 -t a100-sxm --batch 256 --to-accuracy epochs.csv
+    """
+    from fomkit.plan.options import Options
+    from fomkit.plan.stack import parse_once
+    from fomkit.profiles.campaigns import load_epochs
+    from fomkit.profiles.declared import parse_claims, parse_grid, parse_price
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model
+    from fomkit.verbs.cost import Declared
+    from fomkit.verbs.cost import cost as work_out
+
+    check_output(output, "cost")
+    options = Options(batch, interval, scope, None, allow_uncovered, parse_sizes(sizes or ()), precision)
+    declared = Declared(
+        price=parse_price(price) if price is not None else None,
+        once=parse_once(once or ()),
+        grid=parse_grid(carbon, to_wall, pue),
+        epochs=load_epochs(to_accuracy) if to_accuracy else None,
+        infer_batch=infer_batch,
+        claimed=parse_claims(claimed or ()),
+    )
+    with progress("working out", quiet=quiet):
+        old = load_machine(baseline) if baseline else None
+        found = work_out(load_model(model), load_machine(target), options, declared, old)
+    _show(found, output, as_json, allow_oversize)
+
+
+def _show(found: Cost, output: Path | None, as_json: bool, allow_oversize: bool) -> None:
+    from fomkit.files.write import write_whole
+    from fomkit.output.files import to_csv, to_json
+    from fomkit.output.money import format_cost
+    from fomkit.verbs.cost import cost_content, figures_of
+
+    content = cost_content(found)
+    if output is not None:
+        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(figures_of(content)))
+    print(to_json(content) if as_json else format_cost(content, standard_output()), end="")
+    end_if_oversize([found.estimate.fit.said], allowed=allow_oversize)

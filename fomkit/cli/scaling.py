@@ -1,0 +1,329 @@
+"""``fomkit scaling``: a training on more and more nodes, what limits it, and the bandwidth that a gain needs.
+
+``fomkit sweep``: one model on one machine at many points of its parameters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from fomkit.cli.choices import (
+    Batch,
+    Interval,
+    Oversize,
+    Precisions,
+    Quiet,
+    Sizes,
+    Target,
+    ToAccuracy,
+    Uncovered,
+    check_output,
+    complete_model,
+    end_if_oversize,
+    parse_sizes,
+    progress,
+    standard_output,
+)
+from fomkit.cli.choices import Output as choices_Output
+from fomkit.core.errors import FomkitError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fomkit.whatif.sweep import Sweep
+    from fomkit.whatif.sweep_result import Tally
+
+
+_RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model)
+]
+Nodes = Annotated[
+    str, typer.Option(metavar="N,N|N..N", help="Numbers of nodes; a range doubles from its first to its last.")
+]
+Layouts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--layout", metavar="NAME=VALUE,…|FILE", help="For example tensor=8,pipeline=8,sequence; or a YAML file."
+    ),
+]
+Links = Annotated[
+    list[str] | None,
+    typer.Option("--link", metavar="'TIER, ALPHA, BANDWIDTH, DIRECTION'", help="A link; before the profile's."),
+]
+
+Mode = Annotated[
+    Literal["strong", "weak", "both"], typer.Option(help="One batch shared out, or one for each replica.")
+]
+WholeBatch = Annotated[
+    int | None,
+    typer.Option(min=1, help="Samples of a strong step; default: --batch for each replica of the fewest nodes."),
+]
+Once = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--once",
+        metavar="NAME=SHARE|TIME",
+        help="Paid once a job: scheduler=15.5% of it as it is, or compile=40s.",
+    ),
+]
+NodeDevices = Annotated[int | None, typer.Option(min=1, help="Devices in a node; default: the profile's.")]
+Slots = Annotated[int | None, typer.Option(min=1, help="Jobs that the queue lets run side by side.")]
+Checkpoint = Annotated[str | None, typer.Option(metavar="TIME", help="To write a checkpoint: '60 s'.")]
+Restart = Annotated[str | None, typer.Option(metavar="TIME", help="To start again after a failure.")]
+DeviceMtbf = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Mean time between failures of one device: '50000 h'.")
+]
+Every = Annotated[str | None, typer.Option(metavar="TIME", help="Between checkpoints; default: Daly's best.")]
+
+
+def parse_nodes(text: str) -> list[int]:
+    """Read numbers of nodes such as ``1..4096`` or ``1,3,12``.
+
+    Raises
+    ------
+    FomkitError
+        When one is no whole number of 1 or more.
+
+    Examples
+    --------
+    >>> parse_nodes("1..6"), parse_nodes("3,12")
+    ([1, 2, 4, 6], [3, 12])
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            raise FomkitError(f"--nodes {text}", f"{part.strip()!r} is no whole number. Give 1..4096, or 1,2,4.")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first < 1 or last < first:
+            raise FomkitError(
+                f"--nodes {text}", f"{part.strip()!r} is no range from 1 up. Give, for example, 1..64."
+            )
+        while first < last:
+            found.add(first)
+            first *= 2
+        found.add(last)
+    return sorted(found)
+
+
+def scaling(
+    model: Model,
+    target: Target,
+    nodes: Nodes = "1..4096",
+    mode: Mode = "both",
+    batch: Batch = None,
+    whole_batch: WholeBatch = None,
+    layout: Layouts = None,
+    links: Links = None,
+    node_devices: NodeDevices = None,
+    sizes: Sizes = None,
+    precision: Precisions = None,
+    interval: Interval = 0.8,
+    allow_uncovered: Uncovered = False,
+    allow_oversize: Oversize = False,
+    slots: Slots = None,
+    checkpoint: Checkpoint = None,
+    restart: Restart = None,
+    device_mtbf: DeviceMtbf = None,
+    checkpoint_every: Every = None,
+    once: Once = None,
+    to_accuracy: ToAccuracy = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/scaling/1 instead of tables.")] = False,
+    output: choices_Output = None,
+    quiet: Quiet = False,
+) -> None:
+    """Scale a training over nodes: steps, efficiency, what limits it, and the bandwidth that a gain needs.
+
+    Batch is that of one replica; devices are nodes times those in a node. The -o file as .csv has one line for
+    each number of nodes. docs/parallel.md lists the names of a layout. Exit code 1 where a device's memory does
+    not hold a step at one of the numbers of nodes.
+
+    Examples:
+
+      fomkit scaling p1b3 -t a100-sxm --nodes 1..64 --link system,5us,25GB/s,each
+
+      fomkit scaling gpt2 --target a100-sxm --nodes 1 --layout zero=1,clip
+    """
+    from fomkit.plan.options import Options
+    from fomkit.plan.replica_step import parse_service
+    from fomkit.plan.scaling import MODES, Asked, scale, with_links
+    from fomkit.plan.stack import parse_once, times_of, with_once
+    from fomkit.profiles.campaigns import load_epochs
+    from fomkit.profiles.declared import spread_of
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model
+    from fomkit.verbs.scaling import scaling_content
+
+    check_output(output, "scaling")
+    spread, given = spread_of(layout or (), links or ())
+    options = Options(batch, interval, None, None, allow_uncovered, parse_sizes(sizes or ()), precision)
+    asked = Asked(parse_nodes(nodes), spread, MODES if mode == "both" else (mode,), whole_batch, options)
+    service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
+                            checkpoint_every=checkpoint_every)  # fmt: skip
+    paid, curve = parse_once(once or ()), load_epochs(to_accuracy) if to_accuracy else None
+    with progress("scaling", quiet=quiet):
+        machine = with_once(with_links(load_machine(target), given, node_devices), times_of(paid))
+        content = scaling_content(scale(load_model(model), machine, asked), service, paid, curve)
+    _tell_scaling(content, output, as_json)
+    end_if_oversize(content["does_not_fit"], allowed=allow_oversize)
+
+
+def _tell_scaling(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
+    from fomkit.files.write import write_whole
+    from fomkit.output.files import to_csv, to_json
+    from fomkit.output.sweeps import format_scaling
+
+    if output is not None:
+        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["points"]))
+    print(to_json(content) if as_json else format_scaling(content, standard_output()), end="")
+
+
+Vary = Annotated[
+    list[str],
+    typer.Option(
+        "--vary", metavar="NAME=VALUES", help="A parameter and its values: 16,32 or LOW..HIGH:STEPS[:log]."
+    ),
+]
+Way = Annotated[
+    Literal["grid", "random", "sobol"], typer.Option(help="Every combination, or points drawn from the ranges.")
+]
+Points = Annotated[
+    int | None, typer.Option(min=1, help="Points to draw, with --way random or sobol.  [default: 4096]")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Of the random numbers, or of the Sobol sequence.")]
+Scheduler = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Of a Dask scheduler whose workers do it: tcp://HOST:8786.")
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Write every point as .csv or .parquet, or .json; replaces the file."),
+]
+ScopeOf = Annotated[
+    Literal["device", "node", "system"] | None,
+    typer.Option(help="What of the machine does the work; default: the narrowest that it states."),
+]
+
+
+def parse_vary(texts: list[str]) -> dict[str, str]:
+    """Read parameters such as ``batch=16,32``.
+
+    Raises
+    ------
+    FomkitError
+        When one has no name or no values, or stands twice.
+
+    Examples
+    --------
+    >>> parse_vary(["batch=16,32", "byte_per_s=0.5 TB/s..4 TB/s:8"])
+    {'batch': '16,32', 'byte_per_s': '0.5 TB/s..4 TB/s:8'}
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, _, values = (part.strip() for part in text.partition("="))
+        if not name or not values:
+            raise FomkitError(f"--vary {text}", "is no NAME=VALUES. Write, for example, --vary batch=16,32,64.")
+        if name in found:
+            raise FomkitError(f"--vary {text}", f"{name} stands twice. Put all its values into one.")
+        found[name] = values
+    return found
+
+
+def sweep(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Model profile by name or path.", autocompletion=complete_model)
+    ],
+    target: Target,
+    vary: Vary,
+    way: Way = "grid",
+    points: Points = None,
+    seed: Seed = 0,
+    batch: Batch = None,
+    sizes: Sizes = None,
+    precision: Precisions = None,
+    interval: Interval = 0.8,
+    scope: ScopeOf = None,
+    allow_uncovered: Uncovered = False,
+    allow_oversize: Oversize = False,
+    layout: Layouts = None,
+    links: Links = None,
+    node_devices: NodeDevices = None,
+    scheduler: Scheduler = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/sweep/1 instead of text.")] = False,
+    output: Output = None,
+    quiet: Quiet = False,
+) -> None:
+    """Estimate a training at many points: sizes, rates of the machine, nodes, links, price and power.
+
+    Tells the best points and the front over time, cost, energy and memory. docs/sweep.md lists the parameters.
+    Exit code 1 where the device's memory holds the step of no point.
+
+    Examples:
+
+      fomkit sweep vgg16 -t v100 --vary batch=16,32,64 -o points.csv
+
+      fomkit sweep p1b3 -t v100 --vary 'byte_per_s=0.5 TB/s..4 TB/s:8:log'
+
+      fomkit sweep gpt2 -t v100 --vary batch=1..8 --way sobol --points 8
+    """
+    from fomkit.output.sweeps import check_ending
+    from fomkit.plan.options import Options
+    from fomkit.plan.scaling import with_links
+    from fomkit.profiles.declared import spread_of
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model
+    from fomkit.whatif.sweep import make_sweep
+    from fomkit.whatif.sweep_result import Tally, sweep_content
+
+    if output is not None and output.suffix != ".json":
+        check_ending(str(output), output.suffix)
+    options = Options(batch, interval, scope, None, allow_uncovered, parse_sizes(sizes or ()), precision)
+    spread, given = spread_of(layout or (), links or ())
+    machine = with_links(load_machine(target), given, node_devices)
+    asked = make_sweep(load_model(model), machine, parse_vary(vary), way=way, points=points, seed=seed,
+                       options=options, layout=spread)  # fmt: skip
+    tally = Tally(asked)
+    _work(asked, tally, scheduler, output, quiet=quiet)
+    content = sweep_content(asked, tally)
+    _tell_sweep(content, output, as_json)
+    if content["too_large"] == content["points"]:
+        none = f"{content['model']} on {content['target']}: no point of the sweep fits the device's memory"
+        end_if_oversize([none], allowed=allow_oversize)
+
+
+def _tell_sweep(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
+    from fomkit.files.write import write_whole
+    from fomkit.output.files import to_json
+    from fomkit.output.sweeps import format_sweep
+
+    if output is not None and output.suffix == ".json":
+        write_whole(output, to_json(content))
+    print(to_json(content) if as_json else format_sweep(content, standard_output()), end="")
+
+
+def _work(asked: Sweep, tally: Tally, scheduler: str | None, output: Path | None, *, quiet: bool) -> None:
+    """Work the points out, and write them as they come."""
+    from fomkit.files.write import check_absent, whole_file
+    from fomkit.output.sweeps import write_blocks
+    from fomkit.whatif.sweep_result import blocks_of_sweep
+
+    if output is not None:
+        check_absent([output], force=True)
+    with progress("sweeping", len(asked.stretches()), quiet=quiet) as advance:
+
+        def passing() -> Iterator[pd.DataFrame]:
+            for block in tally.over(blocks_of_sweep(asked, scheduler)):
+                yield block
+                advance()
+
+        if output is None or output.suffix == ".json":
+            for _ in passing():
+                pass
+            return
+        with whole_file(output) as stream:
+            write_blocks(passing(), stream, output.suffix)

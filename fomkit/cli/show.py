@@ -1,0 +1,293 @@
+"""``fomkit show``: what a model is made of, what is known of a machine, and what there is to name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import typer
+
+from fomkit.cli.choices import (
+    Batch,
+    Output,
+    Precisions,
+    Quiet,
+    Sizes,
+    complete_machine,
+    complete_model,
+    parse_sizes,
+    progress,
+    standard_output,
+)
+from fomkit.core.errors import FomkitError
+
+if TYPE_CHECKING:
+    from fomkit.core.machine import Machine
+    from fomkit.core.model import ModelProfile
+    from fomkit.core.units import Precision
+    from fomkit.ops.groups import Grouping
+    from fomkit.plan.options import Options
+    from fomkit.verbs.model_view import Measure
+
+
+ALL_LEVELS = 0
+LEVELS = 2
+"""Levels shown of a tree as text; all of code, which has three."""
+
+
+def _complete(incomplete: str) -> list[str]:
+    return [*complete_model(incomplete), *complete_machine(incomplete)]
+
+
+Name = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODEL|MACHINE]", help="A profile by name or path; none = list them.", autocompletion=_complete
+    ),
+]
+By = Annotated[
+    Literal["kind", "op", "shape", "module", "pass", "scope", "code"] | None,
+    typer.Option(help="Group a model's ops by this; default: kind, which also counts its layers."),
+]
+Top = Annotated[
+    str | None, typer.Option(metavar="SHARE", help="Only the fewest groups that reach this share, such as 95%.")
+]
+MeasureOption = Annotated[
+    Literal["time", "flop", "byte"] | None,
+    typer.Option(help="Order and cut by this; default: time where every op has one, else flop."),
+]
+Depth = Annotated[
+    int | None,
+    typer.Option(
+        min=ALL_LEVELS, help="Levels of a tree; default: 2, all of code and with --json and -o; 0 = all."
+    ),
+]
+Timeline = Annotated[
+    Path | None,
+    typer.Option(help="Write the projected step as trace events, for ui.perfetto.dev; replaces the file."),
+]
+Target = Annotated[
+    str | None,
+    typer.Option("--target", "-t", help="Machine to predict times on.", autocompletion=complete_machine),
+]
+
+
+Convolutions = Annotated[
+    bool, typer.Option("--convolutions", help="Each convolution by method: work, depth, workspace, the best.")
+]
+Formula = Annotated[
+    bool, typer.Option("--formula", help="The work of a step, by pass, as formulas of its batch and other sizes.")
+]
+Workspace = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="Most that a method of --convolutions may take besides its operands: 256MiB."
+    ),
+]
+
+
+_OF_MACHINES = {"--precision": "depends on what a machine has", "--timeline": "is of times on a machine"}
+"""Options that make sense with a machine only."""
+_OF_GROUPS = ("--by", "--top", "--measure", "--depth", "--timeline")
+"""Options about groups of ops, or their order."""
+
+
+def show(
+    name: Name = None,
+    by: By = None,
+    top: Top = None,
+    measure: MeasureOption = None,
+    depth: Depth = None,
+    batch: Batch = None,
+    sizes: Sizes = None,
+    precision: Precisions = None,
+    target: Target = None,
+    convolutions: Convolutions = False,
+    workspace: Workspace = None,
+    formula: Formula = False,
+    metrics: Annotated[bool, typer.Option("--metrics", help="Every figure that fomkit gives, explained.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/show/1 instead of tables.")] = False,
+    timeline: Timeline = None,
+    output: Output = None,
+    quiet: Quiet = False,
+) -> None:
+    """Show a model's ops by group, a machine's facts and tables, or the names of all.
+
+    Examples:
+
+      fomkit show p1b3-lecture --by op --top 95%
+
+      fomkit show gpt2 --by module --depth 3 --target v100
+
+      fomkit show gpt2 --target v100 --timeline gpt2.trace.json
+
+      fomkit show resnet50 --convolutions --target v100 --workspace 256MiB
+
+      fomkit show gpt2 --formula
+
+      fomkit show v100
+
+      fomkit show --metrics
+    """
+    from fomkit.profiles.campaigns import find_profile
+
+    _check_ending(output)
+    given = {"--by": by, "--top": top, "--measure": measure, "--depth": depth, "--batch": batch, "--set": sizes,
+             "--precision": precision, "--target": target, "--timeline": timeline, "--workspace": workspace,
+             "--convolutions": convolutions or None, "--formula": formula or None}  # fmt: skip
+    named = [option for option, value in given.items() if value is not None]
+    with progress("looking", quiet=quiet):
+        path, what = (None, "list") if name is None else find_profile(name)
+        if metrics:
+            text, rows, content = _metrics(name is not None or bool(named))
+        elif path is None:
+            text, rows, content = _list(named)
+        elif what == "machine":
+            text, rows, content = _machine(path, named)
+        else:
+            _check_options(named)
+            subject = _loaded(path, target, _options(batch, sizes, precision))
+            levels = _levels(depth, everything=as_json or output is not None or by == "code")
+            view = _formulas(subject) if formula else _convolutions(subject, workspace) if convolutions else None
+            text, rows, content = view or _model(subject, by or "kind", measure, top, levels)
+            text += "" if timeline is None else _project(subject, timeline)
+    _print_or_write(text, rows, content, output, as_json=as_json)
+
+
+Shown = tuple[str, list[Any], dict[str, Any]]
+"""Text, rows for a CSV file, and content."""
+
+
+def _check_ending(output: Path | None) -> None:
+    if output is not None and output.suffix not in (".json", ".csv"):
+        raise FomkitError(str(output), "has an ending that show cannot write. Use .json or .csv.")
+
+
+def _options(batch: int | None, sizes: list[str] | None, precision: Precision | None) -> Options:
+    from fomkit.plan.options import Options
+
+    return Options(batch, sizes=parse_sizes(sizes or ()), precision=precision, allow_uncovered=True)
+
+
+def _levels(depth: int | None, *, everything: bool) -> int:
+    return depth if depth is not None else ALL_LEVELS if everything else LEVELS
+
+
+def _print_or_write(
+    text: str, rows: list[Any], content: dict[str, Any], output: Path | None, *, as_json: bool
+) -> None:
+    from fomkit.files.write import write_whole
+    from fomkit.output.files import to_csv, to_json
+
+    if output is not None:
+        write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(rows))
+    print(to_json(content) if as_json else text, end="")
+
+
+def _check_options(named: list[str]) -> None:
+    for option, about in _OF_MACHINES.items():
+        if option in named and "--target" not in named:
+            raise FomkitError(option, f"{about}. Add, for example, --target v100.")
+    if "--convolutions" in named and (others := [option for option in _OF_GROUPS if option in named]):
+        raise FomkitError("--convolutions", f"is a view of its own, without {', '.join(others)}. Leave that out.")
+    if "--formula" in named and (others := [one for one in named if one not in ("--formula", "--batch", "--set")]):
+        raise FomkitError("--formula", f"is a view of its own, without {', '.join(others)}. Leave that out.")
+    if "--workspace" in named and "--convolutions" not in named:
+        raise FomkitError("--workspace", "limits the methods of convolutions. Add --convolutions.")
+
+
+def _list(options: list[str]) -> Shown:
+    from fomkit.output.screen import format_profiles
+    from fomkit.profiles.campaigns import list_profiles
+
+    if options:
+        raise FomkitError("show", "its options are for a model, and none is named. Name one, or leave them.")
+    rows = [one._asdict() for one in list_profiles()]
+    return format_profiles(rows, standard_output()), rows, {"schema": "fomkit/show/1", "profiles": rows}
+
+
+def _metrics(more: bool) -> Shown:
+    from fomkit.output.glossary import format_metrics, metrics_content
+
+    if more:
+        raise FomkitError("--metrics", "lists figures, of no profile. Leave the name and options out.")
+    content = metrics_content()
+    return format_metrics(content, standard_output()), content["metrics"], content
+
+
+def _machine(path: Path, options: list[str]) -> Shown:
+    from fomkit.output.machines import format_machine_view
+    from fomkit.profiles.campaigns import shipped_models
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model
+    from fomkit.verbs.machine_view import show_machine
+
+    if options:
+        raise FomkitError(str(path), f"is a machine, and {', '.join(options)} is for models. Leave it out.")
+    reference = [load_model(one) for one in shipped_models()]
+    content = show_machine(load_machine(path), reference)
+    rows = content["coverage"]["families"] if content["coverage"] else content["facts"]["peaks"]
+    return format_machine_view(content, standard_output()), rows, content
+
+
+def _share_of_top(text: str) -> float:
+    from fomkit.core.units import parse_quantity
+
+    return parse_quantity(text, "share", f"--top {text}", "the share")
+
+
+class _Subject(NamedTuple):
+    """A model at its options, and the machine to predict its times on."""
+
+    model: ModelProfile
+    machine: Machine | None
+    options: Options
+
+
+def _loaded(path: Path, target: str | None, options: Options) -> _Subject:
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model
+
+    return _Subject(load_model(path), None if target is None else load_machine(target), options)
+
+
+def _model(of: _Subject, by: Grouping, measure: Measure | None, top: str | None, depth: int) -> Shown:
+    from fomkit.output.models import format_model_view, view_rows
+    from fomkit.verbs.model_view import View, show_model
+
+    view = View(by, measure, None if top is None else _share_of_top(top), depth or None)
+    content = show_model(of.model, view, of.options, of.machine)
+    return format_model_view(content, standard_output()), list(view_rows(content)), content
+
+
+def _convolutions(of: _Subject, workspace: str | None) -> Shown:
+    from fomkit.core.units import parse_quantity
+    from fomkit.output.models import format_convolutions
+    from fomkit.plan.convolutions import convolutions_content, method_rows
+
+    where = f"--workspace {workspace}"
+    limit = None if workspace is None else parse_quantity(workspace, "byte", where, "the workspace")
+    content = convolutions_content(of.model, of.options, of.machine, limit)
+    return format_convolutions(content, standard_output()), method_rows(content), content
+
+
+def _formulas(of: _Subject) -> Shown:
+    from fomkit.output.models import format_formulas, formula_rows
+    from fomkit.plan.work_formulas import formulas_content
+
+    content = formulas_content(of.model, of.options)
+    return format_formulas(content, standard_output()), list(formula_rows(content)), content
+
+
+def _project(of: _Subject, timeline: Path) -> str:
+    from fomkit.files.write import write_whole
+    from fomkit.output.files import timeline_text
+    from fomkit.plan.timeline import timeline_content
+
+    if of.machine is None:  # --timeline asks for --target
+        return ""
+    if timeline.suffix != ".json":
+        raise FomkitError(str(timeline), "has an ending that a timeline cannot have. Use .json.")
+    content = timeline_content(of.model, of.machine, of.options)
+    write_whole(timeline, timeline_text(content))
+    return f"timeline: {timeline}, projected, for ui.perfetto.dev\n"

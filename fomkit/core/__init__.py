@@ -1,0 +1,1 @@
+"""Nouns and what all rooms share: errors, units, intervals, machines, models, suites, measurements, figures."""

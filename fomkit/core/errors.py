@@ -1,0 +1,152 @@
+"""The one family of errors that fomkit shows to people.
+
+How a result is shown: what calculates imports no text, page or figure, but asks for the view of its class.
+
+The views stand in `fomkit.verbs.views`; `fomkit.verbs` registers them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, requires
+from typing import Any, NamedTuple
+
+
+def printable(text: str) -> str:
+    r"""Write characters that a terminal would act on, or not show, as escapes; files of strangers hold such.
+
+    Examples
+    --------
+    >>> printable("a\x1b[2Jb"), printable("2 × µs")
+    ('a\\x1b[2Jb', '2 × µs')
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
+    )
+
+
+class FomkitError(Exception):
+    """A mistake in the input: where it is, what is wrong, what was expected and what to do.
+
+    Parameters
+    ----------
+    where : str
+        The file and line, the command or the stage in which the mistake shows.
+    what : str
+        What is wrong, and what was expected or what to do about it, as full sentences.
+
+    Examples
+    --------
+    >>> str(FomkitError("x.yaml:7", "memory.bandwidth is '3.35', which has no unit. Write '3.35 TB/s'."))
+    "x.yaml:7: memory.bandwidth is '3.35', which has no unit. Write '3.35 TB/s'."
+    """
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(where, what)
+        self.where = printable(where)
+        self.what = printable(what)
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+class ManyFomkitError(FomkitError):
+    """Every mistake found in one input, reported together, one a line."""
+
+    def __init__(self, errors: Iterable[FomkitError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__(self.errors[0].where, self.errors[0].what)
+
+    def __str__(self) -> str:
+        return "\n".join(str(error) for error in self.errors)
+
+
+MANY = 20
+"""Names that a message lists."""
+
+
+def nearest_names(name: str, known: Iterable[str]) -> str:
+    """Name the known words that look like ``name``, as the end of an error message.
+
+    Examples
+    --------
+    >>> nearest_names("v10", ["v100", "p100", "titan"])
+    "The nearest names are 'v100', 'p100'."
+    >>> nearest_names("zebra", ["v100"])
+    "Known names: 'v100'."
+    """
+    names = sorted(known)
+    if not names:
+        return "None is known here."
+    close = get_close_matches(name, names, n=3, cutoff=0.5)
+    listed = ", ".join(repr(word) for word in (close or names[:MANY]))
+    more = f" and {len(names) - MANY} more" if len(names) > MANY else ""
+    return f"The nearest names are {listed}." if close else f"Known names: {listed}{more}."
+
+
+_EXTRA = re.compile(r"""(.+?)\s*;\s*extra\s*==\s*['"]([\w.-]+)['"]""")
+
+
+def install_hint(extra: str) -> str:
+    """Give the command that installs what an extra of fomkit needs, by the packages' own names.
+
+    Another project may publish under fomkit's name, so no hint asks an index for fomkit itself.
+
+    Parameters
+    ----------
+    extra : str
+        A key of ``[project.optional-dependencies]``, of which the installed metadata tell the packages.
+
+    Examples
+    --------
+    >>> install_hint("parquet")
+    "pip install 'pyarrow>=16'"
+    """
+    try:
+        stated = requires("fomkit") or []
+    except PackageNotFoundError:  # a source folder that was never installed
+        stated = []
+    found = [match[1] for one in stated if (match := _EXTRA.fullmatch(one)) and match[2] == extra]
+    if not found:
+        return f"pip install '.[{extra}]' in the folder of fomkit's source"
+    return "pip install " + " ".join(f"'{one}'" for one in found)
+
+
+def _in_no_way(result: object) -> Any:
+    raise FomkitError(
+        type(result).__name__, "is not shown in this way. Add the way to its view, in fomkit.verbs.views."
+    )
+
+
+class View(NamedTuple):
+    """What gives a result's text (also by options), plain content, page for a notebook, and figure or figures."""
+
+    text: Callable[..., str]
+    content: Callable[[Any], dict[str, Any]] = _in_no_way
+    html: Callable[[Any], str] = _in_no_way
+    figure: Callable[[Any], Any] = _in_no_way
+
+
+_VIEWS: dict[str, View] = {}
+
+
+class Shown:
+    """A result that is shown by the view of its class, or of the class that it derives from."""
+
+    @property
+    def _view(self) -> View:
+        names = [one.__name__ for one in type(self).__mro__]
+        found = next((_VIEWS[name] for name in names if name in _VIEWS), None)
+        if found is None:
+            raise FomkitError(names[0], "has no view, so it cannot be shown. Views come with 'import fomkit.api'.")
+        return found
+
+
+def register_views(views: Mapping[str, View]) -> None:
+    """Let results be shown, each by the view under its class's name: so no class is imported before it is used."""
+    _VIEWS.update(views)

@@ -1,0 +1,66 @@
+"""The figures that fomkit gives: name, unit, level, which way is better, which mean, which command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fomkit.core.figure import Metric
+from fomkit.core.figure_table import METRICS
+
+
+def find_metric(path: Sequence[str], command: str) -> Metric | None:
+    """Find what a figure of a command's output is.
+
+    Parameters
+    ----------
+    path : sequence of str
+        Its place in the JSON output, lists and the ends of a span left out.
+    command : str
+        The verb.
+
+    Returns
+    -------
+    Metric or None
+        The one with the longest name that fits; None where the figure is not in the table.
+
+    Examples
+    --------
+    >>> find_metric(["models", "terms", "passes_s", "forward"], "estimate").unit
+    's'
+    >>> find_metric(["models", "lucky_number"], "estimate")
+    """
+    fitting = [one for one in METRICS if command in one.by.split() and _fits(one, path)]
+    return max(fitting, key=lambda one: one.name.count("."), default=None)
+
+
+def _fits(one: Metric, path: Sequence[str]) -> bool:
+    names = one.name.split(".")
+    keys = len(one.keyed.split(", ")) if one.keyed else 0
+    for depth in range(keys + 1):
+        end = list(path[: len(path) - depth])[-len(names) :]
+        if len(end) == len(names) and all(a in ("*", b) for a, b in zip(names, end, strict=True)):
+            return True
+    return False
+
+
+def title_of(name: str) -> str:
+    """Give what a printed table calls a figure.
+
+    Examples
+    --------
+    >>> title_of("unit_per_day")
+    'units/day'
+    """
+    return next(one.title for one in METRICS if one.name == name)
+
+
+def upper_bounds(excludes: Iterable[str], of: str = "units/day") -> str:
+    """Say what figures are because of terms that nobody stated; "" without such terms.
+
+    Examples
+    --------
+    >>> upper_bounds(["input", "start_up"])
+    'units/day are upper bounds, nobody stated: input, start_up'
+    """
+    terms = ", ".join(excludes)
+    return f"{of} are upper bounds, nobody stated: {terms}" if terms else ""

@@ -1,0 +1,397 @@
+"""The machine noun: what is known of a device, its node and the whole system, each fact with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
+from fomkit.core.units import REAL_OF
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+
+Basis = Literal["measured", "simulated", "modelled", "estimated", "committed", "published", "assumed"]
+Party = Literal["lab", "vendor", "published"]
+Scope = Literal["device", "node", "system"]
+Tier = Literal["device", "node", "system"]
+EnergyScope = Literal["chip", "node", "wall"]
+"""What a figure of energy counts: a chip with the memory on its board, a node, all behind a wall meter."""
+TIMED_OPS = "timed ops"
+"""Workload of a power that was measured while ops were timed one by one: no training, but what busy means."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A value in SI units with its interval, its basis and where it comes from.
+
+    ``low`` and ``high`` equal ``value`` where the source gives no spread.
+    """
+
+    value: float
+    low: float
+    high: float
+    basis: Basis
+    source: str
+
+    def span(self, level: float = DEFAULT_LEVEL) -> Span:
+        """Give it as a span; its own interval is one of 80 %."""
+        return at_level(Span(self.value, self.low, self.high, DEFAULT_LEVEL), level)
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Dense arithmetic rate [flop/s] of one engine for one number format."""
+
+    dtype: str
+    engine: str
+    rate: Fact
+    accumulate_dtype: str = ""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One accelerator or processor; a fact that nobody stated is None.
+
+    ``fresh_byte_per_s`` is how fast the system hands out pages of new memory, which each result of
+    ``fresh_above_byte`` or more is made of; ``host_byte_per_s`` is the rate from the host's memory to a device's.
+    ``architecture`` is vendor, generation and chip as three words, or their beginning; "" is unknown.
+    """
+
+    peaks: tuple[Peak, ...] = ()
+    capacity_byte: Fact | None = None
+    byte_per_s: Fact | None = None
+    launch_s: Fact | None = None
+    fresh_byte_per_s: Fact | None = None
+    fresh_above_byte: float | None = None
+    host_byte_per_s: Fact | None = None
+    architecture: str = ""
+
+    def peak(self, dtype: str, engine: str) -> Peak | None:
+        """Find the stated peak of one number format on one engine; None when nobody stated it.
+
+        Complex numbers are multiplied by the arithmetic of their parts, whose peak is theirs where none is stated.
+        """
+        formats = (dtype, REAL_OF[dtype]) if dtype in REAL_OF else (dtype,)
+        stated = {(peak.dtype, peak.engine): peak for peak in reversed(self.peaks)}
+        return next((stated[one, engine] for one in formats if (one, engine) in stated), None)
+
+
+@dataclass(frozen=True)
+class Link:
+    """A connection of one tier: start-up time alpha [s], rate of one device [byte/s] per direction or for both.
+
+    Attributes
+    ----------
+    channel : str
+        Transport (nccl, gloo, mpi, verbs, grpc) where several share the tier, each with its own figures; "" for
+        the link itself.
+    least_byte, most_byte : float or None
+        Messages [byte] that it holds for; None where any.
+    alpha_range_s, range_byte_per_s : (low, high) or None
+        80 % intervals; None where the source gives none.
+    serialise_byte_per_s : float or None
+        Rate at which a host packs a message before it goes, where the transport does.
+    """
+
+    tier: Tier
+    alpha_s: float
+    byte_per_s: float
+    direction: Literal["each", "both"]
+    source: str
+    channel: str = ""
+    least_byte: float | None = None
+    most_byte: float | None = None
+    alpha_range_s: tuple[float, float] | None = None
+    range_byte_per_s: tuple[float, float] | None = None
+    basis: Basis = "published"
+    serialise_byte_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Time outside the op table: seconds per run, epoch or step, or a share of the time it adds to.
+
+    Exactly one of ``time_s`` and ``share`` is stated.
+    """
+
+    name: str
+    per: Literal["run", "epoch", "step"]
+    time_s: Fact | None
+    share: Fact | None
+
+
+@dataclass(frozen=True)
+class FlopEnergy:
+    """What one flop takes [J] in a number format on an engine; no engine is any."""
+
+    dtype: str
+    engine: str
+    joule: Fact
+
+
+@dataclass(frozen=True)
+class AveragePower:
+    """Mean power [W] that was measured while a workload ran.
+
+    Attributes
+    ----------
+    workload : str
+        A model's name, or `TIMED_OPS`.
+    batch : int or None
+        None says nothing of it, as "" does of the precision: it then holds for any.
+    devices : int or None
+        Devices that the power covers, as in `Energy`.
+    """
+
+    workload: str
+    power_w: Fact
+    scope: EnergyScope
+    batch: int | None = None
+    precision: str = ""
+    devices: int | None = None
+
+
+@dataclass(frozen=True)
+class Energy:
+    """What is known of the energy that a machine takes; None and empty where nobody stated it.
+
+    Attributes
+    ----------
+    scope : str
+        What ``idle_w``, ``per_flop`` and ``byte_j`` count.
+    devices : int or None
+        Devices that ``idle_w`` covers: 1 of a chip, None where nobody said how many a node has.
+    process_m : float or None
+        The process node [m] of the chip; every figure per flop and per byte needs it.
+    idle_w : Fact or None
+        Power [W] while nothing is computed.
+    byte_j : Fact or None
+        What one byte of device memory's traffic takes [J].
+    average : tuple of AveragePower
+    limit_w : Fact or None
+        Most that one chip may take [W], its design power: an upper bound, no average.
+    """
+
+    scope: EnergyScope
+    devices: int | None = 1
+    process_m: float | None = None
+    idle_w: Fact | None = None
+    per_flop: tuple[FlopEnergy, ...] = ()
+    byte_j: Fact | None = None
+    average: tuple[AveragePower, ...] = ()
+    limit_w: Fact | None = None
+
+    def flop_j(self, dtype: str, engine: str) -> Fact | None:
+        """Find what a flop takes [J], an engine's own figure before one for any; None when nobody stated it."""
+        fitting = [one for one in self.per_flop if one.dtype == dtype and one.engine in (engine, "")]
+        return max(fitting, key=lambda one: one.engine).joule if fitting else None
+
+
+@dataclass(frozen=True)
+class Price:
+    """What the use of a machine costs; without currency and date a figure of money means nothing.
+
+    Attributes
+    ----------
+    per_s : Fact
+        Money for a second of one ``per``, in ``currency``.
+    currency : str
+        Code of ISO 4217: USD, EUR.
+    per : str
+        What is paid for: one device, one node, or the whole system.
+    date : str
+        When it was the price (ISO 8601).
+    """
+
+    per_s: Fact
+    currency: str
+    per: Scope
+    date: str
+
+
+@dataclass(frozen=True, eq=False)
+class Plausibility:
+    """What came of holding a machine's timings and facts against each other (`fomkit.prediction.plausibility`).
+
+    Attributes
+    ----------
+    quarantined : tuple of str
+        The timings that cannot be, each by name; they are left out of every answer.
+    suspicions : tuple of str
+        Facts that hardly can be, and what they look like.
+    given, left : DataFrame
+        All timings, and those that remain.
+    device : Device
+        The facts.
+    """
+
+    quarantined: tuple[str, ...]
+    suspicions: tuple[str, ...]
+    given: pd.DataFrame = field(repr=False)
+    left: pd.DataFrame = field(repr=False)
+    device: Device = field(repr=False)
+
+    def is_of(self, machine: Machine) -> bool:
+        """Tell whether a machine's timings and facts are those that were judged."""
+        return machine.timings is self.left and machine.device is self.device
+
+    def messages(self, name: str = "", most: int = 1) -> tuple[str, ...]:
+        """Write the verdict, a line for each kind of finding, with the machine's name unless another says it."""
+        start = f"{name}: " if name else ""
+        lines = [f"{start}{text}" for text in self.suspicions]
+        if self.quarantined:
+            count, listed = len(self.quarantined), "; ".join(self.quarantined[:most])
+            more = f"; and {count - most:,} more, `fomkit show` lists them" if count > most else ""
+            lines.append(
+                f"{start}{count:,} of {len(self.given):,} timings cannot be and are left out of every answer: "
+                f"{listed}{more}"
+            )
+        return tuple(lines)
+
+
+class Surface(NamedTuple):
+    """What one timed machine reached of its floors in one kind of work and number format.
+
+    Attributes
+    ----------
+    machine, architecture : str
+        As in the machine's profile.
+    dtype : str
+        Number format of the factors.
+    balance : float
+        log2 of the machine's flop per byte; NaN where it tells nothing of the work.
+    mean : float
+        Mean of ln(utilisation).
+    errors : tuple of float
+        What the other chips' surfaces say is missed here, in standard deviations: values of equal probability.
+    rows : array (n, 1 + p) of int32
+        A row per timed op: its weight in thousandths, then its features in hundredths.
+    """
+
+    machine: str
+    architecture: str
+    dtype: str
+    balance: float
+    mean: float
+    errors: tuple[float, ...]
+    rows: NDArray[np.int32]
+
+
+class TimedWork(NamedTuple):
+    """Surfaces of one kind of work, and the length of each of its features (p)."""
+
+    length: NDArray[np.float64]
+    known: tuple[Surface, ...]
+
+
+@dataclass(frozen=True)
+class UsualTables:
+    """What timed machines reached, by kind of work such as ``gemm/matrix`` or ``conv/vector/forward``.
+
+    Two are equal where their ``key``, a hash of what they were read from, is: results are kept by it.
+    """
+
+    key: str
+    of: Mapping[str, TimedWork] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine profile: facts (from YAML) and measured op timings (from CSV).
+
+    Attributes
+    ----------
+    node_devices, system_nodes : int or None
+        None means unknown, which is why a scope may be refused.
+    timings : DataFrame
+        A TIMINGS table, empty for a machine known by facts only. Where ``origin`` is set, rows that name a party
+        were stated for the machine as it is changed, the others hold for the origin.
+    fits : mapping
+        Estimator parameters shipped beside the timings, keyed by family; valid only for ``timings_key``.
+    timings_key : str
+        Hash of the timings that ``fits`` were made of; where ``timings`` are others by now, new fits are made.
+    lenders : tuple of Machine
+        Other machines, with fits, that tell what a table of a few rows leaves open.
+    unheard : tuple of str
+        Architectures and machines whose timings must not tell what is usual here: a comparison leaves these out.
+    origin : Device or None
+        The device that timings and utilisations are of, where ``device`` is a change of it that nobody built
+        (`changed`); None for a machine that is.
+    device_of : str
+        The machine whose file tells of the device and its timings, where this one only names it; "" elsewhere.
+    asked_as : str
+        The short name that this board was chosen for, such as h100 for h100-sxm; "" where its own was given.
+    plausibility : Plausibility or None
+        What came of checking timings and facts, before the first answer; None until then.
+    usual : UsualTables or None
+        What other machines reached, for ops that this one has no timing for; None until a prediction is prepared.
+    """
+
+    name: str
+    title: str
+    party: Party
+    device: Device
+    timings: pd.DataFrame
+    node_devices: int | None = None
+    system_nodes: int | None = None
+    availability: float = 1.0
+    links: tuple[Link, ...] = ()
+    overheads: tuple[Overhead, ...] = ()
+    fits: Mapping[str, object] = field(default_factory=dict)
+    timings_key: str = ""
+    unheard: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    lenders: tuple[Machine, ...] = ()
+    origin: Device | None = None
+    energy: Energy | None = None
+    price: Price | None = None
+    device_of: str = ""
+    plausibility: Plausibility | None = None
+    asked_as: str = ""
+    usual: UsualTables | None = field(default=None, repr=False)
+
+    @property
+    def said_of_name(self) -> tuple[str, ...]:
+        """What is to be said where a short name chose this board."""
+        return (f"{self.asked_as!r} is taken for {self.name}, the only board of it here",) if self.asked_as else ()
+
+    def stated_rows(self) -> pd.Series[bool]:
+        """Tell which timings were stated for the changed machine; none of a machine that is as built."""
+        import pandas as pd
+
+        known = self.origin is not None and "party" in self.timings.columns
+        return self.timings["party"].fillna("") != "" if known else pd.Series(False, self.timings.index)
+
+    def as_built(self) -> Machine:
+        """Give the machine that timings and utilisations are of."""
+        if self.origin is None:
+            return self
+        timings = self.timings[~self.stated_rows()].reset_index(drop=True)
+        return replace(self, device=self.origin, origin=None, timings=timings)
+
+    def changed(self, device: Device) -> Machine:
+        """Give the machine with other rates or launch cost of its device; each op keeps its utilisation."""
+        return replace(self, device=device, origin=self.origin or self.device)
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """The scopes this profile states, narrowest first.
+
+        A system needs the devices of a node as well as the number of nodes.
+        """
+        stated: list[Scope] = ["device"]
+        if self.node_devices is not None:
+            stated.append("node")
+            if self.system_nodes is not None:
+                stated.append("system")
+        return tuple(stated)
+
+    def devices(self, scope: Scope) -> int:
+        """Count the devices at a scope that `scopes` contains."""
+        per_node = self.node_devices or 1
+        return {"device": 1, "node": per_node, "system": per_node * (self.system_nodes or 1)}[scope]

@@ -1,0 +1,322 @@
+"""The measurement noun: what somebody timed of a whole model on a machine, and under which conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import comb
+from statistics import quantiles
+from typing import Literal
+
+from fomkit.core.units import round_quantity
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One row of a table of measurements.
+
+    Attributes
+    ----------
+    where : str
+        File and line, for messages.
+    quantity : str
+        step_s, epoch_s, run_s or latency_s [s], sample_per_s [1/s], or energy_j [J].
+    value, low, high : float
+        In the unit of ``quantity``; the ends are those of the 80 % interval of repeats and equal ``value`` where
+        nobody stated a spread.
+    spread_stated : bool
+    repeats, batch, devices : int or None
+        None is unknown.
+    precision, scope, basis, party, framework, framework_version, date, source, note : str
+        "" is unknown.
+    holds : str
+        Work in the figure besides the model's ops, in words; "" where nobody says of any.
+    record : str
+        Fields of the record it was imported from that have no place here, as JSON; "" where there are none.
+    """
+
+    where: str
+    model: str
+    machine: str
+    quantity: str
+    value: float
+    low: float
+    high: float
+    spread_stated: bool
+    basis: str
+    repeats: int | None = None
+    batch: int | None = None
+    precision: str = ""
+    devices: int | None = None
+    scope: str = ""
+    party: str = ""
+    framework: str = ""
+    framework_version: str = ""
+    date: str = ""
+    source: str = ""
+    note: str = ""
+    holds: str = ""
+    record: str = ""
+
+
+Clock = Literal["process", "wall", "device"]
+"""What time is read from: the processor time of all threads, a clock on the wall, or events on an accelerator."""
+
+SHARED = 1.05
+"""Wall time over processor time of one thread from which a processor counts as shared."""
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The time of one thing that ran again and again.
+
+    Attributes
+    ----------
+    median_s, p25_s, p75_s : float
+        Median and quartiles of the repeats [s].
+    low_s, high_s : float or None
+        Ends of the 95 % interval of the median [s], by the order of the repeats alone; None where they are too
+        few to have one.
+    p10_s, p90_s : float or None
+        Tenth and ninetieth percentile of the repeats [s], the 80 % of them that a table of measurements states.
+    """
+
+    median_s: float
+    p25_s: float
+    p75_s: float
+    low_s: float | None = None
+    high_s: float | None = None
+    p10_s: float | None = None
+    p90_s: float | None = None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Interval of the median [s]; the quartiles where repeats are too few to have one."""
+        if self.low_s is None or self.high_s is None:
+            return self.p25_s, self.p75_s
+        return self.low_s, self.high_s
+
+    @classmethod
+    def of(cls, times_s: Sequence[float]) -> Repeated:
+        """Sum up the times of repeats [s], in six digits.
+
+        Examples
+        --------
+        >>> found = Repeated.of([5.0, 1.0, 3.0, 2.0, 4.0, 6.0])
+        >>> found.median_s, found.p25_s, found.p75_s, found.low_s, found.high_s
+        (3.5, 2.25, 4.75, 1.0, 6.0)
+        >>> Repeated.of([1.0, 2.0, 3.0]).low_s is None
+        True
+        """
+        ordered = sorted(round_quantity(one, "time_s") for one in times_s)
+        several = len(ordered) > 1
+        p25, middle, p75 = quantiles(ordered, n=4, method="inclusive") if several else ordered * 3
+        tenths = quantiles(ordered, n=10, method="inclusive") if several else ordered * 9
+        place = _rank_of_interval(len(ordered))
+        low, high = (None, None) if place is None else (ordered[place], ordered[-1 - place])
+        told = (middle, p25, p75, tenths[0], tenths[-1])
+        middle, p25, p75, p10, p90 = (round_quantity(one, "time_s") for one in told)
+        return cls(middle, p25, p75, low, high, p10, p90)
+
+
+MEDIAN_LEVEL = 0.95
+"""Level of the interval of a median."""
+
+
+def _rank_of_interval(repeats: int) -> int | None:
+    """Give how many repeats lie outside of each end of the median's interval; None where even all are too few.
+
+    Each repeat is above the true median as often as below it, whatever their distribution (binomial).
+    """
+    outside, found = 0.0, None
+    for place in range(repeats // 2):
+        outside += 2 * comb(repeats, place) / 2**repeats
+        if outside > 1 - MEDIAN_LEVEL:
+            break
+        found = place
+    return found
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """The time of one step by each clock that was read.
+
+    Attributes
+    ----------
+    repeats : int
+        Steps that were timed.
+    process, wall, device : Repeated or None
+        None where that clock was not read.
+    """
+
+    repeats: int
+    process: Repeated | None = None
+    wall: Repeated | None = None
+    device: Repeated | None = None
+
+    def by(self, clock: Clock) -> Repeated | None:
+        """Give the times by one clock."""
+        return {"process": self.process, "wall": self.wall, "device": self.device}[clock]
+
+
+@dataclass(frozen=True)
+class Unjoined:
+    """Time that a profiler saw and no row of the op table has.
+
+    Attributes
+    ----------
+    op, pass_name : str
+        As the profiler names the op; the pass it ran in, "" where nobody tells.
+    count : int
+        Executions in a step.
+    time_s : float
+        Of all of them together [s].
+    why : str
+        ``no work`` for an op that needs no row (views, allocation, the framework's own frames), else what is
+        missing.
+    """
+
+    op: str
+    pass_name: str
+    count: int
+    time_s: float
+    why: str
+
+
+@dataclass(frozen=True)
+class MeasuredOps:
+    """What a profiler saw of the ops of a step.
+
+    Attributes
+    ----------
+    profiler : str
+        Which, and with what it recorded.
+    step : StepTimes
+        The step while it was profiled.
+    joined_s : float
+        Time of a step that stands in the op table, as ``traced_time_s`` × ``count`` [s].
+    unjoined : tuple of Unjoined
+        Time that could not be put there.
+    scaled_by : float
+        What all times of ops were divided by, to add up to the time of a processor that was shared; 1 where none.
+    """
+
+    profiler: str
+    step: StepTimes
+    joined_s: float
+    unjoined: tuple[Unjoined, ...] = ()
+    scaled_by: float = 1.0
+
+    @property
+    def total_s(self) -> float:
+        """Time of all ops of a step [s], in the table or not."""
+        return self.joined_s + sum(one.time_s for one in self.unjoined)
+
+
+@dataclass(frozen=True)
+class StepEnergy:
+    """Energy of one plain step, by an instrument that was read while the steps were timed.
+
+    Attributes
+    ----------
+    value_j, low_j, high_j : float
+        Mean of the timed steps [J], and what the instrument leaves open. Whatever else ran there counts.
+    scope : str
+        ``chip`` or ``node``: what the instrument covers.
+    source : str
+        The instrument.
+    """
+
+    value_j: float
+    low_j: float
+    high_j: float
+    scope: Literal["chip", "node", "wall"]
+    source: str
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """A model's step as it was timed here, and under which conditions.
+
+    Attributes
+    ----------
+    clock : str
+        Which of the step's times is meant by the step.
+    device : str
+        ``cpu`` or ``gpu``; ``processor`` is its model.
+    threads : int
+        Of the framework, on the CPU.
+    sizes : mapping
+        Named sizes of the step.
+    warm_up : int
+        Steps that ran before, the first of which makes the optimizer's state.
+    step : StepTimes
+        The plain step, without any profiler.
+    ops : MeasuredOps or None
+        None where only the plain step was timed.
+    software : mapping
+        Versions by name.
+    allocator : mapping
+        Variables of the environment that set an allocator, as found.
+    load_start, load_end : float or None
+        Processes waiting for the processor, mean of a minute; None where the system does not say.
+    date : str
+    notes : tuple of str
+    precision : str
+        Number format that the step was brought to here (``bf16``, by autocast); "" for that of its file.
+    energy : StepEnergy or None
+        None where nothing was read; a note then says why.
+    """
+
+    clock: Clock
+    device: Literal["cpu", "gpu"]
+    processor: str
+    threads: int
+    sizes: Mapping[str, int]
+    warm_up: int
+    step: StepTimes
+    ops: MeasuredOps | None = None
+    software: Mapping[str, str] = field(default_factory=dict)
+    allocator: Mapping[str, str] = field(default_factory=dict)
+    load_start: float | None = None
+    load_end: float | None = None
+    date: str = ""
+    notes: tuple[str, ...] = ()
+    precision: str = ""
+    energy: StepEnergy | None = None
+
+    @property
+    def step_time(self) -> Repeated | None:
+        """The plain step by the clock that is meant."""
+        return self.step.by(self.clock)
+
+    @property
+    def overhead(self) -> float | None:
+        """Share that the profiler added to the plain step; below 0 where the repeats scatter by more."""
+        plain = self.step_time
+        profiled = self.ops.step.by(self.clock) if self.ops is not None else None
+        return None if plain is None or profiled is None else profiled.median_s / plain.median_s - 1
+
+    @property
+    def ops_share(self) -> float | None:
+        """Time of all ops over the plain step, both by the clock that is meant.
+
+        None where times of ops were divided by what makes this right, and it would check nothing.
+        """
+        plain = self.step_time
+        if plain is None or self.ops is None or self.ops.scaled_by != 1:
+            return None
+        return self.ops.total_s / plain.median_s
+
+    @property
+    def overhead_ends(self) -> tuple[float, float] | None:
+        """Least and most that the profiler may have added, by the intervals of both medians.
+
+        By the quartiles where repeats were too few for an interval. None where the profiler was not run.
+        """
+        plain = self.step_time
+        profiled = self.ops.step.by(self.clock) if self.ops is not None else None
+        if plain is None or profiled is None:
+            return None
+        (low, high), (least, most) = plain.ends, profiled.ends
+        return least / high - 1, most / low - 1

@@ -1,0 +1,262 @@
+"""The model noun: a traced network with its sizes, its data and what one run of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import TYPE_CHECKING, Any, Literal
+
+from fomkit.core.interval import Span
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fomkit.core.measurement import MeasuredRun
+
+
+PassGroup = Literal["forward", "backward", "update"]
+
+PARTIAL = "partial"
+"""How a note begins that says that part of the step or of its source is missing."""
+DOUBTFUL = "doubtful"
+"""How a note begins that says that a figure of the profile may be another: its batch, its work, its times."""
+
+LastBatch = Literal["drop", "keep"]
+
+IMPL_BY_DEFAULT = "default"
+"""``impl_from`` of an optimizer whose implementation nobody asked for: each kind of device has a default."""
+STATE_TENSORS: Mapping[str, int] = {
+    "sgd": 0, "momentum": 1, "nesterov": 1, "adam": 2, "adam_amsgrad": 3, "adamw": 2, "adamw_amsgrad": 3,
+    "adamax": 2, "nadam": 2, "radam": 2, "rmsprop": 1, "rmsprop_momentum": 2, "rmsprop_centered": 2,
+    "rmsprop_centered_momentum": 3, "adagrad": 1, "adadelta": 2,
+}  # fmt: skip
+"""Tensors of a parameter's size that an optimizer keeps for it, by rule (torch 2.13, torch.optim)."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a user's file gives to be profiled: one training step and the run around it.
+
+    Parameters
+    ----------
+    model : module of the framework
+    inputs : tensor, tuple, dict, or function of the batch size that gives one
+        Further parameters of the function with a whole-number default are named sizes:
+        ``inputs(batch, seq=1024)``.
+    loss : function of (output, inputs), optional
+        Default: the output's ``.loss``, else the sum of its first tensor (the profile says so).
+    optimizer : optimizer of the framework, or function of the parameters that gives one, optional
+    batch_size : int, optional
+        Default: the first dimension of the first input tensor.
+    train_samples, epochs : int, optional
+        What makes a run; without them fomkit stops at the step.
+    validation_samples : int, optional
+        Samples validated after each epoch; 0 = none.
+    last_batch : str, optional
+        ``drop`` or ``keep`` a last batch that is not full; default: drop.
+    notes : sequence of str, optional
+        What a reader of the numbers should know.
+    """
+
+    model: Any
+    inputs: Any
+    loss: Callable[[Any, Any], Any] | None = None
+    optimizer: Any = None
+    batch_size: int | None = None
+    train_samples: int | None = None
+    epochs: int | None = None
+    validation_samples: int | None = None
+    last_batch: LastBatch = "drop"
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Data:
+    """The samples of one epoch; None where the profile does not say."""
+
+    train_samples: int | None = None
+    validation_samples: int | None = None
+    last_batch: LastBatch = "drop"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One complete training: epochs and the devices it occupies."""
+
+    epochs: int | None = None
+    devices_per_run: int = 1
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The unit of work that units/day counts, as a number of runs."""
+
+    name: str = "trained model"
+    runs: float = 1.0
+
+
+@dataclass(frozen=True)
+class EpochsToTarget:
+    """Epochs that a training needs to reach a target, by batch, as somebody measured them.
+
+    Attributes
+    ----------
+    epochs : mapping
+        By batch, in ascending order; intervals of 80 %, whose ends equal the value where nobody stated a spread.
+    metric, target : str, float
+        What is reached: ``top-5 accuracy``, 0.93.
+    source : str
+        Where the figures are from.
+    where : str
+        The file, for messages.
+    """
+
+    epochs: Mapping[int, Span]
+    metric: str
+    target: float
+    source: str
+    where: str = "epochs to the target"
+
+
+@dataclass(frozen=True)
+class Transformer:
+    """A decoder-only transformer by its sizes: what tensor, pipeline and sequence parallelism split.
+
+    Attributes
+    ----------
+    hidden, heads, blocks, seq, vocabulary : int
+    feed_forward : int
+        Width of the feed-forward layer; default: four times ``hidden``.
+    attention : str
+        ``unfused``: batched products and a softmax that write their scores; ``fused``: one kernel.
+    experts : int
+        Feed-forward layers of each block, of which every token takes ``top_k``; 0: one layer for all tokens.
+    top_k : int
+    capacity_factor : float
+        Slots of an expert over its even share of the tokens, as declared: how tokens spread is not predicted.
+    """
+
+    hidden: int
+    heads: int
+    blocks: int
+    seq: int
+    vocabulary: int
+    feed_forward: int = 0
+    attention: Literal["unfused", "fused"] = "unfused"
+    experts: int = 0
+    top_k: int = 1
+    capacity_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Give the feed-forward layer its usual width where none is stated."""
+        if not self.feed_forward:
+            object.__setattr__(self, "feed_forward", 4 * self.hidden)
+
+    @property
+    def feed_forward_parameters(self) -> int:
+        """Learned numbers of one feed-forward layer: two products with their biases."""
+        return 2 * self.hidden * self.feed_forward + self.feed_forward + self.hidden
+
+    @property
+    def expert_slots(self) -> int:
+        """Places for tokens of one sample that each expert has; 0 without experts.
+
+        Examples
+        --------
+        >>> sizes = {"hidden": 512, "heads": 8, "blocks": 4, "seq": 256, "vocabulary": 1000}
+        >>> Transformer(**sizes, experts=8, top_k=2, capacity_factor=1.25).expert_slots
+        80
+        """
+        # Less a hair: 1.1 is not exactly 1.1.
+        even = self.seq * self.top_k * self.capacity_factor / self.experts if self.experts else 0.0
+        return ceil(even * (1 - 1e-12))
+
+    @property
+    def block_parameters(self) -> int:
+        """Learned numbers of one block: products with their biases, two norms, a router beside experts."""
+        return self.block_parameters_of(1)
+
+    def block_parameters_of(self, expert: int) -> int:
+        """Count those that one of so many devices holds, which share the experts and copy the rest."""
+        attention = 4 * self.hidden * self.hidden + 4 * self.hidden + 4 * self.hidden
+        layers = self.experts // expert if self.experts else 1
+        return attention + layers * self.feed_forward_parameters + self.hidden * self.experts
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Learned numbers of words, shared with the output, and of positions."""
+        return (self.vocabulary + self.seq) * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """Learned numbers of all."""
+        return self.blocks * self.block_parameters + self.embedding_parameters + 2 * self.hidden
+
+
+@dataclass(frozen=True)
+class ModelProfile:
+    """A model profile: the op table of one step and everything needed to roll it up.
+
+    Attributes
+    ----------
+    sizes : mapping
+        Named sizes (``batch``, ``seq``) that the dimensions of ``ops`` may use in expressions.
+    ops : DataFrame
+        An OPS table; dimension cells are numbers or expressions in ``sizes``.
+    parts : DataFrame
+        Decomposition of rnn and attention rows into gemm and pointwise rows; its column ``of`` is the position
+        in ``ops`` of the row it decomposes, its ``count`` is per execution of that row. Empty where none.
+    layers : DataFrame or None
+        A LAYERS table of one forward pass; None where nobody recorded the layers.
+    order : DataFrame or None
+        An ORDER table of one step; None where nobody recorded the order.
+    transformer : Transformer or None
+        The sizes that the ops were made from by rule; None for a traced network.
+    unsupported : tuple of str
+        Ops that the tracer saw and has no rule for, with their counts; they are missing from ``ops``.
+    missing : tuple of str
+        Work of the step that its source did not hold, such as ``loss``; it is missing from ``ops``.
+    derived : tuple of str
+        Passes whose rows follow from the forward pass by rule; nobody traced them.
+    measured : MeasuredRun or None
+        How long its step took where it was timed; the times of its ops are ``traced_time_s`` in ``ops``.
+    """
+
+    name: str
+    title: str
+    ops: pd.DataFrame
+    parts: pd.DataFrame
+    sizes: Mapping[str, int]
+    traced_with: Mapping[str, str]
+    parameters_total: int | None = None
+    parameters_trainable: int | None = None
+    data: Data = field(default_factory=Data)
+    run: Run = field(default_factory=Run)
+    unit: Unit = field(default_factory=Unit)
+    optimizer: Mapping[str, str] = field(default_factory=dict)
+    unsupported: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    derived: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    layers: pd.DataFrame | None = None
+    order: pd.DataFrame | None = None
+    transformer: Transformer | None = None
+    measured: MeasuredRun | None = None
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What every figure made of it must say: what is derived or missing, notes of `PARTIAL` and `DOUBTFUL`."""
+        derived = (f"derived by rule, not traced: {', '.join(self.derived)}",) if self.derived else ()
+        missing = (f"not in the profile and not counted: {', '.join(self.missing)}",) if self.missing else ()
+        return (*derived, *missing, *(note for note in self.notes if note.startswith((PARTIAL, DOUBTFUL))))
+
+    @property
+    def at_least(self) -> bool:
+        """Whether work of the step is not in ``ops``, so that every total is a lower bound."""
+        return bool(self.unsupported or self.missing)
+
+    @property
+    def batch(self) -> int | None:
+        """Samples in one step."""
+        return self.sizes.get("batch")

@@ -1,0 +1,343 @@
+"""Text with units at the edges, SI floats inside: the only place where prefixes and ``2**30`` live.
+
+Number formats: how many bytes an element takes and which framework spellings mean it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+from fomkit.core.errors import FomkitError, nearest_names
+
+DECIMAL: Mapping[str, float] = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "m": 1e-3, "": 1.0,
+                                "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}  # fmt: skip
+BINARY: Mapping[str, float] = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+DAY_S = 86_400.0
+KWH_J = 3.6e6
+LEAST, MOST = 1e-18, 1e30
+"""Bounds of a quantity in SI units, far outside of what is built; inside them no product overflows."""
+
+
+def _scaled(units: Mapping[str, float], prefixes: Mapping[str, float]) -> dict[str, float]:
+    return {prefix + unit: scale * size for unit, size in units.items() for prefix, scale in prefixes.items()}
+
+
+_LARGE = {prefix: scale for prefix, scale in DECIMAL.items() if scale >= 1}
+_BYTES = _scaled({"B": 1.0}, {**_LARGE, **BINARY})
+_BITS = _scaled({"b": 1 / 8, "bit": 1 / 8}, _LARGE)
+_SMALL = {"f": 1e-15, "p": 1e-12, **{prefix: scale for prefix, scale in DECIMAL.items() if scale <= 1}}
+_PER_BYTE = {f"{unit}/{per}": size for unit, size in _scaled({"J": 1.0}, _SMALL).items() for per in ("B", "byte")}
+_PER_BIT = {f"{unit}/bit": 8 * size for unit, size in _scaled({"J": 1.0}, _SMALL).items()}
+UNITS: Mapping[str, Mapping[str, float]] = {
+    "byte": _BYTES,
+    "byte_per_s": {f"{unit}/s": size for unit, size in {**_BYTES, **_BITS}.items()},
+    "flop": _scaled({"FLOP": 1.0}, _LARGE),
+    "flop_per_s": _scaled({"FLOP/s": 1.0, "OP/s": 1.0}, _LARGE),
+    "time_s": {
+        **_scaled({"s": 1.0}, {prefix: scale for prefix, scale in DECIMAL.items() if scale <= 1}),
+        "min": 60.0, "h": 3600.0, "d": DAY_S,
+    },
+    "share": {"%": 0.01, "": 1.0},
+    "power_w": _scaled({"W": 1.0}, {**_LARGE, "m": 1e-3}),
+    "energy_j": {**_scaled({"J": 1.0}, {**_SMALL, **_LARGE}), **_scaled({"Wh": 3600.0}, _LARGE)},
+    "joule_per_flop": {f"{unit}/{per}": size for unit, size in _scaled({"J": 1.0}, _SMALL).items()
+                       for per in ("FLOP", "flop")},
+    "joule_per_byte": {**_PER_BYTE, **_PER_BIT},
+    "length_m": _scaled({"m": 1.0}, _SMALL),
+    "frequency_hz": _scaled({"Hz": 1.0}, _LARGE),
+    "kg_per_j": {"kg/J": 1.0, "kg/kWh": 1 / KWH_J, "t/MWh": 1 / KWH_J, "g/kWh": 1e-3 / KWH_J},
+}  # fmt: skip
+"""Every unit a file may use, by dimension, as its size in SI units; giga is 1e9, gibi 2**30, b a bit."""
+
+EXAMPLES: Mapping[str, str] = {
+    "byte": "16 GiB", "byte_per_s": "900 GB/s", "flop": "12 GFLOP", "flop_per_s": "15.7 TFLOP/s",
+    "time_s": "5 us", "share": "2 %", "power_w": "300 W", "frequency_hz": "1.38 GHz",
+    "energy_j": "12 kJ", "joule_per_flop": "12 pJ/flop", "joule_per_byte": "30 pJ/B", "length_m": "12 nm",
+    "kg_per_j": "0.38 kg/kWh",
+}  # fmt: skip
+
+MONEY_PER = ("h", "d", "min", "s")
+"""Times that a price may be for."""
+_NUMBER = r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*"
+_NUMBER_AND_UNIT = re.compile(_NUMBER + r"(\S*)\s*")
+_MONEY = re.compile(_NUMBER + r"([^\s/]*)\s*(?:/\s*(\w+))?\s*")
+_CURRENCY = re.compile(r"[A-Z]{3}")
+
+
+def parse_quantity(text: object, dimension: str, where: str, name: str) -> float:
+    """Read a quantity with its unit, for example ``900 GB/s``, into SI units.
+
+    Parameters
+    ----------
+    text : object
+        What the file says; anything but text with a number and a unit is refused.
+    dimension : str
+        A key of `UNITS`.
+    where, name : str
+        The file and line, and the field, for the error message.
+
+    Returns
+    -------
+    float
+        The value in SI units, finite and not negative.
+
+    Raises
+    ------
+    FomkitError
+        When the number, the unit or the sign is wrong.
+
+    Examples
+    --------
+    >>> parse_quantity("16 GiB", "byte", "x.yaml:1", "capacity")
+    17179869184.0
+    >>> parse_quantity("100 Gb/s", "byte_per_s", "x.yaml:1", "bandwidth")
+    12500000000.0
+    >>> parse_quantity("10 us", "time_s", "x.yaml:1", "launch")
+    1e-05
+    """
+    units = UNITS[dimension]
+    example = f"Write, for example, '{EXAMPLES[dimension]}'."
+    match = _NUMBER_AND_UNIT.fullmatch(text) if isinstance(text, str) else None
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        raise FomkitError(where, f"{name} is '{text}', which has no unit. {example}")
+    if match is None:
+        raise FomkitError(where, f"{name} is {text!r}, which is not a number with a unit. {example}")
+    number, unit = float(match[1]), match[2]
+    if unit not in units:
+        reason = "which has no unit" if not unit else f"and '{unit}' is not a unit of {dimension}"
+        raise FomkitError(where, f"{name} is '{text}', {reason}. {example}")
+    if not math.isfinite(number) or number < 0:
+        raise FomkitError(where, f"{name} is '{text}'. A finite value of 0 or more was expected.")
+    size = units[unit]
+    # Dividing by a whole number keeps "10 us" the float 1e-05; multiplying by 1e-6 would not.
+    value = number * size if size >= 1 else number / round(1 / size)
+    if value and not LEAST <= value <= MOST:
+        raise FomkitError(where, f"{name} is '{text}', which nothing built is near to. Check number and unit.")
+    return value
+
+
+def parse_money_rate(text: object, where: str, name: str) -> tuple[float, str]:
+    """Read what a time of use costs, for example ``4.56 USD/h``.
+
+    Returns
+    -------
+    per_s : float
+        Money for a second, above 0.
+    currency : str
+        Code of ISO 4217.
+
+    Raises
+    ------
+    FomkitError
+        When the number, the currency or the time is missing or wrong.
+
+    Examples
+    --------
+    >>> parse_money_rate("3600 USD/h", "--price", "price")
+    (1.0, 'USD')
+    """
+    write = "Write a number, a currency by its code, and a time, for example '4.56 USD/h'."
+    match = _MONEY.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise FomkitError(where, f"{name} is {text!r}, which is no money for a time. {write}")
+    number, currency, time = match.groups()
+    if not _CURRENCY.fullmatch(currency):
+        said = f"and {currency!r} is no code of a currency" if currency else "which has no currency"
+        raise FomkitError(where, f"{name} is '{text}', {said}. {write}")
+    if time not in MONEY_PER:
+        said = f"and {time!r} is not one of {', '.join(MONEY_PER)}" if time else "which does not say for how long"
+        raise FomkitError(where, f"{name} is '{text}', {said}. {write}")
+    amount = float(number)
+    if not LEAST <= amount <= MOST:
+        raise FomkitError(where, f"{name} is '{text}'. A finite amount above 0 was expected.")
+    return amount / UNITS["time_s"][time], currency
+
+
+def _format_scaled(value: float, steps: list[tuple[float, str]], digits: int) -> str:
+    for size, unit in steps:
+        if abs(value) >= size * (1 - 5 * 10.0 ** (-digits - 1)):
+            return f"{format_number(value / size, digits)} {unit}"
+    size, unit = steps[-1]
+    return f"{format_number(value / size, digits)} {unit}"
+
+
+_STEPS: Mapping[str, list[tuple[float, str]]] = {
+    "time_s": [
+        (DAY_S, "d"),
+        (3600.0, "h"),
+        (60.0, "min"),
+        (1.0, "s"),
+        (1e-3, "ms"),
+        (1e-6, "µs"),
+        (1e-9, "ns"),
+    ],
+    "byte": [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")],
+    "byte_per_s": [(1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")],
+    "flop": [(1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1.0, "FLOP")],
+    "flop_per_s": [(1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s")],
+    "power_w": [(1e6, "MW"), (1e3, "kW"), (1.0, "W"), (1e-3, "mW")],
+    "energy_j": [
+        (1e9, "GJ"),
+        (1e6, "MJ"),
+        (1e3, "kJ"),
+        (1.0, "J"),
+        (1e-3, "mJ"),
+        (1e-6, "µJ"),
+        (1e-9, "nJ"),
+        (1e-12, "pJ"),
+    ],
+    "joule_per_flop": [(1e-9, "nJ/flop"), (1e-12, "pJ/flop"), (1e-15, "fJ/flop")],
+    "joule_per_byte": [(1e-9, "nJ/B"), (1e-12, "pJ/B"), (1e-15, "fJ/B")],
+    "length_m": [(1e-6, "µm"), (1e-9, "nm")],
+}
+
+
+def format_number(value: float, digits: int = 4) -> str:
+    """Write a plain number with ``digits`` significant digits and no exponent below a million.
+
+    Examples
+    --------
+    >>> format_number(82.597332, 4), format_number(7475.2, 5), format_number(0.0012345, 3)
+    ('82.60', '7475.2', '0.00123')
+    >>> format_number(float("nan"))
+    'unknown'
+    """
+    if math.isnan(value):
+        return "unknown"
+    if value == 0:
+        return "0"
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    decimals = digits - 1 - exponent
+    if decimals < -3:
+        return f"{value:.{digits - 1}e}"
+    return f"{value:,.{max(decimals, 0)}f}" if abs(value) >= 10_000 else f"{value:.{max(decimals, 0)}f}"
+
+
+def format_quantity(value: float, dimension: str, digits: int = 4) -> str:
+    """Write an SI value with the prefix that reads best; NaN is ``unknown``.
+
+    Examples
+    --------
+    >>> format_quantity(0.2872917, "time_s"), format_quantity(9e11, "byte_per_s")
+    ('287.3 ms', '900.0 GB/s')
+    """
+    if math.isnan(value):
+        return "unknown"
+    return _format_scaled(value, _STEPS[dimension], digits)
+
+
+def format_mebibyte(byte: float) -> str:
+    """Write bytes as MiB without the unit, for columns that name it: two decimals, more digits than that kept.
+
+    Examples
+    --------
+    >>> format_mebibyte(102_228_128.0), format_mebibyte(float("nan"))
+    ('97.49', 'unknown')
+    """
+    return "unknown" if math.isnan(byte) else f"{byte / BINARY['Mi']:,.2f}"
+
+
+def exact_quantity(value: float, dimension: str) -> str:
+    """Write an SI value as text that `parse_quantity` reads back to the same float.
+
+    Examples
+    --------
+    >>> exact_quantity(1.57e13, "flop_per_s"), exact_quantity(2.0**34, "byte")
+    ('15.7 TFLOP/s', '16 GiB')
+    """
+    base = next(unit for unit, size in UNITS[dimension].items() if size == 1.0)
+    best = f"{value!r} {base}".rstrip()
+    readable = {unit for _, unit in _STEPS[dimension]} | {f"{prefix}B" for prefix in BINARY}
+    for unit, size in UNITS[dimension].items():
+        scaled = float(f"{value / size:.12g}")
+        text = f"{scaled:g} {unit}" if f"{scaled:g}" == f"{scaled:.12g}" else f"{scaled!r} {unit}"
+        back = scaled * size if size >= 1 else scaled / round(1 / size)
+        exact = unit in readable and back == value and 0.1 <= scaled < 10_000
+        if exact and len(text) < len(best):
+            best = text
+    return best
+
+
+def round_quantity(value: float, dimension: str, digits: int = 6) -> float:
+    """Round an SI value to what is read back from its short text.
+
+    Examples
+    --------
+    >>> exact_quantity(round_quantity(1 / 3, "time_s"), "time_s")
+    '333.333 ms'
+    """
+    return parse_quantity(format_quantity(value, dimension, digits).replace(",", ""), dimension, "", "a figure")
+
+
+ITEM_BYTE: dict[str, float] = {
+    "complex128": 16.0,
+    "complex64": 8.0,
+    "fp64": 8.0,
+    "fp32": 4.0,
+    "tf32": 4.0,
+    "fp16": 2.0,
+    "bf16": 2.0,
+    "fp8": 1.0,
+    "int64": 8.0,
+    "int32": 4.0,
+    "int16": 2.0,
+    "int8": 1.0,
+    "uint8": 1.0,
+    "bool": 1.0,
+}
+"""Storage of one element [byte]; tf32 is stored as fp32 and only multiplied in fewer bits."""
+
+ENGINES = ("vector", "matrix")
+"""The two kinds of arithmetic unit: general (SIMT, SIMD) and matrix (tensor core, AMX, systolic array)."""
+
+
+REAL_OF: dict[str, str] = {"complex64": "fp32", "complex128": "fp64"}
+"""The number format of the two parts of a complex number, whose arithmetic unit does the work."""
+REAL_PRODUCTS = 4.0
+"""Real products in a complex one, (a + bi)(c + di) = (ac - bd) + (ad + bc)i: with the sums 8 flop instead of 2."""
+
+
+def item_byte(dtype: str) -> float:
+    """Give the storage of one element [byte].
+
+    Raises
+    ------
+    FomkitError
+        When the dtype is not known.
+
+    Examples
+    --------
+    >>> item_byte("bf16")
+    2.0
+    """
+    if dtype not in ITEM_BYTE:
+        raise FomkitError("dtype", f"{dtype!r} is not a known number format. {nearest_names(dtype, ITEM_BYTE)}")
+    return ITEM_BYTE[dtype]
+
+
+Precision = Literal["fp32", "tf32", "mixed", "bf16", "fp8"]
+"""What a step may be asked to run in; `fomkit.ops.precision` says what each means."""
+
+MATRIX_KINDS = ("gemm", "conv", "rnn", "attention")
+"""Kinds of a step that run on a matrix engine where there is one for their number format."""
+SAME_WIDTH: dict[str, str] = {"fp16": "bf16", "bf16": "fp16"}
+"""Formats that matrix engines multiply alike: as many bits, sums in fp32; makers state one rate for both."""
+PRODUCT_KINDS = ("sparse_gemm", *MATRIX_KINDS)
+"""Kinds that multiply and add up, so that a complex number format makes four of each product."""
+_MATRIX_DTYPES = ("fp16", "bf16", "fp8", "int8")
+
+
+def usual_engine(kind: str, dtype: str) -> str:
+    """Name the arithmetic unit that the frameworks use by default.
+
+    Half-width formats go to the matrix units; fp32 does not, because TF32 products must be asked for.
+
+    Examples
+    --------
+    >>> usual_engine("gemm", "fp16"), usual_engine("gemm", "fp32"), usual_engine("norm", "fp16")
+    ('matrix', 'vector', 'vector')
+    """
+    return "matrix" if kind in MATRIX_KINDS and dtype in _MATRIX_DTYPES else "vector"

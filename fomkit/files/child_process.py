@@ -1,0 +1,372 @@
+"""The memory that a process and the ones it started really take, as Linux tells it.
+
+Running a user's code in a child process: a time limit, a memory limit, and one proof of success.
+
+The child's side of a request: what it is asked, and the result file that it leaves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from fomkit.core.errors import FomkitError
+
+_PROCESSES = Path("/proc")
+
+
+def _started_by(pid: int) -> list[int]:
+    found, waiting = [], [pid]
+    while waiting:
+        one = waiting.pop()
+        try:
+            text = (_PROCESSES / f"{one}/task/{one}/children").read_text(encoding="ascii")
+        except OSError:
+            continue
+        children = [int(child) for child in text.split()]
+        found += children
+        waiting += children
+    return found
+
+
+def _own_byte(pid: int) -> int:
+    """Give the resident memory of one process [byte]."""
+    try:
+        pages = (_PROCESSES / f"{pid}/statm").read_text(encoding="ascii").split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _share_byte(pid: int) -> int:
+    """Give the resident memory of one process, pages that n processes share counted as an n-th [byte]."""
+    try:
+        lines = (_PROCESSES / f"{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    sizes = [line.split()[1] for line in lines if line.startswith("Pss:")]
+    return int(sizes[0]) * 1024 if sizes else 0
+
+
+def resident_byte(pid: int) -> int:
+    """Give the memory that a process and those it started really take [byte]; 0 where the system does not say.
+
+    An address-space limit would not do: importing torch alone reserves more than most models use. Forked processes
+    share most of their pages, which are counted once.
+    """
+    started = _started_by(pid)
+    return sum(map(_share_byte, (pid, *started))) if started else _own_byte(pid)
+
+
+PRINTED_LIMIT_BYTE = 50_000_000
+RESULT_LIMIT_BYTE = 500_000_000
+_TAIL = 1500
+_PACKAGE = Path(__file__).resolve().parents[1] / "__init__.py"
+_POLL_S = 0.02
+
+# Loads this very package, wherever it lies, without putting its folder on the path: a folder on the path is a
+# folder whose grp.py or types.py would stand for the standard library's.
+_BOOT = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("fomkit", sys.argv[1])
+package = importlib.util.module_from_spec(spec)
+sys.modules["fomkit"] = package
+spec.loader.exec_module(package)
+import importlib
+importlib.import_module(sys.argv[2]).main()
+"""
+
+
+def child_command(module: str) -> list[str]:
+    """Give the command that runs the ``main`` of one of fomkit's modules in a process of its own."""
+    # Unbuffered, so that what a program printed before it crashed is there.
+    return [sys.executable, "-u", "-P", "-c", _BOOT, str(_PACKAGE), module]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What runs in the child, and what its user is told to do about it.
+
+    Attributes
+    ----------
+    module : str
+        Its ``main`` reads the request and leaves the result.
+    slow, large, gone : str
+        What to do where it takes too long or too much memory, or ends without a result.
+    environment : mapping
+        Variables that are set for it.
+    """
+
+    module: str
+    slow: str
+    large: str
+    gone: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+_PASSED = frozenset(
+    """
+    PATH HOME USER LOGNAME USERNAME LANG LANGUAGE TZ TMPDIR TMP TEMP PWD SHELL TERM VIRTUAL_ENV
+    LD_LIBRARY_PATH LD_PRELOAD DYLD_LIBRARY_PATH DYLD_FALLBACK_LIBRARY_PATH
+    XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME
+    SYSTEMROOT WINDIR PATHEXT COMSPEC APPDATA LOCALAPPDATA USERPROFILE NUMBER_OF_PROCESSORS
+    CONDA_PREFIX CONDA_DEFAULT_ENV HF_HOME HF_HUB_CACHE HF_HUB_OFFLINE HF_DATASETS_CACHE HF_DATASETS_OFFLINE
+    TRANSFORMERS_CACHE TRANSFORMERS_OFFLINE
+    RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
+    """.split()  # noqa: SIM905 - as a list it fills a page
+)
+_PASSED_FAMILIES = (
+    "LC_", "PYTHON", "FOMKIT_",
+    "OMP_", "KMP_", "MKL_", "GOMP_", "OPENBLAS_", "BLIS_", "VECLIB_", "NUMEXPR_", "DNNL_", "ONEDNN_", "MALLOC_",
+    "CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_", "NCCL_", "HIP_", "HSA_", "ROCM_", "ROCR_", "MIOPEN_",
+    "TORCH", "PYTORCH_", "ATEN_", "KERAS_", "XLA_",
+    "TF_CPP_", "TF_ENABLE_", "TF_DISABLE_", "TF_XLA_", "TF_NUM_", "TF_GPU_", "TF_CUDNN_", "TF_FORCE_", "TF_USE_",
+)  # fmt: skip
+"""Beginnings of what Python, its numerical libraries and the frameworks read."""
+_SECRET = re.compile(r"TOKEN|SECRET|PASS(?!ED|_ENV)|CREDENTIAL|AUTH|(^|_)KEYS?($|_)|COOKIE")
+PASS_ENV = "FOMKIT_PASS_ENV"  # noqa: S105 - a variable's name
+"""Variable that names others which a program needs, with commas."""
+
+
+def _is_passed(name: str) -> bool:
+    return name in _PASSED or name.startswith(_PASSED_FAMILIES)
+
+
+def passed_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Give what a user's code in a child process sees of the environment.
+
+    Python and the frameworks get what they read; tokens, passwords, proxies and everything unknown stay behind.
+    What else a program needs is named in ``FOMKIT_PASS_ENV``.
+
+    Examples
+    --------
+    >>> passed_environment({"PATH": "/bin", "OMP_NUM_THREADS": "1", "AWS_SECRET_ACCESS_KEY": "x", "DATA": "d"})
+    {'PATH': '/bin', 'OMP_NUM_THREADS': '1'}
+    >>> passed_environment({"FOMKIT_PASS_ENV": "DATA", "DATA": "d"})["DATA"]
+    'd'
+    """
+    named = {name.strip() for name in environment.get(PASS_ENV, "").split(",")}
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in named or (_is_passed(name.upper()) and not _SECRET.search(name.upper()))
+    }
+
+
+_NO_ACCELERATOR = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+_ON_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
+_ON_TORCH = {"TORCHDYNAMO_DISABLE": "1", "KERAS_BACKEND": "torch"}
+MODEL_FILE = Program(
+    "fomkit.frontends.torch.profile",
+    slow="Only the model, its inputs and its loss belong in the file; or raise --time-limit.",
+    large="Tensors made by torch take none here; do not load data or weights in the file.",
+    gone="Take that out of the file.",
+)
+SCRIPT = Program(
+    "fomkit.frontends.script.torch_draft",
+    slow="Three training steps are needed: give the script a smaller batch or fewer samples by arguments of its "
+    "own, or raise --time-limit.",
+    large="The script really runs: give it a smaller batch or fewer samples by arguments of its own, or raise "
+    "--memory-limit.",
+    gone="Let it train in this process.",
+    # What is compiled has no ops to see, and a hidden accelerator makes the script take its way for a CPU.
+    environment={"TORCHDYNAMO_DISABLE": "1", **_NO_ACCELERATOR},
+)
+KERAS_SCRIPT = replace(
+    SCRIPT, module="fomkit.frontends.script.keras_draft", environment={**_ON_TENSORFLOW, **_NO_ACCELERATOR}
+)
+KERAS_FILE = Program(
+    "fomkit.frontends.keras.profile",
+    slow=MODEL_FILE.slow,
+    large="Weights that Keras makes take none here; do not load data or weights in the file.",
+    gone=MODEL_FILE.gone,
+    # The graph of a step is the same on every device; what a device compiles into one op has no parts to see.
+    environment={**_ON_TENSORFLOW, **_NO_ACCELERATOR},
+)
+ONNX_FILE = Program(
+    "fomkit.frontends.onnx.profile",
+    slow="It is a very large graph; raise --time-limit of 'fomkit profile' if you trust it.",
+    large="Its weights are not needed: export it with its weights in files beside it.",
+    gone="It is damaged, or shows a fault of the onnx package. Check it with onnx.checker.",
+)
+MEASURED = Program(
+    "fomkit.bench.torch_child",
+    slow="The step runs a dozen times at least: measure a smaller one with --batch, or raise --time-limit.",
+    large="The model really runs: measure a smaller step with --batch, or raise --memory-limit.",
+    gone=MODEL_FILE.gone,
+)
+KERAS_TORCH_FILE = replace(
+    KERAS_FILE,
+    large="Weights are made for real: do not load data in the file, or raise --memory-limit.",
+    environment={**_ON_TORCH, **_NO_ACCELERATOR},
+)
+KERAS_TORCH_SCRIPT = replace(KERAS_SCRIPT, environment={**_ON_TORCH, **_NO_ACCELERATOR})
+
+
+MEASURED_KERAS = replace(MEASURED, module="fomkit.bench.keras_child", environment=KERAS_FILE.environment)
+
+
+@dataclass(frozen=True)
+class _Limits:
+    where: str
+    program: Program
+    time_s: float
+    memory_byte: float
+
+
+def _watch(child: subprocess.Popen[bytes], log: BinaryIO, limits: _Limits) -> None:
+    """Wait for the child's end; raise when it oversteps a limit."""
+    where, program = limits.where, limits.program
+    deadline = time.monotonic() + limits.time_s
+    while not _has_ended(child):
+        if time.monotonic() > deadline:
+            raise FomkitError(
+                where,
+                f"did not finish within {limits.time_s:g} s. {program.slow}{_tail(log)}",
+            )
+        if resident_byte(child.pid) > limits.memory_byte:
+            raise FomkitError(
+                where,
+                f"takes more than {limits.memory_byte / 1e9:g} GB of memory. {program.large}",
+            )
+        if os.fstat(log.fileno()).st_size > PRINTED_LIMIT_BYTE:
+            raise FomkitError(where, f"prints more than {PRINTED_LIMIT_BYTE / 1e6:g} MB. Let it print less.")
+        time.sleep(_POLL_S)
+
+
+def _has_ended(child: subprocess.Popen[bytes]) -> bool:
+    """Tell whether the child is gone, and leave its number taken, so that its group can still be ended safely."""
+    if not hasattr(os, "waitid"):
+        return child.poll() is not None
+    return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _tail(log: BinaryIO) -> str:
+    log.seek(max(os.fstat(log.fileno()).st_size - _TAIL, 0))
+    text = log.read(_TAIL).decode("utf-8", "replace").strip()
+    return f"\nThe end of what it printed:\n{text}" if text else ""
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the child and what it started, which may outlive it."""
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
+    child.wait()
+
+
+def _without_result(code: int, where: str, program: Program, log: BinaryIO) -> FomkitError:
+    if code < 0:
+        ended = f"crashed by {signal.Signals(-code).name}"
+    else:
+        ended = f"ended the process with exit code {code} (os._exit, perhaps)"
+    return FomkitError(where, f"{ended} before the profile was done. {program.gone}{_tail(log)}")
+
+
+def run_child(
+    request: Mapping[str, Any],
+    where: str,
+    time_limit_s: float,
+    memory_limit_byte: float,
+    program: Program = MODEL_FILE,
+) -> dict[str, Any]:
+    """Run a request in a child process.
+
+    Parameters
+    ----------
+    request : mapping
+        What the program is asked, in plain values.
+    where : str
+        The user's file, for error messages.
+    time_limit_s, memory_limit_byte : float
+        Wall time [s] and resident memory [byte] that the child may take.
+    program : Program
+        What runs in the child.
+
+    Returns
+    -------
+    dict
+        The child's result; one that tells errors has the end of what was printed, too.
+
+    Raises
+    ------
+    FomkitError
+        When the child hangs, crashes, exits, eats memory or floods its output; any exit without a result file that
+        carries this call's nonce is a failure, exit code 0 too.
+    """
+    # The file may do anything to the folder; the log is read by its descriptor.
+    with tempfile.TemporaryDirectory(prefix="fomkit-", ignore_cleanup_errors=True) as folder, _log(folder) as log:
+        result_path, nonce = Path(folder, "result.json"), secrets.token_hex(16)
+        message = {**request, "nonce": nonce, "result": str(result_path)}
+        child = subprocess.Popen(  # noqa: S603 - the program is this interpreter
+            child_command(program.module),
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={**passed_environment(os.environ), **program.environment},
+        )
+        try:
+            _ask(child, message)
+            _watch(child, log, _Limits(where, program, time_limit_s, memory_limit_byte))
+        finally:
+            _end(child)
+        result = _read_result(result_path, nonce)
+        if result is None:
+            raise _without_result(child.returncode, where, program, log)
+        return {**result, "printed": _tail(log)}
+
+
+def _log(folder: str) -> BinaryIO:
+    return Path(folder, "log.txt").open("a+b", buffering=0)
+
+
+def _ask(child: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
+    # A child that is gone already is found out by its missing result.
+    with contextlib.suppress(BrokenPipeError), child.stdin or contextlib.nullcontext() as stream:
+        if stream is not None:
+            stream.write(json.dumps(message).encode() + b"\n")
+
+
+def _read_result(path: Path, nonce: str) -> dict[str, Any] | None:
+    """Read the result; None where there is none, or one that the child did not write."""
+    try:
+        if not path.is_file() or path.stat().st_size > RESULT_LIMIT_BYTE:
+            return None
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return result if isinstance(result, dict) and result.pop("nonce", None) == nonce else None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Where the result goes, and the parent's nonce, which the user's code never sees."""
+
+    path: Path
+    nonce: str
+
+    def leave(self, result: Mapping[str, Any]) -> None:
+        """Write the result, whole or not at all."""
+        unfinished = self.path.with_suffix(".part")
+        unfinished.write_text(json.dumps({"nonce": self.nonce, **result}), encoding="utf-8")
+        unfinished.replace(self.path)
+
+
+def take_request() -> tuple[dict[str, Any], Answer]:
+    """Read a request from standard input; standard output and error belong to the user's code."""
+    request = json.loads(sys.stdin.readline())
+    return request, Answer(Path(request.pop("result")), request.pop("nonce"))

@@ -1,0 +1,130 @@
+"""A stranger's JSON: decoded under caps, without repeated keys, NaN or numbers beyond all bounds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fomkit.core.errors import FomkitError
+from fomkit.files.csv import read_bytes
+
+MAX_TEXT = 1_000
+"""Longest text of a field."""
+MAX_JSON_BYTE = 5_000_000
+"""Largest record [byte]; those that are known have a few thousand."""
+
+
+class _RefusedError(ValueError):
+    """What JSON allows and no record needs."""
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _RefusedError(f"the key {key[:80]!r} stands twice")
+        found[key] = value
+    return found
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise _RefusedError(f"{text[:40]} is no finite number")
+    return value
+
+
+def parse_json(text: str, where: str) -> Any:
+    """Parse JSON.
+
+    Raises
+    ------
+    FomkitError
+        When it is none, repeats a key, nests too deeply or holds NaN or infinity.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_finite, parse_float=_finite)
+    except json.JSONDecodeError as error:
+        at = f"{where}:{error.lineno}" if "\n" in text else where
+        raise FomkitError(at, f"is not valid JSON ({error.msg}). Correct it, or export it again.") from error
+    except RecursionError as error:
+        raise FomkitError(where, "is nested too deeply. Records of measurements are a few levels deep.") from error
+    except ValueError as error:
+        raise FomkitError(where, f"is JSON that cannot be taken: {error}. Correct it.") from error
+
+
+def read_text(path: Path, most_byte: int = MAX_JSON_BYTE) -> str:
+    """Read a text file in UTF-8, packed by gzip or not.
+
+    Raises
+    ------
+    FomkitError
+        When it cannot be read, is too large, or is no UTF-8.
+    """
+    content = read_bytes(path)
+    if len(content) > most_byte:
+        raise FomkitError(str(path), f"is larger than {most_byte:,} bytes. That is no record of a measurement.")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FomkitError(str(path), "is not text in UTF-8. Save it so.") from error
+
+
+def read_objects(path: Path) -> list[dict[str, Any]]:
+    """Read a file of one JSON object, or of a list of them.
+
+    Raises
+    ------
+    FomkitError
+        As `parse_json` does, and when it is anything else.
+    """
+    found = parse_json(read_text(path), str(path))
+    records = found if isinstance(found, list) else [found]
+    if not records or not all(isinstance(record, dict) for record in records):
+        raise FomkitError(str(path), "is JSON without a record. Expected an object {…}, or a list of objects.")
+    return records
+
+
+def names_keys(path: Path, needed: Iterable[str]) -> bool:
+    """Tell whether a file begins like JSON and names these keys; whether it is whole, its reader says."""
+    content = read_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip()
+    return content[:1] in (b"{", b"[") and all(f'"{key}"'.encode() in content for key in needed)
+
+
+def number(record: Mapping[str, Any], key: str, where: str, *, whole: bool = False) -> float | None:
+    """Give a number above 0 of a record; None where it is absent or null.
+
+    Raises
+    ------
+    FomkitError
+        When it is anything else.
+    """
+    value = record.get(key)
+    if value is None:
+        return None
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1e15
+    if not good or (whole and value != int(value)):
+        what = "A whole number of 1 or more" if whole else "A number above 0, up to 1e15,"
+        raise FomkitError(where, f"{key} is {str(value)[:40]!r}. {what} was expected.")
+    return float(value)
+
+
+def text(record: Mapping[str, Any], key: str, where: str, *, needed: bool = False) -> str:
+    """Give a text of a record; "" where it is absent or null.
+
+    Raises
+    ------
+    FomkitError
+        When it is no text that can be shown, or is needed and empty.
+    """
+    value = record.get(key)
+    if not isinstance(value, str | None):
+        raise FomkitError(where, f"{key} is {str(value)[:40]!r}. A text was expected.")
+    found = " ".join((value or "").split())
+    if not found.isprintable() or len(found) > MAX_TEXT:
+        raise FomkitError(where, f"{key} is no text of up to {MAX_TEXT:,} letters that can be shown. Correct it.")
+    if needed and not found:
+        raise FomkitError(where, f"{key} is missing. The record must say it.")
+    return found

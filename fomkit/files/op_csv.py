@@ -1,0 +1,336 @@
+"""CSV text into tables with declared columns: numbers or expressions in dimension cells, text as it stands.
+
+What a stranger's table leaves unsaid and everybody means: filled in, and said.
+
+Tables into CSV text: numbers that read back exactly, text that stays text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.units import usual_engine
+from fomkit.files.csv import disarm, disarm_stranger, format_number, parse_number, read_rows, rearm, shown
+from fomkit.ops.tables import LINE, PLAIN_TABLES, SIZED, TABLES, column_names
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+_SLIP = 0.84
+"""Likeness from which the name of an unknown column is taken for a slip."""
+_UNITS = {"ms": 1e3, "msec": 1e3, "us": 1e6, "usec": 1e6, "ns": 1e9, "min": 1 / 60}
+
+
+def _unit_hint(name: str, known: Collection[str]) -> str:
+    """Say how to turn a time in another unit into the table's own column; "" where it is none."""
+    stem, _, unit = name.lower().rpartition("_")
+    if unit not in _UNITS or f"{stem}_s" not in known:
+        return ""
+    factor = _UNITS[unit]
+    verb = f"Divide by {factor:,.0f}" if factor > 1 else f"Multiply by {1 / factor:,.0f}"
+    return f"Times are in seconds here. {verb} and name it '{stem}_s'."
+
+
+def _slip(name: str, header: list[str], known: Collection[str]) -> bool:
+    """Tell whether an unknown column is a known one spelled wrongly."""
+    close = get_close_matches(name.lower(), known, n=1, cutoff=_SLIP)
+    return bool(close) and close[0] not in header
+
+
+def _check_header(
+    path: Path, header: list[str], known: Collection[str], table: str, keep: Collection[str] | None
+) -> None:
+    where, met = f"{path}:1", set[str]()
+    for place, name in enumerate(header, start=1):
+        if not name:
+            raise FomkitError(where, f"column {place} has no name. Name it, or delete it.")
+        if name in met:
+            raise FomkitError(where, f"the column {shown(name)} stands twice in the header. Keep one of them.")
+        met.add(name)
+        if name in known or (keep is not None and name in keep):
+            continue
+        advice = _unit_hint(name, known)
+        if not advice and (keep is None or _slip(name, header, known)):
+            advice = nearest_names(name, known) if len(name) <= 100 else "See docs/profiles.md."
+        if advice:
+            own = "Rename or delete it." if keep is None else f"Or keep it as one of yours with --keep '{name}'."
+            kind = "OPS" if table == "TIMED" else table
+            raise FomkitError(where, f"the column {shown(name)} is not a column of {kind}. {advice} {own}")
+
+
+def _dtype(cells: list[float | str], number: bool) -> str:
+    return "float64" if number and not any(isinstance(cell, str) for cell in cells) else "object"
+
+
+def _numbers(
+    path: Path, lines: Sequence[int], name: str, column: Sequence[str], *, expressions: bool
+) -> list[float | str]:
+    """Read the cells of a number column; sizes repeat, so each distinct text is read once."""
+    known: dict[str, float | str] = {}
+    for text in dict.fromkeys(column):
+        try:
+            known[text] = parse_number(rearm(text), "", name, expressions=expressions)
+        except FomkitError as error:
+            raise FomkitError(f"{path}:{lines[column.index(text)]}", error.what) from None
+    return [known[text] for text in column]
+
+
+def read_numbered_table(
+    path: Path, table: str, extra: Collection[str] = (), keep: Collection[str] | None = None
+) -> pd.DataFrame:
+    """Read a CSV file, packed by gzip or not, with the columns of a table.
+
+    Parameters
+    ----------
+    path : Path
+    table : str
+        A key of ``schema.TABLES``. All but ``schema.PLAIN_TABLES`` may hold expressions in their dimensions.
+    extra : collection of str
+        Number columns allowed beyond the table's own.
+    keep : collection of str, optional
+        Without it unknown columns are refused. With it they are kept as text, cell by cell as they stand, unless
+        their name looks like a slip of a known one that it does not list.
+
+    Returns
+    -------
+    DataFrame
+        Indexed by the line of the file. Number columns are float64 with NaN where empty, or objects where an
+        expression occurs; text is never NaN.
+
+    Raises
+    ------
+    FomkitError
+        With the line of the first mistake in the first column that has one.
+    """
+    import pandas as pd
+
+    rows = read_rows(path)
+    _, cells = next(rows, (1, []))
+    if not cells:
+        raise FomkitError(str(path), f"is empty. Expected a header with columns of {table}.")
+    header, numbers = [name.strip() for name in cells], {*column_names(table, "number"), *extra}
+    known = {*column_names(table), *extra}
+    _check_header(path, header, known, table, keep)
+    symbolic = set(SIZED) if table not in PLAIN_TABLES else set[str]()
+    lines, body = [], []
+    for line, row in rows:
+        lines.append(line)
+        body.append(row)
+    if not lines:
+        raise FomkitError(str(path), f"has a header and no rows. Expected at least one row of {table}.")
+    index = pd.Index(lines, dtype="int64", name=LINE)
+    columns = {}
+    for name, column in zip(header, zip(*body, strict=True), strict=True):
+        values: list[float | str] = list(column)
+        if name in numbers:
+            values = _numbers(path, lines, name, column, expressions=name in symbolic)
+        elif name in known:
+            values = [*map(rearm, column)]
+        columns[name] = pd.Series(values, index, dtype=_dtype(values, name in numbers))
+    return pd.DataFrame(columns)
+
+
+def read_table(path: Path, table: str, extra: Collection[str] = ()) -> pd.DataFrame:
+    """Read a CSV file as `read_numbered_table` does, with rows counted from 0."""
+    return read_numbered_table(path, table, extra).reset_index(drop=True)
+
+
+_NUMBERS = frozenset(column_names("TIMED", "number"))
+_PLAIN: Mapping[str, Mapping[str, float]] = {
+    "gemm": {"b": 1.0},
+    "sparse_gemm": {"b": 1.0},
+    "conv": {
+        **dict.fromkeys(("depth", "kernel_d", "stride_d"), 1.0),
+        "pad_d": 0.0,
+        **dict.fromkeys(("dilation_d", "dilation_h", "dilation_w", "groups"), 1.0),
+    },
+    "rnn": {"layers": 1.0, "directions": 1.0},
+}
+"""Dimensions that only special cases of a kind have; without them the op is the plain one."""
+
+Filled = tuple["pd.DataFrame", tuple[str, ...]]
+
+
+class _Filling:
+    """A table being filled, and what was filled: the columns by what they were taken as and in how many rows."""
+
+    def __init__(self, data: pd.DataFrame) -> None:
+        self.data, self._columns = data, dict[tuple[str, int], list[str]]()
+
+    def fill(self, column: str, rows: pd.Series, values: object, meaning: str) -> None:
+        """Put values into the empty cells of a column, or into a new column, where ``rows`` is true."""
+        import pandas as pd
+
+        cells = self.data.get(column, pd.Series(None, self.data.index, dtype=object)).astype(object)
+        empty = rows & (cells.isna() | (cells == ""))
+        if not empty.any():
+            return
+        filled = cells.mask(empty, values)
+        if column not in _NUMBERS:
+            filled = filled.fillna("")
+        elif not filled.map(lambda cell: isinstance(cell, str)).any():
+            filled = filled.astype("float64")
+        self.data = self.data.assign(**{column: filled})
+        self._columns.setdefault((meaning, int(empty.sum())), []).append(column)
+
+    def _share(self, count: int) -> str:
+        return "any row" if count == len(self.data) else f"{count:,} of {len(self.data):,} rows"
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """One line for what was taken alike."""
+        return tuple(
+            f"{', '.join(columns)}: not given in {self._share(count)}; taken as {meaning}."
+            for (meaning, count), columns in self._columns.items()
+        )
+
+
+def fill_dimensions(data: pd.DataFrame) -> Filled:
+    """Fill the dimensions that only special cases have: one matrix, two dimensions, no groups, one layer.
+
+    Parameters
+    ----------
+    data : DataFrame
+        A table with the column ``kind``.
+
+    Returns
+    -------
+    data : DataFrame
+        A table with these cells filled.
+    said : tuple of str
+        A line for each value that was taken.
+    """
+    filling = _Filling(data)
+    for kind, plain in _PLAIN.items():
+        for dimension, value in plain.items():
+            filling.fill(dimension, data["kind"] == kind, value, f"{value:g} ({kind})")
+    if "heads" in data.columns:
+        filling.fill("kv_heads", data["kind"] == "attention", data["heads"], "heads (attention)")
+    return filling.data, filling.said
+
+
+def fill_defaults(ops: pd.DataFrame, where: str = "fill_defaults") -> Filled:
+    """Fill what an op table of somebody else leaves unsaid.
+
+    An absent column or an empty cell means: ``op`` the kind, ``engine`` what the frameworks use by default for the
+    kind and dtype, ``pass_name`` forward, ``count`` 1, and the dimensions of `fill_dimensions`. Whatever else is
+    needed and missing stays missing.
+
+    Parameters
+    ----------
+    ops : DataFrame
+        With the columns ``kind`` and ``dtype``.
+    where : str
+        File or stage, for the error message.
+
+    Returns
+    -------
+    ops : DataFrame
+        A table with these cells filled; new columns come last.
+    said : tuple of str
+        A line for each value that was taken.
+
+    Raises
+    ------
+    FomkitError
+        When ``kind`` or ``dtype`` is missing: nobody can guess them.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> ops, said = fill_defaults(pd.DataFrame({"kind": ["gemm"], "dtype": ["fp16"], "b": [1.0]}))
+    >>> ops.loc[0, ["op", "engine", "pass_name"]].tolist()
+    ['gemm', 'matrix', 'forward']
+    >>> said[-1]
+    'count: not given in any row; taken as 1.'
+    """
+    import pandas as pd
+
+    for name in ("kind", "dtype"):
+        if name not in ops.columns:
+            raise FomkitError(
+                where, f"the column {name!r} is missing, without which no row means anything. Add it."
+            )
+    data, said = fill_dimensions(ops)
+    filling = _Filling(data)
+    everywhere = pd.Series(data=True, index=data.index)
+    pairs = zip(data["kind"].astype(str), data["dtype"].astype(str), strict=True)
+    engines = pd.Series([usual_engine(kind, dtype) for kind, dtype in pairs], data.index, dtype=object)
+    filling.fill("op", everywhere, data["kind"], "the kind")
+    filling.fill("engine", everywhere, engines, "what the frameworks use for the kind and dtype")
+    filling.fill("pass_name", everywhere, "forward", "forward")
+    filling.fill("count", everywhere, 1.0, "1")
+    return filling.data, (*said, *filling.said)
+
+
+_SPECIAL = re.compile(r'[,"\r\n]')
+
+
+def _quoted(cell: str) -> str:
+    return '"' + cell.replace('"', '""') + '"' if _SPECIAL.search(cell) else cell
+
+
+def format_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    r"""Write cells, of which text was disarmed, as CSV.
+
+    The csv module leaves a lone carriage return without quotes, and readers take it for the end of a row.
+
+    Examples
+    --------
+    >>> format_rows(["op", "m"], [["a\rb", "1"], ["c,d", "2"]])
+    'op,m\n"a\rb",1\n"c,d",2\n'
+    """
+    lines = (",".join(map(_quoted, row)) or '""' for row in chain([header], rows))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _cell(value: object) -> str:
+    return disarm(value) if isinstance(value, str) else format_number(float(str(value)))
+
+
+def format_table(data: pd.DataFrame, table: str, extra: tuple[str, ...] = ()) -> str:
+    """Write a table as CSV text: columns in schema order, empty ones left out, numbers that read back exactly.
+
+    Text that a spreadsheet program would run as a formula gets a leading apostrophe, which `read_table` removes.
+    """
+    order = [name for name in (*extra, *column_names(table)) if name in data.columns]
+    used = [name for name in order if data[name].notna().any() and (data[name].astype(str) != "").any()]
+    rows = data[used].itertuples(index=False, name=None)
+    return format_rows(used, ([_cell(value) for value in row] for row in rows))
+
+
+def format_as_given(data: pd.DataFrame, table: str) -> str:
+    """Write every column of a table in its own order; columns unknown to ``table`` keep their text.
+
+    Where a spreadsheet program would run a kept text as a formula, and only there, it gets an apostrophe.
+    """
+    known = set(column_names(table))
+    writers = [_cell if name in known else _kept for name in data.columns]
+    header = [disarm_stranger(str(name)) for name in data.columns]
+    rows = data.itertuples(index=False, name=None)
+    return format_rows(header, ([write(value) for write, value in zip(writers, row, strict=True)] for row in rows))
+
+
+def _kept(value: object) -> str:
+    if isinstance(value, float):
+        return format_number(value)
+    return disarm_stranger(str(value))
+
+
+def empty_table(table: str) -> pd.DataFrame:
+    """Make a table without rows."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        {
+            column.name: pd.Series(dtype="float64" if column.dtype == "number" else "object")
+            for column in TABLES[table]
+        }
+    )

@@ -1,0 +1,166 @@
+"""Files are written whole or not at all, alone or as a set: to temporary names beside them, then renamed."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from fomkit.core.errors import FomkitError
+from fomkit.files.op_csv import format_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def _temporary(path: Path) -> tuple[int, Path]:
+    if path.is_dir():
+        raise FomkitError(str(path), "is a folder. Choose another name.")
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise FomkitError(str(path), f"cannot be written ({error.strerror}). Choose another folder.") from error
+    return handle, Path(name)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a stream that becomes the file at ``path`` once all is written; on any failure the old file stays.
+
+    Raises
+    ------
+    FomkitError
+        When the file or its folder cannot be written.
+    """
+    handle, temporary = _temporary(path)
+    try:
+        with _told(path):
+            with os.fdopen(handle, "wb") as stream:
+                yield stream
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Replace the file at ``path`` by ``content`` in one step, so that a failure leaves the old file as it was.
+
+    Text is written as UTF-8.
+
+    Raises
+    ------
+    FomkitError
+        When the file or its folder cannot be written.
+    """
+    with whole_file(path) as stream:
+        stream.write(_bytes(content))
+
+
+def _bytes(content: str | bytes) -> bytes:
+    return content.encode("utf-8") if isinstance(content, str) else content
+
+
+def write_set(files: Mapping[Path, str | bytes]) -> list[Path]:
+    """Write the files of a profile, all of them or none.
+
+    All contents are written before the first name changes, and the first file, which names the others, is given
+    its name last. Where a name cannot be given, those given are taken back: an older set stands as it stood.
+
+    Parameters
+    ----------
+    files : mapping
+        Content by path; text is written as UTF-8.
+
+    Returns
+    -------
+    list of Path
+        The files written.
+
+    Raises
+    ------
+    FomkitError
+        When a file or its folder cannot be written.
+    """
+    ready: dict[Path, Path] = {}
+    old: dict[Path, Path] = {}
+    named: list[Path] = []
+    try:
+        for path, content in files.items():
+            handle, ready[path] = _temporary(path)
+            with _told(path), os.fdopen(handle, "wb") as stream:
+                stream.write(_bytes(content))
+                ready[path].chmod(0o666 & ~_umask())
+        for path in files:
+            if path.exists():
+                with _told(path):
+                    handle, old[path] = _temporary(path)
+                    os.close(handle)
+                    shutil.copy2(path, old[path])
+        for path in reversed(ready):
+            named.append(path)
+            with _told(path):
+                ready[path].replace(path)
+    except BaseException:
+        for path in named:
+            path.unlink(missing_ok=True)
+            if path in old:
+                old[path].replace(path)
+        raise
+    finally:
+        for temporary in (*ready.values(), *old.values()):
+            temporary.unlink(missing_ok=True)
+    return list(files)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Raise what goes wrong with a file as a message that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise FomkitError(
+            str(path), f"cannot be written ({error.strerror or error}). Choose another name."
+        ) from error
+
+
+def write_table(data: pd.DataFrame, path: Path, table: str, extra: tuple[str, ...] = ()) -> None:
+    """Write a table to a CSV file, whole or not at all."""
+    write_whole(path, format_table(data, table, extra))
+
+
+def packed(data: pd.DataFrame, table: str) -> bytes:
+    """Give a table as a CSV file packed with gzip, the same bytes for the same table."""
+    return gzip.compress(format_table(data, table).encode("utf-8"), mtime=0)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def check_absent(paths: list[Path], force: bool) -> None:
+    """Raise when a file cannot be written, or is already there, unless ``force``.
+
+    Raises
+    ------
+    FomkitError
+        Naming the files, or a folder that is not there: better before the work than after it.
+    """
+    folders = [str(path) for path in paths if path.is_dir()]
+    if folders:
+        raise FomkitError(", ".join(folders), "is a folder. Choose another name.")
+    for path in paths:
+        if not path.parent.is_dir():
+            raise FomkitError(str(path), f"cannot be written: there is no folder {path.parent}. Make it first.")
+        if not os.access(path.parent, os.W_OK):
+            raise FomkitError(str(path), f"the folder {path.parent} may not be written to. Choose another folder.")
+    present = [str(path) for path in paths if path.exists()]
+    if present and not force:
+        raise FomkitError(", ".join(present), "exists already. Choose another name, or pass --force to replace.")

@@ -1,0 +1,355 @@
+"""Workbooks that strangers made: measured before they are opened, opened read-only, read as plain values.
+
+A workbook is a zip archive of XML. A small file may hold a part of many gigabytes, or one lone cell in the last
+corner of the grid, so size, ratio, parts, rows and columns are capped, and each cap has its own message.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree.ElementTree import ParseError
+
+from openpyxl import load_workbook
+from openpyxl.utils import get_column_letter
+from openpyxl.utils.exceptions import InvalidFileException
+
+from fomkit.core.errors import FomkitError
+from fomkit.files.csv import open_file
+from fomkit.files.xlsx_colours import BLACK, WHITE, Palette, palette_of
+
+if TYPE_CHECKING:
+    from openpyxl.worksheet.worksheet import Worksheet
+
+
+MAX_BYTE = 64_000_000
+"""Largest file, and largest content of all its parts together [byte]."""
+MAX_RATIO = 100
+"""Largest ratio of content to file; workbooks of figures unpack to about 5 times."""
+MAX_PARTS = 1000
+MAX_ROWS = 20_000
+MAX_COLUMNS = 256
+
+ZIP_START = b"PK\x03\x04"
+_ENCRYPTED = 0x1
+_HEAD = 200
+_ENCODING = re.compile(rb"""(?:\xef\xbb\xbf)?\s*<\?xml\b[^>]*?\bencoding\s*=\s*["']([\x21-\x7e]*?)["']""")
+_PLAIN = ("utf-8", "utf8", "us-ascii", "ascii")
+_UTF16 = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<", b"\0\0")
+_XML = (".xml", ".rels", ".vml")
+_DOCTYPES = tuple("<!DOCTYPE".encode(encoding) for encoding in ("utf-8", "utf-16-le", "utf-16-be"))
+_SAID = 100
+"""Characters of the cause of damage that are shown; it may quote the file."""
+# What zipfile, the XML parser and openpyxl raise on a damaged archive; openpyxl has no error class of its own
+# for malformed parts and lets the plain ones through.
+_DAMAGE = (
+    zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ParseError, InvalidFileException,
+    ValueError, TypeError, AttributeError, LookupError, OSError, OverflowError,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One sheet as plain values.
+
+    Attributes
+    ----------
+    name : str
+    rows : tuple of tuple
+        ``rows[0][0]`` is cell A1; rows end at their last cell. A formula cell has its cached value.
+    uncached : frozenset of (row, column)
+        1-based positions of formulas that were saved without a value.
+    """
+
+    name: str
+    rows: tuple[tuple[object, ...], ...]
+    uncached: frozenset[tuple[int, int]] = frozenset()
+
+    def cell(self, row: int, column: int) -> object:
+        """Give the value at a 1-based position; None where the sheet has no such cell.
+
+        Examples
+        --------
+        >>> Sheet("s", (("M", "N"), (1760.0,))).cell(2, 1)
+        1760.0
+        """
+        values = self.rows[row - 1] if row <= len(self.rows) else ()
+        return values[column - 1] if column <= len(values) else None
+
+    def filled(self, start: int = 1, stop: int | None = None) -> int:
+        """Count the rows from ``start`` to before ``stop`` (1-based) that hold anything."""
+        rows = self.rows[start - 1 : None if stop is None else stop - 1]
+        return sum(any(value is not None for value in row) for row in rows)
+
+
+def cell_name(row: int, column: int) -> str:
+    """Name a cell as spreadsheet programs do.
+
+    Examples
+    --------
+    >>> cell_name(98, 9)
+    'I98'
+    """
+    return f"{get_column_letter(column)}{row}"
+
+
+def looks_like_workbook(path: Path) -> bool:
+    """Tell by its first bytes whether a file can be a workbook."""
+    try:
+        with open_file(path) as stream:
+            return stream.read(len(ZIP_START)) == ZIP_START
+    except OSError as error:
+        raise FomkitError(str(path), f"cannot be read ({error.strerror}). Check the path.") from error
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """Turn damage into one message, and keep openpyxl's remarks about features nobody asked for quiet."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"openpyxl(\..*)?")
+            yield
+    except _DAMAGE as error:
+        said = str(error).partition("\n")[0][:_SAID].rstrip(".")
+        raise FomkitError(
+            str(path), f"is damaged or no workbook ({said}). Save it again as .xlsx in a spreadsheet program."
+        ) from error
+
+
+def _read_file(path: Path) -> bytes:
+    if not looks_like_workbook(path):
+        raise FomkitError(
+            str(path), "is no .xlsx workbook: a workbook is a zip archive. Save it as .xlsx without a password."
+        )
+    size = path.stat().st_size
+    if size > MAX_BYTE:
+        raise FomkitError(str(path), f"is larger than {MAX_BYTE:,} bytes. Split it.")
+    with open_file(path) as stream:
+        return stream.read(size)
+
+
+def _check_directory(path: Path, parts: list[zipfile.ZipInfo], byte: int) -> None:
+    size = sum(part.file_size for part in parts)
+    if len(parts) > MAX_PARTS:
+        raise FomkitError(str(path), f"has {len(parts):,} parts. Up to {MAX_PARTS:,} were expected.")
+    if size > MAX_BYTE:
+        raise FomkitError(
+            str(path), f"unpacks to {size:,} bytes. Up to {MAX_BYTE:,} were expected. Split the workbook."
+        )
+    if size > MAX_RATIO * byte:
+        raise FomkitError(
+            str(path),
+            f"unpacks to {size / byte:,.0f} times its size. Up to {MAX_RATIO} times was expected. "
+            "Save it again in a spreadsheet program.",
+        )
+    if any(part.flag_bits & _ENCRYPTED for part in parts):
+        raise FomkitError(str(path), "is encrypted. Save it without a password.")
+    # The other methods cannot be unpacked a little at a time, and no workbook has them.
+    if any(part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for part in parts):
+        raise FomkitError(str(path), "is packed in a way that workbooks are not. Save it again as .xlsx.")
+
+
+def _check_part(path: Path, name: str, data: bytes) -> None:
+    """Refuse XML that is not UTF-8, which spreadsheet programs write, and document types in any encoding."""
+    encoding = _ENCODING.match(data[:_HEAD])
+    told = encoding[1].decode("ascii").lower() if encoding else "utf-8"
+    if data[:2] in _UTF16 and name.endswith(_XML):
+        told = "utf-16"
+    if told not in _PLAIN:
+        raise FomkitError(
+            str(path),
+            f"has {told!r:.40} text in {name}. UTF-8 was expected. Save it again in a spreadsheet program.",
+        )
+    if any(mark in data for mark in _DOCTYPES):
+        raise FomkitError(
+            str(path), f"declares a document type in {name}, which no workbook does. Save it again without."
+        )
+
+
+def _unpacked(path: Path, content: bytes) -> bytes:
+    """Unpack the archive under the caps into a plain one, which is all that openpyxl sees.
+
+    A directory may lie about a part's size, and an unlimited read would unpack it all before noticing.
+    """
+    plain = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(plain, "w") as copy:
+        _check_directory(path, archive.infolist(), len(content))
+        for name in dict.fromkeys(archive.namelist()):
+            part = archive.getinfo(name)
+            with archive.open(part) as stream:
+                data = stream.read(part.file_size)
+            _check_part(path, part.filename, data)
+            copy.writestr(name, data)
+    return plain.getvalue()
+
+
+def unpacked_file(path: Path) -> bytes:
+    """Read a workbook's file under the caps of this module, as a plain archive.
+
+    Raises
+    ------
+    FomkitError
+        When it is no zip archive, or larger than the caps.
+    """
+    return _unpacked(path, _read_file(path))
+
+
+def _sheet_rows(path: Path, sheet: Worksheet) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    # The size that a sheet declares of itself may be false, so it is forgotten and the rows are counted.
+    sheet.reset_dimensions()  # type: ignore[attr-defined]  # a read-only sheet has it; the stubs know only the other
+    for number, row in enumerate(sheet.iter_rows(), start=1):
+        if number > MAX_ROWS or len(row) > MAX_COLUMNS:
+            raise FomkitError(
+                str(path),
+                f"sheet {sheet.title!r} has cells beyond row {MAX_ROWS:,} or column {MAX_COLUMNS}. "
+                "Delete the rows and columns outside its tables.",
+            )
+        yield number, row
+
+
+_FOREIGN = (
+    "vbaProject",
+    "xl/externalLinks/",
+    "xl/embeddings/",
+    "xl/activeX/",
+    "xl/connections",
+    "xl/queryTables/",
+)
+"""Parts by which a workbook runs code, or fetches figures from elsewhere."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What one cell holds.
+
+    Attributes
+    ----------
+    value : object
+        Of a formula the value that was saved with it, None without one.
+    formula : str
+        With its =; "" where there is none.
+    form : str
+        Its number format.
+    ink, ground : str
+        Colours of its text and of what is behind it, six hexadecimal digits each.
+    size : float
+        Of its letters [points].
+    """
+
+    value: object
+    formula: str = ""
+    form: str = "General"
+    ink: str = BLACK
+    ground: str = WHITE
+    size: float = 11.0
+
+
+def _values(path: Path, content: bytes) -> dict[str, tuple[tuple[object, ...], ...]]:
+    book = load_workbook(io.BytesIO(content), read_only=True, data_only=True, keep_links=False)
+    return {
+        sheet.title: tuple(tuple(cell.value for cell in row) for _, row in _sheet_rows(path, sheet))
+        for sheet in book.worksheets
+    }
+
+
+def _formulas(path: Path, content: bytes) -> dict[str, set[tuple[int, int]]]:
+    book = load_workbook(io.BytesIO(content), read_only=True, data_only=False, keep_links=False)
+    return {
+        sheet.title: {
+            (number, column)
+            for number, row in _sheet_rows(path, sheet)
+            for column, cell in enumerate(row, start=1)
+            if cell.data_type == "f"
+        }
+        for sheet in book.worksheets
+    }
+
+
+def read_workbook(path: Path) -> tuple[Sheet, ...]:
+    """Read every sheet of a workbook as plain values, in the workbook's order.
+
+    Raises
+    ------
+    FomkitError
+        When the file is no zip archive, is truncated or damaged, or is larger than the caps of this module.
+    """
+    with told(path):
+        content = unpacked_file(path)
+        values, formulas = _values(path, content), _formulas(path, content)
+    sheets = []
+    for name, rows in values.items():
+        sheet = Sheet(name, rows)
+        uncached = frozenset(place for place in formulas.get(name, ()) if sheet.cell(*place) is None)
+        sheets.append(Sheet(name, rows, uncached))
+    return tuple(sheets)
+
+
+def _check_plain(path: Path, content: bytes) -> None:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        found = next((name for name in archive.namelist() if any(word in name for word in _FOREIGN)), None)
+    if found is not None:
+        raise FomkitError(
+            str(path),
+            f"holds macros, links or data from elsewhere ({found}). Save it as a plain .xlsx without them.",
+        )
+
+
+def _stated(colour: Any) -> dict[str, str]:
+    """Give a colour of openpyxl as the attributes that it was read from."""
+    if colour is None:
+        return {}
+    return {str(colour.type): str(getattr(colour, colour.type)), "tint": str(colour.tint or 0.0)}
+
+
+def _look(cell: Any, palette: Palette) -> tuple[str, str, float]:
+    """Give the colours of a cell's text and ground, and the size of its letters."""
+    font, fill = cell.font, cell.fill
+    ground = WHITE
+    if getattr(fill, "stop", None):
+        ground = palette.colour(_stated(fill.stop[0].color), WHITE)
+    elif getattr(fill, "patternType", None):
+        is_solid = fill.patternType == "solid"
+        ground = palette.colour(_stated(fill.fgColor if is_solid else fill.bgColor), WHITE)
+    return palette.colour(_stated(font.color), BLACK), ground, float(font.sz or Content.size)
+
+
+def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Content]]:
+    values = _values(path, content)
+    book = load_workbook(io.BytesIO(content), read_only=True, data_only=False, keep_links=False)
+    sheets: dict[str, dict[tuple[int, int], Content]] = {}
+    palette = palette_of(book.loaded_theme, book._colors)  # type: ignore[attr-defined]
+    looks: dict[object, tuple[str, str, float]] = {}
+    for sheet in book.worksheets:
+        kept, known = sheets.setdefault(sheet.title, {}), Sheet(sheet.title, values[sheet.title])
+        for number, row in _sheet_rows(path, sheet):
+            for column, cell in enumerate(row, start=1):
+                if cell.value is None:
+                    continue
+                formula = str(getattr(cell.value, "text", cell.value)) if cell.data_type == "f" else ""
+                value = known.cell(number, column) if formula else cell.value
+                style = cell._style_id
+                look = looks[style] if style in looks else looks.setdefault(style, _look(cell, palette))
+                kept[number, column] = Content(value, formula, cell.number_format, *look)
+    return sheets
+
+
+def read_contents(path: Path) -> dict[str, dict[tuple[int, int], Content]]:
+    """Read every filled cell of a workbook with its formula, by sheet and 1-based position.
+
+    Raises
+    ------
+    FomkitError
+        As `read_workbook` does, and where the workbook holds macros, links to other files or embedded objects.
+    """
+    with told(path):
+        content = unpacked_file(path)
+        _check_plain(path, content)
+        return _contents(path, content)

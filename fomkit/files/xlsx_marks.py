@@ -1,0 +1,218 @@
+"""What a workbook holds beside its cells: names, visibility, the way it computes, comments and shapes."""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree.ElementTree import Element, fromstring, iterparse
+
+from openpyxl.utils.exceptions import InvalidFileException
+
+from fomkit.files.xlsx import MAX_COLUMNS, told, unpacked_file
+from fomkit.files.xlsx_colours import palette_of
+
+_INVISIBLE = 0.5
+"""Heights and widths below which nothing can be read [points, letters]."""
+_SHAPES = ("sp", "pic", "cxnSp")
+_PARTS = ("val", "cat", "xVal", "yVal", "bubbleSize", "plus", "minus")
+_TYPED = "figures that stand in the chart itself"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A format that cells take on under a condition: where, colours, number format; "" where it is the cell's."""
+
+    area: str
+    ink: str
+    ground: str
+    form: str
+
+
+@dataclass(frozen=True)
+class SheetMarks:
+    """One sheet: ``visible``, ``hidden`` or ``veryHidden``; hidden rows and columns; comments by cell; shapes.
+
+    ``series`` counts what its charts read: the part of a series (``val``, ``cat``, ``plus``, ``minus``, …) and the
+    cells. ``conditions`` are its conditional formats.
+    """
+
+    state: str = "visible"
+    hidden_rows: frozenset[int] = frozenset()
+    hidden_columns: frozenset[int] = frozenset()
+    comments: Mapping[str, str] = field(default_factory=dict)
+    shapes: int = 0
+    series: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True)
+class Marks:
+    """A workbook: where its defined names point, its sheets by title, and its settings for computing.
+
+    Names of one sheet alone have the sheet's title before them; those that programs make for themselves are left
+    out. ``calculation`` says what is not as usual: ``manual``, ``as displayed``; else "".
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    sheets: Mapping[str, SheetMarks] = field(default_factory=dict)
+    calculation: str = ""
+
+
+def _tree(content: bytes) -> Element:
+    return fromstring(content)  # noqa: S314 - the door refuses document types, and with them entities
+
+
+def _local(element: Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _attribute(element: Element, name: str) -> str:
+    return next((value for key, value in element.items() if key.rpartition("}")[2] == name), "")
+
+
+def _is_true(element: Element, name: str) -> bool:
+    return _attribute(element, name) in ("1", "true")
+
+
+def _relations(archive: zipfile.ZipFile, part: str) -> Iterator[tuple[str, str, str]]:
+    """Walk over id, type and part of what a part refers to."""
+    folder, name = posixpath.split(part)
+    path = posixpath.join(folder, "_rels", f"{name}.rels")
+    if path not in archive.namelist():
+        return
+    for one in _tree(archive.read(path)):
+        there = posixpath.normpath(posixpath.join("/", folder, one.get("Target", ""))).lstrip("/")
+        yield one.get("Id", ""), one.get("Type", "").rpartition("/")[2], there
+
+
+def _small(element: Element, name: str) -> bool:
+    size = _attribute(element, name)
+    return bool(size) and float(size) < _INVISIBLE
+
+
+def _hidden(content: bytes) -> tuple[frozenset[int], frozenset[int]]:
+    rows, columns, number = set[int](), set[int](), 0
+    for _, element in iterparse(io.BytesIO(content)):  # noqa: S314 - as in `_tree`
+        kind = _local(element)
+        if kind == "row":
+            number = int(element.get("r", number + 1))
+            if _is_true(element, "hidden") or _small(element, "ht"):
+                rows.add(number)
+            element.clear()
+        elif kind == "col" and (_is_true(element, "hidden") or _small(element, "width")):
+            columns.update(
+                range(max(int(element.get("min", 1)), 1), min(int(element.get("max", 1)), MAX_COLUMNS) + 1)
+            )
+    return frozenset(rows), frozenset(columns)
+
+
+def _series(content: bytes) -> Iterator[tuple[str, str]]:
+    for one in _tree(content).iter():
+        for part in one if _local(one) in ("ser", "errBars") else ():
+            if _local(part) in _PARTS:
+                cells = [found.text or "" for found in part.iter() if _local(found) == "f"]
+                yield _local(part), cells[0] if cells else _TYPED
+
+
+def _under(element: Element, *names: str) -> Element | None:
+    for name in names:
+        found = next((one for one in element if _local(one) == name), None)
+        if found is None:
+            return None
+        element = found
+    return element
+
+
+def _formats(archive: zipfile.ZipFile, parts: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Give colour of text, colour of ground and number format of each format that conditions may name."""
+    if "styles" not in parts:
+        return []
+    root, theme = _tree(archive.read(parts["styles"])), parts.get("theme")
+    palette = palette_of(archive.read(theme) if theme else None)
+    found = []
+    for one in root.iter():
+        if _local(one) == "dxf":
+            text, form = _under(one, "font", "color"), _under(one, "numFmt")
+            fill = _under(one, "fill", "patternFill", "bgColor")
+            fill = fill if fill is not None else _under(one, "fill", "patternFill", "fgColor")
+            colours = ["" if each is None else palette.colour(each.attrib, "") for each in (text, fill)]
+            found.append((colours[0], colours[1], "" if form is None else form.get("formatCode", "")))
+    return found
+
+
+def _conditions(content: bytes, formats: list[tuple[str, str, str]]) -> Iterator[Condition]:
+    for one in _tree(content).iter():
+        if _local(one) == "conditionalFormatting":
+            for rule in one:
+                number = rule.get("dxfId", "")
+                if number.isdigit() and int(number) < len(formats):
+                    yield Condition(one.get("sqref", ""), *formats[int(number)])
+
+
+def _sheet(archive: zipfile.ZipFile, part: str, state: str, formats: list[tuple[str, str, str]]) -> SheetMarks:
+    comments, shapes, series = dict[str, str](), 0, Counter[tuple[str, str]]()
+    for _, kind, there in _relations(archive, part):
+        if kind in ("comments", "threadedComment"):
+            for one in _tree(archive.read(there)).iter():
+                if _local(one) in ("comment", "threadedComment"):
+                    comments.setdefault(one.get("ref", ""), "".join(one.itertext()).strip())
+        elif kind == "drawing":
+            shapes += sum(_local(one) in _SHAPES for one in _tree(archive.read(there)).iter())
+            for _, what, chart in _relations(archive, there):
+                series.update(_series(archive.read(chart)) if what == "chart" else ())
+    content = archive.read(part)
+    conditions = tuple(_conditions(content, formats))
+    return SheetMarks(state, *_hidden(content), comments, shapes, series, conditions)
+
+
+def _calculation(root: Element) -> str:
+    for one in root.iter():
+        if _local(one) == "calcPr":
+            said = [one.get("calcMode", "")] if one.get("calcMode") == "manual" else []
+            said += ["as displayed"] if one.get("fullPrecision") in ("0", "false") else []
+            return ", ".join(said)
+    return ""
+
+
+def _names(root: Element, titles: list[str]) -> Iterator[tuple[str, str]]:
+    for one in root.iter():
+        name = one.get("name", "")
+        if _local(one) == "definedName" and not name.startswith("_xl"):
+            sheet = one.get("localSheetId")
+            yield f"{titles[int(sheet)]}!{name}" if sheet is not None else name, one.text or ""
+
+
+def _marks(content: bytes) -> Marks:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        book = next((there for _, kind, there in _relations(archive, "") if kind == "officeDocument"), "")
+        if not book:
+            raise InvalidFileException("it does not say which of its parts is the workbook")
+        root = _tree(archive.read(book))
+        relations = list(_relations(archive, book))
+        parts = {key: there for key, _, there in relations}
+        formats = _formats(archive, {kind: there for _, kind, there in relations})
+        listed = [one for one in root.iter() if _local(one) == "sheet"]
+        sheets = {
+            one.get("name", ""): _sheet(
+                archive, parts[_attribute(one, "id")], one.get("state", "visible"), formats
+            )
+            for one in listed
+        }
+        return Marks(dict(_names(root, list(sheets))), sheets, _calculation(root))
+
+
+def read_marks(path: Path) -> Marks:
+    """Read what a workbook holds beside its cells.
+
+    Raises
+    ------
+    FomkitError
+        When the file is damaged, or larger than the caps of `fomkit.files.xlsx`.
+    """
+    with told(path):
+        return _marks(unpacked_file(path))

@@ -1,0 +1,215 @@
+"""YAML read the strict way: what looks like a number is one, nothing is guessed, every mistake has a line.
+
+Content as YAML text that `strict_yaml` reads back the same.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fomkit.core.errors import FomkitError
+from fomkit.files.csv import open_file
+
+MAX_BYTE = 1_000_000
+MAX_YAML_BYTE = 200_000
+"""Largest YAML file [byte]; shipped ones have up to a twentieth, and it is read in 2 s."""
+MAX_DEPTH = 20
+_INTEGER = re.compile(r"-?(0|[1-9]\d*)")
+_FLOAT = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+_ODD_NUMBER = re.compile(
+    r"[-+]?\d[\d_]*(:\d+)+|[-+]?0[0-7xob_][\da-f_]*|[-+]?\d+(_\d+)+|[-+]?\.(inf|nan)|nan|[-+]?inf", re.I
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
+_HINTS: Mapping[str, str] = {
+    "but found another document": "It holds a second document. Keep one, without lines of '---'.",
+    "found character '\\t'": "A tab stands where only spaces may. Indent with spaces.",
+    "that cannot start any token": "Put text that begins with such a character in quotes.",
+    "mapping values are not allowed": "Put text that holds a colon and a space in quotes.",
+    "unexpected end of stream": "A quote or bracket is not closed.",
+    "expected '<document start>'": "The indentation of this line does not fit the lines above.",
+    "expected <block end>": "The indentation of this line, or a bracket before it, does not fit.",
+    "expected ',' or": "A bracket is not closed, or a comma is missing.",
+}
+"""What to do, by a part of what the YAML parser says."""
+_WORDS: Mapping[str, bool | None] = {"true": True, "false": False, "null": None, "~": None, "": None}
+
+Path_ = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Document:
+    """The content of a file and the line (from 1) of every key and item in it."""
+
+    path: Path
+    content: dict[str, object]
+    lines: Mapping[Path_, int]
+
+    def where(self, keys: Path_) -> str:
+        """Give ``file:line`` of the innermost key on the way to ``keys`` that the file has."""
+        known = next(keys[:end] for end in range(len(keys), -1, -1) if keys[:end] in self.lines)
+        return f"{self.path}:{self.lines[known]}"
+
+
+def _problem(error: yaml.MarkedYAMLError) -> str:
+    said = str(error.problem or error.context or "its structure is broken").rstrip(".")
+    hint = next((hint for part, hint in _HINTS.items() if part in said), "Check quotes, colons and indentation.")
+    return f"is not valid YAML: {said}. {hint}"
+
+
+def check_shown(text: str, where: str) -> None:
+    """Raise when text holds control characters or lone surrogates, which would reach terminals and other files.
+
+    Raises
+    ------
+    FomkitError
+        With the beginning of the text.
+    """
+    if _CONTROL.search(text):
+        raise FomkitError(where, f"{text[:60]!r} holds a character that cannot be shown. Write plain text.")
+
+
+def is_plain_text(text: str) -> bool:
+    """Tell whether text without quotes is read as text, and not as a number, a word or a doubtful number."""
+    return text not in _WORDS and not any(form.fullmatch(text) for form in (_FLOAT, _ODD_NUMBER))
+
+
+def _scalar(node: yaml.ScalarNode, where: str) -> object:
+    text = str(node.value)
+    check_shown(text, where)
+    if node.style is not None or is_plain_text(text):
+        return text
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text) and len(text) <= 18:
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        value = float(text)
+        if not math.isfinite(value):
+            raise FomkitError(where, f"{text[:60]} is too large a number. Write a finite one.")
+        return value
+    raise FomkitError(
+        where, f"{text[:60]} could be read in several ways. Write a plain decimal number, or put text in quotes."
+    )
+
+
+def _check_events(text: str, path: Path) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        where = f"{path}:{event.start_mark.line + 1}" if event.start_mark else str(path)
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise FomkitError(where, "anchors and aliases are not allowed here. Write the value out.")
+        if (tag := getattr(event, "tag", None)) is not None:
+            raise FomkitError(where, f"the tag {tag} is not allowed here. Write a plain value.")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise FomkitError(where, f"nested more than {MAX_DEPTH} deep. A profile needs no more than 6.")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _build(node: yaml.Node, path: Path, keys: Path_, lines: dict[Path_, int]) -> object:
+    lines.setdefault(keys, node.start_mark.line + 1)
+    where = f"{path}:{node.start_mark.line + 1}"
+    if isinstance(node, yaml.ScalarNode):
+        return _scalar(node, where)
+    if isinstance(node, yaml.SequenceNode):
+        return [_build(item, path, (*keys, index), lines) for index, item in enumerate(node.value)]
+    mapping: dict[str, object] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise FomkitError(f"{path}:{line}", "a key must be a word, not a list or a mapping.")
+        key = str(key_node.value)
+        check_shown(key, f"{path}:{line}")
+        if key in mapping:
+            raise FomkitError(
+                f"{path}:{line}", f"the key {key[:60]!r} stands here a second time. Keep one of them."
+            )
+        lines[(*keys, key)] = line
+        mapping[key] = _build(value_node, path, (*keys, key), lines)
+    return mapping
+
+
+def read_text(path: Path, most: int = MAX_BYTE) -> str:
+    """Read a UTF-8 file of at most so many bytes.
+
+    Raises
+    ------
+    FomkitError
+        When it is absent, no regular file, too large, or not text.
+    """
+    try:
+        with open_file(path) as stream:
+            content = stream.read(most + 1)
+        if len(content) > most:
+            raise FomkitError(str(path), f"has more than {most:,} bytes. A profile has fewer.")
+        return content.decode("utf-8")
+    except OSError as error:
+        raise FomkitError(str(path), f"cannot be read ({error.strerror}). Check the path.") from error
+    except UnicodeDecodeError as error:
+        raise FomkitError(str(path), "is not UTF-8 text. Save it as UTF-8.") from error
+
+
+def load_document(path: Path) -> Document:
+    """Read one YAML mapping.
+
+    Numbers are JSON numbers; ``no``, ``1:30`` and ``010`` are not guessed at; duplicate keys, anchors, aliases,
+    tags, NaN, infinities, characters that cannot be shown, files over 200 kB and nesting over 20 are
+    refused.
+
+    Raises
+    ------
+    FomkitError
+        With the file and line of the first mistake.
+    """
+    text = read_text(path, MAX_YAML_BYTE)
+    try:
+        _check_events(text, path)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise FomkitError(f"{path}{line}", _problem(error)) from error
+    except yaml.YAMLError as error:
+        raise FomkitError(str(path), "is not YAML text; it holds control characters.") from error
+    if not isinstance(node, yaml.MappingNode):
+        raise FomkitError(str(path), "holds no mapping. A profile begins with 'schema: fomkit/…'.")
+    lines: dict[Path_, int] = {}
+    content = _build(node, path, (), lines)
+    return Document(path, content if isinstance(content, dict) else {}, lines)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what the strict reader would take for a number or a word, ``1e3`` among them."""
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    check_shown(text, "save")
+    style = None if is_plain_text(text) else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def format_document(content: Mapping[str, Any]) -> str:
+    r"""Write content as YAML, keys in their order.
+
+    Raises
+    ------
+    FomkitError
+        When a text holds a character that cannot be shown.
+
+    Examples
+    --------
+    >>> format_document({"name": "1e3", "rate": "900 GB/s"})
+    "name: '1e3'\nrate: 900 GB/s\n"
+    """
+    return yaml.dump(dict(content), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)

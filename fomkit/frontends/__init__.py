@@ -1,0 +1,1 @@
+"""A framework's model becomes a table of ops."""

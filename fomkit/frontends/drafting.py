@@ -1,0 +1,319 @@
+"""One step traced at several values of each named size, so that its dimensions become expressions in the names.
+
+From a step traced at several sizes to the draft of a profile: what every tracer does alike.
+
+The child's side of profiling a user's file with a model, whatever framework it uses.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fomkit.core.errors import FomkitError, ManyFomkitError
+from fomkit.core.model import Workload
+from fomkit.files.child_process import take_request
+from fomkit.frontends.layers import count_layers, split_layers
+from fomkit.frontends.lowering.calls import UPDATE, TracedOp
+from fomkit.frontends.model_file import explain_exception
+from fomkit.frontends.sizes import NoExpression, Sizes, name_sizes
+from fomkit.frontends.step import Draft, Route, Step, count_rows, name_order, order_rows, row_places
+
+BATCH = "batch"
+Trace = Callable[[Sizes], Step]
+
+
+class Refused(NoExpression):
+    """The code does not run at some sizes."""
+
+
+def _attempts(name: str, value: int) -> Iterator[tuple[int, ...]]:
+    """Give four further values to trace a size at, then others for code that refuses the first ones.
+
+    A batch may grow. Any other size shrinks first, since tables of positions end at its value; odd values show
+    what rounds, and where the code refuses those, halves and quarters may do.
+    """
+    if name == BATCH or value < 8:
+        yield 2 * value, 3 * value, 5 * value, 7 * value
+        return
+    yield value - 1, value // 2 + 1, value // 3 + 2, 2 * value // 3 + 1
+    yield value // 2, value // 4, 3 * value // 4, value // 8
+    yield 2 * value, 3 * value, 4 * value, 5 * value
+
+
+@dataclass
+class _Exploration:
+    """Traces at the points tried, those that fit together, and the reason for each size that stays fixed."""
+
+    trace: Trace
+    sizes: Sizes
+    ops: list[TracedOp]
+    traced: dict[tuple[int, ...], Step | Exception] = field(default_factory=dict)
+    points: list[Sizes] = field(default_factory=list)
+    values: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    fixed: dict[str, str] = field(default_factory=dict)
+
+    def at(self, sizes: Sizes) -> Step:
+        """Give the step at a point, traced once; a step that failed there fails again."""
+        point = tuple(sizes.values())
+        if point not in self.traced:
+            try:
+                self.traced[point] = self.trace(sizes)
+            except Exception as error:  # whatever the user's code raises at sizes it was not written for
+                self.traced[point] = error
+        found = self.traced[point]
+        if isinstance(found, Exception):
+            changed = ", ".join(f"{name} {sizes[name]}" for name in sizes if sizes[name] != self.sizes[name])
+            told = str(found).strip().split("\n")[0]
+            raise Refused(f"at {changed} the step raises {type(found).__name__}: {told:.200}") from found
+        return found
+
+    def _further(self, name: str, values: tuple[int, ...]) -> list[Sizes]:
+        """Give a point for each value; the sizes named before change along, so that their products show."""
+        points: list[Sizes] = []
+        for place, value in enumerate(values):
+            others = {other: known[(place + 1) % len(known)] for other, known in self.values.items()}
+            points.append({**self.sizes, **others, name: value})
+        return points
+
+    def add(self, name: str) -> None:
+        """Name one more size, or note why it stays fixed."""
+        for values in _attempts(name, self.sizes[name]):
+            try:
+                self._name(name, values[:2])
+                return
+            except Refused as reason:
+                self._stays(name, reason)
+                continue
+            except NoExpression as reason:
+                self._stays(name, reason)
+            with suppress(NoExpression):  # two more points show longer sums
+                self._name(name, values)
+            return
+
+    def _stays(self, name: str, reason: NoExpression) -> None:
+        self.fixed[name] = f"the sizes hold for {name} {self.sizes[name]} only: {reason}"
+
+    def _name(self, name: str, values: tuple[int, ...]) -> None:
+        points = [*self.points, *self._further(name, values)]
+        steps = [self.at(point).ops for point in points]
+        self.ops = name_sizes(steps, points, [*self.values, name])
+        self.values[name], self.points = (self.sizes[name], *values), points
+        self.fixed.pop(name, None)
+
+    def order(self) -> tuple[list[TracedOp], list[str]]:
+        """Give the order with as many sizes named as can be, and why others hold at their value only."""
+        names = list(self.values)
+        for most in range(len(names), 0, -1):
+            some = names[:most]
+            points = [one for one in self.points if all(one[name] == self.sizes[name] for name in names[most:])]
+            with suppress(NoExpression):
+                return name_order([self.at(one).order for one in points], points, some), _stay(names[most:])
+        return self.at(self.sizes).order, _stay(names)
+
+
+def _stay(names: list[str]) -> list[str]:
+    return [f"the order of the ops, and so the memory, holds at one {' and '.join(names)} only"] if names else []
+
+
+@dataclass(frozen=True)
+class SizedStep:
+    """A step whose sizes have names.
+
+    Attributes
+    ----------
+    step : Step
+        At the sizes given.
+    sizes : mapping
+        Their values by name.
+    ops, order : list of TracedOp
+        Its ops and lines, with sizes as names.
+    fixed, notes : list of str
+        Why a size has to stay fixed; what else is to be said.
+    """
+
+    step: Step
+    sizes: Sizes
+    ops: list[TracedOp]
+    order: list[TracedOp]
+    fixed: list[str]
+    notes: list[str]
+
+
+def _explore(trace: Trace, sizes: Sizes, step: Step) -> SizedStep:
+    point = tuple(sizes.values())
+    exploration = _Exploration(trace, sizes, step.ops, {point: step}, [sizes])
+    for name in sizes:
+        exploration.add(name)
+    order, notes = exploration.order()
+    return SizedStep(step, sizes, exploration.ops, order, list(exploration.fixed.values()), notes)
+
+
+def trace_sizes(trace: Trace, sizes: Sizes) -> SizedStep:
+    """Trace a step; give it with sizes as names, and for each size that has to stay fixed why.
+
+    Parameters
+    ----------
+    trace : function of the sizes
+        Gives the step at them.
+    sizes : mapping
+        Value of each named size; ``batch`` comes first.
+
+    Raises
+    ------
+    Exception
+        What the step raises at the sizes given.
+    """
+    step = trace(sizes)
+    found = _explore(trace, sizes, step)
+    if not (found.fixed or found.notes):
+        return found
+    # The first step may have filled caches or lazy layers, which no later step does again.
+    again = trace(sizes)
+    if again.ops == step.ops and again.order == step.order:
+        return found
+    return _explore(trace, sizes, again)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a trace.
+
+    Attributes
+    ----------
+    name : str
+        Of the profile.
+    where : str
+        The user's file, "" in a notebook.
+    mode : str
+        train or infer.
+    sizes : mapping
+        Values of named sizes that were asked for; the workload's own where absent.
+    route : str
+        How tensors are made without data, `Route`.
+    nodes : bool
+        Whether the nodes of a graph are told, too.
+    """
+
+    name: str
+    where: str
+    mode: str
+    sizes: Sizes
+    route: Route = "meta"
+    nodes: bool = False
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What a draft says of the model itself: its class, what traced it, and its parameters."""
+
+    kind: str
+    traced_with: Mapping[str, str]
+    parameters_total: int
+    parameters_trainable: int
+
+
+def make_draft(
+    workload: Workload, request: Request, model: Traced, sized: SizedStep, notes: Sequence[str]
+) -> Draft:
+    """Count what was traced.
+
+    Parameters
+    ----------
+    workload : Workload
+    request : Request
+    model : Traced
+    sized : SizedStep
+    notes : sequence of str
+        What was said before the step ran.
+
+    Raises
+    ------
+    FomkitError
+        When a batch was asked for on which nothing depends.
+    """
+    step = sized.step
+    ops, layers = split_layers(sized.ops)
+    deaf = _deaf_to_the_batch(ops, sized.sizes, request, sized.fixed)
+    rows, parts = count_rows(ops)
+    infer = request.mode == "infer"
+    return Draft(
+        name=request.name,
+        title=f"{model.kind}, {'inference' if infer else 'training step'}",
+        rows=rows,
+        parts=parts,
+        layers=count_layers(layers),
+        order=order_rows(sized.order, step.ops, sized.ops, row_places(sized.ops)) if sized.order else None,
+        sizes=dict(sized.sizes),
+        traced_with=dict(model.traced_with),
+        parameters_total=model.parameters_total,
+        parameters_trainable=model.parameters_trainable,
+        # An inference step is no part of a training run, so it is not rolled up to one.
+        train_samples=None if infer else workload.train_samples,
+        validation_samples=None if infer else workload.validation_samples,
+        last_batch=workload.last_batch,
+        epochs=None if infer else workload.epochs,
+        optimizer=step.optimizer,
+        unsupported=step.listed_unsupported,
+        missing=[] if infer or any(op.pass_name == UPDATE for op in ops) else [UPDATE],
+        notes=[step.shares, *notes, *deaf, *step.notes, *sized.fixed, *sized.notes, *workload.notes],
+    )
+
+
+def _deaf_to_the_batch(ops: Sequence[TracedOp], sizes: Sizes, request: Request, fixed: Sequence[str]) -> list[str]:
+    """Say where inputs gives one size whatever batch it is asked for.
+
+    Raises
+    ------
+    FomkitError
+        When a batch was asked for, which would then be another number of samples for the same work.
+    """
+    if fixed or any("batch" in str(value) for op in ops for value in op.dimensions.values()):
+        return []
+    if "batch" in request.sizes:
+        raise FomkitError(
+            request.where or "profile",
+            f"no op depends on the batch, so {request.sizes['batch']} samples cannot be made. "
+            "Let inputs(batch) use its batch.",
+        )
+    return [f"no op depends on the batch: its work is taken to be that of {sizes['batch']} samples"]
+
+
+def _result(
+    path: Path,
+    request: Request,
+    profile: Callable[[Path, Request], dict[str, Any]],
+    is_final: Callable[[BaseException], bool],
+) -> dict[str, Any]:
+    try:
+        return profile(path, request)
+    except ManyFomkitError as errors:
+        return {"errors": [[error.where, error.what] for error in errors.errors], "final": True}
+    except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
+        told = explain_exception(error, request.where, path)
+        return {"errors": [[told.where, told.what]], "final": is_final(error)}
+
+
+def run_file_request(
+    profile: Callable[[Path, Request], dict[str, Any]], is_final: Callable[[BaseException], bool] = lambda _: True
+) -> None:
+    """Run one request, then end the process at once, whatever threads and exit handlers the file left behind.
+
+    Parameters
+    ----------
+    profile : function of the user's file and the request
+        Gives the answer: the draft, and what else was asked for.
+    is_final : function of an exception
+        Tells whether no other way of making tensors would mend it.
+    """
+    message, answer = take_request()
+    path = Path(message.pop("path"))
+    sys.dont_write_bytecode = True
+    sys.argv = [str(path)]
+    answer.leave(_result(path, Request(**message), profile, is_final))
+    os._exit(0)

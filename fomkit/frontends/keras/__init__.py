@@ -1,0 +1,1 @@
+"""Keras models, traced as TensorFlow graphs or on PyTorch."""

@@ -1,0 +1,384 @@
+"""Which ops of a TensorFlow graph a step really runs: reachable from its results, through loops and calls.
+
+What a function traced but nobody reads (a cell called to learn its shapes, the gradient of data) is pruned by the
+runtime before it runs, inside loops too, so it is not counted here.
+
+TensorFlow's side of a call: tensors as arrays, and an op of a graph with its arguments by name.
+
+How often a loop of a TensorFlow graph runs: a counter, its step and its bound, where these are constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import tensorflow as tf
+
+from fomkit.frontends.lowering.calls import Array, Call
+
+Operation = Any
+Graph = Any
+Tensor = Any
+"""TensorFlow's own; it has no types."""
+
+LOOPS = ("While", "StatelessWhile")
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an op stands: its graph, the op that runs this graph, and that one's own place."""
+
+    graph: Graph
+    caller: Operation = None
+    outside: Place | None = None
+
+    def enter(self, caller: Operation, attribute: str) -> Place:
+        """Go into a function that an op runs."""
+        name = caller.get_attr(attribute).name
+        at: Place | None = self
+        while at is not None:
+            found = at.graph._get_function(name)
+            if found is not None:
+                return Place(found.graph, caller, self)
+            at = at.outside
+        raise LookupError(f"{caller.type} {caller.name}: its function {name} is not in the graph")
+
+    def source(self, tensor: Tensor) -> tuple[Tensor, Place]:
+        """Follow an argument of this function out to what it is called with, as far as that goes."""
+        place = self
+        while place.outside is not None and tensor.op.type == "Placeholder":
+            at = place.arguments.get(tensor.op.name)
+            if at is None or at >= len(place.caller.inputs):
+                break
+            tensor, place = place.caller.inputs[at], place.outside
+        return tensor, place
+
+    @property
+    def arguments(self) -> Mapping[str, int]:
+        """Positions of the function's arguments by the names of their ops."""
+        return {tensor.op.name: at for at, tensor in enumerate(self.graph.inputs)}
+
+    @property
+    def callers(self) -> tuple[Operation, ...]:
+        """The ops that run this graph, innermost first."""
+        return () if self.outside is None else (self.caller, *self.outside.callers)
+
+
+@dataclass
+class Reached:
+    """What of a graph runs: ops with the places of their results that are read, and the arguments read."""
+
+    ops: dict[Operation, set[int]] = field(default_factory=dict)
+    arguments: set[int] = field(default_factory=set)
+
+
+def live_variables(loop: Operation, wanted: Iterable[int], place: Place) -> set[int]:
+    """Find the loop variables that matter: the results wanted, the condition's, and all they are made from."""
+    body, condition = place.enter(loop, "body"), place.enter(loop, "cond")
+    live = set(wanted) | reach(condition, [0]).arguments
+    while True:
+        more = live | reach(body, live).arguments
+        if more == live:
+            return live
+        live = more
+
+
+def _inputs_of(op: Operation, wanted: set[int], place: Place) -> Iterable[Tensor]:
+    """Give the tensors that an op needs for some of its results."""
+    if op.type in LOOPS:
+        return [op.inputs[at] for at in sorted(live_variables(op, wanted, place))]
+    if op.type in CALLS:
+        return [op.inputs[at] for at in sorted(reach(place.enter(op, "f"), wanted).arguments)]
+    return op.inputs  # type: ignore[no-any-return]
+
+
+def reach(place: Place, wanted: Iterable[int], also: Iterable[Tensor] = ()) -> Reached:
+    """Go from some results of a graph, and from all that it does besides, back to everything these need.
+
+    Parameters
+    ----------
+    place : Place
+    wanted : iterable of int
+        Positions of results.
+    also : iterable of Tensor
+        Further tensors of the graph that are needed.
+    """
+    graph, found = place.graph, Reached()
+    arguments = place.arguments
+    waiting: list[tuple[Operation, int]] = [
+        (graph.outputs[at].op, graph.outputs[at].value_index) for at in wanted if at < len(graph.outputs)
+    ]
+    waiting += [(op, -1) for op in graph.control_outputs]
+    waiting += [(tensor.op, tensor.value_index) for tensor in also]
+    while waiting:
+        op, at = waiting.pop()
+        known = found.ops.get(op)
+        if known is not None and at in known:
+            continue
+        found.ops.setdefault(op, set()).add(at)
+        if op.name in arguments:
+            found.arguments.add(arguments[op.name])
+        if known is not None and op.type not in (*LOOPS, *CALLS):
+            continue
+        waiting += [(one.op, one.value_index) for one in _inputs_of(op, found.ops[op] - {-1}, place)]
+        waiting += [(one, -1) for one in op.control_inputs]
+    return found
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One op of the step, how often it runs, and where it stands."""
+
+    op: Operation
+    count: int
+    place: Place
+
+
+def walk(place: Place, wanted: Iterable[int], count: int = 1, also: Iterable[Tensor] = ()) -> Iterator[Ran]:
+    """Give the ops that run, those inside loops and calls with their counts, in the order of the graph.
+
+    A loop whose trips depend on data is given itself, and nothing of what it runs.
+    """
+    reached = reach(place, wanted, also)
+    for op in place.graph.get_operations():
+        if op not in reached.ops:
+            continue
+        results = reached.ops[op] - {-1}
+        if op.type in LOOPS:
+            try:
+                times = count * trips(op, place)
+            except Uncounted:
+                yield Ran(op, count, place)
+                continue
+            yield from walk(place.enter(op, "body"), live_variables(op, results, place), times)
+        elif op.type in CALLS:
+            yield from walk(place.enter(op, "f"), results, count)
+        else:
+            yield Ran(op, count, place)
+
+
+def whole_step(graph: Graph, also: Iterable[Tensor] = ()) -> list[Ran]:
+    """List the ops that one call of a traced function runs, and those that some of its tensors need."""
+    return list(walk(Place(graph), range(len(graph.outputs)), also=also))
+
+
+def constants(ran: Sequence[Ran]) -> set[Operation]:
+    """Find the ops whose results are the same in each step: shapes and what is worked out from them.
+
+    The runtime folds them once. Random numbers and variables are no constants.
+    """
+    found: set[Operation] = set()
+    for one in ran:
+        op = one.op
+        is_shape = op.type in ("Const", "Shape", "ShapeN", "Size", "Rank")
+        changes = op.op_def.is_stateful or "Random" in op.type or not op.inputs
+        if is_shape or (not changes and all(tensor.op in found for tensor in op.inputs)):
+            found.add(op)
+    return found
+
+
+_DTYPES: Mapping[str, str] = {
+    "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8_e4m3fn": "fp8",
+    "float8_e5m2": "fp8", "complex128": "complex128", "complex64": "complex64", "int64": "int64", "int32": "int32",
+    "int16": "int16", "int8": "int8", "uint8": "uint8", "bool": "bool",
+}  # fmt: skip
+_BY_WIDTH = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
+_OTHERS = ("resource", "variant", "string")
+"""Number formats of tensors that hold no numbers: handles, lists and texts."""
+
+
+_ALIASES = frozenset(
+    ["EnsureShape", "ExpandDims", "Identity", "IdentityN", "PreventGradient", "Reshape", "Squeeze", "StopGradient"]
+)
+"""Ops that give back the memory of their input."""
+
+
+_STATISTICS = 2
+"""Place of the last result of a fused normalisation that means something: values, mean and variance."""
+
+
+class ShapeUnknown(Exception):  # noqa: N818 - a verdict, not a fault
+    """A tensor's shape depends on data."""
+
+
+def dtype_name(dtype: Any) -> str:
+    """Give fomkit's name of a number format; a rare one is named by an integer of its width."""
+    name = str(getattr(dtype, "name", dtype))
+    return _DTYPES.get(name) or _BY_WIDTH[dtype.size]
+
+
+def _is_known(tensor: Tensor) -> bool:
+    return tensor.shape.rank is not None and None not in tensor.shape.as_list()
+
+
+def _is_scratch(tensor: Tensor) -> bool:
+    """Tell what a fused op keeps for its own gradient, whose size is the device's affair."""
+    return str(tensor.op.type).startswith("FusedBatchNorm") and int(tensor.value_index) > _STATISTICS
+
+
+def _shape(tensor: Tensor, place: Place) -> tuple[int, ...]:
+    """Give a shape: the tensor's own, what a function was called with, or what it is reshaped to next."""
+    source, _ = place.source(tensor)
+    reshaped = (op.outputs[0] for op in tensor.consumers() if op.type == "Reshape")
+    for one in (tensor, source, *reshaped):
+        if _is_known(one):
+            return tuple(one.shape.as_list())
+    raise ShapeUnknown(f"{tensor.op.type}: the shape of {tensor.name} depends on data")
+
+
+def _origin(tensor: Tensor) -> Tensor:
+    """Follow a tensor to the one whose memory it shares."""
+    while tensor.op.type in _ALIASES:
+        tensor = tensor.op.inputs[tensor.value_index if tensor.op.type == "IdentityN" else 0]
+    return tensor
+
+
+def as_array(tensor: Tensor, place: Place) -> Array | None:
+    """Describe a tensor, rows one after the other; None for what holds no numbers.
+
+    Raises
+    ------
+    ShapeUnknown
+        Where its shape depends on data.
+    """
+    if tensor.dtype.name in _OTHERS:
+        return None
+    shape = _shape(tensor, place)
+    stride = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    origin = _origin(tensor)
+    return Array(shape, stride, dtype_name(tensor.dtype), tensor.dtype.size, id(origin.op) + origin.value_index)
+
+
+def _inputs(op: Operation, arrays: Sequence[Array | None]) -> dict[str, Any]:
+    """Give the arguments their names; what the op takes any number of becomes a tuple."""
+    found: dict[str, Any] = {}
+    at = 0
+    for argument in op.op_def.input_arg:
+        if argument.number_attr or argument.type_list_attr:
+            many = op.get_attr(argument.number_attr) if argument.number_attr else len(
+                op.get_attr(argument.type_list_attr))  # fmt: skip
+            found[argument.name] = tuple(arrays[at : at + many])
+            at += many
+        else:
+            found[argument.name] = arrays[at]
+            at += 1
+    return found
+
+
+def describe_call(ran: Ran, folded: Container[Operation], *, in_backward: bool, of_transposed: bool) -> Call:
+    """Put an op of a graph into framework-free words.
+
+    Parameters
+    ----------
+    ran : Ran
+    folded : container of Operation
+        Those whose results are worked out once; lists of axes among them may have any length, and cost nothing.
+    in_backward : bool
+    of_transposed : bool
+        Whether it is a gradient of a transposed convolution.
+
+    Raises
+    ------
+    ShapeUnknown
+        Where a shape depends on data.
+    """
+    op, place = ran.op, ran.place
+    spared = [not _is_known(tensor) and (tensor.op in folded or _is_scratch(tensor)) for tensor in op.inputs]
+    given = zip(op.inputs, spared, strict=True)
+    arguments = _inputs(op, [None if is_spared else as_array(tensor, place) for tensor, is_spared in given])
+    for attribute in op.op_def.attr:
+        if attribute.type in ("bool", "int", "string", "list(int)", "float"):
+            value = op.get_attr(attribute.name)
+            arguments[attribute.name] = value.decode() if isinstance(value, bytes) else value
+    arguments |= {"in_backward": in_backward, "of_transposed": of_transposed}
+    made = [tensor for tensor in op.outputs if _is_known(tensor) or not _is_scratch(tensor)]
+    results = [array for tensor in made if (array := as_array(tensor, place)) is not None]
+    return Call(op.type, arguments, tuple(results))
+
+
+class Uncounted(Exception):  # noqa: N818 - a verdict, not a fault
+    """The trips of a loop depend on data."""
+
+
+def _constant(tensor: Tensor) -> float | None:
+    """Work out a number from constants; None where it depends on anything else."""
+    value = tf.get_static_value(tensor)
+    if value is None:
+        graph = tf.compat.v1.graph_util.extract_sub_graph(tensor.graph.as_graph_def(), [tensor.op.name])
+        if any(node.op in ("Placeholder", "ReadVariableOp", *LOOPS) for node in graph.node):
+            return None
+        with tf.Graph().as_default() as alone:
+            (again,) = tf.graph_util.import_graph_def(graph, return_elements=[tensor.name], name="")
+            with tf.compat.v1.Session(graph=alone) as session:
+                value = session.run(again)
+    return float(value) if getattr(value, "size", 1) == 1 else None
+
+
+def _value(tensor: Tensor, place: Place) -> float | None:
+    """Work out a number that a loop starts from or ends at; another loop's counter after its last trip."""
+    tensor, place = place.source(tensor)
+    while tensor.op.type == "Identity":
+        tensor, place = place.source(tensor.op.inputs[0])
+    if tensor.op.type in LOOPS:
+        loop, at = tensor.op, tensor.value_index
+        start, step = _value(loop.inputs[at], place), _step(place.enter(loop, "body"), at)
+        return None if start is None or step is None else start + step * trips(loop, place)
+    return _constant(tensor)
+
+
+def _through(tensor: Tensor) -> Tensor:
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tensor
+
+
+def _step(body: Place, at: int) -> float | None:
+    """Tell by how much a trip changes a loop variable; None where not by a constant."""
+    made = _through(body.graph.outputs[at])
+    arguments = body.arguments
+    if arguments.get(made.op.name) == at:
+        return 0.0
+    if made.op.type not in ("AddV2", "Add", "Sub"):
+        return None
+    first, second = map(_through, made.op.inputs)
+    if arguments.get(first.op.name) != at:
+        return None
+    by = _constant(second)
+    return by if by is None or made.op.type != "Sub" else -by
+
+
+def _comparisons(tensor: Tensor) -> list[Operation]:
+    op: Any = _through(tensor).op
+    if op.type == "LogicalAnd":
+        return [one for tensor in op.inputs for one in _comparisons(tensor)]
+    return [op]
+
+
+def trips(loop: Operation, place: Place) -> int:
+    """Count the trips of a loop.
+
+    Raises
+    ------
+    Uncounted
+        When no counter with a constant bound ends it.
+    """
+    condition, body = place.enter(loop, "cond"), place.enter(loop, "body")
+    found = []
+    for op in _comparisons(condition.graph.outputs[0]):
+        counter = (
+            condition.arguments.get(_through(op.inputs[0]).op.name) if op.type in ("Less", "LessEqual") else None
+        )
+        step = None if counter is None else _step(body, counter)
+        if counter is None or not step or step < 0:
+            continue
+        start, bound = _value(loop.inputs[counter], place), _value(op.inputs[1], condition)
+        if start is not None and bound is not None:
+            last = bound + (op.type == "LessEqual")
+            found.append(max(-int(-(last - start) // step), 0))
+    if not found:
+        raise Uncounted(f"the trips of the loop {loop.name} depend on data")
+    return min(found)

@@ -1,0 +1,278 @@
+"""Specifications of a Keras model's inputs and targets at any named sizes.
+
+Values to run a Keras step on: those that the user's file gives, else made up from shapes alone.
+
+A Keras workload ready to be traced, and what its optimizer is handed while it is; of both backends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.model import Workload
+from fomkit.frontends.sizes import MakeInputs, Sizes, named_sizes
+
+
+def _spec(leaf: Any) -> Any:
+    if isinstance(leaf, keras.KerasTensor):
+        return keras.KerasTensor(leaf.shape, leaf.dtype)
+    if isinstance(leaf, np.ndarray) and leaf.dtype == np.float64:
+        return keras.KerasTensor(leaf.shape, keras.config.floatx())
+    return keras.KerasTensor(tuple(np.shape(leaf)), keras.backend.standardize_dtype(leaf.dtype))
+
+
+def specs(values: Any) -> Any:
+    """Give the shapes and number formats of tensors, in the lists and dicts that they lie in."""
+    return keras.tree.map_structure(_spec, values)
+
+
+def split_inputs(model: Any, values: Any) -> tuple[Any, Any]:
+    """Part what the model takes from what the loss compares with: the rest of a tuple, as in ``fit``."""
+    if not isinstance(values, tuple | list) or len(values) < 2:
+        return values, None
+    if isinstance(values[0], tuple | list | Mapping):
+        return values[0], values[1]
+    taken = len(model.inputs) if getattr(model, "inputs", None) else len(values) - 1
+    x, y = list(values[:taken]), list(values[taken:])
+    return (x[0] if taken == 1 else x), (None if not y else y[0] if len(y) == 1 else y)
+
+
+def _loss_name(loss: Any) -> str:
+    return str(getattr(loss, "name", None) or getattr(loss, "__name__", None) or loss or "").lower()
+
+
+def _targets(model: Any, x: Any) -> Any:
+    """Make up targets by the compiled losses: class numbers for sparse ones, else the shape of the output."""
+    outputs = model.compute_output_spec(x)
+    loss = model._compile_loss._user_loss if model._compile_loss is not None else None
+    if loss is None:
+        return None
+    flat = keras.tree.flatten(outputs)
+    given = keras.tree.flatten(loss) if isinstance(loss, list | tuple | Mapping) else [loss] * len(flat)
+    specs = []
+    for output, one in zip(flat, given, strict=False):
+        if "sparse" in _loss_name(one):
+            specs.append(keras.KerasTensor(output.shape[:-1], "int32"))
+        else:
+            specs.append(keras.KerasTensor(output.shape, output.dtype))
+    return keras.tree.pack_sequence_as(outputs, specs)
+
+
+def _own_inputs(model: Any, where: str) -> Any:
+    """Give the symbols of a model that was built from them.
+
+    Raises
+    ------
+    FomkitError
+        When it has none, or they leave more open than the batch.
+    """
+    try:
+        symbols = model._inputs_struct if hasattr(model, "_inputs_struct") else model.inputs
+    except AttributeError:
+        symbols = None
+    if symbols is None:
+        raise FomkitError(
+            where, "'inputs' is missing, which a model without keras.Input needs. For example: "
+                   "inputs = lambda batch: np.zeros((batch, 784), 'float32')")  # fmt: skip
+    for symbol in keras.tree.flatten(symbols):
+        if None in symbol.shape[1:]:
+            raise FomkitError(
+                where, f"the input {symbol.name!r} has the shape {symbol.shape}, which leaves more open than the "
+                       "batch. Say the rest: inputs = lambda batch, seq=9: np.zeros((batch, seq))")  # fmt: skip
+    if isinstance(symbols, list | tuple) and len(symbols) == 1:
+        return symbols[0]
+    return symbols
+
+
+def _with_targets(model: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    if y is None and model.compiled:
+        y = _targets(model, x)
+    return (x,) if y is None else (x, y)
+
+
+def batched(values: Any, given: int | None, batch: int) -> Any:
+    """Give specifications for another batch: each first axis that is open or was the given batch."""
+
+    def at(spec: Any) -> Any:
+        same = len(spec.shape) and spec.shape[0] in (None, given)
+        return keras.KerasTensor((batch, *spec.shape[1:]), spec.dtype) if same else spec
+
+    return keras.tree.map_structure(at, values)
+
+
+def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[MakeInputs, dict[str, int]]:
+    """Give inputs and targets as a function of the named sizes, and the sizes to trace at, the batch first.
+
+    Parameters
+    ----------
+    workload : Workload
+        Its ``inputs`` may be missing where the model was built from ``keras.Input``.
+    wanted : mapping
+        What was asked for.
+    where : str
+        The user's file, for error messages.
+
+    Raises
+    ------
+    FomkitError
+        When the batch size or the shape of an input is not known, or a size is asked for that nobody named.
+    """
+    model, given, make = workload.model, workload.inputs, None
+    if callable(given) and not hasattr(given, "shape"):
+        make, sizes = given, named_sizes(given, where)
+        own = workload.batch_size
+    else:
+        values, sizes = specs(_own_inputs(model, where) if given is None else given), {}
+        first = keras.tree.flatten(values)[0].shape
+        own = workload.batch_size or (first[0] if len(first) else 1)
+        fixed = first[0] if len(first) else None
+    batch = wanted.get("batch") or own
+    if batch is None:
+        raise FomkitError(
+            where, "'batch_size' is missing. Give it, for example: batch_size = 100, or pass --batch 100."
+        )
+    known = {"batch": batch, **sizes}
+    for name in wanted:
+        if name not in known:
+            raise FomkitError(where, f"inputs has no size {name!r}. {nearest_names(name, known)}")
+
+    def at(at_sizes: Sizes) -> tuple[Any, ...]:
+        if make is None:
+            found = batched(values, fixed, at_sizes["batch"])
+        else:
+            others = {name: size for name, size in at_sizes.items() if name != "batch"}
+            found = specs(make(at_sizes["batch"], **others))
+        return _with_targets(model, *split_inputs(model, found))
+
+    return at, {**known, **wanted}
+
+
+_MADE_UP = "inputs are made up: numbers between 0 and 1"
+_WHOLE = "whole numbers are 0 and 1 in turn, so that lookups stay in two rows"
+
+
+def _made_up(spec: Any) -> Any:
+    shape, dtype = spec.shape.as_list(), spec.dtype
+    if dtype.is_floating:
+        return tf.cast(tf.random.Generator.from_seed(0).uniform(shape), dtype)
+    if dtype == tf.string:
+        return tf.fill(shape, "")
+    return tf.cast(tf.reshape(tf.range(prod(shape)) % 2, shape), dtype)
+
+
+def _given(workload: Workload, sizes: Sizes) -> list[Any]:
+    """Give the arrays of the user's file, in the order of the specifications."""
+    made = workload.inputs
+    if callable(made) and not hasattr(made, "shape"):
+        made = made(sizes["batch"], **{name: size for name, size in sizes.items() if name != "batch"})
+    return [] if made is None else tf.nest.flatten(split_inputs(workload.model, made))
+
+
+def step_values(workload: Workload, specs: Any, sizes: Sizes) -> tuple[Any, list[str]]:
+    """Make the inputs and targets of a step.
+
+    Parameters
+    ----------
+    workload : Workload
+    specs : tuple
+        What a step takes, as TensorFlow specifies it.
+    sizes : mapping
+        Their named sizes.
+
+    Returns
+    -------
+    values : tuple
+        In the structure of ``specs``.
+    notes : list of str
+        What was made up.
+    """
+    flat, given = tf.nest.flatten(specs), _given(workload, sizes)
+    values: list[Any] = []
+    notes: list[str] = []
+    for place, spec in enumerate(flat):
+        leaf = given[place] if place < len(given) else None
+        if spec is None:
+            values.append(None)
+        elif isinstance(leaf, np.ndarray | tf.Tensor) and leaf.shape == spec.shape:
+            values.append(tf.cast(tf.convert_to_tensor(leaf), spec.dtype))
+        else:
+            values.append(_made_up(spec))
+            notes.append(_MADE_UP if spec.dtype.is_floating else f"{_MADE_UP}; {_WHOLE}")
+    return tf.nest.pack_sequence_as(specs, values), sorted(set(notes))[-1:]
+
+
+Values = Any
+"""Tensors, or specifications of tensors, in tuples, lists and dicts."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A workload ready to be traced.
+
+    Attributes
+    ----------
+    inputs : function of the named sizes
+        Gives one batch as a training step takes it, in ``keras.KerasTensor``: what the model takes, mostly with
+        what the loss compares with and the samples' weights.
+    loss : function of (output, inputs), optional
+        Without one the model's own training step runs.
+    """
+
+    model: Any
+    inputs: Callable[[Sizes], Values]
+    loss: Callable[[Any, Any], Any] | None
+    optimizer: Any
+    mode: str
+
+    @property
+    def has_own_step(self) -> bool:
+        """Tell whether the model's own training step runs."""
+        return self.loss is None and bool(self.model.compiled)
+
+
+def split_values(data: Values) -> tuple[Values, Values]:
+    """Part what a model takes from what is given to the loss: that and the targets, where there are any."""
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+    return x, x if y is None else (x, y)
+
+
+@dataclass
+class Update:
+    """What the optimizer was handed while the step was traced."""
+
+    gradients: list[Any] = field(default_factory=list)
+    variables: list[Any] = field(default_factory=list)
+
+
+@contextmanager
+def watch_update(optimizer: Any, *, run: bool) -> Iterator[Update]:
+    """Note what the optimizer is handed inside the block; its own ops are traced only where ``run`` says so."""
+    seen = Update()
+    if optimizer is None:
+        yield seen
+        return
+    apply = optimizer.apply
+
+    def watched(grads: Any, trainable_variables: Any = None) -> Any:
+        grads = list(grads)
+        variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
+        for gradient, variable in zip(grads, variables, strict=True):
+            if gradient is not None:
+                seen.gradients.append(gradient)
+                seen.variables.append(variable)
+        return apply(grads, variables) if run else None
+
+    optimizer.apply = watched
+    try:
+        yield seen
+    finally:
+        del optimizer.apply

@@ -1,0 +1,406 @@
+"""Layers of a Keras model: their paths, types and weights, and where each call begins and ends.
+
+Who runs an op of the graph: the name scopes that Keras opens, as layers, rows found at the call, updates.
+
+The layers of a TensorFlow graph's forward pass: calls of layers, put between the ops that the graph runs.
+
+The line of the user's code behind each op of a graph, or the line that made its layer.
+
+A model of Keras's own classes is called by Keras alone: none of the user's lines runs when its graph is made.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.backend.tensorflow import core
+
+from fomkit.core.units import item_byte
+from fomkit.frontends.keras.calls import Graph, Operation, Place, Ran, ShapeUnknown, as_array, dtype_name
+from fomkit.frontends.layers import LayerLog, Weight
+from fomkit.frontends.lowering.calls import FORWARD, Array, Call, TracedOp
+from fomkit.frontends.model_file import CodeLines
+
+_LAYER_WORDS: Mapping[str, str] = {
+    "Conv": "conv", "DepthwiseConv": "conv", "SeparableConv": "conv", "ConvTranspose": "transposed_conv",
+    "Dense": "linear", "EinsumDense": "linear", "Embedding": "embedding", "ReLU": "relu", "LeakyReLU": "LeakyReLU",
+    "Softmax": "softmax", "BatchNormalization": "batch_norm", "LayerNormalization": "layer_norm",
+    "GroupNormalization": "group_norm", "MaxPooling": "pool", "AveragePooling": "pool",
+    "GlobalMaxPooling": "pool", "GlobalAveragePooling": "pool", "Dropout": "dropout", "SpatialDropout": "dropout",
+    "Flatten": "flatten", "LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn", "MultiHeadAttention": "attention",
+    "GroupedQueryAttention": "attention", "Attention": "attention", "Concatenate": "concat", "Add": "add",
+}  # fmt: skip
+"""Types of layers by Keras's name, axes left out; an activation goes by its function, others by their own name."""
+
+
+def layer_word(layer: Any) -> str:
+    """Name the type of a layer."""
+    name = type(layer).__name__
+    if isinstance(layer, keras.layers.Activation):
+        return str(getattr(layer.activation, "__name__", name))
+    for axes in ("1D", "2D", "3D"):
+        name = name.replace(axes, "")
+    return _LAYER_WORDS.get(name, type(layer).__name__)
+
+
+def is_layer(layer: Any) -> bool:
+    """Tell whether it is counted as one: nothing inside, or one of Keras's own with parts, and no model."""
+    if isinstance(layer, keras.Model):
+        return False
+    inside = any(True for _ in layer._flatten_layers(include_self=False, recursive=False))
+    return not inside or type(layer).__module__.startswith("keras.")
+
+
+def is_dropout(layer: Any) -> bool:
+    """Tell whether it changes its input in training only."""
+    return layer_word(layer) == "dropout"
+
+
+def weights_of(layer: Any, *, inside: bool) -> Iterator[Weight]:
+    """Give the learned tensors of a layer, with or without those of layers in it; running statistics are none."""
+    bias = getattr(layer, "bias", None)
+    for one in layer._flatten_layers() if inside else [layer]:
+        for variable in one._trainable_variables:
+            numel = prod(variable.shape)
+            yield Weight(id(variable), numel, int(numel * item_byte(dtype_name(variable.dtype))), variable is bias)
+
+
+def layer_paths(model: Any) -> dict[int, str]:
+    """Give the path of each layer inside a model, by its ``id``: names joined by dots, the model's left out."""
+    paths = {id(model): ""}
+    waiting = [model]
+    while waiting:
+        layer = waiting.pop()
+        for inner in getattr(layer, "_layers", ()):
+            if id(inner) not in paths:
+                above = paths[id(layer)]
+                paths[id(inner)] = f"{above}.{inner.name}" if above else inner.name
+                waiting.append(inner)
+    return paths
+
+
+def owners_of(model: Any) -> Iterator[tuple[str, str, Iterator[Weight]]]:
+    """Give type, path and own weights of every layer."""
+    paths = layer_paths(model)
+    for layer in model._flatten_layers():
+        yield layer_word(layer), paths.get(id(layer), layer.name), weights_of(layer, inside=False)
+
+
+class LayerCalls:
+    """Tells a log which calls of layers are counted; those inside a counted one are its own affair.
+
+    Of a layer that the program itself calls, its model, the first call in a step counts.
+    """
+
+    def __init__(self, log: LayerLog) -> None:
+        self.log = log
+        self._seen: set[int] = set()
+        self._running: list[str] = []
+
+    def begin(self, layer: Any, path: str, given: tuple[Array, ...]) -> None:
+        """Begin a call."""
+        above = self._running[-1] if self._running else ""
+        if not above:
+            found = "again" if id(layer) in self._seen else "model"
+            self._seen.add(id(layer))
+            if found == "model":
+                self.log.begin(given)
+        elif above not in ("model", "part"):
+            found = "inside"
+        elif is_layer(layer):
+            found = "layer"
+            self.log.enter(path, given)
+        else:
+            found = "part"
+        self._running.append(found)
+
+    def end(self, layer: Any, made: tuple[Array, ...]) -> None:
+        """End it."""
+        found = self._running.pop()
+        if found == "model":
+            self.log.end()
+        elif found == "layer":
+            weights = weights_of(layer, inside=True)
+            self.log.leave(layer_word(layer), weights, made, is_dropout=is_dropout(layer))
+
+
+Told = AbstractContextManager[Callable[[Any], None]]
+"""A context whose value is called with the result of what runs in it."""
+
+
+@contextmanager
+def watch_calls(
+    around: Callable[[Any, Any, Any], AbstractContextManager[Callable[[Any], None]]],
+) -> Iterator[None]:
+    """Run every call of a layer inside a context of one's own, inside the block.
+
+    Parameters
+    ----------
+    around : function of the layer, its arguments and named arguments
+        Gives the context.
+    """
+    call = keras.Layer.__call__
+
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with around(self, args, kwargs) as gave:
+            output = call(self, *args, **kwargs)
+            gave(output)
+            return output
+
+    keras.Layer.__call__ = called
+    try:
+        yield
+    finally:
+        keras.Layer.__call__ = call
+
+
+BACKWARD_SCOPE = "gradient_tape/"
+"""What TensorFlow writes before the names of gradients; the name of the op they are of follows."""
+
+
+@dataclass(eq=False)
+class RowOwner:
+    """One call that is a row of its own, with the row of each pass."""
+
+    row: TracedOp
+    backward: TracedOp | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Scope:
+    """One call of a layer, an attention, or the optimizer: the layer's path, and the row it lies in, if any."""
+
+    path: str
+    owner: RowOwner | None = None
+    is_update: bool = False
+
+
+@dataclass(frozen=True)
+class LayerMoment:
+    """The begin or end of a layer's call: its values, and how many ops its graph had by then."""
+
+    layer: Any
+    path: str
+    values: Any
+    is_end: bool
+    graph: Any
+    position: int
+
+
+@dataclass
+class Scopes:
+    """The scopes of one traced step by the names that the graph gives them.
+
+    Attributes
+    ----------
+    paths : mapping
+        Path of each layer by its ``id``.
+    calls : list of LayerMoment
+        Calls of layers in the order that they ran.
+    """
+
+    paths: Mapping[int, str]
+    known: dict[str, Scope] = field(default_factory=dict)
+    calls: list[LayerMoment] = field(default_factory=list)
+    running: list[Scope] = field(default_factory=lambda: [Scope("loss")])
+
+    def add(self, scope: Scope) -> None:
+        """Note the scope that was just opened under the name that the graph has for it."""
+        name = tf.get_current_name_scope()
+        self.known.setdefault(name, scope)
+
+    def find(self, name: str) -> Scope | None:
+        """Find the innermost scope that the name of an op lies in."""
+        name = name.removeprefix(BACKWARD_SCOPE)
+        while name:
+            found = self.known.get(name)
+            if found is not None:
+                return found
+            name = name.rpartition("/")[0]
+        return None
+
+    def note(self, layer: Any, path: str, values: Any, *, is_end: bool) -> None:
+        """Note that a call of a layer begins or ends, and where in the graph."""
+        graph = tf.compat.v1.get_default_graph()
+        self.calls.append(LayerMoment(layer, path, values, is_end, graph, len(graph.get_operations())))
+
+    @contextmanager
+    def row(self, make: Callable[[str], TracedOp], _factors: Any) -> Iterator[Callable[[Any], None]]:
+        """Run a block as a row of its own, unless it lies in one already."""
+        path = self.running[-1].path
+        owner = self.running[-1].owner or RowOwner(make(path))
+        scope = Scope(path, owner)
+        with tf.name_scope(owner.row.kind):
+            self.add(scope)
+            self.running.append(scope)
+            try:
+                yield lambda _: None
+            finally:
+                self.running.pop()
+
+
+@contextmanager
+def watch_scopes(scopes: Scopes, row_of: Callable[[Any, Any, Any, str], TracedOp | None]) -> Iterator[None]:
+    """Follow the scopes that Keras opens inside the block.
+
+    Parameters
+    ----------
+    scopes : Scopes
+    row_of : function of a layer, its arguments, named arguments and path
+        Gives the row of a layer that is one.
+    """
+    enter: Any = core.name_scope.__enter__
+
+    def entered(self: Any) -> Any:
+        result = enter(self)
+        if self._pop_on_exit and not tf.executing_eagerly():
+            if isinstance(self.caller, keras.optimizers.Optimizer):
+                scopes.add(Scope("", is_update=True))
+            elif isinstance(self.caller, keras.Layer):
+                # The layer's own call has begun already, and knows whether it is a row.
+                scopes.add(scopes.running[-1])
+        return result
+
+    @contextmanager
+    def around(layer: Any, args: Any, kwargs: Any) -> Iterator[Callable[[Any], None]]:
+        above = scopes.running[-1]
+        path = scopes.paths.get(id(layer), getattr(layer, "name", ""))
+        row = row_of(layer, args, kwargs, path) if above.owner is None else None
+        scopes.running.append(Scope(path, above.owner if row is None else RowOwner(row)))
+        scopes.note(layer, path, (args, kwargs), is_end=False)
+        try:
+            yield lambda output: scopes.note(layer, path, output, is_end=True)
+        finally:
+            scopes.running.pop()
+
+    core.name_scope.__enter__ = entered
+    try:
+        with watch_calls(around):
+            yield
+    finally:
+        core.name_scope.__enter__ = enter
+
+
+_LOG_WORDS: Mapping[str, str] = {
+    **dict.fromkeys(("Add", "AddV2", "AddN"), "add"), **dict.fromkeys(("Concat", "ConcatV2"), "concat"),
+    "Mul": "mul", "Relu": "relu", "Softmax": "softmax", "dot_product_attention": "attention",
+}  # fmt: skip
+"""Types of functions by their op; any other goes by the op's name."""
+
+
+class GraphLayers:
+    """Collects the layers while the ops of a graph are gone through in order.
+
+    Parameters
+    ----------
+    scopes : Scopes
+        With the calls of layers.
+    graph : FuncGraph
+        Of the whole step; calls inside its functions are no layers of their own.
+    """
+
+    def __init__(self, scopes: Scopes, graph: Graph) -> None:
+        self._place = Place(graph)
+        self._log = LayerLog(lambda op: _LOG_WORDS.get(op, op))
+        self._calls = LayerCalls(self._log)
+        self._waiting = [one for one in scopes.calls if one.graph is graph]
+        self._waiting.reverse()
+        self._positions = {op: place for place, op in enumerate(graph.get_operations())}
+
+    def _arrays(self, values: Any) -> tuple[Array, ...]:
+        found: dict[Array, None] = {}
+        for leaf in tf.nest.flatten(values):
+            if isinstance(leaf, tf.Tensor) and getattr(leaf, "graph", None) is self._place.graph:
+                with suppress(ShapeUnknown):
+                    array = as_array(leaf, self._place)
+                    found |= {} if array is None else {array: None}
+        return tuple(found)
+
+    def _go_to(self, position: float) -> None:
+        while self._waiting and self._waiting[-1].position <= position:
+            one = self._waiting.pop()
+            arrays = self._arrays(one.values)
+            if one.is_end:
+                self._calls.end(one.layer, arrays)
+            else:
+                self._calls.begin(one.layer, one.path, arrays)
+
+    def note(self, ran: Ran, call: Call, scope: Scope) -> None:
+        """Note an op of the forward pass that has work."""
+        outermost = (ran.op, *ran.place.callers)[-1]
+        self._go_to(self._positions[outermost])
+        self._log.note_op(call, scope)
+
+    def rows(self, model: Any) -> list[TracedOp]:
+        """Give the layers in the order of their calls, then those whose weights no call has."""
+        self._go_to(float("inf"))
+        return self._log.rows(owners_of(model))
+
+
+_MADE: dict[int, str] = {}
+"""Line that made each layer, by its ``id``."""
+
+
+@contextmanager
+def watch_made_layers() -> Iterator[None]:
+    """Note where the layers are made that are made inside the block."""
+    make, code = keras.Layer.__init__, CodeLines()
+
+    def made(layer: Any, *args: Any, **kwargs: Any) -> None:
+        make(layer, *args, **kwargs)
+        _MADE[id(layer)] = code.of(sys._getframe(1))
+
+    keras.Layer.__init__ = made
+    try:
+        yield
+    finally:
+        keras.Layer.__init__ = make
+
+
+class GraphLines:
+    """Finds the lines of a graph's ops; of a gradient, that of the op it is of.
+
+    Parameters
+    ----------
+    paths : mapping
+        Path of each layer by its ``id``.
+    """
+
+    def __init__(self, paths: Mapping[int, str]) -> None:
+        self._code = CodeLines()
+        self._made = {path: _MADE[layer] for layer, path in paths.items() if layer in _MADE}
+        self._of_names: dict[tuple[int, str], str] = {}
+
+    def find(self, ran: Ran, scope: Scope, pass_name: str) -> dict[str, int]:
+        """Give the line of an op with its executions, as `TracedOp.lines`; none where nobody knows."""
+        graph, name = id(ran.place.graph), ran.op.name
+        if pass_name == FORWARD:
+            line = self._code.of_stack(_stack(ran.op)) or self._of_layer(scope.path)
+            self._of_names[graph, name] = line
+            # A gradient may be named after the scope only: …/dense/ReluGrad for …/dense/Relu.
+            self._of_names.setdefault((graph, name.rpartition("/")[0]), line)
+        else:
+            line = self._of_forward(graph, name.removeprefix(BACKWARD_SCOPE)) or self._of_layer(scope.path)
+        return {line: ran.count} if line else {}
+
+    def _of_forward(self, graph: int, name: str) -> str:
+        while name and (graph, name) not in self._of_names:
+            name = name.rpartition("/")[0]
+        return self._of_names.get((graph, name), "")
+
+    def _of_layer(self, path: str) -> str:
+        while path and not self._made.get(path):
+            path = path.rpartition(".")[0]
+        return self._made.get(path, "") if path else ""  # the model itself has the loss in it too
+
+
+def _stack(op: Operation) -> Iterator[tuple[str, int, str]]:
+    for frame in reversed(op.traceback):
+        yield frame.filename, frame.lineno, frame.name

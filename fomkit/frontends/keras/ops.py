@@ -1,0 +1,343 @@
+"""Which products of a graph are gradients of weights, and which op a gradient is of.
+
+Layers and functions of Keras that are one row each: LSTM, GRU, SimpleRNN and scaled-dot-product attention.
+
+From the ops that a graph runs to traced ops: their passes, their layers, and the rows they are parts of.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+from keras.src.backend import nn as functions
+from keras.src.layers.attention.grouped_query_attention import GroupedQueryAttention
+
+from fomkit.frontends.keras.calls import (
+    CALLS,
+    LOOPS,
+    Graph,
+    Operation,
+    Place,
+    Ran,
+    ShapeUnknown,
+    Tensor,
+    constants,
+    describe_call,
+    dtype_name,
+)
+from fomkit.frontends.keras.layers import BACKWARD_SCOPE, GraphLayers, GraphLines, RowOwner, Scope, Scopes, Told
+from fomkit.frontends.lowering.calls import (
+    BACKWARD,
+    FORWARD,
+    INPUT_GRADIENT,
+    UPDATE,
+    WEIGHT_GRADIENT,
+    Call,
+    Dimensions,
+    TracedOp,
+    split_gradients,
+)
+from fomkit.frontends.lowering.tf import PRODUCTS, RULES
+
+_SAME_VALUES = ("Identity", "Reshape", "Transpose", "Cast", "Squeeze", "ExpandDims", "AddN", "AddV2", "Add")
+"""Ops that hand a gradient on, or add one to others."""
+
+
+def forward_type(op: Operation, graph: Graph) -> str:
+    """Give the type of the op that a gradient is of, by its name; "" where the name does not say."""
+    if not op.name.startswith(BACKWARD_SCOPE):
+        return ""
+    name = op.name.removeprefix(BACKWARD_SCOPE).rpartition("/")[0]
+    while name:
+        try:
+            return str(graph.get_operation_by_name(name).type)
+        except (KeyError, ValueError):
+            name = name.rpartition("/")[0]
+    return ""
+
+
+def product_group(op: Operation) -> str:
+    """Name what the gradients of one product have in common: all before the last part of their names."""
+    return str(op.name).rpartition("/")[0]
+
+
+def _of_one_product(total: Operation, product: Operation) -> bool:
+    """Tell a sum over the batch that a weight does not have from one that is the gradient of a bias."""
+    return product_group(total) == product_group(product)
+
+
+def tensors_of(gradients: Iterable[Any]) -> list[Tensor]:
+    """Give the tensors of gradients; of a sparse one its values and the rows that they belong to."""
+    found: list[Tensor] = []
+    for one in gradients:
+        found += [one.values, one.indices] if isinstance(one, tf.IndexedSlices) else [one]
+    return found
+
+
+def weight_products(gradients: Iterable[Any], graph: Graph) -> set[Operation]:
+    """Find the matrix products that make gradients of variables, through sums of them, loops and calls."""
+    waiting: list[tuple[Tensor, Place]] = [(one, Place(graph)) for one in tensors_of(gradients)]
+    found: set[Operation] = set()
+    seen: set[tuple[int, int]] = set()
+    while waiting:
+        tensor, place = waiting.pop()
+        op, at = tensor.op, tensor.value_index
+        if (id(op), at) in seen:
+            continue
+        seen.add((id(op), at))
+        if op.type in PRODUCTS:
+            found.add(op)
+        elif op.type in _SAME_VALUES:
+            waiting += [(one, place) for one in op.inputs]
+        elif op.type == "IdentityN":
+            waiting.append((op.inputs[at], place))
+        elif op.type in LOOPS or op.type in CALLS:
+            inner = place.enter(op, "body" if op.type in LOOPS else "f")
+            waiting.append((inner.graph.outputs[at], inner))
+        elif op.type == "Sum" and op.inputs[0].op.type in PRODUCTS and _of_one_product(op, op.inputs[0].op):
+            found.add(op.inputs[0].op)
+    return found
+
+
+MakeRow = Callable[[str], TracedOp]
+"""Makes a row of the path that it stands at."""
+
+_CELLS: Mapping[type, str] = {
+    keras.layers.LSTM: "lstm",
+    keras.layers.GRU: "gru",
+    keras.layers.SimpleRNN: "vanilla",
+}
+
+
+def row_of_layer(layer: Any, args: Any, kwargs: Any, path: str) -> TracedOp | None:
+    """Describe the forward call of a layer that is a row of its own; None for any other."""
+    cell = _CELLS.get(type(layer))
+    values = args[0] if args else kwargs.get("sequences", kwargs.get("inputs"))
+    if cell is not None and hasattr(values, "shape"):
+        batch, steps, features = values.shape
+        dimensions: Dimensions = {"cell": cell, "batch": batch, "steps": steps, "input_size": features}
+        dimensions |= {"hidden_size": layer.units, "layers": 1, "directions": 1}
+        return TracedOp(type(layer).__name__, "rnn", dimensions, dtype_name(layer.compute_dtype), FORWARD, path)
+    if type(layer) is keras.layers.Attention and layer.score_mode == "dot" and isinstance(values, list | tuple):
+        query, value, *key = [one[:, :, None, :] for one in values]
+        causal = bool(kwargs.get("use_causal_mask", False))
+        return attention_row(path, query, key[0] if key else value, value, causal)
+    return None
+
+
+def attention_row(path: str, query: Any, key: Any, value: Any, causal: bool) -> TracedOp:
+    """Describe one scaled-dot-product attention of tensors (batch, length, heads, width).
+
+    Where values are wider or narrower than keys, head_dim is the mean of both, which keeps the flop right.
+    """
+    batch, q_len, heads, width = query.shape
+    both = width + value.shape[3]
+    dimensions: Dimensions = {"batch": batch, "heads": heads, "kv_heads": key.shape[2], "q_len": q_len}
+    dimensions |= {"kv_len": key.shape[1], "head_dim": both / 2 if both % 2 else both // 2, "causal": int(causal)}
+    dtype = dtype_name(keras.backend.standardize_dtype(query.dtype))
+    return TracedOp("dot_product_attention", "attention", dimensions, dtype, FORWARD, path)
+
+
+@contextmanager
+def watch_attention(around: Callable[[MakeRow, Any], Told]) -> Iterator[None]:
+    """Find attention at its call inside the block: in Keras's own layers, and where a model calls the function.
+
+    Parameters
+    ----------
+    around : function of what makes the row of a path, and of the factors
+        Gives the context to run the attention in.
+    """
+
+    def watched(given: Any, first: int) -> Any:
+        def attend(*args: Any, **kwargs: Any) -> Any:
+            named = dict(zip(("query", "key", "value"), args[first:], strict=False)) | kwargs
+            query, key, value = (named[name] for name in ("query", "key", "value"))
+            if len(query.shape) != 4:
+                return given(*args, **kwargs)
+            causal = bool(kwargs.get("is_causal") or kwargs.get("use_causal_mask"))
+            with around(lambda path: attention_row(path, query, key, value, causal), (query, key, value)) as gave:
+                output = given(*args, **kwargs)
+                gave(output)
+                return output
+
+        return attend
+
+    with ExitStack() as stack:
+        for owner, name, first in (
+            (functions, "dot_product_attention", 0),
+            (keras.layers.MultiHeadAttention, "_compute_attention", 1),
+            (GroupedQueryAttention, "_compute_attention", 1),
+        ):
+            before = getattr(owner, name)
+            setattr(owner, name, watched(before, first))
+            stack.callback(setattr, owner, name, before)
+        yield
+
+
+def products_flop(parts: list[TracedOp], *, of_weights: bool) -> float:
+    """Add up the matrix products of one gradient, or of a forward pass."""
+    return sum(
+        2.0 * float(one.dimensions["m"]) * float(one.dimensions["n"]) * float(one.dimensions["k"]) * int(one.count)
+        for one in parts
+        if one.kind == "gemm" and (one.pass_name == WEIGHT_GRADIENT) == of_weights
+    )
+
+
+def settle_input_gradient(forward: TracedOp, backward: TracedOp) -> None:
+    """Tell whether a recurrent layer gives its input a gradient: the product of it is there or is not."""
+    if forward.kind == "rnn" and backward.pass_name == BACKWARD:
+        whole = products_flop(forward.parts, of_weights=False)
+        backward.input_gradient = products_flop(backward.parts, of_weights=False) >= whole
+
+
+_TRANSPOSED = "BackpropInput"
+_CONTROL = {
+    **dict.fromkeys(LOOPS, "a loop whose trips depend on data"),
+    **dict.fromkeys(("If", "StatelessIf", "Case"), "a branch that depends on data"),
+}
+"""What stands in the list of unsupported ops for control flow, with all that it runs."""
+
+
+class Placed(NamedTuple):
+    """One op of the graph, its pass, the rows that it is, and else the row found at the call that it lies in."""
+
+    ran: Ran
+    pass_name: str
+    rows: list[TracedOp]
+    owner: RowOwner | None
+
+
+@dataclass
+class Walked:
+    """What the ops of a graph came to; see `fomkit.frontends.step.Step`."""
+
+    ops: list[TracedOp] = field(default_factory=list)
+    states: Counter[str] = field(default_factory=Counter)
+    unsupported: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    placed: list[Placed] = field(default_factory=list)
+
+
+def _names(ran: Ran) -> list[str]:
+    """Give the names that place an op: its own, then those of the loops and calls around it."""
+    return [ran.op.name, *(caller.name for caller in ran.place.callers)]
+
+
+def _scope(ran: Ran, scopes: Scopes) -> Scope:
+    found = (scopes.find(name) for name in _names(ran))
+    return next((scope for scope in found if scope is not None), scopes.running[0])
+
+
+def _passes(ran: Sequence[Ran], scopes: Scopes) -> list[str]:
+    """Give the pass of each op: by its name, else backward once a gradient goes into it."""
+    backward: set[Operation] = set()
+    found = []
+    for one in ran:
+        names = _names(one)
+        if any((scope := scopes.find(name)) is not None and scope.is_update for name in names):
+            found.append(UPDATE)
+            continue
+        after = any(name.startswith(BACKWARD_SCOPE) for name in names)
+        if after or any(one.place.source(tensor)[0].op in backward for tensor in one.op.inputs):
+            backward.add(one.op)
+            backward.update(one.place.callers)
+            found.append(BACKWARD)
+        else:
+            found.append(FORWARD)
+    return found
+
+
+def _of(work_pass: str, pass_name: str) -> str:
+    return work_pass if work_pass and pass_name != UPDATE else pass_name
+
+
+def _row(owner: RowOwner, pass_name: str, ops: list[TracedOp]) -> TracedOp:
+    """Give the row that an op inside ``owner`` belongs to; it joins the list with its first op."""
+    if pass_name == FORWARD:
+        row = owner.row
+    else:
+        owner.backward = owner.backward or replace(owner.row, pass_name=BACKWARD, parts=[], lines={})
+        row = owner.backward
+    if not row.parts:
+        ops.append(row)
+    return row
+
+
+def trace_ops(
+    ran: Sequence[Ran], graph: Graph, scopes: Scopes, gradients: Sequence[Any], layers: GraphLayers
+) -> Walked:
+    """Describe the ops of a step.
+
+    Parameters
+    ----------
+    ran : sequence of Ran
+    graph : FuncGraph
+        Of the whole step.
+    scopes : Scopes
+    gradients : sequence of Tensor or IndexedSlices
+        What the optimizer was handed.
+    layers : GraphLayers
+        Told each op of the forward pass.
+    """
+    found, folded = Walked(), constants(ran)
+    weights = weight_products(gradients, graph)
+    groups = {product_group(op) for op in weights}
+    owners, lines = list[RowOwner](), GraphLines(scopes.paths)
+    for one, pass_name in zip(ran, _passes(ran, scopes), strict=True):
+        call = _counted(one, pass_name, folded, graph, found)
+        scope = _scope(one, scopes)
+        placed = Placed(one, pass_name, [], None if pass_name == UPDATE else scope.owner)
+        found.placed.append(placed)
+        if call is None:
+            continue
+        if pass_name == FORWARD:
+            layers.note(one, call, scope)
+        for work in RULES[one.op.type](call):  # type: ignore[misc]
+            name = _of(work.pass_name, pass_name)
+            if name == BACKWARD and one.op.type in PRODUCTS:
+                name = WEIGHT_GRADIENT if one.op in weights else (
+                    INPUT_GRADIENT if product_group(one.op) in groups else BACKWARD)  # fmt: skip
+            op = TracedOp(one.op.type, work.kind, work.dimensions, work.dtype, name, scope.path, count=one.count)
+            op.lines = lines.find(one, scope, pass_name) if pass_name != UPDATE else {}
+            if placed.owner is None:
+                placed.rows.append(op)
+                found.ops.append(op)
+            else:
+                row = _row(placed.owner, pass_name, found.ops)
+                row.lines = row.lines or dict.fromkeys(op.lines, 1)
+                row.parts.append(op)
+                if placed.owner not in owners:
+                    owners.append(placed.owner)
+    for owner in owners:
+        if owner.backward is not None:
+            settle_input_gradient(owner.row, owner.backward)
+    found.ops = [row for op in found.ops for row in split_gradients(op)]
+    return found
+
+
+def _counted(one: Ran, pass_name: str, folded: set[Operation], graph: Graph, found: Walked) -> Call | None:
+    """Give the call of an op with work, and count all others by their state."""
+    kind, state, call = one.op.type, "priced", None
+    if one.op in folded or (kind in RULES and RULES[kind] is None):
+        state = "zero_work"
+    elif kind not in RULES:
+        state = "unsupported"
+        found.unsupported[_CONTROL.get(kind, kind)] += one.count
+    else:
+        transposed = _TRANSPOSED in forward_type(one.op, graph)
+        try:
+            call = describe_call(one, folded, in_backward=pass_name == BACKWARD, of_transposed=transposed)
+        except ShapeUnknown:
+            state = "unsupported"
+            found.unsupported[f"{kind} of a shape that depends on data"] += one.count
+        else:
+            if not any(array.numel for array in (*call.read, *call.written)):
+                state, call = "zero_work", None
+    found.states[state] += 1
+    return call

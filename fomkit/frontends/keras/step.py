@@ -1,0 +1,309 @@
+"""The update of a Keras step: a row by the optimizer's class, or its ops one by one where more is switched on.
+
+One training step or inference of a Keras model, traced to a graph and walked.
+
+Nodes of a Keras step's graph, and the rows of the op table that each belongs to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from fomkit.frontends.drafting import SizedStep
+from fomkit.frontends.keras.calls import LOOPS, Operation, Ran, dtype_name, whole_step
+from fomkit.frontends.keras.inputs import Prepared, Update, Values, split_values, watch_update
+from fomkit.frontends.keras.layers import GraphLayers, Scopes, layer_paths, watch_scopes
+from fomkit.frontends.keras.ops import Placed, Walked, row_of_layer, tensors_of, trace_ops, watch_attention
+from fomkit.frontends.layers import GraphNode, Nodes
+from fomkit.frontends.lowering.calls import FORWARD, UPDATE, Dimensions, TracedOp, split_gradients
+from fomkit.frontends.sizes import Sizes
+from fomkit.frontends.step import Step, places_of, row_places
+
+_IMPL = {"torch": "foreach"}
+"""Keras updates variable by variable, but on PyTorch by lists of them."""
+
+
+def _sgd(optimizer: Any) -> str:
+    if not optimizer.momentum:
+        return "sgd"
+    return "nesterov" if optimizer.nesterov else "momentum"
+
+
+def _rmsprop(optimizer: Any) -> str:
+    switches = [name for name in ("centered", "momentum") if getattr(optimizer, name)]
+    return "_".join(["rmsprop", *switches])
+
+
+def _adam(optimizer: Any) -> str:
+    return "adam_amsgrad" if optimizer.amsgrad else "adam"
+
+
+def _adamw(optimizer: Any) -> str:
+    return "adamw_amsgrad" if optimizer.amsgrad else "adamw"
+
+
+RULES: Mapping[type, Callable[[Any], str]] = {
+    keras.optimizers.SGD: _sgd,
+    keras.optimizers.Adam: _adam,
+    keras.optimizers.AdamW: _adamw,
+    keras.optimizers.Adamax: lambda _: "adamax",
+    keras.optimizers.Nadam: lambda _: "nadam",
+    keras.optimizers.RMSprop: _rmsprop,
+    keras.optimizers.Adagrad: lambda _: "adagrad",
+    keras.optimizers.Adadelta: lambda _: "adadelta",
+}
+"""Optimizers with a cost formula, by exact class."""
+
+_MORE = ("clipnorm", "clipvalue", "global_clipnorm", "use_ema", "loss_scale_factor", "gradient_accumulation_steps")
+
+
+def _keras_class(optimizer: Any) -> type:
+    """Give the class as users write it; on PyTorch, Keras makes one of its own of it."""
+    kind = type(optimizer)
+    if kind.__module__.startswith("keras.src.backend."):
+        return next((one for one in kind.__mro__ if one in RULES), kind)
+    return kind
+
+
+def scales_loss(optimizer: Any) -> bool:
+    """Tell whether gradients are looked through for overflow, and scaled, before the rule."""
+    return type(optimizer) is keras.optimizers.LossScaleOptimizer
+
+
+def rule_of(optimizer: Any) -> str:
+    """Name the rule of an optimizer; "" where it does more than its rule, or has none here.
+
+    Of one with loss scaling it is the rule of the optimizer inside.
+    """
+    if scales_loss(optimizer):
+        return rule_of(optimizer.inner_optimizer)
+    found = RULES.get(_keras_class(optimizer))
+    decays = optimizer.weight_decay and not isinstance(optimizer, keras.optimizers.AdamW)
+    if found is None or decays or any(getattr(optimizer, name, None) for name in _MORE):
+        return ""
+    return found(optimizer)
+
+
+def implementation() -> str:
+    """Tell how Keras updates on the backend at hand."""
+    return _IMPL.get(keras.backend.backend(), "per_tensor")
+
+
+def notes_on(optimizer: Any) -> list[str]:
+    """Say what the row of an update leaves out."""
+    told = "loss scaling: the look through the gradients for overflow, and their scaling back, are not counted"
+    return [told] if scales_loss(optimizer) else []
+
+
+def update_rows(optimizer: Any, updated: Sequence[Any]) -> list[TracedOp]:
+    """Describe one update of the variables that got a gradient, a row for each number format."""
+    by_dtype: dict[str, list[int]] = {}
+    for variable in updated:
+        by_dtype.setdefault(dtype_name(variable.dtype), []).append(prod(variable.shape))
+    rows = []
+    for dtype, numels in by_dtype.items():
+        sizes: Dimensions = {
+            "rule": rule_of(optimizer),
+            "impl": implementation(),
+            "numel": sum(numels),
+            "tensors": len(numels),
+        }
+        rows.append(TracedOp(f"{type(optimizer).__name__}.apply", "optimizer", sizes, dtype, UPDATE, ""))
+    return rows
+
+
+def _own_step(prepared: Prepared, seen: Update) -> Callable[[Values], Any]:
+    """Make the step of a model that is not compiled: its loss is a function of the output and the inputs."""
+    model = prepared.model
+
+    def step(data: Values) -> Any:
+        x, given = split_values(data)
+        with tf.GradientTape() as tape:
+            output = model(x, training=True)
+            loss = prepared.loss(output, given) if prepared.loss else _plain_loss(output)
+            loss = tf.add_n([tf.cast(loss, tf.float32), *model.losses]) if model.losses else loss
+        variables = model.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        if prepared.optimizer is None:
+            seen.gradients += [one for one in gradients if one is not None]
+            return loss
+        prepared.optimizer.apply(gradients, variables)
+        return loss
+
+    return step
+
+
+def _plain_loss(output: Any) -> Any:
+    return tf.reduce_sum(tf.nest.flatten(output)[0])
+
+
+def _function(prepared: Prepared, seen: Update) -> Callable[[Values], Any]:
+    if prepared.mode == "infer":
+        return lambda data: prepared.model(split_values(data)[0], training=False)
+    if prepared.has_own_step:
+        return prepared.model.train_step  # type: ignore[no-any-return]
+    return _own_step(prepared, seen)
+
+
+def _seen_anew(step: Callable[[Values], Any], seen: Update) -> Callable[[Values], Any]:
+    """Forget what earlier traces saw: one that makes variables is traced twice, and the last graph counts."""
+
+    def traced(data: Values) -> Any:
+        seen.gradients.clear()
+        seen.variables.clear()
+        return step(data)
+
+    return traced
+
+
+@dataclass(frozen=True)
+class WholeStep:
+    """A step as a function of its data, what its ops came to, what the optimizer was handed, and its layers."""
+
+    function: Any
+    walked: Walked
+    seen: Update
+    layers: list[TracedOp]
+
+
+def specs_of(prepared: Prepared, sizes: Sizes) -> Values:
+    """Give what a step takes, as TensorFlow specifies it."""
+    return keras.tree.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), prepared.inputs(sizes))
+
+
+def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> WholeStep:
+    """Trace one step to a graph and walk it.
+
+    Parameters
+    ----------
+    prepared : Prepared
+    sizes : mapping
+    update : bool
+        Whether the optimizer's own ops are in it, as it runs.
+    """
+    scopes = Scopes(layer_paths(prepared.model))
+    with (
+        watch_update(prepared.optimizer, run=update) as seen,
+        watch_scopes(scopes, row_of_layer),
+        watch_attention(scopes.row),
+    ):
+        traced = tf.function(_seen_anew(_function(prepared, seen), seen), jit_compile=False, autograph=False)
+        function = traced.get_concrete_function(specs_of(prepared, sizes))
+    graph = function.graph
+    ran = whole_step(graph, tensors_of(seen.gradients))
+    layers = GraphLayers(scopes, graph)
+    walked = trace_ops(ran, graph, scopes, seen.gradients, layers)
+    return WholeStep(function, walked, seen, layers.rows(prepared.model))
+
+
+def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
+    """Trace one step at the given sizes.
+
+    Raises
+    ------
+    Exception
+        Whatever the user's code or the framework raises.
+    """
+    plain = bool(prepared.optimizer) and bool(rule_of(prepared.optimizer))
+    step = whole_step_of(prepared, sizes, update=not plain)
+    return _step(prepared, step.walked, step.seen, step.layers)
+
+
+def _step(prepared: Prepared, walked: Walked, seen: Update, layers: list[TracedOp]) -> Step:
+    ops, states, notes = list(walked.ops), Counter(walked.states), list(walked.notes)
+    optimizer: dict[str, str] = {}
+    if prepared.mode == "train" and prepared.optimizer is None:
+        notes.append("no optimizer is given: the update is not counted")
+    elif prepared.mode == "train" and rule_of(prepared.optimizer):
+        rows: list[TracedOp] = update_rows(prepared.optimizer, seen.variables)
+        ops, optimizer = ops + rows, {"rule": rule_of(prepared.optimizer), "impl": implementation()}
+        states["priced"] += len(rows)
+        notes += notes_on(prepared.optimizer)
+        if any(isinstance(one, tf.IndexedSlices) for one in seen.gradients):
+            notes.append("optimizer: sparse gradients are priced as if every row of their tables were updated")
+    elif prepared.mode == "train":
+        name = type(prepared.optimizer).__name__
+        notes.append(f"optimizer: {name} does more than a rule with a formula; its ops are counted one by one")
+    return Step(ops + layers, states, Counter(walked.unsupported), optimizer, notes)
+
+
+_PRODUCTS = ("MatMul", "Conv2D", "Conv3D", "DepthwiseConv2dNative")
+_FUSED = ("BiasAdd", "Add", "AddV2", "Relu", "Relu6", "Elu", "LeakyRelu", "Tanh", "Sigmoid", "FusedBatchNormV3")
+_LONGEST = 3
+"""Most ops that TensorFlow's remapper puts behind a product."""
+
+
+def node_name(ran: Ran) -> str:
+    """Name a node as profilers do: the loops and calls around it before its own name."""
+    name = str(ran.op.name)
+    for caller in ran.place.callers:
+        name = f"{caller.name}/{'body/' if caller.type in LOOPS else ''}{name}"
+    return name
+
+
+def _products(placed: Iterable[Placed]) -> dict[Operation, str]:
+    """Find what may run inside a product's kernel, and that product's name."""
+    found: dict[Operation, str] = {}
+    for one in placed:
+        op, name = one.ran.op, node_name(one.ran)
+        if op.type not in _PRODUCTS or one.pass_name != FORWARD:
+            continue
+        for _ in range(_LONGEST):
+            followers = [after for after in op.outputs[0].consumers() if after.type in _FUSED]
+            if len(followers) != 1:
+                break
+            op = followers[0]
+            found[op] = name
+    return found
+
+
+class _Places:
+    """The row of the op table that a traced op became."""
+
+    def __init__(self, sized: SizedStep) -> None:
+        rows = row_places(sized.ops)
+        places = places_of(sized.step.ops, sized.ops)
+        self._of: Mapping[object, int] = {
+            (op.identity, tuple(op.dimensions.items())): rows[place]
+            for op, place in zip(reversed(sized.step.ops), reversed(places), strict=True)
+        }
+
+    def of(self, ops: Iterable[TracedOp]) -> list[int]:
+        found = (self._of.get((op.identity, tuple(op.dimensions.items()))) for op in ops)
+        return [place for place in found if place is not None]
+
+
+def nodes_of_step(prepared: Prepared, step: WholeStep, sized: SizedStep) -> Nodes:
+    """Tell of each node of a whole step which rows it belongs to.
+
+    Parameters
+    ----------
+    prepared : Prepared
+    step : WholeStep
+        At the sizes of ``sized``.
+    sized : SizedStep
+        What the op table was made of.
+    """
+    places, products = _Places(sized), _products(step.walked.placed)
+    by_rule = bool(prepared.optimizer) and bool(rule_of(prepared.optimizer))
+    updates = places.of(update_rows(prepared.optimizer, step.seen.variables)) if by_rule else []
+    nodes: Nodes = {}
+    for one in step.walked.placed:
+        if one.pass_name == UPDATE and by_rule:
+            rows = updates
+        elif one.owner is not None:
+            owner = one.owner.row if one.pass_name == FORWARD else one.owner.backward or one.owner.row
+            rows = places.of(split_gradients(owner))
+        else:
+            rows = places.of(one.rows)
+        nodes[node_name(one.ran)] = GraphNode(
+            str(one.ran.op.type), one.pass_name, one.ran.count, rows, products.get(one.ran.op, "")
+        )
+    return nodes

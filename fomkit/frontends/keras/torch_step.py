@@ -1,0 +1,206 @@
+"""The memory of a Keras step on PyTorch that no op makes: weights, the optimizer's state, the update's tensors.
+
+One training step or inference of a Keras model on its PyTorch backend, on tensors with a shape and no data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import keras
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from fomkit.core.model import STATE_TENSORS
+from fomkit.frontends.keras.inputs import Prepared, Values, split_values, watch_update
+from fomkit.frontends.keras.layers import LayerCalls, layer_paths, owners_of, watch_calls
+from fomkit.frontends.keras.ops import MakeRow, row_of_layer, watch_attention
+from fomkit.frontends.keras.step import implementation, notes_on, rule_of, update_rows
+from fomkit.frontends.layers import LayerLog
+from fomkit.frontends.lowering.calls import UPDATE, TracedOp
+from fomkit.frontends.sizes import Sizes
+from fomkit.frontends.step import Step
+from fomkit.frontends.torch.optimizers import made_byte
+from fomkit.frontends.torch.order import Line, OrderLog, arrays_of, function_word
+from fomkit.frontends.torch.recorder import Recorder
+from fomkit.frontends.torch.step import no_collection, plain_kernels, watch_backward
+
+
+def hold_variables(order: OrderLog, model: Any) -> None:
+    """Note a model's variables, each at the layer that made it."""
+    paths = layer_paths(model)
+    for layer in model._flatten_layers():
+        for variables, role in (
+            (layer._trainable_variables, "parameter"),
+            (layer._non_trainable_variables, "buffer"),
+        ):
+            order.hold([one.value for one in variables], role, paths.get(id(layer), layer.name))
+
+
+def _byte(variable: Any) -> int:
+    return int(variable.value.numel() * variable.value.element_size())
+
+
+def update_lines(
+    model: Any, optimizer: Any, rows: Sequence[TracedOp], updated: Sequence[Any], executed: int
+) -> Iterator[Line]:
+    """Give the lines of an update by lists of tensors; its own tensors are taken to be those of torch.optim's.
+
+    Parameters
+    ----------
+    model : Model
+    optimizer : Optimizer
+        One with a rule.
+    rows : list of TracedOp
+        Of the update, one for each number format.
+    updated : list of Variable
+        Those that got a gradient.
+    executed : int
+        Ops executed before.
+    """
+    rule = rule_of(optimizer)
+    paths = layer_paths(model)
+    owners = {
+        id(one): paths.get(id(layer), layer.name)
+        for layer in model._flatten_layers()
+        for one in layer._trainable_variables
+    }
+    for variable in updated:
+        if states := STATE_TENSORS[rule]:
+            yield Line(0, None, owners.get(id(variable), ""), "", None, states * _byte(variable), "state")
+    byte = made_byte({}, rule, "foreach", [_byte(one) for one in updated])
+    for number, row in enumerate(rows, executed + 1):
+        own = byte if number == executed + 1 else 0
+        yield Line(number, row, "", "", None, own, "temporary" if own else "", number if own else None)
+
+
+def _zeros(spec: keras.KerasTensor) -> torch.Tensor:
+    return torch.zeros(spec.shape, dtype=keras.src.backend.torch.core.to_torch_dtype(spec.dtype))
+
+
+def _run(prepared: Prepared, data: Values) -> Any:
+    """Run the step; what it gives back is held until its end, as a training loop holds it."""
+    model = prepared.model
+    if prepared.mode == "infer":
+        with torch.no_grad():
+            return model(split_values(data)[0], training=False)
+    if prepared.has_own_step:
+        return model.train_step(data)
+    x, given = split_values(data)
+    output = model(x, training=True)
+    loss = prepared.loss(output, given) if prepared.loss else keras.tree.flatten(output)[0].sum()
+    loss = sum((loss, *model.losses))
+    model.zero_grad()
+    loss.backward()
+    variables = model.trainable_variables
+    if prepared.optimizer is not None:
+        prepared.optimizer.apply([one.value.grad for one in variables], variables)
+    return output, loss
+
+
+class _Watched:
+    """Tells a recorder of layers, attention and the backward pass."""
+
+    def __init__(self, recorder: Recorder, prepared: Prepared) -> None:
+        self._recorder = recorder
+        self._paths = layer_paths(prepared.model)
+        self.layers = LayerLog(function_word)
+        self._calls = LayerCalls(self.layers)
+
+    @contextmanager
+    def layer(self, layer: Any, args: Any, kwargs: Any) -> Iterator[Callable[[Any], None]]:
+        """Run the call of a layer inside."""
+        path = self._paths.get(id(layer), getattr(layer, "name", ""))
+        stack = self._recorder.stack
+        row = None if stack.top.owner else row_of_layer(layer, args, kwargs, path)
+        if row is not None and row.kind == "rnn":
+            given = keras.tree.flatten((args, kwargs))
+            row.input_gradient = any(one.requires_grad for one in given if isinstance(one, torch.Tensor))
+        made: list[Any] = []
+        stack.enter(path, (args, kwargs), row)
+        self._calls.begin(layer, path, arrays_of((args, kwargs)))
+        yield made.append
+        self._calls.end(layer, arrays_of(made))
+        stack.leave(made)
+
+    @contextmanager
+    def attention(self, make: MakeRow, factors: Any) -> Iterator[Callable[[Any], None]]:
+        """Run an attention inside, as a row of its own."""
+        stack = self._recorder.stack
+        made: list[Any] = []
+        path = stack.top.path
+        stack.enter(path, factors, make(path))
+        yield made.append
+        stack.leave(made)
+
+    @contextmanager
+    def backward(self, outputs: Any, _fills: bool) -> Iterator[None]:
+        """Run the backward pass inside."""
+        recorder = self._recorder
+        recorder.stack.tag(outputs, recorder.stack.top)
+        recorder.in_backward = True
+        recorder.order.end_forward()
+        yield
+        recorder.in_backward = False
+        recorder.between = UPDATE  # metrics, as in programs of PyTorch
+
+
+def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
+    """Trace one step at the given sizes; no weight changes.
+
+    Raises
+    ------
+    Exception
+        Whatever the user's code or the framework raises.
+    """
+    model, optimizer = prepared.model, prepared.optimizer
+    trainable = [one.value for one in model.trainable_variables]
+    recorder = Recorder(trainable, on_meta=False)
+    watched = _Watched(recorder, prepared)
+    recorder.layers = watched.layers
+    hold_variables(recorder.order, model)
+    with ExitStack() as stack:
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        data = keras.tree.map_structure(_zeros, prepared.inputs(sizes))
+        recorder.order.hold(data, "input")
+        seen = stack.enter_context(watch_update(optimizer, run=False))
+        stack.enter_context(watch_calls(watched.layer))
+        stack.enter_context(watch_attention(watched.attention))
+        stack.enter_context(watch_backward(watched.backward, nullcontext))
+        stack.enter_context(plain_kernels(prepared.mode))
+        stack.enter_context(recorder)
+        stack.enter_context(no_collection())
+        _run(prepared, data)
+    lines = recorder.order.finish(one.grad for one in trainable if one.grad is not None)
+    for one in trainable:
+        one.grad = None
+    step = Step(recorder.finish(), recorder.states, recorder.unsupported, {}, list(recorder.notes))
+    rows = _add_update(prepared, step, seen.variables)
+    recorder.places.update({id(row): len(step.ops) - len(rows) + place for place, row in enumerate(rows)})
+    if rows:
+        lines += update_lines(model, optimizer, rows, seen.variables, recorder.order.executed)
+    step.ops.extend(watched.layers.rows(owners_of(model)))
+    step.order.extend(line.traced(recorder.places) for line in lines)
+    return step
+
+
+def _add_update(prepared: Prepared, step: Step, updated: list[Any]) -> list[TracedOp]:
+    """Add the rows of the update, and give them."""
+    optimizer, rows = prepared.optimizer, list[TracedOp]()
+    if prepared.mode == "infer":
+        return rows
+    if optimizer is None:
+        step.notes.append("no optimizer is given: the update is not counted")
+    elif rule := rule_of(optimizer):
+        rows = update_rows(optimizer, updated)
+        step.ops.extend(rows)
+        step.states["priced"] += len(rows)
+        step.notes.extend(notes_on(optimizer))
+        step.optimizer.update(rule=rule, impl=implementation())
+    else:
+        name = type(optimizer).__name__
+        step.states["unsupported"] += 1
+        step.unsupported[f"the update by {name}, which does more than a rule with a formula"] += 1
+    return rows

@@ -1,0 +1,324 @@
+"""From traced layers to the LAYERS table: equal calls become one row with a count.
+
+The layers of a forward pass, from what a tracer tells: calls of layers, and ops that run between them.
+
+What an unfused update makes for a moment, by the rule of the optimizer.
+
+Which rows of the op table each node of a TensorFlow graph belongs to, in plain values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from fomkit.frontends.lowering.calls import FORWARD, Array, Call, Dimensions, TracedOp, add_counts
+
+if TYPE_CHECKING:
+    from fomkit.frontends.step import Row
+
+
+LAYER = "layer"
+"""Kind of the rows that are layers; they travel with the ops until their sizes have names."""
+
+_OWNED = ("parameters", "parameter_byte", "bias")
+
+
+def split_layers(rows: Sequence[TracedOp]) -> tuple[list[TracedOp], list[TracedOp]]:
+    """Part ops and layers."""
+    return [row for row in rows if row.kind != LAYER], [row for row in rows if row.kind == LAYER]
+
+
+def count_layers(layers: Iterable[TracedOp]) -> list[Row]:
+    """Count equal calls.
+
+    Parameters are numbers, and the first call of a module has them; later calls add 0.
+
+    Returns
+    -------
+    list of dict
+        Rows of the LAYERS table in order of first execution; ``count`` is 0 for a module that was never called.
+    """
+    counted: dict[object, Row] = {}
+    for layer in layers:
+        sizes = {name: size for name, size in layer.dimensions.items() if name not in _OWNED}
+        owned = {name: float(layer.dimensions[name]) for name in _OWNED}
+        key = (layer.op, layer.module, tuple(sizes.items()))
+        called = layer.dimensions["acts"] != "never" or layer.dimensions["output_numel"] != 0
+        if key not in counted:
+            counted[key] = {"layer": layer.op, "module": layer.module, "count": 0, **owned, **sizes}
+        else:
+            counted[key].update({name: counted[key][name] + amount for name, amount in owned.items()})
+        if called:
+            counted[key]["count"] = add_counts(counted[key]["count"], layer.count)
+    return list(counted.values())
+
+
+class Owner(Protocol):
+    """One execution of something that is a row of its own."""
+
+    @property
+    def row(self) -> TracedOp:
+        """The row."""
+
+
+class Place(Protocol):
+    """Who runs an op: the module's path and the row that it lies in, if any."""
+
+    @property
+    def path(self) -> str:
+        """The path."""
+
+    @property
+    def owner(self) -> Owner | None:
+        """The row."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One learned tensor: what it is known by, its elements and bytes, and whether it is added to the output."""
+
+    key: int
+    numel: int
+    byte: int
+    is_bias: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class LayerCall:
+    """One call of a layer: what it owns, what it made, and how many later layers read that."""
+
+    layer: str
+    module: str
+    op: str = ""
+    owner: Owner | None = None
+    acts: str = "never"
+    parameters: int = 0
+    parameter_byte: int = 0
+    bias: int = 0
+    outputs: tuple[Array, ...] = ()
+    readers: int = 0
+    in_place: bool = False
+    sources: list[LayerCall] = field(default_factory=list)
+    read: set[int] = field(default_factory=set)
+
+    def row(self) -> TracedOp:
+        """Give the layer as a row that is named and counted like an op."""
+        sizes: Dimensions = {
+            "op": self.op,
+            "acts": self.acts,
+            "parameters": self.parameters,
+            "parameter_byte": self.parameter_byte,
+            "bias": self.bias,
+            "output_numel": sum(array.numel for array in self.outputs),
+            "output_byte": sum(array.byte for array in self.outputs),
+            "readers": self.readers,
+            "in_place": int(self.in_place),
+        }
+        return TracedOp(self.layer, LAYER, sizes, "", FORWARD, self.module)
+
+
+class LayerLog:
+    """Collects the layers of one forward pass; the recorder tells it each op that has work.
+
+    What runs while the model itself is not running, such as checkpointed layers in the backward pass, is no part.
+
+    Parameters
+    ----------
+    function_word : function of an op's name
+        Names the type of a function by its op.
+    once : bool
+        Whether only the first call of the model counts, of several in one step.
+    """
+
+    def __init__(self, function_word: Callable[[str], str], *, once: bool = False) -> None:
+        self._function_word = function_word
+        self._once = once
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, while the model is not running."""
+        self.calls: list[LayerCall] = []
+        self._running: list[LayerCall] = []
+        self._makers: dict[int, LayerCall] = {}
+        self._counted: set[int] = set()
+        self._open = 0
+        self._is_again = False
+
+    def begin(self, given: tuple[Array, ...]) -> None:
+        """Begin the model's own call, with what it is given."""
+        self._is_again = self._once and bool(self.calls) and not self._open
+        if self._is_again:
+            return
+        self._open += 1
+        call = LayerCall("input", "", acts="input")
+        self._made(call, given)
+        self.calls.append(call)
+
+    def end(self) -> None:
+        """End it."""
+        self._open -= not self._is_again
+
+    def _own(self, call: LayerCall, weights: Iterable[Weight]) -> None:
+        """Give a layer those weights that nobody has yet."""
+        for weight in weights:
+            if weight.key not in self._counted:
+                self._counted.add(weight.key)
+                call.parameters += weight.numel
+                call.parameter_byte += weight.byte
+                call.bias += weight.numel * weight.is_bias
+
+    def enter(self, path: str, given: tuple[Array, ...]) -> None:
+        """Begin a call of a layer."""
+        if not self._open:
+            return
+        call = LayerCall("", path)
+        self._reads(call, given)
+        self._running.append(call)
+        self.calls.append(call)
+
+    def leave(
+        self, word: str, weights: Iterable[Weight], made: tuple[Array, ...], *, is_dropout: bool = False
+    ) -> None:
+        """End it; a layer that only hands its input on reads and makes nothing.
+
+        Its type and weights are told here only: a lazy layer becomes what it is in its first call.
+        """
+        if not self._open:
+            return
+        call = self._running.pop()
+        call.layer = word
+        self._own(call, weights)
+        if is_dropout and call.acts == "always":
+            call.acts = "training"
+        if call.acts == "never":
+            call.outputs = made
+        else:
+            self._made(call, made)
+
+    def note_op(self, op: Call, scope: Place) -> None:
+        """Note an op that has work: part of the running layer, or a function of its own."""
+        if not self._open:
+            return
+        if self._running:
+            self._running[-1].acts = "always"
+            return
+        call = self.calls[-1] if self.calls else None
+        if call is None or scope.owner is None or call.owner is not scope.owner:
+            name = op.op if scope.owner is None else scope.owner.row.op
+            word = self._function_word(name)
+            acts = "training" if word == "dropout" else "always"
+            call = LayerCall(word, scope.path, name, scope.owner, acts)
+            self.calls.append(call)
+        self._reads(call, op.read)
+        # Masks, indices and statistics that come with the first result are no output.
+        self._made(call, op.results[:1])
+
+    def _reads(self, call: LayerCall, arrays: Iterable[Array]) -> None:
+        for storage in {array.storage for array in arrays} - call.read:
+            call.read.add(storage)
+            maker = self._makers.get(storage)
+            if maker is not None and maker is not call:
+                call.sources.append(maker)
+
+    def _made(self, call: LayerCall, arrays: tuple[Array, ...]) -> None:
+        for source in call.sources:
+            source.readers += 1
+        call.sources = []
+        call.outputs = arrays
+        call.in_place = any(array.storage in call.read for array in arrays)
+        self._makers.update((array.storage, call) for array in arrays)
+
+    def rows(self, owners: Iterable[tuple[str, str, Iterable[Weight]]]) -> list[TracedOp]:
+        """Give the layers in order of their calls, then those of ``owners`` with weights that no call has.
+
+        Parameters
+        ----------
+        owners : iterable of (type, path, weights)
+            All modules of the model.
+        """
+        idle = []
+        for word, path, weights in owners:
+            call = LayerCall(word, path)
+            self._own(call, weights)
+            if call.parameters:
+                idle.append(call)
+        return [call.row() for call in (*self.calls, *idle)]
+
+
+class Copies(NamedTuple):
+    """Tensors of a parameter's size that stand at once while an unfused update runs.
+
+    Attributes
+    ----------
+    listed, listed_decayed : int
+        Of all parameters, in an update by lists, without and with weight decay that is added to gradients.
+    single, held : int
+        Of one parameter, in an update tensor by tensor, and of the one before, which its variables still hold.
+    """
+
+    listed: int
+    listed_decayed: int
+    single: int
+    held: int
+
+
+_ADAM = Copies(1, 1, 2, 1)
+_RMSPROP = Copies(1, 2, 1, 1)
+COPIES: Mapping[str, Copies] = {
+    "sgd": Copies(0, 1, 0, 0), "momentum": Copies(0, 1, 0, 0), "nesterov": Copies(0, 1, 1, 0),
+    **dict.fromkeys(("adam", "adam_amsgrad", "adamw", "adamw_amsgrad"), _ADAM),
+    **dict.fromkeys(("rmsprop", "rmsprop_momentum", "rmsprop_centered", "rmsprop_centered_momentum"), _RMSPROP),
+    "adamax": Copies(1, 1, 1, 0), "nadam": Copies(1, 2, 2, 1), "radam": Copies(1, 1, 2, 0),
+    "adagrad": Copies(2, 2, 1, 1), "adadelta": Copies(2, 3, 2, 1),
+}  # fmt: skip
+"""As torch 2.13 makes them; a test runs every rule and compares."""
+
+
+def byte_in_turn(copies: Copies, sizes: Sequence[float], more: int = 0) -> float:
+    """Give the most memory [byte] that an update makes for itself at once, tensor by tensor.
+
+    Parameters
+    ----------
+    copies : Copies
+    sizes : sequence of float
+        Bytes of each parameter in order.
+    more : int
+        Copies of the parameter at hand besides, of its gradient with weight decay added for one.
+
+    Examples
+    --------
+    >>> byte_in_turn(COPIES["adam"], [400.0, 100.0])
+    800.0
+    """
+    before = [0, *sizes]
+    return max((copies.single + more) * own + copies.held * last for own, last in zip(sizes, before, strict=False))
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """One node of the graph of a step.
+
+    Attributes
+    ----------
+    op : str
+        Its type.
+    pass_name : str
+    count : int
+        How often it runs in a step.
+    rows : list of int
+        Rows of the op table that it is or lies in; its time is theirs in equal parts. Empty for one without work.
+    product : str
+        The product or convolution that it may be fused to, as a bias or an activation; "" for others.
+    """
+
+    op: str
+    pass_name: str
+    count: int
+    rows: list[int] = field(default_factory=list)
+    product: str = ""
+
+
+Nodes = dict[str, GraphNode]
+"""Nodes by the name that a profiler has for them, `fomkit.readers.profilers.xplane_times.plain_name`."""

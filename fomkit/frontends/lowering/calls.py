@@ -1,0 +1,252 @@
+"""What the tracers see and what they make of it, without any framework: arrays, calls, works and traced ops.
+
+Rules of work that is traffic alone, in words of no framework.
+
+The backward row of a recurrent layer, told apart into its two gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+from fomkit.core.units import usual_engine
+
+Dimensions = dict[str, int | float | str]
+FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
+INPUT_GRADIENT, WEIGHT_GRADIENT = "backward_input", "backward_weight"
+"""Names of the passes; the two gradients are told apart where that is certain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A tensor without its data: shape, strides [elements], dtype, element size [byte] and its storage's id."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    item_byte: int
+    storage: int
+    offset: int = 0
+
+    @property
+    def numel(self) -> int:
+        """Elements, a repeated one counted each time."""
+        return prod(self.shape)
+
+    @property
+    def byte(self) -> int:
+        """Bytes that stand in memory; a broadcast or overlapping element counts once.
+
+        Examples
+        --------
+        >>> Array((5, 4), (0, 1), "fp32", 4, storage=1).byte
+        16
+        """
+        if not self.numel:
+            return 0
+        axes = list(zip(self.shape, self.stride, strict=True))
+        distinct = prod(size for size, step in axes if step)
+        span = 1 + sum((size - 1) * abs(step) for size, step in axes)
+        return min(distinct, span) * self.item_byte
+
+
+def arrays_in(values: Iterable[Any]) -> Iterator[Array]:
+    """Give the arrays among values, lists and tuples of them, in order."""
+    for value in values:
+        if isinstance(value, Array):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from arrays_in(value)
+
+
+def _distinct(arrays: Iterable[Array]) -> tuple[Array, ...]:
+    return tuple(dict.fromkeys(arrays))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a framework's op.
+
+    Attributes
+    ----------
+    op : str
+        The framework's name.
+    arguments : mapping
+        Each argument by the name of the op's schema; tensors as `Array`.
+    results : tuple of Array
+        Tensors returned, and arguments written in place.
+    """
+
+    op: str
+    arguments: Mapping[str, Any]
+    results: tuple[Array, ...]
+
+    def array(self, name: str) -> Array:
+        """Give one argument that must be a tensor."""
+        value = self.arguments[name]
+        if not isinstance(value, Array):
+            raise TypeError(f"{self.op}: {name} is no tensor")
+        return value
+
+    @property
+    def read(self) -> tuple[Array, ...]:
+        """The distinct tensors among the arguments."""
+        return _distinct(arrays_in(self.arguments.values()))
+
+    @property
+    def written(self) -> tuple[Array, ...]:
+        """The distinct tensors among the results."""
+        return _distinct(self.results)
+
+    @property
+    def dtype(self) -> str:
+        """Number format of the first floating-point tensor, results before arguments, else of the first tensor."""
+        arrays = [*self.results, *arrays_in(self.arguments.values())]
+        floating = (array.dtype for array in arrays if array.dtype[:2] in ("fp", "bf"))
+        return next(floating, arrays[0].dtype if arrays else "fp32")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a rule makes of a call: a row's kind, dimensions and number format.
+
+    ``pass_name`` is "" unless the rule knows it better than the moment of the call does.
+    """
+
+    kind: str
+    dimensions: Dimensions
+    dtype: str
+    pass_name: str = ""
+
+
+Rule = Callable[[Call], list[Work]]
+
+
+def add_counts(one: int | str, other: int | str) -> int | str:
+    """Add two counts, expressions too.
+
+    Examples
+    --------
+    >>> add_counts(2, 3), add_counts(0, "seq"), add_counts(1, "seq - 1")
+    (5, 'seq', '1 + seq - 1')
+    """
+    if isinstance(one, int) and isinstance(other, int):
+        return one + other
+    return other if one == 0 else f"{one} + {other}"
+
+
+def add_lines(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
+    """Add the executions of lines of code.
+
+    Examples
+    --------
+    >>> add_lines({"a.py:1 f": 1}, {"a.py:1 f": 2, "a.py:3 f": 1})
+    {'a.py:1 f': 3, 'a.py:3 f': 1}
+    """
+    return {line: one.get(line, 0) + other.get(line, 0) for line in (*one, *other)}
+
+
+@dataclass(slots=True)
+class TracedOp:
+    """One executed op with its place: pass, module, and the ops inside it where it is a row found at the call.
+
+    ``input_gradient`` is False where the op reads data, whose gradient nobody computes. ``count`` is more than
+    one, or an expression in named sizes, once equal executions are joined. ``lines`` are the lines of the user's
+    code that run it, with the executions of each.
+    """
+
+    op: str
+    kind: str
+    dimensions: Dimensions
+    dtype: str
+    pass_name: str
+    module: str
+    parts: list[TracedOp] = field(default_factory=list)
+    input_gradient: bool = True
+    count: int | str = 1
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def engine(self) -> str:
+        """The arithmetic unit that the framework uses by default."""
+        return usual_engine(self.kind, self.dtype)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What two executions must share, besides their dimensions, to be one row."""
+        return (self.op, self.kind, self.dtype, self.engine, self.pass_name, self.module)
+
+
+def total_byte(arrays: Iterable[Array]) -> int:
+    """Add up what stands in memory [byte]."""
+    return sum(array.byte for array in arrays)
+
+
+def traffic(
+    numel: int, read: Iterable[Array], written: Iterable[Array], *, row: int = 0, extra_byte: int = 0
+) -> Dimensions:
+    """Give the dimensions of a traffic row; ``extra_byte`` is what is picked out of a larger tensor."""
+    tensors = list(read)
+    dimensions: Dimensions = {"numel": numel, "inputs": len(tensors)}
+    if row:
+        dimensions["row"] = row
+    return {**dimensions, "read_byte": total_byte(tensors) + extra_byte, "write_byte": total_byte(written)}
+
+
+def most_elements(arrays: Iterable[Array]) -> int:
+    """Give the elements of the largest array."""
+    return max((array.numel for array in arrays), default=0)
+
+
+def pointwise(call: Call) -> list[Work]:
+    """Rule of one operation per element: reads every argument, writes every result."""
+    return [Work("pointwise", traffic(most_elements(call.written), call.read, call.written), call.dtype)]
+
+
+def generate(call: Call) -> list[Work]:
+    """Rule of fills and random numbers: nothing is read, the results are written."""
+    return [Work("copy", traffic(most_elements(call.written), (), call.written), call.dtype)]
+
+
+def copy(call: Call) -> list[Work]:
+    """Rule of data that moves unchanged into new memory."""
+    return [Work("copy", traffic(most_elements(call.written), call.read, call.written), call.dtype)]
+
+
+def other(call: Call) -> list[Work]:
+    """Rule of work with no formula of its own (sorting, scans): its compulsory traffic only."""
+    return [
+        Work("other", traffic(most_elements((*call.read, *call.written)), call.read, call.written), call.dtype)
+    ]
+
+
+def reduction(call: Call) -> list[Work]:
+    """Rule of sums, means, extrema and losses: all elements in, few out."""
+    numel, results = most_elements(call.read), most_elements(call.written)
+    found = traffic(numel, call.read, call.written, row=numel // max(results, 1))
+    return [Work("reduction", found, call.dtype)]
+
+
+def upsample(call: Call) -> list[Work]:
+    """Rule of interpolation, forward and back: as many operations as elements on the larger side."""
+    numel = most_elements((*call.read, *call.written))
+    return [Work("pointwise", traffic(numel, call.read, call.written), call.dtype)]
+
+
+def split_gradients(op: TracedOp) -> list[TracedOp]:
+    """Split a recurrent backward row in two; data needs no gradient, so its product is not in the row's sizes."""
+    if op.kind != "rnn" or op.pass_name != BACKWARD:
+        return [op]
+    rows = []
+    for pass_name in (INPUT_GRADIENT, WEIGHT_GRADIENT):
+        wanted = pass_name == WEIGHT_GRADIENT
+        parts = [part for part in op.parts if (part.pass_name == WEIGHT_GRADIENT) == wanted]
+        for part in parts:
+            part.pass_name = pass_name
+        if parts:
+            sizes = op.dimensions if wanted or op.input_gradient else {**op.dimensions, "input_size": 0}
+            rows.append(replace(op, dimensions=sizes, pass_name=pass_name, parts=parts))
+    return rows

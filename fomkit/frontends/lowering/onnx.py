@@ -1,0 +1,391 @@
+"""Rules of ONNX's convolutions: direct, grouped, transposed, in integers.
+
+Rules of ONNX's matrix products, and the factors of their gradients.
+
+Rules of ONNX's ops whose work is traffic: which tensors they really read and write, and how long a row is.
+
+The one table from ONNX's op names to what they cost; to support an op, add its name here.
+
+Three states: a rule gives the works of a priced op, ``None`` marks an op that does no work, and an op that is
+missing is unsupported and listed. What an op's gradient costs is in `onnx_gradients`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+from fomkit.frontends.lowering.aten_rules import conv_dimensions, product
+from fomkit.frontends.lowering.calls import (
+    FORWARD,
+    Array,
+    Call,
+    Dimensions,
+    Rule,
+    Work,
+    copy,
+    generate,
+    most_elements,
+    other,
+    pointwise,
+    reduction,
+    traffic,
+    upsample,
+)
+from fomkit.frontends.lowering.onnx_calls import attention, recurrent, reshaped, swapped
+from fomkit.frontends.lowering.tf import cut, padded
+from fomkit.frontends.lowering.tf import einsum as contraction
+
+_LENGTHS = ("depth", "height", "width")
+_AXES = ("d", "h", "w")
+
+
+def _factors(call: Call) -> tuple[Array, Array]:
+    known = call.arguments
+    values = known.get("X", known.get("x"))
+    weight = known.get("W", known.get("w"))
+    if not isinstance(values, Array) or not isinstance(weight, Array):
+        raise ValueError(f"{call.op}: its input or its weight is a plain number")
+    return values, weight
+
+
+def sizes_of(call: Call) -> Dimensions:
+    """Give the dimensions of a convolution's row.
+
+    Padding that differs on both sides of an axis is no one number: where no such number gives the output's length,
+    the input is taken with its padding, as for TensorFlow.
+    """
+    values, weight = _factors(call)
+    told, spatial = call.arguments, len(weight.shape) - 2
+    transposed = call.op == "ConvTranspose"
+    groups = int(told.get("group", 1))
+    into = weight.shape[0] if transposed else weight.shape[1] * groups
+    if spatial < 1 or len(values.shape) != spatial + 2 or into != values.shape[1]:
+        raise ValueError(f"{call.op} takes {values.shape} with a weight of {weight.shape} in {groups} groups")
+    arguments: dict[str, Any] = {
+        "groups": groups,
+        "transposed": transposed,
+        "stride": told.get("strides") or [1] * spatial,
+        "dilation": told.get("dilations") or [1] * spatial,
+        "padding": [0] * spatial,
+        "output_padding": [0] * spatial,
+    }
+    if spatial > 3:
+        raise ValueError(f"{call.op} has {spatial} axes of space")
+    found = conv_dimensions(arguments, values, weight)
+    results = call.results[0].shape[2:]
+    for at in range(spatial):
+        _pad(found, at - spatial, call, int(results[at]), transposed=transposed)
+    return found
+
+
+def _pad(found: Dimensions, at: int, call: Call, out: int, *, transposed: bool) -> None:
+    """Put the padding of one axis in, counted from the last."""
+    axis, length = _AXES[at], _LENGTHS[at]
+    reach = int(found[f"dilation_{axis}"]) * (int(found[f"kernel_{axis}"]) - 1) + 1
+    stride, given = int(found[f"stride_{axis}"]), int(found[length])
+    pads = list(call.arguments.get("pads") or ())
+    spatial = len(pads) // 2
+    before, after = (pads[at + spatial], pads[at + 2 * spatial]) if pads else (0, 0)
+    automatic = call.arguments.get("auto_pad", "NOTSET") not in ("NOTSET", "")
+    if transposed:
+        found[f"pad_{axis}"], more = cut(given, out, reach, stride)
+        if more:
+            for one in _AXES:
+                found.setdefault(f"output_pad_{one}", 0)
+            found[f"output_pad_{axis}"] = more
+    elif before == after and not automatic:
+        found[f"pad_{axis}"] = before
+    else:
+        found[f"pad_{axis}"], found[length] = padded(given, out, reach, stride)
+
+
+def convolution(call: Call) -> list[Work]:
+    """Rule of Conv, ConvTranspose, ConvInteger and QLinearConv; a bias is added in the same kernel."""
+    values, _ = _factors(call)
+    return [Work("conv", sizes_of(call), "int8" if values.dtype == "uint8" else values.dtype, FORWARD)]
+
+
+class NoRule(ValueError):  # noqa: N818 - a verdict, not a fault
+    """A spelling of an op has no rule; the message is for the list of unsupported ops."""
+
+
+def _of_integers(dtype: str) -> str:
+    return "int8" if dtype == "uint8" else dtype
+
+
+def as_matrix(array: Array, *, on_left: bool) -> Array:
+    """Give a vector the axis of length 1 that a product adds to it."""
+    if len(array.shape) > 1:
+        return array
+    return reshaped(array, (1, *array.shape) if on_left else (*array.shape, 1))
+
+
+def flat_rows(array: Array) -> Array:
+    """Describe a stack of matrices as one, all rows below each other; it must stand row by row."""
+    return reshaped(array, (prod(array.shape[:-1]), array.shape[-1]))
+
+
+def factors(call: Call) -> tuple[Array, Array]:
+    """Give the left and the right factor of Gemm, MatMul and their integer spellings, as they are multiplied."""
+    arrays = [one for one in call.arguments.values() if isinstance(one, Array)]
+    left, right = as_matrix(arrays[0], on_left=True), as_matrix(_right(call, arrays), on_left=False)
+    if call.op == "Gemm":
+        left = swapped(left) if call.arguments.get("transA") else left
+        right = swapped(right) if call.arguments.get("transB") else right
+    if left.shape[-1] != right.shape[-2]:
+        raise ValueError(f"{call.op} multiplies {left.shape} and {right.shape}")
+    return left, right
+
+
+def _right(call: Call, arrays: list[Array]) -> Array:
+    name = "b" if "b" in call.arguments else "B"
+    found = call.arguments.get(name)
+    return found if isinstance(found, Array) else arrays[-1]
+
+
+def is_row_by_row(array: Array) -> bool:
+    """Tell whether a tensor stands in memory without gaps, last axis fastest."""
+    return array.stride == reshaped(array, array.shape).stride
+
+
+def multiplied(left: Array, right: Array) -> Dimensions:
+    """Give the dimensions of a product; stacks are stretched to each other.
+
+    One right factor for all of a stack is one product, whose rows are all rows of the stack.
+    """
+    if prod(right.shape[:-2]) == 1 and is_row_by_row(left):
+        return product(flat_rows(left), reshape_last(right))
+    outer = max(prod(left.shape[:-2]), prod(right.shape[:-2]), _stretched(left, right))
+    return {**product(reshape_last(left), reshape_last(right)), "b": outer}
+
+
+def reshape_last(array: Array) -> Array:
+    """Give the last matrix of a stack."""
+    return Array(array.shape[-2:], array.stride[-2:], array.dtype, array.item_byte, array.storage)
+
+
+def _stretched(left: Array, right: Array) -> int:
+    longest = max(len(left.shape), len(right.shape)) - 2
+    one, other = ([1] * (longest - len(array.shape[:-2])) + list(array.shape[:-2]) for array in (left, right))
+    return prod(max(a, b) for a, b in zip(one, other, strict=True))
+
+
+def matrix_product(call: Call) -> list[Work]:
+    """Rule of Gemm, MatMul, MatMulInteger and QLinearMatMul; a bias is added in the same kernel."""
+    left, right = factors(call)
+    return [Work("gemm", multiplied(left, right), _of_integers(left.dtype))]
+
+
+def equation_of(call: Call) -> str:
+    """Write an Einsum's equation with its result, which it may leave out."""
+    equation = str(call.arguments["equation"]).replace(" ", "")
+    if "->" in equation:
+        return equation
+    letters = equation.replace(",", "").replace("...", "")
+    kept = "".join(sorted(one for one in set(letters) if letters.count(one) == 1))
+    return f"{equation}->{'...' if '...' in equation else ''}{kept}"
+
+
+def summed_product(equation: str, left: Array, right: Array, result: Array) -> list[Work]:
+    """Price one product of two tensors by its equation."""
+    return contraction(Call("Einsum", {"inputs": (left, right), "equation": equation}, (result,)))
+
+
+def einsum(call: Call) -> list[Work]:
+    """Rule of Einsum of one or two tensors."""
+    given: Any = call.arguments["Inputs"]
+    arrays = [given] if isinstance(given, Array) else list(given)
+    if len(arrays) > 2:
+        raise NoRule(f"Einsum of {len(arrays)} tensors")
+    equation = equation_of(call)
+    return contraction(Call("Einsum", {"inputs": tuple(arrays), "equation": equation}, call.results))
+
+
+def _first(call: Call) -> Array:
+    return call.read[0]
+
+
+def picked(call: Call) -> list[Work]:
+    """Rule of data that is cut or picked out of a tensor: only what is taken is read of it."""
+    source, results = _first(call), call.written
+    read = [array for array in call.read if array != source]
+    taken = sum(array.numel for array in results) * source.item_byte
+    found = traffic(most_elements(results), read, results, extra_byte=taken)
+    return [Work("copy", {**found, "inputs": len(read) + 1}, call.dtype)]
+
+
+def gather(call: Call) -> list[Work]:
+    """Rule of a lookup along an axis; in a table of rows, which is the first axis, it is an embedding."""
+    works = picked(call)
+    source = _first(call)
+    if int(call.arguments.get("axis", 0)) % max(len(source.shape), 1) or len(source.shape) != 2:
+        return works
+    # A row that is told by a number is cut out; rows that other data tell are looked up.
+    if not isinstance(call.arguments.get("indices"), Array):
+        return works
+    return [Work("embedding", {**one.dimensions, "row": source.shape[-1]}, one.dtype) for one in works]
+
+
+def put(call: Call) -> list[Work]:
+    """Rule of values written to indexed places of a copy."""
+    values = call.read[-1]
+    return [Work("copy", traffic(values.numel, call.read, call.written), call.dtype)]
+
+
+def batch_norm(call: Call) -> list[Work]:
+    """Rule of batch normalisation: a row is all values of one channel."""
+    values = _first(call)
+    channels = values.shape[1] if len(values.shape) > 1 else 1
+    return _norm(call, values.numel // max(channels, 1))
+
+
+def _norm(call: Call, row: int) -> list[Work]:
+    values = _first(call)
+    return [Work("norm", traffic(values.numel, call.read, call.written, row=row), values.dtype)]
+
+
+def instance_norm(call: Call) -> list[Work]:
+    """Rule of instance normalisation: a row is one channel of one sample."""
+    return _norm(call, prod(_first(call).shape[2:]))
+
+
+def group_norm(call: Call) -> list[Work]:
+    """Rule of group normalisation: a row is one group of channels of one sample."""
+    values = _first(call)
+    groups = int(call.arguments.get("num_groups", 1)) * values.shape[0]
+    return _norm(call, values.numel // max(groups, 1))
+
+
+def layer_norm(call: Call) -> list[Work]:
+    """Rule of layer and root-mean-square normalisation: a row is all from ``axis`` on."""
+    values = _first(call)
+    axis = int(call.arguments.get("axis", -1)) % max(len(values.shape), 1)
+    return _norm(call, prod(values.shape[axis:]))
+
+
+def axis_norm(call: Call) -> list[Work]:
+    """Rule of scaling to length 1 along one axis, or to mean 0 over some."""
+    values = _first(call)
+    axes = call.arguments.get("axes") or [call.arguments.get("axis", -1)]
+    return _norm(call, prod(values.shape[int(axis)] for axis in axes))
+
+
+def softmax_of(default: int) -> Rule:
+    """Make the rule of a softmax over one axis; before version 13 of the ops, over all from ``axis`` on."""
+
+    def rule(call: Call) -> list[Work]:
+        values = _first(call)
+        axis = int(call.arguments.get("axis", default)) % max(len(values.shape), 1)
+        row = values.shape[axis] if values.shape else 1
+        return [Work("softmax", traffic(values.numel, call.read, call.written, row=row), values.dtype)]
+
+    return rule
+
+
+def window_pool(call: Call) -> list[Work]:
+    """Rule of pooling with a kernel: each result looks at one window, so numel = results × window."""
+    window = prod(int(one) for one in call.arguments["kernel_shape"])
+    found = traffic(call.results[0].numel * window, call.read, call.written, row=window)
+    return [Work("pool", found, call.dtype)]
+
+
+def global_pool(call: Call) -> list[Work]:
+    """Rule of pooling everything into one."""
+    values = _first(call)
+    row = values.numel // max(call.results[0].numel, 1)
+    return [Work("pool", traffic(values.numel, call.read, call.written, row=row), call.dtype)]
+
+
+def picked_loss(call: Call) -> list[Work]:
+    """Rule of the negative log-likelihood: one probability per target is read, whatever the classes."""
+    source, target = call.read[:2]
+    read = [array for array in call.read if array != source]
+    found = traffic(target.numel, read, call.written, row=target.numel, extra_byte=target.numel * source.item_byte)
+    return [Work("reduction", {**found, "inputs": len(read) + 1}, source.dtype)]
+
+
+def softmax_loss(call: Call) -> list[Work]:
+    """Rule of a softmax and the loss of it in one op: all scores are read."""
+    values = _first(call)
+    row = values.shape[1] if len(values.shape) > 1 else 1
+    return [Work("softmax", traffic(values.numel, call.read, call.written, row=row), values.dtype)]
+
+
+def _each(rule: Rule | None, names: str) -> dict[str, Rule | None]:
+    return dict.fromkeys(names.split(), rule)
+
+
+def names(text: str) -> frozenset[str]:
+    """Read a list of names."""
+    return frozenset(text.split())
+
+
+POINTWISE = names(
+    """Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Celu
+    Clip Cos Cosh Div Dropout Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish IsInf
+    IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow Reciprocal Relu
+    RotaryEmbedding Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum SwiGLU Swish Tan Tanh
+    ThresholdedRelu Where Xor"""
+)
+"""Ops that work element by element."""
+
+REDUCTIONS = names(
+    """ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+    ReduceSumSquare ArgMax ArgMin"""
+)
+
+MOVES = names(
+    """Cast CastLike CenterCropPad Col2Im Concat DepthToSpace Expand Pad ReverseSequence SpaceToDepth Split Tile
+    Transpose Trilu"""
+)
+"""Ops that move all their data unchanged."""
+
+PICKS = frozenset(["Compress", "GatherElements", "GatherND", "Slice"])
+
+RULES: Mapping[str, Rule | None] = {
+    **_each(matrix_product, "Gemm MatMul MatMulInteger QLinearMatMul"),
+    "Einsum": einsum,
+    **_each(convolution, "Conv ConvTranspose ConvInteger QLinearConv"),
+    **_each(recurrent, "LSTM GRU RNN"),
+    "Attention": attention,
+    "BatchNormalization": batch_norm,
+    "InstanceNormalization": instance_norm,
+    "GroupNormalization": group_norm,
+    **_each(layer_norm, "LayerNormalization RMSNormalization"),
+    **_each(axis_norm, "LpNormalization MeanVarianceNormalization"),
+    **_each(softmax_of(-1), "Softmax LogSoftmax Hardmax"),
+    **_each(window_pool, "MaxPool AveragePool LpPool"),
+    **_each(global_pool, "GlobalAveragePool GlobalMaxPool GlobalLpPool"),
+    "Gather": gather,
+    "NegativeLogLikelihoodLoss": picked_loss,
+    "SoftmaxCrossEntropyLoss": softmax_loss,
+    **dict.fromkeys(POINTWISE, pointwise),
+    **_each(pointwise, "QuantizeLinear DequantizeLinear DynamicQuantizeLinear"),
+    **_each(upsample, "Resize Upsample"),
+    **dict.fromkeys(REDUCTIONS, reduction),
+    **dict.fromkeys(MOVES, copy),
+    **dict.fromkeys(PICKS, picked),
+    **_each(put, "Scatter ScatterElements ScatterND TensorScatter"),
+    **_each(
+        generate,
+        """Bernoulli BlackmanWindow ConstantOfShape EyeLike HammingWindow HannWindow OneHot RandomNormal
+        RandomNormalLike RandomUniform RandomUniformLike Range""",
+    ),
+    # work with no formula of its own
+    **_each(
+        other,
+        """CumProd CumSum GridSample LRN MaxRoiPool MaxUnpool Multinomial NonMaxSuppression NonZero RoiAlign TopK
+        Unique""",
+    ),
+    # no work: a description changes, or a shape is worked out
+    **_each(None, "Constant Flatten Identity Reshape Shape Size Squeeze Unsqueeze"),
+}
+"""Op types as graphs spell them, of ONNX's own set."""
+
+SAME_SHAPE = POINTWISE | {
+    "BatchNormalization", "InstanceNormalization", "GroupNormalization", "LayerNormalization", "RMSNormalization",
+    "LpNormalization", "MeanVarianceNormalization", "Softmax", "LogSoftmax", "Hardmax", "LRN",
+}  # fmt: skip
+"""Ops whose first result has the shape of their first input, where nothing else says so."""

@@ -1,0 +1,310 @@
+"""ONNX's side of a call: tensors as arrays, number formats, and an op with its arguments by name.
+
+Ops of ONNX that are one row with parts: LSTM, GRU, RNN and attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from math import prod
+from typing import NamedTuple
+
+from fomkit.core.units import item_byte
+from fomkit.frontends.lowering.calls import (
+    BACKWARD,
+    FORWARD,
+    INPUT_GRADIENT,
+    WEIGHT_GRADIENT,
+    Array,
+    Call,
+    Dimensions,
+    TracedOp,
+    Work,
+)
+
+_DTYPES: Mapping[int, str] = {
+    1: "fp32", 2: "uint8", 3: "int8", 4: "int16", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 10: "fp16",
+    11: "fp64", 12: "int32", 13: "int64", 14: "complex64", 15: "complex128", 16: "bf16", 17: "fp8", 18: "fp8",
+    19: "fp8", 20: "fp8",
+}  # fmt: skip
+"""fomkit's names by ONNX's numbers of element types; unsigned ones by the integer of their width."""
+
+_storages = count(1)
+
+
+def is_float(array: Array) -> bool:
+    """Tell whether an array can have a gradient."""
+    return array.dtype[:2] in ("fp", "bf")
+
+
+def dtype_of(elem_type: int) -> str | None:
+    """Give fomkit's name of an element type; ``None`` for text and formats below one byte."""
+    return _DTYPES.get(elem_type)
+
+
+def new_array(shape: tuple[int, ...], dtype: str) -> Array:
+    """Describe a tensor in memory of its own, row by row.
+
+    Examples
+    --------
+    >>> new_array((2, 3), "fp32").stride
+    (3, 1)
+    """
+    strides = tuple(prod(shape[at + 1 :]) for at in range(len(shape)))
+    return Array(shape, strides, dtype, int(item_byte(dtype)), next(_storages))
+
+
+def reshaped(array: Array, shape: tuple[int, ...]) -> Array:
+    """Describe the same memory in another shape."""
+    strides = tuple(prod(shape[at + 1 :]) for at in range(len(shape)))
+    return Array(shape, strides, array.dtype, array.item_byte, array.storage)
+
+
+def permuted(array: Array, order: tuple[int, ...]) -> Array:
+    """Describe the same memory with its axes in another order."""
+    shape, stride = tuple(array.shape[at] for at in order), tuple(array.stride[at] for at in order)
+    return Array(shape, stride, array.dtype, array.item_byte, array.storage)
+
+
+def swapped(array: Array) -> Array:
+    """Describe the same memory with its last two axes exchanged.
+
+    Examples
+    --------
+    >>> swapped(new_array((2, 3), "fp32")).shape
+    (3, 2)
+    """
+    axes = len(array.shape)
+    return permuted(array, (*range(axes - 2), axes - 1, axes - 2))
+
+
+@dataclass(frozen=True)
+class Executed:
+    """One op that runs in the forward pass.
+
+    Attributes
+    ----------
+    op, module : str
+    inputs : tuple of Array or None
+        By position; ``None`` where one is left out, or is a number that the op is told.
+    names, results : tuple of str
+        Names of its inputs and of its outputs in the file; "" where one is left out.
+    outputs : tuple of Array or None
+    call : Call
+        The same for the rules: arguments by the names of the op's definition, with its attributes.
+    kept : list of Array
+        What it keeps for its backward pass besides; put in once its rule is known to hold.
+    """
+
+    op: str
+    module: str
+    inputs: tuple[Array | None, ...]
+    names: tuple[str, ...]
+    outputs: tuple[Array | None, ...]
+    results: tuple[str, ...]
+    call: Call
+    kept: list[Array] = field(default_factory=list)
+
+    @property
+    def made(self) -> Array:
+        """Its first output."""
+        return self.call.results[0]
+
+
+@dataclass
+class Walked:
+    """A graph at given sizes.
+
+    Attributes
+    ----------
+    ran : list of Executed
+        Ops with work, in order.
+    arrays : dict
+        The array of each tensor by its name in the file, those of views in the memory of their source.
+    views : dict
+        For each view the name of its source.
+    inputs : list of Array
+    layouts : dict
+        Memory that holds weights in some order, each with the memory of the weights that it holds.
+    """
+
+    ran: list[Executed] = field(default_factory=list)
+    arrays: dict[str, Array] = field(default_factory=dict)
+    views: dict[str, str] = field(default_factory=dict)
+    inputs: list[Array] = field(default_factory=list)
+    layouts: dict[int, frozenset[int]] = field(default_factory=dict)
+    without_work: int = 0
+    unsupported: list[str] = field(default_factory=list)
+
+
+class Cell(NamedTuple):
+    """What one kind of recurrent layer is made of.
+
+    Attributes
+    ----------
+    name : str
+    gates : int
+    forward, backward : tuple of (op, times, inputs)
+        Work element by element of one time step, on as many elements as the hidden state has.
+    kept : int
+        Values of each element of the hidden state and step that the backward pass needs.
+    """
+
+    name: str
+    gates: int
+    forward: tuple[tuple[str, int, int], ...]
+    backward: tuple[tuple[str, int, int], ...]
+    kept: int
+
+
+CELLS: Mapping[str, Cell] = {
+    "LSTM": Cell(
+        "lstm", 4, (("Add", 5, 2), ("Sigmoid", 3, 1), ("Tanh", 2, 1), ("Mul", 3, 2)),
+        (("Mul", 6, 2), ("TanhGrad", 2, 2), ("SigmoidGrad", 3, 2), ("Add", 2, 2)), 6,
+    ),
+    "GRU": Cell(
+        "gru", 3, (("Add", 5, 2), ("Sigmoid", 2, 1), ("Tanh", 1, 1), ("Mul", 2, 2), ("Sub", 1, 2)),
+        (("Mul", 4, 2), ("TanhGrad", 1, 2), ("SigmoidGrad", 2, 2), ("Add", 3, 2)), 5,
+    ),
+    "RNN": Cell("vanilla", 1, (("Add", 1, 2), ("Tanh", 1, 1)), (("TanhGrad", 1, 2), ("Add", 1, 2)), 0),
+}  # fmt: skip
+"""As PyTorch takes these cells apart, step by step."""
+
+
+def _lengths(call: Call) -> tuple[int, int, int]:
+    """Give steps, batch and input size."""
+    values = call.array("X")
+    first, second, features = values.shape
+    return (second, first, features) if call.arguments.get("layout") else (first, second, features)
+
+
+def recurrent_sizes(call: Call) -> Dimensions:
+    """Give the dimensions of a recurrent layer's row."""
+    steps, batch, features = _lengths(call)
+    state = call.array("R")
+    directions, hidden = state.shape[0], state.shape[-1]
+    if call.array("W").shape[-1] != features:
+        raise ValueError(f"{call.op} takes {features} values a step with a weight of {call.array('W').shape}")
+    found: Dimensions = {"cell": CELLS[call.op].name, "batch": batch, "steps": steps, "input_size": features}
+    return {**found, "hidden_size": hidden, "layers": 1, "directions": directions}
+
+
+def recurrent(call: Call) -> list[Work]:
+    """Rule of LSTM, GRU and RNN."""
+    return [Work("rnn", recurrent_sizes(call), call.array("X").dtype)]
+
+
+def kept_byte(call: Call) -> int:
+    """Give what a recurrent layer keeps for its backward pass beside its input and output [byte]."""
+    steps, batch, _ = _lengths(call)
+    directions, _, hidden = call.array("R").shape
+    return CELLS[call.op].kept * steps * batch * directions * hidden * call.array("X").item_byte
+
+
+def attention_sizes(call: Call) -> Dimensions:
+    """Give the dimensions of an attention's row; its tensors have heads as an axis, or side by side."""
+    query, key, value = (call.array(name) for name in "QKV")
+    heads, kv_heads = int(call.arguments.get("q_num_heads", 1)), int(call.arguments.get("kv_num_heads", 1))
+    if len(query.shape) == 4:
+        heads, kv_heads = query.shape[1], key.shape[1]
+    past = call.arguments.get("past_key")
+    kv_len = key.shape[-2] + (past.shape[-2] if isinstance(past, Array) else 0)
+    width = query.shape[-1] // (1 if len(query.shape) == 4 else heads)
+    both = width + value.shape[-1] // (1 if len(value.shape) == 4 else kv_heads)
+    found: Dimensions = {"batch": query.shape[0], "heads": heads, "kv_heads": kv_heads, "q_len": query.shape[-2]}
+    causal = int(bool(call.arguments.get("is_causal", 0)))
+    return {**found, "kv_len": kv_len, "head_dim": both / 2 if both % 2 else both // 2, "causal": causal}
+
+
+def attention(call: Call) -> list[Work]:
+    """Rule of Attention; values that are wider or narrower than keys count by the mean of both."""
+    return [Work("attention", attention_sizes(call), call.array("Q").dtype)]
+
+
+def _pointwise(op: str, numel: int, inputs: int, item_byte: int, row: int = 0) -> tuple[str, str, Dimensions]:
+    byte = numel * item_byte
+    found: Dimensions = {"numel": numel, "inputs": inputs, "read_byte": inputs * byte, "write_byte": byte}
+    return op, "pointwise" if not row else "softmax", {**found, "row": row} if row else found
+
+
+def _product(op: str, b: int, m: int, n: int, k: int, *flags: int) -> tuple[str, str, Dimensions]:
+    trans_a, trans_b = flags or (0, 0)
+    return op, "gemm", {"b": b, "m": m, "n": n, "k": k, "trans_a": trans_a, "trans_b": trans_b}
+
+
+Part = tuple[str, str, Dimensions]
+
+
+def _recurrent_parts(call: Call, backward: bool) -> list[tuple[Part, int, str]]:
+    cell, (steps, batch, features) = CELLS[call.op], _lengths(call)
+    directions, _, hidden = call.array("R").shape
+    item, wide, times = call.array("X").item_byte, cell.gates * hidden, steps * directions
+    if not backward:
+        parts = [(_product("Gemm", 1, batch, wide, length, 0, 1), times, FORWARD) for length in (features, hidden)]
+        small = [(_pointwise(op, batch * hidden, inputs, item), each * times, FORWARD)
+                 for op, each, inputs in cell.forward]  # fmt: skip
+        return parts + small
+    parts = [
+        (_product("Gemm", 1, batch, length, wide), times, INPUT_GRADIENT) for length in (features, hidden)
+    ] + [(_product("Gemm", 1, wide, length, batch, 1, 0), times, WEIGHT_GRADIENT) for length in (features, hidden)]
+    small = [(_pointwise(op, batch * hidden, inputs, item), each * times, INPUT_GRADIENT)
+             for op, each, inputs in cell.backward]  # fmt: skip
+    added = [(_pointwise("Add", wide * length, 2, item), (steps - 1) * directions, WEIGHT_GRADIENT)
+             for length in (features, hidden) if steps > 1]  # fmt: skip
+    return parts + small + added
+
+
+def _attention_parts(call: Call, backward: bool) -> list[tuple[Part, int, str]]:
+    sizes = attention_sizes(call)
+    outer = int(sizes["batch"]) * int(sizes["heads"])
+    rows, columns = int(sizes["q_len"]), int(sizes["kv_len"])
+    query, value = call.array("Q"), call.array("V")
+    width = query.shape[-1] // (1 if len(query.shape) == 4 else int(sizes["heads"]))
+    out = value.shape[-1] // (1 if len(value.shape) == 4 else int(sizes["kv_heads"]))
+    numel, item = outer * rows * columns, query.item_byte
+    if not backward:
+        found = [
+            _product("MatMul", outer, rows, columns, width, 0, 1),
+            _pointwise("Softmax", numel, 1, item, columns),
+            _product("MatMul", outer, rows, out, columns),
+        ]
+    else:
+        found = [
+            _product("MatMulGrad", outer, rows, columns, out, 0, 1),
+            _product("MatMulGrad", outer, columns, out, rows, 1, 0),
+            _pointwise("SoftmaxGrad", numel, 2, item, columns),
+            _product("MatMulGrad", outer, rows, width, columns),
+            _product("MatMulGrad", outer, columns, width, rows, 1, 0),
+        ]
+    name = BACKWARD if backward else FORWARD
+    return [(part, 1, name) for part in found]
+
+
+def parts_of(
+    call: Call, dtype: str, module: str, *, backward: bool, input_gradient: bool = True
+) -> list[TracedOp]:
+    """Give the parts of a row that is one op, in the pass asked for.
+
+    Parameters
+    ----------
+    call : Call
+        The forward call.
+    dtype, module : str
+    backward : bool
+    input_gradient : bool
+        False where a recurrent layer reads data, whose gradient nobody computes: its first product is not run.
+    """
+    made: Sequence[tuple[Part, int, str]]
+    if call.op == "Attention":
+        made = _attention_parts(call, backward)
+    else:
+        made = _recurrent_parts(call, backward)
+        if backward and not input_gradient:
+            made = made[1:]
+    return [
+        TracedOp(op, kind, sizes, dtype, pass_name, module, count=times)
+        for (op, kind, sizes), times, pass_name in made
+        if times
+    ]

@@ -1,0 +1,353 @@
+"""What the gradient of each ONNX op costs, by rule: a file has a forward pass only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from fomkit.frontends.lowering.calls import (
+    BACKWARD,
+    INPUT_GRADIENT,
+    WEIGHT_GRADIENT,
+    Array,
+    Dimensions,
+    TracedOp,
+    Work,
+    split_gradients,
+    traffic,
+)
+from fomkit.frontends.lowering.onnx import (
+    MOVES,
+    PICKS,
+    POINTWISE,
+    REDUCTIONS,
+    RULES,
+    NoRule,
+    equation_of,
+    factors,
+    flat_rows,
+    is_row_by_row,
+    multiplied,
+    names,
+    summed_product,
+)
+from fomkit.frontends.lowering.onnx_calls import Executed, is_float, new_array, parts_of, reshaped, swapped
+
+
+@dataclass(frozen=True)
+class Derived:
+    """One step of the backward pass: its rows, and the tensors that it reads and makes."""
+
+    rows: list[TracedOp]
+    read: tuple[Array, ...]
+    written: tuple[Array, ...]
+
+
+@dataclass
+class Backward:
+    """The gradient of one op under way.
+
+    Attributes
+    ----------
+    one : Executed
+    gradients : tuple of Array or None
+        Of its outputs, those that somebody gives a gradient.
+    wanted : tuple of int
+        Positions of the inputs that get a gradient.
+    of_weights : frozenset of int
+        Positions of all inputs that are weights.
+    steps : list of Derived
+    found : dict
+        The gradients made, by position of the input.
+    """
+
+    one: Executed
+    gradients: tuple[Array | None, ...]
+    wanted: tuple[int, ...]
+    of_weights: frozenset[int]
+    steps: list[Derived] = field(default_factory=list)
+    found: dict[int, Array] = field(default_factory=dict)
+
+    @property
+    def given(self) -> Array:
+        """The gradient of the first output that has one."""
+        return next(one for one in self.gradients if one is not None)
+
+    def input(self, at: int) -> Array:
+        """Give an input that is a tensor."""
+        array = self.one.inputs[at]
+        if array is None:
+            raise NoRule(f"{self.one.op}Grad")
+        return array
+
+    def saved(self, places: Iterable[int]) -> list[Array]:
+        """Give the inputs at some positions that are tensors."""
+        arrays = (self.one.inputs[at] for at in places if at < len(self.one.inputs))
+        return [array for array in arrays if array is not None]
+
+    def product_pass(self, at: int) -> str:
+        """Name the pass of a product: of two tensors that are no weights, neither gradient is a weight's."""
+        return WEIGHT_GRADIENT if at in self.of_weights else INPUT_GRADIENT if self.of_weights else BACKWARD
+
+    def run(
+        self,
+        kind: str,
+        sizes: Dimensions,
+        read: Sequence[Array],
+        written: Sequence[Array],
+        pass_name: str = BACKWARD,
+    ) -> None:
+        """Note one step of one row."""
+        row = TracedOp(f"{self.one.op}Grad", kind, sizes, written[0].dtype, pass_name, self.one.module)
+        self.steps.append(Derived([row], tuple(read), tuple(written)))
+
+    def make(self, at: int) -> Array:
+        """Set memory aside for the gradient of an input."""
+        like = self.input(at)
+        self.found[at] = new_array(like.shape, like.dtype)
+        return self.found[at]
+
+    def fold(self, at: int, gradient: Array) -> None:
+        """Take a gradient of stretched shape as an input's, summed up where the input was stretched."""
+        like = self.input(at)
+        if gradient.numel == like.numel:
+            self.found[at] = reshaped(gradient, like.shape)
+            return
+        made = self.make(at)
+        row = gradient.numel // max(made.numel, 1)
+        self.run("reduction", traffic(gradient.numel, [gradient], [made], row=row), [gradient], [made])
+
+
+Rule = Callable[[Backward], None]
+
+_OF_RESULT = names("Relu Sigmoid Tanh Exp Sqrt Softmax LogSoftmax Reciprocal Elu Selu ThresholdedRelu")
+"""Ops whose gradient is worked out of their result; that of others, of what they read."""
+
+_SAVED: Mapping[str, tuple[tuple[int, ...], ...]] = {
+    "Mul": ((1,), (0,)),
+    "Div": ((1,), (0, 1)),
+    "Where": ((), (0,), (0,)),
+    "Sub": ((), ()),
+}
+"""By op and place, the inputs that the gradient of an input needs; of other ops, all."""
+
+
+def _pointwise(back: Backward) -> None:
+    one, given = back.one, back.given
+    for at in back.wanted:
+        if one.op in ("Add", "Sum") or (one.op == "Sub" and at == 0):
+            back.fold(at, given)
+            continue
+        if one.op == "Dropout" and len(one.outputs) > 1 and one.outputs[1] is not None:
+            saved = [one.outputs[1]]
+        elif one.op in _OF_RESULT or one.op == "Dropout":
+            saved = [one.made]
+        else:
+            saved = back.saved(_SAVED[one.op][at] if one.op in _SAVED else range(len(one.inputs)))
+        full = new_array(given.shape, back.input(at).dtype)
+        read = [given, *saved]
+        back.run("pointwise", traffic(full.numel, read, [full]), read, [full])
+        back.fold(at, full)
+
+
+def _product(back: Backward) -> None:
+    one = back.one
+    left, right = factors(one.call)
+    given = reshaped(back.given, (*_outer(left, right), left.shape[-2], right.shape[-1]))
+    shared = prod(right.shape[:-2]) == 1 and is_row_by_row(left)
+    of_left, of_right = one.call.arguments.get("transA"), one.call.arguments.get("transB")
+    for at in back.wanted:
+        if at == 2:
+            back.fold(at, back.given)
+            continue
+        if at == 0:
+            sizes = multiplied(right, swapped(given)) if of_left else multiplied(given, swapped(right))
+        elif shared:
+            rows, columns = flat_rows(left), flat_rows(given)
+            sizes = multiplied(swapped(columns), rows) if of_right else multiplied(swapped(rows), columns)
+        else:
+            sizes = multiplied(swapped(left), given)
+        _write_product(back, at, sizes, (given, right if at == 0 else left))
+
+
+def _outer(left: Array, right: Array) -> tuple[int, ...]:
+    longest = max(len(left.shape), len(right.shape)) - 2
+    one, other = ([1] * (longest - len(array.shape[:-2])) + list(array.shape[:-2]) for array in (left, right))
+    return tuple(max(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _write_product(back: Backward, at: int, sizes: Dimensions, read: Sequence[Array]) -> None:
+    """Note a product; where the input was one for a whole stack, its products are summed up."""
+    like = back.input(at)
+    numel = prod(int(sizes[one]) for one in "bmn")
+    made = new_array(like.shape if numel == like.numel else (numel,), like.dtype)
+    back.run("gemm", sizes, read, [made], back.product_pass(at))
+    back.fold(at, made)
+
+
+def _einsum(back: Backward) -> None:
+    equation, given = equation_of(back.one.call), back.given
+    letters, _, out = equation.partition("->")
+    terms = letters.split(",")
+    if len(terms) == 1:
+        _moved(back)
+        return
+    for at in back.wanted:
+        mine, other = terms[at], terms[1 - at]
+        if set(mine) - set(other) - set(out) or len(set(mine)) < len(mine.replace("...", ".")):
+            raise NoRule(f"EinsumGrad of {equation}"[:60])
+        (work,) = summed_product(f"{out},{other}->{mine}", given, back.input(1 - at), back.input(at))
+        made = back.make(at)
+        read = [given, back.input(1 - at)]
+        back.run("gemm", work.dimensions, read, [made], back.product_pass(at))
+
+
+def _convolution(back: Backward) -> None:
+    rule, given = RULES[back.one.op], back.given
+    if rule is None:
+        return
+    (work,) = rule(back.one.call)
+    for at, name in ((0, INPUT_GRADIENT), (1, WEIGHT_GRADIENT)):
+        if at in back.wanted:
+            back.run("conv", dict(work.dimensions), [given, back.input(1 - at)], [back.make(at)], name)
+    if 2 in back.wanted:
+        made = back.make(2)
+        row = given.numel // max(made.numel, 1)
+        back.run("reduction", traffic(given.numel, [given], [made], row=row), [given], [made])
+
+
+def _row(back: Backward) -> None:
+    """Note the gradient of an op that is one row with parts."""
+    one, recurrent = back.one, back.one.op != "Attention"
+    rule = RULES[one.op]
+    if rule is None:
+        return
+    (work,) = rule(one.call)
+    to_input = 0 in back.wanted
+    parts = parts_of(one.call, work.dtype, one.module, backward=True, input_gradient=to_input)
+    row = TracedOp(f"{one.op}Grad", work.kind, work.dimensions, work.dtype, BACKWARD, one.module, parts)
+    row.input_gradient = to_input
+    written = [back.make(at) for at in back.wanted]
+    results = [array for array in one.outputs if array is not None]
+    given = [array for array in back.gradients if array is not None]
+    read = [*given, *back.saved(range(3)), *results, *one.kept]
+    back.steps.append(Derived(split_gradients(row) if recurrent else [row], tuple(read), tuple(written)))
+
+
+def _same_kind(*places: int, with_result: bool = False) -> Rule:
+    """Make the rule of a gradient that costs the same kind of work as the op, reading some of its inputs."""
+
+    def rule(back: Backward) -> None:
+        forward = RULES[back.one.op]
+        if forward is None:
+            return
+        works: list[Work] = forward(back.one.call)
+        read = [back.given, *back.saved(places), *([back.one.made] if with_result else [])]
+        written = [back.make(at) for at in back.wanted]
+        numel, row = (int(works[0].dimensions.get(name, 0)) for name in ("numel", "row"))
+        back.run(works[0].kind, traffic(numel, read, written, row=row), read, written)
+
+    return rule
+
+
+def _moved(back: Backward) -> None:
+    """Note gradients that are moved back where they came from."""
+    one, given = back.one, [array for array in back.gradients if array is not None]
+    total = sum(array.numel for array in given)
+    for at in back.wanted:
+        like = back.input(at)
+        if one.op in ("Expand", "Tile") and total > like.numel:
+            back.fold(at, given[0])
+            continue
+        made, taken = back.make(at), min(like.numel, total) * given[0].item_byte
+        sizes: Dimensions = {
+            "numel": like.numel,
+            "inputs": len(given),
+            "read_byte": taken,
+            "write_byte": made.byte,
+        }
+        back.run("copy", sizes, given, [made])
+
+
+def _gathered(back: Backward) -> None:
+    rule, given = RULES["Gather"], back.given
+    if rule is None:
+        return
+    (work,) = rule(back.one.call)
+    read, made = [given, *back.saved((1,))], back.make(0)
+    row = int(work.dimensions.get("row", 0))
+    back.run(work.kind, traffic(given.numel, read, [made], row=row), read, [made])
+
+
+def _reduced(back: Backward) -> None:
+    one, given = back.one, back.given
+    plain = one.op in ("ReduceSum", "ReduceMean")
+    read = [given] if plain else [given, back.input(0), one.made]
+    made = back.make(0)
+    back.run("copy" if plain else "pointwise", traffic(made.numel, read, [made]), read, [made])
+
+
+GRADIENTS: Mapping[str, Rule] = {
+    **dict.fromkeys(("Gemm", "MatMul"), _product),
+    "Einsum": _einsum,
+    **dict.fromkeys(("Conv", "ConvTranspose"), _convolution),
+    **dict.fromkeys(("LSTM", "GRU", "RNN", "Attention"), _row),
+    **dict.fromkeys(
+        names(
+            """BatchNormalization InstanceNormalization GroupNormalization LayerNormalization RMSNormalization
+        LpNormalization MeanVarianceNormalization"""
+        ),
+        _same_kind(0, 1),
+    ),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), _same_kind(with_result=True)),
+    **dict.fromkeys(("MaxPool", "LpPool", "GlobalMaxPool", "GlobalLpPool"), _same_kind(0, with_result=True)),
+    **dict.fromkeys(("AveragePool", "GlobalAveragePool", "Resize", "Upsample"), _same_kind()),
+    **dict.fromkeys(("CumSum", "TopK"), _same_kind()),
+    **dict.fromkeys(("LRN", "GridSample", "RoiAlign"), _same_kind(0, 1)),
+    **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), _same_kind(0, 1)),
+    **dict.fromkeys(POINTWISE, _pointwise),
+    **dict.fromkeys(MOVES | PICKS, _moved),
+    **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND", "TensorScatter"), _moved),
+    "Gather": _gathered,
+    **dict.fromkeys(REDUCTIONS, _reduced),
+}
+"""By op, the rule of its gradient; the gradient of an op that is missing is unsupported and listed."""
+
+WITHOUT_GRADIENT = names(
+    """ArgMax ArgMin And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Equal Floor Greater
+    GreaterOrEqual IsInf IsNaN Less LessOrEqual Not Or Round Sign Xor Hardmax OneHot NonZero Unique
+    NonMaxSuppression ConstantOfShape EyeLike Range Bernoulli Multinomial RandomNormal RandomNormalLike
+    RandomUniform RandomUniformLike BlackmanWindow HammingWindow HannWindow"""
+)
+"""Ops whose results do not change with a small change of what they read."""
+
+_NO_INPUT: Mapping[str, tuple[int, ...]] = {
+    "BatchNormalization": (3, 4), "LSTM": (4, 5, 6), "GRU": (4, 5), "RNN": (4, 5), "Resize": (1, 2, 3),
+    "Attention": (3, 4, 5), "Clip": (1, 2), "Pad": (1, 2, 3), "Upsample": (1,), "Gather": (1,), "Dropout": (1, 2),
+    "Where": (0,), "RotaryEmbedding": (1, 2),
+}  # fmt: skip
+
+
+def takes_gradient(one: Executed) -> list[int]:
+    """Give the positions of an op's inputs that could get a gradient."""
+    never = _NO_INPUT.get(one.op, ())
+    return [at for at, array in enumerate(one.inputs) if array is not None and is_float(array) and at not in never]
+
+
+def derive_gradient(
+    one: Executed, gradients: tuple[Array | None, ...], wanted: tuple[int, ...], of_weights: frozenset[int]
+) -> Backward:
+    """Derive the backward pass of one op.
+
+    Raises
+    ------
+    NoRule
+        When its gradient is not known here.
+    """
+    rule = GRADIENTS.get(one.op)
+    if rule is None:
+        raise NoRule(f"{one.op}Grad")
+    back = Backward(one, gradients, wanted, of_weights)
+    rule(back)
+    return back

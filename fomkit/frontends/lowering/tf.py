@@ -1,0 +1,332 @@
+"""Rules of TensorFlow's convolutions: direct, depthwise and transposed, and the gradients of each.
+
+A transposed convolution has no op of its own: it runs as another's input gradient. The walker of the graph says by
+``in_backward`` and ``of_transposed`` what a call stands for.
+
+Rules of TensorFlow's matrix products: every spelling becomes b products of (m×k)·(k×n).
+
+Rules of TensorFlow's ops whose work is traffic: normalisation, softmax, pooling, lookups and their gradient.
+
+The one table from TensorFlow's op names to what they cost; to support an op, add its name here.
+
+Three states: a rule gives the works of a priced op, ``None`` marks an op that does no work, and an op that is
+missing is unsupported and listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from fomkit.frontends.lowering.calls import (
+    FORWARD,
+    INPUT_GRADIENT,
+    WEIGHT_GRADIENT,
+    Array,
+    Call,
+    Dimensions,
+    Rule,
+    Work,
+    arrays_in,
+    copy,
+    generate,
+    other,
+    pointwise,
+    reduction,
+    traffic,
+)
+
+_AXES = ("d", "h", "w")
+_LENGTHS = ("depth", "height", "width")
+
+
+def _channels_first(call: Call) -> bool:
+    return str(call.arguments.get("data_format", "NHWC")).startswith("NC")
+
+
+def _spatial(call: Call, values: Sequence[int]) -> list[int]:
+    """Pick the values of the spatial axes out of one per axis, filled up to depth, height and width."""
+    inner = values[2:] if _channels_first(call) else values[1:-1]
+    return [1] * (3 - len(inner)) + list(inner)
+
+
+def _channels(call: Call, values: Array) -> int:
+    return values.shape[1] if _channels_first(call) else values.shape[-1]
+
+
+def padded(length: int, out: int, reach: int, stride: int) -> tuple[int, int]:
+    """Give the padding of each side, and the length it is added to, that give the output length.
+
+    TensorFlow may pad one side more than the other, which one number per axis cannot say: where no such number
+    gives the output length, the length itself is taken with its padding.
+    """
+    total = max((out - 1) * stride + reach - length, 0)
+    for pad in (total // 2, -(-total // 2)):
+        if (length + 2 * pad - reach) // stride + 1 == out:
+            return pad, length
+    return 0, length + total
+
+
+def cut(length: int, out: int, reach: int, stride: int) -> tuple[int, int]:
+    """Give the padding and the output padding of a transposed convolution."""
+    less = (length - 1) * stride + reach - out
+    pad = max(-(-less // 2), 0)
+    return pad, 2 * pad - less
+
+
+def _dimensions(call: Call, small: Array, large: Array, kernel: Sequence[int], *, transposed: bool) -> Dimensions:
+    """Describe a convolution by its two sides: ``large`` has the positions that the kernel slides over."""
+    depthwise = "Depthwise" in call.op
+    *lengths, into, _ = kernel
+    large_channels, small_channels = _channels(call, large), _channels(call, small)
+    groups = large_channels if depthwise else large_channels // max(into, 1)
+    lengths = [1] * (3 - len(lengths)) + list(lengths)
+    strides = _spatial(call, call.arguments["strides"])
+    dilations = _spatial(call, call.arguments.get("dilations") or [1] * len(large.shape))
+    small_at, large_at = _spatial(call, small.shape), _spatial(call, large.shape)
+    first, second = (small_channels, large_channels) if transposed else (large_channels, small_channels)
+    found: Dimensions = {"batch": large.shape[0], "in_channels": first, "out_channels": second, "groups": groups}
+    added = []
+    for axis, name, at in zip(_AXES, _LENGTHS, range(3), strict=True):
+        reach = dilations[at] * (lengths[at] - 1) + 1
+        if transposed:
+            found[name] = small_at[at]
+            found[f"pad_{axis}"], more = cut(small_at[at], large_at[at], reach, strides[at])
+            added.append(more)
+        else:
+            found[f"pad_{axis}"], found[name] = padded(large_at[at], small_at[at], reach, strides[at])
+        found |= {f"kernel_{axis}": lengths[at], f"stride_{axis}": strides[at], f"dilation_{axis}": dilations[at]}
+    if any(added):
+        found.update({f"output_pad_{axis}": more for axis, more in zip(_AXES, added, strict=True)})
+    first_axes = "dhw" if len(large.shape) == 5 else "hw"
+    layout = f"nc{first_axes}" if _channels_first(call) else f"n{first_axes}c"
+    return {**found, "layout": layout, "transposed": int(transposed)}
+
+
+def convolution(call: Call) -> list[Work]:
+    """Rule of Conv2D, Conv3D and DepthwiseConv2dNative; when backward, a transposed one's input gradient."""
+    large, small, weight = call.array("input"), call.results[0], call.array("filter")
+    backward = bool(call.arguments["in_backward"])
+    dimensions = _dimensions(call, small, large, weight.shape, transposed=backward)
+    return [Work("conv", dimensions, large.dtype, INPUT_GRADIENT if backward else FORWARD)]
+
+
+def input_gradient(call: Call) -> list[Work]:
+    """Rule of the input gradient; in the forward pass, a transposed convolution."""
+    large, small, weight = call.results[0], call.array("out_backprop"), call.array("filter")
+    forward = not call.arguments["in_backward"]
+    dimensions = _dimensions(call, small, large, weight.shape, transposed=forward)
+    return [Work("conv", dimensions, small.dtype, FORWARD if forward else INPUT_GRADIENT)]
+
+
+def weight_gradient(call: Call) -> list[Work]:
+    """Rule of the weight gradient of a convolution, direct or transposed."""
+    large, small, weight = call.array("input"), call.array("out_backprop"), call.results[0]
+    transposed = bool(call.arguments["of_transposed"])
+    dimensions = _dimensions(call, small, large, weight.shape, transposed=transposed)
+    return [Work("conv", dimensions, small.dtype, WEIGHT_GRADIENT)]
+
+
+def _flag(call: Call, *names: str) -> int:
+    return int(any(bool(call.arguments.get(name)) for name in names))
+
+
+def matrix_product(call: Call) -> list[Work]:
+    """Rule of MatMul and BatchMatMul; their switches say which factor is stored transposed.
+
+    A right factor without a batch of its own is one matrix for all: the batch then stands in the rows.
+    """
+    names = ("a", "b") if "a" in call.arguments else ("x", "y")
+    left, right = (call.array(name) for name in names)
+    trans_a = _flag(call, "transpose_a", "adj_x")
+    trans_b = _flag(call, "transpose_b", "adj_y")
+    rows, inner = left.shape[-2:] if not trans_a else left.shape[:-3:-1]
+    columns = right.shape[-2] if trans_b else right.shape[-1]
+    outer = prod(call.results[0].shape[:-2])
+    if not trans_a and prod(right.shape[:-2]) == 1:
+        rows, outer = rows * outer, 1
+    dimensions: Dimensions = {
+        "b": outer,
+        "m": rows,
+        "n": columns,
+        "k": inner,
+        "trans_a": trans_a,
+        "trans_b": trans_b,
+    }
+    return [Work("gemm", dimensions, left.dtype)]
+
+
+def _letters(equation: str, arrays: list[Array], result: Array) -> tuple[list[str], str]:
+    """Give the letters of each factor and of the result; an ellipsis becomes capital letters."""
+    given, _, out = equation.replace(" ", "").partition("->")
+    factors = given.split(",")
+    spare = "ZYXWVUTSRQPONM"
+    shapes = zip([*factors, out], [*arrays, result], strict=True)
+    written = [
+        text.replace("...", spare[: len(array.shape) - len(text.replace("...", ""))][::-1])
+        for text, array in shapes
+    ]
+    return written[:-1], written[-1]
+
+
+def einsum(call: Call) -> list[Work]:
+    """Rule of a sum over products of two tensors, by the letters of its equation; of one tensor it is a copy.
+
+    Letters of both factors and the result make b, those that only the left one shares with the result m, the right
+    one's n, and summed ones k.
+    """
+    arrays = [one for one in call.arguments["inputs"] if isinstance(one, Array)]
+    if len(arrays) != 2:
+        return copy(call)
+    (left, right), out = _letters(str(call.arguments["equation"]), arrays, call.results[0])
+    size = dict(zip(left + right, (*arrays[0].shape, *arrays[1].shape), strict=True))
+    groups = {"b": "", "m": "", "n": "", "k": ""}
+    for letter in dict.fromkeys(left + right):
+        kept, both = letter in out, letter in left and letter in right
+        groups["b" if both and kept else "k" if not kept else "m" if letter in left else "n"] += letter
+    dimensions: Dimensions = {name: prod(size[one] for one in letters) for name, letters in groups.items()}
+    dimensions |= {
+        "trans_a": _before(left, groups["k"], groups["m"]),
+        "trans_b": _before(right, groups["n"], groups["k"]),
+    }
+    return [Work("gemm", dimensions, arrays[0].dtype)]
+
+
+def _before(letters: str, first: str, then: str) -> int:
+    """Tell whether the last axis of one group stands before the last of another, as in a transposed factor."""
+    if not first or not then:
+        return 0
+    return int(max(map(letters.find, first)) < max(map(letters.find, then)))
+
+
+def sum_of_rows(call: Call) -> list[Work]:
+    """Rule of reductions; one over no axis, or over axes of length 1, changes nothing and is pruned."""
+    values = next(arrays_in(call.arguments.values()))
+    return [] if values.numel == call.results[0].numel else reduction(call)
+
+
+def softmax(call: Call) -> list[Work]:
+    """Rule of softmax and of the cross-entropies with one inside: a row is the last axis."""
+    values = next(arrays_in(call.arguments.values()))
+    row = values.shape[-1] if values.shape else 1
+    return [Work("softmax", traffic(values.numel, call.read, call.written, row=row), values.dtype)]
+
+
+def batch_norm(call: Call) -> list[Work]:
+    """Rule of fused batch normalisation, forward or back: a row is all values of one channel."""
+    values = call.array("x")
+    channels = values.shape[1] if str(call.arguments["data_format"]).startswith("NC") else values.shape[-1]
+    row = values.numel // max(channels, 1)
+    return [Work("norm", traffic(values.numel, call.read, call.written, row=row), values.dtype)]
+
+
+def pool(call: Call) -> list[Work]:
+    """Rule of pooling with a kernel, forward or back: each pooled value looks at one window."""
+    window = prod(call.arguments["ksize"])
+    gradient = call.arguments.get("grad")
+    pooled = gradient if isinstance(gradient, Array) else call.results[0]
+    found = traffic(pooled.numel * window, call.read, call.written, row=window)
+    return [Work("pool", found, call.dtype)]
+
+
+def gather_from(table: str) -> Rule:
+    """Make the rule of a lookup in the named table: only the elements looked up are read, not the table."""
+
+    def rule(call: Call) -> list[Work]:
+        picked = call.results[0]
+        source = call.arguments.get(table)
+        read = [array for array in call.read if array != source]
+        row = picked.shape[-1] if picked.shape else 1
+        found = traffic(picked.numel, read, call.written, row=row, extra_byte=picked.byte)
+        return [Work("embedding", {**found, "inputs": len(read) + 1}, picked.dtype)]
+
+    return rule
+
+
+def add_by_index(call: Call) -> list[Work]:
+    """Rule of a lookup's gradient: reads what came back, writes the gradient of the whole table."""
+    values = call.array("data" if "data" in call.arguments else "updates")
+    row = values.shape[-1] if values.shape else 1
+    return [Work("embedding", traffic(values.numel, call.read, call.written, row=row), values.dtype)]
+
+
+def _each(rule: Rule | None, names: str) -> dict[str, Rule | None]:
+    return dict.fromkeys(names.split(), rule)
+
+
+PRODUCTS = frozenset(["MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum"])
+"""Matrix products, whose gradients are products too."""
+
+RULES: Mapping[str, Rule | None] = {
+    **_each(matrix_product, "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3"),
+    "Einsum": einsum,
+    **_each(convolution, "Conv2D Conv3D DepthwiseConv2dNative"),
+    **_each(input_gradient, "Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput"),
+    **_each(weight_gradient, "Conv2DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNativeBackpropFilter"),
+    **_each(
+        batch_norm,
+        """FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 FusedBatchNormGrad FusedBatchNormGradV2
+        FusedBatchNormGradV3""",
+    ),
+    **_each(softmax, "Softmax LogSoftmax SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits"),
+    **_each(
+        pool,
+        """MaxPool MaxPool3D MaxPoolGrad MaxPool3DGrad MaxPoolWithArgmax MaxPoolGradWithArgmax AvgPool AvgPool3D
+        AvgPoolGrad AvgPool3DGrad""",
+    ),
+    **_each(gather_from("params"), "GatherV2 Gather GatherNd"),
+    **_each(gather_from("resource"), "ResourceGather ResourceGatherNd"),
+    **_each(
+        add_by_index,
+        """UnsortedSegmentSum SegmentSum SegmentSumV2 ResourceScatterAdd ResourceScatterSub ResourceScatterUpdate
+        ScatterNd TensorScatterAdd TensorScatterUpdate""",
+    ),
+    **_each(
+        sum_of_rows,
+        """Sum Mean Max Min Prod All Any ArgMax ArgMin EuclideanNorm L2Loss BiasAddGrad InTopKV2""",
+    ),
+    # element by element, their gradients too
+    **_each(
+        pointwise,
+        """Abs Acos Acosh Add AddN AddV2 Asin Asinh Atan Atan2 Atanh BiasAdd Bitcast BitwiseAnd BitwiseOr
+        BitwiseXor Cast Ceil ClipByValue Complex Conj Cos Cosh Digamma Div DivNoNan Elu EluGrad Equal
+        Erf Erfc Erfinv Exp Expm1 Floor FloorDiv FloorMod Greater GreaterEqual Igamma Imag Inv InvGrad
+        IsFinite IsInf IsNan LeakyRelu LeakyReluGrad LeftShift Less LessEqual Lgamma Log Log1p
+        LogicalAnd LogicalNot LogicalOr Maximum Minimum Mod Mul MulNoNan Ndtri Neg NextAfter NotEqual
+        Pow Real RealDiv Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad RightShift Rint Round
+        Rsqrt RsqrtGrad Select SelectV2 Selu SeluGrad Sigmoid SigmoidGrad Sign Sin Sinh Softplus
+        SoftplusGrad Softsign SoftsignGrad Sqrt SqrtGrad Square SquaredDifference Sub Tan Tanh TanhGrad
+        TruncateDiv TruncateMod Xdivy Xlog1py Xlogy Zeta AssignAddVariableOp AssignSubVariableOp
+        ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor ResizeNearestNeighborGrad ResizeBicubic
+        ResizeBicubicGrad""",
+    ),
+    # data that moves unchanged
+    **_each(
+        copy,
+        """BatchToSpaceND BroadcastTo Concat ConcatV2 DepthToSpace DynamicStitch ExtractImagePatches
+        InvertPermutation MatrixBandPart MatrixDiagV3 MatrixDiagPartV3 MirrorPad MirrorPadGrad Pack Pad
+        PadV2 Reverse ReverseV2 Roll Slice SpaceToBatchND SpaceToDepth Split SplitV StridedSlice
+        StridedSliceGrad Tile Transpose Unpack TensorListStack TensorListFromTensor TensorListConcatV2
+        TensorListSplit""",
+    ),
+    **_each(
+        generate,
+        """Fill LinSpace Multinomial OneHot OnesLike RandomGamma RandomShuffle RandomStandardNormal RandomUniform
+        RandomUniformInt Range StatelessMultinomial StatelessRandomNormal StatelessRandomNormalV2
+        StatelessRandomUniform StatelessRandomUniformInt StatelessRandomUniformIntV2
+        StatelessRandomUniformV2 StatelessTruncatedNormalV2 TruncatedNormal ZerosLike""",
+    ),
+    # work with no formula of its own
+    **_each(other, "Bincount Cumprod Cumsum DenseBincount LRN LRNGrad SearchSorted Sort TopKV2 UniqueV2 Where"),
+    # no work: a description changes, a buffer changes hands, or a shape is worked out
+    **_each(
+        None,
+        """Assert AssignVariableOp BroadcastArgs BroadcastGradientArgs CheckNumerics Const ConcatOffset Empty
+        EmptyTensorList EnsureShape ExpandDims Identity IdentityN NoOp Placeholder PreventGradient Rank
+        ReadVariableOp Reshape Shape ShapeN Size Snapshot Squeeze StatelessRandomGetKeyCounter
+        StatelessRandomGetAlg StopGradient TensorListElementShape TensorListGetItem TensorListLength
+        TensorListPopBack TensorListPushBack TensorListReserve TensorListResize TensorListSetItem
+        VarHandleOp VarIsInitializedOp VariableShape XlaSharding""",
+    ),
+}
+"""Op types as graphs spell them."""

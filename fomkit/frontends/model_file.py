@@ -1,0 +1,272 @@
+"""A user's ``model.py``: run it, take what it gives, and say what its code raised.
+
+The line of the user's code that is now running: the innermost frame that no library is behind.
+
+A model that somebody else wrote is run without any line of the user's: then it is the innermost of its package.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from types import CodeType, FrameType, ModuleType
+from typing import Any, Literal, NamedTuple, get_args
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.model import LastBatch, Workload
+from fomkit.ops.vocabulary import code_line
+
+PROFILED_MODULE = "profiled_file"
+"""Name under which a profiled file runs."""
+_OPTIONAL = ("optimizer", "batch_size", "train_samples", "epochs", "validation_samples")
+_LEAST: Mapping[str, int] = {"batch_size": 1, "train_samples": 1, "epochs": 1, "validation_samples": 0}
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_OF_LAYER = re.compile(
+    r"(Exception encountered when calling .*|Graph execution error:|Could not .* Error encountered:)\.?"
+)
+NEVER_MENDED = (FomkitError, SystemExit, SyntaxError, NameError, ImportError, OSError, ArithmeticError)
+"""What no other way of making tensors would mend."""
+
+
+def run_file(path: Path) -> ModuleType:
+    """Execute a file as a module of its own; code under ``if __name__ == "__main__"`` does not run.
+
+    Raises
+    ------
+    BaseException
+        Whatever the file raises.
+    """
+    spec = importlib.util.spec_from_file_location(PROFILED_MODULE, path)
+    if spec is None or spec.loader is None:
+        raise FomkitError(str(path), "is not a Python file. Its name must end in .py.")
+    module = importlib.util.module_from_spec(spec)
+    # Files beside it can be imported, but come last, so that one named grp.py does not stand for the standard one.
+    sys.path.append(str(path.parent))
+    sys.modules[PROFILED_MODULE] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def take_workload(module: ModuleType, where: str, check: Callable[[Workload, str], None]) -> Workload:
+    """Take ``workload()`` or the plain names of a module.
+
+    Parameters
+    ----------
+    module : module
+    where : str
+        The user's file, for error messages.
+    check : function of the workload and ``where``
+        Raises where a framework could not use it.
+
+    Raises
+    ------
+    ManyFomkitError
+        With every name that is missing or is not what it should be.
+    """
+    make = getattr(module, "workload", None)
+    if make is None:
+        given: dict[str, Any] = {name: getattr(module, name, None) for name in ("model", "inputs", *_OPTIONAL)}
+        given |= {name: vars(module)[name] for name in ("last_batch", "notes") if name in vars(module)}
+        workload = Workload(loss=getattr(module, "loss_fn", None), **given)
+    else:
+        workload = make() if callable(make) else make
+        if not isinstance(workload, Workload):
+            raise FomkitError(
+                where,
+                f"workload() gave a {type(workload).__name__}. Let it return "
+                "fomkit.Workload(model=…, inputs=…, loss=…, optimizer=…, train_samples=…, epochs=…).",
+            )
+    check(workload, where)
+    return workload
+
+
+def count_errors(workload: Workload, where: str) -> list[FomkitError]:
+    """List what is wrong with the counts and texts of a workload."""
+    errors = []
+    for name, least in _LEAST.items():
+        value = getattr(workload, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            errors.append(
+                FomkitError(where, f"{name} is {value!r:.80}. A whole number of {least} or more was expected.")
+            )
+    if workload.last_batch not in get_args(LastBatch):
+        errors.append(FomkitError(where, f"last_batch is {workload.last_batch!r:.80}. Write 'drop' or 'keep'."))
+    if not isinstance(workload.notes, list | tuple) or not all(isinstance(one, str) for one in workload.notes):
+        errors.append(FomkitError(where, f"notes is {workload.notes!r:.80}. A list of texts was expected."))
+    return errors
+
+
+def _first_line(text: str) -> str:
+    """Give what an error says first; Keras puts the layer before it, and colours what follows."""
+    lines = [line for line in _COLOUR.sub("", text).strip().splitlines() if line.strip()]
+    while len(lines) > 1 and _OF_LAYER.fullmatch(lines[0]):
+        lines = lines[1:]
+    return lines[0][:240] if lines else ""
+
+
+def explain_exception(error: BaseException, where: str, path: Path | None = None) -> FomkitError:
+    """Say what the user's code raised and at which of its lines.
+
+    Parameters
+    ----------
+    error : BaseException
+    where : str
+        The user's file as the user wrote it, or the stage.
+    path : Path, optional
+        The same file, absolute.
+    """
+    if isinstance(error, FomkitError):
+        return error
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    at = f"{where}:{lines[-1]}" if lines else where
+    if isinstance(error, SystemExit):
+        return FomkitError(
+            at, f"ends the program by sys.exit({error.code!r}). Take that out of the profiled code."
+        )
+    if isinstance(error, SyntaxError):
+        line = f":{error.lineno}" if error.lineno else ""
+        return FomkitError(f"{where}{line}", f"is not valid Python ({error.msg}). Correct it.")
+    first_line = _first_line(str(error))
+    raised = f"raises {type(error).__name__}{': ' if first_line else ''}{first_line}"
+    if frames and Path(frames[-1].filename).is_relative_to(Path(__file__).parent):
+        raised += f" (in fomkit itself, {Path(frames[-1].filename).name}:{frames[-1].lineno}; please report it)"
+    return FomkitError(at, raised)
+
+
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_FRAMEWORKS = frozenset({"torch", "tensorflow", "keras", "tf_keras", "numpy", "jax"})
+"""Packages that run a model's ops and are no model themselves."""
+"""What runs a model for fomkit; frames outside are of who asked for the profile."""
+_FOMKIT = Path(__file__).parents[1]
+_RUNNERS = tuple(
+    Path(__file__).parent / name for name in ("torch/step.py", "keras/step.py", "keras/torch_step.py")
+)
+Owner = Literal["user", "library", "framework", "end"]
+
+
+def is_user_file(name: str) -> bool:
+    """Tell the user's own source, wherever it lies, from the standard library, installed packages and fomkit."""
+    path = Path(name)
+    foreign = (Path(sysconfig.get_path("stdlib")), _FOMKIT)
+    return not any(map(path.is_relative_to, foreign)) and not _INSTALLED & {*path.parts}
+
+
+def _home() -> Path:
+    """Give the folder of the program: the profiled file's, else that of the main module."""
+    names = (PROFILED_MODULE, "__main__")
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in names)
+    return Path(next((file for file in files if file), "main")).absolute().parent
+
+
+def _cell_name(name: str) -> str:
+    """Name a notebook's cell by its number; its file is made anew each time."""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    number = getattr(getattr(shell, "compile", None), "_filename_map", {}).get(name)
+    return "notebook" if number is None else f"In [{number}]"
+
+
+def _library_file(name: str) -> str:
+    """Give the path of an installed file from its package on; "" for what is no model's package."""
+    parts = Path(name).parts
+    at = max((place for place, part in enumerate(parts) if part in _INSTALLED), default=None)
+    if at is None or parts[at + 1].removesuffix(".py") in _FRAMEWORKS or Path(name).is_relative_to(_FOMKIT):
+        return ""
+    return "/".join(parts[at + 1 :])
+
+
+def _below(path: Path, folders: Iterable[Path]) -> str:
+    """Give a path from the first folder on that it lies in, else its last part: never a path of the machine."""
+    for folder in folders:
+        if path.is_relative_to(folder):
+            return path.relative_to(folder).as_posix()
+    return path.name
+
+
+class _Source(NamedTuple):
+    """A file of code: whose it is, and its name in profiles."""
+
+    owner: Owner
+    name: str
+
+
+class CodeLines:
+    """Finds the user's lines; what is known of a function's source is looked up once.
+
+    Paths are written from the profiled file's folder on, else from the folder that the file was imported from.
+    """
+
+    def __init__(self) -> None:
+        # Equal functions are told apart by their ids, which stay theirs as long as they are kept here.
+        self._codes: dict[int, tuple[CodeType, _Source]] = {}
+        self._files: dict[str, _Source] = {}
+        self._texts: dict[tuple[int, int], str] = {}
+
+    @cached_property
+    def _folder(self) -> Path:
+        return _home()
+
+    def of(self, frame: FrameType | None) -> str:
+        """Give the line of the innermost of the user's frames from ``frame`` outwards; "" where there is none."""
+        library: FrameType | None = None
+        while frame is not None:
+            code = frame.f_code
+            _, source = self._codes.get(id(code)) or self._look_up(code)
+            if source.owner == "user":
+                return self._text(frame)
+            if source.owner == "end":
+                break
+            if source.owner == "library" and library is None:
+                library = frame
+            frame = frame.f_back
+        return "" if library is None else self._text(library)
+
+    def of_stack(self, stack: Iterable[tuple[str, int, str]]) -> str:
+        """Give the same of a stack of files, lines and functions, the innermost first."""
+        library = ""
+        for file, line, function in stack:
+            source = self._source(file)
+            if source.owner == "user":
+                return code_line(source.name, line, function)
+            if source.owner == "end":
+                break
+            if source.owner == "library" and not library:
+                library = code_line(source.name, line, function)
+        return library
+
+    def _text(self, frame: FrameType) -> str:
+        code, line = frame.f_code, frame.f_lineno
+        known = self._texts.get((id(code), line))
+        if known is None:
+            known = code_line(self._codes[id(code)][1].name, line, code.co_qualname)
+            self._texts[(id(code), line)] = known
+        return known
+
+    def _look_up(self, code: CodeType) -> tuple[CodeType, _Source]:
+        found = self._codes[id(code)] = (code, self._source(code.co_filename))
+        return found
+
+    def _source(self, file: str) -> _Source:
+        if file not in self._files:
+            self._files[file] = self._judge(file)
+        return self._files[file]
+
+    def _judge(self, file: str) -> _Source:
+        if "ipykernel_" in file or file.startswith("<ipython-input"):
+            return _Source("user", _cell_name(file))
+        if file.startswith("<"):
+            return _Source("framework", "")
+        if is_user_file(file):
+            folders = [Path(folder).absolute() for folder in sys.path]
+            nearest = sorted(folders, key=lambda folder: len(folder.parts), reverse=True)
+            return _Source("user", _below(Path(file).absolute(), (self._folder, *nearest)))
+        if Path(file) in _RUNNERS:
+            return _Source("end", "")
+        name = _library_file(file)
+        return _Source("library" if name else "framework", name)

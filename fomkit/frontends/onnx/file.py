@@ -1,0 +1,442 @@
+"""An ONNX file, read without trusting it: recognised by its bytes, its graph in running order, clear refusals.
+
+The named sizes of an ONNX graph: the batch, and each dimension of an input that the file leaves open.
+
+Which stored tensors of an ONNX graph are weights: the file does not say, so a rule does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import IO, Any
+
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.files.csv import check_file, open_file
+from fomkit.frontends.drafting import BATCH
+from fomkit.frontends.lowering.onnx import names
+from fomkit.frontends.lowering.onnx_calls import dtype_of
+from fomkit.frontends.sizes import Sizes
+
+Graph = Any
+Node = Any
+"""ONNX's own messages; the library has types for its version only."""
+
+MOST_BYTE = 2**31
+"""A single message of this format cannot be longer [byte]."""
+MOST_NODES = 200_000
+_GRAPH = 7
+_FIELDS = frozenset([1, 2, 3, 4, 5, 6, _GRAPH, 8, 14, 20, 25, 26])
+"""Numbers of the fields of a model, by ONNX's published message format."""
+_VERSION, _VARINT, _LENGTH = 0x08, 0, 2
+_HIGHEST_VERSION = 99
+_HIGHEST_OPSET = 999
+"""Far above those that ONNX or a vendor has; the library takes no number of any size."""
+_NEWEST = "Export the model anew, for example with torch.onnx.export."
+
+
+def _varint(stream: IO[bytes]) -> int | None:
+    value = 0
+    for shift in range(0, 64, 7):
+        byte = stream.read(1)
+        if not byte:
+            return None
+        value |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return value
+    return None
+
+
+def _numbers(stream: IO[bytes]) -> Iterator[int]:
+    """Give the numbers of a file's outermost fields, as long as they could be those of a model."""
+    while (tag := _varint(stream)) is not None and tag >> 3 in _FIELDS and tag & 7 in (_VARINT, _LENGTH):
+        yield tag >> 3
+        value = _varint(stream)
+        if value is None:
+            return
+        if tag & 7 == _LENGTH:
+            stream.seek(value, 1)
+
+
+def recognise_onnx(path: Path) -> bool:
+    """Tell by its outermost fields whether a file is an ONNX model: a version, and later a graph."""
+    try:
+        with open_file(path) as stream:
+            head = stream.read(2)
+            if len(head) < 2 or head[0] != _VERSION or not 0 < head[1] <= _HIGHEST_VERSION:
+                return False
+            return any(number == _GRAPH for number, _ in zip(_numbers(stream), range(1000), strict=False))
+    except OSError:
+        return False
+
+
+def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
+    """Read a model; files that it names beside itself are never opened.
+
+    Parameters
+    ----------
+    path : Path
+    where : str
+        The file as the user wrote it.
+
+    Returns
+    -------
+    model, graph
+        The model, its own functions put in place of their calls, and its graph.
+
+    Raises
+    ------
+    FomkitError
+        When it is damaged, or its graph is none.
+    """
+    import onnx
+    import onnx.inliner
+
+    check_file(path)
+    size = path.stat().st_size
+    if not size:
+        raise FomkitError(where, f"is empty. {_NEWEST}")
+    if size >= MOST_BYTE:
+        raise FomkitError(
+            where,
+            "has 2 GiB or more, which no ONNX model has. Export it with its weights in files beside it, which are "
+            "not needed here.",
+        )
+    try:
+        model = onnx.load(str(path), load_external_data=False, format="protobuf")
+    except Exception as error:  # the library raises what it likes
+        raise FomkitError(where, f"is a damaged or truncated ONNX file. {_NEWEST}") from error
+    if not model.HasField("graph") or not model.graph.node:
+        raise FomkitError(where, f"has no graph with ops. {_NEWEST}")
+    if model.functions:
+        try:
+            model = onnx.inliner.inline_local_functions(model)
+        except Exception as error:  # the library raises what it likes
+            told = str(error).strip().split("\n")[0]
+            raise FomkitError(
+                where, f"has functions that cannot be put in place: {told:.200}. {_NEWEST}"
+            ) from error
+    for one in model.opset_import:
+        if not 0 < one.version <= _HIGHEST_OPSET:
+            told = f"is of opset {one.version}, and ONNX has those from 1 to {onnx.defs.onnx_opset_version()}"
+            raise FomkitError(where, f"{told} in the package here. {_NEWEST}")
+    if not all(isinstance(text, str) for text in _texts(model.graph)):
+        raise FomkitError(where, f"is a damaged ONNX file: a name in it is no text. {_NEWEST}")
+    if len(model.graph.node) > MOST_NODES:
+        raise FomkitError(where, f"has {len(model.graph.node):,} ops. {MOST_NODES:,} are the most that are read.")
+    return model, model.graph
+
+
+def _texts(graph: Graph) -> Iterator[str]:
+    """Give the names in a graph; the library hands damaged ones over as bytes."""
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+    for one in (*graph.initializer, *graph.input, *graph.output, *graph.value_info):
+        yield one.name
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+
+
+def in_running_order(graph: Graph, given: set[str], where: str) -> list[Node]:
+    """Sort the ops so that each comes after those it reads, and check that this can be done.
+
+    Parameters
+    ----------
+    graph
+    given : set of str
+        Names of the graph's inputs and of its stored tensors.
+    where : str
+
+    Raises
+    ------
+    FomkitError
+        When a tensor is made twice, or never, or from itself.
+    """
+    makers: dict[str, int] = {}
+    for at, node in enumerate(graph.node):
+        for name in filter(None, node.output):
+            if name in makers or name in given:
+                raise FomkitError(where, f"makes the tensor {name!r:.80} twice. {_NEWEST}")
+            makers[name] = at
+    waits: list[int] = []
+    readers: dict[int, list[int]] = {}
+    for at, node in enumerate(graph.node):
+        names = {name for name in node.input if name and name not in given}
+        if missing := sorted(names - makers.keys()):
+            told = f"has a {node.op_type:.40} that reads {missing[0]!r:.80}, which nothing makes"
+            raise FomkitError(where, f"{told}. {_NEWEST}")
+        sources = {makers[name] for name in names}
+        waits.append(len(sources))
+        for source in sources:
+            readers.setdefault(source, []).append(at)
+    ready = [at for at, count in enumerate(waits) if not count]
+    order: list[int] = []
+    for at in ready:
+        order.append(at)
+        for reader in readers.get(at, ()):
+            waits[reader] -= 1
+            if not waits[reader]:
+                ready.append(reader)
+    if len(order) < len(graph.node):
+        stuck = next(node for at, node in enumerate(graph.node) if waits[at])
+        raise FomkitError(where, f"has a cycle: a {stuck.op_type:.40} needs its own result. {_NEWEST}")
+    # Where the file's own order holds, it is kept.
+    place = {at: turn for turn, at in enumerate(order)}
+    holds = all(place_of < at for at, sources in _sources(graph, makers) for place_of in sources)
+    return list(graph.node) if holds else [graph.node[at] for at in sorted(place, key=place.__getitem__)]
+
+
+def _sources(graph: Graph, makers: dict[str, int]) -> Iterator[tuple[int, list[int]]]:
+    for at, node in enumerate(graph.node):
+        yield at, [makers[name] for name in node.input if name in makers]
+
+
+MOST_LENGTH = 10**12
+_RECURRENT = ("LSTM", "GRU", "RNN")
+_SAMPLES = re.compile(r"(?:n|b|bs|.*batch.*)", re.IGNORECASE)
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_EXAMPLE = 128
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of a graph: its number format and, per axis, a length or the name of a size."""
+
+    name: str
+    elem_type: int
+    lengths: tuple[int | str, ...]
+
+    def shape(self, sizes: Sizes) -> tuple[int, ...]:
+        """Give its shape at the given sizes."""
+        return tuple(sizes[one] if isinstance(one, str) else one for one in self.lengths)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a graph is given.
+
+    Attributes
+    ----------
+    inputs : tuple of Input
+    sizes : mapping
+        Values of the named sizes; the batch comes first.
+    open_names : mapping
+        The size of each dimension name that the file uses.
+    notes : tuple of str
+    """
+
+    inputs: tuple[Input, ...]
+    sizes: Sizes
+    open_names: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+def _word(text: str, taken: set[str]) -> str:
+    """Make a size's name of a dimension's, which may be any text."""
+    plain = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_")[:40]
+    name = plain if _WORD.fullmatch(plain) else f"size_{plain}".rstrip("_")
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _given(graph: Any, where: str) -> list[tuple[str, int, list[Any]]]:
+    stored = {one.name for one in graph.initializer}
+    found = []
+    for value in graph.input:
+        if value.name in stored:
+            continue
+        tensor = value.type.tensor_type if value.type.HasField("tensor_type") else None
+        if tensor is None or not tensor.HasField("shape"):
+            raise FomkitError(
+                where, f"has the input {value.name!r:.80}, which is no tensor with a shape. Export the model with "
+                       "inputs that are tensors.")  # fmt: skip
+        for dim in tensor.shape.dim:
+            if dim.HasField("dim_value") and not 0 < dim.dim_value <= MOST_LENGTH:
+                told = f"has the input {value.name!r:.80} with a dimension of {dim.dim_value}"
+                raise FomkitError(where, f"{told}. A length of 1 or more, or a name, was expected.")
+        found.append((value.name, tensor.elem_type, list(tensor.shape.dim)))
+    if not found:
+        raise FomkitError(where, "has no input, so its work depends on nothing. Export the model with an input.")
+    return found
+
+
+def _batch_axis(graph: Any, name: str) -> int:
+    """Tell the axis of samples of an input: a recurrent op takes steps first unless it says otherwise."""
+    for node in graph.node:
+        if node.op_type in _RECURRENT and node.input and node.input[0] == name:
+            return int(not any(one.name == "layout" and one.i for one in node.attribute))
+    return 0
+
+
+def _batch_name(given: Sequence[tuple[str, int, list[Any]]], first_axis: int) -> str:
+    """Find the name that the file has for the batch; "" where that is a number."""
+    named = [dim.dim_param for _, _, dims in given for dim in dims if dim.dim_param]
+    alike = next((one for one in named if _SAMPLES.fullmatch(one)), "")
+    dims = given[0][2]
+    return alike or (dims[first_axis].dim_param if len(dims) > first_axis else "")
+
+
+def read_inputs(graph: Any, wanted: Sizes, where: str) -> Inputs:
+    """Give the inputs of a graph and its named sizes.
+
+    The batch is the dimension that is called so, else the first of the first input (the second where a recurrent
+    layer reads it, steps first), and may be a number in the file.
+
+    Parameters
+    ----------
+    graph
+    wanted : mapping
+        Values that were asked for.
+    where : str
+
+    Raises
+    ------
+    FomkitError
+        When an input is no tensor, has a dimension below 1, or a size has no value.
+    """
+    given = _given(graph, where)
+    axis = _batch_axis(graph, given[0][0])
+    batch_name = _batch_name(given, axis)
+    first = given[0][2]
+    # A dimension may have neither number nor name.
+    is_open = len(first) > axis and not first[axis].HasField("dim_value") and not batch_name
+    fixed = first[axis].dim_value if len(first) > axis and not (batch_name or is_open) else 0
+    words = {batch_name: BATCH} if batch_name else {}
+    found = []
+    for name, elem_type, dims in given:
+        lengths: list[int | str] = []
+        own_axis = axis if len(dims) > axis else 0
+        for at, dim in enumerate(dims):
+            if at == own_axis and ((fixed and dim.dim_value == fixed) or (is_open and not _told(dim))):
+                lengths.append(BATCH)
+            elif dim.HasField("dim_value"):
+                lengths.append(int(dim.dim_value))
+            else:
+                text = dim.dim_param or f"{name}_{at}"
+                words.setdefault(text, _word(text, set(words.values())))
+                lengths.append(words[text])
+        found.append(Input(name, elem_type, tuple(lengths)))
+    used = dict.fromkeys(one for value in found for one in value.lengths if isinstance(one, str))
+    return _with_values(found, used, words, fixed, wanted, where)
+
+
+def _told(dim: Any) -> bool:
+    return bool(dim.HasField("dim_value") or dim.dim_param)
+
+
+def _with_values(
+    found: list[Input], used: Mapping[str, None], words: Mapping[str, str], fixed: int, wanted: Sizes, where: str
+) -> Inputs:
+    if foreign := [name for name in wanted if name not in used]:
+        raise FomkitError(where, f"{foreign[0]!r} is none of its open sizes. {nearest_names(foreign[0], used)}")
+    known = {**({BATCH: fixed or 1} if BATCH in used else {}), **wanted}
+    if lacking := [name for name in used if name not in known]:
+        example = " ".join(f"--set {name}={_EXAMPLE}" for name in lacking)
+        raise FomkitError(where, f"leaves {', '.join(lacking)} open. Say how large, for example {example}.")
+    notes = []
+    if BATCH in used and not fixed and BATCH not in wanted:
+        notes.append("the batch is open in the file and 1 was taken; another may be given, now or to an estimate")
+    sizes = {name: known[name] for name in sorted(used, key=lambda one: one != BATCH)}
+    return Inputs(tuple(found), sizes, dict(words), tuple(notes))
+
+
+RULE = (
+    "parameters: the stored tensors in a floating-point format that an op computes with, but running statistics, "
+    "factors of quantisation, bounds and single numbers outside of layers"
+)
+
+_NO_WEIGHT: Mapping[str, tuple[int, ...]] = {
+    "BatchNormalization": (3, 4), "Resize": (1, 2, 3), "Upsample": (1,), "Pad": (1, 2, 3), "Clip": (1, 2),
+    "Dropout": (1, 2), "QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2), "QLinearConv": (1, 4, 6),
+    "QLinearMatMul": (1, 4, 6), "Range": (0, 1, 2), "OneHot": (1, 2), "RoiAlign": (1, 2), "TopK": (1,),
+    "NonMaxSuppression": (3, 4), "LSTM": (4, 5, 6), "GRU": (4, 5), "RNN": (4, 5), "Attention": (3, 4, 5),
+}  # fmt: skip
+"""By op, the inputs that are told to it or kept by it, and never trained."""
+
+_LAYERS = names(
+    """Conv ConvTranspose DeformConv Gemm MatMul Einsum LSTM GRU RNN BatchNormalization InstanceNormalization
+    GroupNormalization LayerNormalization RMSNormalization PRelu"""
+)
+"""Ops whose weights may be a single number."""
+
+_QUANTISED: Mapping[str, tuple[int, ...]] = {
+    "QLinearConv": (3, 8), "QLinearMatMul": (3,), "MatMulInteger": (0, 1), "ConvInteger": (1,),
+    "DequantizeLinear": (0,),
+}  # fmt: skip
+_VIEWS = frozenset(["Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast"])
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The stored tensors of a graph.
+
+    Attributes
+    ----------
+    trainable, quantised, others : tuple of str
+        Names of those that are weights in a floating-point format, weights in integers, and all others.
+    external : int
+        How many have their values in other files.
+    """
+
+    trainable: tuple[str, ...]
+    quantised: tuple[str, ...]
+    others: tuple[str, ...]
+    external: int
+
+
+def _uses(nodes: Iterable[Any]) -> dict[str, list[tuple[str, int, str]]]:
+    """Give for each tensor the ops that read it, each with the input that it is and its first result."""
+    uses: dict[str, list[tuple[str, int, str]]] = {}
+    for node in nodes:
+        for at, name in enumerate(node.input):
+            if name:
+                uses.setdefault(name, []).append((node.op_type, at, node.output[0] if node.output else ""))
+    return uses
+
+
+def _ends(name: str, uses: Mapping[str, list[tuple[str, int, str]]]) -> list[tuple[str, int]]:
+    """Follow a stored tensor through views to the ops that compute with it."""
+    waiting, seen, found = [name], {name}, []
+    while waiting:
+        for op, at, result in uses.get(waiting.pop(), ()):
+            if op in _VIEWS and at == 0:
+                if result not in seen:
+                    seen.add(result)
+                    waiting.append(result)
+            else:
+                found.append((op, at))
+    return found
+
+
+def find_weights(graph: Any, nodes: Iterable[Any]) -> Weights:
+    """Sort a graph's stored tensors by what they are.
+
+    Parameters
+    ----------
+    graph
+    nodes : iterable
+        Its ops.
+    """
+    uses = _uses(nodes)
+    kinds: dict[str, list[str]] = {"trainable": [], "quantised": [], "others": []}
+    external = 0
+    for one in graph.initializer:
+        external += one.data_location == one.EXTERNAL
+        kinds[_kind(one, _ends(one.name, uses))].append(one.name)
+    return Weights(tuple(kinds["trainable"]), tuple(kinds["quantised"]), tuple(kinds["others"]), external)
+
+
+def _kind(tensor: Any, ends: list[tuple[str, int]]) -> str:
+    dtype = dtype_of(tensor.data_type) or ""
+    if any(at in _QUANTISED.get(op, ()) for op, at in ends) and not dtype.startswith(("fp", "bf")):
+        return "quantised"
+    if not dtype.startswith(("fp", "bf")) or prod(tensor.dims) < 1:
+        return "others"
+    computing = [(op, at) for op, at in ends if at not in _NO_WEIGHT.get(op, ())]
+    single = prod(tensor.dims) == 1
+    return "trainable" if any(not single or op in _LAYERS for op, _ in computing) else "others"

@@ -1,0 +1,356 @@
+"""A graph walked at given sizes: the shape of every tensor, one op at a time, and the ops that have work.
+
+The library's own inference of a whole graph believes the shapes that the file stores, which may be those of
+another batch. One op at a time, with the values that shapes are worked out of, needs nothing stored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.defs
+import onnx.shape_inference
+
+from fomkit.core.errors import printable
+from fomkit.frontends.lowering.calls import Array, Call
+from fomkit.frontends.lowering.onnx import RULES, SAME_SHAPE, names
+from fomkit.frontends.lowering.onnx_calls import (
+    Executed,
+    Walked,
+    dtype_of,
+    is_float,
+    new_array,
+    permuted,
+    reshaped,
+)
+from fomkit.frontends.onnx.file import Inputs
+from fomkit.frontends.onnx.values import MOST_ELEMENTS, work_out
+from fomkit.frontends.sizes import Sizes
+
+CONTROL: Mapping[str, str] = {
+    "If": "a branch that depends on data",
+    "Loop": "a loop whose trips are not counted",
+    "Scan": "a loop whose trips are not counted",
+    "SequenceMap": "a loop whose trips are not counted",
+}
+"""What stands in the list of unsupported ops for control flow, with all that it runs; it may read any tensor."""
+VIEWS = frozenset(["Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"])
+_LAYOUTS = VIEWS | {"Concat", "Slice", "Split", "Transpose"}
+"""What exporters do to weights to store them in ONNX's order. A library stores them as it needs them."""
+_RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
+_MOST_BYTE = 1e15
+
+
+class NotAtTheseSizes(ValueError):  # noqa: N818 - a verdict, not a fault
+    """An op of the graph cannot run at the given sizes."""
+
+
+def attributes_of(node: Any) -> dict[str, Any]:
+    """Give an op's attributes as plain values; a graph inside stays what it is."""
+    found = {}
+    for one in node.attribute:
+        try:
+            value = onnx.helper.get_attribute_value(one)
+        except ValueError:  # of no kind at all
+            continue
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        elif isinstance(value, onnx.TensorProto):
+            value = _small_value(value)
+        found[one.name] = value
+    return found
+
+
+def _small_value(tensor: Any) -> Any:
+    """Read a stored tensor that is small and in the file itself."""
+    if tensor.data_location == tensor.EXTERNAL or not 0 <= np.prod(tensor.dims, dtype=float) <= MOST_ELEMENTS:
+        return None
+    try:
+        return onnx.numpy_helper.to_array(tensor)
+    except Exception:  # a damaged one; the library raises what it likes
+        return None
+
+
+@cache
+def _schema(op: str, domain: str, version: int) -> Any:
+    try:
+        return onnx.defs.get_schema(op, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+class Walker:
+    """Walks one graph, at any sizes.
+
+    Parameters
+    ----------
+    model, nodes
+        The model, and the ops of its graph in running order.
+    inputs : Inputs
+    weights : frozenset of str
+        Names of the stored tensors that are weights.
+    training : bool
+        Whether they change from step to step, and dropout drops.
+    """
+
+    def __init__(
+        self, model: Any, nodes: Sequence[Any], inputs: Inputs, weights: frozenset[str], *, training: bool
+    ) -> None:
+        self._model, self._graph, self._nodes = model, model.graph, nodes
+        self._inputs, self._weights, self._training = inputs, weights, training
+        self._opsets = {one.domain or "": one.version for one in model.opset_import}
+        self._attributes = [attributes_of(node) for node in nodes]
+        self._stored = {one.name: _small_value(one) for one in self._graph.initializer}
+        self._told = {
+            value.name: value.type.tensor_type for value in (*self._graph.value_info, *self._graph.output)
+        }
+
+    def walk(self, sizes: Sizes) -> Walked:
+        """Give the ops that run.
+
+        Raises
+        ------
+        NotAtTheseSizes
+        """
+        self._sizes = sizes
+        self._walked = walked = Walked()
+        self._values: dict[str, Any] = {}
+        self._static: set[str] = set()
+        for one in self._graph.initializer:
+            dtype = dtype_of(one.data_type)
+            if dtype is not None:
+                self._add(one.name, new_array(tuple(one.dims), dtype))
+            if dtype is not None and self._training and one.name in self._weights:
+                storage = walked.arrays[one.name].storage
+                walked.layouts[storage] = frozenset([storage])
+            else:
+                self._static.add(one.name)
+                self._values[one.name] = self._stored[one.name]
+        for given in self._inputs.inputs:
+            dtype = dtype_of(given.elem_type)
+            if dtype is not None:
+                self._add(given.name, new_array(given.shape(sizes), dtype))
+                walked.inputs.append(walked.arrays[given.name])
+        for node, attributes in zip(self._nodes, self._attributes, strict=True):
+            self._run(node, attributes)
+        return walked
+
+    def _add(self, name: str, array: Array) -> None:
+        if any(length < 0 for length in array.shape) or array.numel * array.item_byte > _MOST_BYTE:
+            raise NotAtTheseSizes(f"the tensor {name!r:.80} would have the shape {array.shape}")
+        self._walked.arrays[name] = array
+
+    def _run(self, node: Any, attributes: Mapping[str, Any]) -> None:
+        """Run one op: work its value out, see its outputs' shapes, and note it."""
+        op = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
+        names = [name for name in node.input if name]
+        if self._constant(node, attributes):
+            self._walked.without_work += 1
+            return
+        is_static = op not in (*_RANDOM, *CONTROL) and all(name in self._static for name in names) and bool(names)
+        if is_static or op == "Shape" or op == "Size":
+            self._static.update(node.output)
+        self._infer(node, op)
+        if op in VIEWS and not is_static and self._is_lost(node):
+            self._walked.unsupported.append(f"{op} of unknown shape")
+            return
+        nothing = self._view(node, op, attributes) or is_static or self._layout(node, op)
+        if nothing or (op in RULES and RULES[op] is None):
+            self._walked.without_work += 1
+            return
+        if op in CONTROL:
+            self._walked.unsupported.append(f"{op}: {CONTROL[op]}")
+        elif op not in RULES:
+            self._walked.unsupported.append(op)
+        else:
+            self._note(node, op, attributes)
+
+    def _constant(self, node: Any, attributes: Mapping[str, Any]) -> bool:
+        """Work out a value that depends on shapes only; tell whether there is one."""
+        found = None
+        arrays = self._walked.arrays
+        if node.op_type == "Constant":
+            told = next((value for name, value in attributes.items() if not name.endswith("strings")), None)
+            found = None if told is None or isinstance(told, str) else np.asarray(told)
+        elif node.op_type in ("Shape", "Size") and node.input and node.input[0] in arrays:
+            shape = arrays[node.input[0]].shape[attributes.get("start", 0) : attributes.get("end")]
+            found = np.array(np.prod(shape) if node.op_type == "Size" else shape, np.int64)
+        elif all(self._values.get(name) is not None for name in node.input if name):
+            values = [self._values[name] if name else None for name in node.input]
+            found = work_out(node.op_type, values, attributes)
+        if found is None or len(node.output) != 1:
+            return False
+        name = node.output[0]
+        dtype = dtype_of(onnx.helper.np_dtype_to_tensor_dtype(found.dtype)) if found.dtype.kind in "fiub" else None
+        self._values[name] = found
+        self._static.add(name)
+        if dtype is not None:
+            self._add(name, new_array(found.shape, dtype))
+        return dtype is not None
+
+    def _infer(self, node: Any, op: str) -> None:
+        """Find the shapes of an op's outputs."""
+        arrays, types = self._walked.arrays, self._types(node)
+        schema = _schema(node.op_type, node.domain, self._opsets.get(node.domain, self._opsets.get("", 1)))
+        found: Mapping[str, Any] = {}
+        if schema is not None and op not in CONTROL and len(types) == len({name for name in node.input if name}):
+            data = {name: onnx.numpy_helper.from_array(np.ascontiguousarray(value))
+                    for name in node.input if (value := self._values.get(name)) is not None}  # fmt: skip
+            try:
+                found = onnx.shape_inference.infer_node_outputs(
+                    schema, node, types, data, opset_imports=list(self._model.opset_import)
+                )
+            except Exception as error:  # the library raises what it likes
+                told = _TAG.sub("", str(error).strip().split("\n")[0]).rstrip(". ")
+                made = repr(node.output[0]) if node.output else "nothing"
+                raise NotAtTheseSizes(f"{op} that makes {made:.80} cannot run: {told:.160}") from error
+        for name in filter(None, node.output):
+            array = _array(found[name].tensor_type) if name in found else None
+            if array is None and op in SAME_SHAPE and node.input and node.input[0] in arrays:
+                source = arrays[node.input[0]]
+                array = new_array(source.shape, source.dtype) if name == node.output[0] else None
+            array = array or self._as_told(name)
+            if array is not None:
+                self._add(name, array)
+
+    def _types(self, node: Any) -> dict[str, Any]:
+        arrays, types = self._walked.arrays, {}
+        for name in filter(None, node.input):
+            if name in arrays:
+                types[name] = onnx.helper.make_tensor_type_proto(_number(arrays[name].dtype), arrays[name].shape)
+        return types
+
+    def _as_told(self, name: str) -> Array | None:
+        """Take a shape from the file where every name in it is known and none of it may be of another batch."""
+        told, open_names = self._told.get(name), self._inputs.open_names
+        if told is None or not told.HasField("shape") or not open_names:
+            return None
+        shape = [
+            dim.dim_value if dim.HasField("dim_value") else self._sizes.get(open_names.get(dim.dim_param, ""), -1)
+            for dim in told.shape.dim
+        ]
+        dtype = dtype_of(told.elem_type)
+        return None if dtype is None or any(one < 0 for one in shape) else new_array(tuple(shape), dtype)
+
+    def _view(self, node: Any, op: str, attributes: Mapping[str, Any]) -> bool:
+        """Let the output of an op that only describes anew stand in its input's memory."""
+        arrays = self._walked.arrays
+        source = node.input[0] if node.input else ""
+        if source not in arrays or not node.output or node.output[0] not in arrays:
+            return False
+        name, array = node.output[0], arrays[source]
+        order = tuple(attributes.get("perm") or range(len(array.shape))[::-1])
+        of_weight = self._source(source) in self._weights
+        same = op == "Cast" and arrays[name].dtype == array.dtype
+        if op in VIEWS and arrays[name].numel != array.numel:
+            # An exporter may have written one size as a number; the library's inference does not see it.
+            told = f"{array.numel} elements do not make {arrays[name].shape}"
+            raise NotAtTheseSizes(f"{op} that makes {name!r:.80} cannot run: {told}")
+        if op in VIEWS or same or (op == "Dropout" and not self._training):
+            arrays[name] = reshaped(array, arrays[name].shape)
+        elif op == "Transpose" and of_weight:
+            arrays[name] = permuted(array, order)
+        else:
+            return False
+        self._walked.views[name] = source
+        return True
+
+    def _is_lost(self, node: Any) -> bool:
+        """Tell whether an op only describes anew what is known, and nobody knows how: its gradient is lost."""
+        source = self._walked.arrays.get(node.input[0]) if node.input else None
+        return source is not None and is_float(source) and not self._walked.arrays.keys() >= {*node.output[:1]}
+
+    def _layout(self, node: Any, op: str) -> bool:
+        """Tell whether an op only puts weights in another order, and note which its outputs hold."""
+        walked = self._walked
+        arrays = [walked.arrays[name] for name in node.input if name in walked.arrays and name not in self._static]
+        if op not in _LAYOUTS or not arrays or any(array.storage not in walked.layouts for array in arrays):
+            return False
+        held = frozenset[int]().union(*(walked.layouts[array.storage] for array in arrays))
+        walked.layouts.update((walked.arrays[name].storage, held) for name in node.output if name in walked.arrays)
+        return True
+
+    def _source(self, name: str) -> str:
+        while name in self._walked.views:
+            name = self._walked.views[name]
+        return name
+
+    def _note(self, node: Any, op: str, attributes: Mapping[str, Any]) -> None:
+        arrays, schema = self._walked.arrays, _schema(node.op_type, node.domain, self._opsets.get(node.domain, 1))
+        unknown = [name for name in (*node.input, *node.output[:1]) if name and name not in arrays]
+        if unknown or not node.output:
+            self._walked.unsupported.append(f"{op} of unknown shape")
+            return
+        arguments: dict[str, Any] = dict(attributes)
+        inputs: list[Array | None] = []
+        formal = [one.name for one in schema.inputs] if schema is not None else []
+        listed: list[Array] = []
+        for at, name in enumerate(node.input):
+            key = formal[at] if at < len(formal) else ""
+            value = self._values.get(name) if name else None
+            counts = value is None or name in self._weights or (arrays[name].numel > 1 and _is_data(key))
+            array = arrays[name] if name and counts else None
+            inputs.append(array)
+            if at >= len(formal) - 1 and formal and len(node.input) > len(formal):
+                listed += [array] if array is not None else []
+            elif key:
+                arguments[key] = array if array is not None else None if value is None else value.tolist()
+        if listed:
+            arguments[formal[-1]] = tuple(listed)
+        outputs = tuple(arrays.get(name) if name else None for name in node.output)
+        call = Call(op, arguments, tuple(one for one in outputs if one is not None))
+        module = module_of(node)
+        self._walked.ran.append(
+            Executed(op, module, tuple(inputs), tuple(node.input), outputs, tuple(node.output), call)
+        )
+
+
+_TAG = re.compile(r"^\[\w+\] ?")
+"""What the library puts before its messages."""
+_TOLD = names(
+    """shape axes starts ends steps pads repeats split sizes scales roi k K ratio training_mode min max axis
+    constant_value"""
+)
+
+
+def _is_data(name: str) -> bool:
+    """Tell the inputs that an op computes with from those that it is told."""
+    return name not in _TOLD
+
+
+def _number(dtype: str) -> int:
+    return _NUMBERS[dtype]
+
+
+_NUMBERS = {dtype_of(number): number for number in range(20, 0, -1) if dtype_of(number)}
+
+
+def _array(told: Any) -> Array | None:
+    dtype = dtype_of(told.elem_type)
+    if dtype is None or not told.HasField("shape"):
+        return None
+    if not all(dim.HasField("dim_value") for dim in told.shape.dim):
+        return None
+    return new_array(tuple(dim.dim_value for dim in told.shape.dim), dtype)
+
+
+def module_of(node: Any) -> str:
+    """Name the place of an op by its own name, which exporters make of the path of the module that runs it.
+
+    Examples
+    --------
+    >>> module_of(onnx.NodeProto(name="/layer1/layer1.0/conv1/Conv"))
+    'layer1.0.conv1'
+    """
+    parts = [part for part in node.name.split("/")[:-1] if part]
+    found: list[str] = []
+    for part in parts:
+        if found and part.startswith(found[-1] + "."):
+            found.pop()
+        found.append(part)
+    return printable(".".join(found))[:200]

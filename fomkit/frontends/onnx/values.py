@@ -1,0 +1,193 @@
+"""Small values that a graph works out of shapes: what Reshape, Slice and Expand are told to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Value = np.ndarray[Any, Any]
+
+
+MOST_ELEMENTS = 4096
+"""Larger values are not worked out; their shapes are still known."""
+
+Attributes = Mapping[str, Any]
+Rule = Callable[[Sequence[Any], Attributes], Any]
+
+
+def _axes(values: Sequence[Any], attributes: Attributes) -> tuple[int, ...] | None:
+    """Give the axes, which were an attribute before they became an input."""
+    if len(values) > 1 and values[1] is not None:
+        return tuple(int(one) for one in values[1].ravel())
+    told = attributes.get("axes")
+    return None if told is None else tuple(told)
+
+
+def _reduced(name: str) -> Rule:
+    def rule(values: Sequence[Any], attributes: Attributes) -> Any:
+        import numpy as np
+
+        keep = bool(attributes.get("keepdims", 1))
+        return getattr(np, name)(values[0], axis=_axes(values, attributes), keepdims=keep)
+
+    return rule
+
+
+def _binary(name: str) -> Rule:
+    def rule(values: Sequence[Any], _told: Attributes) -> Any:
+        import numpy as np
+
+        return getattr(np, name)(values[0], values[1])
+
+    return rule
+
+
+def _unary(name: str) -> Rule:
+    def rule(values: Sequence[Any], _told: Attributes) -> Any:
+        import numpy as np
+
+        return getattr(np, name)(values[0])
+
+    return rule
+
+
+def _divide(values: Sequence[Any], _told: Attributes) -> Any:
+    import numpy as np
+
+    if values[0].dtype.kind in "iu":
+        return np.trunc(values[0] / values[1]).astype(values[0].dtype)
+    return values[0] / values[1]
+
+
+def _slice(values: Sequence[Any], attributes: Attributes) -> Any:
+    data = values[0]
+    told = [attributes.get("starts"), attributes.get("ends"), attributes.get("axes"), None]
+    for at, value in enumerate(values[1:]):
+        told[at] = told[at] if value is None else value.tolist()
+    starts, ends = told[0] or [], told[1] or []
+    axes = list(range(len(starts))) if told[2] is None else told[2]
+    steps = [1] * len(starts) if told[3] is None else told[3]
+    where = [slice(None)] * data.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        first, last = int(start), int(end)
+        # Backwards, an end far below zero means the beginning, which Python writes as None.
+        where[int(axis)] = slice(first, None if step < 0 and last < -data.shape[int(axis)] else last, int(step))
+    return data[tuple(where)]
+
+
+def _reshape(values: Sequence[Any], _told: Attributes) -> Any:
+    shape = [int(one) for one in values[1]]
+    shape = [values[0].shape[at] if one == 0 else one for at, one in enumerate(shape)]
+    return values[0].reshape(shape)
+
+
+def _unsqueeze(values: Sequence[Any], attributes: Attributes) -> Any:
+    import numpy as np
+
+    return np.expand_dims(values[0], _axes(values, attributes) or ())
+
+
+def _filled(values: Sequence[Any], attributes: Attributes) -> Any:
+    import numpy as np
+
+    shape = tuple(int(one) for one in values[0])
+    fill = attributes.get("value")
+    if _elements(shape) > MOST_ELEMENTS:
+        return None
+    return np.zeros(shape, np.float32) if fill is None else np.full(shape, fill.ravel()[0], fill.dtype)
+
+
+def _elements(shape: Sequence[int]) -> int:
+    count = 1
+    for one in shape:
+        count *= one
+    return count
+
+
+def _counted(values: Sequence[Any], _told: Attributes) -> Any:
+    import numpy as np
+
+    start, end, step = (one.item() for one in values)
+    if not step or abs((end - start) / step) > MOST_ELEMENTS:
+        return None
+    return np.arange(start, end, step, dtype=values[0].dtype)
+
+
+def _expanded(values: Sequence[Any], _told: Attributes) -> Any:
+    import numpy as np
+
+    shape = np.broadcast_shapes(values[0].shape, tuple(int(one) for one in values[1]))
+    return None if _elements(shape) > MOST_ELEMENTS else np.broadcast_to(values[0], shape)
+
+
+def _cast(values: Sequence[Any], attributes: Attributes) -> Any:
+    import onnx
+
+    return values[0].astype(onnx.helper.tensor_dtype_to_np_dtype(attributes["to"]))
+
+
+def _numpy(name: str, **fixed: Any) -> Rule:
+    def rule(values: Sequence[Any], _told: Attributes) -> Any:
+        import numpy as np
+
+        return getattr(np, name)(*values, **fixed)
+
+    return rule
+
+
+def _gather(values: Sequence[Any], attributes: Attributes) -> Any:
+    return values[0].take(values[1], axis=attributes.get("axis", 0))
+
+
+def _concat(values: Sequence[Any], attributes: Attributes) -> Any:
+    import numpy as np
+
+    return np.concatenate(values, axis=attributes["axis"])
+
+
+RULES: Mapping[str, Rule] = {
+    "Identity": lambda values, _: values[0],
+    "Gather": _gather, "Concat": _concat, "Slice": _slice, "Reshape": _reshape, "Cast": _cast,
+    "Unsqueeze": _unsqueeze, "Squeeze": lambda values, told: values[0].squeeze(_axes(values, told)),
+    "Transpose": lambda values, told: values[0].transpose(told.get("perm")),
+    "ConstantOfShape": _filled, "Range": _counted, "Expand": _expanded, "Where": _numpy("where"), "Div": _divide,
+    **{name: _binary(theirs) for name, theirs in (
+        ("Add", "add"), ("Sub", "subtract"), ("Mul", "multiply"), ("Mod", "mod"), ("Pow", "power"),
+        ("Min", "minimum"), ("Max", "maximum"), ("Equal", "equal"), ("Less", "less"), ("Greater", "greater"),
+        ("LessOrEqual", "less_equal"), ("GreaterOrEqual", "greater_equal"), ("And", "logical_and"),
+        ("Or", "logical_or"),
+    )},
+    **{name: _unary(theirs) for name, theirs in (
+        ("Neg", "negative"), ("Not", "logical_not"), ("Floor", "floor"), ("Ceil", "ceil"), ("Abs", "abs"),
+        ("Sqrt", "sqrt"),
+    )},
+    **{name: _reduced(theirs) for name, theirs in (
+        ("ReduceProd", "prod"), ("ReduceSum", "sum"), ("ReduceMax", "max"), ("ReduceMin", "min"),
+    )},
+}  # fmt: skip
+"""Ops whose results are worked out where all that they read is known and small."""
+
+
+def work_out(op: str, values: Sequence[Value | None], attributes: Attributes) -> Value | None:
+    """Give the result of an op on known values; ``None`` where it is none of these, too large, or cannot be.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> work_out("Concat", [np.array([2]), np.array([3, 4])], {"axis": 0}).tolist()
+    [2, 3, 4]
+    """
+    import numpy as np
+
+    rule = RULES.get(op)
+    if rule is None or not values or values[0] is None:
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            found = rule(values, attributes)
+    except (ValueError, TypeError, IndexError, KeyError, OverflowError, AttributeError, MemoryError):
+        return None
+    return None if found is None or np.size(found) > MOST_ELEMENTS else np.asarray(found)

@@ -1,0 +1,303 @@
+"""Traces: a framework's model becomes a table of ops, by shapes alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from fomkit.core.errors import FomkitError, ManyFomkitError, nearest_names
+from fomkit.core.model import STATE_TENSORS, ModelProfile, Workload
+from fomkit.files import child_process as children
+from fomkit.files.child_process import Program, run_child
+from fomkit.frontends.detect import Framework, check_installed, framework_of_file, framework_of_model
+from fomkit.frontends.layers import GraphNode, Nodes
+from fomkit.frontends.step import Draft, profile_by_routes
+
+Mode = Literal["train", "infer"]
+TIME_LIMIT_S = 300.0
+MEMORY_LIMIT_BYTE = 8e9
+MOST_OF_A_SIZE = 2**31 - 1
+"""Frameworks count a tensor's elements in 64 bits, and a tensor has several sizes."""
+SCRIPT_MEMORY_LIMIT_BYTE = 16e9
+"""A script really trains, with data and weights."""
+_KERAS_FILES = {"tensorflow": children.KERAS_FILE, "keras_torch": children.KERAS_TORCH_FILE}
+_SCRIPTS = {
+    "torch": children.SCRIPT, "tensorflow": children.KERAS_SCRIPT, "keras_torch": children.KERAS_TORCH_SCRIPT,
+}  # fmt: skip
+
+
+def _wanted_sizes(where: str, batch: int | None, sizes: Mapping[str, int] | None) -> dict[str, int]:
+    """Put the batch among the named sizes that were asked for."""
+    wanted = {**({} if batch is None else {"batch": batch}), **(sizes or {})}
+    for name, size in wanted.items():
+        if type(size) is not int or not 1 <= size <= MOST_OF_A_SIZE:
+            raise FomkitError(
+                where, f"the {name} is {size!r}. A whole number from 1 to {MOST_OF_A_SIZE:,} was expected."
+            )
+    return wanted
+
+
+def _check_request(where: str, mode: str, framework: Framework | Literal["onnx"]) -> None:
+    if mode not in ("train", "infer"):
+        raise FomkitError(where, f"the mode is {mode!r}. Choose 'train' or 'infer'.")
+    check_installed(framework, where)
+
+
+def _check_file(path: Path, wanted: str) -> None:
+    if not path.is_file():
+        raise FomkitError(str(path), f"is not a file. Give {wanted}.")
+    if path.suffix != ".py":
+        raise FomkitError(str(path), "is not a Python file. Its name must end in .py.")
+
+
+def profile_file(
+    path: Path,
+    *,
+    mode: Mode = "train",
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    time_limit_s: float = TIME_LIMIT_S,
+    memory_limit_byte: float = MEMORY_LIMIT_BYTE,
+    name: str | None = None,
+) -> ModelProfile:
+    """Profile a ``model.py`` in a child process.
+
+    The file is run, so it must be one you trust; the child only shields this process from its exits, crashes,
+    hangs, prints and settings. It gives ``workload()``, or the plain names ``model``, ``inputs``, ``loss_fn``,
+    ``optimizer``, ``batch_size``, ``train_samples`` and ``epochs``; a compiled ``keras.Model`` is enough.
+    Tensors that PyTorch makes have shapes and no data, and so have the weights that Keras makes.
+
+    Parameters
+    ----------
+    path : Path
+    mode : str
+        ``train`` for forward, backward and update of one step, ``infer`` for the forward pass.
+    batch : int, optional
+        Samples in the step; default: the file's own.
+    sizes : mapping, optional
+        Values of further named sizes, those that ``inputs(batch, seq=1024)`` has with a whole-number default.
+    time_limit_s, memory_limit_byte : float
+        Wall time [s] of each attempt and resident memory [byte].
+    name : str, optional
+        Of the profile; default: the file's name without ``.py``.
+
+    Raises
+    ------
+    FomkitError
+        When the file lacks something, raises, exits, crashes, hangs, or needs values that only data would give.
+    """
+    where = str(path)
+    _check_file(path, "a Python file with a model, for example model.py")
+    framework = framework_of_file(path)
+    _check_request(where, mode, framework)
+    wanted = _wanted_sizes(where, batch, sizes)
+
+    request = {
+        "path": str(path.resolve()),
+        "where": where,
+        "name": name or path.stem,
+        "mode": mode,
+        "sizes": wanted,
+    }
+
+    def run(program: Program, **more: Any) -> Draft | FomkitError:
+        return _draft_or_error(run_child({**request, **more}, where, time_limit_s, memory_limit_byte, program))
+
+    if framework == "torch":
+        profile = profile_by_routes(lambda route: run(children.MODEL_FILE, route=route), where)
+    else:
+        profile = _profile_or_raise(run(_KERAS_FILES[framework]))
+    return replace(profile, title=_first_sentence(path) or profile.title)
+
+
+def profile_graph(
+    path: Path, *, sizes: Mapping[str, int] | None = None, time_limit_s: float = TIME_LIMIT_S
+) -> tuple[ModelProfile, Nodes]:
+    """Profile a Keras ``model.py`` as `profile_file` does, and tell which rows each node of its graph belongs to.
+
+    Raises
+    ------
+    FomkitError
+        As `profile_file`, and where the file is one of PyTorch.
+    """
+    where = str(path)
+    _check_file(path, "the Python file with the Keras model")
+    if framework_of_file(path) != "tensorflow":
+        raise FomkitError(where, "has no model of TensorFlow. Give the file of the Keras model that was traced.")
+    _check_request(where, "train", "tensorflow")
+    request = {"path": str(path.resolve()), "where": where, "name": path.stem, "mode": "train", "nodes": True}
+    request["sizes"] = _wanted_sizes(where, None, sizes)
+    result = run_child(request, where, time_limit_s, MEMORY_LIMIT_BYTE, children.KERAS_FILE)
+    profile = _profile_or_raise(_draft_or_error(result))
+    return profile, {name: GraphNode(**node) for name, node in result["nodes"].items()}
+
+
+def _draft_or_error(result: Mapping[str, Any]) -> Draft | FomkitError:
+    """Read a child's result; an error that no other route would mend is raised."""
+    if "draft" in result:
+        return Draft(**result["draft"])
+    told = [FomkitError(*error) for error in result["errors"]]
+    error = told[0] if len(told) == 1 else ManyFomkitError(told)
+    if result["final"]:
+        raise error
+    return error
+
+
+def _profile_or_raise(told: Draft | FomkitError) -> ModelProfile:
+    if isinstance(told, FomkitError):
+        raise told
+    return told.profile()
+
+
+def profile_script(
+    path: Path,
+    arguments: Sequence[str] = (),
+    *,
+    time_limit_s: float = TIME_LIMIT_S,
+    memory_limit_byte: float = SCRIPT_MEMORY_LIMIT_BYTE,
+    name: str | None = None,
+) -> ModelProfile:
+    """Profile a training program as it is: run it in a child process, stop it after some steps, take a later one.
+
+    It runs as ``python path arguments`` would, here and on the CPU, with real data; what it writes, it writes. A
+    step ends where a ``torch.optim`` optimizer steps; of Keras, each batch of ``Model.fit`` or ``train_on_batch``
+    is one. When one is recorded the program is stopped by an exception
+    that no ``except Exception`` catches, so that its ``finally`` blocks run.
+
+    Parameters
+    ----------
+    path : Path
+    arguments : sequence of str
+        The program's own.
+    time_limit_s, memory_limit_byte : float
+        Wall time [s] and resident memory [byte].
+    name : str, optional
+        Of the profile; default: the file's name without ``.py``.
+
+    Raises
+    ------
+    FomkitError
+        When the program never trains, raises, exits, crashes or hangs before a step later than the first.
+    """
+    where = str(path)
+    _check_file(path, "a Python program that trains, for example train.py")
+    framework = framework_of_file(path)
+    _check_request(where, "train", framework)
+    request = {
+        "path": str(path.resolve()),
+        "where": where,
+        "name": name or path.stem,
+        "arguments": list(arguments),
+    }
+    result = run_child(request, where, time_limit_s, memory_limit_byte, _SCRIPTS[framework])
+    if "draft" not in result:
+        told, what = result["error"]
+        raise FomkitError(told, what + (result["printed"] if result["quotes"] else ""))
+    profile = Draft(**result["draft"]).profile()
+    return replace(profile, title=_first_sentence(path) or profile.title)
+
+
+def profile_onnx(
+    path: Path,
+    *,
+    mode: Mode = "train",
+    optimizer: str | None = None,
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    train_samples: int | None = None,
+    epochs: int | None = None,
+    time_limit_s: float = TIME_LIMIT_S,
+    memory_limit_byte: float = MEMORY_LIMIT_BYTE,
+    name: str | None = None,
+) -> ModelProfile:
+    """Profile an ONNX file, in a child process; its weights are not needed, files beside it not opened.
+
+    The file holds a forward pass. A training step's gradients and update are derived from it by rule, and the
+    profile's notes say so.
+
+    Parameters
+    ----------
+    path : Path
+    mode, time_limit_s, memory_limit_byte
+        As in `profile_file`.
+    optimizer : str, optional
+        Rule of the update, such as ``adam``; ``none`` for no update; default: sgd.
+    batch : int, optional
+        Samples in the step; default: the file's, or 1 where it is open there.
+    sizes : mapping, optional
+        Values of further dimensions that the file leaves open.
+    train_samples, epochs : int, optional
+        What makes a run.
+    name : str, optional
+        Of the profile; default: the file's name without its ending.
+
+    Raises
+    ------
+    FomkitError
+        When the package onnx is not here, the file is damaged or no graph that can run, or a size is missing.
+    """
+    where = str(path)
+    if not path.is_file():
+        raise FomkitError(where, "is not a file. Give an ONNX file, for example model.onnx.")
+    rules = ("none", *STATE_TENSORS)
+    if optimizer is not None and optimizer not in rules:
+        raise FomkitError(f"--optimizer {optimizer}", f"has no formula. {nearest_names(optimizer, rules)}")
+    _check_request(where, mode, "onnx")
+    if optimizer and mode == "infer":
+        raise FomkitError(f"--optimizer {optimizer}", "is for training. Leave it out, or --mode infer.")
+    request = {
+        "path": str(path.resolve()),
+        "where": where,
+        "name": name or path.stem,
+        "mode": mode,
+        "sizes": _wanted_sizes(where, batch, sizes),
+        "optimizer": optimizer,
+        "run": {"train_samples": train_samples, "epochs": epochs},
+    }
+    return _profile_or_raise(
+        _draft_or_error(run_child(request, where, time_limit_s, memory_limit_byte, children.ONNX_FILE))
+    )
+
+
+def _first_sentence(path: Path) -> str:
+    """Give the first line of the file's docstring, which says what it is; "" where it has none."""
+    told = ast.get_docstring(ast.parse(path.read_bytes()))
+    return told.splitlines()[0].rstrip(".") if told else ""
+
+
+def profile_workload(
+    workload: Workload,
+    *,
+    mode: Mode = "train",
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    name: str | None = None,
+) -> ModelProfile:
+    """Profile a workload made in this process, for notebooks.
+
+    Its model may have real weights: a copy without data is traced, and the given one stays as it is.
+
+    Parameters
+    ----------
+    workload : Workload
+    mode, batch, sizes
+        As in `profile_file`.
+    name : str, optional
+        Of the profile; default: the model's class in small letters.
+
+    Raises
+    ------
+    FomkitError
+        When the workload lacks something, or its code fails without data.
+    """
+    framework = framework_of_model(workload.model)
+    _check_request("profile", mode, framework)
+    wanted = _wanted_sizes("profile", batch, sizes)
+    if framework != "torch":
+        from fomkit.frontends.keras import profile as notebook
+    else:
+        from fomkit.frontends.torch import profile as notebook  # type: ignore[no-redef]
+    return notebook.profile_here(workload, name or type(workload.model).__name__.lower(), mode, wanted)

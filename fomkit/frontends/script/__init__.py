@@ -1,0 +1,1 @@
+"""A user's training program, run until one of its steps is recorded."""

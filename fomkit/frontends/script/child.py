@@ -1,0 +1,186 @@
+"""Running a user's training program in the child until one of its steps is taken, whatever framework it uses."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from fomkit.core.errors import FomkitError
+from fomkit.files.child_process import Answer, take_request
+from fomkit.frontends.model_file import explain_exception, is_user_file
+from fomkit.frontends.step import Draft
+
+WANTED_ROUND = 3
+"""The step that is taken; the first sets optimizers up, the second may still fill caches."""
+_TIDY_S = 10.0
+"""Time [s] that a program has for its ``finally`` blocks once it is stopped."""
+
+T = TypeVar("T")
+
+
+class Stop(BaseException):
+    """Ends the user's program; no ``except Exception`` of its own catches it."""
+
+
+class Watch(Protocol[T]):
+    """Follows a program's training.
+
+    Attributes
+    ----------
+    rounds : int
+        Steps that were seen.
+    seen : str
+        What else was seen of a program that made no step, as the end of a sentence; "" for nothing.
+    taken : T or None
+        The best step so far.
+    is_over : bool
+        Whether a step was taken for good.
+    """
+
+    rounds: int
+    is_over: bool
+    taken: T | None
+
+    @property
+    def seen(self) -> str:
+        """See above."""
+
+    def watch(self) -> AbstractContextManager[None]:
+        """Follow what runs inside the block."""
+
+
+@dataclass(frozen=True)
+class Door(Generic[T]):
+    """How one framework's programs are taken.
+
+    Attributes
+    ----------
+    watch : function of a test of paths and of what is called with a step that is taken
+        The test tells the user's own source from libraries'.
+    draft : function of a step, the request and why the program ended too early
+        The last one is "" where it did not.
+    trains : str
+        What a program is expected to train by, for messages.
+    """
+
+    watch: Callable[[Callable[[str], bool], Callable[[T], None]], Watch[T]]
+    draft: Callable[[T, dict[str, Any], str], Draft]
+    trains: str
+
+
+def run_program(path: Path, arguments: Sequence[str]) -> None:
+    """Run a file as ``python path arguments`` does.
+
+    Raises
+    ------
+    BaseException
+        Whatever the program raises.
+    """
+    spec = importlib.util.spec_from_file_location("__main__", path)
+    if spec is None or spec.loader is None:
+        raise FomkitError(str(path), "is not a Python file. Its name must end in .py.")
+    program = importlib.util.module_from_spec(spec)
+    # As for any program; with a spec, processes that it spawns would not find it.
+    program.__spec__ = None
+    sys.argv = [str(path), *arguments]
+    sys.path.insert(0, str(path.parent))
+    sys.modules["__main__"] = program
+    spec.loader.exec_module(program)
+
+
+def _stop_with(answer: Answer, door: Door[T], request: dict[str, Any]) -> Callable[[T], None]:
+    def on_taken(taken: T) -> None:
+        try:
+            answer.leave({"draft": asdict(door.draft(taken, request, ""))})
+        except Exception as error:  # else the user's code might swallow it and train on
+            told = explain_exception(error, request["where"], Path(request["path"]))
+            answer.leave({"error": [told.where, told.what], "quotes": False})
+            os._exit(0)
+        late = threading.Timer(_TIDY_S, os._exit, (0,))
+        late.daemon = True
+        late.start()
+        raise Stop
+
+    return on_taken
+
+
+def _ended(
+    error: BaseException | None, watch: Watch[Any], door: Door[Any], request: dict[str, Any]
+) -> FomkitError:
+    """Say how a program ended that no step could be taken from."""
+    where, path = request["where"], Path(request["path"])
+    when = f"before its {'second' if watch.rounds else 'first'} training step"
+    if error is not None and not isinstance(error, SystemExit):
+        told = explain_exception(error, where, path)
+        if isinstance(error, SyntaxError):
+            return told
+        wants = any(word in str(error).lower() for word in ("cuda", "nvidia", "hip"))
+        hint = " It is run on the CPU: let it take that where there is no accelerator." if wants else ""
+        return FomkitError(told.where, f"{told.what}, {when}.{hint}")
+    if watch.rounds:
+        return FomkitError(
+            where,
+            "took one training step and ended. A later one was expected, as the first sets things up. Let it "
+            "train three steps: more samples or epochs, or a smaller batch.",
+        )
+    expected = (
+        f"A program that trains by {door.trains} was expected; its own arguments go after '--', for "
+        f"example: fomkit profile --script {where} -- --epochs 1"
+    )
+    if error is not None:
+        at = explain_exception(error, where, path).where
+        return FomkitError(at, f"ends by sys.exit({error.code!r}) {when}. {expected}")
+    return FomkitError(where, f"ended without a step of an optimizer in this process{watch.seen}. {expected}")
+
+
+def _partial(error: BaseException | None, watch: Watch[Any], request: dict[str, Any]) -> str:
+    """Say why fewer steps ran than were wanted; "" where that is not so."""
+    if watch.rounds >= WANTED_ROUND and error is None:
+        return ""
+    ended = "ended" if error is None else explain_exception(error, request["where"], Path(request["path"])).what
+    if isinstance(error, SystemExit):
+        ended = f"ended by sys.exit({error.code!r})"
+    steps = f"{watch.rounds} step{'s' if watch.rounds > 1 else ''}"
+    return f"the program {ended} after {steps}, of which {WANTED_ROUND} or more were wanted"
+
+
+def _result(request: dict[str, Any], watch: Watch[T], door: Door[T]) -> dict[str, Any]:
+    """Run the program, and tell of one that was not stopped."""
+    error, path = None, Path(request["path"])
+    try:
+        with watch.watch():
+            run_program(path, request["arguments"])
+    except BaseException as raised:  # the program may raise anything, SystemExit too; the parent tells it
+        error = raised
+    if watch.taken is None:
+        told = _ended(error, watch, door, request)
+        return {"error": [told.where, told.what], "quotes": isinstance(error, SystemExit)}
+    if watch.is_over:
+        return {}  # the answer was left when it was stopped
+    try:
+        return {"draft": asdict(door.draft(watch.taken, request, _partial(error, watch, request)))}
+    except Exception as raised:  # the user's own step may fail where only its shapes are known
+        told = explain_exception(raised, request["where"], path)
+        return {"error": [told.where, told.what], "quotes": False}
+
+
+def run_script(door: Door[T]) -> None:
+    """Run one request from standard input, then end the process at once."""
+    request, answer = take_request()
+    sys.dont_write_bytecode = True
+    watch = door.watch(is_user_file, _stop_with(answer, door, request))
+    result = _result(request, watch, door)
+    if not watch.is_over:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # the program may have closed or replaced it
+                stream.flush()
+        answer.leave(result)
+    os._exit(0)

@@ -1,0 +1,154 @@
+"""From a recorded step of a running program to the draft of a profile: its batch, its epochs, what to know.
+
+The child process that runs a user's PyTorch program until one of its steps is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from fomkit.frontends.layers import count_layers, split_layers
+from fomkit.frontends.script.child import Door, run_script
+from fomkit.frontends.script.torch_recorder import Fetched, LoaderFacts, loader_facts, shapes_in
+from fomkit.frontends.script.torch_steps import StepWatch, Taken
+from fomkit.frontends.step import Draft, count_rows
+from fomkit.frontends.step_spread import doubt_of_axis, say_difference
+
+_NO_LOADER = LoaderFacts(None, None, "drop")
+
+
+def _samples_in(batch: Fetched) -> int | None:
+    asked = loader_facts(batch.loader).batch
+    if asked and batch.is_full:
+        return asked
+    shapes = shapes_in(batch.values)
+    return shapes[0][0] if shapes else asked
+
+
+def _batch(taken: Taken) -> tuple[int | None, str]:
+    """Find the samples of the step, and say where that was read."""
+    if taken.batches:
+        loader = taken.batches[0].loader
+        parts = [_samples_in(batch) for batch in taken.batches if batch.loader is loader]
+        if all(parts):
+            times = f"{len(parts)} batches" if len(parts) > 1 else "one batch"
+            return sum(part or 0 for part in parts), f"{times} of the DataLoader"
+    if not taken.called_with:
+        return None, ""
+    each = taken.backwards if _accumulates(taken) else 1
+    times = f"{each} times " if each > 1 else ""
+    told = "the first axis of what the model is called with, as no DataLoader gives it"
+    return each * taken.called_with[0][0], f"{times}{told}"
+
+
+def _doubt(taken: Taken) -> str:
+    """Say where the axis of samples is open: tensors that the batch was read from begin with different lengths."""
+    shapes = taken.called_with
+    if taken.batches:
+        first = taken.batches[0]
+        shapes = [] if loader_facts(first.loader).batch and first.is_full else shapes_in(first.values)
+    return doubt_of_axis(shapes)
+
+
+def _accumulates(taken: Taken) -> bool:
+    return len(taken.steps_by) == 1 and taken.backwards > 1 and not taken.closures
+
+
+def _notes(taken: Taken, batch: int | None, read_from: str) -> Iterator[str]:
+    yield f"taken from the running program: its step {taken.place}, with real data on {_devices(taken)}"
+    if batch is None:
+        yield "the batch is not known: no DataLoader gave one, and no tensor went into a model"
+    else:
+        yield f"the sizes hold for batch {batch} only ({read_from})"
+    if batch is not None and (doubt := _doubt(taken)):
+        yield doubt
+    yield from say_difference(taken.works, taken.place)
+    if taken.epochs.count is None:
+        yield f"the number of epochs is not known: {taken.epochs.told}"
+    else:
+        yield f"{taken.epochs.count} epochs, {taken.epochs.told}"
+    if _accumulates(taken):
+        yield f"gradient accumulation: {taken.backwards} backward passes to one step of the optimizer"
+    if taken.closures:
+        yield f"the optimizer called its closure {taken.closures} times; in another step it may be more or less"
+    if len(taken.steps_by) > 1:
+        steps = ", ".join(f"{name} steps {times} times" for name, times in taken.steps_by.items())
+        yield f"one step is one round of {len(taken.steps_by)} optimizers: {steps.replace(' 1 times', ' once')}"
+    if taken.idle:
+        yield f"{taken.idle} more optimizers were made and took no step; they are left out"
+    loaders = {id(batch.loader) for batch in taken.batches}
+    if len(loaders) > 1:
+        yield f"{len(loaders)} DataLoaders feed a step; batch and samples are those of the first"
+    if not taken.is_clean:
+        yield (
+            "partial: no step stood alone, each had the end of an epoch, an evaluation or a batch that is not "
+            "full; what ran before the training step is left out"
+        )
+
+
+def _parameters(taken: Taken) -> list[torch.Tensor]:
+    owned = [parameter for model in taken.models.values() for parameter in model.parameters()]
+    return list({id(parameter): parameter for parameter in (*owned, *taken.parameters)}.values())
+
+
+def _devices(taken: Taken) -> str:
+    return " and ".join(sorted({parameter.device.type for parameter in _parameters(taken)})) or "cpu"
+
+
+def _title(taken: Taken) -> str:
+    return f"{' and '.join(type(model).__name__ for model in taken.models.values()) or 'Program'}, training step"
+
+
+def draft_script(taken: Taken, name: str, partial: str = "") -> Draft:
+    """Make the draft.
+
+    Parameters
+    ----------
+    taken : Taken
+    name : str
+        Of the profile.
+    partial : str
+        Why the program ended before the wanted step; "" where it did not.
+    """
+    ops, layers = split_layers(taken.step.ops)
+    rows, parts = count_rows(ops)
+    batch, read_from = _batch(taken)
+    facts = loader_facts(taken.batches[0].loader) if taken.batches else _NO_LOADER
+    parameters = _parameters(taken)
+    version: Any = torch.__version__
+    return Draft(
+        name=name,
+        title=_title(taken),
+        rows=rows,
+        parts=parts,
+        layers=count_layers(layers),
+        sizes={} if batch is None else {"batch": batch},
+        traced_with={"framework": "torch", "version": str(version), "device": _devices(taken), "mode": "train"},
+        parameters_total=sum(parameter.numel() for parameter in parameters),
+        parameters_trainable=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+        train_samples=facts.samples,
+        validation_samples=None,
+        last_batch=facts.last_batch,
+        epochs=taken.epochs.count,
+        optimizer=taken.step.optimizer,
+        unsupported=taken.step.listed_unsupported,
+        notes=[
+            *([f"partial: {partial}"] if partial else []),
+            taken.step.shares,
+            *_notes(taken, batch, read_from),
+            *taken.remarks,
+            *taken.step.notes,
+        ],
+    )
+
+
+def _draft(taken: Taken, request: dict[str, Any], partial: str) -> Draft:
+    return draft_script(taken, request["name"], partial)
+
+
+def main() -> None:
+    """Run one request."""
+    run_script(Door(StepWatch, _draft, "a torch.optim optimizer"))

@@ -1,0 +1,394 @@
+"""What a running program does with its modules, seen from outside: its outermost calls and its backward passes.
+
+Where a running program's batches come from: each DataLoader that gives one, and what it says of an epoch.
+
+Recording one step of a running program, on its real tensors, from one step of its optimizer to the next.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules import module as hooks
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils import data
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import dataloader
+
+from fomkit.core.model import LastBatch
+from fomkit.frontends.layers import LayerLog
+from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp
+from fomkit.frontends.model_file import CodeLines
+from fomkit.frontends.step import Step
+from fomkit.frontends.torch.autocast import watch_sync_norms
+from fomkit.frontends.torch.modules import CallWatcher, replaced, watch_modules
+from fomkit.frontends.torch.optimizers import trace_update
+from fomkit.frontends.torch.order import layer_rows, watch_layers
+from fomkit.frontends.torch.recorder import Recorder, Scope
+
+
+class OuterCalls:
+    """Finds the program's models: modules with parameters that are called while no other one is running.
+
+    Parameters
+    ----------
+    on_begin : function of the module and its arguments
+        Called before each outermost call of a module with parameters.
+    """
+
+    def __init__(self, on_begin: Callable[[torch.nn.Module, Any], None]) -> None:
+        self.found: dict[int, torch.nn.Module] = {}
+        self._on_begin = on_begin
+        self._depth = 0
+
+    def _before(self, module: torch.nn.Module, args: Any) -> None:
+        if not self._depth and next(module.parameters(), None) is not None:
+            self.found.setdefault(id(module), module)
+            self._on_begin(module, args)
+        self._depth += 1
+
+    def _after(self, _module: torch.nn.Module, _args: Any, _output: Any) -> None:
+        self._depth -= 1
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Follow all modules inside the block."""
+        with ExitStack() as handles:
+            handles.callback(hooks.register_module_forward_pre_hook(self._before).remove)
+            handles.callback(hooks.register_module_forward_hook(self._after, always_call=True).remove)
+            yield
+
+    def models(self) -> dict[str, torch.nn.Module]:
+        """Name the outermost modules: "" for a single one, else by their classes; parts of another are none."""
+        inside = {id(part) for root in self.found.values() for part in list(root.modules())[1:]}
+        roots = [root for key, root in self.found.items() if key not in inside]
+        if len(roots) == 1:
+            return {"": roots[0]}
+        named: dict[str, torch.nn.Module] = {}
+        for root in roots:
+            name = type(root).__name__.lower()
+            taken = sum(other.rstrip("0123456789") == name for other in named)
+            named[f"{name}{taken + 1}" if taken else name] = root
+        return named
+
+
+@contextmanager
+def watch_autocast(note: Callable[[str], None]) -> Iterator[None]:
+    """Have a note left of what autocast regions made inside the block do here."""
+    kind: Any = torch.amp.autocast_mode.autocast
+    make = kind.__init__
+
+    def made(self: Any, device_type: str, dtype: Any = None, enabled: bool = True, **kwargs: Any) -> None:
+        make(self, device_type, dtype, enabled, **kwargs)
+        if enabled and self._enabled:
+            note(f"autocast for {device_type}: casts are those of a CPU, which casts fewer ops up than a GPU does")
+        elif enabled:
+            note(
+                f"autocast for {device_type} is off where there is no such device: the step is in the formats "
+                "without it; --precision of an estimate restates it"
+            )
+
+    with replaced(kind, "__init__", made):
+        yield
+
+
+@contextmanager
+def watch_compile(note: Callable[[str], None]) -> Iterator[None]:
+    """Have a note left where the program compiles, inside the block."""
+    run = torch.compile
+
+    @wraps(run)
+    def compile_nothing(*args: Any, **kwargs: Any) -> Any:
+        note("compilation is switched off; the eager ops are traced")
+        return run(*args, **kwargs)
+
+    with replaced(torch, "compile", compile_nothing):
+        yield
+
+
+def _length(values: Any) -> int | None:
+    try:
+        return len(values)
+    except (TypeError, NotImplementedError):  # a stream does not know
+        return None
+
+
+@dataclass(frozen=True)
+class LoaderFacts:
+    """What a loader says of itself; None where it does not."""
+
+    batch: int | None
+    samples: int | None
+    last_batch: LastBatch
+
+    @property
+    def full_batches(self) -> int | None:
+        """Batches of an epoch that hold as many samples as asked for."""
+        return None if self.samples is None or not self.batch else self.samples // self.batch
+
+
+def loader_facts(loader: Any) -> LoaderFacts:
+    """Read batch size, samples per epoch and what becomes of the last batch."""
+    by_batch = getattr(loader, "batch_sampler", None)
+    batch = loader.batch_size or getattr(by_batch, "batch_size", None)
+    streams = isinstance(loader.dataset, data.IterableDataset)
+    samples = _length(loader.dataset if streams or loader.batch_size is None else loader.sampler)
+    drops = loader.drop_last or bool(getattr(by_batch, "drop_last", False))
+    return LoaderFacts(batch if isinstance(batch, int) else None, samples, "drop" if drops else "keep")
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """One batch that the program took."""
+
+    loader: Any
+    values: Any
+    is_full: bool
+
+
+@contextmanager
+def watch_loaders(
+    on_start: Callable[[], None], on_batch: Callable[[Fetched], None], quietly: Callable[[], Any]
+) -> Iterator[None]:
+    """Follow every DataLoader of this process inside the block.
+
+    Parameters
+    ----------
+    on_start : function
+        Called before a loader is gone through anew.
+    on_batch : function of a batch
+    quietly : function that gives a context
+        In which batches are made: that is the host's work, and no op of the step.
+    """
+    loaders: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+    start, fetch = data.DataLoader.__iter__, dataloader._BaseDataLoaderIter.__next__
+
+    def started(self: Any) -> Any:
+        on_start()
+        with quietly():
+            batches = start(self)
+        loaders[batches] = self
+        return batches
+
+    def fetched(self: Any) -> Any:
+        with quietly():
+            values = fetch(self)
+        if self in loaders:
+            loader = loaders[self]
+            full = loader_facts(loader).full_batches
+            on_batch(Fetched(loader, values, full is None or self._num_yielded <= full))
+        return values
+
+    with (
+        replaced(data.DataLoader, "__iter__", started),
+        replaced(dataloader._BaseDataLoaderIter, "__next__", fetched),
+    ):
+        yield
+
+
+Models = Mapping[str, torch.nn.Module]
+
+
+class PausingRecorder(Recorder):  # type: ignore[no-untyped-call]
+    """A recorder that can look away, and that knows what follows a backward pass as part of the update."""
+
+    is_paused = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run an op, and record it unless paused."""
+        if self.is_paused:
+            return func(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _place(self) -> tuple[Scope, str]:
+        scope, now = super()._place()
+        return (Scope(""), now) if now == UPDATE else (scope, now)
+
+
+def shapes_in(values: Any) -> list[tuple[int, ...]]:
+    """Give the shapes of the tensors among some values, those of single numbers left out."""
+    return [tuple(leaf.shape) for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor) and leaf.dim()]
+
+
+class Recording:
+    """What a program does between two steps of its optimizer.
+
+    Parameters
+    ----------
+    models : mapping
+        The program's models by name, "" for a single one.
+    trained : sequence of Tensor
+        The parameters that its optimizers hold.
+
+    Attributes
+    ----------
+    is_clean : bool
+        Whether the step stood alone: no epoch ended in it, no evaluation ran, its batch was full.
+    has_begun : bool
+        Whether anything of the training step itself has run.
+    backwards, closures : int
+        Backward passes, and calls of a function given to the optimizer's step.
+    batches : list of Fetched
+        What the program took from its loaders.
+    called_with : list of tuple of int
+        Shapes of the tensors that a model was first called with.
+    """
+
+    def __init__(self, models: Models, trained: Sequence[torch.Tensor]) -> None:
+        self.models = models
+        self.is_clean = True
+        self._trained = {id(parameter) for parameter in trained}
+        self._recorder = PausingRecorder(trained, on_meta=False)
+        self._watcher = CallWatcher(self._recorder)
+        self._code = CodeLines()
+        self._open = ExitStack()
+        self._logs: dict[int, LayerLog] = {}
+        self._begin()
+        self._start()
+
+    def _begin(self) -> None:
+        self.has_begun = False
+        self.backwards = self.closures = 0
+        self.batches: list[Fetched] = []
+        self.called_with: list[tuple[int, ...]] = []
+        self.updated_by: Counter[int] = Counter()
+        self._updates: list[Any] = []
+        self._is_stale = False
+
+    def _start(self) -> None:
+        enter = self._open.enter_context
+        for name, model in self.models.items():
+            enter(watch_modules(model, self._recorder, name))
+            self._logs[id(model)] = enter(watch_layers(model, once=True))
+            enter(_recurrent_layers_apart(model))
+        enter(watch_sync_norms(self._recorder))
+        enter(sdpa_kernel(SDPBackend.MATH))
+        enter(self._recorder)
+        enter(self._watcher)
+
+    def forget(self) -> None:
+        """Leave out what ran so far, unless the training step has begun: an evaluation, or the end of an epoch."""
+        if self.has_begun or len(self._recorder.stack.running) > 1:
+            return
+        self.is_clean = False
+        self._recorder.forget()
+        for log in self._logs.values():
+            log.forget()
+        self._begin()
+
+    def model_begins(self, model: torch.nn.Module, args: Any) -> None:
+        """Take note of an outermost call of a module."""
+        if self._is_stale:
+            self.forget()
+        self._recorder.layers = self._logs.get(id(model))
+        self._recorder.between = FORWARD
+        if torch.is_grad_enabled():
+            self.has_begun = True
+            if not self.called_with:
+                self.called_with = shapes_in(args)
+        elif not model.training and any(id(parameter) in self._trained for parameter in model.parameters()):
+            self._is_stale = not self.has_begun
+
+    @contextmanager
+    def backward(self, outputs: Any, fills: bool) -> Iterator[None]:
+        """Run a backward pass inside, which ``fills`` the parameters' gradients or only gives some back."""
+        recorder = self._recorder
+        if recorder.is_paused or recorder.in_backward:  # the latter: a pass inside one, as checkpointing runs
+            yield
+            return
+        self.has_begun = True
+        self.backwards += fills
+        recorder.stack.tag(outputs, recorder.stack.top)
+        recorder.in_backward = True
+        yield
+        recorder.in_backward = False
+        recorder.between = UPDATE if fills else recorder.between
+
+    @contextmanager
+    def watched_engine(self) -> Iterator[None]:
+        """Watch calls inside: Tensor.backward runs without the mode, and with it what checkpointing runs again."""
+        modes: list[Any] = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+        with nullcontext() if self._watcher in modes else self._watcher:
+            yield
+
+    def pause(self, is_paused: bool) -> bool:
+        """Look away, or look again; give what was before."""
+        before, self._recorder.is_paused = self._recorder.is_paused, is_paused
+        return before
+
+    def note(self, text: str) -> None:
+        """Keep a remark for the profile."""
+        self._recorder.note(text)
+
+    def update(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take note of a step that an optimizer just made."""
+        update = trace_update(optimizer, {})
+        line = self._code.of(sys._getframe(1))
+        for row in update.rows if line else ():
+            row.lines = {line: 1}
+        self._updates.append(update)
+        self.updated_by[id(optimizer)] += 1
+
+    def close(self) -> Step:
+        """End it and give the step."""
+        self._open.close()
+        recorder = self._recorder
+        ops, states, unsupported = recorder.finish(), recorder.states, recorder.unsupported
+        notes = list(recorder.notes)
+        if recorder.recomputed:
+            notes.append(
+                f"{recorder.recomputed} ops of the forward pass run again in the backward pass (checkpointing)"
+            )
+        for update in self._updates:
+            ops += update.rows
+            notes += update.notes
+            states["priced"] += len(update.rows)
+            if update.unsupported:
+                unsupported[update.unsupported] += 1
+                states["unsupported"] += 1
+        optimizer: dict[str, str] = next((update.optimizer for update in self._updates if update.rows), {})
+        return Step(ops + self._layers(), states, unsupported, optimizer, list(dict.fromkeys(notes)))
+
+    def _layers(self) -> list[TracedOp]:
+        found = []
+        for name, model in self.models.items():
+            rows = layer_rows(self._logs[id(model)], model)
+            for row in rows:
+                row.module = ".".join(filter(None, (name, row.module)))
+            found += rows
+        return found
+
+
+@contextmanager
+def _recurrent_layers_apart(model: torch.nn.Module) -> Iterator[None]:
+    """Have recurrent layers taken apart, for which a CPU has one kernel that shows no sizes."""
+    getter: Any = torch._C._get_mkldnn_enabled
+    setter: Any = torch._C._set_mkldnn_enabled
+    before: bool = getter()
+
+    def off(_module: Any, _args: Any) -> None:
+        setter(False)
+
+    def on(_module: Any, _args: Any, _output: Any) -> None:
+        setter(before)
+
+    with ExitStack() as handles:
+        for module in model.modules():
+            if isinstance(module, torch.nn.RNNBase):
+                handles.callback(module.register_forward_pre_hook(off).remove)
+                handles.callback(module.register_forward_hook(on, always_call=True).remove)
+        try:
+            yield
+        finally:
+            setter(before)

@@ -1,0 +1,268 @@
+"""Short sums of products of named sizes with whole-number factors, found from values at a few points.
+
+Sizes as names: dimensions traced at several sizes become expressions in ``batch``, ``seq`` and such.
+
+The named sizes of an inputs function, by its signature.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import combinations, product
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from fomkit.core.errors import FomkitError
+from fomkit.frontends.lowering.calls import Dimensions, TracedOp, add_lines
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+Point = tuple[int, ...]
+"""Values of the named sizes, in the order of their names."""
+Exponents = tuple[int, ...]
+"""Power of each named size in a product."""
+
+MOST_TERMS = 4
+MOST_FACTORS = 3
+MOST_POWER = 2
+
+
+@cache
+def _monomials(sizes: int) -> tuple[Exponents, ...]:
+    """Give the products to try, the plain ones first: batch, seq, batch·seq, seq², batch·seq² and such."""
+    powers = product(range(MOST_POWER + 1), repeat=sizes)
+    return tuple(sorted((one for one in powers if sum(one) <= MOST_FACTORS), key=lambda one: (sum(one), one)))
+
+
+def _value(exponents: Exponents, point: Point) -> int:
+    return prod(size**power for size, power in zip(point, exponents, strict=True))
+
+
+class Candidates:
+    """All sums of a few products, prepared for many dimensions traced at the same points.
+
+    A sum of k terms has k unknown factors; every further point checks it. Fewer terms are tried first.
+
+    Parameters
+    ----------
+    points : sequence of Point
+        Where the steps were traced; at least three.
+    """
+
+    def __init__(self, points: Sequence[Point]) -> None:
+        import numpy as np
+
+        self.points = tuple(points)
+        products = _monomials(len(self.points[0]))
+        self._columns = {one: [_value(one, point) for point in self.points] for one in products}
+        most = min(MOST_TERMS, (len(self.points) + 1) // 2, len(products))
+        self._sums: list[tuple[list[tuple[Exponents, ...]], NDArray[np.float64], NDArray[np.float64]]] = []
+        for terms in range(1, most + 1):
+            chosen = list(combinations(products, terms))
+            scale = np.array([[max(self._columns[one]) for one in some] for some in chosen], float)
+            matrices = np.array([[self._columns[one] for one in some] for some in chosen], float)
+            inverses = np.linalg.pinv(matrices.transpose(0, 2, 1) / scale[:, None, :]) / scale[:, :, None]
+            self._sums.append((chosen, inverses, scale))
+
+    def fit(self, values: Sequence[int]) -> dict[Exponents, int] | None:
+        """Find the factors of the shortest sum that meets all values exactly; None where no short one does."""
+        import numpy as np
+
+        given = np.array(values, float)
+        for chosen, inverses, scale in self._sums:
+            guesses = inverses @ given
+            # Floats leave the more doubt, the less of the values a product makes up.
+            near = np.abs(guesses - np.rint(guesses)) < 0.01 + 1e-9 * np.abs(given).max() / scale
+            for place in np.flatnonzero(near.all(axis=1)):
+                found = self._refined(chosen[place], inverses[place], guesses[place], values)
+                if found is not None:
+                    return found
+        return None
+
+    def _refined(
+        self, chosen: tuple[Exponents, ...], inverse: NDArray[np.float64], guess: NDArray[np.float64],
+        values: Sequence[int],
+    ) -> dict[Exponents, int] | None:  # fmt: skip
+        """Round to whole factors; what rounding left is solved for once more, since floats hold 16 digits only."""
+        factors = [round(float(factor)) for factor in guess]
+        for _ in range(2):
+            rest = self._rest(chosen, factors, values)
+            if not any(rest):
+                return {one: factor for one, factor in zip(chosen, factors, strict=True) if factor}
+            factors = [factor + round(float(more)) for factor, more in zip(factors, inverse @ rest, strict=True)]
+        return None
+
+    def _rest(self, chosen: tuple[Exponents, ...], factors: list[int], values: Sequence[int]) -> list[int]:
+        columns = [self._columns[one] for one in chosen]
+        sums = [
+            sum(f * column[at] for f, column in zip(factors, columns, strict=True)) for at in range(len(values))
+        ]
+        return [int(value) - one for value, one in zip(values, sums, strict=True)]
+
+
+def write_sum(factors: dict[Exponents, int], names: Sequence[str]) -> str:
+    """Write a sum in the language of dimension cells, longer products first.
+
+    Examples
+    --------
+    >>> write_sum({(0, 0): -4, (1, 2): 12, (1, 0): 1}, ["batch", "seq"])
+    '12*batch*seq*seq + batch - 4'
+    """
+    text = ""
+    for exponents in sorted(factors, key=lambda one: (-sum(one), one)):
+        factor = factors[exponents]
+        letters = [name for name, power in zip(names, exponents, strict=True) for _ in range(power)]
+        term = "*".join(([] if letters and abs(factor) == 1 else [str(abs(factor))]) + letters)
+        sign = " - " if factor < 0 else " + "
+        text += sign + term if text else f"-{term}" if factor < 0 else term
+    return text or "0"
+
+
+Number = int | float
+Sizes = Mapping[str, int]
+FLAGS = ("trans_a", "trans_b")
+"""Decided by strides, which an axis of length 1 leaves open: the largest sizes decide."""
+
+
+class NoExpression(Exception):  # noqa: N818 - a verdict, not a fault
+    """The steps at several sizes are not one step with named sizes; the message says where."""
+
+
+class _Namer:
+    """Writes the values that one dimension has at all points as one expression."""
+
+    def __init__(self, sizes: Sequence[Sizes], names: Sequence[str]) -> None:
+        self.sizes, self.names = sizes, names
+        points = [tuple(one[name] for name in names) for one in sizes]
+        self.largest = max(range(len(points)), key=lambda place: points[place])
+        self._candidates = Candidates(points)
+        self._known: dict[tuple[Number, ...], str | None] = {}
+
+    def expression(self, values: tuple[Any, ...]) -> Any:
+        """Give the number that all values are, or the expression that meets them, or None."""
+        if len(set(values)) == 1:
+            return values[0]
+        if values not in self._known:
+            whole = all(value == int(value) for value in values)
+            factors = self._candidates.fit([int(value) for value in values]) if whole else None
+            self._known[values] = None if factors is None else write_sum(factors, self.names)
+        return self._known[values]
+
+    @property
+    def told(self) -> str:
+        """Say at which sizes the steps were traced, those that change."""
+        changing = [name for name in self.names if len({one[name] for one in self.sizes}) > 1]
+        return "; ".join(f"{name} {', '.join(str(one[name]) for one in self.sizes)}" for name in changing)
+
+
+def _dimensions(ops: Sequence[TracedOp], namer: _Namer) -> Dimensions:
+    first, found = ops[0], Dimensions()
+    for name, value in first.dimensions.items():
+        values = [op.dimensions.get(name) for op in ops]
+        if name in FLAGS:
+            decided = values[namer.largest]
+            found[name] = value if decided is None else decided
+            continue
+        numbers = tuple(number for number in values if isinstance(number, int | float))
+        same = value if len(set(values)) == 1 else None
+        written = namer.expression(numbers) if len(numbers) == len(ops) else same
+        if written is None:
+            listed = ", ".join(str(item) for item in values)
+            raise NoExpression(f"{name} of {first.op} in '{first.module}' is {listed} at {namer.told}")
+        found[name] = written
+    return found
+
+
+def _together(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> Iterator[TracedOp]:
+    if len({len(step) for step in steps}) > 1:
+        steps = _joined(steps, namer)
+    for ops in zip(*steps, strict=True):
+        if len({op.identity for op in ops}) > 1:
+            other = next(op for op in ops if op.identity != ops[0].identity)
+            raise NoExpression(f"{ops[0].op} in '{ops[0].module}' becomes {other.op}, at one of {namer.told}")
+        parts = list(_together([op.parts for op in ops], namer))
+        count = namer.expression(tuple(int(op.count) for op in ops))
+        if count is None:
+            times = ", ".join(str(op.count) for op in ops)
+            raise NoExpression(f"{ops[0].op} in '{ops[0].module}' runs {times} times at {namer.told}")
+        yield replace(ops[0], dimensions=_dimensions(ops, namer), parts=parts, count=count)
+
+
+def _one_more(known: TracedOp, op: TracedOp) -> TracedOp:
+    return replace(known, count=int(known.count) + 1, lines=add_lines(known.lines, op.lines))
+
+
+def _joined(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> list[list[TracedOp]]:
+    """Join equal executions of steps that differ in length: a loop over a sequence runs as often as it is long."""
+    found = []
+    for step in steps:
+        counted: dict[object, TracedOp] = {}
+        for op in step:
+            key = (op.identity, tuple(op.dimensions.items()))
+            known = counted.get(key)
+            counted[key] = _one_more(known, op) if known else op
+        found.append(list(counted.values()))
+    if len({len(step) for step in found}) > 1:
+        counts = ", ".join(str(len(step)) for step in steps)
+        raise NoExpression(f"the number of ops is {counts} at {namer.told}")
+    return found
+
+
+def name_sizes(
+    steps: Sequence[Sequence[TracedOp]], sizes: Sequence[Sizes], names: Sequence[str]
+) -> list[TracedOp]:
+    """Join the traces of one step at several sizes into one whose dimensions are expressions in the names.
+
+    Parameters
+    ----------
+    steps : list of lists of TracedOp
+        The ops of the step at each of ``sizes``.
+    sizes : list of mappings
+        At least three; those that are not among ``names`` are the same in all.
+    names : list of str
+        The sizes to write expressions in.
+
+    Raises
+    ------
+    NoExpression
+        When the ops differ, or a dimension is no short sum of products of the sizes.
+    """
+    return list(_together(steps, _Namer(sizes, names)))
+
+
+MakeInputs = Callable[[Sizes], Any]
+
+
+def named_sizes(make: Any, where: str) -> dict[str, int]:
+    """Give the sizes besides the batch that an inputs function names: parameters whose default is a whole number.
+
+    Raises
+    ------
+    FomkitError
+        When such a default is below 1.
+
+    Examples
+    --------
+    >>> named_sizes(lambda batch, seq=1024, causal=True: None, "model.py")
+    {'seq': 1024}
+    """
+    try:
+        parameters = list(inspect.signature(make).parameters.values())[1:]
+    except ValueError:  # a builtin does not say
+        return {}
+    sizes = {}
+    for parameter in parameters:
+        if isinstance(parameter.default, bool) or not isinstance(parameter.default, int):
+            continue
+        if parameter.default < 1:
+            raise FomkitError(
+                where, f"inputs has {parameter.name}={parameter.default}. A size of 1 or more was expected."
+            )
+        sizes[parameter.name] = parameter.default
+    return sizes

@@ -1,0 +1,283 @@
+"""One traced step, as every tracer gives it.
+
+From traced ops to the OPS table and the table of parts: equal executions become one row with a count.
+
+The draft of a profile: plain values that can pass from the child process, and the profile made of them.
+
+From the lines of a traced step to the ORDER table: named sizes put in, rows of the op table found.
+
+Ways to run a model without data, tried in order, and what is said when the first or all of them fail.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.model import Data, LastBatch, ModelProfile, Run
+from fomkit.frontends.lowering.calls import TracedOp, add_counts, add_lines
+from fomkit.frontends.sizes import NoExpression, Sizes, name_sizes
+from fomkit.ops.tables import TABLES
+from fomkit.ops.vocabulary import join_lines
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step was made of.
+
+    Attributes
+    ----------
+    ops : list of TracedOp
+        The ops, and after them the layers of the forward pass, whose kind is ``layer``.
+    states, unsupported : Counter
+        The framework's ops by priced, zero_work and unsupported, and the last ones by name.
+    order : list of TracedOp
+        The lines of the order, whose kind is ``order``; their ``row`` is a position in ``ops``. Empty where
+        nobody watched what is made and freed.
+    """
+
+    ops: list[TracedOp]
+    states: Counter[str]
+    unsupported: Counter[str]
+    optimizer: dict[str, str]
+    notes: list[str]
+    order: list[TracedOp] = field(default_factory=list)
+
+    @property
+    def shares(self) -> str:
+        """How many of the framework's ops have a price."""
+        states = self.states
+        return (
+            f"{sum(states.values()):,} ops in the step: {states['priced']:,} priced, "
+            f"{states['zero_work']:,} without work, {states['unsupported']:,} unsupported"
+        )
+
+    @property
+    def listed_unsupported(self) -> list[str]:
+        """The ops without a rule, with their counts."""
+        return [f"{name} ×{count}" if count > 1 else name for name, count in sorted(self.unsupported.items())]
+
+
+Row = dict[str, Any]
+
+
+def count_rows(ops: Iterable[TracedOp]) -> tuple[list[Row], list[Row]]:
+    """Count equal executions.
+
+    Returns
+    -------
+    tuple of two lists of dict
+        Rows of the OPS table, one per distinct (op, dimensions, dtype, engine, pass, module), in order of first
+        execution; and the parts of one execution of the rows that have any, with ``of``, the row's position.
+    """
+    counted: dict[Any, int] = {}
+    rows: list[Row] = []
+    parts: list[Row] = []
+    lines: list[Mapping[str, int]] = []
+    for op in ops:
+        key = (op.identity, tuple(op.dimensions.items()))
+        if key in counted:
+            place = counted[key]
+            rows[place]["count"] = add_counts(rows[place]["count"], op.count)
+            lines[place] = add_lines(lines[place], op.lines)
+            continue
+        counted[key] = len(rows)
+        rows.append(_row(op))
+        lines.append(op.lines)
+        inside, _ = count_rows(op.parts)
+        parts += [{**part, "of": counted[key], "code_line": ""} for part in inside]  # it is that of their row
+    for row, found in zip(rows, lines, strict=True):
+        row["code_line"] = join_lines(found, row["count"])
+    return rows, parts
+
+
+def row_places(ops: Iterable[TracedOp]) -> list[int]:
+    """Give for each execution its position among the rows of `count_rows`."""
+    first: dict[object, int] = {}
+    return [first.setdefault((op.identity, tuple(op.dimensions.items())), len(first)) for op in ops]
+
+
+def _row(op: TracedOp) -> Row:
+    place = {"pass_name": op.pass_name, "module": op.module, "count": op.count}
+    return {"op": op.op, "kind": op.kind, "dtype": op.dtype, "engine": op.engine, **place, **op.dimensions}
+
+
+def _column(values: list[Any], is_number: bool) -> pd.Series:
+    import pandas as pd
+
+    if not is_number:
+        return pd.Series(["" if value is None else value for value in values], dtype=object)
+    numbers = [value if isinstance(value, str) else float("nan" if value is None else value) for value in values]
+    symbolic = any(isinstance(value, str) for value in numbers)
+    return pd.Series(numbers, dtype=object if symbolic else "float64")
+
+
+def make_table(rows: list[Row], extra: Mapping[str, bool] | None = None, table: str = "OPS") -> pd.DataFrame:
+    """Make a DataFrame with a table's columns, before them those of ``extra`` (name to whether it is a number).
+
+    Number columns are float64 with NaN where a kind has no such dimension, or objects where an expression occurs;
+    text is "" there.
+    """
+    import pandas as pd
+
+    columns = {**(extra or {}), **{column.name: column.dtype == "number" for column in TABLES[table]}}
+    return pd.DataFrame(
+        {name: _column([row.get(name) for row in rows], number) for name, number in columns.items()}
+    )
+
+
+@dataclass(frozen=True)
+class Draft:
+    """All that a trace found, as numbers, text, lists and dicts only."""
+
+    name: str
+    title: str
+    rows: list[Row]
+    parts: list[Row]
+    layers: list[Row]
+    sizes: dict[str, int]
+    traced_with: dict[str, str]
+    parameters_total: int
+    parameters_trainable: int
+    train_samples: int | None
+    validation_samples: int | None
+    last_batch: LastBatch
+    epochs: int | None
+    optimizer: dict[str, str]
+    unsupported: list[str]
+    notes: list[str]
+    order: list[Row] | None = None
+    missing: list[str] = field(default_factory=list)
+    derived: list[str] = field(default_factory=list)
+
+    def profile(self, *notes: str) -> ModelProfile:
+        """Make the profile, with further notes."""
+        return ModelProfile(
+            name=self.name,
+            title=self.title,
+            ops=make_table(self.rows),
+            parts=make_table(self.parts, {"of": True}),
+            layers=make_table(self.layers, table="LAYERS") if self.layers else None,
+            order=None if self.order is None else make_table(self.order, table="ORDER"),
+            sizes=self.sizes,
+            traced_with=self.traced_with,
+            parameters_total=self.parameters_total,
+            parameters_trainable=self.parameters_trainable,
+            data=Data(self.train_samples, self.validation_samples, self.last_batch),
+            run=Run(epochs=self.epochs),
+            optimizer=self.optimizer,
+            unsupported=tuple(self.unsupported),
+            missing=tuple(self.missing),
+            derived=tuple(self.derived),
+            notes=(*self.notes, *notes),
+        )
+
+
+ORDER_LINE = "order"
+"""Kind of the rows that are lines of the order, while their sizes get names."""
+
+_PLACES = ("id", "row", "freed_by")
+
+
+def name_order(orders: Sequence[list[TracedOp]], sizes: Sequence[Sizes], names: Sequence[str]) -> list[TracedOp]:
+    """Join the orders of one step at several sizes into one whose bytes are expressions.
+
+    Raises
+    ------
+    NoExpression
+        When ops come in another order at some sizes, or a size in bytes is no short sum of products.
+    """
+    if len({len(order) for order in orders}) > 1:
+        lines = ", ".join(str(len(order)) for order in orders)
+        raise NoExpression(f"the number of executed ops changes with {', '.join(names)}: {lines}")
+    named = name_sizes(orders, sizes, names)
+    for line in named:
+        if any(isinstance(line.dimensions.get(name), str) for name in _PLACES):
+            raise NoExpression(f"ops come in another order with {', '.join(names)}")
+    return named
+
+
+def places_of(traced: Sequence[TracedOp], named: Sequence[TracedOp]) -> list[int]:
+    """Give the place of each traced op among the named ones, of which equal ones may have been joined."""
+    if len(traced) == len(named):
+        return list(range(len(traced)))
+    first: dict[object, int] = {}
+    return [first.setdefault((op.identity, tuple(op.dimensions.items())), len(first)) for op in traced]
+
+
+def order_rows(
+    order: Sequence[TracedOp], traced: Sequence[TracedOp], named: Sequence[TracedOp], rows: Sequence[int]
+) -> list[Row]:
+    """Make the rows of the ORDER table.
+
+    Parameters
+    ----------
+    order : list of TracedOp
+        Lines whose ``row`` is a position in ``traced``.
+    traced, named : list of TracedOp
+        The ops of the step, and the same with named sizes.
+    rows : list of int
+        For each named op its row of the op table.
+    """
+    places = places_of(traced, named)
+    found = []
+    for line in order:
+        row = {"module": line.module, "pass_name": line.pass_name, **line.dimensions}
+        if "row" in row:
+            row["row"] = rows[places[int(row["row"])]]
+        found.append(row)
+    return found
+
+
+Route = Literal["meta", "constants", "fake"]
+ROUTES: Mapping[Route, str] = {
+    "meta": "",
+    "constants": "small constants kept their values",
+    "fake": "fake tensors were used",
+}
+"""Each way and the note it leaves in a profile.
+
+``meta`` is neutral between devices. ``constants`` is the same but for small constants, which models turn into
+plain numbers while they are built. ``fake`` plays a CPU, which some code insists on.
+"""
+
+
+def profile_by_routes(trace: Callable[[Route], Draft | FomkitError], where: str) -> ModelProfile:
+    """Trace by the first route on which the user's code runs.
+
+    Parameters
+    ----------
+    trace : function of the route
+        Returns the error of code that failed; raises one that no other route would mend.
+    where : str
+        The user's file or the stage.
+
+    Raises
+    ------
+    FomkitError
+        With the reason of each route, or the one they share.
+    """
+    failed: dict[Route, FomkitError] = {}
+    for route, note in ROUTES.items():
+        told = trace(route)
+        if isinstance(told, Draft):
+            notes = [f"{note}: on the meta device the code {error.what}" for error in list(failed.values())[:1]]
+            return told.profile(*notes)
+        failed[route] = told
+    routes_of: dict[str, list[str]] = {}
+    for route, error in failed.items():
+        routes_of.setdefault(str(error), []).append(route)
+    if len(routes_of) == 1:
+        raise failed["meta"]
+    reasons = "\n".join(f"  {', '.join(routes)}: {reason}" for reason, routes in routes_of.items())
+    raise FomkitError(
+        where,
+        "cannot be run without data. Values of tensors must not decide what the step does: no .item(), no numpy, "
+        f"no branch on a tensor.\n{reasons}",
+    )

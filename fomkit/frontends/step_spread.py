@@ -1,0 +1,305 @@
+"""How the steps of one trace differ: which first step is cold, the time of ops in each, and what notes say.
+
+Time that a profiler saw of equal ops in one step, before it is joined to a table.
+
+A trace of several devices or processes: the one that is taken, and what is said of the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fomkit.core.errors import printable
+from fomkit.core.model import DOUBTFUL
+from fomkit.core.units import format_quantity
+from fomkit.frontends.lowering.calls import Dimensions, TracedOp
+
+COLD = 1.5
+"""A first step of more than so many times the median of the others' is cold: it loads, plans and allocates."""
+LEAST_STEPS = 3
+"""Fewest steps of which a first one can be told to be cold; of two nobody knows which is the usual one."""
+_RULE = f"a first step of more than {COLD} times the median of two or more others is not taken"
+
+
+def is_cold(step_s: Sequence[float]) -> bool:
+    """Tell whether the first of some steps, by the times of their ops, is far off the others.
+
+    Examples
+    --------
+    >>> is_cold([552e-6, 104e-6, 45e-6]), is_cold([110e-6, 104e-6, 100e-6]), is_cold([552e-6, 104e-6])
+    (True, False, False)
+    """
+    return len(step_s) >= LEAST_STEPS and step_s[0] > COLD * median(step_s[1:])
+
+
+def step_sums(times: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """Give the time [s] of equal executions in each step; what has no time counts nothing.
+
+    Parameters
+    ----------
+    times : array (steps * count,)
+        Of all executions, step by step.
+    count : int
+        Executions in a step. Where they do not fill whole steps, the mean stands for one step.
+    """
+    known = np.nan_to_num(np.asarray(times, dtype=np.float64))
+    if count and len(known) and len(known) % count == 0:
+        return np.asarray(known.reshape(-1, count).sum(axis=1))
+    return np.array([known.mean() * count if len(known) else 0.0])
+
+
+def _time(time_s: float) -> str:
+    return format_quantity(time_s, "time_s", 3)
+
+
+def say_cold(name: str, cold_s: float, step_s: Sequence[float]) -> str:
+    """Name the first step that was left out, and the rule."""
+    return (
+        f"{name} was left out as a cold start: its ops took {_time(cold_s)}, those of the others "
+        f"{_time(median(step_s))} ({_RULE})"
+    )
+
+
+def say_spread(timer: str, step_s: Sequence[float]) -> Iterator[str]:
+    """Tell what traced times are, and how far the steps that they are of differ.
+
+    Parameters
+    ----------
+    timer : str
+        What was timed.
+    step_s : sequence of float
+        Time of all ops of each step that was taken [s].
+    """
+    if len(step_s) < 2:
+        yield f"traced_time_s: mean time of {timer} in the one step, under the profiler; no spread is known"
+        return
+    yield (
+        f"traced_time_s: median over {len(step_s)} steps of the mean time of {timer} in a step, under the profiler"
+    )
+    yield (
+        f"ops of a step took {_time(median(step_s))} (median; {_time(min(step_s))} to {_time(max(step_s))} over "
+        f"{len(step_s)} steps)"
+    )
+
+
+def say_sum(sum_s: float, step_s: Sequence[float]) -> Iterator[str]:
+    """Tell what an op table's times add up to, where that need not be the time of a step."""
+    if len(step_s) > 1:
+        yield f"count × traced_time_s adds up to {_time(sum_s)}: medians of ops need not add up to that of steps"
+
+
+CONTENDED = 0.2
+"""Share of a trace's time beyond the medians of equal executions from which it is told to be shared."""
+IDLE = 0.5
+"""Share of a step's wall time in which nothing that was traced ran, from which it is told what that may be."""
+FEWEST_ALIKE = 3
+
+
+def excess_share(times: Iterable[NDArray[np.float64]]) -> float:
+    """Give the share of traced time that executions took beyond the median of the executions like them.
+
+    An op that has the machine for itself takes about its median each time. Where other work takes turns with it,
+    some executions take a turn longer; a median hides them, the time of the step does not.
+
+    Parameters
+    ----------
+    times : iterable of array
+        Times [s] of equal executions; fewer than three tell nothing.
+
+    Examples
+    --------
+    >>> excess_share([np.array([1.0, 1.0, 2.0, 1.0])])
+    0.2
+    """
+    beyond_s = all_s = 0.0
+    for each in times:
+        known = np.asarray(each, np.float64)
+        known = known[~np.isnan(known)]
+        if len(known) >= FEWEST_ALIKE:
+            beyond_s += float(np.maximum(known - np.median(known), 0.0).sum())
+            all_s += float(known.sum())
+    return beyond_s / all_s if all_s else 0.0
+
+
+def say_contention(
+    times: Iterable[NDArray[np.float64]], step_s: Sequence[float] = (), wall_s: Sequence[float] = ()
+) -> Iterator[str]:
+    """Tell the busy share of the steps, and whether other work shared the machine.
+
+    Parameters
+    ----------
+    times : iterable of array
+        Times [s] of equal executions.
+    step_s, wall_s : sequence of float
+        Time of all ops of each step, and from its begin to its end [s]; empty where the trace does not say.
+    """
+    if sum(wall_s) > 0:
+        # Kernels of one step may end in the next, and several streams run at once.
+        busy = min(sum(step_s) / sum(wall_s), 1.0)
+        rest = "; in the rest it waited for the host, for input or for other work" if busy < IDLE else ""
+        yield f"busy share: traced ops took {busy:.0%} of the wall time of the steps{rest}"
+    if (excess := excess_share(times)) > CONTENDED:
+        yield (
+            f"contended: {excess:.0%} of the traced time is what executions took beyond the median of those like "
+            "them, so other work shared the machine or its clock changed; trace it alone"
+        )
+
+
+DIFFERENT = 0.05
+"""Share by which the work of a program's steps may differ before its profile says so."""
+
+
+def rough_work(ops: Sequence[TracedOp]) -> float:
+    """Give what the ops of a step multiply or touch: enough to hold one step of a program against another.
+
+    Examples
+    --------
+    >>> rough_work([TracedOp("mm", "gemm", {"b": 1, "m": 2, "n": 3, "k": 5}, "fp32", "forward", "")])
+    30.0
+    """
+    return sum(_rough(op) * (op.count if isinstance(op.count, int) else 1) for op in ops)
+
+
+_FACTORS = {
+    "gemm": ("b", "m", "n", "k"),
+    "sparse_gemm": ("b", "m", "n", "k"),
+    "conv": (
+        "batch",
+        "in_channels",
+        "out_channels",
+        "depth",
+        "height",
+        "width",
+        "kernel_d",
+        "kernel_h",
+        "kernel_w",
+    ),
+    "rnn": ("batch", "steps", "hidden_size", "hidden_size", "layers", "directions"),
+    "attention": ("batch", "heads", "q_len", "kv_len", "head_dim"),
+}
+"""Dimensions whose product goes with the work of a kind; of all other kinds the elements do."""
+
+
+def _rough(op: TracedOp) -> float:
+    sizes = [op.dimensions.get(name, 1) for name in _FACTORS.get(op.kind, ("numel",))]
+    return float(np.prod([float(size) if isinstance(size, int | float) else 1.0 for size in sizes]))
+
+
+def say_difference(works: Sequence[float], place: int) -> Iterator[str]:
+    """Say by how much the work of a program's recorded steps differs, where that is more than `DIFFERENT`.
+
+    Examples
+    --------
+    >>> list(say_difference([100.0, 104.0], 3)), len(list(say_difference([100.0, 120.0], 3)))
+    ([], 1)
+    """
+    if len(works) > 1 and min(works) > 0 and (apart := max(works) / min(works) - 1) > DIFFERENT:
+        yield (
+            f"{DOUBTFUL}: the {len(works)} steps that were recorded differ by {apart:.0%} in their work; this is "
+            f"step {place}, and others are longer or shorter. Profile one of usual sizes, or several"
+        )
+
+
+def doubt_of_axis(shapes: Sequence[Sequence[int]]) -> str:
+    """Say where it is open which axis counts the samples: inputs begin with different lengths; "" where it is not.
+
+    Lengths of 1 are broadcast and say nothing. A batch is one of the first two axes, so a length that all inputs
+    have there, and it alone, settles it.
+
+    Examples
+    --------
+    >>> doubt_of_axis([(20, 35), (20,)]), doubt_of_axis([(20, 35), (2, 20, 200)])
+    ('', '')
+    >>> doubt_of_axis([(35, 20), (2, 20, 200)])[:62]
+    'doubtful: the batch of 35 is the first axis of the first input'
+    """
+    told = [tuple(shape) for shape in shapes if shape and shape[0] != 1]
+    firsts = list(dict.fromkeys(shape[0] for shape in told))
+    if len(firsts) < 2:
+        return ""
+    shared = sorted(set.intersection(*({*shape[:2]} - {1} for shape in told)))
+    if shared == [firsts[0]]:
+        return ""
+    all_of = f"; {' or '.join(map(str, shared))} is an axis of all of them" if shared else ""
+    return (
+        f"{DOUBTFUL}: the batch of {firsts[0]} is the first axis of the first input, and other inputs begin with "
+        f"{' and '.join(map(str, firsts[1:]))}{all_of}. Where another axis counts the samples, write its length "
+        "as 'batch' under sizes in the profile"
+    )
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Time of equal ops in one step.
+
+    Attributes
+    ----------
+    op, kind, dtype, pass_name : str
+        As rows of the op table have them; ``kind`` is "" for what has no work.
+    dimensions : dict
+    count : int
+        Executions in a step.
+    time_s : float
+        Of all of them together [s], the median of steps.
+    calm_s : float
+        The same in the quarter of steps that was least disturbed [s]; NaN where steps are not told apart.
+    halved : bool
+        Whether it is half of what was told as one time of both gradients.
+    """
+
+    op: str
+    kind: str
+    dtype: str
+    pass_name: str
+    dimensions: Dimensions
+    count: int
+    time_s: float
+    calm_s: float = math.nan
+    halved: bool = False
+
+
+MAX_NAMED = 8
+_K = TypeVar("_K", bound=Hashable)
+
+
+def busiest(times: Mapping[_K, float]) -> _K:
+    """Give what ran longest; of equals the first.
+
+    Parameters
+    ----------
+    times : mapping
+        Time by device or process, at least one.
+    """
+    return max(times, key=lambda one: times[one])
+
+
+def say_busiest(what: str, times_s: Mapping[str, float], taken: str) -> Iterator[str]:
+    """Tell which device or process was taken and name the others; nothing where it is the only one.
+
+    Parameters
+    ----------
+    what : str
+        ``devices`` or ``processes``.
+    times_s : mapping
+        Time [s] by name.
+    taken : str
+    """
+    if len(times_s) < 2:
+        return
+    listed = [
+        f"{printable(name)} ({format_quantity(time_s, 'time_s', 3)})"
+        for name, time_s in times_s.items()
+        if name != taken
+    ]
+    more = f" and {len(listed) - MAX_NAMED} more" if len(listed) > MAX_NAMED else ""
+    yield (
+        f"partial: the trace is of {len(times_s)} {what}; the busiest was taken, {printable(taken)} "
+        f"({format_quantity(times_s[taken], 'time_s', 3)}), and left out: {', '.join(listed[:MAX_NAMED])}{more}"
+    )

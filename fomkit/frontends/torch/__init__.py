@@ -1,0 +1,1 @@
+"""PyTorch models, traced without data."""

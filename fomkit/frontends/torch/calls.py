@@ -1,0 +1,426 @@
+"""Storages: what tensors and their views share in memory, numbered once for good and watched until it is freed.
+
+PyTorch's side of a call: tensors as arrays, arguments by the schema's names, and what is known of an op.
+
+Tensors with a shape and no data: on PyTorch's meta device, or fake ones where a model needs a real device.
+
+Inputs at any named sizes: from the user's function, or from given tensors by a new first dimension.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import count
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.model import Workload
+from fomkit.frontends.lowering.aten import find_rule
+from fomkit.frontends.lowering.calls import Array, Call, Rule, pointwise
+from fomkit.frontends.sizes import MakeInputs, Sizes, named_sizes
+from fomkit.frontends.step import Route
+
+_NUMBERS = count()
+_NUMBER = "_fomkit_number"
+
+
+def held_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Give what a tensor holds in memory: of a sparse gradient its values, the rows looked up."""
+    return tensor if tensor.layout is torch.strided else tensor._values()
+
+
+def storage_of(tensor: torch.Tensor) -> Any:
+    """Give the memory that a tensor lies in; views share it."""
+    return held_tensor(tensor).untyped_storage()
+
+
+def storage_id(tensor: torch.Tensor) -> int:
+    """Give the number of the memory that a tensor lies in; views share it, and no number comes back."""
+    storage = storage_of(tensor)
+    number = getattr(storage, _NUMBER, None)
+    if number is None:
+        number = next(_NUMBERS)
+        setattr(storage, _NUMBER, number)
+    return int(number)
+
+
+class FreedWatch:
+    """Tells when storages are freed.
+
+    Parameters
+    ----------
+    on_freed : function of a number
+        Called with the number of each watched storage that is gone.
+    """
+
+    def __init__(self, on_freed: Callable[[int], None]) -> None:
+        self._on_freed = on_freed
+        self._watched: dict[int, weakref.ref[Any]] = {}
+
+    def new_ones(self, tensors: Iterator[torch.Tensor]) -> Iterator[tuple[int, int]]:
+        """Watch those storages of some tensors that are not watched yet; give number and size [byte] of each."""
+        for tensor in tensors:
+            number = storage_id(tensor)
+            if number not in self._watched:
+                storage = storage_of(tensor)
+                self._watched[number] = weakref.ref(storage, partial(self._gone, number))
+                yield number, int(storage.nbytes())
+
+    def _gone(self, number: int, _: object) -> None:
+        self._on_freed(number)
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._watched.clear()
+
+
+_DTYPES: Mapping[torch.dtype, str] = {
+    torch.float64: "fp64",
+    torch.float32: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float8_e4m3fn: "fp8",
+    torch.float8_e5m2: "fp8",
+    torch.complex128: "complex128",
+    torch.complex64: "complex64",
+    torch.int64: "int64",
+    torch.int32: "int32",
+    torch.int16: "int16",
+    torch.int8: "int8",
+    torch.uint8: "uint8",
+    torch.bool: "bool",
+}
+_BY_WIDTH = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "complex128"}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Give fomkit's name of a number format; a rare one is named by an integer of its width."""
+    return _DTYPES.get(dtype) or _BY_WIDTH[dtype.itemsize]
+
+
+def as_array(tensor: torch.Tensor) -> Array:
+    """Describe a tensor without its data."""
+    tensor = held_tensor(tensor)
+    return Array(
+        tuple(tensor.shape),
+        tensor.stride(),
+        dtype_name(tensor.dtype),
+        tensor.element_size(),
+        storage_id(tensor),
+        int(tensor.storage_offset()),
+    )
+
+
+def _described(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return as_array(value)
+    if isinstance(value, list | tuple):
+        return tuple(_described(item) for item in value)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class OpFacts:
+    """What is known of an op before it is called.
+
+    Attributes
+    ----------
+    name : str
+        With its library: ``aten::mm``.
+    state : str
+        priced, zero_work, unsupported, composite (to be taken apart) or framework (its own questions, not work).
+    rule : Rule or None
+        Of a priced op.
+    parameters : tuple of str
+        Names of the arguments in order.
+    written : tuple of str
+        Arguments that the op writes in place.
+    """
+
+    name: str
+    state: str
+    rule: Rule | None
+    parameters: tuple[str, ...]
+    written: tuple[str, ...]
+
+    @property
+    def written_places(self) -> tuple[int, ...]:
+        """Positions of the arguments that the op writes in place."""
+        return tuple(self.parameters.index(name) for name in self.written)
+
+
+def _is_pointwise(op: Any) -> bool:
+    if torch.Tag.pointwise in op.tags:
+        return True
+    # In-place spellings do not all carry the tag of the op they are a spelling of.
+    library, _, name = op._schema.name.partition("::")
+    if not name.endswith("_"):
+        return False
+    packet = getattr(getattr(torch.ops, library), name.removesuffix("_"), None)
+    overload = getattr(packet, op._overloadname, None)
+    return overload is not None and torch.Tag.pointwise in overload.tags
+
+
+def _is_view(schema: Any) -> bool:
+    aliases = [result.alias_info for result in schema.returns]
+    return any(alias is not None and not alias.is_write for alias in aliases)
+
+
+def _state(op: Any, name: str) -> tuple[str, Rule | None]:
+    known, rule = find_rule(name)
+    if known:
+        return ("priced" if rule else "zero_work"), rule
+    if _is_pointwise(op):
+        return "priced", pointwise
+    if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"):
+        return "composite", None
+    if _is_view(op._schema):
+        return "zero_work", None
+    return "unsupported", None
+
+
+@cache
+def facts_of(op: Any) -> OpFacts:
+    """Find out once what is to be done with an op."""
+    schema = getattr(op, "_schema", None)
+    if schema is None:
+        return OpFacts(str(op), "unsupported", None, (), ())
+    if schema.name.partition("::")[0] in ("prim", "profiler"):
+        return OpFacts(schema.name, "framework", None, (), ())
+    state, rule = _state(op, schema.name)
+    written = [entry.name for entry in schema.arguments if entry.alias_info and entry.alias_info.is_write]
+    return OpFacts(schema.name, state, rule, tuple(entry.name for entry in schema.arguments), tuple(written))
+
+
+def describe_call(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any], results: Any) -> Call:
+    """Put a call into framework-free words."""
+    arguments = {name: _described(value) for name, value in zip(facts.parameters, args, strict=False)}
+    arguments.update((name, _described(value)) for name, value in kwargs.items())
+    returned = results if isinstance(results, list | tuple) else (results,)
+    arrays = [as_array(result) for result in returned if isinstance(result, torch.Tensor)]
+    arrays += [array for name in facts.written if isinstance(array := arguments.get(name), Array)]
+    return Call(facts.name, arguments, tuple(arrays))
+
+
+_KEEP = {
+    getattr(torch.Tensor, name)
+    for name in ("cuda", "cpu", "xpu", "npu", "mps", "ipu", "hpu", "pin_memory")
+    if hasattr(torch.Tensor, name)
+}
+
+
+_CONSTANTS = (torch.tensor, torch.as_tensor, torch.arange, torch.linspace, torch.logspace, torch.full)
+CONSTANT_NUMEL = 4096
+"""Elements up to which a constant may keep its values."""
+
+
+class StayShapeOnly(TorchFunctionMode):
+    """Keeps every tensor without data where it is: moves to a device do nothing, and copies copy no data.
+
+    Parameters
+    ----------
+    keep_constants : bool
+        Whether small constants are made with their values, which models read back as plain numbers.
+    """
+
+    def __init__(self, *, keep_constants: bool) -> None:
+        super().__init__()
+        self._keep_constants = keep_constants
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a function of the user's code."""
+        kwargs = {name: value for name, value in (kwargs or {}).items() if name != "device"}
+        if func in _KEEP:
+            return args[0]
+        if func is torch.Tensor.to:
+            return _to_dtype(args[0], args[1:], kwargs)
+        if func is torch.from_numpy:
+            return without_data(func(*args, **kwargs))
+        if func is torch.Tensor.__deepcopy__:
+            return without_data(args[0], again=True)
+        made = func(*args, **kwargs)
+        if self._keep_constants and func in _CONSTANTS and made is not args[0] and made.numel() <= CONSTANT_NUMEL:
+            return func(*args, **kwargs, device="cpu")
+        return made
+
+
+def _to_dtype(tensor: torch.Tensor, moves: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor:
+    """Do of ``tensor.to(…)`` all but the change of device."""
+    changes = {name: value for name, value in kwargs.items() if name != "non_blocking" and value is not None}
+    for move in moves:
+        if isinstance(move, torch.dtype):
+            changes["dtype"] = move
+        elif isinstance(move, torch.Tensor):
+            changes["dtype"] = move.dtype
+    other = changes.pop("other", None)
+    if other is not None:
+        changes["dtype"] = other.dtype
+    return tensor.to(**changes) if changes else tensor
+
+
+def without_data(tensor: torch.Tensor, *, again: bool = False) -> torch.Tensor:
+    """Give a tensor of the same shape, strides and dtype without data, inside `shape_only`.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        One without data already is given back, unless ``again``.
+    """
+    if (tensor.is_meta or isinstance(tensor, FakeTensor)) and not again:
+        return tensor
+    if is_lazy(tensor):
+        kind: Any = type(tensor)
+        lazy: torch.Tensor = kind(requires_grad=tensor.requires_grad, dtype=tensor.dtype)
+        return lazy
+    empty = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(empty, tensor.requires_grad)
+    return empty.requires_grad_(tensor.requires_grad)
+
+
+def tree_without_data(values: Any) -> Any:
+    """Take the data out of every tensor in nested lists, tuples and mappings."""
+    nested = dict(values) if isinstance(values, Mapping) else values
+    return tree_map(lambda leaf: without_data(leaf) if isinstance(leaf, torch.Tensor) else leaf, nested)
+
+
+def model_without_data(model: torch.nn.Module, *, own: bool) -> tuple[torch.nn.Module, dict[int, torch.Tensor]]:
+    """Take the data out of a model.
+
+    Parameters
+    ----------
+    model : Module
+    own : bool
+        Whether the model may be changed itself, or must be copied and stay as it is.
+
+    Returns
+    -------
+    tuple of Module and dict
+        The model without data, and for the ``id`` of each given parameter its stand-in.
+    """
+    tensors = [*model.parameters(), *model.buffers()]
+    stand_ins = {id(tensor): without_data(tensor, again=not own) for tensor in tensors}
+    if not own:
+        # Shared parameters stay shared, because deepcopy looks every tensor up here first.
+        memo: dict[int, Any] = dict(stand_ins)
+        return copy.deepcopy(model, memo), stand_ins
+    for module in model.modules():
+        for held in (module._parameters, module._buffers):
+            tensors_held: dict[str, Any] = held
+            tensors_held.update({name: stand_ins[id(one)] for name, one in held.items() if one is not None})
+    return model, stand_ins
+
+
+@contextmanager
+def shape_only(route: Route) -> Iterator[None]:
+    """Create tensors without data inside the block, and leave PyTorch's global settings as they were."""
+    dtype, seed_state = torch.get_default_dtype(), torch.random.get_rng_state()
+    with ExitStack() as stack:
+        # Real constants in the user's code are allowed; they count like any other tensor.
+        fake = FakeTensorMode(allow_non_fake_inputs=True)
+        stack.enter_context(fake if route == "fake" else torch.device("meta"))
+        stack.enter_context(StayShapeOnly(keep_constants=route == "constants"))
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+            torch.random.set_rng_state(seed_state)
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def _from_function(make: Callable[..., Any], where: str, *, real: bool) -> MakeInputs:
+    def inputs(sizes: Sizes) -> Any:
+        others = {name: size for name, size in sizes.items() if name != "batch"}
+        values = make(sizes["batch"], **others)
+        values = values if real else tree_without_data(values)
+        if not _tensors(values):
+            raise FomkitError(
+                where, f"inputs({sizes['batch']}) gave no tensor. Let it return a tensor, a tuple or a dict."
+            )
+        return values
+
+    return inputs
+
+
+def _from_tensors(values: Any, given: int, where: str, *, real: bool) -> MakeInputs:
+    def at(batch: int, leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor) and leaf.dim() and leaf.shape[0] == given:
+            if real:
+                return leaf[torch.arange(batch) % given]
+            return leaf.new_empty((batch, *leaf.shape[1:]))
+        return leaf
+
+    def inputs(sizes: Sizes) -> Any:
+        batch = sizes["batch"]
+        if batch == given:
+            return values
+        if not any(tensor.dim() and tensor.shape[0] == given for tensor in _tensors(values)):
+            raise FomkitError(
+                where,
+                f"no input tensor has the batch size {given} as its first dimension, so batch {batch} cannot be "
+                "made. Give inputs as a function of the batch size.",
+            )
+        return tree_map(lambda leaf: at(batch, leaf), values)
+
+    return inputs
+
+
+def _chosen(known: dict[str, int], wanted: Sizes, where: str) -> dict[str, int]:
+    for name in wanted:
+        if name not in known:
+            raise FomkitError(where, f"inputs has no size {name!r}. {nearest_names(name, known)}")
+    return {**known, **wanted}
+
+
+def inputs_and_sizes(
+    workload: Workload, wanted: Sizes, where: str, *, real: bool = False
+) -> tuple[MakeInputs, dict[str, int]]:
+    """Give the inputs as a function of the named sizes, and the sizes to trace at, the batch first.
+
+    Parameters
+    ----------
+    workload : Workload
+    wanted : mapping
+        What was asked for. Else the batch is the workload's own or the first dimension of the first input, and
+        other sizes are the defaults of the inputs function.
+    where : str
+        The user's file, for error messages.
+    real : bool
+        Whether the inputs keep their data; given tensors are then repeated for a larger batch.
+
+    Raises
+    ------
+    FomkitError
+        When there is no tensor, the batch size is not known, or a size is asked for that nobody named.
+    """
+    given = workload.batch_size
+    if callable(workload.inputs) and not isinstance(workload.inputs, torch.Tensor):
+        batch = wanted.get("batch") or given
+        if batch is None:
+            raise FomkitError(
+                where,
+                "'batch_size' is missing, which inputs as a function needs. Give it, for example: "
+                "batch_size = 100, or pass --batch 100.",
+            )
+        known = {"batch": batch, **named_sizes(workload.inputs, where)}
+        return _from_function(workload.inputs, where, real=real), _chosen(known, wanted, where)
+    values = workload.inputs if real else tree_without_data(workload.inputs)
+    tensors = _tensors(values)
+    if not tensors:
+        raise FomkitError(where, f"inputs is {values!r:.80}, without a tensor. Give a tensor, a tuple or a dict.")
+    own = given or (tensors[0].shape[0] if tensors[0].dim() else 1)
+    return _from_tensors(values, own, where, real=real), _chosen({"batch": own}, wanted, where)

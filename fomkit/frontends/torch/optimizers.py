@@ -1,0 +1,257 @@
+"""The update: one row per parameter group, from the optimizer's class and switches; its step is never run.
+
+The memory of an update: the optimizer's state, and what an unfused update makes for a moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.model import IMPL_BY_DEFAULT, STATE_TENSORS
+from fomkit.frontends.layers import COPIES, byte_in_turn
+from fomkit.frontends.lowering.calls import UPDATE, Dimensions, TracedOp
+from fomkit.frontends.torch.calls import dtype_name
+from fomkit.frontends.torch.order import Line
+
+Group = Mapping[str, Any]
+
+
+def _sgd(group: Group) -> str:
+    if not group.get("momentum"):
+        return "sgd"
+    return "nesterov" if group.get("nesterov") else "momentum"
+
+
+def _adam(group: Group) -> str:
+    rule = "adamw" if group.get("decoupled_weight_decay") and group.get("weight_decay") else "adam"
+    return f"{rule}_amsgrad" if group.get("amsgrad") else rule
+
+
+def _adamw(group: Group) -> str:
+    return _adam({**group, "decoupled_weight_decay": True})
+
+
+def _rmsprop(group: Group) -> str:
+    switches = [name for name in ("centered", "momentum") if group.get(name)]
+    return "_".join(["rmsprop", *switches])
+
+
+RULES: Mapping[type, Callable[[Group], str]] = {
+    torch.optim.SGD: _sgd,
+    torch.optim.Adam: _adam,
+    torch.optim.AdamW: _adamw,
+    torch.optim.Adamax: lambda _: "adamax",
+    torch.optim.NAdam: lambda _: "nadam",
+    torch.optim.RAdam: lambda _: "radam",
+    torch.optim.RMSprop: _rmsprop,
+    torch.optim.Adagrad: lambda _: "adagrad",
+    torch.optim.Adadelta: lambda _: "adadelta",
+}
+"""Optimizers with a cost formula, by exact class: a subclass may do anything in its step."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """The update of one step.
+
+    Attributes
+    ----------
+    rows : list of TracedOp
+    unsupported : str
+        What could not be priced; "" for nothing.
+    notes : list of str
+    by_default : bool
+        True where nobody asked for an implementation.
+    """
+
+    rows: list[TracedOp]
+    unsupported: str
+    notes: list[str]
+    by_default: bool = False
+
+    @property
+    def optimizer(self) -> dict[str, str]:
+        """Rule and implementation, for the profile's head."""
+        if not self.rows:
+            return {}
+        said = {name: str(self.rows[0].dimensions[name]) for name in ("rule", "impl")}
+        return {**said, "impl_from": IMPL_BY_DEFAULT} if self.by_default else said
+
+
+def make_optimizer(given: Any, model: torch.nn.Module, where: str) -> torch.optim.Optimizer | None:
+    """Give the optimizer of the shape-only model: the one given, or what the given function makes.
+
+    Raises
+    ------
+    FomkitError
+        When it is, or gives, no optimizer.
+    """
+    if given is None:
+        return None
+    is_ready = isinstance(given, torch.optim.Optimizer) or not callable(given)
+    made = given if is_ready else given(list(model.parameters()))
+    if not isinstance(made, torch.optim.Optimizer):
+        raise FomkitError(
+            where,
+            f"the optimizer is a {type(made).__name__}. Give a torch.optim optimizer or a function of the "
+            "parameters, for example: optimizer = lambda parameters: torch.optim.SGD(parameters, lr=0.1)",
+        )
+    return made
+
+
+def _impl(group: Group) -> tuple[str, bool]:
+    """Name the implementation, and tell whether it is only the default."""
+    if group.get("fused"):
+        return "fused", False
+    foreach = group.get("foreach")
+    return ("per_tensor", False) if foreach is False else ("foreach", foreach is None)
+
+
+def with_gradients(
+    optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]
+) -> Iterator[tuple[Group, dict[str, list[torch.Tensor]]]]:
+    """Give each group of parameters with those that have a gradient, by number format."""
+    for group in optimizer.param_groups:
+        by_dtype: dict[str, list[torch.Tensor]] = {}
+        for parameter in group["params"]:
+            traced = stand_ins.get(id(parameter), parameter)
+            if traced.grad is not None:
+                by_dtype.setdefault(dtype_name(traced.dtype), []).append(traced)
+        yield group, by_dtype
+
+
+def kernels_before(group: Group, rule: str) -> list[tuple[str, int]]:
+    """Name the kernels that unfused updates run before their rule, with the tensors that each reads.
+
+    A gradient to climb is negated first. Weight decay adds a share of each parameter to its gradient; decoupled
+    from it, it shrinks the parameter itself, which the rule of AdamW has in it.
+    """
+    found = [("maximize", 1)] if group.get("maximize") else []
+    if group.get("weight_decay") and not rule.startswith("adamw"):
+        found.append(("weight_decay", 1 if group.get("decoupled_weight_decay") else 2))
+    return found
+
+
+def _rows_before(group: Group, rule: str, parameters: list[torch.Tensor], impl: str) -> list[TracedOp]:
+    """Describe the kernels that run before the rule; a fused update does all on the way."""
+    single = [parameter.numel() for parameter in parameters]
+    dtype = dtype_name(parameters[0].dtype)
+    rows = []
+    for op, inputs in [] if impl == "fused" else kernels_before(group, rule):
+        for numel in single if impl == "per_tensor" else [sum(single)]:
+            byte = numel * parameters[0].element_size()
+            traffic: Dimensions = {
+                "numel": numel,
+                "inputs": inputs,
+                "read_byte": inputs * byte,
+                "write_byte": byte,
+            }
+            rows.append(TracedOp(op, "pointwise", traffic, dtype, UPDATE, ""))
+    return rows
+
+
+def _groups_rows(groups: Iterable[tuple[Group, dict[str, list[torch.Tensor]]]], rule_of: Any, op: str) -> Update:
+    rows, notes, any_default = [], [], False
+    for group, by_dtype in groups:
+        impl, by_default = _impl(group)
+        any_default |= by_default
+        if by_default:
+            notes.append(
+                "optimizer: no implementation was asked for; foreach, the default on accelerators, is taken"
+            )
+        rule = rule_of(group)
+        gradients = [parameter.grad for parameters in by_dtype.values() for parameter in parameters]
+        if any(one is not None and one.layout is not torch.strided for one in gradients):
+            notes.append("optimizer: sparse gradients are priced as if every row of their tables were updated")
+        for dtype, parameters in by_dtype.items():
+            numel = sum(parameter.numel() for parameter in parameters)
+            dimensions = {"rule": rule, "impl": impl, "numel": numel, "tensors": len(parameters)}
+            rows.append(TracedOp(op, "optimizer", dimensions, dtype, UPDATE, ""))
+            rows += _rows_before(group, rule, parameters, impl)
+    return Update(rows, "", list(dict.fromkeys(notes)), any_default)
+
+
+def trace_update(optimizer: torch.optim.Optimizer | None, stand_ins: Mapping[int, torch.Tensor]) -> Update:
+    """Describe one update of the parameters that the backward pass gave a gradient.
+
+    Parameters
+    ----------
+    optimizer : Optimizer or None
+        Without one the update is left out, and a note says so.
+    stand_ins : mapping
+        For the ``id`` of each of the optimizer's parameters the traced one.
+    """
+    if optimizer is None:
+        return Update([], "", ["no optimizer is given: the update is not counted"])
+    name = type(optimizer).__name__
+    rule_of = RULES.get(type(optimizer))
+    if rule_of is None:
+        known = ", ".join(rule.__name__ for rule in RULES)
+        hint = f"the update of {name} is not counted: only torch.optim's own {known} have a formula"
+        return Update([], f"optimizer {name}", [hint])
+    return _groups_rows(with_gradients(optimizer, stand_ins), rule_of, f"{name}.step")
+
+
+def made_byte(group: Mapping[str, Any], rule: str, impl: str, sizes: Sequence[int]) -> int:
+    """Give the most memory that an update makes for itself at once [byte].
+
+    Parameters
+    ----------
+    group : mapping
+        The optimizer's switches.
+    rule, impl : str
+    sizes : list of int
+        Bytes of each parameter in order.
+    """
+    if impl == "fused":
+        return 0
+    copies = COPIES[rule]
+    changes_gradients = any(name == "maximize" or inputs > 1 for name, inputs in kernels_before(group, rule))
+    if impl == "foreach":
+        return sum(sizes) * (copies.listed_decayed if changes_gradients else copies.listed)
+    return int(byte_in_turn(copies, sizes, int(changes_gradients)))
+
+
+def update_lines(
+    optimizer: torch.optim.Optimizer | None,
+    stand_ins: Mapping[int, torch.Tensor],
+    rows: Sequence[TracedOp],
+    modules: Mapping[int, str],
+    executed: int,
+) -> Iterator[Line]:
+    """Give the lines of an update.
+
+    Parameters
+    ----------
+    optimizer : Optimizer or None
+    stand_ins : mapping
+        For the ``id`` of each of the optimizer's parameters the traced one.
+    rows : list of TracedOp
+        The rows of the update.
+    modules : mapping
+        Path of the module of each traced parameter by its ``id``.
+    executed : int
+        Ops executed before.
+    """
+    waiting = list(enumerate(rows, executed + 1))
+    rule_of = RULES.get(type(optimizer)) if optimizer is not None else None
+    if optimizer is None or rule_of is None:
+        return
+    for group, by_dtype in with_gradients(optimizer, stand_ins):
+        rule = rule_of(group)
+        for dtype, parameters in by_dtype.items():
+            sizes = [one.numel() * one.element_size() for one in parameters]
+            for parameter, byte in zip(parameters, sizes, strict=True):
+                if states := STATE_TENSORS[rule]:
+                    yield Line(0, None, modules.get(id(parameter), ""), "", None, states * byte, "state")
+            number, row = next(one for one in waiting if one[1].kind == "optimizer" and one[1].dtype == dtype)
+            waiting.remove((number, row))
+            byte = made_byte(group, rule, str(row.dimensions["impl"]), sizes)
+            yield Line(number, row, "", "", None, byte, "temporary" if byte else "", number if byte else None)
+    for number, row in waiting:
+        yield Line(number, row, "", "")

@@ -1,0 +1,243 @@
+"""The order of a step: every executed op, the memory that it makes, and the op after which that is free again.
+
+The layers of a forward pass: module calls without modules inside, and functions that run between them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves
+
+from fomkit.frontends.layers import LayerLog, Weight
+from fomkit.frontends.lowering.calls import FORWARD, Array, Dimensions, TracedOp
+from fomkit.frontends.step import ORDER_LINE
+from fomkit.frontends.torch.calls import FreedWatch, as_array, storage_id, storage_of
+
+
+@dataclass(eq=False, slots=True)
+class Line:
+    """One executed op, or one more storage that it makes; ``id`` 0 is what stands in memory before the step."""
+
+    id: int
+    row: TracedOp | None
+    module: str
+    pass_name: str
+    storage: int | None = None
+    byte: int = 0
+    role: str = ""
+    freed_by: int | None = None
+
+    def traced(self, places: Mapping[int, int]) -> TracedOp:
+        """Give the line as a row that is named like an op; ``places`` are positions of rows by their ``id()``."""
+        where: Dimensions = {} if self.row is None else {"row": places[id(self.row)]}
+        end: Dimensions = {} if self.freed_by is None else {"freed_by": self.freed_by}
+        sizes: Dimensions = {"id": self.id, **where, "role": self.role, "output_byte": self.byte, **end}
+        place = (self.pass_name, self.module) if self.row is None else ("", "")
+        return TracedOp("", ORDER_LINE, sizes, "", *place)
+
+
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
+
+
+class OrderLog:
+    """Collects the lines of one step; the recorder tells it each op.
+
+    Attributes
+    ----------
+    executed : int
+        Ops executed so far.
+    """
+
+    def __init__(self) -> None:
+        self.executed = 0
+        self._resident: list[Line] = []
+        self._lines: list[Line] = []
+        self._made: dict[int, Line] = {}
+        self._watch = FreedWatch(self._freed)
+        self._attended: set[int] = set()
+        self._forward_end: int | None = None
+
+    def _freed(self, number: int) -> None:
+        if number in self._made:  # a tensor without elements takes no memory
+            self._made[number].freed_by = self.executed
+
+    def hold(self, values: Any, role: str, module: str = "") -> None:
+        """Note what stands in memory already, once each."""
+        for number, byte in self._watch.new_ones(_tensors(values)):
+            line = Line(0, None, module, "", number, byte, role)
+            self._made[number] = line
+            self._resident.append(line)
+
+    def hold_model(self, model: torch.nn.Module) -> None:
+        """Note a model's parameters and buffers, each at its first module; what has no shape yet waits.
+
+        Called again after the step, it finds what the step gave a shape.
+        """
+        for role, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
+            for name, tensor in named:
+                if is_lazy(tensor):
+                    continue
+                self.hold([tensor], role, name.rpartition(".")[0])
+                line = self._made.get(storage_id(tensor))
+                if line is not None and line.role == "input":
+                    line.role, line.module = role, name.rpartition(".")[0]
+
+    def note(self, rows: Sequence[TracedOp], results: Any, module: str, pass_name: str) -> None:
+        """Note one executed op with the rows that it belongs to and what it gave back."""
+        made = [(number, byte) for number, byte in self._watch.new_ones(_tensors(results)) if byte]
+        inside = bool(rows and rows[0].parts and self._lines and self._lines[-1].row is rows[0])
+        if not made and (inside or not rows):
+            return
+        lines = [Line(self.executed + 1 + place, row, "", "") for place, row in enumerate(rows)]
+        lines = lines or [Line(self.executed + 1, None, module, pass_name)]
+        self.executed += len(lines)
+        first = lines[0]
+        lines[1:1] = [Line(first.id, first.row, first.module, first.pass_name) for _ in made[1:]]
+        for line, (number, byte) in zip(lines, made, strict=False):
+            line.storage, line.byte = number, byte
+            self._made[number] = line
+        self._lines += lines
+
+    def note_attention(self, factors: Iterable[torch.Tensor], result: torch.Tensor) -> None:
+        """Let an attention keep for its backward pass what one fused kernel keeps: its factors and its result."""
+        self._attended.add(storage_id(result))
+        factors = list(factors)
+        nodes = [factor.grad_fn for factor in factors if factor.requires_grad and factor.grad_fn is not None]
+        hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks
+        if not nodes or hooks(True) is not None:  # checkpointed: nothing is kept
+            return
+        kept = [storage_of(tensor) for tensor in (*factors, result)]
+        nodes[0].register_prehook(lambda _: kept.clear())
+
+    def end_forward(self) -> None:
+        """Note that the backward pass begins; what is kept now is kept for it."""
+        self._forward_end = self.executed
+
+    def finish(self, gradients: Iterable[torch.Tensor]) -> list[Line]:
+        """Give the lines, each with the role of its storage; those of ``gradients`` stay until the step's end."""
+        self._watch.stop()
+        made = {storage_id(gradient) for gradient in gradients}
+        for line in self._lines:
+            line.role = "gradient" if line.storage in made else "activation" if self._kept(line) else "temporary"
+            if line.storage is None:
+                line.role = ""
+        return [*self._resident, *self._fused()]
+
+    def _kept(self, line: Line) -> bool:
+        end = self._forward_end
+        return end is not None and line.id <= end and (line.freed_by is None or line.freed_by > end)
+
+    def _fused(self) -> Iterator[Line]:
+        """Leave out what an attention taken apart makes for itself: a fused kernel keeps it on the chip."""
+        for _, run in groupby(self._lines, key=lambda line: id(line.row)):
+            lines = list(run)
+            row, last = lines[0].row, lines[-1].id
+            if row is None or row.kind != "attention":
+                yield from lines
+                continue
+            seen = {number for line in lines if (number := line.storage) is not None and self._leaves(line, last)}
+            for place, line in enumerate(lines):
+                if line.storage in seen:
+                    yield line
+                elif place == 0:
+                    yield Line(line.id, row, "", "")
+
+    def _leaves(self, line: Line, last: int) -> bool:
+        if line.row is not None and line.row.pass_name == FORWARD:
+            return line.storage in self._attended
+        return line.freed_by is None or line.freed_by > last
+
+
+WORDS: Mapping[str, str] = {
+    "Conv": "conv", "ConvTranspose": "transposed_conv", "Linear": "linear", "Embedding": "embedding",
+    "ReLU": "relu", "GELU": "gelu", "Softmax": "softmax", "LocalResponseNorm": "lrn", "BatchNorm": "batch_norm",
+    "LayerNorm": "layer_norm", "GroupNorm": "group_norm", "MaxPool": "pool", "AvgPool": "pool",
+    "AdaptiveMaxPool": "pool", "AdaptiveAvgPool": "pool", "Dropout": "dropout", "Flatten": "flatten",
+    "LSTM": "lstm", "GRU": "gru", "RNN": "rnn", "MultiheadAttention": "attention",
+    "aten::cat": "concat", "aten::native_dropout": "dropout", "aten::_softmax": "softmax",
+    "aten::scaled_dot_product_attention": "attention",
+}  # fmt: skip
+"""Types of layers by the framework's name, axes left out; any other goes by its own name."""
+
+_NAMED_AXES = re.compile(r"[123]d$")
+
+
+def module_word(module: torch.nn.Module) -> str:
+    """Name the type of a module."""
+    name = type(module).__name__
+    return WORDS.get(_NAMED_AXES.sub("", name), name)
+
+
+def function_word(op: str) -> str:
+    """Name the type of a function by its op; the in-place spelling is the same type."""
+    return WORDS.get(op, op.partition("::")[2].rstrip("_") or op)
+
+
+def is_layer(module: torch.nn.Module) -> bool:
+    """Tell whether a module is a layer: nothing inside, or one of PyTorch's with parameters of its own."""
+    if not any(True for _ in module.children()):
+        return True
+    own = any(True for _ in module.parameters(recurse=False))
+    return own and type(module).__module__.startswith("torch.nn.")
+
+
+def arrays_of(values: Any) -> tuple[Array, ...]:
+    """Describe the tensors among values; one that is there twice, such as an LSTM's last state, is one."""
+    tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    return tuple(dict.fromkeys(as_array(tensor) for tensor in tensors))
+
+
+def _weights(module: torch.nn.Module, *, inside: bool) -> Iterator[Weight]:
+    bias = getattr(module, "bias", None)
+    for one in module.parameters(recurse=inside):
+        yield Weight(id(one), one.numel(), one.numel() * one.element_size(), one is bias)
+
+
+def layer_rows(log: LayerLog, model: torch.nn.Module) -> list[TracedOp]:
+    """Give the layers that were seen, and the modules whose parameters none of them has."""
+    named = model.named_modules()
+    return log.rows((module_word(module), path, _weights(module, inside=False)) for path, module in named)
+
+
+def _watch_layer(module: torch.nn.Module, path: str, log: LayerLog) -> Iterator[Any]:
+    def before(_module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        log.enter(path, arrays_of((args, kwargs)))
+
+    def after(module: torch.nn.Module, _args: Any, output: Any) -> None:
+        is_dropout = isinstance(module, torch.nn.modules.dropout._DropoutNd)
+        weights = _weights(module, inside=True)
+        log.leave(module_word(module), weights, arrays_of(output), is_dropout=is_dropout)
+
+    # Before the hook that gives recurrent layers their first states, which are the layer's own.
+    yield module.register_forward_pre_hook(before, prepend=True, with_kwargs=True)
+    yield module.register_forward_hook(after)
+
+
+@contextmanager
+def watch_layers(model: torch.nn.Module, *, once: bool = False) -> Iterator[LayerLog]:
+    """Follow the layers of a model's forward pass, or of the first one of several, inside the block."""
+    log = LayerLog(function_word, once=once)
+
+    def begin(_module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        log.begin(arrays_of((args, kwargs)))
+
+    def end(_module: torch.nn.Module, _args: Any, _output: Any) -> None:
+        log.end()
+
+    with ExitStack() as handles:
+        for path, module in model.named_modules():
+            if is_layer(module) and not isinstance(module, torch.jit.ScriptModule):
+                for handle in _watch_layer(module, path, log):
+                    handles.callback(handle.remove)
+        handles.callback(model.register_forward_pre_hook(begin, prepend=True, with_kwargs=True).remove)
+        handles.callback(model.register_forward_hook(end).remove)
+        yield log

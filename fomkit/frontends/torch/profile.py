@@ -1,0 +1,171 @@
+"""A workload's draft of a profile: traced at several sizes, the sizes named, the ops counted.
+
+What a workload for PyTorch must have, and what it lacks.
+
+The child process that runs a user's file with a PyTorch model.
+
+Profiling a workload that was made in this process, such as a notebook's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fomkit.core.errors import FomkitError, ManyFomkitError
+from fomkit.core.model import ModelProfile, Workload
+from fomkit.frontends.drafting import Request, Traced, make_draft, run_file_request, trace_sizes
+from fomkit.frontends.model_file import NEVER_MENDED, count_errors, explain_exception, run_file, take_workload
+from fomkit.frontends.sizes import Sizes
+from fomkit.frontends.step import Draft, Route, profile_by_routes
+from fomkit.frontends.torch.calls import inputs_and_sizes, model_without_data, shape_only
+from fomkit.frontends.torch.modules import watch_made_modules
+from fomkit.frontends.torch.optimizers import make_optimizer
+from fomkit.frontends.torch.step import Prepared, trace_step
+
+
+def _prepare(workload: Workload, request: Request, *, own: bool) -> tuple[Prepared, dict[str, int], list[str]]:
+    notes = []
+    given = getattr(workload.model, "_orig_mod", workload.model)
+    if given is not workload.model:
+        notes.append("the model is compiled; its eager ops are traced")
+    model, stand_ins = model_without_data(given, own=own)
+    optimizer = None
+    if request.mode == "infer":
+        model.eval()
+    else:
+        if not model.training:
+            notes.append("the model was in eval mode; it is traced in train mode")
+            model.train()
+        optimizer = make_optimizer(workload.optimizer, model, request.where or "profile")
+    inputs, sizes = inputs_and_sizes(workload, request.sizes, request.where or "profile")
+    prepared = Prepared(
+        model=model,
+        inputs=inputs,
+        loss=workload.loss,
+        optimizer=optimizer,
+        stand_ins=stand_ins,
+        mode=request.mode,
+        on_meta=request.route != "fake",
+        where=request.where or "profile",
+    )
+    return prepared, sizes, notes
+
+
+def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
+    """Trace a workload, inside `shape_only`.
+
+    Parameters
+    ----------
+    workload : Workload
+    request : Request
+    own : bool
+        Whether the model may be changed (this process exists for it) or must be copied first.
+
+    Raises
+    ------
+    FomkitError
+        When the workload lacks something.
+    Exception
+        Whatever the user's code or the framework raises.
+    """
+    prepared, sizes, notes = _prepare(workload, request, own=own)
+    sized = trace_sizes(partial(trace_step, prepared), sizes)
+    # Lazy modules have no sizes before they have run.
+    parameters = list(prepared.model.parameters())
+    model = Traced(
+        type(prepared.model).__name__,
+        _traced_with(request),
+        sum(parameter.numel() for parameter in parameters),
+        sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+    )
+    return make_draft(workload, request, model, sized, notes)
+
+
+def _traced_with(request: Request) -> dict[str, str]:
+    version: Any = torch.__version__
+    device = "fake" if request.route == "fake" else "meta"
+    return {"framework": "torch", "version": str(version), "device": device, "mode": request.mode}
+
+
+EXAMPLES: Mapping[str, str] = {
+    "model": "model = torch.nn.Linear(784, 10)",
+    "inputs": "inputs = lambda batch: torch.randn(batch, 784)",
+    "batch_size": "batch_size = 100",
+}
+"""What to write for each name that a workload cannot do without."""
+
+
+def check_workload(workload: Workload, where: str) -> None:
+    """Raise unless a workload has a model, inputs and sensible counts.
+
+    Raises
+    ------
+    ManyFomkitError
+        With every mistake.
+    """
+    errors = count_errors(workload, where)
+    if workload.model is None:
+        errors.append(FomkitError(where, f"'model' is missing. Give one, for example: {EXAMPLES['model']}"))
+    elif not isinstance(workload.model, torch.nn.Module):
+        made = "a class: call it" if isinstance(workload.model, type) else f"a {type(workload.model).__name__}"
+        errors.append(FomkitError(where, f"'model' is {made}. A torch.nn.Module was expected."))
+    if workload.inputs is None:
+        errors.append(
+            FomkitError(where, f"'inputs' is missing: a tensor, tuple or dict, or a function of the batch size "
+                               f"giving one. For example: {EXAMPLES['inputs']}")
+        )  # fmt: skip
+    if workload.loss is not None and not callable(workload.loss):
+        errors.append(
+            FomkitError(where, "the loss is not a function. Give one of (output, inputs), for example: "
+                               "loss_fn = lambda output, inputs: output.mean()")
+        )  # fmt: skip
+    if errors:
+        raise ManyFomkitError(errors)
+
+
+def _profile(path: Path, request: Request) -> dict[str, Any]:
+    with shape_only(request.route), watch_made_modules():
+        workload = take_workload(run_file(path), request.where, check_workload)
+        return {"draft": asdict(draft_profile(workload, request, own=True))}
+
+
+def main() -> None:
+    """Run one request."""
+    run_file_request(_profile, lambda error: isinstance(error, NEVER_MENDED))
+
+
+_WHERE = "profile"
+
+
+def profile_here(workload: Workload, name: str, mode: str, sizes: Sizes) -> ModelProfile:
+    """Trace a workload here; the model given, and PyTorch's settings, stay as they are.
+
+    Raises
+    ------
+    FomkitError
+        When the workload lacks something, or its code fails.
+    """
+    check_workload(workload, _WHERE)
+
+    def trace(route: Route) -> Draft | FomkitError:
+        try:
+            with shape_only(route):
+                return draft_profile(workload, Request(name, _WHERE, mode, sizes, route), own=False)
+        except FomkitError:
+            raise
+        except Exception as error:  # the user's model may raise anything
+            return explain_exception(error, _WHERE)
+
+    # A loss that reaches for the given model itself sends gradients there.
+    gradients = [(parameter, parameter.grad) for parameter in workload.model.parameters()]
+    try:
+        return profile_by_routes(trace, _WHERE)
+    finally:
+        for parameter, gradient in gradients:
+            parameter.grad = gradient

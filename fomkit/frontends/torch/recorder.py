@@ -1,0 +1,427 @@
+"""Who ran an op: module calls as scopes, and the autograd nodes that carry a scope over to the backward pass.
+
+The line of the user's code behind each op; in the backward pass that of the op whose gradient is computed.
+
+The recorder: every op that PyTorch dispatches, in its pass, its module and the row it is part of, if any.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from fomkit.frontends.layers import LayerLog
+from fomkit.frontends.lowering.aten import works_of
+from fomkit.frontends.lowering.calls import (
+    BACKWARD,
+    FORWARD,
+    INPUT_GRADIENT,
+    WEIGHT_GRADIENT,
+    Call,
+    Rule,
+    TracedOp,
+    split_gradients,
+)
+from fomkit.frontends.model_file import CodeLines
+from fomkit.frontends.torch.calls import OpFacts, describe_call, facts_of, storage_id
+from fomkit.frontends.torch.order import OrderLog
+
+
+@dataclass(eq=False, slots=True)
+class RowScope:
+    """One execution of something that is a row of its own, with the row of each pass."""
+
+    row: TracedOp
+    backward: TracedOp | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Scope:
+    """One execution of a module or function: the module's path and the row that it lies in, if any."""
+
+    path: str
+    owner: RowScope | None = None
+
+
+_KEYS = count()
+
+Node = Any
+"""An autograd node; PyTorch has no public type for it."""
+
+
+_VIEWS = """T Transpose Permute View UnsafeView ReshapeAlias Expand ToCopy Slice Select Split SplitWithSizes Unbind
+    Alias Squeeze Unsqueeze AsStrided Clone"""
+_SAME_VALUES = frozenset(f"{name}Backward{version}" for name in _VIEWS.split() for version in ("", "0", "1"))
+"""Nodes that hand a gradient on without mixing it with others: views, casts and copies."""
+
+
+def _is_parameter_edge(node: Node, parameters: set[int]) -> bool:
+    """Tell whether a gradient sent to this node goes to a parameter, through `_SAME_VALUES` at most."""
+    while node is not None:
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            return id(variable) in parameters
+        if node.name() not in _SAME_VALUES:
+            return False
+        node = node.next_functions[0][0]
+    return False
+
+
+@dataclass(eq=False, slots=True)
+class ScopeStack:
+    """The calls now running, above all of them the loss, and the scope of every autograd node they made.
+
+    PyTorch's own module tracker puts backward ops of branching networks on the wrong module; tagging the nodes is
+    exact: when a call begins, the nodes behind its inputs belong to the caller, and when it ends, the new nodes
+    behind its outputs are its own.
+
+    Parameters
+    ----------
+    parameters : set of int
+        ``id`` of each trainable parameter.
+    on_gradients : function of a list of tensors
+        Called when a node has run, with those of its results that are gradients of parameters.
+    key : int
+        Under which a node knows its scope; a parameter's node may live on from one step to the next.
+    """
+
+    parameters: set[int]
+    on_gradients: Callable[[list[torch.Tensor]], None]
+    running: list[Scope] = field(default_factory=lambda: [Scope("loss")])
+    key: int = field(default_factory=partial(next, _KEYS))
+
+    def scope_of(self, node: Node) -> Scope | None:
+        """Give the scope that a node belongs to.
+
+        It is kept in the node's own dictionary: a list of nodes here would keep alive what they hold.
+        """
+        found: Scope | None = node.metadata.get(self.key)
+        return found
+
+    def _keep(self, node: Any, scope: Scope) -> None:
+        node.metadata[self.key] = scope
+
+    @property
+    def top(self) -> Scope:
+        """The innermost call now running."""
+        return self.running[-1]
+
+    def enter(self, path: str, inputs: Any, row: TracedOp | None = None) -> None:
+        """Begin a call."""
+        self.tag(inputs, self.top)
+        owner = self.top.owner
+        if row is not None and owner is None:
+            owner = RowScope(row)
+        self.running.append(Scope(path, owner))
+
+    def leave(self, outputs: Any) -> None:
+        """End the innermost call."""
+        self.tag(outputs, self.running.pop())
+
+    def tag(self, values: Any, scope: Scope) -> None:
+        """Give the autograd nodes behind some tensors to a scope, up to nodes that are someone's already."""
+        with torch._C.DisableTorchFunction():  # a look at a tensor is no call of the user's
+            tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
+            waiting = [tensor.grad_fn for tensor in tensors if tensor.requires_grad]
+        while waiting:
+            node = waiting.pop()
+            if node is None or self.scope_of(node) is not None:
+                continue
+            self._keep(node, scope)
+            following = node.next_functions
+            self._watch(node, following)
+            waiting += [successor for successor, _ in following]
+
+    def _watch(self, node: Node, following: Iterable[tuple[Node, int]]) -> None:
+        to_parameters = [_is_parameter_edge(successor, self.parameters) for successor, _ in following]
+        if not any(to_parameters):
+            return
+
+        # The hook must not hold the node, which holds the hook.
+        def after(gradients: tuple[Any, ...], _: Any) -> None:
+            found = [
+                gradient
+                for gradient, wanted in zip(gradients, to_parameters, strict=False)
+                if wanted and isinstance(gradient, torch.Tensor)
+            ]
+            self.on_gradients(found)
+
+        node.register_hook(after)
+
+
+class LineLog:
+    """Remembers the lines that made autograd nodes.
+
+    Parameters
+    ----------
+    code : CodeLines
+    made : mapping
+        The line that made each module by its path: a Sequential calls its modules without a line of the user's.
+
+    A node is made just before its op is dispatched, and nodes are numbered in the order they are made: so the last
+    number given belongs to the op that is now dispatched, unless it was given before the op before.
+    """
+
+    def __init__(self, code: CodeLines, made: Mapping[str, str]) -> None:
+        self._code, self._made = code, made
+        self._of_nodes: dict[int, str] = {}
+        self._numbered = self._next_number()
+        self._last = ""
+
+    @staticmethod
+    def _next_number() -> int:
+        number: Any = torch._C._autograd._get_sequence_nr()
+        return int(number)
+
+    def find(self, node: Node, path: str, *, in_call: bool) -> str:
+        """Give the line of the op that is now dispatched.
+
+        Parameters
+        ----------
+        node : autograd node or None
+            The one that now runs.
+        path : str
+            Of the module whose call runs.
+        in_call : bool
+            Whether a call runs too, which inside the backward pass is the forward pass again (checkpointing).
+        """
+        if node is None or in_call:
+            line = self._code.of(sys._getframe(1)) or self._made.get(path, "")
+        else:
+            # What gathers a parameter's gradients has no number; it runs right after the op that made one.
+            line = self._of_nodes.get(node._sequence_nr(), self._last)
+        number = self._next_number()
+        for made in range(self._numbered, number):
+            # An op that writes into a view numbers one more node when it is over.
+            self._of_nodes[made] = line if made == number - 1 else self._last
+        self._numbered = number
+        self._last = line
+        return line
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records one step.
+
+    Parameters
+    ----------
+    parameters : iterable of Tensor
+        The trainable ones.
+    on_meta : bool
+        Whether tensors are on the meta device; one that is not (a constant in the user's code) is replaced by its
+        shape where it meets them.
+
+    Attributes
+    ----------
+    ops : list of TracedOp
+        In order; a row found at the call stands where its first op ran.
+    states : Counter
+        Ops seen, by state: priced, zero_work, unsupported.
+    unsupported : Counter
+        Ops without a rule, by name.
+    recomputed : int
+        Forward ops that ran again in the backward pass (activation checkpointing).
+    notes : list of str
+        What the watchers of calls had to say, each once.
+    between : str
+        The pass of what runs outside calls and outside the backward pass.
+    layers : LayerLog or None
+        Is told each op of the model's forward pass that has work.
+    order : OrderLog
+        Is told each op.
+    made : dict
+        The line of code that made each module, by path.
+    places : dict
+        After `finish`, the position of each op among those given, by its ``id()``.
+    """
+
+    def __init__(self, parameters: Sequence[torch.Tensor], *, on_meta: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.layers: LayerLog | None = None
+        self._parameters = {id(parameter) for parameter in parameters}
+        self._on_meta = on_meta
+        self._code, self.made = CodeLines(), dict[str, str]()
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, between two calls of the user's; what was recorded is no part of the step."""
+        self.ops: list[TracedOp] = []
+        self.states: Counter[str] = Counter()
+        self.unsupported: Counter[str] = Counter()
+        self.recomputed = 0
+        self.notes: list[str] = []
+        self.in_backward = False
+        self.between = FORWARD
+        self.order = OrderLog()
+        self.places: dict[int, int] = {}
+        self.stack = ScopeStack(self._parameters, self._note_gradients)
+        self._lines = LineLog(self._code, self.made)
+        self._line = ""
+        self._node: Node = None
+        self._node_ops: list[tuple[TracedOp, set[int]]] = []
+        self._gradients: set[int] = set()
+        self._last_backward = self.stack.top
+
+    def note(self, text: str) -> None:
+        """Keep a remark for the profile."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run an op and record it."""
+        kwargs = kwargs or {}
+        facts = facts_of(func)
+        if facts.state == "framework":
+            return func(*args, **kwargs)
+        if facts.state == "composite":
+            # Only inference_mode hands these over in one piece.
+            with self:
+                return func.decompose(*args, **kwargs)
+        # The framework computes shapes in Python too; what watches the user's calls must not meddle with that, nor
+        # with a look at the tensors here.
+        with torch._C.DisableTorchFunction():
+            self.order.hold((args, kwargs), "input")
+            node: Node = torch._C._current_autograd_node()
+            running = self.stack.running
+            self._line = self._lines.find(node, running[-1].path, in_call=len(running) > 1)
+            if self._on_meta:
+                args, kwargs = _all_meta(facts, args, kwargs)
+            results = func(*args, **kwargs)
+            self.states[facts.state] += 1
+            rows: list[TracedOp] = []
+            if facts.state == "unsupported":
+                self.unsupported[facts.name] += 1
+            elif facts.rule is not None:
+                rows = self._record_call(describe_call(facts, args, kwargs, results), facts.rule)
+            self.order.note(rows, results, *self._where())
+        return results
+
+    def _record_call(self, call: Call, rule: Rule) -> list[TracedOp]:
+        rows = self._record(call, rule)
+        if self.layers is not None and len(self.stack.running) > 1 and not self.in_backward:
+            self.layers.note_op(call, self.stack.top)
+        return rows
+
+    def _record(self, call: Call, rule: Rule) -> list[TracedOp]:
+        scope, now = self._place()
+        rows = []
+        for work in works_of(call, rule):
+            pass_name = work.pass_name or now
+            op = TracedOp(call.op, work.kind, work.dimensions, work.dtype, pass_name, scope.path)
+            op.lines = self._lines_now()
+            by_gradient = op.kind == "gemm"
+            if scope.owner is None:
+                self.ops.append(op)
+                rows.append(op)
+            else:
+                row = self._row(scope.owner, now)
+                row.parts.append(op)
+                rows.append(row)
+                by_gradient |= row.kind == "rnn"
+                if row.pass_name == FORWARD:
+                    op.pass_name = FORWARD
+            if op.pass_name == BACKWARD:
+                self._follow(op if by_gradient else None, call)
+        return rows[:1] if scope.owner is not None else rows
+
+    def _where(self) -> tuple[str, str]:
+        """Give the module and the pass in which the op just recorded ran."""
+        node: Node = torch._C._current_autograd_node()
+        if len(self.stack.running) == 1 and node is not None:
+            return (self.stack.scope_of(node) or self._last_backward).path, BACKWARD
+        return self.stack.top.path, BACKWARD if self.in_backward or node is not None else FORWARD
+
+    def _row(self, owner: RowScope, pass_name: str) -> TracedOp:
+        """Give the row that an op inside ``owner`` belongs to; it joins the list with its first op."""
+        if pass_name == BACKWARD and len(self.stack.running) == 1:
+            if owner.backward is None:
+                owner.backward = replace(owner.row, pass_name=BACKWARD, parts=[])
+            row = owner.backward
+        else:
+            row = owner.row
+        if not row.parts:
+            row.lines = self._lines_now()
+            self.ops.append(row)
+        return row
+
+    def _lines_now(self) -> dict[str, int]:
+        return {self._line: 1} if self._line else {}
+
+    def _place(self) -> tuple[Scope, str]:
+        """Find out who runs the op and in which pass."""
+        node: Node = torch._C._current_autograd_node()
+        if node is not self._node:
+            self._node, self._node_ops = node, []
+        if len(self.stack.running) > 1:
+            # A call is running: forward, or the same again inside the backward pass.
+            self.recomputed += node is not None
+            return self.stack.top, BACKWARD if node is not None else FORWARD
+        if node is not None:
+            self._last_backward = self.stack.scope_of(node) or self._last_backward
+            return self._last_backward, BACKWARD
+        return self.stack.top, BACKWARD if self.in_backward else self.between
+
+    def _follow(self, op: TracedOp | None, call: Call) -> None:
+        """Keep track of which storages hold gradients of parameters, and so which ops make them.
+
+        Sums of such gradients are gradients of parameters too. A storage that an op makes anew is not one,
+        whatever stood at its number before.
+        """
+        sources = {array.storage for array in call.read}
+        results = {array.storage for array in call.written}
+        inherits = bool(sources) and sources <= self._gradients
+        self._gradients = self._gradients | results if inherits else self._gradients - (results - sources)
+        if op is not None:
+            if inherits:
+                op.pass_name = WEIGHT_GRADIENT
+            self._node_ops.append((op, results))
+
+    def _note_gradients(self, gradients: list[torch.Tensor]) -> None:
+        made = {storage_id(gradient) for gradient in gradients}
+        self._gradients |= made
+        if torch._C._current_autograd_node() is not self._node:
+            return
+        for op, results in self._node_ops:
+            if results & made:
+                op.pass_name = WEIGHT_GRADIENT
+            elif op.kind == "gemm" and op.pass_name == BACKWARD:
+                op.pass_name = INPUT_GRADIENT
+
+    def finish(self) -> list[TracedOp]:
+        """Give the recorded ops, recurrent backward rows split into their two gradients."""
+        found: list[TracedOp] = []
+        for op in self.ops:
+            self.places[id(op)] = len(found)
+            found += split_gradients(op)
+        return found
+
+
+def tensors_in(values: Sequence[Any]) -> Iterator[torch.Tensor]:
+    """Give the tensors among an op's arguments, which nest no deeper than lists."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from tensors_in(value)
+
+
+def _all_meta(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Take the data out of constants that meet tensors without; among themselves they keep it."""
+    if len({tensor.is_meta for tensor in tensors_in((*args, *kwargs.values()))}) < 2:
+        return args, kwargs
+    if any(isinstance(args[place], torch.Tensor) and not args[place].is_meta for place in facts.written_places):
+        raise RuntimeError("a constant is overwritten with values that have no data")
+    moved: tuple[Any, Any] = tree_map(
+        lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf, (args, kwargs)
+    )
+    return moved

@@ -1,0 +1,231 @@
+"""Energy counters of processors in files: RAPL as Linux shows it under /sys/class/powercap.
+
+Source: Linux kernel, Documentation/power/powercap/powercap.rst.
+
+Energy and power of an NVIDIA GPU: through pynvml where it is installed, else through nvidia-smi.
+
+NVML states ±5 W of its power. On Ampere (but GA100) and later a power is the mean of the last second, so that what
+is shorter is blurred; the energy counter, from Volta on, is not. Source: NVML API reference,
+nvmlDeviceGetPowerUsage and nvmlDeviceGetTotalEnergyConsumption.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_ZONES = "sys/class/powercap"
+_MICRO = 1e-6
+COUNTED = ("package", "dram")
+"""Zones that are added up: a package counts its cores, memory is apart; psys counts all of these again."""
+
+
+class CannotReadError(Exception):
+    """Why an instrument gives no reading."""
+
+
+class Zone(NamedTuple):
+    """A counter: what it counts, its file [µJ] and where it begins anew [J]."""
+
+    name: str
+    path: Path
+    most_j: float
+
+
+def _number(path: Path) -> float:
+    try:
+        text = path.read_text(encoding="ascii", errors="replace").strip()
+    except PermissionError as error:
+        hint = "counters are for root alone since Linux 5.10; run as root, or let an administrator allow it"
+        raise CannotReadError(f"{path}: no permission to read ({hint})") from error
+    except OSError as error:
+        raise CannotReadError(f"{path}: {error.strerror}") from error
+    if not text.isdigit():
+        raise CannotReadError(f"{path}: says {text[:40]!r}, and a number of microjoules was expected")
+    return float(text) * _MICRO
+
+
+def read_zone(zone: Zone) -> float:
+    """Read a counter [J].
+
+    Raises
+    ------
+    CannotReadError
+        With the file and the reason.
+    """
+    return _number(zone.path)
+
+
+def find_zones(root: Path = Path("/")) -> list[Zone]:
+    """Find the counters of packages and their memory, each read once to be sure.
+
+    Parameters
+    ----------
+    root : Path
+        Where ``sys`` lies.
+
+    Raises
+    ------
+    CannotReadError
+        When there are none, or a package cannot be read: part of a machine's energy is not its energy.
+    """
+    found: list[Zone] = []
+    for folder in sorted((root / _ZONES).glob("intel-rapl:*")):
+        try:
+            name = (folder / "name").read_text(encoding="ascii", errors="replace").strip()
+        except OSError:
+            continue
+        if not name.startswith(COUNTED):
+            continue
+        zone = Zone(name, folder / "energy_uj", _number(folder / "max_energy_range_uj"))
+        read_zone(zone)
+        found.append(zone)
+    if not any(zone.name.startswith("package") for zone in found):
+        raise CannotReadError(
+            f"{root / _ZONES}: no counter of a processor package (none, or a guest of a hypervisor)"
+        )
+    return found
+
+
+def read_limit(zone: Zone) -> float | None:
+    """Read the most power [W] that a package is built for; None where its files do not say."""
+    try:
+        return _number(zone.path.with_name("constraint_0_max_power_uw")) or None
+    except CannotReadError:
+        return None
+
+
+STATED_ERROR_W = 5.0
+"""What NVML says of its power, ± [W]."""
+_MILLI = 1e-3
+_SMI_S = 10.0
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What can be read of a GPU's board.
+
+    Attributes
+    ----------
+    power_w : function
+        Power of the moment, or of the last second [W].
+    energy_j : function or None
+        Energy since the driver was loaded [J]; None before Volta and through nvidia-smi.
+    limit_w : float or None
+        Most power the board may take as it comes [W].
+    source : str
+    """
+
+    power_w: Callable[[], float]
+    energy_j: Callable[[], float] | None
+    limit_w: float | None
+    source: str
+
+
+def visible_gpu() -> str:
+    """Name the GPU that PyTorch calls the first: a number, or a UUID."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
+
+
+def by_nvml(library: Any, which: str) -> Gpu:
+    """Read through NVML.
+
+    Parameters
+    ----------
+    library : module
+        ``pynvml``, or what has its functions.
+    which : str
+        A number, or a UUID.
+
+    Raises
+    ------
+    CannotReadError
+        When NVML gives neither energy nor power.
+    """
+    try:
+        library.nvmlInit()
+        handle = (
+            library.nvmlDeviceGetHandleByIndex(int(which))
+            if which.isdigit()
+            else library.nvmlDeviceGetHandleByUUID(which)
+        )
+
+        def power_w() -> float:
+            return float(library.nvmlDeviceGetPowerUsage(handle)) * _MILLI
+
+        def energy_j() -> float:
+            return float(library.nvmlDeviceGetTotalEnergyConsumption(handle)) * _MILLI
+
+        power_w()
+    except library.NVMLError as error:
+        raise CannotReadError(f"NVML: {error}") from error
+    counter: Callable[[], float] | None = energy_j
+    try:
+        energy_j()
+    except library.NVMLError:
+        counter = None
+    limit = None
+    with suppress(library.NVMLError):
+        limit = float(library.nvmlDeviceGetPowerManagementDefaultLimit(handle)) * _MILLI
+    return Gpu(power_w, counter, limit, "NVML energy counter" if counter else "NVML power")
+
+
+def _ask(command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SMI_S, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotReadError(f"{command[0]}: {getattr(error, 'strerror', None) or 'gives no answer'}") from error
+    if done.returncode:
+        lines = (done.stdout + done.stderr).strip().splitlines() or ["no reason given"]
+        raise CannotReadError(f"{command[0]}: {lines[0][:120]}")
+    return done.stdout
+
+
+def by_smi(which: str, ask: Callable[[Sequence[str]], str] = _ask) -> Gpu:
+    """Read through nvidia-smi, one process for each reading.
+
+    Raises
+    ------
+    CannotReadError
+        When it is not there, fails, or knows no power of this GPU.
+    """
+
+    def query(field: str) -> float:
+        words = ask(["nvidia-smi", "-i", which, f"--query-gpu={field}", "--format=csv,noheader,nounits"]).split()
+        try:
+            return float(words[0])
+        except (IndexError, ValueError) as error:
+            raise CannotReadError(f"nvidia-smi: {field} is {' '.join(words)[:40]!r}, no number") from error
+
+    query("power.draw")
+    limit = None
+    with suppress(CannotReadError):
+        limit = query("power.default_limit")
+    return Gpu(lambda: query("power.draw"), None, limit, "nvidia-smi power.draw")
+
+
+def find_gpu(which: str | None = None) -> Gpu:
+    """Find how the power of a GPU can be read.
+
+    Raises
+    ------
+    CannotReadError
+        When neither way does.
+    """
+    chosen = which or visible_gpu()
+    try:
+        import pynvml
+    except ImportError:
+        return by_smi(chosen)
+    try:
+        return by_nvml(pynvml, chosen)
+    except CannotReadError as reason:
+        try:
+            return by_smi(chosen)
+        except CannotReadError as other:
+            raise CannotReadError(f"{reason}; {other}") from other

@@ -1,0 +1,345 @@
+"""Single TensorFlow ops as they run in a graph: compiled, checked once, timed without the call of the function.
+
+A Keras step is one compiled function, whose ops start each other without Python; so is what is timed here. The
+time of a call is taken off, and short ops stand in it many times, one after the other.
+
+Ops whose time is decided by traffic, by TensorFlow's name: element by element and copies.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+from fomkit.harness.torch.cases import CLOCK_READS, CannotTimeError, Cells, Watch, by_clock, size_of, summarise
+from fomkit.harness.torch.times import SAMPLE_S, Effort, Times, repeat
+
+COPIES = 64
+"""How often a short op stands in the function that is timed, at most."""
+TOLD_APART = 0.02
+"""Share of a call that an op has to take, to be told from it."""
+
+
+class GraphCase(NamedTuple):
+    """One op: ``op`` makes it of its operands, inside a graph or not; ``check`` gives the error of a result."""
+
+    op: Callable[..., Any]
+    operands: tuple[Any, ...]
+    check: Callable[[Any], float]
+
+
+def tf_dtype(cells: Cells) -> Any:
+    """Give TensorFlow's number format of a row."""
+    import tensorflow as tf
+
+    formats = {
+        "fp64": tf.float64, "fp32": tf.float32, "fp16": tf.float16, "bf16": tf.bfloat16, "int64": tf.int64,
+        "int32": tf.int32, "bool": tf.bool,
+    }  # fmt: skip
+    if cells["dtype"] not in formats:
+        raise CannotTimeError(f"numbers of format {cells['dtype']} are not made here")
+    return formats[cells["dtype"]]
+
+
+def made(shape: Sequence[int], cells: Cells) -> Any:
+    """Make a tensor of random values in the row's number format."""
+    import tensorflow as tf
+
+    dtype = tf_dtype(cells)
+    if dtype.is_floating:
+        return tf.cast(tf.random.normal(tuple(shape), dtype=tf.float32), dtype)
+    return tf.cast(tf.random.uniform(tuple(shape), 0, 2, dtype=tf.int32), dtype)
+
+
+def exact(value: Any) -> Any:
+    """Give a tensor of floating-point numbers in double precision, anything else as it is."""
+    import tensorflow as tf
+
+    return tf.cast(value, tf.float64) if value.dtype.is_floating else value
+
+
+def first_of(result: Any) -> Any:
+    """Give the first tensor of a result that may be several."""
+    return result[0] if isinstance(result, tuple | list) else result
+
+
+def error_of(found: Any, truth: Any) -> float:
+    """Give the largest error of a result, as a share of the largest true value."""
+    import numpy as np
+
+    apart, true = (np.asarray(one).astype(np.float64) for one in (first_of(found), first_of(truth)))
+    return float(np.abs(apart - true).max() / (np.abs(true).max() or 1.0))
+
+
+def same_in_double(op: Callable[..., Any], operands: Sequence[Any]) -> GraphCase:
+    """Make a case of an op and its operands, checked by the same op in double precision."""
+    return GraphCase(op, tuple(operands), lambda result: error_of(result, op(*map(exact, operands))))
+
+
+def compiled(case: GraphCase, copies: int) -> Callable[[], Any]:
+    """Compile a function that runs the op so many times, one after the other; 0 gives the call alone."""
+    import tensorflow as tf
+
+    def run(*operands: Any) -> Any:
+        result, before = tf.constant(0), list[Any]()
+        for _ in range(copies):
+            with tf.control_dependencies(before):
+                result = case.op(*operands)
+            before = tf.nest.flatten(result)
+        return first_of(result)
+
+    specs = [tf.TensorSpec(one.shape, one.dtype) for one in case.operands]
+    function = tf.function(run, autograph=False).get_concrete_function(*specs)
+    return lambda: function(*case.operands)
+
+
+def _each(watch: Watch, run: Callable[[], Any], runs: int) -> float:
+    return (watch.measure(run, runs) - watch.empty_s) / runs
+
+
+def time_graph(
+    case: GraphCase, watch: Watch, effort: Effort, *, other: GraphCase | None = None, cold: bool = False
+) -> Times:
+    """Time an op with warm and with cold operands; the effort goes to those that are asked for.
+
+    Parameters
+    ----------
+    case : GraphCase
+    watch : Watch
+    effort : Effort
+    other : GraphCase, optional
+        The same op on other operands, run before each cold repeat: its operands are cold then, the program is not.
+    cold : bool
+
+    Raises
+    ------
+    CannotTimeError
+        When the op takes too little to be told from the call of a function.
+    """
+    nothing, one = compiled(case, 0), compiled(case, 1)
+    beside = compiled(other, 1) if other else None
+    for run in (nothing, one, *((beside,) if beside else ())):
+        watch.measure(run, 2)
+    call_s, one_s = median(_each(watch, nothing, 1) for _ in range(effort.least)), _each(watch, one, 1)
+    if short := one_s - call_s < SAMPLE_S:
+        one_s = median(_each(watch, one, 1) for _ in range(effort.least))
+        copies = min(COPIES, max(2, round(SAMPLE_S / max(one_s - call_s, 1e-9))))
+        many, less_s = compiled(case, copies + 1), one_s
+        # A first op costs the call more than the next ones cost: its result is handed out.
+        call_s = one_s - median((_each(watch, many, 1) - one_s) / copies for _ in range(3))
+    else:
+        copies, many, less_s = 1, one, call_s
+
+    def warm_once() -> float:
+        return max((_each(watch, many, 1) - less_s) / copies, 1e-12)
+
+    def cold_once() -> float:
+        watch.flush()
+        if beside is not None:
+            beside()
+        return max(_each(watch, one, 1) - call_s, 1e-12)
+
+    few = effort._replace(most=effort.least, limit_s=effort.limit_s / 4)
+    warm, cool = (
+        repeat(warm_once, few if cold else effort, watch.clock),
+        repeat(cold_once, effort if cold else few, watch.clock),
+    )
+    times = Times(warm, cool)
+    kept = summarise(times.cold if cold else times.warm)
+    if kept.p25_s * (copies if short and not cold else 1) < TOLD_APART * one_s:
+        raise CannotTimeError("what it takes by itself is too little to be told apart")
+    return times
+
+
+def graph_watch(threads: int, cache_byte: float) -> Watch:
+    """Make the stopwatch of TensorFlow on a CPU: the process's own time on one thread, else the wall's."""
+    import numpy as np
+
+    clock = time.process_time if threads == 1 else time.perf_counter
+    measure = by_clock(clock)
+    buffer = np.zeros(int(cache_byte // 4), np.float32)
+
+    def flush() -> None:
+        np.add(buffer, 1.0, out=buffer)
+
+    return Watch(measure, median(measure(lambda: None, 1) for _ in range(CLOCK_READS)), flush, clock)
+
+
+Maker = Callable[[Cells], GraphCase]
+ONE: Mapping[str, str] = {
+    **dict.fromkeys(("Relu", "Relu6", "Elu", "Selu", "Softplus", "Softsign", "LeakyRelu"), "features"),
+    **dict.fromkeys(("Abs", "Cos", "Erf", "Exp", "Expm1", "Log", "Log1p", "LogicalNot", "Neg", "Reciprocal",
+                     "Rsqrt", "Sigmoid", "Sign", "Sin", "Sqrt", "Square", "Tanh"), "x"),
+}  # fmt: skip
+"""Functions of one tensor, and what TensorFlow calls it."""
+TWO = (
+    "AddV2", "Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "Maximum", "Minimum", "Mul", "NotEqual",
+    "RealDiv", "SquaredDifference", "Sub",
+)  # fmt: skip
+"""Functions of two tensors, the second of which may be one row or a number."""
+BACK: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(("ReluGrad", "Relu6Grad", "LeakyReluGrad", "SoftplusGrad", "SoftsignGrad"),
+                    ("gradients", "features")),
+    **dict.fromkeys(("EluGrad", "SeluGrad"), ("gradients", "outputs")),
+    **dict.fromkeys(("SigmoidGrad", "TanhGrad", "RsqrtGrad", "SqrtGrad", "ReciprocalGrad"), ("dy", "y")),
+}  # fmt: skip
+"""Gradients of a gradient and one tensor, and what TensorFlow calls both."""
+FILLS = ("Fill", "OnesLike", "ZerosLike")
+POSITIVE = ("Log", "Log1p", "Reciprocal", "Rsqrt", "Sqrt", "RealDiv", "RsqrtGrad", "SqrtGrad", "ReciprocalGrad")
+"""Functions that are only asked about positive numbers: their errors near 0 say nothing."""
+
+
+def raw(name: str) -> Any:
+    """Give an op by TensorFlow's name."""
+    import tensorflow as tf
+
+    found = getattr(tf.raw_ops, name, None)
+    if found is None:
+        raise CannotTimeError(f"this TensorFlow has no op {name}")
+    return found
+
+
+def _values(cells: Cells, name: str, numel: int | None = None) -> Any:
+    import tensorflow as tf
+
+    values = made([size_of(cells, "numel") if numel is None else numel], cells)
+    return tf.abs(values) + 0.5 if name in POSITIVE and values.dtype.is_floating else values
+
+
+def _one(cells: Cells) -> GraphCase:
+    name = cells["op"]
+    function, argument = raw(name), ONE[name]
+    return same_in_double(lambda data: function(**{argument: data}), [_values(cells, name)])
+
+
+def _two(cells: Cells) -> GraphCase:
+    """Make a function of a tensor and another: as long, one row, or a number, by the bytes that are read."""
+    import tensorflow as tf
+
+    name, numel = cells["op"], size_of(cells, "numel")
+    function, first = raw(name), _values(cells, name)
+    rest = round(float(cells["read_byte"]) / tf_dtype(cells).size) - numel
+    if rest <= 0 or size_of(cells, "inputs", 2) < 2:
+        rest = 1
+    if 1 < rest < numel and numel % rest == 0:
+        first = tf.reshape(first, (numel // rest, rest))
+    elif rest != numel:
+        rest = 1
+    second = _values(cells, name, rest)
+    return same_in_double(lambda one, other: function(x=one, y=other), [first, second])
+
+
+def _bias(cells: Cells) -> GraphCase:
+    import tensorflow as tf
+
+    numel, function = size_of(cells, "numel"), raw("BiasAdd")
+    row = round(float(cells["read_byte"]) / tf_dtype(cells).size) - numel
+    if row < 1 or numel % row:
+        raise CannotTimeError("its bytes are not those of rows and one bias for them")
+    data = tf.reshape(_values(cells, ""), (numel // row, row))
+    return same_in_double(lambda one, other: function(value=one, bias=other), [data, made([row], cells)])
+
+
+def _back(cells: Cells) -> GraphCase:
+    name = cells["op"]
+    function, (first, second) = raw(name), BACK[name]
+    values = [_values(cells, name) for _ in range(2)]
+    return same_in_double(lambda one, other: function(**{first: one, second: other}), values)
+
+
+def _select(cells: Cells) -> GraphCase:
+    import tensorflow as tf
+
+    values, function = _values(cells, ""), raw("SelectV2")
+    chosen = tf.random.uniform(values.shape) < 0.5
+    return same_in_double(lambda mask, one, other: function(condition=mask, t=one, e=other),
+                          [chosen, values, tf.zeros_like(values)])  # fmt: skip
+
+
+def _fill(cells: Cells) -> GraphCase:
+    import tensorflow as tf
+
+    function, numel, value = raw("Fill"), size_of(cells, "numel"), tf.ones((), tf_dtype(cells))
+    return GraphCase(
+        lambda one: function(dims=[numel], value=one), (value,), lambda result: error_of(result, tf.ones([numel]))
+    )
+
+
+def _join(cells: Cells) -> GraphCase:
+    count, numel = max(2, size_of(cells, "inputs", 2)), size_of(cells, "numel")
+    function, parts = raw("ConcatV2"), [made([8, -(-numel // count // 8)], cells) for _ in range(count)]
+    return same_in_double(lambda *values: function(values=list(values), axis=1), parts)
+
+
+def _transpose(cells: Cells) -> GraphCase:
+    """Make a transposition as attention asks for it: rows of 64 in another order."""
+    import tensorflow as tf
+
+    numel, function = size_of(cells, "numel"), raw("Transpose")
+    if numel % 512:
+        raise CannotTimeError("its elements are no rows of 64 in another order, and no other order is known")
+    data = tf.reshape(_values(cells, ""), (-1, 8, 64))
+    return same_in_double(lambda one: function(x=one, perm=[1, 0, 2]), [data])
+
+
+NAMED: Mapping[str, Maker] = {
+    **dict.fromkeys(ONE, _one),
+    **dict.fromkeys(TWO, _two),
+    **dict.fromkeys(BACK, _back),
+    **dict.fromkeys(FILLS, _fill),
+    "BiasAdd": _bias,
+    "SelectV2": _select,
+    "ConcatV2": _join,
+    "Transpose": _transpose,
+}
+"""Makers of element-wise ops and copies, by TensorFlow's name."""
+
+
+def stream(cells: Cells) -> GraphCase:
+    """Make a sum in place, which shows the bandwidth: no result takes memory of its own."""
+    import tensorflow as tf
+
+    variable, more = tf.Variable(made([size_of(cells, "numel")], cells)), _values(cells, "")
+    before = variable.numpy()[:1000]
+
+    def op(values: Any) -> Any:
+        done = variable.assign_add(values, read_value=False)
+        with tf.control_dependencies([done] if done is not None else []):
+            return tf.constant(0)
+
+    def check(_result: Any) -> float:
+        return error_of(variable[:1000], before.astype("float64") + more[:1000].numpy().astype("float64"))
+
+    return GraphCase(op, (more,), check)
+
+
+STREAM = "AssignAddVariableOp"
+
+
+def elementwise(cells: Cells) -> GraphCase:
+    """Make an element-wise op or a copy: the named one, else any of its traffic.
+
+    Raises
+    ------
+    CannotTimeError
+        When the name is not known here, or no op of that traffic.
+    """
+    name = cells.get("op", "")
+    if name == STREAM:
+        return stream(cells)
+    if name:
+        if name not in NAMED:
+            raise CannotTimeError(f"the op {name} is not made here")
+        return NAMED[name](cells)
+    whole = size_of(cells, "numel") * int(tf_dtype(cells).size)
+    read, written = (float(cells[f"{word}_byte"]) / whole for word in ("read", "write"))
+    count, most = round(read), 1 if cells["kind"] == "copy" else 2
+    if abs(written - 1) > 0.01 or abs(read - count) > 0.01 or not 1 <= count <= most:
+        raise CannotTimeError("its bytes are not those of one or two tensors read and one written")
+    if cells["kind"] == "copy":
+        function = raw("DeepCopy")
+        return same_in_double(lambda data: function(x=data), [_values(cells, "")])
+    any_op = "Relu" if count == 1 else "AddV2"
+    return NAMED[any_op]({**cells, "op": any_op})

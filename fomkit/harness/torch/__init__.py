@@ -1,0 +1,1 @@
+"""Ops timed with PyTorch."""

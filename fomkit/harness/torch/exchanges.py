@@ -1,0 +1,347 @@
+"""Payloads of messages as training frameworks send them: several buffers of very unlike sizes at once.
+
+The three schemes are those of TF-gRPC-Bench (Biswas, Lu, Panda, "Designing a Micro-Benchmark Suite to Evaluate
+gRPC for TensorFlow: Early Experiences", BPOE 2018, arXiv:1804.01138), after the sizes of tensors that TensorFlow
+sends: *uniform* takes small, medium and large buffers in turn, *random* draws each, *skew* is mostly large ones.
+The sizes and shares below are the ones chosen here; every row of timings names them.
+
+Exchanges between ranks as PyTorch runs them: collectives, messages from rank to rank, a parameter server.
+
+Each is made on every rank, its result checked once against what the numbers sent add up to, and then run again and
+again; what a run moves is written in `Exchange`.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fomkit.harness.collectives import SEND, SERVER, STREAM
+from fomkit.harness.torch.cases import CannotTimeError
+
+SIZES_BYTE: Mapping[str, int] = {"small": 12, "medium": 10_000, "large": 1_000_000}
+"""Bytes of a buffer: a scalar or two, a bias, a layer's weights; multiples of a float."""
+BUFFERS = 10
+"""Buffers in one payload."""
+SKEW: Mapping[str, int] = {"large": 6, "medium": 3, "small": 1}
+"""Buffers of each size in a payload of the scheme *skew*: 60, 30 and 10 %."""
+SCHEMES = ("uniform", "random", "skew")
+FORMS = ("plain", "pickled")
+"""Buffers sent one by one as they are; or made into one string of bytes first, and into buffers again after."""
+
+
+def buffer_sizes(scheme: str, seed: int = 0) -> list[int]:
+    """Give the sizes of a payload's buffers [byte].
+
+    Parameters
+    ----------
+    scheme : str
+        One of `SCHEMES`.
+    seed : int
+        Of the scheme *random*: the same for all ranks, which must agree.
+
+    Raises
+    ------
+    ValueError
+        When there is no such scheme.
+
+    Examples
+    --------
+    >>> sum(buffer_sizes("uniform")), sum(buffer_sizes("skew"))
+    (3030048, 6030012)
+    """
+    names = list(SIZES_BYTE)
+    if scheme == "uniform":
+        chosen = [names[place % len(names)] for place in range(BUFFERS)]
+    elif scheme == "random":
+        draw = random.Random(seed)  # noqa: S311 - a size, no secret
+        chosen = [draw.choice(names) for _ in range(BUFFERS)]
+    elif scheme == "skew":
+        chosen = [name for name, count in SKEW.items() for _ in range(count)]
+    else:
+        raise ValueError(f"{scheme!r} is no scheme of payloads; there are {', '.join(SCHEMES)}")
+    return [SIZES_BYTE[name] for name in chosen]
+
+
+def pack(buffers: Sequence[bytes]) -> bytes:
+    """Make one string of bytes of a payload's buffers."""
+    return pickle.dumps(list(buffers), protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def unpack(packed: bytes) -> list[bytes]:
+    """Make the buffers again; only of what this program packed, since unpickling can run code."""
+    found: list[bytes] = pickle.loads(packed)  # noqa: S301 - from a rank of this very measurement
+    return found
+
+
+WINDOW = 16
+"""Messages that are on their way at once in a stream."""
+FLOAT_BYTE = 4
+
+
+class Exchange(NamedTuple):
+    """What one rank does in an exchange.
+
+    Attributes
+    ----------
+    run : function
+        One run; every rank calls it as often as the others.
+    check : function
+        Tells whether the result of a run is right.
+    times : int
+        How many of what is timed one run holds: 2 for there and back, `WINDOW` for a stream.
+    """
+
+    run: Callable[[], None]
+    check: Callable[[], bool]
+    times: int = 1
+
+
+class Team(NamedTuple):
+    """The ranks as one of them sees them; ``peer`` is whom rank 0 exchanges messages with."""
+
+    rank: int
+    ranks: int
+    peer: int
+    device: str
+
+
+def _nothing() -> None:
+    pass
+
+
+def _right() -> bool:
+    return True
+
+
+def _floats(byte: float, team: Team, value: float) -> Any:
+    import torch
+
+    return torch.full((max(1, int(byte) // FLOAT_BYTE),), value, device=team.device)
+
+
+def _is(tensor: Any, value: float) -> Callable[[], bool]:
+    return lambda: bool((tensor == value).all())
+
+
+def _all_reduce(byte: float, team: Team) -> Exchange:
+    from torch import distributed
+
+    data, result = _floats(byte, team, float(team.rank)), _floats(byte, team, 1.0)
+    total = team.ranks * (team.ranks - 1) / 2
+
+    def check() -> bool:
+        result.copy_(data)
+        distributed.all_reduce(result)
+        right = bool((result == total).all())
+        result.zero_()  # sums of what is not 0 would overflow
+        return right
+
+    return Exchange(lambda: distributed.all_reduce(result), check)
+
+
+def _newest(*names: str) -> Callable[..., Any]:
+    """Give the first of these functions that this PyTorch has: it renames them, and warns of the older name."""
+    from torch import distributed
+
+    found: Callable[..., Any] = next(getattr(distributed, name) for name in names if hasattr(distributed, name))
+    return found
+
+
+def _all_gather(byte: float, team: Team) -> Exchange:
+    part = _floats(byte / team.ranks, team, float(team.rank))
+    whole = _floats(part.numel() * FLOAT_BYTE * team.ranks, team, -1.0)
+    expected = sum(range(team.ranks)) * part.numel()
+
+    gather = _newest("all_gather_single", "all_gather_into_tensor")
+
+    def run() -> None:
+        gather(whole, part)
+
+    return Exchange(run, lambda: bool(whole.double().sum() == expected))
+
+
+def _reduce_scatter(byte: float, team: Team) -> Exchange:
+    part = _floats(byte / team.ranks, team, 0.0)
+    whole = _floats(part.numel() * FLOAT_BYTE * team.ranks, team, float(team.rank))
+
+    scatter = _newest("reduce_scatter_single", "reduce_scatter_tensor")
+
+    def run() -> None:
+        scatter(part, whole)
+
+    return Exchange(run, _is(part, float(sum(range(team.ranks)))))
+
+
+def _broadcast(byte: float, team: Team) -> Exchange:
+    from torch import distributed
+
+    data = _floats(byte, team, 7.0 if team.rank == 0 else 0.0)
+    return Exchange(lambda: distributed.broadcast(data, 0), _is(data, 7.0))
+
+
+def _wait(works: Sequence[Any]) -> None:
+    for one in works:
+        one.wait()
+
+
+def _send(byte: float, team: Team) -> Exchange:
+    """Send a message to the peer and have it come back."""
+    from torch import distributed
+
+    if team.rank not in (0, team.peer):
+        return Exchange(_nothing, _right, 2)
+    other = team.peer if team.rank == 0 else 0
+    mine, theirs = _floats(byte, team, float(team.rank)), _floats(byte, team, -1.0)
+
+    def run() -> None:
+        if team.rank == 0:
+            distributed.send(mine, other)
+            distributed.recv(theirs, other)
+        else:
+            distributed.recv(theirs, other)
+            distributed.send(mine, other)
+
+    return Exchange(run, _is(theirs, float(other)), 2)
+
+
+def _stream(byte: float, team: Team) -> Exchange:
+    """Send messages to the peer, several at once, which then says that it has them."""
+    from torch import distributed
+
+    if team.rank not in (0, team.peer):
+        return Exchange(_nothing, _right, WINDOW)
+    sent = _floats(byte, team, 3.0)
+    # Each has a place of its own: no message may wait for another's memory.
+    places = [_floats(byte, team, 0.0) for _ in range(WINDOW if team.rank else 0)]
+    word = _floats(FLOAT_BYTE, team, 1.0)
+
+    def run() -> None:
+        if team.rank == 0:
+            waiting = [distributed.isend(sent, team.peer) for _ in range(WINDOW)]
+        else:
+            waiting = [distributed.irecv(place, 0) for place in places]
+        _wait(waiting)
+        if team.rank == 0:
+            distributed.recv(word, team.peer)
+        else:
+            distributed.send(word, 0)
+
+    return Exchange(run, lambda: all(bool((place == 3.0).all()) for place in places), WINDOW)
+
+
+class _Payload:
+    """A payload's buffers on one rank, sent and taken one by one, or as one string of bytes."""
+
+    def __init__(self, sizes: list[int], team: Team, *, pickled: bool) -> None:
+        import torch
+
+        self._team, self._pickled = team, pickled
+        self.mine = [_floats(size, team, 5.0) for size in sizes]
+        self.theirs = [_floats(size, team, 0.0) for size in sizes]
+        length = len(self._packed()) if pickled else 0
+        self._taken = torch.zeros(length, dtype=torch.uint8, device=team.device)
+
+    def _packed(self) -> bytes:
+        return pack([one.cpu().numpy().tobytes() for one in self.mine])
+
+    def _pieces(self) -> list[Any]:
+        import torch
+
+        if not self._pickled:
+            return self.mine
+        # A copy, since the tensor must be one that may be written to.
+        return [torch.frombuffer(bytearray(self._packed()), dtype=torch.uint8).to(self._team.device)]
+
+    def send(self, rank: int) -> None:
+        from torch import distributed
+
+        pieces = self._pieces()
+        _wait([distributed.isend(piece, rank) for piece in pieces])
+
+    def take(self, rank: int) -> None:
+        import torch
+        from torch import distributed
+
+        places = [self._taken] if self._pickled else self.theirs
+        _wait([distributed.irecv(place, rank) for place in places])
+        if self._pickled:
+            found = unpack(self._taken.cpu().numpy().tobytes())
+            self.theirs = [torch.frombuffer(bytearray(one), dtype=torch.float32) for one in found]
+
+    def right(self) -> bool:
+        return all(bool((one == 5.0).all()) for one in self.theirs)
+
+
+def _payload_exchange(request: Mapping[str, Any], team: Team) -> Exchange:
+    sizes = buffer_sizes(request["scheme"])
+    collective, pickled = request["collective"], request["form"] == "pickled"
+    if collective == SEND:
+        return _payload_there_and_back(sizes, team, pickled=pickled)
+    if collective == SERVER:
+        return _server(sizes, team, pickled=pickled)
+    raise CannotTimeError(f"no payloads are sent by {collective}")
+
+
+def _payload_there_and_back(sizes: list[int], team: Team, *, pickled: bool) -> Exchange:
+    if team.rank not in (0, team.peer):
+        return Exchange(_nothing, _right, 2)
+    payload, other = _Payload(sizes, team, pickled=pickled), team.peer if team.rank == 0 else 0
+
+    def run() -> None:
+        if team.rank == 0:
+            payload.send(other)
+            payload.take(other)
+        else:
+            payload.take(other)
+            payload.send(other)
+
+    return Exchange(run, payload.right, 2)
+
+
+def _server(sizes: list[int], team: Team, *, pickled: bool) -> Exchange:
+    """Have rank 0 take gradients from every other rank, a payload each, and send each parameters back."""
+    others = range(1, team.ranks)
+    payloads = [_Payload(sizes, team, pickled=pickled) for _ in (others if team.rank == 0 else [0])]
+
+    def run() -> None:
+        if team.rank:
+            payloads[0].send(0)
+            payloads[0].take(0)
+            return
+        for rank, payload in zip(others, payloads, strict=True):
+            payload.take(rank)
+        for rank, payload in zip(others, payloads, strict=True):
+            payload.send(rank)
+
+    return Exchange(run, lambda: all(one.right() for one in payloads))
+
+
+MAKERS: Mapping[str, Callable[[float, Team], Exchange]] = {
+    SEND: _send, STREAM: _stream, "all_reduce": _all_reduce, "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter, "broadcast": _broadcast,
+}  # fmt: skip
+"""Exchanges of one buffer, by name. Their bytes are nccl-tests': the whole of what a gather ends with."""
+
+
+def make_exchange(request: Mapping[str, Any], team: Team) -> Exchange:
+    """Make what this rank does in an exchange.
+
+    Parameters
+    ----------
+    request : mapping
+        ``collective``, and ``message_byte`` or ``scheme`` and ``form`` of a payload.
+    team : Team
+
+    Raises
+    ------
+    CannotTimeError
+        When there is no such exchange.
+    """
+    if request.get("scheme"):
+        return _payload_exchange(request, team)
+    if request["collective"] not in MAKERS:
+        raise CannotTimeError(f"no exchange is called {request['collective']}")
+    return MAKERS[request["collective"]](float(request["message_byte"]), team)

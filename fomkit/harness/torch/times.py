@@ -1,0 +1,284 @@
+"""Times the ops of a table with PyTorch and writes the same table: the second half of a pack's script."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from fomkit.harness.torch.cases import TOLERANCES, CannotTimeError, Case, Cells, Watch, make_watch, summarise
+from fomkit.harness.torch.makers import make_case
+
+LEAST_REPEATS, MOST_REPEATS = 6, 100
+"""Six repeats are the fewest that have an interval of their median."""
+SAMPLE_S = 2e-4
+"""Shortest time [s] of one repeat; shorter ops run several times in it."""
+HARNESS = "fomkit pack"
+NEEDED = ("kind", "dtype", "engine", "time_s", "note")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _device_name(device: str) -> str:
+    import torch
+
+    if device == "cuda":
+        return str(torch.cuda.get_device_name())
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _clocks(device: str) -> str:
+    if device != "cuda":
+        return "clock not read"
+    query = [
+        "nvidia-smi",
+        "--query-gpu=clocks.sm,clocks.max.sm,clocks.mem,driver_version",
+        "--format=csv,noheader",
+    ]
+    try:
+        done = subprocess.run(  # noqa: S603 - the arguments are ours
+            query, capture_output=True, text=True, timeout=20, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "clock not read"
+    return f"clocks now, at most, of memory, driver: {done.stdout.splitlines()[0].strip()}"
+
+
+def describe(device: str) -> str:
+    """Name the device, its clocks and the software, for the note of every row."""
+    import torch
+
+    threads = "" if device == "cuda" else f"; {torch.get_num_threads()} threads"
+    software = f"CUDA {torch.version.cuda}; Python {platform.python_version()}"
+    return f"{_device_name(device)}{threads}; {_clocks(device)}; {software}"
+
+
+class Effort(NamedTuple):
+    """How well an op is to be timed.
+
+    Attributes
+    ----------
+    target : float
+        Half the interval of the median, as a share of it, that is narrow enough.
+    least, most : int
+        Repeats at least, and at most.
+    limit_s : float
+        Time [s] of the watch's clock after which no repeat begins, once there are `least` of them.
+    """
+
+    target: float = 0.01
+    least: int = LEAST_REPEATS
+    most: int = MOST_REPEATS
+    limit_s: float = 1.0
+
+
+class Times(NamedTuple):
+    """Repeats [s] of one execution, with warm caches and with cold ones; the latter empty where nobody asked."""
+
+    warm: list[float]
+    cold: list[float]
+
+
+def repeat(once: Callable[[], float], effort: Effort, clock: Callable[[], float]) -> list[float]:
+    """Repeat until the median is known well enough, or the effort is spent by a clock."""
+    times: list[float] = []
+    begun = clock()
+    while len(times) < effort.most:
+        if len(times) >= effort.least and (
+            clock() - begun > effort.limit_s or summarise(times).width <= effort.target
+        ):
+            break
+        times.append(once())
+    return times
+
+
+def time_run(
+    run: Callable[[], Any],
+    watch: Watch,
+    effort: Effort,
+    *,
+    other: Callable[[], Any] | None = None,
+    cold: bool = False,
+    both: bool = False,
+) -> Times:
+    """Time an op again and again, after it has run often enough to be warm.
+
+    Parameters
+    ----------
+    run : function
+        Runs it once.
+    watch : Watch
+    effort : Effort
+    other : function, optional
+        Runs the same op on other operands, before each cold repeat: they are cold then, the program is not.
+    cold : bool
+        Spend the effort on repeats whose operands are in no cache, instead of warm ones.
+    both : bool
+        Time a few of the other sort as well.
+    """
+    watch.measure(run, 2)
+    once_s = max(watch.measure(run, 1) - watch.empty_s, 1e-9)
+    times = max(1, round(SAMPLE_S / once_s))
+
+    def warm_once() -> float:
+        return max((watch.measure(run, times) - watch.empty_s) / times, 1e-12)
+
+    def cold_once() -> float:
+        watch.flush()
+        if other is not None:
+            other()
+        return max(watch.measure(run, 1) - watch.empty_s, 1e-12)
+
+    few = effort._replace(most=effort.least, limit_s=effort.limit_s / 4)
+    return Times(
+        repeat(warm_once, few if cold else effort, watch.clock) if both or not cold else [],
+        repeat(cold_once, effort if cold else few, watch.clock) if both or cold else [],
+    )
+
+
+def time_case(
+    case: Case, watch: Watch, effort: Effort, *, other: Case | None = None, cold: bool = False, both: bool = False
+) -> Times:
+    """Time a case as `time_run` does, less what it does besides.
+
+    Raises
+    ------
+    CannotTimeError
+        When what is left is too little to be told from noise.
+    """
+
+    def timed(run: Callable[[], Any], beside: Callable[[], Any] | None) -> Times:
+        return time_run(run, watch, effort, other=beside, cold=cold, both=both)
+
+    times = timed(case.run, other.run if other else None)
+    if case.besides is None:
+        return Times(*([case.share * one for one in all_of] for all_of in times))
+    off = timed(case.besides, other.besides if other else None)
+    left = Times(*([one - median(less) for one in all_of] for all_of, less in zip(times, off, strict=True)))
+    if any(min(one) < 0.02 * median(all_of) for one, all_of in zip(left, times, strict=True) if one):
+        raise CannotTimeError("what it takes by itself is too little to be told apart")
+    return left
+
+
+def checked_case(cells: Cells, device: str) -> tuple[Case, float]:
+    """Make the op of a row, run it once, and give it with the error of its result.
+
+    Raises
+    ------
+    CannotTimeError
+        When it cannot be made, or its result is not that of double precision: a fast wrong kernel is no timing.
+    """
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = cells["dtype"] == "tf32"
+    torch.manual_seed(0)
+    case = make_case(cells, device)
+    error = case.check(case.run())
+    if not error <= TOLERANCES.get(cells["dtype"], 0.0):
+        raise CannotTimeError(f"its result is wrong by {error:.1e} of the largest value")
+    return case, error
+
+
+def _timed(cells: Cells, watch: Watch, device: str, about: str) -> dict[str, str]:
+    """Give a row with its time, after the result was held against double precision."""
+    import torch
+
+    case, error = checked_case(cells, device)
+    found = summarise(time_case(case, watch, Effort()).warm)
+    return {
+        **cells,
+        "time_s": f"{found.median_s:.9g}",
+        "p25_s": f"{found.p25_s:.9g}",
+        "p75_s": f"{found.p75_s:.9g}",
+        "repeats": str(found.repeats),
+        "harness": HARNESS,
+        "library": "torch",
+        "library_version": str(torch.__version__),
+        "note": f"{about}; warm; checked to {error:.1e}",
+    }
+
+
+def _all_timed(rows: list[dict[str, str]], device: str, about: str) -> Iterator[dict[str, str]]:
+    import torch
+
+    watch = make_watch(device)
+    for number, cells in enumerate(rows, start=1):
+        what = f"{number} of {len(rows)} {cells['kind']} {cells['dtype']} {cells['pass_name']}".rstrip()
+        try:
+            done = _timed(cells, watch, device, about)
+        except CannotTimeError as reason:
+            _say(f"{what}: not timed, {reason}")
+        except (RuntimeError, torch.cuda.OutOfMemoryError) as error:
+            _say(f"{what}: not timed, {str(error).splitlines()[0]}")
+        else:
+            _say(f"{what}: {float(done['time_s']) * 1e3:.4g} ms")
+            yield done
+
+
+def read_cases(path: Path) -> tuple[list[dict[str, str]], list[str]]:
+    """Read the table of ops: its rows and its columns.
+
+    Raises
+    ------
+    OSError, ValueError
+        When the file cannot be read, or is no such table.
+    """
+    with path.open(encoding="utf-8", newline="") as stream:
+        reader = csv.DictReader(stream)
+        columns = list(reader.fieldnames or [])
+        missing = [name for name in NEEDED if name not in columns]
+        if missing:
+            raise ValueError(f"has no column {', '.join(missing)}. Take cases.csv as it was sent.")
+        rows = [{name: cells.get(name) or "" for name in columns} for cells in reader]
+    if not rows:
+        raise ValueError("has no rows. Take cases.csv as it was sent.")
+    return rows, columns
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Time the rows of a table and write those that could be timed; 1 where some could not, 2 without a table."""
+    import torch
+
+    parser = argparse.ArgumentParser(description="Times the ops of a table with PyTorch and checks their results.")
+    parser.add_argument("cases", type=Path, help="table of ops, for example cases.csv")
+    parser.add_argument("-o", "--output", type=Path, default=Path("timed.csv"), help="table to write")
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="threads on a CPU")
+    chosen = parser.parse_args(arguments)
+    torch.set_num_threads(chosen.threads)
+    try:
+        rows, columns = read_cases(chosen.cases)
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{chosen.cases}: {error}\n")
+        return 2
+    about = describe(chosen.device)
+    _say(about)
+    done = list(_all_timed(rows, chosen.device, about))
+    temporary = chosen.output.with_name(f".{chosen.output.name}.part")
+    with temporary.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(done)
+    os.replace(temporary, chosen.output)
+    _say(f"{len(done)} of {len(rows)} ops timed, in {chosen.output}")
+    return 0 if len(done) == len(rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,327 @@
+"""Money: a price times the time that something is paid for, whole devices, nodes or systems at a time.
+
+A campaign on a machine: each phase's rate, days, money, energy, and their sums.
+
+Speed-ups that several changes are said to give: their product is naive, and never stands alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, multiply_independent
+from fomkit.core.machine import EnergyScope, Machine, Price, Scope
+from fomkit.core.suite import Phase, Suite, Workflow
+from fomkit.core.units import DAY_S
+from fomkit.merit.measured_steps import (
+    NOTHING_MEASURED,
+    Explained,
+    MeasuredRuns,
+    explained_lines,
+    explained_models,
+    little_explained,
+)
+from fomkit.merit.rated_lines import LineRating, Load, fixed_conditions, under_conditions, up_devices
+from fomkit.plan.content import energy_of_estimate
+from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.memory_of import UNKNOWN_FIT, Fit
+from fomkit.plan.options import Options, choose_scope
+from fomkit.plan.stack import inference_of
+
+
+def paid_units(price: Price, machine: Machine, scope: Scope) -> int:
+    """Count what is paid for while runs fill a scope: a node is paid whole, even for a run on one of its devices.
+
+    Raises
+    ------
+    FomkitError
+        When the price is of the whole system and the scope is narrower: nobody says what a part of it costs.
+    """
+    if price.per == "device":
+        return machine.devices(scope)
+    if price.per == "node":
+        return machine.devices(scope) // machine.devices("node") if scope == "system" else 1
+    if scope != "system":
+        raise FomkitError(
+            "price", f"is per system, and the scope is {scope!r}. Add '--scope system', or give it per node."
+        )
+    return 1
+
+
+def money(price: Price, time_s: Span, units: float = 1.0) -> Span:
+    """Give what a time [s] of so many paid units costs, in the currency of the price.
+
+    Price and time are independent; where nobody states a spread of the price, the interval is that of the time.
+
+    Examples
+    --------
+    The DAWNBench entry of ResNet-152: 243.9995 h at 4.56 USD/h.
+
+    >>> from fomkit.core.machine import Fact
+    >>> rate = 4.56 / 3600
+    >>> price = Price(Fact(rate, rate, rate, "published", "DAWNBench"), "USD", "node", "2018-04-01")
+    >>> round(money(price, Span.exact(243.9995 * 3600)).value, 2)
+    1112.64
+    """
+    return multiply_independent(price.per_s.span(time_s.level).scaled(units), time_s)
+
+
+def money_of_run(price: Price, machine: Machine, scope: Scope, at_once: int, run_s: Span) -> Span:
+    """Give what one run costs while ``at_once`` of them fill a scope; down time of a system is paid too.
+
+    Parameters
+    ----------
+    price : Price
+    machine : Machine
+    scope : str
+        device, node or system.
+    at_once : int
+        Runs in progress at the same time at that scope.
+    run_s : Span
+        Time of one run [s].
+    """
+    up_share = machine.availability if scope == "system" else 1.0
+    return money(price, run_s, paid_units(price, machine, scope) / (at_once * up_share))
+
+
+LoadSuite = Callable[[str], Suite]
+FEW = "fewer runs than fit side by side: it lasts as long as one of them, and the rest of the machine waits"
+
+
+@dataclass(frozen=True)
+class PhaseCost:
+    """One phase on a machine; None where it is not known, and ``missing`` says why.
+
+    Attributes
+    ----------
+    per_day : Span or None
+        Runs of the phase that the machine ends a day.
+    days : Span or None
+    money : Span or None
+        For the whole scope during these days.
+    energy_j : Span or None
+        Of all runs, within ``energy_scope``.
+    said : tuple of str
+        What was done differently from what is usual.
+    fit : Fit
+        Whether a device's memory holds its step.
+    explained : Explained or None
+        How much of a measured run of its work the device's work explains; None where nobody measured one.
+    """
+
+    phase: Phase
+    per_day: Span | None
+    days: Span | None
+    said: tuple[str, ...] = ()
+    run_s: Span | None = None
+    money: Span | None = None
+    energy_j: Span | None = None
+    energy_scope: EnergyScope | None = None
+    basis: str = "modelled"
+    excludes: tuple[str, ...] = ()
+    fit: Fit = UNKNOWN_FIT
+    missing: str = ""
+    energy_missing: tuple[str, ...] = ()
+    explained: Explained | None = None
+
+
+@dataclass(frozen=True)
+class CampaignCost:
+    """A workflow on a machine."""
+
+    workflow: Workflow
+    machine: Machine
+    options: Options
+    price: Price | None
+    phases: tuple[PhaseCost, ...]
+
+    @property
+    def unfit(self) -> tuple[str, ...]:
+        """The phases whose step no device holds, each with its machine and why."""
+        return tuple(
+            f"{one.phase.name} on {self.machine.name} {one.fit.said}" for one in self.phases if one.fit.said
+        )
+
+    @property
+    def little_explained(self) -> tuple[Explained, ...]:
+        """Those of its phases with days whose measured runs the device explains less than half."""
+        held = [one.explained for one in self.phases if one.days is not None and one.explained is not None]
+        return little_explained(held, [one.line for one in held])
+
+
+def _days(phase: Phase, per_day: Span, run_s: Span, said: tuple[str, ...] = ()) -> tuple[Span, tuple[str, ...]]:
+    """Give the days of a phase at its rate, but no less than one of its runs, and what is said of them."""
+    at_rate, one_run = per_day.per(phase.runs), run_s.scaled(1 / DAY_S)
+    if at_rate.value >= one_run.value:
+        return at_rate, said
+    return one_run, (*said, FEW)
+
+
+def _line(
+    phase: Phase,
+    machine: Machine,
+    options: Options,
+    load: Load,
+    suites: LoadSuite,
+    measured: MeasuredRuns,
+) -> PhaseCost:
+    suite = suites(phase.suite)
+    line = next((one for one in suite.lines if one.name == phase.line), None)
+    if line is None:
+        names = ", ".join(one.name for one in suite.lines)
+        raise FomkitError(phase.name, f"{phase.line!r} is no line of suite {suite.name!r}. Its lines: {names}.")
+    if suite.scope != options.scope:
+        raise FomkitError(
+            phase.name,
+            f"suite {suite.name!r} rates the scope {suite.scope!r}, not {options.scope!r}. Use its scope.",
+        )
+    rated = LineRating(suite, machine, options, load).rate(line)
+    if rated.unit_per_day is None:
+        return PhaseCost(phase, None, None, missing=rated.missing)
+    unit_s = rated.unit_per_day.per(DAY_S * up_devices(machine, suite))
+    nobody = (f"the line is {rated.kind}, and nobody says what energy it takes",)
+    energy_missing = nobody if rated.estimate is None else ()
+    held = [replace(one, line=phase.name) for one in explained_lines([machine], [[rated]], measured, load)]
+    found = PhaseCost(phase, rated.unit_per_day, *_days(phase, rated.unit_per_day, unit_s, rated.deviations),
+                      basis=rated.basis, excludes=rated.excludes or (), energy_missing=energy_missing,
+                      explained=next(iter(held), None))  # fmt: skip
+    return _with_energy(found, rated.estimate, line.runs) if rated.estimate else found
+
+
+def _with_energy(found: PhaseCost, one: Estimate, runs: float = 1.0) -> PhaseCost:
+    """Add the energy of all runs, and what is said of their estimate."""
+    spent = energy_of_estimate(one)
+    said = (*found.said, *one.deviations)
+    found = replace(found, run_s=one.run_time.run_s, excludes=one.excludes, fit=one.fit, said=said)
+    if spent is None or spent.method is None or spent.run is None:
+        missing = spent.missing if spent else (f"{one.machine.name} states nothing of energy",)
+        return replace(found, energy_missing=missing)
+    return replace(
+        found, energy_j=spent.run.energy_j.scaled(runs * found.phase.runs), energy_scope=spent.method.scope
+    )
+
+
+def _model(
+    phase: Phase,
+    name: str,
+    machine: Machine,
+    options: Options,
+    load: Load,
+    measured: MeasuredRuns,
+) -> PhaseCost:
+    model = load(name)
+    fixed = fixed_conditions(phase.conditions, model)
+    chosen = replace(options, batch=fixed.batch, sizes=fixed.sizes, precision=fixed.precision)
+    try:
+        one = estimate(under_conditions(model, fixed), machine, chosen)
+        if phase.mode == "infer":
+            one = inference_of(one, phase.conditions.samples)
+    except FomkitError as error:
+        return PhaseCost(phase, None, None, missing=str(error))
+    if one.unit_per_day is None:
+        return PhaseCost(
+            phase, None, None, missing=f"{name} does not say what a run is: no train_samples or epochs"
+        )
+    per_day, run_s = one.unit_per_day.scaled(one.model.unit.runs), one.run_time.run_s or one.step
+    # Measured rates and epochs are of training: they say nothing of a phase of inference.
+    runs = measured if phase.mode != "infer" else NOTHING_MEASURED
+    held = next(iter(explained_models([one], chosen, runs, phase.name)), None)
+    return _with_energy(PhaseCost(phase, per_day, *_days(phase, per_day, run_s), explained=held), one)
+
+
+def run_campaign(
+    workflow: Workflow,
+    machine: Machine,
+    options: Options,
+    price: Price | None,
+    load: Load,
+    suites: LoadSuite,
+    measured: MeasuredRuns = NOTHING_MEASURED,
+) -> CampaignCost:
+    """Work out a campaign, phase by phase, each on the whole scope.
+
+    Parameters
+    ----------
+    workflow : Workflow
+    machine : Machine
+    options : Options
+        Its scope is the system unless it says another; batches and sizes are those of the phases.
+    price : Price or None
+        None takes the machine's own.
+    load, suites : function
+        Give the model profile, the suite, of a name.
+    measured : MeasuredRuns
+        Runs that were measured, to hold the modelled phases against.
+
+    Raises
+    ------
+    FomkitError
+        When the machine does not state the scope, or a phase names no line.
+    """
+    scope = choose_scope([machine], options.scope or "system")
+    options, price, found = replace(options, scope=scope), price or machine.price, []
+    for phase in workflow.phases:
+        one = (
+            _line(phase, machine, options, load, suites, measured)
+            if phase.model is None
+            else _model(phase, phase.model, machine, options, load, measured)
+        )
+        if price is not None and one.days is not None:
+            units = paid_units(price, machine, scope)
+            one = replace(one, money=money(price, one.days.scaled(DAY_S), units))
+        found.append(one)
+    return CampaignCost(workflow, machine, options, price, tuple(found))
+
+
+LEAST, MOST, MANY = 1e-6, 1e6, 20
+"""What is taken for a speed-up, and how many; their product stays finite."""
+
+
+@dataclass(frozen=True)
+class Combined:
+    """Claimed speed-ups beside what is modelled of all together.
+
+    Attributes
+    ----------
+    claimed : mapping
+        Factor by what is said to give it, each on its own.
+    modelled : Span
+        The speed-up of all together, by the model.
+    """
+
+    claimed: Mapping[str, float]
+    modelled: Span
+
+    @property
+    def naive(self) -> float:
+        """Product of the factors, as if no change took from what another gains."""
+        return math.prod(self.claimed.values())
+
+
+def combine(claimed: Mapping[str, float], modelled: Span) -> Combined:
+    """Put claimed speed-ups beside the modelled one.
+
+    Raises
+    ------
+    FomkitError
+        When a factor is no finite number above 0.
+
+    Examples
+    --------
+    DAWNBench's five (Coleman et al. 2017): hardware, software, learning rate, statistics, inference.
+
+    >>> five = {"a": 1.25, "b": 3.1, "c": 3, "d": 29, "e": 3}
+    >>> round(combine(five, Span(12.0, 9.0, 15.0)).naive, 6)
+    1011.375
+    """
+    for name, factor in claimed.items():
+        if not LEAST <= factor <= MOST:
+            raise FomkitError(
+                name, f"is a speed-up of {factor:g}. Give a factor of {LEAST:g} to {MOST:g}; '+80 %' is 1.8."
+            )
+    if len(claimed) > MANY:
+        raise FomkitError("speed-ups", f"{len(claimed)} are claimed. Give {MANY} or fewer.")
+    return Combined(dict(claimed), modelled)

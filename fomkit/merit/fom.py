@@ -1,0 +1,267 @@
+"""The means that figures of merit are taken by, each as a function of both machines' rates and the weights.
+
+The lecture's is the ratio of harmonic mean rates (Foster & Stevens 2018, lecture 10). Weighted by line it is the
+ratio of two sustained rates P_tot = 3600 / Σ(w·t·n/N) of procurements; the weighted geometric mean of speed-ups is
+NERSC's sustained system improvement, SSNI = N·(Π Sᵢ^wᵢ)^(1/Σw), where the ratios hold N already at system scope.
+
+Figure of merit: how many times more units of work a day one machine does than another.
+
+The lecture's mean (Foster & Stevens 2018, lecture 10) is the ratio of the two machines' harmonic mean rates. It is
+a harmonic mean of the ratios, weighted by the time each line takes on the baseline.
+
+What is said of a chance to reach a bar: the same two limits wherever a proposal or a delivery is judged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import harmonic_mean
+from typing import TypeVar
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, divide_independent
+from fomkit.core.units import DAY_S
+
+Numbers = Sequence[float]
+Mean = Callable[[Numbers, Numbers, Numbers], float]
+
+
+def _rates(new: Numbers, old: Numbers, weights: Numbers) -> float:
+    time_old = math.fsum(weight / rate for weight, rate in zip(weights, old, strict=True))
+    return time_old / math.fsum(weight / rate for weight, rate in zip(weights, new, strict=True))
+
+
+def _harmonic(new: Numbers, old: Numbers, weights: Numbers) -> float:
+    parts = (weight * b / a for weight, a, b in zip(weights, new, old, strict=True))
+    return math.fsum(weights) / math.fsum(parts)
+
+
+def _geometric(new: Numbers, old: Numbers, weights: Numbers) -> float:
+    logs = (weight * math.log(a / b) for weight, a, b in zip(weights, new, old, strict=True))
+    return math.exp(math.fsum(logs) / math.fsum(weights))
+
+
+def _arithmetic(new: Numbers, old: Numbers, weights: Numbers) -> float:
+    parts = (weight * a / b for weight, a, b in zip(weights, new, old, strict=True))
+    return math.fsum(parts) / math.fsum(weights)
+
+
+MEANS: Mapping[str, Mean] = {
+    "ratio_of_harmonic_means": _rates,
+    "weighted_harmonic": _rates,
+    "harmonic": _harmonic,
+    "geometric": _geometric,
+    "arithmetic": _arithmetic,
+}
+"""Functions of the target's rates, the baseline's rates and the lines' weights."""
+
+WEIGHTED = ("weighted_harmonic", "geometric")
+"""The means that lines have weights in; the others take each line once."""
+
+
+def _weights(name: str, weights: Numbers | None, count: int) -> Numbers:
+    return weights if weights is not None and name in WEIGHTED else [1.0] * count
+
+
+def take_mean(name: str, new: Numbers, old: Numbers, weights: Numbers | None = None) -> float:
+    """Take a mean of how many times faster one machine is.
+
+    Parameters
+    ----------
+    name : str
+        A key of `MEANS`.
+    new, old : sequence of float
+        Units per day of the target and of the baseline, line by line, all above 0.
+    weights : sequence of float, optional
+        Used by the means in `WEIGHTED`; default: all 1.
+
+    Examples
+    --------
+    >>> round(take_mean("geometric", [564e3, 4512e3, 9024e3], [7475.2, 74752.0, 37376.0]), 6)
+    103.213445
+    """
+    return MEANS[name](new, old, _weights(name, weights, len(new)))
+
+
+def implied_weights(name: str, old: Numbers, weights: Numbers | None = None) -> list[float]:
+    """Give each line's share in a mean; shares sum to 1.
+
+    In the harmonic kinds it is the weight of a ratio's reciprocal, in the geometric that of its logarithm, in the
+    arithmetic that of the ratio itself. In the ratio of harmonic means it is the share of the baseline's time.
+    """
+    shares = list(_weights(name, weights, len(old)))
+    if MEANS[name] is _rates:
+        shares = [share / rate for share, rate in zip(shares, old, strict=True)]
+    total = math.fsum(shares)
+    return [share / total for share in shares]
+
+
+MEAN = "ratio_of_harmonic_means"
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Units per day of one machine, one entry for each line of work, at one scope."""
+
+    machine: str
+    scope: str
+    unit_per_day: Mapping[str, Span]
+
+
+@dataclass(frozen=True)
+class FigureOfMerit:
+    """The figure of merit with everything needed to argue with it.
+
+    Attributes
+    ----------
+    mean : str
+        The mean that ``value`` is taken by, a key of `fomkit.merit.fom.MEANS`.
+    value : Span
+        How many times faster the target is.
+    ratios : mapping
+        Rate of the target over that of the baseline, by line.
+    weights : mapping
+        The weight each line's ratio really has in the value; they sum to 1.
+    others : mapping
+        The value by every other mean, with intervals made as that of the chosen one.
+    mean_rates : mapping
+        Harmonic mean rate [1/day] of the baseline and of the target.
+    with_whole_rates : float
+        The value when every rate is first cut to a whole number, as the lecture prints it; NaN below one a day.
+    """
+
+    baseline: Rates
+    target: Rates
+    value: Span
+    ratios: Mapping[str, Span]
+    weights: Mapping[str, float]
+    others: Mapping[str, Span]
+    mean_rates: Mapping[str, float]
+    with_whole_rates: float
+    mean: str
+
+    @property
+    def other_means(self) -> Mapping[str, float]:
+        """Give the value by every other mean, without intervals."""
+        return {name: span.value for name, span in self.others.items()}
+
+
+def unit_per_day(unit_s: Span, runs_at_once: float) -> Span:
+    """Turn the time of one unit of work into units per day.
+
+    Parameters
+    ----------
+    unit_s : Span
+        Time of one unit on the devices it occupies [s].
+    runs_at_once : float
+        Units in progress at the same time.
+
+    Examples
+    --------
+    >>> unit_per_day(Span.exact(60 * 3600.0), 18_688).value
+    7475.2
+    """
+    return unit_s.per(DAY_S * runs_at_once)
+
+
+def _whole(rates: Sequence[Span]) -> float:
+    cut = [math.floor(rate.value) for rate in rates]
+    return harmonic_mean(cut) if all(cut) else math.nan
+
+
+def _merit(mean: str, old: Sequence[Span], new: Sequence[Span], weights: Sequence[float]) -> Span:
+    """Take a mean whose errors go together on each machine and know nothing of each other across the two."""
+
+    def of(new_rates: Sequence[float], old_rates: Sequence[float]) -> float:
+        return math.log(take_mean(mean, new_rates, old_rates, weights))
+
+    values = [rate.value for rate in new], [rate.value for rate in old]
+    middle = of(*values)
+    below = math.hypot(
+        middle - of([rate.low for rate in new], values[1]), middle - of(values[0], [rate.high for rate in old])
+    )
+    above = math.hypot(
+        of([rate.high for rate in new], values[1]) - middle, of(values[0], [rate.low for rate in old]) - middle
+    )
+    value = take_mean(mean, *values, weights)
+    return Span(value, value * math.exp(-below), value * math.exp(above), new[0].level)
+
+
+def _check_alike(baseline: Rates, target: Rates) -> None:
+    where = f"fom of {target.machine} over {baseline.machine}"
+    if baseline.scope != target.scope:
+        raise FomkitError(
+            where,
+            f"the baseline's rates are per {baseline.scope} and the target's per {target.scope}. "
+            "State --scope so that both are the same.",
+        )
+    if set(baseline.unit_per_day) != set(target.unit_per_day) or not baseline.unit_per_day:
+        missing = set(baseline.unit_per_day) ^ set(target.unit_per_day)
+        raise FomkitError(where, f"both machines need a rate for every line. Missing on one: {sorted(missing)}.")
+
+
+def figure_of_merit(
+    baseline: Rates, target: Rates, mean: str = MEAN, weights: Mapping[str, float] | None = None
+) -> FigureOfMerit:
+    """Compare two machines over the same lines of work.
+
+    Parameters
+    ----------
+    baseline, target : Rates
+    mean : str
+        A key of `fomkit.merit.fom.MEANS`.
+    weights : mapping, optional
+        Weight of each line in the weighted means; default: all 1.
+
+    Raises
+    ------
+    FomkitError
+        When the scopes or the lines differ.
+    """
+    _check_alike(baseline, target)
+    lines = list(baseline.unit_per_day)
+    old = [baseline.unit_per_day[line] for line in lines]
+    new = [target.unit_per_day[line] for line in lines]
+    by_line = [1.0 if weights is None else weights[line] for line in lines]
+    old_values, new_values = ([rate.value for rate in rates] for rates in (old, new))
+    shares = implied_weights(mean, old_values, by_line)
+    return FigureOfMerit(
+        baseline=baseline,
+        target=target,
+        value=_merit(mean, old, new, by_line),
+        ratios={line: divide_independent(b, a) for line, a, b in zip(lines, old, new, strict=True)},
+        weights=dict(zip(lines, shares, strict=True)),
+        others={name: _merit(name, old, new, by_line) for name in MEANS if name != mean},
+        mean_rates={"baseline": harmonic_mean(old_values), "target": harmonic_mean(new_values)},
+        with_whole_rates=_whole(new) / _whole(old) if mean == MEAN else math.nan,
+        mean=mean,
+    )
+
+
+Word = TypeVar("Word", bound=str)
+
+REACHED, MISSED = 0.9, 0.1
+"""Chances of reaching a bar from which on it counts as reached, and up to which it counts as missed."""
+PROPOSAL = ("meets", "does not meet", "ambiguous")
+"""Words for a proposal held against a threshold."""
+
+
+def verdict(chance: float, words: tuple[Word, Word, Word]) -> Word:
+    """Choose the word for a chance of reaching a bar.
+
+    Parameters
+    ----------
+    chance : float
+        Between 0 and 1.
+    words : tuple of str
+        For a bar that is reached, missed, and neither.
+
+    Examples
+    --------
+    >>> verdict(0.9, PROPOSAL), verdict(0.5, PROPOSAL), verdict(0.1, PROPOSAL)
+    ('meets', 'ambiguous', 'does not meet')
+    """
+    reached, missed, neither = words
+    return reached if chance >= REACHED else missed if chance <= MISSED else neither

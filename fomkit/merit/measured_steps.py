@@ -1,0 +1,354 @@
+"""From rows of measurements to the measured step of one estimate: which rows are meant, and the step of each.
+
+How much of what was measured of a model the device's work explains: the rest is what nobody stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import NamedTuple
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.core.machine import Machine
+from fomkit.core.measurement import Measurement
+from fomkit.core.model import ModelProfile
+from fomkit.core.units import format_number, format_quantity
+from fomkit.merit.rated_lines import Load, RatedLine, fixed_conditions, under_conditions
+from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.options import Options
+
+MEASURED_LEVEL = 0.8
+"""Level of the intervals of a table of measurements, as of all files."""
+_MEASURED = "measured"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One row about an estimate's model and machine, and what became of it.
+
+    Attributes
+    ----------
+    step : Span or None
+        The step it gives [s]; None where it was set aside.
+    said : str
+        How the step was made of it, or why it was set aside.
+    holds : frozenset of str
+        Terms outside the step that the figure holds unseparated.
+    """
+
+    row: Measurement
+    step: Span | None
+    said: str
+    holds: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class MeasuredStep:
+    """The step that the rows about one model on one machine give together: the median, with the ends of all.
+
+    Attributes
+    ----------
+    step : Span
+        Its interval runs from the lowest low to the highest high, at the level of the table.
+    spread_stated : bool
+        Whether every row used states its interval.
+    holds : frozenset of str
+        Terms outside the step that every row used holds unseparated.
+    """
+
+    step: Span
+    spread_stated: bool
+    holds: frozenset[str]
+
+
+def mismatch(row: Measurement, one: Estimate) -> str:
+    """Say why a row is no measurement of this estimate; "" where it is one."""
+    if row.basis != _MEASURED:
+        return f"its basis is {row.basis}, not measured"
+    conditions: list[tuple[str, object, object]] = [
+        ("batch", row.batch, one.sizes.get("batch")),
+        ("precision", row.precision, one.precision),
+        ("scope", row.scope, one.scope),
+        ("devices", row.devices, one.model.run.devices_per_run),
+    ]
+    for name, stated, asked in conditions:
+        if stated in (None, ""):
+            return f"its {name} is not stated; the estimate's is {asked}"
+        if stated != asked:
+            return f"its {name} is {stated}, the estimate's is {asked}"
+    changed = [name for name, size in one.sizes.items() if name != "batch" and size != one.model.sizes.get(name)]
+    if changed:
+        return f"it does not say {', '.join(changed)}, and the estimate's is not the profile's"
+    return ""
+
+
+def quantity_of(one: Estimate, quantity: str) -> Span | None:
+    """Give what an estimate says of a measured quantity, in its unit; None where the profile lacks something."""
+    if quantity == "sample_per_s":
+        batch = one.sizes.get("batch")
+        return one.step.per(float(batch)) if batch else None
+    known = {
+        "step_s": one.step,
+        "latency_s": one.step,
+        "epoch_s": one.run_time.epoch_s,
+        "run_s": one.run_time.run_s,
+    }
+    return known[quantity]
+
+
+def explained_share(quantity: str, projected: Span | None, measured: float) -> float | None:
+    """Give the projected time as a share of the measured one; None where it is unknown."""
+    if projected is None:
+        return None
+    share = projected.value / measured
+    return 1 / share if quantity == "sample_per_s" else share
+
+
+def _besides_steps(one: Estimate, run: bool) -> list[str]:
+    """Name the priced terms of an epoch or a run that do not scale with its steps."""
+    terms = {"epoch overheads": one.run_time.epoch_extra_s}
+    if run:
+        terms["start_up"] = one.run_time.startup_s
+    return [name for name, span in terms.items() if span is not None and span.value > 0]
+
+
+def _of_many_steps(row: Measurement, one: Estimate) -> Reading:
+    """Divide an epoch or a run by its steps, where it is made of nothing else that is priced but validation.
+
+    Validation is forward passes of the same model: as long as so many steps as the estimate says.
+    """
+    steps, epochs, of_run = one.run_time.steps_per_epoch, one.model.run.epochs, row.quantity == "run_s"
+    if steps is None or (of_run and epochs is None):
+        return Reading(row, None, f"the profile does not say how many steps {row.quantity} has")
+    if others := _besides_steps(one, of_run):
+        return Reading(row, None, f"{row.quantity} holds {', '.join(others)} besides steps; measure step_s")
+    validation = one.run_time.validation_s
+    extra = validation.value / one.step.value if validation is not None else 0.0
+    count = (steps + extra) * (epochs if of_run and epochs is not None else 1)
+    of = f"{epochs} epochs of {steps:,} steps" if of_run else f"{steps:,} steps"
+    held = {"validation", "start_up"} if of_run else {"validation"}
+    holds = frozenset(held.intersection(one.run_time.excludes))
+    if extra:
+        samples = one.model.data.validation_samples
+        of += (
+            f", each with a validation of {samples:,} samples"
+            if of_run
+            else f" and {samples:,} samples of validation"
+        )
+        of += f" that take as long as {extra:,.4g} steps by the prediction"
+    whatever = f", with whatever {' and '.join(sorted(holds))} took" if holds else ""
+    span = Span(row.value, row.low, row.high, MEASURED_LEVEL).scaled(1 / count)
+    return Reading(row, span, f"{row.quantity} of the profile's {of}{whatever}", holds)
+
+
+def read_row(row: Measurement, one: Estimate) -> Reading:
+    """Give the step that a row about this model and machine is a measurement of, or why it is none."""
+    if row.quantity == "energy_j":
+        return Reading(row, None, "energy_j is no time")
+    if reason := mismatch(row, one):
+        return Reading(row, None, reason)
+    figure = Span(row.value, row.low, row.high, MEASURED_LEVEL)
+    if row.quantity in ("epoch_s", "run_s"):
+        return _of_many_steps(row, one)
+    if row.quantity == "sample_per_s":
+        return Reading(row, figure.per(float(row.batch or 0)), f"a batch of {row.batch} per step")
+    if row.quantity == "latency_s" and set(one.step_time.passes) != {"forward"}:
+        return Reading(row, None, "latency_s is of a forward pass, and the profile's step has more passes")
+    return Reading(row, figure, "as it stands")
+
+
+def measured_step(readings: Sequence[Reading]) -> MeasuredStep | None:
+    """Put the rows that were not set aside together; None where there is none."""
+    used = [(reading, reading.step) for reading in readings if reading.step is not None]
+    if not used:
+        return None
+    steps = [step for _, step in used]
+    span = Span(
+        median(step.value for step in steps),
+        min(step.low for step in steps),
+        max(step.high for step in steps),
+        MEASURED_LEVEL,
+    )
+    return MeasuredStep(
+        span,
+        all(reading.row.spread_stated for reading, _ in used),
+        frozenset.intersection(*(reading.holds for reading, _ in used)),
+    )
+
+
+ENOUGH = 0.5
+"""Share of a measured time from which on a verdict may rest on the device's work: it is then the larger part."""
+COMPARABLE = 1 / 3
+"""Share from which on a projected time may be held against the measured one (`fomkit.compare`): less than
+``ENOUGH``, because this decides nothing, and a projection may be too short by its own error as well."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The measured run of a line of which the device explains least.
+
+    Attributes
+    ----------
+    line : str
+        Of a suite, else the model.
+    machine : str
+    share : float
+        The projected time over the measured one.
+    said : str
+        The same in figures, with the source.
+    """
+
+    line: str
+    machine: str
+    share: float
+    said: str
+
+
+class MeasuredRuns(NamedTuple):
+    """Runs that somebody measured, and what gives the machine of a name that they ran on."""
+
+    rows: Sequence[Measurement]
+    machine: Callable[[str], Machine]
+
+
+NOTHING_MEASURED = MeasuredRuns((), dict[str, Machine]().__getitem__)
+
+
+def _amount(value: float, quantity: str) -> str:
+    return f"{format_number(value)} samples/s" if quantity == "sample_per_s" else format_quantity(value, "time_s")
+
+
+def _explained(line: str, row: Measurement, one: Estimate) -> Explained | None:
+    """Hold a row against the estimate of its model on its machine; None where it is no measurement of it."""
+    if row.quantity == "energy_j" or mismatch(row, replace(one, scope="device")):
+        return None
+    if row.quantity == "latency_s" and set(one.step_time.passes) != {"forward"}:
+        return None
+    projected = quantity_of(one, row.quantity)
+    share = explained_share(row.quantity, projected, row.value)
+    if share is None or projected is None:
+        return None
+    took, takes = (_amount(figure, row.quantity) for figure in (row.value, projected.value))
+    said = (
+        f"{row.model} on {row.machine}: {row.quantity} measured {took}, of the device's work {takes}: {share:.1%} "
+        f"of the time ({row.source or 'no source stated'})"
+    )
+    return Explained(line, row.machine, share, said)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A line's model under the line's conditions, estimated machine by machine as it is asked for."""
+
+    line: str
+    model: ModelProfile
+    options: Options
+    known: dict[str, Estimate | None]
+
+    def on(self, name: str, load: Callable[[str], Machine]) -> Estimate | None:
+        """Estimate it on a machine; None where that cannot be."""
+        if name not in self.known:
+            try:
+                self.known[name] = estimate(self.model, load(name), self.options)
+            except FomkitError:
+                self.known[name] = None
+        return self.known[name]
+
+    def held_against(self, rows: Sequence[Measurement], load: Callable[[str], Machine]) -> Iterator[Explained]:
+        """Give what is explained of each row that is a measurement of it."""
+        for row in rows:
+            one = self.on(row.machine, load)
+            found = None if one is None else _explained(self.line, row, one)
+            if found is not None:
+                yield found
+
+
+def _case(machines: Sequence[Machine], rated: Sequence[RatedLine], load: Load) -> _Case | None:
+    """Give the case of a line that is modelled on one machine at least; None of others."""
+    line = rated[0].line
+    if line.model is None or not any(one.is_modelled for one in rated):
+        return None
+    known: dict[str, Estimate | None] = {
+        machine.name: one.estimate
+        for machine, one in zip(machines, rated, strict=True)
+        if one.estimate is not None
+    }
+    model = load(line.model)
+    fixed = fixed_conditions(line.conditions, model)
+    options = Options(batch=fixed.batch, sizes=fixed.sizes, precision=fixed.precision)
+    return _Case(line.name, under_conditions(model, fixed), options, known)
+
+
+def _least(case: _Case, own: Mapping[str, Machine], measured: MeasuredRuns) -> Iterator[Explained]:
+    """Give the measured run of which least is explained; nothing where nobody measured one."""
+
+    def machine_of(name: str) -> Machine:
+        return own[name] if name in own else measured.machine(name)
+
+    about = [row for row in measured.rows if row.model == case.model.name]
+    here = [row for row in about if row.machine in own]
+    told = [*case.held_against(here, machine_of)] or [*case.held_against(about, machine_of)]
+    if told:
+        yield min(told, key=lambda one: one.share)
+
+
+def explained_lines(
+    machines: Sequence[Machine],
+    sides: Sequence[Sequence[RatedLine]],
+    measured: MeasuredRuns,
+    load: Load,
+) -> tuple[Explained, ...]:
+    """Tell of each modelled line how much of its measured runs the device's work explains, the least of them.
+
+    Runs on these machines are what counts; where nobody measured one there, those on other machines do.
+
+    Parameters
+    ----------
+    machines : sequence of Machine
+        Such as baseline and target.
+    sides : sequence of sequences of RatedLine
+        Line by line on each.
+    measured : MeasuredRuns
+    load : function
+        Gives the model profile of a name.
+    """
+    own = {machine.name: machine for machine in machines}
+    cases = [_case(machines, rated, load) for rated in zip(*sides, strict=True)] if measured.rows else []
+    return tuple(one for case in cases if case is not None for one in _least(case, own, measured))
+
+
+def explained_models(
+    estimates: Sequence[Estimate], options: Options, measured: MeasuredRuns, line: str = ""
+) -> tuple[Explained, ...]:
+    """Tell the same of each model that is estimated.
+
+    Parameters
+    ----------
+    estimates : sequence of Estimate
+        Of one model or more on one machine or more.
+    options : Options
+        What they were made with.
+    measured : MeasuredRuns
+    line : str
+        What to call the only model instead of its name.
+    """
+    own = {one.machine.name: one.machine for one in estimates}
+    models = {one.model.name: one.model for one in estimates}
+    cases = [
+        _Case(
+            line or name,
+            model,
+            replace(options, scope=None),
+            {one.machine.name: one for one in estimates if one.model.name == name},
+        )
+        for name, model in models.items()
+    ]
+    return tuple(one for case in cases for one in _least(case, own, measured))
+
+
+def little_explained(found: Sequence[Explained], names: Container[str]) -> tuple[Explained, ...]:
+    """Keep those, of the lines of some names, of which the device explains less than half."""
+    return tuple(one for one in found if one.share < ENOUGH and one.line in names)

@@ -1,0 +1,312 @@
+"""What a line of a suite fixes, what a proposal does instead, and how the difference is told.
+
+One line of a suite on one machine: rated as frozen, as given, as estimated, or missing with a reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, at_level
+from fomkit.core.machine import Basis, Machine, Party
+from fomkit.core.model import ModelProfile
+from fomkit.core.suite import OPTIMIZED, Category, Conditions, Suite, SuiteLine
+from fomkit.files.op_csv import format_table
+from fomkit.merit.fom import unit_per_day
+from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.options import Options
+
+_ANY = "as the framework does"
+
+
+def fixed_conditions(wanted: Conditions, model: ModelProfile | None) -> Conditions:
+    """Give what a line fixes: what it states, and its model profile's own values where it states nothing."""
+    if model is None:
+        return wanted
+    return Conditions(
+        batch=wanted.batch if wanted.batch is not None else model.batch,
+        precision=wanted.precision,
+        epochs=wanted.epochs if wanted.epochs is not None else model.run.epochs,
+        samples=wanted.samples if wanted.samples is not None else model.data.train_samples,
+        quality=wanted.quality,
+        sizes={**{name: size for name, size in model.sizes.items() if name != "batch"}, **wanted.sizes},
+    )
+
+
+def changed_conditions(fixed: Conditions, proposed: Conditions) -> Conditions:
+    """Give the conditions under which a line runs when a proposal changes some of them.
+
+    The quality is what the proposal shows; what the line asks for is not shown by being asked for.
+    """
+    return Conditions(
+        batch=proposed.batch if proposed.batch is not None else fixed.batch,
+        precision=proposed.precision or fixed.precision,
+        epochs=proposed.epochs if proposed.epochs is not None else fixed.epochs,
+        samples=proposed.samples if proposed.samples is not None else fixed.samples,
+        quality=proposed.quality,
+        sizes={**fixed.sizes, **proposed.sizes},
+    )
+
+
+def deviations(fixed: Conditions, proposed: Conditions) -> tuple[str, ...]:
+    """Tell each difference between what a line fixes and what is proposed; a condition that is open is none.
+
+    Examples
+    --------
+    >>> deviations(Conditions(batch=20, epochs=400), Conditions(batch=256))
+    ('batch 20 → 256 (quality not shown)',)
+    """
+    asked, found = fixed.stated(), proposed.stated()
+    found.pop("quality", None)
+    shown = "quality not shown" if proposed.quality is None else f"quality: {proposed.quality}"
+    return tuple(
+        f"{name} {asked.get(name, _ANY)} → {value} ({shown})"
+        for name, value in found.items()
+        if value != asked.get(name) and (name in asked or name == "precision")
+    )
+
+
+def unstated(fixed: Conditions, found: Conditions) -> tuple[str, ...]:
+    """Tell what a line fixes and a stated time does not say of itself.
+
+    Examples
+    --------
+    >>> unstated(Conditions(batch=20, epochs=4), Conditions(epochs=4))
+    ('batch not stated (the line fixes 20)',)
+    """
+    known = found.stated()
+    return tuple(
+        f"{name} not stated (the line fixes {value})"
+        for name, value in fixed.stated().items()
+        if name not in known
+    )
+
+
+def under_conditions(model: ModelProfile, conditions: Conditions) -> ModelProfile:
+    """Give a model profile with the samples and epochs of a line; batch and sizes are options of the estimate."""
+    data, run = model.data, model.run
+    if conditions.samples is not None:
+        data = replace(data, train_samples=conditions.samples)
+    if conditions.epochs is not None:
+        run = replace(run, epochs=conditions.epochs)
+    return replace(model, data=data, run=run)
+
+
+def check_proposed(name: str, fixed: Conditions, proposed: Conditions) -> None:
+    """Raise when a proposal changes a size that the line's model does not have.
+
+    Raises
+    ------
+    FomkitError
+        Naming the sizes it has.
+    """
+    if unknown := sorted(set(proposed.sizes) - set(fixed.sizes)):
+        known = ", ".join(["batch", "precision", "epochs", "samples", "quality", *fixed.sizes])
+        raise FomkitError(name, f"{', '.join(unknown)} is nothing that it fixes. It fixes: {known}.")
+
+
+Load = Callable[[str], ModelProfile]
+RateKind = Literal["given", "frozen", "estimated", "missing"]
+
+
+@dataclass(frozen=True)
+class RatedLine:
+    """One line of a suite on one machine.
+
+    Attributes
+    ----------
+    unit_per_day : Span or None
+        None where nobody gave a time and none could be estimated; ``missing`` says why.
+    category : str
+        ``optimized`` where a condition of the line was changed.
+    deviations : tuple of str
+        Each condition that differs from what the line fixes.
+    estimate : Estimate or None
+        That behind an estimated rate.
+    source : str
+        Where the rate is from, in words.
+    kind : str
+        given, frozen, estimated or missing.
+    precision : str
+        Number formats of most of the arithmetic, as far as they are known.
+    work : str
+        Hash of what an estimated line runs.
+    excludes : tuple of str, or None
+        What its rate leaves out because nobody stated it; None where a frozen one does not say.
+    """
+
+    line: SuiteLine
+    unit_per_day: Span | None
+    basis: Basis
+    party: Party
+    category: Category
+    source: str
+    deviations: tuple[str, ...] = ()
+    estimate: Estimate | None = None
+    missing: str = ""
+    kind: RateKind = "given"
+    precision: str = ""
+    work: str = ""
+    excludes: tuple[str, ...] | None = ()
+
+    @property
+    def is_modelled(self) -> bool:
+        """True where the rate is a model's: estimated now, or when it was frozen."""
+        return self.estimate is not None or (self.kind == "frozen" and bool(self.work))
+
+    @property
+    def unfit(self) -> str:
+        """What does not fit the device's memory, in words; "" where it does or nobody knows."""
+        return "" if self.estimate is None else self.estimate.fit.said
+
+
+def up_devices(machine: Machine, suite: Suite) -> float:
+    """Count the devices at the suite's scope, by the share of the time that they are up."""
+    return machine.devices(suite.scope) * (machine.availability if suite.scope == "system" else 1.0)
+
+
+def work_hash(model: ModelProfile, conditions: Conditions) -> str:
+    """Hash a model's ops with the conditions, data and unit that a line runs them under.
+
+    Titles, notes, the layers and the lines of code do not count.
+    """
+    facts = {
+        "conditions": conditions.stated(),
+        "data": asdict(model.data),
+        "run": asdict(model.run),
+        "unit": asdict(model.unit),
+    }
+    ops, parts = (table.drop(columns="code_line", errors="ignore") for table in (model.ops, model.parts))
+    tables = [format_table(ops, "OPS"), format_table(parts, "OPS", ("of",)) if len(parts) else ""]
+    text = "\x1e".join([json.dumps(facts, sort_keys=True), *tables])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class LineRating:
+    """What rating a line needs besides the line: the suite, the machine, and what is proposed for it."""
+
+    suite: Suite
+    machine: Machine
+    options: Options
+    load: Load
+    proposals: Mapping[str, Conditions] = field(default_factory=dict)
+
+    def _given(self, line: SuiteLine) -> RatedLine:
+        given = line.given[self.machine.name]
+        strangers = given.party != line.party
+        said = deviations(line.conditions, given.conditions) + (
+            unstated(line.conditions, given.conditions) if strangers else ()
+        )
+        if given.utilisation_gain != 1:
+            said += (f"times a stated utilisation gain of {given.utilisation_gain:g}",)
+        run_s = at_level(given.run_s, self.options.interval)
+        at_once = up_devices(self.machine, self.suite) * given.utilisation_gain
+        return RatedLine(
+            line,
+            unit_per_day(run_s.scaled(line.runs), at_once),
+            given.basis,
+            given.party,
+            OPTIMIZED if said else given.category,
+            given.source or "given",
+            said,
+            precision=given.conditions.precision or "",
+        )
+
+    def _estimated(self, line: SuiteLine, name: str) -> RatedLine:
+        model = self.load(name)
+        fixed = fixed_conditions(line.conditions, model)
+        frozen = self.suite.frozen.get(line.name)
+        work = work_hash(model, fixed)
+        if frozen is not None and frozen.work and frozen.work != work:
+            raise FomkitError(
+                line.name,
+                f"the model profile {name!r} is not what version {self.suite.version} of {self.suite.name!r} "
+                "froze. Restore it, or make the next version: fomkit fom SUITE --freeze NEW.suite.yaml.",
+            )
+        proposed = self.proposals.get(line.name, Conditions())
+        check_proposed(line.name, fixed, proposed)
+        said = deviations(fixed, proposed)
+        run = changed_conditions(fixed, proposed)
+        options = replace(
+            self.options,
+            batch=run.batch,
+            scope=self.suite.scope,
+            sizes=run.sizes,
+            precision=run.precision,
+        )
+        rated = RatedLine(
+            line,
+            None,
+            "modelled",
+            "lab",
+            OPTIMIZED if said else line.category,
+            name,
+            said,
+            kind="missing",
+            work=work,
+        )
+        try:
+            one = estimate(under_conditions(model, run), self.machine, options)
+        except FomkitError as error:
+            return replace(rated, missing=str(error))
+        if one.unit_per_day is None:
+            return replace(rated, missing=f"{name} does not say what a run is: no train_samples or epochs")
+        return replace(
+            rated,
+            unit_per_day=one.unit_per_day.scaled(model.unit.runs / line.runs),
+            basis="measured" if one.coverage["measured"] > 1 - 1e-12 else "modelled",
+            estimate=one,
+            kind="estimated",
+            precision=one.precision,
+            excludes=one.excludes,
+        )
+
+    def _frozen(self, line: SuiteLine) -> RatedLine:
+        if line.name in self.proposals:
+            raise FomkitError(
+                line.name,
+                f"{self.machine.name} is the frozen baseline, which no proposal changes. Name another target.",
+            )
+        frozen = self.suite.frozen.get(line.name)
+        source = f"frozen in version {self.suite.version}"
+        if frozen is None:
+            why = f"version {self.suite.version} froze no rate"
+            return RatedLine(
+                line, None, line.basis, line.party, line.category, source, missing=why, kind="missing"
+            )
+        rate = at_level(frozen.unit_per_day, self.options.interval)
+        return RatedLine(
+            line,
+            rate,
+            frozen.basis,
+            line.party,
+            line.category,
+            source,
+            kind="frozen",
+            precision=frozen.precision,
+            work=frozen.work,
+            excludes=frozen.excludes if frozen.work else (),
+        )
+
+    def rate(self, line: SuiteLine) -> RatedLine:
+        """Rate one line: as frozen, else as given, else as estimated, else as missing."""
+        if self.machine.name == self.suite.baseline and self.suite.frozen:
+            return self._frozen(line)
+        if self.machine.name in line.given:
+            if line.name in self.proposals:
+                raise FomkitError(
+                    line.name,
+                    f"its time on {self.machine.name} is given, so a proposal cannot change it. "
+                    "State the conditions beside the given time.",
+                )
+            return self._given(line)
+        if line.model is not None:
+            return self._estimated(line, line.model)
+        why = f"no time given for {self.machine.name}, only for {', '.join(line.given)}"
+        return RatedLine(line, None, line.basis, line.party, line.category, "given", missing=why, kind="missing")

@@ -1,0 +1,370 @@
+"""A suite on two machines: each line's rate, given, frozen or estimated, and the figure of merit over all.
+
+What a vendor committed to, held against what was measured on the delivered machine, line by line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from fomkit.core.errors import FomkitError, Shown, nearest_names
+from fomkit.core.interval import Span, at_level, probability_above
+from fomkit.core.machine import Machine
+from fomkit.core.measurement import Measurement
+from fomkit.core.suite import Conditions, FrozenRate, Suite
+from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit, unit_per_day, verdict
+from fomkit.merit.measured_steps import (
+    MEASURED_LEVEL,
+    NOTHING_MEASURED,
+    Explained,
+    MeasuredRuns,
+    Reading,
+    explained_lines,
+    little_explained,
+    measured_step,
+    read_row,
+)
+from fomkit.merit.rated_lines import LineRating, Load, RatedLine, up_devices
+from fomkit.plan.estimate import Estimate, with_step
+from fomkit.plan.options import Options, choose_scope
+
+
+@dataclass(frozen=True)
+class SuiteResult(Shown):
+    """A suite compared on a target and its baseline.
+
+    Attributes
+    ----------
+    baseline, target : tuple of RatedLine
+        Line by line.
+    merit : FigureOfMerit or None
+        Over the lines that both machines have a rate for; None where a required one is missing.
+    explained : tuple of Explained
+        Of modelled lines that somebody measured a run of, how much of it the device's work explains.
+    allow_excluded : bool
+        Give a verdict on the threshold though the device explains little of what was measured.
+    """
+
+    suite: Suite
+    machines: tuple[Machine, Machine]
+    baseline: tuple[RatedLine, ...]
+    target: tuple[RatedLine, ...]
+    merit: FigureOfMerit | None
+    explained: tuple[Explained, ...] = ()
+    allow_excluded: bool = False
+
+    @property
+    def counted(self) -> tuple[RatedLine, ...]:
+        """The rated lines that the figure of merit is made of, of both machines."""
+        names = self.merit.ratios if self.merit is not None else {}
+        return tuple(one for one in (*self.baseline, *self.target) if one.line.name in names)
+
+    @property
+    def excludes(self) -> tuple[str, ...]:
+        """What the rates under the figure of merit leave out because nobody stated it."""
+        return tuple(sorted({term for one in self.counted for term in one.excludes or ()}))
+
+    @property
+    def unfit(self) -> tuple[str, ...]:
+        """The rated lines whose step no device holds, each with its machine and why."""
+        sides = zip(self.machines, (self.baseline, self.target), strict=True)
+        return tuple(
+            f"{one.line.name} on {machine.name} {one.unfit}"
+            for machine, side in sides
+            for one in side
+            if one.unfit
+        )
+
+    @property
+    def little_explained(self) -> tuple[Explained, ...]:
+        """The lines of the figure of merit whose measured runs the device explains less than half."""
+        names = self.merit.ratios if self.merit is not None else {}
+        return little_explained(self.explained, names)
+
+    @property
+    def withheld(self) -> str:
+        """Why no verdict on a threshold is given; "" where one is."""
+        names = ", ".join(one.line for one in self.little_explained)
+        if not names or self.allow_excluded:
+            return ""
+        return f"it rests on {names}: of their measured runs the device explains less than half"
+
+    @property
+    def missing(self) -> tuple[tuple[RatedLine, str], ...]:
+        """The rated lines without a rate, each with the name of its machine."""
+        sides = ((self.baseline, self.machines[0].name), (self.target, self.machines[1].name))
+        return tuple((one, name) for side, name in sides for one in side if one.unit_per_day is None)
+
+    @property
+    def incomplete(self) -> tuple[str, ...]:
+        """The required lines without a rate, because of which there is no figure of merit."""
+        return tuple(dict.fromkeys(one.line.name for one, _ in self.missing if one.line.required))
+
+    @property
+    def estimates(self) -> tuple[Estimate, ...]:
+        """Those behind the estimated lines; empty where all lines are given."""
+        return tuple(one.estimate for one in (*self.baseline, *self.target) if one.estimate is not None)
+
+    @property
+    def has_interval(self) -> bool:
+        """False where every rate is given without a spread."""
+        rates = [one.unit_per_day for one in (*self.baseline, *self.target) if one.unit_per_day is not None]
+        return any(rate.low < rate.high for rate in rates)
+
+    def summary(self) -> str:
+        """Write the result as the text that the command line prints."""
+        return self._view.text(self)
+
+
+def given_machines(suite: Suite) -> list[str]:
+    """Name the machines that every line without a model has a time for, in the order of the first such line."""
+    given = [line.given for line in suite.lines if line.model is None]
+    return [name for name in given[0] if all(name in times for times in given)] if given else []
+
+
+def rate_lines(
+    suite: Suite,
+    machine: Machine,
+    options: Options,
+    load: Load,
+    proposals: Mapping[str, Conditions] | None = None,
+) -> tuple[RatedLine, ...]:
+    """Rate every line of a suite on one machine.
+
+    Raises
+    ------
+    FomkitError
+        As `run_suite` does.
+    """
+    choose_scope([machine], suite.scope)
+    names = [line.name for line in suite.lines]
+    for name in proposals or {}:
+        if name not in names:
+            raise FomkitError(suite.name, f"{name!r} is no line of it. {nearest_names(name, names)}")
+    rating = LineRating(suite, machine, options, load, proposals or {})
+    return tuple(rating.rate(line) for line in suite.lines)
+
+
+def freeze_rates(suite: Suite, baseline: Machine, options: Options, load: Load) -> dict[str, FrozenRate]:
+    """Rate the lines of a suite on its baseline, as what a new version freezes; lines without a time stay out.
+
+    Raises
+    ------
+    FomkitError
+        When the machine does not state the suite's scope, a workload is unknown, or a required line has no time.
+    """
+    rated = rate_lines(suite, baseline, options, load)
+    for one in rated:
+        if one.unit_per_day is None and one.line.required:
+            raise FomkitError(suite.name, f"cannot be frozen; {one.line.name} has no time: {one.missing}")
+    return {
+        one.line.name: FrozenRate(
+            one.unit_per_day, one.basis, one.precision, one.work, one.excludes if one.estimate else None
+        )
+        for one in rated
+        if one.unit_per_day is not None
+    }
+
+
+def merit_of(result: SuiteResult) -> FigureOfMerit | None:
+    """Take the figure of merit over the lines rated on both; None where there is none, or a required one lacks."""
+    suite, sides = result.suite, (result.baseline, result.target)
+    rates = [{one.line.name: one.unit_per_day for one in side if one.unit_per_day is not None} for side in sides]
+    both = [line.name for line in suite.lines if all(line.name in side for side in rates)]
+    if result.incomplete or not both:
+        return None
+    old, new = (
+        Rates(machine.name, suite.scope, {name: side[name] for name in both})
+        for machine, side in zip(result.machines, rates, strict=True)
+    )
+    return figure_of_merit(old, new, suite.mean, {line.name: line.weight for line in suite.lines})
+
+
+def run_suite(
+    suite: Suite,
+    baseline: Machine,
+    target: Machine,
+    options: Options,
+    load: Load,
+    proposals: Mapping[str, Conditions] | None = None,
+    measured: MeasuredRuns = NOTHING_MEASURED,
+    allow_excluded: bool = False,
+) -> SuiteResult:
+    """Rate every line on both machines and compare.
+
+    Parameters
+    ----------
+    suite : Suite
+    baseline, target : Machine
+    options : Options
+        The scope is the suite's.
+    load : function
+        Gives the model profile of a name.
+    proposals : mapping, optional
+        What is changed on the target, by line.
+    measured : MeasuredRuns
+        Runs that were measured, to hold the modelled lines against.
+    allow_excluded : bool
+        Give a verdict on the threshold though the device explains little of these.
+
+    Raises
+    ------
+    FomkitError
+        When a machine does not state the suite's scope, a workload is unknown, or a proposal fits no line.
+    """
+    if baseline.name == target.name:
+        raise FomkitError(
+            target.name, "is the baseline and the target. Its ratio to itself is 1; name another one."
+        )
+    old = rate_lines(suite, baseline, options, load)
+    new = rate_lines(suite, target, options, load, proposals)
+    explained = explained_lines((baseline, target), (old, new), measured, load)
+    result = SuiteResult(suite, (baseline, target), old, new, None, explained, allow_excluded)
+    return replace(result, merit=merit_of(result))
+
+
+Acceptance = Literal["met", "missed", "ambiguous", "not measured"]
+_WORDS: tuple[Acceptance, Acceptance, Acceptance] = ("met", "missed", "ambiguous")
+
+
+@dataclass(frozen=True)
+class AcceptedLine:
+    """One line: the committed rate, the measured one, and the verdict.
+
+    Attributes
+    ----------
+    committed : RatedLine
+        Its value is the commitment; the interval of a prediction behind it is not held against the vendor.
+    measured : Span or None
+        Units per day made of the measured rows; None where none is a measurement of this line.
+    spread_stated : bool
+        Whether every row used states the interval of its repeats.
+    readings : tuple of Reading
+        Every row about this line's workload on this machine, those set aside among them.
+    modelled_share : float
+        Share of the measured figure's run that is predicted: validation and overheads beside the measured step.
+    """
+
+    committed: RatedLine
+    measured: Span | None
+    spread_stated: bool
+    readings: tuple[Reading, ...]
+    modelled_share: float = 0.0
+
+    @property
+    def contradictory(self) -> bool:
+        """Whether two rows exclude each other: their intervals, or values, are more than half apart."""
+        steps = [reading.step for reading in self.readings if reading.step is not None]
+        return any(one.low > 1.5 * other.high for one in steps for other in steps)
+
+    @property
+    def probability(self) -> float | None:
+        """The probability that the machine's rate reaches the committed one; None where one is unknown."""
+        if self.measured is None or self.committed.unit_per_day is None:
+            return None
+        return probability_above(self.measured, self.committed.unit_per_day.value * (1 - 1e-12))
+
+    @property
+    def verdict(self) -> Acceptance:
+        """Say met, missed or ambiguous by the probability."""
+        if self.probability is None:
+            return "not measured"
+        return "ambiguous" if self.contradictory else verdict(self.probability, _WORDS)
+
+
+def _mismatch(row: Measurement, line: RatedLine, suite: Suite) -> str:
+    """Say why a row is no measurement of a line without a model profile; "" where it is one."""
+    if row.basis != "measured":
+        return f"its basis is {row.basis}, not measured"
+    if row.quantity != "run_s":
+        return f"{row.quantity} of a line without a model profile says nothing of a run; measure run_s"
+    fixed = line.line.conditions
+    wanted: list[tuple[str, object, object]] = [
+        ("scope", row.scope, suite.scope),
+        ("devices", row.devices, 1),
+        ("batch", row.batch, fixed.batch),
+        ("precision", row.precision, fixed.precision),
+    ]
+    for name, stated, asked in wanted:
+        if stated in (None, "") and asked is not None:
+            return f"its {name} is not stated; {asked} is asked for"
+        if asked is not None and stated != asked:
+            return f"its {name} is {stated}; {asked} is asked for"
+    return ""
+
+
+def _of_given(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Measurement]) -> AcceptedLine:
+    """Take measured runs of a line that has no model profile: their units are the line's."""
+    readings = []
+    for row in rows:
+        reason = _mismatch(row, line, suite)
+        step = None if reason else Span(row.value, row.low, row.high, MEASURED_LEVEL)
+        readings.append(Reading(row, step, reason or "a run"))
+    found = measured_step(readings)
+    rate = None
+    if found is not None:
+        rate = unit_per_day(found.step.scaled(line.line.runs), up_devices(machine, suite))
+    return AcceptedLine(line, rate, bool(found and found.spread_stated), tuple(readings))
+
+
+def _modelled_share(one: Estimate) -> float:
+    """Give the share of a run that is predicted even where the step is measured: validation and overheads."""
+    times, epochs = one.run_time, one.model.run.epochs
+    if times.run_s is None or times.training_s is None or epochs is None:
+        return 0.0
+    return 1 - times.training_s.value * epochs / times.run_s.value
+
+
+def _accepted(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Measurement]) -> AcceptedLine:
+    one = line.estimate
+    if one is None:
+        return _of_given(line, suite, machine, [row for row in rows if row.model == line.line.name])
+    readings = tuple(read_row(row, one) for row in rows if row.model == one.model.name)
+    found = measured_step(readings)
+    if found is None:
+        return AcceptedLine(line, None, False, readings)
+    rolled = with_step(one, found.step)
+    rate = rolled.unit_per_day
+    scaled = rate.scaled(one.model.unit.runs / line.line.runs) if rate is not None else None
+    return AcceptedLine(line, scaled, found.spread_stated, readings, _modelled_share(rolled))
+
+
+def accept(
+    suite: Suite,
+    committed: Machine,
+    rows: Sequence[Measurement],
+    measured_on: str,
+    options: Options,
+    load: Load,
+) -> tuple[AcceptedLine, ...]:
+    """Compare each line of a suite as committed with what was measured.
+
+    Parameters
+    ----------
+    suite : Suite
+    committed : Machine
+        The profile that a vendor committed to, or the machine that the suite gives committed times of.
+    rows : sequence of Measurement
+    measured_on : str
+        Name of the machine in the rows.
+    options : Options
+    load : function
+        Gives the model profile of a name.
+
+    Raises
+    ------
+    FomkitError
+        When no row is of the machine, or a workload is unknown.
+    """
+    about = [row for row in rows if row.machine == measured_on]
+    if not about:
+        known = {row.machine for row in rows}
+        raise FomkitError("--measured", f"no row is of {measured_on!r}. {nearest_names(measured_on, known)}")
+    rated = rate_lines(replace(suite, frozen={}), committed, options, load)
+    lines = tuple(_accepted(line, suite, committed, about) for line in rated)
+    level = options.interval
+    return tuple(
+        replace(one, measured=at_level(one.measured, level)) if one.measured is not None else one for one in lines
+    )

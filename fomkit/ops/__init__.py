@@ -1,0 +1,1 @@
+"""Tables of ops: their columns, costs, other sizes and number formats, and views of them."""

@@ -1,0 +1,196 @@
+"""The check at each stage's entrance: every mistake of a table, with its row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from typing import TYPE_CHECKING
+
+from fomkit.core.errors import FomkitError, ManyFomkitError, nearest_names
+from fomkit.ops.tables import HUGE, KIND_DIMENSIONS, LAYERS, LINE, PRODUCT_LAYOUTS, TABLES, TINY, Column
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+
+_REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "OPS": ("op", "kind", "dtype", "engine", "pass_name", "count"),
+    "COSTED": ("op", "kind", "dtype", "engine", "pass_name", "count", "flop", "byte", "launches", "least_flop"),
+    "TIMED": ("op", "kind", "count", "pass_name", "flop", "byte", "time_s", "low_s", "high_s", "time_source"),
+    "TIMINGS": ("kind", "dtype", "engine", "time_s"),
+    "LAYERS": tuple(column.name for column in LAYERS),
+    "ORDER": ("id", "role", "output_byte"),
+    "MEASUREMENTS": ("model", "machine", "quantity", "value", "basis"),
+    "EPOCHS": ("batch", "epochs", "metric", "target", "source"),
+}
+_NEVER_EMPTY: Mapping[str, tuple[str, ...]] = {
+    "OPS": ("kind", "dtype", "engine", "pass_name", "count"),
+    "COSTED": ("kind", "dtype", "engine", "pass_name", "count"),
+    "TIMED": ("kind", "pass_name", "count"),
+    "TIMINGS": ("kind", "dtype", "engine", "time_s"),
+    "LAYERS": tuple(column.name for column in LAYERS if column.name not in ("module", "op")),
+    "ORDER": ("id", "output_byte"),
+    "MEASUREMENTS": _REQUIRED["MEASUREMENTS"],
+    "EPOCHS": _REQUIRED["EPOCHS"],
+}
+
+
+def row_place(where: str, index: pd.Index, position: int) -> str:
+    """Name a row for an error message: by the line of the file where the table is indexed so, else by its index.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> row_place("ops.csv", pd.Index([2, 5], name="line"), 1), row_place("add_costs", pd.RangeIndex(2), 1)
+    ('ops.csv:5', 'add_costs: row 1')
+    """
+    return f"{where}:{index[position]}" if index.name == LINE else f"{where}: row {index[position]}"
+
+
+def _kind_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
+    if "kind" not in data.columns:
+        return
+    kinds, present = data["kind"], data["kind"].dropna().unique()
+    for kind in sorted({str(kind) for kind in present} - {"", *KIND_DIMENSIONS}):
+        place = row_place(where, data.index, int((kinds == kind).to_numpy().nonzero()[0][0]))
+        yield FomkitError(place, f"{kind!r} is not a kind of op. {nearest_names(kind, KIND_DIMENSIONS)}")
+    needed = {name for kind in present for name in KIND_DIMENSIONS.get(kind, ())}
+    names = [name for name in data.columns if name in needed]
+    empty, cells = dict(zip(names, data[names].isna().to_numpy().T, strict=True)), kinds.to_numpy(object)
+    for kind in present:
+        rows = cells == kind
+        for name in KIND_DIMENSIONS.get(kind, ()):
+            if name not in data.columns:
+                yield FomkitError(where, f"the column {name!r} is missing, which kind {kind} needs. Add it.")
+                continue
+            if (bad := rows & empty[name]).any():
+                place = row_place(where, data.index, int(bad.argmax()))
+                yield FomkitError(place, f"{name!r} is empty, which kind {kind} needs. Fill it.")
+
+
+def _layout_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
+    """Refuse orders of a product's storage that mean nothing here: m and n would be taken for each other."""
+    import numpy as np
+    import pandas as pd
+
+    if "layout" not in data.columns or "kind" not in data.columns:
+        return
+    words = data["layout"].unique()
+    strange = [word for word in words if not pd.isna(word) and word not in ("", *PRODUCT_LAYOUTS)]
+    wrong = np.asarray(data["kind"].isin(["gemm", "sparse_gemm"]) & data["layout"].isin(strange), bool)
+    if wrong.any():
+        position = int(wrong.argmax())
+        place = row_place(where, data.index, position)
+        expected = f"Expected {' or '.join(PRODUCT_LAYOUTS)} of a product, or nothing, which is row_major."
+        yield FomkitError(place, f"layout is {data['layout'].iloc[position]!r}. {expected}")
+
+
+def _missing_columns(data: pd.DataFrame, table: str, where: str) -> Iterable[FomkitError]:
+    known = {column.name: column for column in TABLES[table]}
+    for name in _REQUIRED[table]:
+        if name not in data.columns:
+            yield FomkitError(where, f"the column {name!r} is missing ({known[name].doc}). Add it.")
+
+
+def check_columns(data: pd.DataFrame, table: str, where: str) -> None:
+    """Raise unless ``data`` has the columns that every table of its kind needs, whatever stands in them.
+
+    Raises
+    ------
+    ManyFomkitError
+        With every column that is missing.
+    """
+    if errors := list(_missing_columns(data, table, where)):
+        raise ManyFomkitError(errors)
+
+
+def _column_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[FomkitError]:
+    known = {column.name: column for column in TABLES[table]}
+    yield from _missing_columns(data, table, where)
+    for name, dtype in zip(data.columns, data.dtypes, strict=True):
+        if name not in known:
+            yield FomkitError(where, f"{name!r} is not a column of this table. {nearest_names(str(name), known)}")
+        elif known[str(name)].dtype == "number" and dtype.kind != "f":
+            yield FomkitError(where, f"the column {name!r} must be float64, it is {dtype}.")
+
+
+def _wrong_numbers(data: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.bool_]:
+    """Tell which cells (rows × columns) hold a number that its column does not allow; empty ones are judged apart.
+
+    All columns at once, because this stands at every stage's entrance.
+    """
+    import numpy as np
+
+    cells = data[[column.name for column in columns]].to_numpy(np.float64)
+    least, most = ([getattr(column, name) for column in columns] for name in ("least", "most"))
+    whole = np.array([column.whole for column in columns])
+    finite = np.nan_to_num(cells, posinf=0.5, neginf=0.5)
+    return np.asarray((cells < least) | (cells > most) | np.isinf(cells) | (whole & (np.floor(finite) != finite)))
+
+
+def _wrong_words(data: pd.DataFrame, column: Column, never_empty: bool) -> NDArray[np.bool_]:
+    import numpy as np
+    import pandas as pd
+
+    allowed = {"", *column.words}
+    known: dict[object, bool] = {}
+    for cell in data[column.name].unique():
+        empty = pd.isna(cell) or cell == ""
+        known[cell] = (empty and never_empty) or (bool(column.words) and not empty and cell not in allowed)
+    if not any(known.values()):
+        return np.zeros(len(data), bool)
+    return np.asarray(data[column.name].map(known), bool)
+
+
+def _allowed(column: Column) -> str:
+    if column.words:
+        return f"one of {', '.join(column.words)}"
+    if column.dtype == "text":
+        return column.doc
+    kind = "a whole number" if column.whole else "a finite number"
+    if column.least == TINY:
+        return f"{kind} above 0, between {TINY:g} and {HUGE:g}"
+    return f"{kind} of {column.least:g} or more" + (f", at most {column.most:g}" if column.most < inf else "")
+
+
+def _value_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[FomkitError]:
+    columns = [column for column in TABLES[table] if column.name in data.columns]
+    numbers = [column for column in columns if column.dtype == "number"]
+    wrong = dict(zip((column.name for column in numbers), _wrong_numbers(data, numbers).T, strict=True))
+    for column in columns:
+        never_empty = column.name in _NEVER_EMPTY[table]
+        if column.dtype == "text":
+            wrong[column.name] = _wrong_words(data, column, never_empty)
+        elif never_empty:
+            wrong[column.name] = wrong[column.name] | data[column.name].isna().to_numpy()
+        if wrong[column.name].any():
+            position = int(wrong[column.name].nonzero()[0][0])
+            cell = data[column.name].iloc[position]
+            shown = repr(cell) if column.dtype == "text" else f"{float(str(cell)):g}"
+            place = row_place(where, data.index, position)
+            yield FomkitError(place, f"{column.name} is {shown}. Expected {_allowed(column)}.")
+
+
+def check_table(data: pd.DataFrame, table: str, where: str) -> None:
+    """Raise unless ``data`` has the columns, types and dimensions that its stage needs.
+
+    Parameters
+    ----------
+    data : DataFrame, one row per op or timing
+    table : str
+        A key of `TABLES`.
+    where : str
+        File or stage, for the error message.
+
+    Raises
+    ------
+    ManyFomkitError
+        With every mistake found.
+    """
+    errors = list(_column_errors(data, table, where))
+    if not errors:
+        errors += [*_kind_errors(data, where), *_value_errors(data, table, where), *_layout_errors(data, where)]
+    if errors:
+        raise ManyFomkitError(errors)

@@ -1,0 +1,1 @@
+"""What ops of each kind cost, as formulas of their dimensions."""

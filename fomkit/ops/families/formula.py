@@ -1,0 +1,189 @@
+"""What a cost formula is: a plain function of columns, and how it gets its arguments.
+
+A formula's arguments are named like the columns. It runs on floats, on arrays and on sympy's symbols alike, since
+it is made of arithmetic and of `floor`, `ceil` and `log2`, which take each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from inspect import signature
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fomkit.core.units import ITEM_BYTE
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+
+Size = Any
+"""A float, an array of floats, or a sympy expression."""
+Variant = tuple[str, ...]
+"""Values of the text columns that choose a formula, for example ("lstm", "forward")."""
+
+PASSES: Mapping[str, int] = {"forward": 1, "backward_input": 1, "backward_weight": 1, "backward": 2}
+"""Calls of a library in each pass of a layer with weights: backward is both gradients."""
+
+DEFAULTS: Mapping[str, float] = dict.fromkeys(("transposed", "output_pad_d", "output_pad_h", "output_pad_w"), 0.0)
+"""What an empty cell of a column means, where it means something."""
+
+
+class Cost(NamedTuple):
+    """Flop [flop], compulsory traffic [byte] and kernel launches of one execution."""
+
+    flop: Size
+    byte: Size
+    launches: Size = 1
+
+
+class Formula(NamedTuple):
+    """How the ops of one kind are priced.
+
+    Attributes
+    ----------
+    cost : function
+        Gives the `Cost` from columns; ``item_byte`` [byte] follows from the dtype.
+    chosen_by : tuple of str
+        Its arguments that are text.
+    variants : tuple of tuples of str
+        What these may be; ops of anything else are unpriced.
+    parts : mapping
+        Its arguments that are no columns but functions of columns, and of each other.
+    """
+
+    cost: Callable[..., Cost]
+    chosen_by: tuple[str, ...] = ()
+    variants: tuple[Variant, ...] = ((),)
+    parts: Mapping[str, Callable[..., Size]] = {}
+
+    def of(self, variant: Variant, row: Row) -> Cost:
+        """Price one variant on the values of a row."""
+        cost: Cost = row.give(self.cost, **dict(zip(self.chosen_by, variant, strict=True)))
+        return cost
+
+
+@lru_cache(maxsize=512)
+def arguments(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Name the arguments of a formula.
+
+    Examples
+    --------
+    >>> arguments(lambda b, item_byte: b * item_byte)
+    ('b', 'item_byte')
+    """
+    return tuple(signature(function).parameters)
+
+
+class Row:
+    """The values of one op, of many, or their symbols, by name; each is looked up or worked out once.
+
+    Parameters
+    ----------
+    column : function
+        Gives the value of a column by its name.
+    parts : mapping
+        As of `Formula`.
+
+    Examples
+    --------
+    >>> sizes = {"height": 3.0, "width": 5.0}
+    >>> row = Row(sizes.__getitem__, {"area": lambda height, width: height * width})
+    >>> row.give(lambda area, height: area / height)
+    5.0
+    """
+
+    def __init__(
+        self, column: Callable[[str], Size], parts: Mapping[str, Callable[..., Size]] | None = None
+    ) -> None:
+        self._column, self._parts = column, parts or {}
+        self._known: dict[str, Size] = {}
+
+    def __getitem__(self, name: str) -> Size:
+        if name not in self._known:
+            part = self._parts.get(name)
+            self._known[name] = self._column(name) if part is None else self.give(part)
+        return self._known[name]
+
+    def give(self, function: Callable[..., Any], **chosen: str) -> Any:
+        """Call a function with the values that its arguments name."""
+        return function(**chosen, **{name: self[name] for name in arguments(function) if name not in chosen})
+
+
+def columns_of(
+    ops: pd.DataFrame, rows: NDArray[np.intp], read: dict[str, NDArray[np.float64]]
+) -> Callable[[str], NDArray[np.float64]]:
+    """Give the columns of some rows of a table by name, as a `Row` asks for them.
+
+    Parameters
+    ----------
+    ops : DataFrame
+    rows : array (n,)
+        Positions.
+    read : dict
+        Columns of the whole table that were read before, shared among its groups of rows.
+    """
+
+    def column(name: str) -> NDArray[np.float64]:
+        if name not in read:
+            read[name] = _whole_column(ops, name)
+        values = read[name]
+        return values[rows] if values.ndim else values
+
+    return column
+
+
+def _whole_column(ops: pd.DataFrame, name: str) -> NDArray[np.float64]:
+    if name == "item_byte":
+        return np.array([ITEM_BYTE.get(dtype, np.nan) for dtype in ops["dtype"].tolist()])
+    default = np.float64(DEFAULTS.get(name, np.nan))
+    if name not in ops.columns:
+        return np.asarray(default)
+    values = ops[name].to_numpy(np.float64)
+    return np.where(np.isnan(values), default, values) if name in DEFAULTS else values
+
+
+def _call(name: str, value: Size) -> Size:
+    """Call numpy's function of a name, or sympy's where the value is an expression."""
+    if not hasattr(value, "free_symbols"):
+        return getattr(np, name)(value)
+    import sympy.codegen.cfunctions
+
+    known = {"floor": sympy.floor, "ceil": sympy.ceiling, "log2": sympy.codegen.cfunctions.log2}
+    return known[name](value)
+
+
+def floor(value: Size) -> Size:
+    """Give the largest whole number that is not above a value.
+
+    Examples
+    --------
+    >>> float(floor(3.5))
+    3.0
+    """
+    return _call("floor", value)
+
+
+def ceil(value: Size) -> Size:
+    """Give the smallest whole number that is not below a value.
+
+    Examples
+    --------
+    >>> float(ceil(3.5))
+    4.0
+    """
+    return _call("ceil", value)
+
+
+def log2(value: Size) -> Size:
+    """Give the logarithm to base 2.
+
+    Examples
+    --------
+    >>> float(log2(8))
+    3.0
+    """
+    return _call("log2", value)

@@ -1,0 +1,245 @@
+"""Matrix products, dense and with a sparse left factor.
+
+Scaled-dot-product attention as one op.
+
+Recurrent layers run as one library call.
+
+Convolutions in one to three dimensions, with groups, dilation and transposition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fomkit.ops.families.formula import PASSES, Cost, Size, floor
+
+INDEX_BYTE = 4
+"""Width of a row pointer and of a column index [byte]; the libraries' usual 32-bit integers."""
+
+
+def gemm(b: Size, m: Size, n: Size, k: Size, item_byte: Size) -> Cost:
+    """Price b products of (m×k)·(k×n).
+
+    Each of the b·m·n results takes k multiply-adds of 2 flop (Golub & Van Loan, Matrix Computations, §1.1); both
+    factors are read once and the product is written once, so the traffic is the compulsory one.
+
+    Examples
+    --------
+    >>> gemm(b=1, m=2, n=3, k=5, item_byte=4)
+    Cost(flop=60, byte=124, launches=1)
+    """
+    return Cost(flop=2 * b * m * n * k, byte=item_byte * b * (m * k + k * n + m * n))
+
+
+def sparse_gemm(b: Size, m: Size, n: Size, k: Size, density: Size, item_byte: Size) -> Cost:
+    """Price b products of a sparse m×k by a dense k×n matrix.
+
+    Only the m·k·density stored elements meet the n columns: 2·b·m·n·k·density flop. The workbooks of DeepBench
+    count the share of zeros there instead. The left factor is stored by compressed rows (CSR; Saad, Iterative
+    Methods for Sparse Linear Systems, §3.4): a value and a column index for each stored element and m + 1 row
+    pointers. Each of the three matrices moves once.
+
+    Examples
+    --------
+    >>> sparse_gemm(b=1, m=2, n=3, k=10, density=0.5, item_byte=4)  # 10 stored; 80 + 12 + 120 + 24 byte
+    Cost(flop=60.0, byte=236.0, launches=1)
+    """
+    stored = m * k * density
+    left = stored * (item_byte + INDEX_BYTE) + (m + 1) * INDEX_BYTE
+    return Cost(flop=2 * b * n * stored, byte=b * (left + item_byte * (k * n + m * n)))
+
+
+PRODUCTS: Mapping[str, int] = {"forward": 2, "backward": 4}
+"""Matrix products of one pass: q·kᵀ and weights·v; of their gradients twice as many."""
+
+
+def attention(
+    pass_name: str,
+    batch: Size,
+    heads: Size,
+    kv_heads: Size,
+    q_len: Size,
+    kv_len: Size,
+    head_dim: Size,
+    item_byte: Size,
+) -> Cost:
+    """Price softmax(q·kᵀ)·v of all heads.
+
+    Two products of 2·batch·heads·q_len·kv_len·head_dim flop forward; four backward (Dao, arXiv:2307.08691, §4.1,
+    whose fused kernel repeats a fifth, which is its own affair and not counted). The full square is counted for
+    causal attention too, as unfused kernels compute it and `torch.utils.flop_counter` counts it.
+
+    The row stands for a fused kernel: forward reads q, k and v and writes the output; backward reads those, the
+    output and its gradient, and writes three gradients. The quadratic traffic of unfused attention is in the row's
+    parts.
+
+    Examples
+    --------
+    >>> attention("forward", batch=1, heads=2, kv_heads=2, q_len=3, kv_len=5, head_dim=7, item_byte=2)
+    Cost(flop=840, byte=448, launches=1)
+    """
+    products = PRODUCTS[pass_name]
+    product = 2 * batch * heads * q_len * kv_len * head_dim
+    query = item_byte * batch * heads * q_len * head_dim
+    key = item_byte * batch * kv_heads * kv_len * head_dim
+    return Cost(products * product, products * query + products * key)
+
+
+GATES: Mapping[str, int] = {"vanilla": 1, "lstm": 4, "gru": 3}
+"""Matrices per cell: the gates of Hochreiter & Schmidhuber 1997 and Cho et al. 2014, one for the plain cell."""
+
+
+def rnn(
+    cell: str,
+    pass_name: str,
+    batch: Size,
+    steps: Size,
+    input_size: Size,
+    hidden_size: Size,
+    layers: Size,
+    directions: Size,
+    item_byte: Size,
+) -> Cost:
+    """Price a pass of a recurrent layer by its matrix products.
+
+    A step multiplies the input and the hidden state of every sample with ``gates`` matrices:
+    2·batch·steps·directions·gates·hidden·(input + hidden) flop. Layers above the first take the output of all
+    directions as input. ``input_size`` 0 means the recurrent half only, which is what DeepBench times (its
+    TERAFLOPS are 2·gates·hidden²·batch·steps). The gates' own pointwise work, below 1 % at the published sizes, is
+    left out. Both gradients repeat the forward products; ``backward`` is the two together.
+
+    Traffic is compulsory: forward reads weights and input and writes the output; a gradient pass touches weights,
+    input and output once each, and also the gates' gradients, which pass from one gradient pass to the other
+    through memory. Weights that outgrow the caches are really read once a step; the estimator adds that, not the
+    formula.
+
+    Examples
+    --------
+    >>> sizes = {"batch": 16, "steps": 25, "input_size": 0, "hidden_size": 512, "layers": 1, "directions": 1}
+    >>> rnn("lstm", "forward", **sizes, item_byte=4).flop == 2 * 4 * 512**2 * 16 * 25
+    True
+    """
+    gates, above, tokens = GATES[cell], hidden_size * directions, batch * steps
+    inputs = input_size + (layers - 1) * above
+    weights = directions * gates * hidden_size * (inputs + layers * hidden_size)
+    flop = 2 * tokens * weights
+    outputs = layers * above * (1 + gates if pass_name.startswith("backward") else 1)
+    byte = item_byte * (weights + tokens * (inputs + outputs))
+    calls = PASSES[pass_name]
+    return Cost(calls * flop, calls * byte, calls)
+
+
+def output_length(
+    size: Size, kernel: Size, stride: Size, pad: Size, dilation: Size, transposed: Size, output_pad: Size
+) -> Size:
+    """Count output positions along one axis.
+
+    A convolution gives floor((in + 2·pad − dilation·(kernel − 1) − 1) / stride) + 1 positions, and a transposed
+    one inverts that, (in − 1)·stride − 2·pad + dilation·(kernel − 1) + 1 + output padding (torch.nn.Conv2d and
+    ConvTranspose2d, section Shape).
+
+    Examples
+    --------
+    >>> float(output_length(224, kernel=7, stride=2, pad=3, dilation=1, transposed=0, output_pad=0))
+    112.0
+    """
+    reach = dilation * (kernel - 1) + 1
+    direct = floor((size + 2 * pad - reach) / stride) + 1
+    inverse = (size - 1) * stride - 2 * pad + reach + output_pad
+    return (1 - transposed) * direct + transposed * inverse
+
+
+def out_depth(
+    depth: Size,
+    kernel_d: Size,
+    stride_d: Size,
+    pad_d: Size,
+    dilation_d: Size,
+    transposed: Size,
+    output_pad_d: Size,
+) -> Size:
+    """Count output positions along the depth."""
+    return output_length(depth, kernel_d, stride_d, pad_d, dilation_d, transposed, output_pad_d)
+
+
+def out_height(
+    height: Size,
+    kernel_h: Size,
+    stride_h: Size,
+    pad_h: Size,
+    dilation_h: Size,
+    transposed: Size,
+    output_pad_h: Size,
+) -> Size:
+    """Count output positions along the height."""
+    return output_length(height, kernel_h, stride_h, pad_h, dilation_h, transposed, output_pad_h)
+
+
+def out_width(
+    width: Size,
+    kernel_w: Size,
+    stride_w: Size,
+    pad_w: Size,
+    dilation_w: Size,
+    transposed: Size,
+    output_pad_w: Size,
+) -> Size:
+    """Count output positions along the width."""
+    return output_length(width, kernel_w, stride_w, pad_w, dilation_w, transposed, output_pad_w)
+
+
+def slid_over(
+    depth: Size,
+    height: Size,
+    width: Size,
+    transposed: Size,
+    out_depth: Size,
+    out_height: Size,
+    out_width: Size,
+) -> Size:
+    """Count the positions that the kernel slides over: the output's, or the input's where it is transposed."""
+    return (1 - transposed) * (out_depth * out_height * out_width) + transposed * (depth * height * width)
+
+
+PARTS: Mapping[str, Callable[..., Size]] = {
+    "slid_over": slid_over,
+    "out_depth": out_depth,
+    "out_height": out_height,
+    "out_width": out_width,
+}
+"""What the formulas of convolutions take besides columns."""
+
+
+def conv(
+    pass_name: str,
+    batch: Size,
+    in_channels: Size,
+    out_channels: Size,
+    depth: Size,
+    height: Size,
+    width: Size,
+    kernel_d: Size,
+    kernel_h: Size,
+    kernel_w: Size,
+    groups: Size,
+    out_depth: Size,
+    out_height: Size,
+    out_width: Size,
+    slid_over: Size,
+    item_byte: Size,
+) -> Cost:
+    """Price direct convolution, each of its three passes alike.
+
+    Every kernel element meets every position it slides over, the output's for a convolution and the input's for a
+    transposed one: 2·batch·out_channels·(in_channels/groups)·kernel volume·positions flop. The input gradient and
+    the weight gradient contain the same products in another order, grouped or not (Dumoulin & Visin,
+    arXiv:1603.07285, chapter 4). Each pass reads two of input, weights and output, and writes the third.
+    ``backward`` is both gradients. Winograd and FFT algorithms need less arithmetic, so a measured time may lie
+    below this flop divided by the peak.
+    """
+    weights = in_channels * out_channels * kernel_d * kernel_h * kernel_w / groups
+    flop = 2 * batch * weights * slid_over
+    inside, outside = depth * height * width, out_depth * out_height * out_width
+    byte = item_byte * (batch * in_channels * inside + weights + batch * out_channels * outside)
+    calls = PASSES[pass_name]
+    return Cost(calls * flop, calls * byte, calls)

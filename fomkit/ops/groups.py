@@ -1,0 +1,277 @@
+"""The lecture's cut: the few groups that make up most of a measure.
+
+The sizes of an op as a short text, different for different sizes.
+
+Groups of the rows of an op table and their sums; work without a figure is counted apart and never adds 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fomkit.core.errors import FomkitError
+from fomkit.ops.tables import DIMENSIONS, KIND_DIMENSIONS, OPTIONAL_DIMENSIONS
+from fomkit.ops.views import scope_labels
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+
+class Cut(NamedTuple):
+    """The fewest groups that reach a share of a measure, the largest first, and the share that they reach."""
+
+    groups: tuple[str, ...]
+    reached: float
+
+
+def fewest(amounts: Mapping[str, float], share: float) -> Cut:
+    """Find the fewest groups that together reach a share of the total.
+
+    Parameters
+    ----------
+    amounts : mapping
+        Amount of each group, 0 or more; groups whose amount is unknown (NaN) take no part.
+    share : float
+        Above 0 and at most 1.
+
+    Raises
+    ------
+    FomkitError
+        When the share is not between 0 and 1, or no amount is known.
+
+    Examples
+    --------
+    >>> fewest({"Add": 22.0, "MatMul": 115.0, "Fill": 1.0}, 0.95)
+    Cut(groups=('MatMul', 'Add'), reached=0.9927536231884058)
+    """
+    if not 0 < share <= 1:
+        raise FomkitError("--top", f"{share:g} is no share of a total. Write, for example, '--top 95%'.")
+    known = sorted(
+        ((name, amount) for name, amount in amounts.items() if not math.isnan(amount)),
+        key=lambda entry: entry[1],
+        reverse=True,
+    )
+    total = math.fsum(amount for _, amount in known)
+    if total <= 0:
+        raise FomkitError("--top", "nothing of this measure is known. Choose another with --measure.")
+    so_far = list(accumulate(amount for _, amount in known))
+    # A sum of floats may miss the whole by its last digits.
+    needed = next(place for place, reached in enumerate(so_far, start=1) if reached >= share * total * (1 - 1e-12))
+    return Cut(tuple(name for name, _ in known[:needed]), so_far[needed - 1] / total)
+
+
+Row = Mapping[str, Any]
+
+
+def _known(value: object) -> bool:
+    return value is not None and value == value and value != ""
+
+
+def _flags(row: Row, names: Mapping[str, str]) -> str:
+    return "".join(f" {word}" for name, word in names.items() if row.get(name) == 1)
+
+
+def _gemm(row: Row) -> str:
+    batched = f"{row['b']:.0f}·" if row["b"] != 1 else ""
+    dense = f" {row['density']:.0%} dense" if _known(row.get("density")) else ""
+    stored = _flags(row, {"trans_a": "Aᵀ", "trans_b": "Bᵀ"})
+    return f"{batched}{row['m']:.0f}×{row['n']:.0f}×{row['k']:.0f}{stored}{dense}"
+
+
+def _axes(row: Row, stem: str, names: tuple[str, ...], usual: float | None = None) -> str:
+    sizes = [row[name] for name in names]
+    if usual is not None and all(size == usual for size in sizes):
+        return ""
+    same = stem and len(set(sizes)) == 1
+    return f" {stem}" + (f"{sizes[0]:.0f}" if same else "×".join(f"{size:.0f}" for size in sizes))
+
+
+def _conv(row: Row) -> str:
+    solid = row["depth"] != 1 or row["kernel_d"] != 1
+    axes = ("_d", "_h", "_w") if solid else ("_h", "_w")
+    sizes = ("depth", "height", "width") if solid else ("height", "width")
+    text = f"{row['batch']:.0f}× {row['in_channels']:.0f}→{row['out_channels']:.0f}"
+    text += _axes(row, "", sizes) + _axes(row, "k", tuple(f"kernel{axis}" for axis in axes))
+    for stem, name, usual in (("s", "stride", 1.0), ("p", "pad", 0.0), ("d", "dilation", 1.0)):
+        text += _axes(row, stem, tuple(f"{name}{axis}" for axis in axes), usual)
+    groups = f" g{row['groups']:.0f}" if row["groups"] != 1 else ""
+    layout = f" {row['layout']}" if row.get("layout") not in ("", "nchw", None) else ""
+    return f"{text}{groups}{layout}{_flags(row, {'transposed': 'transposed'})}"
+
+
+def _attention(row: Row) -> str:
+    shared = f" ({row['kv_heads']:.0f} of keys)" if row["kv_heads"] != row["heads"] else ""
+    sizes = f"{row['batch']:.0f}× {row['heads']:.0f} heads{shared} q{row['q_len']:.0f} kv{row['kv_len']:.0f}"
+    return f"{sizes} d{row['head_dim']:g}{_flags(row, {'causal': 'causal'})}"
+
+
+def _rnn(row: Row) -> str:
+    stacked = f", {row['layers']:.0f} layers" if row["layers"] != 1 else ""
+    ways = ", both ways" if row["directions"] == 2 else ""
+    width = f"{row['input_size']:.0f}→{row['hidden_size']:.0f}"
+    return f"{row['cell']} {row['batch']:.0f}× {row['steps']:.0f} steps {width}{stacked}{ways}"
+
+
+def _any(row: Row) -> str:
+    kind = str(row["kind"])
+    names = (*KIND_DIMENSIONS[kind], *OPTIONAL_DIMENSIONS.get(kind, ()))
+    sizes = {name: row[name] for name in names if name in row and _known(row[name])}
+    words = (f"{name} {size:.12g}" if isinstance(size, float) else str(size) for name, size in sizes.items())
+    return " ".join(words) or "no sizes"
+
+
+_WRITERS: Mapping[str, Callable[[Row], str]] = {
+    "gemm": _gemm, "sparse_gemm": _gemm, "conv": _conv, "attention": _attention, "rnn": _rnn,
+}  # fmt: skip
+
+
+def shape_label(row: Row) -> str:
+    """Write kind and sizes of an op; axes and flags that are as usual are left out.
+
+    Examples
+    --------
+    >>> shape_label({"kind": "gemm", "b": 1.0, "m": 100.0, "n": 1000.0, "k": 29532.0, "trans_b": 1.0})
+    'gemm 100×1000×29532 Bᵀ'
+    """
+    return f"{row['kind']} {_WRITERS.get(str(row['kind']), _any)(row)}"
+
+
+Grouping = Literal["kind", "op", "shape", "module", "pass", "scope", "code"]
+GROUPINGS: Mapping[Grouping, str] = {
+    "kind": "kind of work",
+    "op": "the framework's name of the op",
+    "shape": "kind and sizes",
+    "module": "module that ran the op",
+    "pass": "forward, backward (both gradients) and update",
+    "scope": "module that ran the op, and the op in it",
+    "code": "file, function and line of the user's code",
+}
+"""What rows may be grouped by, and what that means."""
+
+MEASURES = ("flop", "byte", "time_s", "traced_time_s")
+_IDENTITY = ("op", "kind", "dtype", "engine", "pass_name", *(column.name for column in DIMENSIONS))
+
+
+def _shapes(ops: pd.DataFrame) -> list[str]:
+    formats = ops["dtype"].astype("str") + " " + ops["engine"].astype("str")
+    usual = formats.mode()
+    labels = [shape_label({str(name): cell for name, cell in row.items()}) for row in ops.to_dict("records")]
+    # Most ops of a step share one format, which need not stand in every label.
+    return [
+        label if form == usual.iloc[0] else f"{label}, {form}" for label, form in zip(labels, formats, strict=True)
+    ]
+
+
+def group_labels(ops: pd.DataFrame, by: Grouping) -> pd.Series[str]:
+    """Name the group of each row.
+
+    Parameters
+    ----------
+    ops : DataFrame
+        An OPS table whose dimensions are numbers; for ``code`` one that was split by line
+        (`fomkit.ops.views.split_by_line`).
+    by : str
+        A key of `GROUPINGS`.
+    """
+    if by == "shape":
+        return pd.Series(_shapes(ops), ops.index, dtype="str")
+    if by == "scope":
+        return pd.Series(scope_labels(ops), ops.index, dtype="str")
+    column = {"pass": "pass_name", "code": "code_line"}.get(by, by)
+    if column not in ops.columns:
+        return pd.Series("", ops.index, dtype="str")
+    return ops[column].astype("str").fillna("")
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The work of some ops in one step.
+
+    Attributes
+    ----------
+    count : float
+        Executions.
+    distinct : int
+        Ops that differ in name, sizes, number format, engine or pass.
+    flop, byte, time_s, traced_s : float
+        Sums over executions [flop, byte, s, s] of what is known; NaN where nothing is.
+    flop_missing, byte_missing, time_missing, traced_missing : float
+        Executions without a figure.
+    intensity : float
+        Arithmetic intensity [flop/byte] of the ops of which both are known.
+    """
+
+    count: float
+    distinct: int
+    flop: float
+    byte: float
+    time_s: float
+    traced_s: float
+    flop_missing: float
+    byte_missing: float
+    time_missing: float
+    traced_missing: float
+    intensity: float
+
+
+def _intensity(flop: Array, byte: Array) -> float:
+    both = ~(np.isnan(flop) | np.isnan(byte))
+    moved = float(byte[both].sum())
+    return float(flop[both].sum()) / moved if moved > 0 else np.nan
+
+
+def identities(ops: pd.DataFrame) -> pd.Series[int]:
+    """Give each distinct op a number; ops differ in name, sizes, number format, engine or pass."""
+    keys = [ops[name] for name in _IDENTITY if name in ops.columns]
+    return ops.groupby(keys, dropna=False, sort=False).ngroup()
+
+
+def add_up(ops: pd.DataFrame, distinct: pd.Series[int] | None = None) -> Sums:
+    """Add up some rows of an op table.
+
+    Parameters
+    ----------
+    ops : DataFrame
+        With count, flop, byte, and time_s where there are times.
+    distinct : Series, optional
+        `identities` of a table that has these rows, worked out once for many groups of it.
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame({"op": ["mm", "?"], "count": [2.0, 3.0], "flop": [8.0, None], "byte": [4.0, 1.0]})
+    >>> found = add_up(rows)
+    >>> found.count, found.flop, found.flop_missing, found.byte, found.intensity
+    (5.0, 16.0, 3.0, 11.0, 2.0)
+    """
+    count = ops["count"].to_numpy(np.float64)
+    totals: dict[str, float] = {}
+    missing: dict[str, float] = {}
+    amounts = {name: ops[name].to_numpy(np.float64) * count for name in MEASURES if name in ops.columns}
+    for measure in MEASURES:
+        values = amounts.get(measure, np.full(len(ops), np.nan))
+        unknown = np.isnan(values)
+        totals[measure] = np.nan if unknown.all() else float(values[~unknown].sum())
+        missing[measure] = float(count[unknown].sum())
+    numbers = identities(ops) if distinct is None else distinct.loc[ops.index]
+    return Sums(
+        count=float(count.sum()),
+        distinct=int(numbers.nunique()),
+        flop=totals["flop"],
+        byte=totals["byte"],
+        time_s=totals["time_s"],
+        traced_s=totals["traced_time_s"],
+        flop_missing=missing["flop"],
+        byte_missing=missing["byte"],
+        time_missing=missing["time_s"],
+        traced_missing=missing["traced_time_s"],
+        intensity=_intensity(amounts["flop"], amounts["byte"]),
+    )

@@ -1,0 +1,273 @@
+"""Another precision: the ops of a step restated in the number formats that a framework would give them there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, get_args
+
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.machine import Machine
+from fomkit.core.units import ITEM_BYTE, MATRIX_KINDS, PRODUCT_KINDS, Precision
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+PRECISIONS: tuple[str, ...] = get_args(Precision)
+
+FLOATS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+"""Formats that are restated; fp64 and integers were chosen on purpose and stay."""
+
+STREAM_KINDS = ("pointwise", "norm", "pool", "copy")
+"""Kinds whose tensors take the format of the activations."""
+
+KEPT_KINDS = ("softmax", "reduction", "embedding", "optimizer")
+"""Kinds that stay in fp32 at every precision, as everything of the update does."""
+
+
+@dataclass(frozen=True)
+class Formats:
+    """Which op takes which number format.
+
+    Attributes
+    ----------
+    name : str
+        The precision in a word.
+    matrix : mapping
+        dtype and engine by kind, for ops of forward and backward; kinds that are absent stay as traced.
+    stream : str
+        Number format of the activations between them; "" leaves them as traced.
+    casts_weights : bool
+        The optimizer keeps fp32 weights, of which every step casts a copy, and of whose gradients it casts back.
+    scales_loss : bool
+        The gradients are divided by the scale of the loss before the update.
+    said : str
+        What is done, for people.
+    """
+
+    name: str
+    matrix: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    stream: str = ""
+    casts_weights: bool = False
+    scales_loss: bool = False
+    said: str = "number formats as traced"
+
+
+_LOW = "activations in {} too; softmax, reductions and embeddings stay in fp32, the update keeps fp32 weights"
+FORMATS: Mapping[str, Formats] = {
+    "fp32": Formats("fp32", dict.fromkeys(MATRIX_KINDS, ("fp32", "vector")), "fp32", said="every op in fp32"),
+    "tf32": Formats(
+        "tf32", dict.fromkeys(MATRIX_KINDS, ("tf32", "matrix")), "fp32", said="products in tf32, the rest in fp32"
+    ),
+    "mixed": Formats(
+        "mixed", dict.fromkeys(MATRIX_KINDS, ("fp16", "matrix")), "fp16", casts_weights=True, scales_loss=True,
+        said=f"products in fp16 with fp32 sums, {_LOW.format('fp16')}",
+    ),
+    "bf16": Formats(
+        "bf16", dict.fromkeys(MATRIX_KINDS, ("bf16", "matrix")), "bf16", casts_weights=True,
+        said=f"products in bf16, {_LOW.format('bf16')}",
+    ),
+    "fp8": Formats(
+        "fp8", {**dict.fromkeys(MATRIX_KINDS, ("bf16", "matrix")), "gemm": ("fp8", "matrix")}, "bf16",
+        casts_weights=True, said=f"matrix products in fp8, other products in bf16, {_LOW.format('bf16')}",
+    ),
+}  # fmt: skip
+
+TF32_BY_DEFAULT: Mapping[str, tuple[str, ...]] = {
+    "torch": ("conv", "rnn"),
+    "tensorflow": MATRIX_KINDS,
+    "keras": MATRIX_KINDS,
+}
+"""Kinds that a framework runs in tf32 unasked where the device has it.
+
+Sources: PyTorch, "CUDA semantics", TensorFloat-32 (cuDNN allows it, matrix products do not since 1.12);
+TensorFlow, ``tf.config.experimental.enable_tensor_float_32_execution`` (on by default).
+"""
+
+
+TF32_BESIDE = "fp32/tf32"
+DEFAULTS = ("", TF32_BESIDE)
+"""Names of the formats that a step has when nobody asks for any."""
+
+
+def _known(machine: Machine) -> set[str]:
+    return {peak.dtype for peak in machine.device.peaks} | {
+        str(dtype) for dtype in machine.timings["dtype"].unique()
+    }
+
+
+def _default(framework: str, machine: Machine, ops: pd.DataFrame | None) -> Formats:
+    if framework not in TF32_BY_DEFAULT:
+        return Formats("", said="number formats as traced")
+    kinds = TF32_BY_DEFAULT[framework]
+    changed = ops is None or bool((ops["kind"].isin(kinds) & ops["dtype"].eq("fp32")).any())
+    if "tf32" not in _known(machine) or not changed:
+        return Formats("", said=f"number formats as traced, {framework}'s default there")
+    said = f"{framework}'s default there: fp32 {', '.join(kinds)} in tf32, all else as traced"
+    return Formats(TF32_BESIDE, dict.fromkeys(kinds, ("tf32", "matrix")), said=said)
+
+
+def choose_formats(
+    precision: str | None, framework: str, machine: Machine, ops: pd.DataFrame | None = None
+) -> Formats:
+    """Choose the number formats of a step.
+
+    Parameters
+    ----------
+    precision : str or None
+        One of `PRECISIONS`; None for what the framework would do on this machine.
+    framework : str
+        The one that traced the model.
+    machine : Machine
+    ops : DataFrame, optional
+        The model's OPS table: where it has nothing that the framework would change, its formats are as traced.
+
+    Raises
+    ------
+    FomkitError
+        When the precision is not one, or the machine is not known to have its arithmetic.
+    """
+    if precision is None:
+        return _default(framework, machine, ops)
+    if precision not in FORMATS:
+        raise FomkitError("precision", f"{precision!r} is not one. {nearest_names(precision, FORMATS)}")
+    formats, known = FORMATS[precision], _known(machine)
+    lacking = sorted({dtype for dtype, _ in formats.matrix.values()} - known)
+    if lacking:
+        has = f"It has {', '.join(sorted(known))}." if known else "It states no peaks and no timings."
+        raise FomkitError(
+            machine.name,
+            f"--precision {precision} needs arithmetic in {' and '.join(lacking)}, of which its profile "
+            f"says nothing. {has} Choose another precision, or add a peak or timings.",
+        )
+    return formats
+
+
+LEAST_SHARE = 0.01
+"""Share of a step's products from which a number format is named."""
+
+
+def name_precision(formats: Formats, ops: pd.DataFrame) -> str:
+    """Name the precision that was asked for, else the number formats that the products of a step are priced in.
+
+    Parameters
+    ----------
+    formats : Formats
+    ops : DataFrame
+        A COSTED table, restated.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> ops = pd.DataFrame({"kind": "gemm", "dtype": ["bf16", "fp32"], "flop": [9.0, 1.0], "count": 1.0})
+    >>> name_precision(Formats(""), ops), name_precision(FORMATS["mixed"], ops)
+    ('bf16/fp32', 'mixed')
+    """
+    if formats.name not in DEFAULTS:
+        return formats.name
+    flop = ops["flop"] * ops["count"]
+    products = flop.where(ops["kind"].isin(PRODUCT_KINDS), 0.0)
+    by_format = (products if products.sum() > 0 else flop).groupby(ops["dtype"]).sum()
+    if not len(by_format) or not by_format.max() > 0:
+        return str(ops["dtype"].iloc[0]) if len(ops) else ""
+    if not products.sum() > 0:
+        return str(by_format.idxmax())
+    named = {str(dtype) for dtype in by_format.index[by_format >= LEAST_SHARE * by_format.sum()]}
+    return "/".join(sorted(named | ({"fp32"} if "tf32" in named else set())))
+
+
+def byte_factor(before: pd.Series[str], after: pd.Series[str]) -> pd.Series[float]:
+    """Give by how much traffic changes with the number format, row by row."""
+    return after.map(ITEM_BYTE).astype(float) / before.map(ITEM_BYTE).astype(float)
+
+
+def _in_formats(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
+    """Give every row its number format and engine, and the bytes that follow from it."""
+    if not formats.matrix and not formats.stream:
+        return ops
+    kinds, dtype, engine = ops["kind"], ops["dtype"], ops["engine"]
+    trained = ops["pass_name"].ne("update")
+    allowed = dtype.isin(FLOATS if formats.stream else ("fp32",))
+    if formats.stream:
+        dtype = dtype.mask(allowed & kinds.isin((*MATRIX_KINDS, *STREAM_KINDS, *KEPT_KINDS)), "fp32")
+        dtype = dtype.mask(allowed & trained & kinds.isin(STREAM_KINDS), formats.stream)
+    for kind, (its_dtype, its_engine) in formats.matrix.items():
+        rows = allowed & trained & kinds.eq(kind)
+        dtype, engine = dtype.mask(rows, its_dtype), engine.mask(rows, its_engine)
+    factor = byte_factor(ops["dtype"], dtype)
+    moved = {name: ops[name] * factor for name in ("read_byte", "write_byte") if name in ops.columns}
+    return ops.assign(dtype=dtype, engine=engine, **moved)
+
+
+def _whole_lengths(numel: float, tensors: float) -> list[tuple[float, float]]:
+    """Share elements out over tensors of whole lengths: each length with how many tensors have it.
+
+    Examples
+    --------
+    >>> _whole_lengths(10.0, 4.0)
+    [(2.0, 2.0), (3.0, 2.0)]
+    """
+    count = max(1.0, float(round(tensors)))
+    length, longer = divmod(numel, count)
+    return [(size, many) for size, many in ((length, count - longer), (length + 1, longer)) if size and many]
+
+
+def _casts(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
+    """Make the rows that cast weights down and gradients back, and divide the gradients by the loss's scale.
+
+    Only the sum of the tensors' elements is known, so that they are taken as alike as whole lengths can be.
+    """
+    import pandas as pd
+
+    low, high = ITEM_BYTE[formats.stream], ITEM_BYTE["fp32"]
+    made = []
+    for updated in ops[(ops["kind"] == "optimizer") & (ops["dtype"] == "fp32")].to_dict("records"):
+        shared = {"engine": "vector", "module": updated.get("module", "")}
+        each = {**shared, "kind": "copy", "dtype": formats.stream}
+        for cast, pass_name, read, written in (
+            ("weight cast", "forward", high, low), ("gradient cast", "backward", low, high),
+        ):  # fmt: skip
+            for numel, many in _whole_lengths(updated["numel"], updated["tensors"]):
+                sizes = {"numel": numel, "read_byte": read * numel, "write_byte": written * numel}
+                made.append(
+                    {**each, **sizes, "count": updated["count"] * many, "op": cast, "pass_name": pass_name}
+                )
+        if formats.scales_loss:
+            moved = high * updated["numel"]
+            sizes = {"numel": updated["numel"], "read_byte": moved, "write_byte": moved}
+            made.append({**shared, **sizes, "op": "gradient unscale", "kind": "pointwise",
+                         "dtype": "fp32", "pass_name": "update", "count": updated["count"]})  # fmt: skip
+    return pd.DataFrame(made)
+
+
+def restate_ops(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
+    """Restate a step in other number formats.
+
+    Parameters
+    ----------
+    ops : DataFrame
+        An OPS table whose dimensions are numbers.
+    formats : Formats
+
+    Returns
+    -------
+    DataFrame
+        The same rows with other dtype, engine and bytes; where the optimizer keeps fp32 weights, the rows of the
+        casts follow.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> op = {"op": "relu", "kind": "pointwise", "dtype": "fp32", "engine": "vector", "pass_name": "forward"}
+    >>> ops = pd.DataFrame([{**op, "count": 1.0, "numel": 10.0, "read_byte": 40.0, "write_byte": 40.0}])
+    >>> restate_ops(ops, FORMATS["mixed"])[["dtype", "read_byte"]].values.tolist()
+    [['fp16', 20.0]]
+    """
+    import pandas as pd
+
+    restated = _in_formats(ops, formats)
+    casts = _casts(restated, formats) if formats.casts_weights else restated.iloc[:0]
+    if not len(casts):
+        return restated
+    return pd.concat([restated, casts.reindex(columns=ops.columns)], ignore_index=True)

@@ -1,0 +1,191 @@
+"""The costs stage: from OPS to COSTED.
+
+Recurrent layers as the calls that tables of timings know: recurrences alone, and products with the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from fomkit.core.units import PRODUCT_KINDS, REAL_OF, REAL_PRODUCTS
+from fomkit.ops.check import check_table
+from fomkit.ops.conv_methods import least_flop
+from fomkit.ops.families import elementwise, products
+from fomkit.ops.families.formula import PASSES, Formula, Row, Variant, columns_of
+from fomkit.ops.families.products import GATES
+from fomkit.ops.tables import COSTS, TIMES, column_names
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+_WHERE = "add_costs"
+
+BOTH_PASSES = (("forward",), ("backward",))
+FORMULAS: Mapping[str, Formula] = {
+    "gemm": Formula(products.gemm),
+    "sparse_gemm": Formula(products.sparse_gemm),
+    "conv": Formula(products.conv, ("pass_name",), tuple((name,) for name in PASSES), products.PARTS),
+    "rnn": Formula(products.rnn, ("cell", "pass_name"), tuple(product(products.GATES, PASSES))),
+    "attention": Formula(products.attention, ("pass_name",), BOTH_PASSES),
+    "pointwise": Formula(elementwise.per_element),
+    "reduction": Formula(elementwise.per_element),
+    "norm": Formula(elementwise.norm, ("pass_name",), BOTH_PASSES),
+    "softmax": Formula(elementwise.softmax, ("pass_name",), BOTH_PASSES),
+    "pool": Formula(elementwise.per_element),
+    "embedding": Formula(elementwise.moved),
+    "copy": Formula(elementwise.moved),
+    "optimizer": Formula(elementwise.optimizer, ("rule", "impl"), elementwise.VARIANTS),
+    "other": Formula(elementwise.per_element),
+}
+"""The priced kinds. A kind that is not here stays unpriced: NaN, never 0. A collective has no place here: it waits
+for links, so device memory and arithmetic set no floor of its time."""
+
+CHOOSERS = tuple(dict.fromkeys(name for formula in FORMULAS.values() for name in formula.chosen_by))
+"""The text columns that choose among the formulas of kinds."""
+
+
+def products_in_one(kind: str, dtype: str) -> float:
+    """Count the real products that stand for one of a kind: four where its numbers are complex."""
+    return REAL_PRODUCTS if kind in PRODUCT_KINDS and dtype in REAL_OF else 1.0
+
+
+def _groups(ops: pd.DataFrame) -> Iterator[tuple[str, Variant, NDArray[np.intp]]]:
+    """Give the positions of the priced rows of each kind and variant."""
+    kinds = ops["kind"].to_numpy(object)
+    cells = {name: ops[name].to_numpy(object) for name in CHOOSERS if name in ops.columns}
+    for kind in dict.fromkeys(kinds.tolist()):
+        if kind not in FORMULAS:
+            continue
+        formula, rows = FORMULAS[kind], np.flatnonzero(kinds == kind)
+        if not formula.chosen_by:
+            yield kind, (), rows
+        elif all(name in cells for name in formula.chosen_by):
+            # A table without such a column is one whose cells are all empty: no formula fits.
+            found = list(zip(*(cells[name][rows].tolist() for name in formula.chosen_by), strict=True))
+            for variant in dict.fromkeys(found):
+                if variant in formula.variants:
+                    yield kind, variant, rows[[one == variant for one in found]]
+
+
+def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
+    """Add what one execution of each op costs.
+
+    Parameters
+    ----------
+    ops : DataFrame
+        An OPS table, or a TIMINGS table, which has no ``count``; every dimension is a number (float64).
+    checked : bool
+        True where the caller has checked the table, or made it.
+
+    Returns
+    -------
+    DataFrame
+        The same rows and index with the columns flop [flop], byte [byte], launches and least_flop [flop]; NaN
+        where the kind, the pass, the optimizer rule or the dtype has no formula, which means unpriced. A product
+        of complex numbers is four real ones.
+
+    Raises
+    ------
+    ManyFomkitError
+        When a column or a dimension is missing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> op = {"op": "mm", "kind": "gemm", "dtype": "fp32", "engine": "vector", "pass_name": "forward"}
+    >>> ops = pd.DataFrame([{**op, "count": 1.0, "b": 1.0, "m": 2.0, "n": 3.0, "k": 5.0}])
+    >>> add_costs(ops)[["flop", "byte", "launches"]].iloc[0].tolist()
+    [60.0, 124.0, 1.0]
+    """
+    if not checked:
+        table = "OPS" if "count" in ops.columns else "TIMINGS"
+        later = (*COSTS, *TIMES) if table == "OPS" else COSTS
+        check_table(ops.drop(columns=[column.name for column in later], errors="ignore"), table, _WHERE)
+    columns = {column.name: np.full(len(ops), np.nan) for column in COSTS}
+    read: dict[str, NDArray[np.float64]] = {}
+    dtypes = ops["dtype"].to_numpy(object)
+    for kind, variant, rows in _groups(ops):
+        formula = FORMULAS[kind]
+        row = Row(columns_of(ops, rows, read), formula.parts)
+        for name, values in formula.of(variant, row)._asdict().items():
+            columns[name][rows] = values
+        flop = columns["flop"][rows]
+        least = least_flop(row, variant[-1], flop) if kind == "conv" else flop
+        times = np.array([products_in_one(kind, dtype) for dtype in dtypes[rows].tolist()])
+        columns["flop"][rows], columns["least_flop"][rows] = flop * times, least * times
+    return ops.assign(**columns)
+
+
+_HALVES: Mapping[str, tuple[str, ...]] = {"backward": ("backward_input", "backward_weight")}
+
+
+def _product(row: Mapping[str, Any], half: str, features: float) -> dict[str, Any]:
+    """Size the product of all steps with the input of one layer and direction, as row-major storage has it."""
+    tokens, gates = row["batch"] * row["steps"], GATES[row["cell"]] * row["hidden_size"]
+    m, n, k, trans_a, trans_b = {
+        "forward": (tokens, gates, features, 0.0, 1.0),
+        "backward_input": (tokens, features, gates, 0.0, 0.0),
+        "backward_weight": (gates, features, tokens, 1.0, 0.0),
+    }[half]
+    sizes = {"b": 1.0, "m": m, "n": n, "k": k, "trans_a": trans_a, "trans_b": trans_b}
+    return {"op": f"{row['op']} input product", "kind": "gemm", **sizes}
+
+
+def _calls(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    place = {name: row[name] for name in ("op", "dtype", "engine", "module", "code_line") if name in row}
+    layers, directions = row["layers"], row["directions"]
+    inner = row["hidden_size"] * directions
+    alone = {"input_size": 0.0, "layers": 1.0, "directions": 1.0}
+    sizes = {name: row[name] for name in ("cell", "batch", "steps", "hidden_size")}
+    for half in _HALVES.get(row["pass_name"], (row["pass_name"],)):
+        shared = {**place, "pass_name": half}
+        yield {**shared, "kind": "rnn", **sizes, **alone, "count": layers * directions}
+        for features, count in ((row["input_size"], directions), (inner, (layers - 1) * directions)):
+            if features and count:
+                yield {**shared, **_product(row, half, features), "count": count}
+
+
+def split_recurrent(ops: pd.DataFrame) -> pd.DataFrame:
+    """Split recurrent rows into calls, with their costs.
+
+    Published tables time the recurrence of one layer and direction without its input product. A layer is as many
+    recurrences as it has layers and directions, and one product of all steps with the input for each of them.
+
+    Parameters
+    ----------
+    ops : DataFrame
+        An OPS table, with or without costs.
+
+    Returns
+    -------
+    DataFrame
+        COSTED rows with the column ``of``, the position of their op in ``ops``; ``count`` is per execution of that
+        op. The flop of the calls add up to the op's. Empty where there is no recurrent row of a known cell and
+        pass.
+    """
+    found = []
+    recurrent = np.flatnonzero(ops["kind"] == "rnn")
+    for position, record in zip(recurrent.tolist(), ops.iloc[recurrent].to_dict("records"), strict=True):
+        row = {str(name): value for name, value in record.items()}
+        passes = ("forward", "backward", "backward_input", "backward_weight")
+        if row["cell"] in GATES and row["pass_name"] in passes:
+            found += [{**call, "of": float(position)} for call in _calls(row)]
+    later = {column.name for column in (*COSTS, *TIMES)}
+    names = [name for name in ops.columns if name not in later]
+    if not found:
+        return (
+            ops[names].iloc[:0].assign(**{column.name: np.empty(0) for column in COSTS}, of=np.empty(0, np.int64))
+        )
+    calls = pd.DataFrame(found, columns=[*dict.fromkeys([*names, *_GEMM_COLUMNS]), "of"])
+    calls = calls.astype({name: "float64" for name in column_names("OPS", "number") if name in calls.columns})
+    costed = add_costs(calls.drop(columns="of"))
+    return costed.assign(of=calls["of"].astype("int64"))
+
+
+_GEMM_COLUMNS = ("b", "m", "n", "k", "trans_a", "trans_b")

@@ -1,0 +1,214 @@
+"""The small language of dimension cells: integers, named sizes, ``+ - * //`` and brackets; nothing runs.
+
+An op table at another size: traced once, estimated at any batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.ops.check import row_place
+from fomkit.ops.tables import HUGE, SIZED
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+
+MAX_LENGTH = 200
+_SYMBOL = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|(//|[-+*()]))")
+
+
+@lru_cache(maxsize=4096)
+def _split(text: str) -> tuple[str, ...] | None:
+    """Give the symbols of a text; None where something else stands in it."""
+    symbols, position = [], 0
+    while text[position:].strip():
+        match = _SYMBOL.match(text, position)
+        if match is None:
+            return None
+        symbols.append(match[0].strip())
+        position = match.end()
+    return tuple(symbols)
+
+
+def _symbols(text: str, where: str) -> list[str]:
+    if len(text) > MAX_LENGTH:
+        raise FomkitError(where, f"an expression of {len(text)} characters. At most {MAX_LENGTH} are read.")
+    symbols = _split(text)
+    if symbols is None:
+        raise FomkitError(where, f"{text!r} is not an expression of integers, sizes, + - * // and brackets.")
+    return list(symbols)
+
+
+def _all(value: Any) -> bool:
+    """Tell whether a number, or every number of an array, is not 0."""
+    return bool(value.all() if hasattr(value, "all") else value)
+
+
+class _Parser:
+    """Recursive descent over ``sum = product (± product)*``, ``product = atom (* // atom)*``."""
+
+    def __init__(self, text: str, sizes: Mapping[str, Any], where: str) -> None:
+        self.text, self.sizes, self.where = text, sizes, where
+        self.symbols = _symbols(text, where)
+
+    def peek(self) -> str:
+        return self.symbols[0] if self.symbols else ""
+
+    def fail(self) -> FomkitError:
+        return FomkitError(
+            self.where, f"{self.text!r} is not an expression of integers, sizes, + - * // and brackets."
+        )
+
+    def sum(self) -> Any:
+        value = self.product()
+        while self.peek() in ("+", "-"):
+            value = value + self.product() if self.symbols.pop(0) == "+" else value - self.product()
+        return value
+
+    def product(self) -> Any:
+        value = self.atom()
+        while self.peek() in ("*", "//"):
+            if self.symbols.pop(0) == "*":
+                value = value * self.atom()
+                continue
+            divisor = self.atom()
+            if not _all(divisor):
+                raise FomkitError(self.where, f"{self.text!r} divides by 0.")
+            value = value // divisor
+        return value
+
+    def atom(self) -> Any:
+        if not self.symbols:
+            raise self.fail()
+        symbol = self.symbols.pop(0)
+        if symbol.isdigit():
+            return int(symbol)
+        if symbol == "-":
+            return -self.atom()
+        if symbol == "(":
+            value = self.sum()
+            if not self.symbols or self.symbols.pop(0) != ")":
+                raise self.fail()
+            return value
+        if symbol in self.sizes:
+            return self.sizes[symbol]
+        if symbol.isidentifier():
+            raise FomkitError(
+                self.where, f"{self.text!r} uses the size {symbol!r}. {nearest_names(symbol, self.sizes)}"
+            )
+        raise self.fail()
+
+
+def evaluate(text: str, sizes: Mapping[str, Any], where: str) -> Any:
+    """Work out an expression in named sizes.
+
+    Parameters
+    ----------
+    text : str
+        At most 200 characters.
+    sizes : mapping
+        The value of each named size, or an array of whole numbers (float64) for many values at once.
+    where : str
+        Table, row and column, for the error message.
+
+    Raises
+    ------
+    FomkitError
+        When the text is no such expression, names an unknown size, or divides by 0.
+
+    Examples
+    --------
+    >>> evaluate("2*(batch + 3)//4", {"batch": 5}, "ops")
+    4
+    """
+    parser = _Parser(text, sizes, where)
+    value = parser.sum()
+    if parser.symbols:
+        raise parser.fail()
+    return value
+
+
+def names_in(text: str) -> set[str]:
+    """Give the named sizes that an expression uses."""
+    return {symbol for symbol in _symbols(text, "expression") if symbol.isidentifier()}
+
+
+def sizes_used(ops: pd.DataFrame) -> set[str]:
+    """Give the named sizes that the dimensions of an op table depend on."""
+    names: set[str] = set()
+    for column in SIZED:
+        if column in ops.columns and ops[column].dtype.kind != "f":
+            for text in {cell for cell in ops[column] if isinstance(cell, str)}:
+                names |= names_in(text)
+    return names
+
+
+def _size(text: str, sizes: Mapping[str, int], place: str) -> float:
+    value = evaluate(text, sizes, place)
+    if not 0 <= value <= HUGE:
+        # Compared as an integer: one of hundreds of digits is no float.
+        shown = str(value) if abs(value) <= HUGE else f"a number of {len(str(abs(value)))} digits"
+        raise FomkitError(place, f"{text!r} gives {shown}. Expected 0 to {HUGE:g}.")
+    return float(value)
+
+
+def evaluate_many(text: str, sizes: Mapping[str, NDArray[np.float64]], where: str) -> NDArray[np.float64]:
+    """Work out an expression for many values of the named sizes (s,) at once.
+
+    Raises
+    ------
+    FomkitError
+        As `resize_ops`; for the first of the values that gives a size below 0 or too large.
+    """
+    import numpy as np
+
+    value = np.asarray(evaluate(text, sizes, where), np.float64)
+    value = np.broadcast_to(value, next(iter(sizes.values())).shape)
+    wrong = np.flatnonzero(~((value >= 0) & (value <= HUGE)))
+    if len(wrong):
+        raise FomkitError(where, f"{text!r} gives {value[wrong[0]]:g}. Expected 0 to {HUGE:g}.")
+    return value
+
+
+def resize_ops(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.DataFrame:
+    """Put numbers for the named sizes.
+
+    Parameters
+    ----------
+    ops : DataFrame
+        An OPS table whose dimension cells are numbers or expressions.
+    sizes : mapping
+        The value of each named size.
+    where : str
+        Name of the profile, for error messages.
+
+    Returns
+    -------
+    DataFrame
+        The same rows with float64 dimensions.
+
+    Raises
+    ------
+    FomkitError
+        When an expression cannot be worked out or gives a size below 0 or too large.
+    """
+    import numpy as np
+
+    columns: dict[str, NDArray[np.float64]] = {}
+    for column in SIZED:
+        if column not in ops.columns or ops[column].dtype.kind == "f":
+            continue
+        values, cells = {}, ops[column].tolist()
+        for position, text in enumerate(cells):
+            if isinstance(text, str) and text not in values:
+                place = f"{row_place(where, ops.index, position)}, {column}"
+                values[text] = _size(text, sizes, place)
+        columns[column] = np.array([values[cell] if isinstance(cell, str) else cell for cell in cells], np.float64)
+    return ops.assign(**columns)

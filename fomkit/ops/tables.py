@@ -1,0 +1,332 @@
+"""The tables that flow through fomkit: their columns, units and meaning.
+
+The same names stand in CSV files, formulas, YAML and reports. A dimension that a kind of op does not have is
+empty (NaN); unknown is empty too, never 0, -1 or "?".
+
+One order for the rows of a table, so that no number hangs on how somebody sorted a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Literal
+
+from fomkit.core.units import ENGINES, ITEM_BYTE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+ColumnType = Literal["number", "text"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table: its name, unit ("" for a plain count or text), type, meaning and allowed values.
+
+    Attributes
+    ----------
+    least, most : float
+        Bounds of a number.
+    whole : bool
+        True for a number without fraction.
+    words : tuple of str
+        The only values of a text; empty where any is allowed.
+    """
+
+    name: str
+    unit: str
+    dtype: ColumnType
+    doc: str
+    least: float = -inf
+    most: float = inf
+    whole: bool = False
+    words: tuple[str, ...] = ()
+
+
+TINY = 1e-15
+"""Least value of a number that must be above 0; no op is faster than a femtosecond."""
+HUGE = 1e15
+"""Largest value of a number: whole numbers are exact below it, and no product of dimensions overflows."""
+LINE = "line"
+"""Name of the index of a table whose rows are numbered by the lines of their file."""
+
+
+def _sizes(names: str, doc: str, least: float = 1.0) -> tuple[Column, ...]:
+    return tuple(Column(name, "", "number", doc, least, HUGE, whole=True) for name in names.split())
+
+
+def _texts(names: str, doc: str) -> tuple[Column, ...]:
+    return tuple(Column(name, "", "text", doc) for name in names.split())
+
+
+def _size(name: str, doc: str) -> Column:
+    return Column(name, "", "number", doc, 1.0, HUGE, whole=True)
+
+
+def _flag(name: str, doc: str) -> Column:
+    return Column(name, "", "number", doc, 0.0, 1.0, whole=True)
+
+
+def _amount(name: str, unit: str, doc: str, least: float = 0.0) -> Column:
+    return Column(name, unit, "number", doc, least, HUGE)
+
+
+PASSES = ("forward", "backward", "backward_input", "backward_weight", "update")
+TIME_SOURCES = (
+    "measured", "interpolated", "extrapolated", "transferred", "roofline", "alpha_beta", "assumed",
+)  # fmt: skip
+BOUNDS = ("compute", "memory", "launch", "network", "input", "measured")
+_CONV = """batch in_channels out_channels depth height width kernel_d kernel_h kernel_w
+    stride_d stride_h stride_w"""
+_PADDING, _OUTPUT_PADDING = "pad_d pad_h pad_w", "output_pad_d output_pad_h output_pad_w"
+_DILATION = "dilation_d dilation_h dilation_w groups"
+
+KIND_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
+    "gemm": ("b", "m", "n", "k"),
+    "sparse_gemm": ("b", "m", "n", "k", "density"),
+    "conv": (*_CONV.split(), *_PADDING.split(), *_DILATION.split()),
+    "rnn": ("cell", "batch", "steps", "input_size", "hidden_size", "layers", "directions"),
+    "attention": ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal"),
+    "pointwise": ("numel", "read_byte", "write_byte"),
+    "reduction": ("numel", "read_byte", "write_byte"),
+    "norm": ("numel", "row", "read_byte", "write_byte"),
+    "softmax": ("numel", "row", "read_byte", "write_byte"),
+    "pool": ("numel", "read_byte", "write_byte"),
+    "embedding": ("numel", "read_byte", "write_byte"),
+    "copy": ("numel", "read_byte", "write_byte"),
+    "optimizer": ("rule", "impl", "numel", "tensors"),
+    "collective": ("collective", "message_byte", "ranks", "link"),
+    "input": ("read_byte", "write_byte"),
+    "other": (),
+}
+"""The dimensions that a row of each kind must have; the optional ones are in `OPTIONAL_DIMENSIONS`."""
+
+OPTIONAL_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
+    "gemm": ("trans_a", "trans_b", "layout"),
+    "sparse_gemm": ("trans_a", "trans_b", "layout"),
+    "conv": ("layout", "transposed", *_OUTPUT_PADDING.split()),
+    **dict.fromkeys(("pointwise", "reduction", "pool", "embedding", "copy"), ("row", "inputs")),
+    **dict.fromkeys(("norm", "softmax"), ("inputs",)),
+    "other": ("numel", "row", "inputs", "read_byte", "write_byte"),
+}
+
+PRODUCT_LAYOUTS = ("row_major", "column_major")
+"""Orders in which the factors of a product may be stored; a cell that says nothing means the first."""
+
+DIMENSIONS: tuple[Column, ...] = (
+    _size("b", "independent products of a batched matrix product"),
+    _size("m", "rows of the product (m×k)·(k×n)"),
+    _size("n", "columns of the product (m×k)·(k×n)"),
+    _size("k", "reduction length of the product (m×k)·(k×n)"),
+    _flag("trans_a", "1 where the left factor is stored transposed, else 0"),
+    _flag("trans_b", "1 where the right factor is stored transposed, else 0"),
+    Column("density", "", "number", "share of non-zeros of the left factor", TINY, 1.0),
+    _size("batch", "samples of one execution"),
+    *_sizes("in_channels out_channels", "channels of a convolution's input and output"),
+    *_sizes("depth height width", "size of a convolution's input; depth 1 in two dimensions, height 1 too in one"),
+    *_sizes("kernel_d kernel_h kernel_w", "size of a convolution's kernel"),
+    *_sizes("stride_d stride_h stride_w", "steps of a convolution's kernel"),
+    *_sizes(_PADDING, "padding on each side of a convolution's input", 0.0),
+    *_sizes("dilation_d dilation_h dilation_w", "distance of a kernel's elements; 1 = side by side"),
+    _size("groups", "groups of a convolution's channels that do not mix; depthwise: as many as channels"),
+    Column(
+        "layout",
+        "",
+        "text",
+        "memory order: nchw or nhwc of a convolution; column_major of a BLAS product, else empty",
+    ),
+    _flag("transposed", "1 for a transposed convolution, else 0"),
+    *_sizes(_OUTPUT_PADDING, "positions that a transposed convolution adds at the far end; empty = 0", 0.0),
+    Column("cell", "", "text", "recurrent cell: vanilla, lstm or gru"),
+    _size("steps", "length of a recurrent layer's sequence"),
+    *_sizes("input_size", "features of a recurrent layer's input; 0 = the recurrent half only", 0.0),
+    _size("hidden_size", "features of a recurrent layer's state"),
+    _size("layers", "recurrent layers that run as one call"),
+    _size("directions", "2 where a recurrent layer also runs backwards, else 1"),
+    _size("heads", "query heads of an attention"),
+    _size("kv_heads", "key and value heads, fewer where queries share them"),
+    *_sizes("q_len kv_len", "queries and keys of one sample"),
+    _amount("head_dim", "", "width of one head", TINY),
+    _flag("causal", "1 where each query sees only earlier keys, else 0"),
+    _amount("numel", "", "elements the op works on"),
+    _amount("row", "", "length of the reduced or normalised axis"),
+    _amount("inputs", "", "tensors read"),
+    _amount("read_byte", "byte", "bytes read from device memory, each tensor once"),
+    _amount("write_byte", "byte", "bytes written to device memory, each tensor once"),
+    Column("rule", "", "text", "optimizer rule: sgd, momentum, adam, …"),
+    Column("impl", "", "text", "optimizer implementation: per_tensor, foreach or fused"),
+    _amount("tensors", "", "parameter tensors that the optimizer updates"),
+    Column("collective", "", "text", "collective operation: all_reduce, all_gather, …"),
+    _amount("message_byte", "byte", "bytes of the collective's message on each rank", TINY),
+    _size("ranks", "processes that take part in the collective"),
+    Column("link", "", "text", "tier of the link the collective runs on"),
+)
+
+_IDENTITY = (
+    Column("kind", "", "text", "kind of work, a key of KIND_DIMENSIONS"),
+    Column("dtype", "", "text", "number format of the factors", words=tuple(ITEM_BYTE)),
+    Column("engine", "", "text", "arithmetic unit: vector or matrix", words=ENGINES),
+    Column("pass_name", "", "text", "forward, backward, backward_input, backward_weight or update", words=PASSES),
+)
+
+OPS: tuple[Column, ...] = (
+    Column("op", "", "text", "the framework's name of the op"),
+    *_IDENTITY,
+    _amount("count", "", "executions per training step", TINY),
+    Column("module", "", "text", "path of the module that ran the op"),
+    Column("code_line", "", "text", "lines of the user's code that run the op, as FILE:LINE FUNCTION"),
+    _amount("traced_time_s", "s", "time of one execution as the trace gives it"),
+    Column(
+        "traced_occupancy",
+        "",
+        "number",
+        "threads that ran of those the accelerator can hold, mean over that time",
+        0.0,
+        1.0,
+    ),
+    *DIMENSIONS,
+)
+COSTS: tuple[Column, ...] = (
+    Column("flop", "flop", "number", "arithmetic of one execution; one fused multiply-add is 2"),
+    Column("byte", "byte", "number", "compulsory device-memory traffic of one execution"),
+    Column("launches", "", "number", "kernels the host starts for one execution"),
+    Column(
+        "least_flop", "flop", "number", "arithmetic by the cheapest known algorithm; below flop in convolutions"
+    ),
+)
+TIMES: tuple[Column, ...] = (
+    Column("time_s", "s", "number", "predicted time of one execution; empty = unpriced"),
+    Column("low_s", "s", "number", "lower end of the interval"),
+    Column("high_s", "s", "number", "upper end of the interval"),
+    Column("time_source", "", "text", f"how the time was made: {', '.join(TIME_SOURCES)}"),
+    Column("bound", "", "text", f"what limits the op: {', '.join(BOUNDS)}"),
+    Column("evidence", "", "text", "nearest measured row and its distance, or the rates used"),
+)
+TIMINGS: tuple[Column, ...] = (
+    *_IDENTITY,
+    Column("op", "", "text", "the only framework op this timing stands for; empty = any op of the kind"),
+    Column("accumulate_dtype", "", "text", "number format of the sums"),
+    _amount("time_s", "s", "median time of one execution", TINY),
+    Column("p25_s", "s", "number", "first quartile of the repeats"),
+    Column("p75_s", "s", "number", "third quartile of the repeats"),
+    Column("repeats", "", "number", "timed executions"),
+    Column("harness", "", "text", "program that timed it"),
+    Column("harness_s", "s", "number", "fixed cost that the harness adds to every timing"),
+    Column("padded", "", "number", "1 where sizes were padded before timing, else 0"),
+    Column("library", "", "text", "library that ran the kernel"),
+    Column("library_version", "", "text", "its version"),
+    *_texts("source_file source_sheet", "file that the figure was read from, and its sheet"),
+    Column("source_row", "", "number", "row of that sheet"),
+    Column("note", "", "text", "correction made to the figure as printed, with the raw value"),
+    *_texts("basis party", "ground and author of the figure; empty = measured, by the machine's party"),
+    *DIMENSIONS,
+)
+ACTS = ("input", "always", "training", "never")
+LAYER_SIZES: tuple[Column, ...] = (
+    _amount("output_numel", "", "elements of one call's output"),
+    _amount("output_byte", "byte", "bytes of one call's output"),
+)
+LAYERS: tuple[Column, ...] = (
+    Column("layer", "", "text", "type of the layer: conv, linear, relu, pool, …, else the framework's name"),
+    Column("module", "", "text", "path of the module that is the layer or runs it"),
+    Column("op", "", "text", "the framework's name of a function's op; empty for a module"),
+    _amount("count", "", "calls in one forward pass; 0 = holds parameters only"),
+    Column(
+        "acts", "", "text", "when it changes its input: always, in training, never; input = the data", words=ACTS
+    ),
+    _amount("parameters", "", "learned numbers that no earlier layer has"),
+    _amount("parameter_byte", "byte", "bytes of these"),
+    _amount("bias", "", "those of them that are added to the output"),
+    *LAYER_SIZES,
+    _amount("readers", "", "layers that read the output"),
+    _flag("in_place", "1 where the output takes the place of an input, else 0"),
+)
+ROLES = ("parameter", "buffer", "input", "state", "gradient", "activation", "temporary")
+ORDER: tuple[Column, ...] = (
+    *_sizes("id", "executed op, counted from 1; 0 = in memory before the step", 0.0),
+    *_sizes("row", "position of the op in the op table; empty where it has no row", 0.0),
+    Column("role", "", "text", "what the memory is for; empty where the op makes none", words=("", *ROLES)),
+    LAYER_SIZES[1],
+    *_sizes("freed_by", "id after which it is free again; empty = the step's end", 0.0),
+    *_texts("module pass_name", "where an op without a row ran, or whose the memory is"),
+)
+"""The ops of one step in the order they ran, and the memory that they make."""
+QUANTITIES = ("step_s", "epoch_s", "run_s", "sample_per_s", "latency_s", "energy_j")
+BASES = ("measured", "simulated", "modelled", "estimated", "committed", "published", "assumed")
+MEASUREMENTS: tuple[Column, ...] = (
+    Column("model", "", "text", "name of the model profile that was run"),
+    Column("machine", "", "text", "name of the machine profile it ran on"),
+    Column("quantity", "", "text", "what was measured", words=QUANTITIES),
+    _amount("value", "", "the figure [s; 1/s for sample_per_s, J for energy_j]", TINY),
+    _amount("low", "", "lower end of the 80 % interval of repeats", TINY),
+    _amount("high", "", "upper end of that interval", TINY),
+    _size("repeats", "times it was measured"),
+    _size("batch", "samples in one step"),
+    Column("precision", "", "text", "number formats of the step, in the word of the estimate"),
+    _size("devices", "devices that the run occupied"),
+    Column("scope", "", "text", "what the figure counts", words=("device", "node", "system", "chip", "wall")),
+    Column("basis", "", "text", "kind of figure; only measured ones are taken for measurements", words=BASES),
+    Column("party", "", "text", "whose figure it is", words=("lab", "vendor", "published")),
+    *_texts("framework framework_version date source note", "where the figure is from, in the user's words"),
+    *_texts("holds", "work in the figure besides the model's ops, in the user's words"),
+    Column("record", "", "text", "fields of the imported record that have no column, as JSON"),
+)
+"""What somebody timed of whole models."""
+EPOCHS: tuple[Column, ...] = (
+    _size("batch", "samples in one step of the whole training"),
+    _amount("epochs", "", "epochs until the target is reached", TINY),
+    _amount("low", "", "lower end of the 80 % interval of repeats; empty with high = no spread stated", TINY),
+    _amount("high", "", "upper end of that interval", TINY),
+    Column("metric", "", "text", "what is reached, the same in all rows"),
+    Column("target", "", "number", "value of the metric that is reached, the same in all rows", -HUGE, HUGE),
+    *_texts("source", "where the figures are from"),
+)
+"""How many epochs a training needs to reach a target, by batch."""
+SIZED = ("count", *(column.name for column in (*DIMENSIONS, *LAYER_SIZES) if column.dtype == "number"))
+"""Columns whose cells may be expressions in named sizes, but in what was measured."""
+PLAIN_TABLES = ("TIMINGS", "MEASUREMENTS", "EPOCHS")
+"""Tables of what was measured, which hold numbers only."""
+TABLES: Mapping[str, tuple[Column, ...]] = {
+    "OPS": OPS, "COSTED": OPS + COSTS, "TIMED": OPS + COSTS + TIMES, "TIMINGS": TIMINGS, "LAYERS": LAYERS,
+    "ORDER": ORDER, "MEASUREMENTS": MEASUREMENTS, "EPOCHS": EPOCHS,
+}  # fmt: skip
+
+
+def column_names(table: str, dtype: ColumnType | None = None) -> list[str]:
+    """Name the columns of a table in file order, all or only those of one type."""
+    return [column.name for column in TABLES[table] if dtype in (None, column.dtype)]
+
+
+def in_order(timings: pd.DataFrame) -> pd.DataFrame:
+    """Sort timings by all their columns, those of the schema in its order; other columns ride along.
+
+    A sum of floats hangs on the order of its terms, and so do rules that take the first of equals or every tenth
+    row. Rows that agree in every column are one another's equals, so any order of a table gives the same result.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"kind": ["gemm", "conv", "gemm"], "m": [2.0, float("nan"), 1.0]})
+    >>> in_order(rows)["m"].tolist()
+    [nan, 1.0, 2.0]
+    """
+    import numpy as np
+    import pandas as pd
+
+    keys = []
+    for column in TABLES["TIMINGS"]:
+        if column.name not in timings.columns:
+            continue
+        if column.dtype == "number":
+            keys.append(timings[column.name].to_numpy(np.float64))
+        else:
+            codes, words = pd.factorize(timings[column.name].fillna("").astype("str").to_numpy(object), sort=True)
+            if len(words) > 1:
+                keys.append(codes)
+    order = np.lexsort(keys[::-1]) if keys else np.arange(len(timings))
+    if np.array_equal(order, np.arange(len(timings))):
+        return timings
+    return timings.take(order).reset_index(drop=True)

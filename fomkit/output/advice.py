@@ -1,0 +1,274 @@
+"""Advice as text: three answers, then each finding with the time at stake."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fomkit.core.units import BINARY, format_number, format_quantity
+from fomkit.output.screen import PLAIN, Page, Screen
+
+Entry = Mapping[str, Any]
+WIDTH = 80
+"""Columns that sentences are broken at; a narrower terminal breaks them earlier."""
+_INDENT = 11
+
+_VERDICTS = {
+    "well": "Well.",
+    "partly": "Partly.",
+    "poorly": "Poorly.",
+    "unknown": "Unknown: the machine states no peak for this arithmetic.",
+}
+_WAITS = {
+    "compute": "on arithmetic", "memory": "on moving data", "launch": "on starting kernels",
+    "network": "on the network", "input": "on input", "measured": "in ops whose bound is unknown",
+    "waiting": "with the device idle",
+}  # fmt: skip
+_SURETIES = {"sure": "almost surely a saving", "likely": "probably a saving", "unsure": "may save nothing"}
+_ROLES = {
+    "state": "optimizer state", "activation": "activations", "parameter": "parameters", "gradient": "gradients",
+    "buffer": "buffers", "temporary": "temporary tensors",
+}  # fmt: skip
+
+
+def _time(value: float) -> str:
+    sign = "-" if value < 0 else ""
+    return f"{sign}{format_quantity(abs(value), 'time_s', 3)}" if value else "0 s"
+
+
+def _mebibyte(byte: float) -> str:
+    amount = byte / BINARY["Mi"]
+    return f"{amount:,.{0 if amount >= 9.5 else 1}f} MiB"
+
+
+def _times(span: Entry) -> str:
+    ends = f" ({_time(span['low'])} to {_time(span['high'])})" if span["low"] != span["high"] else ""
+    return f"{_time(span['value'])}{ends}"
+
+
+def _percent(share: float) -> str:
+    if 0 < share < 0.0005:
+        return "<0.1"
+    return f"{100 * share:.0f}" if abs(share) >= 0.095 or share == 0 else f"{100 * share:.1f}"
+
+
+def _shares(span: Entry) -> str:
+    low, high = _percent(span["low"]), _percent(span["high"])
+    return f"{_percent(span['value'])}%" + (f" ({low} to {high}%)" if low != high else "")
+
+
+def _wrapped(page: Page, text: str, width: int, first: str = "", then: str = "", style: str = "") -> None:
+    lines = textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
+    )
+    for line in lines:
+        page.line(line, style)
+
+
+def _of_the_peak(use: Entry, step: Entry, named: str) -> str:
+    at_peak, now, share = _time(use["at_peak_s"]), _time(step["value"]), _shares(use["peak_fraction"])
+    if use["above_peak"] is None:
+        used = f"it uses {share} of the peak ({named})"
+        return f"At the stated peak its products would take {at_peak} of the {now}: {used}."
+    return (
+        f"Counted as direct convolutions and products, its flop rate is {share} of the stated peak ({named}), at "
+        f"which they would take {at_peak}, more than the step's {now}: {use['above_peak']}."
+    )
+
+
+def _use(content: Entry) -> Iterator[str]:
+    use, step = content["use"], content["step_s"]
+    fastest, engines = use["fastest"], use["engines"]
+    slower = fastest is not None and (fastest["dtype"], fastest["engine"]) not in {
+        (one["dtype"], one["engine"]) for one in engines
+    }
+    yield "Well, in the formats it runs in." if slower and use["verdict"] == "well" else _VERDICTS[use["verdict"]]
+    if use["peak_fraction"] is not None:
+        named = " and ".join(
+            f"{one['dtype']} on the {one['engine']} engine, {format_quantity(one['flop_per_s'], 'flop_per_s', 3)}"
+            for one in engines[:2]
+        )
+        yield _of_the_peak(use, step, named)
+        if slower:
+            rate = format_quantity(fastest["flop_per_s"], "flop_per_s", 3)
+            yield (
+                f"Of the machine's fastest engine ({fastest['dtype']}, {rate}) that is "
+                f"{_shares(fastest['peak_fraction'])}."
+            )
+    shares = [f"{_shares(span)} {_WAITS[name]}" for name, span in use["bounds"].items() if span["value"] >= 0.005]
+    yield f"The step spends {', '.join(shares)}."
+
+
+def _memory(memory: Entry) -> Iterator[str]:
+    room = memory["capacity_byte"]
+    if memory["known"] == "nothing":
+        yield "Unknown: the profile has no order of its ops ('fomkit profile' records one)."
+        return
+    total = memory["peak_byte"]
+    roles = [f"{_ROLES.get(role, role)} {_mebibyte(byte)}" for role, byte in memory["roles"].items()]
+    if total is None:
+        yield f"Only what stands at any batch is known: {', '.join(roles)}. Layers are not."
+        return
+    of = "" if room is None else f", {_percent(total / room)}% of the device"
+    role, byte = next(iter(memory["roles"].items()))
+    yield f"The peak is {_mebibyte(total)}{of}; {byte / total:.0%} of it is {_ROLES.get(role, role)}."
+    named = [
+        f"{one['structure'] or 'the model itself'} ({_mebibyte(one['byte'])}"
+        + (f" in {one['modules']} layers)" if one["modules"] > 1 else ")")
+        for one in memory["structures"]
+    ]
+    yield f"Most stands in {', '.join(named)}."
+    if memory["formats"] != "of the trace":
+        yield "This is in the formats of the trace, which are wider than those asked for."
+
+
+def _bound(least: Entry) -> str:
+    saved, unbounded = 1 - least["share_of_device"], least["share_without_bound"]
+    if not unbounded:
+        return (
+            f"Changes that keep ops, sizes, formats and algorithms as they are cannot save more than {saved:.0%} "
+            f"of the device's time: at the machine's stated rates it is {_time(least['device_s'])}."
+        )
+    return (
+        f"For {_percent(unbounded)}% of the device's time no bound is known: its ops take less than flop / peak "
+        f"or byte / bandwidth (Winograd, FFT, caches), or have neither. In the rest, changes that keep ops, "
+        f"sizes, formats and algorithms as they are save at most {_percent(saved)}% of the device's time."
+    )
+
+
+def _best(content: Entry) -> Iterator[str]:
+    room, peak = content["memory"]["capacity_byte"], content["memory"]["peak_byte"]
+    if room is not None and peak is not None and peak > room:
+        yield "First make the step fit the memory (1.)."
+    if content["best"] is None:
+        yield "None: no change that was tried saves enough."
+    else:
+        found = content["findings"][content["best"]]
+        yield f"{found['do'].split(';')[0].rstrip('.')}."
+        sure = _SURETIES[found["surety"]]
+        yield f"{sure[0].upper()}{sure[1:]}: {_stake(found['stake'], content)}."
+    least = content["least"]
+    if least is not None:
+        yield _bound(least)
+
+
+def _stake(stake: Entry, content: Entry) -> str:
+    at_most = "at most " if stake["at_most"] else ""
+    text = f"{at_most}{_times(stake['time_s'])} of each step, {_shares(stake['share'])}"
+    gain = stake["unit_per_day"]
+    if gain is None:
+        return text
+    now = content["unit_per_day"]["value"]
+    then = {name: format_number(now + more, 3) for name, more in gain.items()}
+    ends = f" ({then['low']} to {then['high']})" if then["low"] != then["high"] else ""
+    return f"{text}; {format_number(now, 3)} → {then['value']} a day{ends}"
+
+
+def _op(one: Entry) -> str:
+    then = ""
+    if one["after_s"] is not None:
+        then = f" → {_time(one['after_s'])}"
+        if one["after_s"] > one["step_time_s"]:
+            then += ", slower so"
+    elif one["floor_s"] is not None and one["floor_s"] > one["step_time_s"]:
+        then = f", below the {_time(one['floor_s'])} of the stated rates"
+    elif one["floor_s"] is not None:
+        then = f", least {_time(one['floor_s'])}"
+    near = one["nearest"][0] if one["nearest"] else None
+    told = one["time_source"]
+    if near is not None:
+        place = "the same op" if near["distance"] == 0 else f"nearest {near['sizes']}"
+        row = "" if near["source_row"] is None else f", row {near['source_row']:g}"
+        told += f" ({place}: {near['source_file'] or 'table'}{row})"
+    rows = ", ".join(map(str, one["rows"][:3])) + (", …" if len(one["rows"]) > 3 else "")
+    place = "row" if len(one["rows"]) == 1 else "rows"
+    return f"{one['sizes']}, {one['pass_name']}: {_time(one['step_time_s'])}{then}; {told}; {place} {rows}"
+
+
+def _finding(page: Page, number: str, one: Entry, content: Entry, width: int) -> None:
+    page.line("")
+    _wrapped(page, one["says"], width, number, " " * len(number), "bold")
+    lines = []
+    if one["stake"] is not None:
+        lines.append(("at stake", _stake(one["stake"], content)))
+    elif one["state"] == "advice" and not one["urgent"]:
+        lines.append(("at stake", "unknown"))
+    if one["rejected"]:
+        lines.append(("rejected", one["rejected"]))
+    sure = _SURETIES.get(one["surety"], "") if one["state"] == "advice" else ""
+    lines += [
+        ("do", one["do"]),
+        ("how sure", f"{sure[:1].upper()}{sure[1:]}. {one['sure']}" if sure else one["sure"]),
+    ]
+    if one["column"]:
+        lines.append(("column", one["column"]))
+    lines += [("ops" if place == 0 else "", _op(op)) for place, op in enumerate(one["ops"])]
+    for name, text in lines:
+        if text:
+            _wrapped(page, text, width, f"  {name:<{_INDENT - 2}}", " " * _INDENT)
+
+
+def _head(content: Entry) -> str:
+    sizes = ", ".join(f"{name} {size}" for name, size in content["sizes"].items()) or "sizes fixed"
+    step = content["step_s"]
+    interval = f"{content['interval']:.0%} interval {_time(step['low'])} to {_time(step['high'])}"
+    per_day = content["unit_per_day"]
+    runs = "" if per_day is None else f"; {format_number(per_day['value'], 3)} a day ({content['unit']})"
+    where = f"{content['model']} on {content['target']}, {sizes}, {content['precision']}"
+    return f"{where}: a step takes {_time(step['value'])} ({interval}){runs}"
+
+
+def format_advice(content: Entry, screen: Screen = PLAIN, *, tried: bool = False) -> str:
+    """Write ``fomkit/advise/1`` as text.
+
+    Parameters
+    ----------
+    content : mapping
+    screen : Screen
+    tried : bool
+        Also list what was tried and rejected, and what does not apply.
+    """
+    page, width = Page(screen), min(screen.width, WIDTH)
+    _wrapped(page, _head(content), width, style="bold")
+    answers = (
+        ("Does the training use the accelerator well?", _use(content)),
+        ("Which layers and structures carry the memory?", _memory(content["memory"])),
+        ("What is the best opportunity?", _best(content)),
+    )
+    for question, lines in answers:
+        page.line("")
+        page.line(question, "bold")
+        _wrapped(page, " ".join(lines), width, "  ", "  ")
+    advice = [one for one in content["findings"] if one["state"] == "advice"]
+    for number, one in enumerate(advice, 1):
+        _finding(page, f"{number}. ", one, content, width)
+    page.line("")
+    _wrapped(page, f"{content['overlap'].capitalize()}.", width)
+    if tried:
+        _tried(page, content, width)
+    else:
+        others = len(content["findings"]) - len(advice)
+        _wrapped(page, f"{others} other answers (--all): tried and rejected, or they do not apply.", width)
+    if content["excludes"]:
+        _wrapped(page, f"Not counted, because nobody stated it: {', '.join(content['excludes'])}.", width)
+    for said in content["deviations"]:
+        _wrapped(page, f"note: {said}", width)
+    return page.text()
+
+
+def _tried(page: Page, content: Entry, width: int) -> None:
+    for one in content["findings"]:
+        if one["state"] == "rejected":
+            _finding(page, "- ", one, content, width)
+    page.line("")
+    for one in content["findings"]:
+        if one["state"] == "not_applicable":
+            _wrapped(page, f"{one['rule']}: {one['says'][0].lower()}{one['says'][1:]}", width, "- ", "  ")
+
+
+def lines_of_findings(content: Entry) -> list[Entry]:
+    """Give the findings as rows of a table: each op in brief, its times left out."""
+    return [
+        {**one, "ops": [f"{op['sizes']}, {op['pass_name']}" for op in one["ops"]]} for one in content["findings"]
+    ]

@@ -1,0 +1,407 @@
+"""Measured baseline × predicted ratio beside the prediction, for people.
+
+What the longest ops of a step rest on, for people (``fomkit/explain/1``).
+
+The totals of a predicted table, for people.
+
+What was measured of a model's step, in a few lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fomkit.core.units import format_number, format_quantity
+from fomkit.output.screen import PLAIN, Page, Screen, figure, new_table
+from fomkit.output.terminal import format_coverage, format_interval, merit_caveats
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+WAYS = {"predicted": "predicted", "measured_times_ratio": "measured × ratio"}
+_STYLES = {"agree": "", "ambiguous": "yellow", "disagree": "bold red"}
+
+
+def with_ways(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Give the models of a study with the second way beside those that have one, for a table of one row each."""
+    ways = {(one["model"], one["target"]): one for one in content.get("from_measurements", {}).get("models", ())}
+    found = (
+        (one, ways.get((one["model"], one["target"])) if "ratio" in one else None) for one in content["models"]
+    )
+    return [one if way is None else {**one, "from_measurements": way} for one, way in found]
+
+
+def _cells(way: Mapping[str, Any]) -> list[str]:
+    run, rate = way["run_s"], way["unit_per_day"]
+    return [
+        format_quantity(way["step_s"]["value"], "time_s"),
+        format_interval(way["step_s"], "time_s"),
+        format_quantity(run["value"], "time_s") if run else "unknown",
+        format_interval(run, "time_s"),
+        format_number(rate["value"]) if rate else "unknown",
+        format_interval(rate, None),
+    ]
+
+
+def _table(content: Mapping[str, Any]) -> Table:
+    table = new_table(
+        [("model", ""), ("machine", ""), ("way", ""), figure("step_s"), ("interval", ""), figure("run_s"),
+         ("interval", ""), figure("unit_per_day"), ("interval", "")]
+    )  # fmt: skip
+    for one in content["models"]:
+        for key, name in WAYS.items():
+            table.add_row(one["model"], one["target"], name, *_cells(one[key]))
+    return table
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    spread = ""
+    if row["step_s"]:
+        ends = "no spread stated" if row["low"] is None else f"{row['low']:g} … {row['high']:g}"
+        repeats = f", {row['repeats']} repeats" if row["repeats"] else ""
+        step = format_quantity(row["step_s"]["value"], "time_s")
+        spread = f" ({ends}{repeats}) = {step} a step"
+    return f"{row['row']}: {row['quantity']} {row['value']:g}{spread}: {row['said']}"
+
+
+def _baseline_lines(one: Mapping[str, Any]) -> Iterator[str]:
+    measured, predicted = one["measured_step_s"], one["predicted_step_s"]
+    name = f"{one['model']} on {one['baseline']}"
+    if measured is None:
+        yield f"{name}: no measurement; only predicted"
+    else:
+        of = f", median of {len(one['used'])} rows" if len(one["used"]) > 1 else ""
+        value, ends = format_quantity(measured["value"], "time_s"), format_interval(measured, "time_s")
+        factor = format_number(measured["value"] / predicted["value"], 3)
+        yield (
+            f"{name}: measured {value} ({ends}{of}), predicted {format_quantity(predicted['value'], 'time_s')} "
+            f"({format_interval(predicted, 'time_s')}): {factor} times the prediction, "
+            f"{'inside' if one['in_predicted_interval'] else 'outside'} its interval"
+        )
+    for row in one["used"]:
+        yield f"  used {_row(row)}"
+    for row in one["set_aside"]:
+        yield f"  set aside {_row(row)}"
+
+
+def _way_lines(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    way, name = one["measured_times_ratio"], f"{one['model']} on {one['target']}"
+    ratio = one["predicted_step_ratio"]
+    yield (
+        f"{name}: {one['verdict']}: measured × ratio is {format_number(one['factor'], 3)} times the prediction; "
+        f"{one['verdict_means']}",
+        _STYLES[one["verdict"]],
+    )
+    yield f"  predicted step ratio {format_number(ratio['value'], 3)} ({format_interval(ratio, None)})", ""
+    if way["scaled_unpredicted"]:
+        yield f"  no ratio was predicted of, scaled as far as measured: {', '.join(way['scaled_unpredicted'])}", ""
+    if way["excludes"]:
+        yield f"  units/day by measured × ratio still exclude: {', '.join(way['excludes'])}", ""
+    if way["counted_twice"]:
+        yield f"  in the measured figure and added once more: {', '.join(way['counted_twice'])}", "yellow"
+
+
+def format_from_measurements(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+    """Write both ways as a table, where they disagree, and every row of measurements about the baseline."""
+    page = Page(screen)
+    page.line(f"\nmeasured baseline × predicted ratio, from {content['file']}", "bold")
+    page.table(_table(content))
+    for one in content["models"]:
+        for text, style in _way_lines(one):
+            page.line(text, style)
+    for baseline in content["baselines"]:
+        for text in _baseline_lines(baseline):
+            page.line(text)
+    if content["rows_of_others"]:
+        page.line(f"rows of other models or machines: {content['rows_of_others']:,}")
+    for merit in content["foms"]:
+        value, spread = format_number(merit["value"]), format_interval(merit, None)
+        page.line(
+            f"FOM {merit['target']} over the measured {merit['baseline']} = {value} ({spread}); "
+            "measured times weigh the ratios and cancel in each",
+            "bold",
+        )
+        for said in merit_caveats(merit):
+            page.line(f"  {said}", "yellow")
+    if not content["foms"]:
+        page.line("no FOM from measurements: every model needs a measured step and a run")
+    page.line(f"errors: {content['errors']}")
+    return page.text()
+
+
+Entry = Mapping[str, Any]
+_BROAD = 110
+"""Columns from which the table of ops has room for intervals."""
+_RATES: Mapping[str, tuple[str, str]] = {"flop": ("compute", "flop_per_s"), "byte": ("memory", "byte_per_s")}
+
+
+def _seconds(value: float) -> str:
+    return format_quantity(value, "time_s", 3)
+
+
+def _source(near: Entry) -> str:
+    row = near["source_row"]
+    places = [near["source_file"], near["source_sheet"], None if row is None else f"row {row:g}"]
+    return ", ".join(str(place) for place in places if place is not None) or "source not stated"
+
+
+def _ops_table(ops: list[Entry], rest: Entry, screen: Screen) -> Table:
+    broad = screen.width >= _BROAD
+    more = [("pass", ""), figure("count"), figure("time_s", "each")] if broad else [figure("count")]
+    last = [("interval", ""), figure("share"), ("time from", "")] if broad else [figure("share")]
+    table = new_table([("#", "right"), ("op", ""), *more, figure("step_time_s"), *last])
+    for place, one in enumerate(ops, 1):
+        step, count = one["step_time_s"], f"{one['count']:,.0f}"
+        before = [one["pass_name"], count, _seconds(one["time_s"]["value"])] if broad else [count]
+        share = f"{one['share']:.1%}"
+        after = [format_interval(step, "time_s"), share, one["time_source"]] if broad else [share]
+        name = one["sizes"] if broad else f"{one['sizes']}, {one['pass_name']}"
+        table.add_row(str(place), name, *before, _seconds(step["value"]), *after)
+    if rest["ops"]:
+        before, share = [""] * len(more), f"{rest['share']:.1%}"
+        after = ["", share, ""] if broad else [share]
+        table.add_row("", f"({rest['ops']:,} others)", *before, _seconds(rest["time_s"]), *after, style="dim")
+    return table
+
+
+def _times(text: str) -> str:
+    return text.replace("*", " · ")
+
+
+def _cost(name: str, one: Entry) -> str:
+    cost, (term, rate) = one["costs"][name], _RATES[name]
+    if cost["value"] is None:
+        return "unknown; no formula for this op"
+    bound = one["floor"][term]
+    worked = "" if cost["formula"] is None else f"{_times(cost['formula'])} = {_times(cost['numbers'])} = "
+    at = "" if bound is None else f"; {_seconds(bound['time_s'])} at {format_quantity(bound['rate'], rate)}"
+    basis = "" if bound is None else f" ({bound['basis']}: {bound['source']})"
+    return f"{worked}{format_quantity(cost['value'], name)}{at}{basis}"
+
+
+def _floor(one: Entry) -> str:
+    floor_s = one["floor"]["time_s"]
+    if floor_s is None:
+        return "unknown; the machine does not state the rates that it needs"
+    share = floor_s / one["time_s"]["value"]
+    return f"{_seconds(floor_s)} by {one['floor']['binding']}, {share:.0%} of the time; bound: {one['bound']}"
+
+
+def _lines(one: Entry) -> Iterator[tuple[str, str]]:
+    formats = f"{one['dtype']} on the {one['engine']} engine"
+    places = f"{one['modules']} place{'s' if one['modules'] > 1 else ''} of the model"
+    yield "", f"{one['op']}, {one['pass_name']}, {formats}, {one['count']:,.0f} × from {places}"
+    interval = format_interval(one["time_s"], "time_s")
+    yield "time", f"{_seconds(one['time_s']['value'])} each ({interval}), {one['time_source']}"
+    if not one["nearest"] or ";" in one["evidence"] or one["time_source"] == "transferred":
+        yield "evidence", one["evidence"]
+    for number, near in enumerate(one["nearest"]):
+        far = "the same op" if near["distance"] == 0 else f"distance {near['distance']:.2g}"
+        told = f"{near['sizes']}: {_seconds(near['time_s'])}, {far} ({_source(near)})"
+        yield "" if number else "timed", told
+    yield "flop", _cost("flop", one)
+    yield "byte", _cost("byte", one)
+    yield "floor", _floor(one)
+
+
+def _add_op(page: Page, place: int, one: Entry) -> None:
+    from rich.table import Table
+
+    page.line("")
+    page.line(f"{place}. {one['sizes']}", "bold")
+    grid = Table.grid(padding=(0, 2))
+    for _ in range(3):
+        grid.add_column()
+    for name, text in _lines(one):
+        grid.add_row("", name, text)
+    page.table(grid)
+
+
+def _add_shorthands(page: Page, ops: list[Entry]) -> None:
+    named = {
+        name: text for one in ops for cost in one["costs"].values() for name, text in cost.get("where", {}).items()
+    }
+    if named:
+        page.line("")
+        page.line("named parts of the formulas")
+        for name, text in named.items():
+            page.line(f"  {name} = {_times(text)}")
+
+
+def _add_measurements(page: Page, content: Entry, screen: Screen) -> None:
+    page.line("")
+    page.line(
+        "to time on the machine, best first: what an exact timing would leave of the step's interval", "bold"
+    )
+    more = [("pass", ""), figure("executions"), ("now", "")] if screen.width >= _BROAD else []
+    table = new_table([("op", ""), *more, ("step then", ""), figure("shrinks")])
+    for one in content["measurements"]:
+        passes = ", ".join(one["passes"])
+        cells = [passes, f"{one['executions']:,.0f}", one["time_source"]] if more else []
+        name = one["sizes"] if more else f"{one['sizes']}, {passes}"
+        table.add_row(name, *cells, format_interval(one["step_s"], "time_s"), f"{one['shrinks']:.1%}")
+    page.table(table)
+    if content["all_measured"] is not None:
+        page.line(
+            f"with all of these timed, the step's interval is {format_interval(content['all_measured'], 'time_s')}"
+        )
+    page.line("-o FILE.csv writes these as a table of ops; what a timing tells of similar ops is not counted")
+
+
+def _head(content: Entry) -> Iterator[str]:
+    step, device = content["step_s"], content["device_s"]
+    sizes = ", ".join(f"{name} {size}" for name, size in content["sizes"].items()) or "sizes fixed"
+    interval = f"{content['interval']:.0%} interval {format_interval(step, 'time_s')}"
+    took = f"{format_quantity(step['value'], 'time_s')} ({interval})"
+    least = "at least " if content["unpriced"] else ""
+    yield f"{content['model']} on {content['target']}, {sizes}, {content['precision']}: a step takes {least}{took}"
+    if device["value"] != step["value"]:
+        busy = format_quantity(device["value"], "time_s")
+        yield f"the device works {busy} of it, which the shares are of; the step waits for {content['bound']}"
+    yield f"time from: {format_coverage(content['coverage'])}"
+
+
+def format_evidence(content: Entry, screen: Screen = PLAIN) -> str:
+    """Write ``fomkit/explain/1``."""
+    page = Page(screen)
+    for line in _head(content):
+        page.line(line)
+    page.table(_ops_table(content["ops"], content["rest"], screen))
+    for place, one in enumerate(content["ops"], 1):
+        _add_op(page, place, one)
+    _add_shorthands(page, content["ops"])
+    _add_measurements(page, content, screen)
+    for one in content["unpriced"]:
+        page.line(f"without a time: {one['op']} ({one['sizes']}), {one['count']:,.0f} ×")
+    for said in content["deviations"]:
+        page.line(f"note: {said}")
+    return page.text()
+
+
+def measurement_rows(content: Entry) -> list[Mapping[str, Any]]:
+    """Give the ops to time as rows of a table of ops, best first, with how much each would tell."""
+    return [{**one["line"], "shrinks": one["shrinks"]} for one in content["measurements"]]
+
+
+_LISTED = 12
+
+
+def _rows(rows: Sequence[object], word: str) -> str:
+    listed = ", ".join(map(str, rows[:_LISTED]))
+    more = len(rows) - _LISTED
+    return f"{word}{'s' * (len(rows) > 1)} {listed}{f' and {more:,} more' if more > 0 else ''}"
+
+
+def format_prediction(content: Mapping[str, Any], name: str) -> str:
+    """Write what became of a table's rows: how many, by what evidence, their time, and what has none.
+
+    Parameters
+    ----------
+    content : mapping
+        What `fomkit.plan.op_tables.Prediction.content` gives.
+    name : str
+        Of the table.
+    """
+    total, priced = content["time_s"], content["rows"] - sum(map(len, content["unpriced"].values()))
+    lines = [f"{name} on {content['target']}: {content['rows']:,} rows, {priced:,} priced"]
+    lines += [
+        f"  {source}: {one['rows']:,} rows, {one['share']:.1%} of the time"
+        for source, one in content["sources"].items()
+    ]
+    if total is not None:
+        value, interval = format_quantity(total["value"], "time_s"), format_interval(total, "time_s")
+        least = "at least " if content["unpriced"] else ""
+        lines.append(f"sum of time × count: {least}{value} ({content['interval']:.0%} interval {interval})")
+    lines += [
+        f"unpriced, kind {kind}: {len(rows):,} ({_rows(rows, content['rows_are'])})"
+        for kind, rows in content["unpriced"].items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_CLOCKS = {"process": "processor time", "wall": "wall time", "device": "time on the device"}
+MOST_LISTED = 5
+_WIDE = 0.5
+"""Width of the interval of the profiler's overhead, as a share of the step, from which no figure is told."""
+
+
+def _time(value: float) -> str:
+    return format_quantity(value, "time_s")
+
+
+def _step(run: Mapping[str, Any], clock: str) -> str:
+    times = run["step"][clock]
+    quartiles = f"quartiles {_time(times['p25_s'])} to {_time(times['p75_s'])}"
+    ends = (times["low_s"], times["high_s"])
+    interval = "" if None in ends else f", 95 % interval of it {_time(ends[0])} to {_time(ends[1])}"
+    return (
+        f"{_time(times['median_s'])} {_CLOCKS[clock]}, median of {run['step']['repeats']}{interval}, {quartiles}"
+    )
+
+
+def _conditions(run: Mapping[str, Any]) -> str:
+    threads = "" if run["device"] == "gpu" else f", {run['threads']} thread{'s' * (run['threads'] > 1)}"
+    load = "" if run["load_start"] is None else f", load {run['load_start']:g} to {run['load_end']:g}"
+    allocator = ", ".join(f"{name}={text}" for name, text in run["allocator"].items()) or "as it comes"
+    precision = f", autocast to {run['precision']}" if run["precision"] else ""
+    return f"on: {run['processor']}{threads}{precision}{load}, allocator {allocator}"
+
+
+def energy_text(energy: Mapping[str, Any]) -> str:
+    """Write the energy of a step, with its interval, scope and instrument."""
+    step, low, high = (format_quantity(energy[name], "energy_j") for name in ("value_j", "low_j", "high_j"))
+    return f"{step} ({low} to {high}) a step, scope {energy['scope']}, {energy['source']}"
+
+
+def _overhead(run: Mapping[str, Any]) -> list[str]:
+    """Say what the profiler added; only between what, where the repeats leave more than half of a step open."""
+    if run["profiler_overhead"] is None:
+        return []
+    least, most = run["profiler_overhead_low"], run["profiler_overhead_high"]
+    beside = f"on the plain step by {_CLOCKS[run['clock']]}"
+    if most - least > _WIDE:
+        return [f"profiler: overhead unknown, {least:+.0%} to {most:+.0%} {beside}"]
+    return [f"profiler: {run['profiler_overhead']:+.1%} {beside}, interval {least:+.1%} to {most:+.1%}"]
+
+
+def _ops(run: Mapping[str, Any]) -> list[str]:
+    ops, share = run["ops"], run["ops_share_of_step"]
+    lines = _overhead(run)
+    if share is not None:
+        lines.append(f"ops: their times add up to {share:.1%} of the plain step by {_CLOCKS[run['clock']]}")
+    if ops["scaled_by"] != 1:
+        lines.append(
+            f"ops: their times were divided by {ops['scaled_by']:.3g} to add up to processor time; the sum checks "
+            "nothing, and a single op may be off by as much"
+        )
+    lines.append("ops: no spread of their times is kept; intervals shown beside them are of predictions alone")
+    if run["joined_share_of_ops"] is not None:
+        lines.append(f"ops: {run['joined_share_of_ops']:.1%} of their time stands in rows of the table")
+    listed = ops["unjoined"]
+    if listed:
+        shown = ", ".join(f"{one['op']} {_time(one['time_s'])} ({one['why']})" for one in listed[:MOST_LISTED])
+        more = f", and {len(listed) - MOST_LISTED} more in the profile" if len(listed) > MOST_LISTED else ""
+        lines.append(f"not in rows: {shown}{more}")
+    return lines
+
+
+def measured_lines(run: Mapping[str, Any]) -> list[str]:
+    """Say what was measured: the step, what the profiler adds and how far the ops explain it.
+
+    Parameters
+    ----------
+    run : mapping
+        ``measured`` of ``fomkit/show/1``.
+    """
+    others = [name for name in _CLOCKS if name != run["clock"] and run["step"][name] is not None]
+    lines = [f"measured step: {_step(run, run['clock'])}"]
+    lines += [f"  by another clock: {_step(run, name)}" for name in others]
+    return [
+        *lines,
+        _conditions(run),
+        *([f"energy: {energy_text(run['energy'])}"] if run["energy"] else []),
+        *(_ops(run) if run["ops"] else []),
+        *(f"note: {one}" for one in run["notes"]),
+    ]

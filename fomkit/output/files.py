@@ -1,0 +1,160 @@
+"""Results as JSON and CSV text, and as a plain sheet.
+
+A small table for notebooks, from the same content that ``--json`` prints; names stay text.
+
+A timeline as the text of a trace file: one event a line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from fomkit.core.units import format_number, format_quantity
+from fomkit.files.csv import disarm
+from fomkit.files.op_csv import format_rows
+from fomkit.output.terminal import UNFIT, format_coverage, format_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def to_json(content: Mapping[str, Any]) -> str:
+    """Write content as JSON; NaN and infinity are refused, unknown is null."""
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _flat(one: Mapping[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for key, value in one.items():
+        if isinstance(value, Mapping):
+            row |= {f"{key}.{name}": cell for name, cell in _flat(value).items()}
+        elif isinstance(value, list):
+            row[key] = "; ".join(str(item) for item in value)
+        else:
+            row[key] = value
+    return row
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return disarm(value) if isinstance(value, str) else str(value)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+    flat = [_flat(row) for row in rows]
+    header = list(dict.fromkeys(key for row in flat for key in row))
+    return header, [[row.get(key) for key in header] for row in flat]
+
+
+def to_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Put nested rows into a DataFrame, one column a leaf (``step_s.low``), unknown as a missing value.
+
+    Examples
+    --------
+    >>> to_frame([{"op": "mm", "time_s": {"low": 1.0, "high": 3.0}}]).columns.tolist()
+    ['op', 'time_s.low', 'time_s.high']
+    """
+    import pandas as pd
+
+    header, table = _table(rows)
+    return pd.DataFrame(table, columns=header)
+
+
+def to_xlsx(rows: list[Mapping[str, Any]], title: str) -> bytes:
+    """Write nested rows as a sheet, one column a leaf (``step_s.low``), unknown as an empty cell.
+
+    Numbers are numbers; text is text even where a spreadsheet program would take it for a formula.
+    """
+    from io import BytesIO
+
+    from openpyxl import Workbook
+    from openpyxl.styles import Font
+
+    book = Workbook()
+    sheet = book.active or book.create_sheet()
+    sheet.title = title
+    header, table = _table(rows)
+    for line, cells in enumerate([header, *table], start=1):
+        for column, value in enumerate(cells, start=1):
+            cell = sheet.cell(line, column, value)
+            if isinstance(value, str):
+                cell.data_type = "s"
+    for cell in sheet[1]:
+        cell.font = Font(bold=True)
+    sheet.freeze_panes = "A2"
+    stream = BytesIO()
+    book.save(stream)
+    return stream.getvalue()
+
+
+def to_csv(rows: list[Mapping[str, Any]]) -> str:
+    """Write nested rows as CSV, one column a leaf (``step_s.low``), unknown as an empty cell.
+
+    Text that a spreadsheet program would run as a formula gets a leading apostrophe.
+    """
+    header, table = _table(rows)
+    return format_rows([disarm(key) for key in header], ([_cell(value) for value in row] for row in table))
+
+
+def _row(one: Mapping[str, Any]) -> str:
+    per_day = one["unit_per_day"]
+    cells = (
+        one["model"],
+        one["target"],
+        one["batch"],
+        format_quantity(one["step_s"]["value"], "time_s"),
+        format_interval(one["step_s"], "time_s"),
+        ("unknown" if per_day is None else format_number(per_day["value"]))
+        + (f" {UNFIT} does not fit the memory" if one["fits"] is False else ""),
+        format_interval(per_day, None),
+        one["bound"],
+        format_coverage(one["coverage"]),
+        ", ".join(one["excludes"]),
+    )
+    return "".join(f"<td>{escape(str(cell))}</td>" for cell in cells)
+
+
+def estimates_html(content: Mapping[str, Any]) -> str:
+    """Write a study as an HTML table with its coverage and exclusions."""
+    head = (
+        "model",
+        "machine",
+        "batch",
+        "step",
+        "interval",
+        "units/day",
+        "interval",
+        "bound",
+        "coverage",
+        "excludes",
+    )
+    rows = "".join(f"<tr>{_row(one)}</tr>" for one in content["models"])
+    header = "".join(f"<th>{name}</th>" for name in head)
+    caption = f"{content['interval']:.0%} intervals, scope {escape(content['scope'])}"
+    return f"<table><caption>{caption}</caption><tr>{header}</tr>{rows}</table>"
+
+
+def timeline_text(content: Mapping[str, Any]) -> str:
+    """Write trace events in JSON object format; NaN and infinity are refused.
+
+    Examples
+    --------
+    >>> print(timeline_text({"traceEvents": [{"ph": "M"}, {"ph": "X"}], "displayTimeUnit": "ms"}), end="")
+    {"traceEvents": [
+    {"ph": "M"},
+    {"ph": "X"}
+    ],
+    "displayTimeUnit": "ms"}
+    """
+
+    def written(value: Any) -> str:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+    events = ",\n".join(written(event) for event in content["traceEvents"])
+    others = (item for item in content.items() if item[0] != "traceEvents")
+    rest = ",\n".join(f"{written(key)}: {written(value)}" for key, value in others)
+    return f'{{"traceEvents": [\n{events}\n],\n{rest}}}\n'

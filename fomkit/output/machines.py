@@ -1,0 +1,336 @@
+"""A machine's facts, tables and coverage as text.
+
+The memory of a step as text: by role and moment, by module at the peak, and against a device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fomkit.core.units import exact_quantity, format_mebibyte, format_number, format_quantity
+from fomkit.output.money import price_rate
+from fomkit.output.screen import PLAIN, Page, Screen, figure, new_table, table_of_numbers
+from fomkit.output.terminal import energy_facts, format_interval
+
+Entry = Mapping[str, Any]
+WIDE = 140
+"""Width from which the families' least and largest work stand in the table."""
+
+NARROW = 100
+"""Width below which the table does without bytes and the spread of the spacing."""
+
+_FAMILY = (("kind", ""), ("dtype", ""), ("engine", ""), ("pass", ""))
+
+
+def _family(entry: Entry) -> list[str]:
+    return [entry["kind"], entry["dtype"], entry["engine"], entry["pass_name"] or "any"]
+
+
+def _facts(facts: Entry) -> Iterable[tuple[str, str, str, str, str]]:
+    """Give each fact: its name, value with interval, ridge point, basis and source."""
+    for peak in facts["peaks"]:
+        sums = f", sums {peak['accumulate_dtype']}" if peak["accumulate_dtype"] else ""
+        ridge = "unknown" if peak["ridge_point"] is None else format_number(peak["ridge_point"], 3)
+        yield (f"peak {peak['dtype']} {peak['engine']}{sums}", *_value(peak["flop_per_s"], "flop_per_s", ridge))
+    if not facts["peaks"]:
+        yield ("peak", *_value(None, "flop_per_s", ""))
+    for name, key, dimension in (
+        ("memory bandwidth", "byte_per_s", "byte_per_s"),
+        ("memory", "capacity_byte", "byte"),
+        ("launch of a kernel", "launch_s", "time_s"),
+        ("fresh pages", "fresh_byte_per_s", "byte_per_s"),
+        ("from the host", "host_byte_per_s", "byte_per_s"),
+    ):
+        if facts[key] is None and key in ("fresh_byte_per_s", "host_byte_per_s"):
+            continue  # few profiles state them, and few devices have both
+        yield (name, *_value(facts[key], dimension, ""))
+    for link in facts["links"]:
+        yield _link(link)
+    for extra in facts["overheads"]:
+        fact = extra["time_s"] or extra["share"]
+        shown = _value(fact, "time_s", "") if extra["time_s"] else (f"{fact['value']:.1%}", "", *_from(fact))
+        yield (f"{extra['name']}, per {extra['per']}", *shown)
+    for name, fact, dimension in energy_facts(facts["energy"]):
+        yield (name, *_value(fact, dimension, ""))
+    if price := facts["price"]:
+        yield f"price per {price['per']}, {price['date']}", price_rate(price), "", *_from(price)
+
+
+def _link(link: Entry) -> tuple[str, str, str, str, str]:
+    parts = []
+    for key, ends, dimension in (
+        ("byte_per_s", "range_byte_per_s", "byte_per_s"),
+        ("alpha_s", "alpha_range_s", "time_s"),
+    ):
+        span = dict(zip(("low", "high"), link[ends], strict=True)) if link[ends] else None
+        shown = f" ({format_interval(span, dimension)})" if span else ""
+        parts.append(f"{format_quantity(link[key], dimension)}{shown}")
+    sizes = [format_quantity(one, "byte") for one in (link["least_byte"], link["most_byte"]) if one is not None]
+    name = ", ".join(filter(None, ("link", link["tier"], link["channel"], " to ".join(sizes))))
+    basis = link["basis"] if link["channel"] else ""
+    return name, f"{parts[0]} {link['direction']}, {parts[1]}", "", basis, link["source"]
+
+
+def _from(fact: Entry) -> tuple[str, str]:
+    return fact["basis"], fact["source"]
+
+
+def _value(fact: Entry | None, dimension: str, ridge: str) -> tuple[str, str, str, str]:
+    if fact is None:
+        return "unknown", ridge, "", ""
+    # Memories are sold in powers of two.
+    write = exact_quantity if dimension == "byte" else format_quantity
+    text = write(fact["value"], dimension)
+    if fact["low"] != fact["high"]:
+        text += f" ({format_interval(fact, dimension)})"
+    return text, ridge, *_from(fact)
+
+
+def _add_facts(page: Page, content: Entry) -> None:
+    facts = content["facts"]
+    rows = list(_facts(facts))
+    sources = {source: place for place, source in enumerate(dict.fromkeys(row[-1] for row in rows if row[-1]), 1)}
+    table = table_of_numbers(
+        [("fact", ""), ("value", ""), figure("ridge_point"), ("basis", ""), ("source", "right")]
+    )
+    for *cells, source in rows:
+        table.add_row(*cells, f"[{sources[source]}]" if source else "")
+    page.table(table)
+    for source, place in sources.items():
+        page.line(f"[{place}] {source}")
+    page.line("ridge: flop/byte from which the peak, not the memory, is the bound")
+    devices, nodes = facts["node_devices"], facts["system_nodes"]
+    up = f"{nodes or 0:,}, up {facts['availability']:.0%} of the time"
+    page.line(
+        f"devices in a node: {'unknown' if devices is None else devices}; "
+        f"nodes: {'unknown' if nodes is None else up}; "
+        f"links: {len(facts['links']) or 'none stated'}; scopes: {', '.join(content['scopes'])}"
+    )
+
+
+def _listed(entries: Sequence[Entry]) -> str:
+    words = [
+        f"{' '.join(str(word) for name, word in entry.items() if name != 'rows' and word)} ({entry['rows']:,})"
+        for entry in entries
+    ]
+    return ", ".join(words) or "not said"
+
+
+def _add_tables(page: Page, tables: Entry) -> None:
+    page.line("")
+    page.line(f"timings: {tables['rows']:,} rows")
+    table = table_of_numbers([*_FAMILY, figure("rows")])
+    for section in tables["sections"]:
+        table.add_row(*_family(section), f"{section['rows']:,}")
+    page.table(table)
+    if tables["rows_of_one_op"]:
+        page.line(f"of these, {tables['rows_of_one_op']:,} rows stand for the op that they name only")
+    page.line(f"libraries (rows): {_listed(tables['libraries'])}")
+    page.line(f"sources (rows): {_listed(tables['sources'])}")
+    if tables["corrected"]:
+        page.line(f"corrected or explained in a note: {tables['corrected']:,} rows")
+
+
+def _decades(ends: Sequence[float] | None) -> str:
+    return "unknown" if ends is None or ends[0] <= 0 else f"{math.log10(ends[1] / ends[0]):.1f}"
+
+
+def _span(ends: Sequence[float] | None, dimension: str) -> str:
+    if ends is None:
+        return "unknown"
+    return " … ".join(format_quantity(end, dimension, 2) for end in ends)
+
+
+def _near(family: Entry) -> tuple[str, str]:
+    if not family["reference"]:
+        return "none asked", ""
+    share = family["near_flop_share"]
+    return f"{family['near']} of {family['reference']}", "" if share is None else f"{share:.0%}"
+
+
+def _add_coverage(page: Page, coverage: Entry, screen: Screen) -> None:
+    page.line("")
+    page.line("coverage of shape space, by family of timings that one fit serves")
+    wide, narrow = screen.width >= WIDE, screen.width < NARROW
+    works = ("flop",) if narrow else ("flop", "byte")
+    ranges = [(name, "") for name in works] if wide else []
+    decades = [(f"decades\nof {name}", "right") for name in works]
+    reached = figure("spacing"), figure("near"), figure("near_flop_share")
+    table = table_of_numbers([*_FAMILY, figure("ops"), *ranges, *decades, *reached])
+    for family in coverage["families"]:
+        spacing = family["spacing"] or ()
+        table.add_row(
+            *_family(family),
+            f"{family['ops']:,}",
+            *((_span(family[name], name) for name in works) if wide else ()),
+            *(_decades(family[name]) for name in works),
+            ", ".join(f"{distance:.2f}" for distance in spacing[: 1 if narrow else 2]) or "no fit",
+            *_near(family),
+        )
+    page.table(table)
+    page.line("decades: powers of ten between the least and the largest op")
+    deciles = "median" if narrow else "median and ninth decile"
+    page.line(f"spacing: distance to the nearest other timed op in lengths of the fit, {deciles}")
+    models = ", ".join(coverage["reference_models"])
+    page.line(f"near: distinct ops of {models} within interpolation distance, and their share of the flop")
+    for kind in dict.fromkeys(family["kind"] for family in coverage["families"]):
+        page.line(f"{kind}: {_covered([family for family in coverage['families'] if family['kind'] == kind])}")
+
+
+def _covered(families: Sequence[Entry]) -> str:
+    """Write the range of each size over the families of a kind, and how many reference ops lie beyond it."""
+    sizes: dict[str, list[float]] = {}
+    beyond: dict[str, int] = {}
+    for family in families:
+        for name, ends in family["sizes"].items():
+            sizes.setdefault(name, []).extend(ends)
+        for name, count in family["outside"].items():
+            beyond[name] = max(count, beyond.get(name, 0))
+    listed = ", ".join(f"{name} {count}" for name, count in beyond.items())
+    most = max(family["reference"] for family in families)
+    return _ranges(sizes) + (f"; of up to {most} reference ops beyond: {listed}" if listed else "")
+
+
+def _ranges(sizes: Mapping[str, Sequence[float]]) -> str:
+    ends = {name: (min(values), max(values)) for name, values in sizes.items()}
+    varied = [f"{name} {low:g}…{high:g}" for name, (low, high) in ends.items() if low < high]
+    same = [f"{name} {low:g}" for name, (low, high) in ends.items() if low == high]
+    return ", ".join(varied) + (f"; always {', '.join(same)}" if same else "")
+
+
+def _error_cells(errors: Entry | None) -> list[str]:
+    if errors is None:
+        return ["", "not fitted", "", ""]
+    rates = [f"{format_number(100 * errors[name], 3)} %" for name in ("median", "mean")]
+    return [f"{errors['ops']:,}", *rates, f"{errors['hit_rate']:.0%}"]
+
+
+def _add_errors(page: Page, coverage: Entry) -> None:
+    page.line("")
+    page.line("errors of ops whose whole shape group was left out of the table")
+    columns = [figure("ops"), figure("median"), figure("mean"), figure("hit_rate", "80 % hits")]
+    table = table_of_numbers([*_FAMILY, *columns])
+    for kind in coverage["kinds"]:
+        for family in coverage["families"]:
+            if family["kind"] == kind["kind"]:
+                table.add_row(*_family(family), *_error_cells(family["errors"]))
+        table.add_row(kind["kind"], "all", "", "", *_error_cells(kind["errors"]), style="bold", end_section=True)
+    page.table(table)
+    page.line("hits: of intervals that the errors of the other rounds alone would give to the same predictions")
+
+
+def format_machine_view(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+    """Write ``fomkit/show/1`` of a machine."""
+    page = Page(screen)
+    page.line(f"{content['name']}: {content['title']}; figures: {content['party']}")
+    if content["device_of"]:
+        page.line(f"device: {content['device_of']}; its facts, timings and fits are of that profile")
+    _add_facts(page, content)
+    if content["timings"] is None:
+        page.line("timings: none; facts only")
+    else:
+        _add_tables(page, content["timings"])
+    coverage = content["coverage"]
+    if coverage is not None and coverage["families"]:
+        _add_coverage(page, coverage, screen)
+        _add_errors(page, coverage)
+    elif coverage is not None:
+        page.line("coverage of shape space: none, because no row stands for all ops of its kind and sizes")
+    for text in content["plausibility"]:
+        page.line(f"implausible: {text}")
+    for note in content["notes"]:
+        page.line(f"note: {note}")
+    return page.text()
+
+
+MODULES = 12
+"""Modules listed; the others are one line."""
+
+_WORDS = {"state": "optimizer state"}
+
+
+def _cell(byte: float | None) -> str:
+    return "" if not byte else format_mebibyte(byte)
+
+
+def _roles(page: Page, content: Mapping[str, Any]) -> None:
+    passes, totals = content["passes"], content["totals"]
+    table = new_table([("MiB", ""), figure("totals"), *((f"peak of {name}", "right") for name in passes)])
+    roles = [*dict.fromkeys([*totals, *(role for one in passes.values() for role in one["roles"])])]
+    for role in roles:
+        cells = [totals.get(role), *(one["roles"].get(role) for one in passes.values())]
+        if any(cells):
+            table.add_row(_WORDS.get(role, role), *map(_cell, cells))
+    if passes:
+        table.add_section()
+        table.add_row("together", "", *(_cell(one["byte"]) for one in passes.values()), style="bold")
+    page.table(table)
+
+
+def _modules(page: Page, content: Mapping[str, Any]) -> None:
+    table = new_table([("module at the peak", ""), figure("modules.byte", "MiB"), ("mostly", "")])
+    rows, rest = content["modules"][:MODULES], content["modules"][MODULES:]
+    for row in rows:
+        mostly = max(row["roles"], key=row["roles"].__getitem__)
+        table.add_row(row["module"] or "(the model itself)", _cell(row["byte"]), _WORDS.get(mostly, mostly))
+    if rest:
+        table.add_row(f"{len(rest)} others", _cell(sum(row["byte"] for row in rest)), "")
+    page.table(table)
+
+
+def _place(moment: Mapping[str, Any]) -> str:
+    parts = [moment["op"] or "an op without a row", f"of {moment['module']}" if moment["module"] else ""]
+    return " ".join(part for part in (*parts, f"in {moment['pass_name']}") if part)
+
+
+def _room(content: Mapping[str, Any]) -> str:
+    room, samples = content["target"], content["sizes"].get("batch")
+    verdict = {True: "fits", False: "does not fit", None: "may fit"}[room["fits"]]
+    at = "" if samples is None else f" at batch {samples}"
+    line = f"{room['name']}: the step{at} {verdict} in {format_mebibyte(room['capacity_byte'])} MiB"
+    if room["share"] is None:
+        stands = "fits" if room["fits"] is None else "does not"
+        return f"{line}; what stands at any batch {stands}, the peak is unknown"
+    line = f"{line} ({room['share']:.0%})"
+    if room["largest_batch"] is not None:
+        return f"{line}; largest batch that fits: {room['largest_batch']:,}, before what is excluded"
+    return f"{line}; the largest batch needs an order in which the batch has a name"
+
+
+def _layers(layers: Mapping[str, Any]) -> str:
+    mib = {name: format_mebibyte(value) for name, value in layers.items() if name.endswith("_byte")}
+    of = "one sample" if layers["samples"] == 1 else f"{layers['samples']} samples"
+    gathered = f"; im2col {mib['im2col_byte']} together, {mib['largest_im2col_byte']} for the largest"
+    return (
+        f"outputs of all layers for {of}, freed or not: {mib['feature_maps_byte']} MiB, "
+        f"{mib['feature_maps_in_place_byte']} where layers that work in place take none"
+        f"{gathered if layers['im2col_byte'] else ''}"
+    )
+
+
+def format_memory(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+    """Write the memory of a step as text."""
+    page = Page(screen)
+    sizes = ", ".join(f"{name} {size}" for name, size in content["sizes"].items())
+    page.line(f"{content['name']}: {content['title']}; memory of one step at {sizes}", "bold")
+    _roles(page, content)
+    if content["peak"] is None:
+        page.line(
+            "unknown: activations and the peak. Its profile has no order of the ops; "
+            "'fomkit profile FILE.py' writes one where PyTorch runs the step"
+        )
+    else:
+        page.line(f"peak {format_mebibyte(content['peak']['byte'])} MiB, at {_place(content['peak'])}")
+        _modules(page, content)
+    if content["layers"] is not None:
+        page.line(_layers(content["layers"]))
+    if content["target"] is not None:
+        page.line(_room(content))
+    page.line(f"not counted: {'; '.join(content['excludes'])}")
+    if content["assumed"]:
+        page.line(f"assumed: {'; '.join(content['assumed'])}")
+    for said in content["deviations"]:
+        page.line(f"note: {said}", "yellow")
+    return page.text()

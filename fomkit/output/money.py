@@ -1,0 +1,338 @@
+"""Cost as text: what is paid once, money, inference, carbon, and all of it to a target.
+
+Campaigns as text: each phase's rate, days, money and energy on each machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fomkit.core.units import format_number, format_quantity
+from fomkit.output.screen import PLAIN, Page, Screen, figure, new_table
+from fomkit.output.terminal import UNFIT, format_energy, mark_of, said_of_runs
+
+Entry = Mapping[str, Any]
+MANY_MONEY = 10_000.0
+"""From here on cents are noise."""
+NO_PRICE = "money: no price; give --price, or 'price' in the machine's profile"
+
+
+def between(span: Entry | None, write: Callable[[float], str], unit: str = "") -> str:
+    """Write a span as ``value (low … high) unit``; what has no spread says nothing of it."""
+    if span is None:
+        return "unknown"
+    low, value, high = (write(span[name]) for name in ("low", "value", "high"))
+    ends = "" if low == high else f" ({low} … {high})"
+    return f"{value}{ends}{' ' if unit else ''}{unit}"
+
+
+def format_time(span: Entry | None) -> str:
+    """Write a time with the ends of its interval."""
+    return between(span, lambda value: format_quantity(value, "time_s"))
+
+
+def format_money(span: Entry | None, currency: str) -> str:
+    """Write money with the ends of its interval; from 10,000 on with four digits.
+
+    Examples
+    --------
+    >>> format_money({"value": 1112.63772, "low": 1112.63772, "high": 1112.63772}, "USD")
+    '1,112.64 USD'
+    >>> format_money({"value": 4_123_456.0, "low": 4_000_000.0, "high": 4_500_000.0}, "USD")
+    '4,123,000 (4,000,000 … 4,500,000) USD'
+    """
+
+    def write(value: float) -> str:
+        if value >= MANY_MONEY:
+            return f"{float(f'{value:.4g}'):,.0f}"
+        return f"{value:,.2f}" if value >= 1 else format_number(value, 3)
+
+    return between(span, write, currency)
+
+
+def price_rate(price: Entry) -> str:
+    """Write the rate of a price with its ends.
+
+    Examples
+    --------
+    >>> price_rate({"value": 4.56, "low": 4.0, "high": 5.0, "currency": "USD"})
+    '4.56 (4 … 5) USD/h'
+    """
+    return between(price, lambda value: f"{value:.4g}", f"{price['currency']}/h")
+
+
+def price_said(price: Entry) -> str:
+    """Say what is paid: rate, what for, when, and whose figure it is."""
+    return f"{price_rate(price)} per {price['per']}, {price['date']} ({price['source']})"
+
+
+def _length(span: Entry | None) -> str:
+    """Write a number of runs, epochs or steps, rounded up: at one less the share is still larger."""
+    if span is None:
+        return ""
+    value = span["value"]
+    return f"{math.ceil(value):,}" if value >= 10 else format_number(value, 3)
+
+
+def _once(page: Page, once: Entry) -> None:
+    if not once["terms"]:
+        return
+    page.line("")
+    page.line("paid once a run, and how long a training must be for it to be 1 % beside the work", "bold")
+    table = new_table(
+        [("paid once", ""), figure("once_s"), figure("once_share", "of the run"), figure("steps_for_one_percent"),
+         figure("epochs_for_one_percent"), figure("times_for_one_percent", "runs, 1 %"), ("source", "")]
+    )  # fmt: skip
+    rows = [
+        *once["terms"],
+        *([{"name": "together", "source": "", **once["together"]}] if once["together"] else []),
+    ]
+    for one in rows:
+        share = "" if one["once_share"] is None else f"{one['once_share']:.2%}"
+        grows = one.get("grows", False)
+        lengths = [
+            "no length" if grows else _length(one[f"{name}_for_one_percent"])
+            for name in ("steps", "epochs", "times")
+        ]
+        table.add_row(one["name"], format_time(one["once_s"]), share, *lengths, one["source"])
+    page.table(table)
+
+
+def _cost_money(page: Page, content: Entry) -> None:
+    money = content["money"]
+    if money is None:
+        page.line(NO_PRICE)
+        return
+    units = "" if money["paid_units"] == 1 else f", {money['paid_units']:,} of them"
+    beside = f"; {content['runs_at_once']:,} runs side by side" if content["runs_at_once"] > 1 else ""
+    page.line(f"price: {price_said(money['price'])}{units}{beside}")
+    currency = money["currency"]
+    if money["run"] is None:
+        page.line(f"money: unknown; {content['model']} does not say what a run is")
+    else:
+        more = (
+            ""
+            if money["unit"] == money["run"]
+            else f"; a {content['unit']} {format_money(money['unit'], currency)}"
+        )
+        page.line(f"a run costs {format_money(money['run'], currency)}{more}")
+    for note in money["notes"]:
+        page.line(f"  {note}")
+
+
+def _inference(page: Page, content: Entry) -> None:
+    one = content["inference"]
+    if one is None:
+        page.line("inference: unknown; no op of the profile is of the forward pass")
+        return
+    rate = between(one["sample_per_s"], lambda value: format_number(value, 4), "samples/s")
+    page.line(f"inference: a batch of {one['batch']} in {format_time(one['latency_s'])}; {rate}")
+    if one["money_per_million"] is not None:
+        page.line(
+            f"  a million samples cost {format_money(one['money_per_million'], content['money']['currency'])}"
+        )
+    if one["excludes"]:
+        page.line(f"  not counted: {', '.join(one['excludes'])}")
+    for said in one["deviations"]:
+        page.line(f"  {said}")
+
+
+def _carbon(page: Page, content: Entry) -> None:
+    energy, carbon = content["energy_j"], content["carbon"]
+    if energy is not None and energy["run"] is not None:
+        page.line(f"energy of a run: {format_energy(energy['run'])}, {energy['basis']}, scope {energy['scope']}")
+    if carbon is None:
+        return
+    if carbon["missing"]:
+        page.line(f"carbon: unknown; {'; '.join(carbon['missing'])}")
+        return
+    page.line(f"carbon of a run: {carbon_said(carbon, carbon['kg']['run'])}")
+    for note in carbon["notes"]:
+        page.line(f"  {note}")
+
+
+def carbon_said(carbon: Entry, kg: Entry) -> str:
+    """Say a carbon, and what it was made with."""
+    said = between(kg, lambda value: format_number(value, 3), "kg CO2e")
+    grid = carbon["kg_per_kwh"]
+    parts = [f"{format_number(grid['value'], 3)} kg/kWh ({grid['source']})"]
+    if carbon["to_wall"]:
+        factor = carbon["to_wall"]
+        parts.append(f"{factor['value']:g} from the figures' scope to the wall ({factor['source']})")
+    if carbon["pue"]:
+        parts.append(f"PUE {carbon['pue']['value']:g} ({carbon['pue']['source']})")
+    return f"{said}; {', '.join(parts)}"
+
+
+def _to_target(page: Page, content: Entry) -> None:
+    one = content["to_target"]
+    if one is None:
+        return
+    cost = "" if one["money"] is None else f", {format_money(one['money'], content['money']['currency'])}"
+    epochs = between(one["epochs"], lambda value: format_number(value, 3), "epochs")
+    page.line(
+        f"to {one['metric']} {one['target']:g} at batch {content['batch']:,}: {epochs}, "
+        f"{format_time(one['to_target_s'])}{cost} ({one['source']})"
+    )
+    for note in one["notes"]:
+        page.line(f"  {note}")
+
+
+def _speedup(page: Page, content: Entry) -> None:
+    one = content["speedup"]
+    if one is None:
+        return
+    modelled = between(one["modelled"], lambda value: format_number(value, 3))
+    page.line(f"modelled speed-up over {one['baseline']}, {one['of']}: {modelled}")
+    if one["naive_product"] is not None:
+        factors = " × ".join(f"{factor:g}" for factor in one["claimed"].values())
+        page.line(f"  naive: {factors} = {one['naive_product']:,.7g}, a {one['naive']}")
+
+
+def format_cost(content: Entry, screen: Screen = PLAIN) -> str:
+    """Write ``fomkit/cost/1`` as text."""
+    page = Page(screen)
+    batch = "batch unknown" if content["batch"] is None else f"batch {content['batch']:,}"
+    page.line(
+        f"{content['model']} on {content['target']}, {batch}, {content['precision']}, scope {content['scope']}: "
+        f"step {format_time(content['step_s'])}, run {format_time(content['run_s'])}"
+        f"{mark_of(content)}",
+        "bold",
+    )
+    for write in (_cost_money, _to_target, _inference, _carbon, _speedup):
+        write(page, content)
+    _once(page, content["once"])
+    if content["excludes"]:
+        page.line(
+            f"not counted, because nobody stated it: {', '.join(content['excludes'])}; figures are lower bounds"
+        )
+    for said in content["deviations"]:
+        mark = UNFIT if content["fits"] is False and said.startswith("does not fit") else "note:"
+        page.line(f"{mark} {said}")
+    return page.text()
+
+
+LACKING = "unknown, because not all phases have days"
+
+
+def _days_of(span: Entry | None) -> str:
+    return between(span, lambda value: format_number(value, 4))
+
+
+def _order(one: Entry) -> str:
+    return "" if one["order_of_magnitude"] is None else str(one["order_of_magnitude"])
+
+
+def _row(one: Entry, currency: str | None) -> list[str]:
+    rate = "unknown" if one["unit_per_day"] is None else format_number(one["unit_per_day"]["value"], 4)
+    run = "" if one["run_s"] is None else format_quantity(one["run_s"]["value"], "time_s")
+    money = "" if currency is None or one["money"] is None else format_money(one["money"], currency)
+    energy = "" if one["energy_j"] is None else format_quantity(one["energy_j"]["value"], "energy_j", 3)
+    return [
+        one["name"] + mark_of(one), one["work"], one["mode"], f"{one['runs']:,.8g}", one["runs_basis"], run, rate,
+        _days_of(one["days"]), _order(one), one["basis"] if one["days"] else "", money, energy,
+    ]  # fmt: skip
+
+
+def _table(page: Page, one: Entry) -> None:
+    """Draw the phases; columns that no phase fills are left out."""
+    rows = [_row(phase, one["currency"]) for phase in one["phases"]]
+    head = [("phase", ""), ("work", ""), ("mode", ""), figure("phases.runs"), ("count is", ""), figure("run_s"),
+            figure("unit_per_day"), figure("days"), figure("order_of_magnitude"), ("days are", ""),
+            figure("money"), figure("energy_j")]  # fmt: skip
+    kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
+    table = new_table([head[place] for place in kept])
+    for row in rows:
+        table.add_row(*(row[place] for place in kept))
+    page.table(table)
+
+
+def _in_all(one: Entry, name: str, write: Callable[[Entry], str]) -> str:
+    """Write a sum: with no interval where a phase in it states no spread, and as a bound where a phase is one."""
+    span, exact = one[name], one["no_spread"][name]
+    if exact is None or not exact["phases"]:
+        said = write(span)
+    else:
+        names, share = exact["phases"], f"{exact['share']:.2%}"
+        who = "no phase states a spread"
+        if len(names) < len(one["phases"]):
+            who = f"no spread is stated of {', '.join(names)}, {share} of it"
+        said = f"{write({**span, 'low': span['value'], 'high': span['value']})} (no interval: {who})"
+    return f"{said}, a lower bound" if one["lower_bound"] else said
+
+
+def _machine(page: Page, one: Entry) -> None:
+    page.line("")
+    page.line(f"on {one['target']}, scope {one['scope']}", "bold")
+    _table(page, one)
+    lacking = [f"{phase['name']}: {phase['missing']}" for phase in one["phases"] if phase["missing"]]
+    for why in lacking:
+        page.line(f"no days of {why}")
+    page.line(f"days in all: {LACKING if lacking else _in_all(one, 'days', _days_of)}")
+    shares = {phase["name"]: phase["explained"] for phase in one["phases"]}
+    for said in said_of_runs({name: shares[name] for name in one["little_explained"]}, "its days are"):
+        page.line(said, "yellow")
+    _campaign_money(page, one)
+    _energy(page, one)
+    for phase in one["phases"]:
+        if phase["excludes"]:
+            page.line(f"{phase['name']}: not counted: {', '.join(phase['excludes'])}; a lower bound")
+        for said in phase["deviations"]:
+            page.line(f"{phase['name']}: {said}")
+
+
+def _campaign_money(page: Page, one: Entry) -> None:
+    if one["price"] is None:
+        page.line(NO_PRICE)
+    elif one["money"] is None:
+        page.line(f"money in all: {LACKING}")
+    else:
+        units = f"{one['paid_units']:,} of them" if one["paid_units"] > 1 else "all of it"
+        total = _in_all(one, "money", lambda span: format_money(span, one["currency"]))
+        page.line(f"money in all: {total}; {price_said(one['price'])}, {units}")
+
+
+def _why_no_energy(one: Entry) -> str:
+    """Give each reason once, with the phases that it holds for."""
+    phases: dict[str, list[str]] = {}
+    for phase in one["phases"]:
+        for why in phase["energy_missing"]:
+            phases.setdefault(why, []).append(phase["name"])
+    if phases:
+        return "unknown; " + "; ".join(f"{why} ({', '.join(names)})" for why, names in phases.items())
+    if any(phase["missing"] for phase in one["phases"]):
+        return LACKING
+    scopes = dict.fromkeys(phase["energy_scope"] for phase in one["phases"])
+    return f"unknown; the phases' figures are of the scopes {' and '.join(map(str, scopes))}, which do not add up"
+
+
+def _energy(page: Page, one: Entry) -> None:
+    if one["energy_j"] is None:
+        page.line(f"energy in all: {_why_no_energy(one)}")
+    else:
+        page.line(f"energy in all: {_in_all(one, 'energy_j', format_energy)}, scope {one['energy_scope']}")
+    carbon = one["carbon"]
+    if carbon is None:
+        return
+    if carbon["kg"] is None:
+        page.line(f"carbon: unknown; {'; '.join(carbon['missing'])}")
+        return
+    page.line(f"carbon in all: {carbon_said(carbon, carbon['kg'])}")
+    for note in carbon["notes"]:
+        page.line(f"  {note}")
+
+
+def format_campaign(content: Entry, screen: Screen = PLAIN) -> str:
+    """Write ``fomkit/campaign-cost/1`` as text."""
+    page = Page(screen)
+    page.line(f"{content['campaign']}: {content['title']}", "bold")
+    for one in content["machines"]:
+        _machine(page, one)
+    page.line("")
+    for phase in content["machines"][0]["phases"]:
+        page.line(f"{phase['name']}: {phase['source']}")
+    for note in content["notes"]:
+        page.line(f"note: {note}")
+    return page.text()

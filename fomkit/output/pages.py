@@ -1,0 +1,262 @@
+"""A report as plain records: what stands on the page, before it is a page. All text; nothing here is markup.
+
+A report as one HTML file that needs nothing else: records in, text out; every name stays text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fomkit.output.plots.ink import check_plotting
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+class Head(NamedTuple):
+    """The head of a column: its words, whether numbers stand below, what a reader may want to know of it."""
+
+    text: str
+    number: bool = False
+    hint: str = ""
+    filtered: bool = False
+    """Whether a reader may choose among the column's few values."""
+
+
+class Cell(NamedTuple):
+    """A cell: its text, what it is sorted by where that is not the text, a longer text that is searched too."""
+
+    text: str
+    order: float | None = None
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a caption; one with a ``key`` can be sorted and filtered."""
+
+    caption: str
+    head: tuple[Head, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    key: str = ""
+
+    @property
+    def choices(self) -> list[tuple[int, str, list[str]]]:
+        """Give place, name and values of each column that a reader may filter by."""
+        return [
+            (place, head.text, sorted({row[place].text for row in self.rows}))
+            for place, head in enumerate(self.head)
+            if head.filtered
+        ]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with what it shows in words, and its numbers as a table.
+
+    Attributes
+    ----------
+    key : str
+        Names it on the page.
+    says : str
+        What a reader who does not see it should know.
+    chart : mapping
+        Vega-Lite.
+    caption : tuple of str
+        What a reader who sees it should know.
+    table : Table or None
+        Its numbers; None where another table of the page has them.
+    finds : str
+        Key of the table in which an op that is clicked is looked up; "" for none.
+    """
+
+    key: str
+    title: str
+    says: str
+    chart: Mapping[str, Any]
+    caption: tuple[str, ...] = ()
+    table: Table | None = None
+    finds: str = ""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Lines under a heading."""
+
+    title: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One question and its answer; ``absent`` says why there is none."""
+
+    key: str
+    title: str
+    says: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    tables: tuple[Table, ...] = ()
+    lists: tuple[Listing, ...] = ()
+    absent: str = ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The answer: a figure, its unit, and the interval as a share of the way from its low to its high end."""
+
+    of: str
+    value: str
+    unit: str
+    between: str
+    low: str
+    high: str
+    place: float | None
+    bound: str
+
+
+class Tile(NamedTuple):
+    """One figure beside the claim."""
+
+    name: str
+    value: str
+    more: str = ""
+
+
+class Share(NamedTuple):
+    """A part of the time by what it rests on."""
+
+    name: str
+    share: float
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One model on one machine."""
+
+    key: str
+    model: str
+    machine: str
+    claim: Claim
+    tiles: tuple[Tile, ...]
+    evidence: tuple[Share, ...]
+    sections: tuple[Section, ...]
+
+
+@dataclass(frozen=True)
+class Book:
+    """A whole report.
+
+    Attributes
+    ----------
+    index : Table or None
+        One row per chapter, where there are several.
+    merits, notes : tuple of str
+        Figures of merit; what is to be said of all.
+    aside : str
+        Lines in columns: what measurements of the baseline tell; "" where there are none.
+    made_by : str
+        Program, version and time.
+    """
+
+    title: str
+    chapters: tuple[Chapter, ...]
+    made_by: str
+    index: Table | None = None
+    merits: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    aside: str = ""
+
+
+LIBRARIES = ("itables", "jinja2", "vl_convert")
+"""What a page needs beside what figures do."""
+
+
+def check_libraries() -> None:
+    """Raise unless all that writes a page is installed; better before the work than after it.
+
+    Raises
+    ------
+    FomkitError
+        With the command that installs it.
+    """
+    check_plotting("report", *LIBRARIES)
+
+
+def safe_json(content: Any) -> str:
+    r"""Write content as JSON that may stand inside a script element: no character of it ends one.
+
+    Examples
+    --------
+    >>> safe_json({"name": "</script><!-- x"})
+    '{"name":"\\u003c/script>\\u003c!-- x"}'
+    """
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c")
+
+
+def _libraries() -> dict[str, str]:
+    """Give the programs that draw figures and sort tables, as their packages carry them."""
+    from pathlib import Path
+
+    import altair
+    import itables.options
+    import vl_convert
+
+    version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    tables = Path(itables.options.dt_bundle)
+    return {
+        "figures": vl_convert.javascript_bundle("globalThis.vegaEmbed = vegaEmbed;", vl_version=version),
+        "tables": tables.read_text(encoding="utf-8"),
+        "table_style": tables.with_suffix(".css").read_text(encoding="utf-8"),
+    }
+
+
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("fomkit.output", "templates"), autoescape=True, trim_blocks=True,
+        lstrip_blocks=True, undefined=jinja2.StrictUndefined,
+    )  # fmt: skip
+
+
+def _source(environment: jinja2.Environment, name: str) -> str:
+    if environment.loader is None:
+        return ""
+    return environment.loader.get_source(environment, name)[0]
+
+
+def render_book(book: Book) -> str:
+    """Write a report as one HTML file.
+
+    The page fetches nothing: its policy forbids any request, and any script but its own, whose hash it states.
+
+    Raises
+    ------
+    FomkitError
+        When a library that writes pages is not installed.
+    """
+    check_libraries()
+    from markupsafe import Markup
+
+    environment = _environment()
+    script, style = _source(environment, "page.js"), _source(environment, "page.css")
+    libraries = _libraries()
+    charts = {figure.key: dict(figure.chart) for chapter in book.chapters for section in chapter.sections
+              for figure in section.figures}  # fmt: skip
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.get_template("page.html").render(
+        book=book,
+        style=Markup(style),  # noqa: S704 - ours
+        table_style=Markup(libraries["table_style"].replace("</", "<\\/")),  # noqa: S704 - of the library
+        script=Markup(script),  # noqa: S704 - ours
+        script_hash=f"sha256-{digest}",
+        data=Markup(safe_json({"charts": charts})),  # noqa: S704 - no character of it ends the element
+        libraries={name: Markup(safe_json(libraries[name])) for name in ("figures", "tables")},  # noqa: S704
+    )

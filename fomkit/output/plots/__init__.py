@@ -1,0 +1,1 @@
+"""Figures: a plain table in, a chart out."""

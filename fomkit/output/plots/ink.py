@@ -1,0 +1,188 @@
+"""What all figures share: the library, colours that colour-blind readers tell apart, axes with units.
+
+A chart as the content of a file: HTML that needs no network, PNG or SVG.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from math import ceil, floor, isfinite, log10
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fomkit.core.errors import FomkitError, install_hint
+from fomkit.core.units import format_quantity
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C7A00", "#767676")
+"""Okabe and Ito's palette (2008), which is told apart with any colour vision; its yellow, too pale on white, is
+darker, and grey stands for black, which would vanish on a dark page. The last is for what is left over."""
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "stroke")
+GREY = "#808080"
+"""Lines that carry no data of their own: legible on white and on a dark page."""
+
+
+class Mark(NamedTuple):
+    """How something is drawn in all figures of a page."""
+
+    colour: str
+    shape: str
+
+
+KINDS: Mapping[str, Mark] = {
+    "conv": Mark("#0072B2", "circle"),
+    "gemm": Mark("#D55E00", "square"),
+    "sparse_gemm": Mark("#D55E00", "cross"),
+    "attention": Mark("#56B4E9", "triangle-up"),
+    "rnn": Mark("#CC79A7", "diamond"),
+    "norm": Mark("#E69F00", "diamond"),
+    "pointwise": Mark("#009E73", "triangle-up"),
+    "softmax": Mark("#8C7A00", "circle"),
+    "reduction": Mark("#8C7A00", "triangle-down"),
+    "pool": Mark("#8C7A00", "square"),
+    "optimizer": Mark("#CC79A7", "cross"),
+    "embedding": Mark("#767676", "circle"),
+    "copy": Mark("#767676", "square"),
+    "collective": Mark("#767676", "triangle-up"),
+    "input": Mark("#767676", "triangle-down"),
+    "other": Mark("#767676", "cross"),
+}
+"""Kinds of work: one colour each where they are usually long, the shape tells those of one colour apart."""
+
+
+def check_plotting(where: str, *more: str) -> None:
+    """Raise unless the plotting library is installed, and ``more``; better before the work than after it.
+
+    Raises
+    ------
+    FomkitError
+        With the command that installs all of them.
+    """
+    from importlib.util import find_spec
+
+    absent = [name for name in ("altair", *more) if find_spec(name) is None]
+    if absent:
+        raise FomkitError(where, f"needs {', '.join(absent)}, not installed here. Run: {install_hint('report')}")
+
+
+def _plain(value: Any) -> Any:
+    """Give a cell as JSON has it; what is not known is null."""
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def values(frame: pd.DataFrame) -> alt.InlineData:
+    """Put a table into a figure; any number of rows, NaN as null."""
+    rows = [{str(name): _plain(cell) for name, cell in row.items()} for row in frame.to_dict("records")]
+    import altair as alt
+
+    data = alt.InlineData(values=[])
+    data["values"] = rows  # past the constructor, which would check every cell of it against a schema
+    return data
+
+
+def si(unit: str) -> str:
+    """Give a label of an axis: the number with its prefix, and the unit, as ``12 ms``."""
+    # d3's prefixes are SI's, so "k", "M", "µ" read as everywhere; a letter after a blank is the unit's prefix.
+    prefixed = f"replace(format(datum.value, '~s'), /([a-zA-Zµ])?$/, ' $1') + '{unit}'"
+    # But nobody says "2 ks".
+    return f"datum.value >= 1000 ? format(datum.value, ',') + ' s' : {prefixed}" if unit == "s" else prefixed
+
+
+def between(low: float, high: float, dimension: str) -> str:
+    """Write the ends of an interval."""
+    if low == high:
+        return "no spread stated"
+    return f"{format_quantity(low, dimension, 3)} to {format_quantity(high, dimension, 3)}"
+
+
+def told(value: float, low: float, high: float, dimension: str = "time_s") -> str:
+    """Write a value with its interval.
+
+    Examples
+    --------
+    >>> told(0.0898, 0.0756, 0.108)
+    '89.8 ms (75.6 ms to 108 ms)'
+    """
+    return f"{format_quantity(value, dimension, 3)} ({between(low, high, dimension)})"
+
+
+def spans_told(frame: pd.DataFrame) -> list[str]:
+    """Write times with their intervals, row by row: columns ``time_s``, ``low_s`` and ``high_s`` [s]."""
+    ends = zip(*(frame[name].tolist() for name in ("time_s", "low_s", "high_s")), strict=True)
+    return [told(*row) for row in ends]
+
+
+def drawn(names: Sequence[str], marks: Mapping[str, Mark] | None = None) -> tuple[alt.Scale, alt.Scale]:
+    """Give a colour and a shape to each name: those of ``marks``, else of the palette in order."""
+    import altair as alt
+
+    most = len(COLOURS) - 1
+    found = [
+        marks[name] if marks is not None and name in marks else Mark(COLOURS[min(place, most)], SHAPES[place % 8])
+        for place, name in enumerate(names)
+    ]
+    colours, shapes = [one.colour for one in found], [one.shape for one in found]
+    return alt.Scale(domain=list(names), range=colours), alt.Scale(domain=list(names), range=shapes)
+
+
+def decades(low: float, high: float) -> list[float]:
+    """Give the powers of ten between two numbers, for the lines of a logarithmic axis.
+
+    Examples
+    --------
+    >>> decades(0.03, 200.0)
+    [0.1, 1.0, 10.0, 100.0]
+    """
+    return [10.0**power for power in range(ceil(log10(low)), floor(log10(high)) + 1)]
+
+
+ENDINGS = (".html", ".png", ".svg")
+SCALE = 2.0
+"""Points of a PNG for each of the drawing."""
+
+
+class _Harmless(json.JSONEncoder):
+    """Names of strangers stand inside a script element, which ``</script>`` would end."""
+
+    def encode(self, o: object) -> str:
+        return super().encode(o).replace("<", "\\u003c")
+
+
+def check_drawable(where: str) -> None:
+    """Raise when the libraries that draw are not installed.
+
+    Raises
+    ------
+    FomkitError
+        With the command that installs them.
+    """
+    check_plotting(where, "vl_convert")
+
+
+def chart_file(chart: alt.TopLevelMixin, ending: str) -> str | bytes:
+    """Give the content of a chart's file.
+
+    Parameters
+    ----------
+    chart : altair chart
+    ending : str
+        One of `ENDINGS`.
+    """
+    if ending == ".html":
+        page = io.StringIO()
+        chart.save(page, format="html", inline=True, json_kwds={"cls": _Harmless})
+        return page.getvalue()
+    if ending == ".svg":
+        drawing = io.StringIO()
+        chart.save(drawing, format="svg")
+        return drawing.getvalue()
+    picture = io.BytesIO()
+    chart.save(picture, format="png", scale_factor=SCALE)
+    return picture.getvalue()

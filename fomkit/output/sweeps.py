@@ -1,0 +1,391 @@
+"""Scaling as text: the curve, the bandwidth that a gain needs, units a day.
+
+A sweep as text: what was varied, the best points, the front of Pareto.
+
+The points of a sweep as CSV or Parquet, a stretch at a time: memory does not grow with the points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from fomkit.core.errors import FomkitError, install_hint
+from fomkit.core.find_figure import upper_bounds
+from fomkit.core.units import format_mebibyte, format_number, format_quantity
+from fomkit.files.csv import disarm
+from fomkit.output.screen import PLAIN, Page, Screen, figure, new_table
+from fomkit.output.terminal import UNFIT, mark_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def _seconds(span: Mapping[str, float]) -> str:
+    return "0" if not span["value"] else format_quantity(span["value"], "time_s")
+
+
+def _between(span: Mapping[str, float], unit: str = "time_s") -> str:
+    return f"{format_quantity(span['low'], unit)} to {format_quantity(span['high'], unit)}"
+
+
+def _share(span: Mapping[str, float]) -> str:
+    if span["low"] == span["high"]:
+        return f"{span['value']:.1%}"
+    return f"{span['value']:.1%} ({span['low']:.1%} to {span['high']:.1%})"
+
+
+def _curve(page: Page, content: Mapping[str, Any], mode: str) -> None:
+    points = [one for one in content["points"] if one["mode"] == mode]
+    reference = next(one for one in content["references"] if one["mode"] == mode)
+    if not points:
+        return
+    meaning = "one batch shared out" if mode == "strong" else "a batch for each replica"
+    page.line("")
+    page.line(
+        f"{mode} scaling: {meaning}; beside {reference['devices']:,} "
+        f"device{'s' if reference['devices'] > 1 else ''} with batch {reference['batch']:,} in "
+        f"{_seconds(reference['step_s'])}"
+        f"{', which its memory would not hold' if reference['fits'] is False else ''}",
+        "bold",
+    )
+    table = new_table(
+        [figure("nodes"), figure("devices"), figure("batch"), figure("step_s"), figure("interval"),
+         figure("busy_s"), figure("exposed_s"), figure("bubble_s"), figure("speedup"), figure("efficiency"),
+         ("limit", "")]
+    )  # fmt: skip
+    for one in points:
+        table.add_row(
+            f"{one['nodes']:,}", f"{one['devices']:,}", f"{one['batch']:,}", _seconds(one["step_s"]),
+            _between(one["step_s"]), _seconds(one["busy_s"]), _seconds(one["exposed_s"]),
+            _seconds(one["bubble_s"]), format_number(one["speedup"]["value"]), _share(one["efficiency"]),
+            one["limit"] + mark_of(one),
+        )  # fmt: skip
+    page.table(table)
+
+
+def _refused(page: Page, content: Mapping[str, Any]) -> None:
+    for why in dict.fromkeys(one["why"] for one in content["not_estimated"]):
+        nodes = [f"{one['nodes']:,}" for one in content["not_estimated"] if one["why"] == why]
+        page.line(f"no step at {', '.join(nodes)} nodes: {why}")
+
+
+def _needed(span: Mapping[str, float | None]) -> str:
+    """Write a rate that is needed; where an end has none, none is enough there."""
+    value, low, high = (span[name] for name in ("value", "low", "high"))
+    if low is None:
+        return "none is enough"
+    least = format_quantity(low, "byte_per_s")
+    most = "none is enough" if high is None else format_quantity(high, "byte_per_s")
+    return f"{'none is enough' if value is None else format_quantity(value, 'byte_per_s')} ({least} to {most})"
+
+
+def _bandwidth(page: Page, content: Mapping[str, Any]) -> None:
+    found = content["least_bandwidth"]
+    if found is None:
+        return
+    page.line("")
+    page.line(
+        "bandwidth of each device that a gain needs, without overlap, each replica with its own batch", "bold"
+    )
+    told = [
+        f"{one['replicas']:,} replicas: {_needed(one['needed_byte_per_s'])} on links of tier {one['tier']}"
+        for one in found["whole"]
+    ]
+    way = {"auto": "the best way of those priced", "parameter_server": "a parameter server"}
+    by = way.get(found["algorithm"], f"a {found['algorithm']}")
+    page.line(f"{format_quantity(found['gradient_byte'], 'byte')} of gradients by {by}; " + "; ".join(told))
+    layers = found["layers_at"]["layers"]
+    if not layers:
+        return
+    table = new_table(
+        [(f"layer, {found['layers_at']['replicas']:,} replicas", ""), figure("gradient_byte", "MiB"),
+         figure("time_s", "forward and backward"), figure("needed_byte_per_s")]
+    )  # fmt: skip
+    for one in layers:
+        table.add_row(
+            one["module"] or "(the model itself)", format_mebibyte(one["gradient_byte"]),
+            _seconds(one["time_s"]), _needed(one["needed_byte_per_s"]),
+        )  # fmt: skip
+    page.table(table)
+
+
+def _memory(page: Page, content: Mapping[str, Any]) -> None:
+    known = [one for one in content["points"] if one["peak_byte"] is not None]
+    if known and content["capacity_byte"] is not None:
+        most = max(known, key=lambda one: one["peak_byte"])
+        word = "holds" if most["fits"] else "does not hold"
+        page.line(
+            f"memory: at most {format_mebibyte(most['peak_byte'])} MiB a device ({most['mode']}, nodes "
+            f"{most['nodes']:,}); {content['target']} {word} it"
+        )
+    elif not known:
+        page.line("memory: unknown for this layout or profile")
+    for said in content["does_not_fit"]:
+        page.line(f"{UNFIT} {said}", "yellow")
+
+
+def _to_target(page: Page, content: Mapping[str, Any]) -> None:
+    curve = content["to_target"]
+    if curve is None:
+        return
+    page.line("")
+    page.line(f"a training to {curve['metric']} {curve['target']:g} ({curve['source']})", "bold")
+    table = new_table(
+        [("scaling", ""), figure("nodes"), figure("batch"), figure("epochs"), figure("to_target_s"),
+         figure("interval")]
+    )  # fmt: skip
+    known = [one for one in content["points"] if one["to_target"]["to_target_s"] is not None]
+    for one in known:
+        span, epochs = one["to_target"]["to_target_s"], one["to_target"]["epochs"]["value"]
+        table.add_row(one["mode"], f"{one['nodes']:,}", f"{one['batch']:,}", format_number(epochs, 3),
+                      _seconds(span) + mark_of(one), _between(span))  # fmt: skip
+    if known:
+        page.table(table)
+    for one in content["points"]:
+        if one["to_target"]["why"]:
+            page.line(f"{one['mode']}, {one['nodes']:,} nodes: {one['to_target']['why']}")
+
+
+def _system(page: Page, content: Mapping[str, Any]) -> None:
+    rows = [one for one in content["points"] if one["system"] is not None]
+    if not rows:
+        why = content["no_run"] or "an epoch has fewer samples than a step"
+        page.line(f"no {content['unit']}s a day: {why}")
+        return
+    page.line("")
+    page.line(f"{content['unit']}s of the whole system a day", "bold")
+    table = new_table(
+        [("scaling", ""), figure("nodes"), figure("run_s"), figure("runs_at_once"), figure("useful_share"),
+         figure("checkpoint_interval_s"), figure("unit_per_day"), figure("interval")]
+    )  # fmt: skip
+    for one in rows:
+        system = one["system"]
+        rate, every = system["unit_per_day"], system.get("checkpoint_interval_s")
+        table.add_row(
+            one["mode"], f"{one['nodes']:,}", _seconds(system["run_s"]), f"{system['runs_at_once']:,}",
+            f"{system['useful_share']:.1%}", "" if every is None else format_quantity(every, "time_s"),
+            "" if rate is None else format_number(rate["value"]) + mark_of(one),
+            "" if rate is None else f"{format_number(rate['low'])} to {format_number(rate['high'])}",
+        )  # fmt: skip
+    page.table(table)
+    if said := upper_bounds(rows[0]["system"]["excludes"]):
+        page.line(said)
+
+
+def _evidence(page: Page, content: Mapping[str, Any]) -> None:
+    """Say where the times are from, and what the steps are without."""
+    points = content["points"]
+    for one in {one["mode"]: one for one in points}.values():
+        shares = sorted(one["coverage"].items(), key=lambda share: -share[1])
+        told = ", ".join(f"{name} {share:.0%}" for name, share in shares if share >= 0.005)
+        page.line(f"time of a {one['mode']} step from, nodes {one['nodes']:,}: {told}")
+    if content["excludes"]:
+        page.line(f"a step here is without: {', '.join(content['excludes'])}; it is a lower bound")
+    for note in content["notes"]:
+        page.line(f"note: {note}")
+
+
+def _stack(page: Page, content: Mapping[str, Any]) -> None:
+    stack = content["stack"]
+    if stack is None:
+        return
+    if stack["in_each_run"]:
+        times = [f"{one['name']} {format_quantity(one['once_s'], 'time_s')}" for one in stack["in_each_run"]]
+        page.line(f"paid once, and in each run above: {', '.join(times)}")
+    if not stack["layers"]:
+        return
+    told = [f"{one['once_share']:.1%} of a job of {one['times']:,} times the work" for one in stack["longer"][1:]]
+    page.line(
+        f"paid once a job: {', '.join(one['name'] for one in stack['layers'])}, together "
+        f"{stack['longer'][0]['once_share']:.1%}; {', '.join(told)}; 1% at "
+        f"{format_number(stack['times_for_one_percent'])} times"
+    )
+
+
+def format_scaling(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+    """Write scaling as text."""
+    page = Page(screen)
+    page.line(
+        f"{content['model']} on {content['target']}, {content['node_devices']} "
+        f"device{'s' if content['node_devices'] > 1 else ''} in a node",
+        "bold",
+    )
+    page.line(f"layout: {content['layout_said']}")
+    for mode in dict.fromkeys(one["mode"] for one in content["references"]):
+        _curve(page, content, mode)
+    _refused(page, content)
+    _memory(page, content)
+    _bandwidth(page, content)
+    _system(page, content)
+    _to_target(page, content)
+    _stack(page, content)
+    _evidence(page, content)
+    page.line(f"assumed: {'; '.join(content['assumed'])}")
+    return page.text()
+
+
+Entry = Mapping[str, Any]
+ROWS = 20
+"""Points of the front that a page lists."""
+_QUANTITIES = {
+    "byte/s": "byte_per_s", "flop/s": "flop_per_s", "s": "time_s", "W": "power_w", "byte": "byte", "J": "energy_j",
+}  # fmt: skip
+_OF_RESULTS = {"step_s": "s", "peak_byte": "byte", "energy_j": "J"}
+_WORDS = {"unit_per_day": "units/day", "sample_per_s": "samples/s", "step_s": "step", "cost": "cost",
+          "energy_j": "energy", "peak_byte": "peak"}  # fmt: skip
+
+
+def _shown(value: float | None, unit: str) -> str:
+    if value is None:
+        return "unknown"
+    if unit == "count":
+        return f"{value:,.0f}"
+    if unit in _QUANTITIES and value:
+        return format_quantity(value, _QUANTITIES[unit], 3)
+    return format_number(value, 3) if unit == "number" else f"{format_number(value, 3)} {unit}"
+
+
+def _cell(point: Entry, name: str, units: Mapping[str, str]) -> str:
+    if name not in point:
+        return ""
+    text = _shown(point[name], units.get(name, "number"))
+    low, high = point.get(f"{name}_low"), point.get(f"{name}_high")
+    if low is None or high is None or low == high:
+        return text
+    return f"{text} ({_shown(low, units.get(name, 'number'))} to {_shown(high, units.get(name, 'number'))})"
+
+
+def _varied(one: Entry) -> str:
+    low, high = (_shown(one[end], one["unit"]) for end in ("least", "most"))
+    if one["least"] == one["most"]:
+        return f"{one['name']} {low}"
+    of = "" if one["count"] is None else f", {one['count']:,} values"
+    spacing = ", even ratios" if one["spacing"] == "log" else ""
+    return f"{one['name']} {low} to {high}{of}{spacing}"
+
+
+def format_sweep(content: Entry, screen: Screen = PLAIN) -> str:
+    """Write a sweep (``fomkit/sweep/1``) as text."""
+    page = Page(screen)
+    seed = "" if content["seed"] is None else f", seed {content['seed']}"
+    spent = [one["name"] for one in content["objectives"] if one["name"] in ("cost", "energy")]
+    of = f"; {' and '.join(spent)} for each {content['per']}" if spent else ""
+    page.line(
+        f"{content['model']} on {content['target']}: {content['points']:,} points ({content['way']}{seed}), "
+        f"{content['interval']:.0%} intervals, number formats {content['precision'] or 'as traced'}{of}"
+    )
+    units = {one["name"]: one["unit"] for one in content["varied"]} | _OF_RESULTS
+    if content["price"]:
+        units["cost"] = content["price"]["currency"]
+    for one in content["varied"]:
+        page.line(f"  {_varied(one)}")
+    _best(page, content, units)
+    _front(page, content, units)
+    if said := upper_bounds(content["excludes"], "rates"):
+        page.line(f"{said}; times and costs are lower bounds")
+    if content["price"] and content["price"]["date"]:
+        price = content["price"]
+        page.line(f"price: of {price['date']}, in {price['currency']} per {price['per']} ({price['source']})")
+    for name, why in content["absent"].items():
+        page.line(f"without {_WORDS[name]}: {why}")
+    for text in content["assumed"]:
+        page.line(f"assumed: {text}")
+    for said in content["notes"]:
+        page.line(f"note: {said}", "yellow")
+    return page.text()
+
+
+def _moving(content: Entry) -> list[str]:
+    """Name the parameters with more than one value."""
+    return [one["name"] for one in content["varied"] if one["least"] != one["most"]]
+
+
+def _best(page: Page, content: Entry, units: Mapping[str, str]) -> None:
+    names = _moving(content)
+    page.line("")
+    if content["too_large"]:
+        page.line(f"{content['too_large']:,} of the points do not fit the device's memory")
+    if content["not_checked"]:
+        some = "" if content["not_checked"] == content["points"] else f"{content['not_checked']:,} of the "
+        page.line(f"whether {some}points fit was not checked, because {content['why_not_checked']}", "yellow")
+    for one, best in zip(content["objectives"], content["best"], strict=True):
+        point = best["point"]
+        if point is None:
+            page.line(f"best {_WORDS[one['column']]}: no point fits the device's memory")
+            continue
+        at = ", ".join(f"{name} {_shown(point[name], units[name])}" for name in names)
+        where = f" at {at}" if at else ""
+        unsure = ", if that fits" if point.get("fits") is None else ""
+        page.line(f"best {_WORDS[one['column']]}: {_cell(point, one['column'], units)}{where}{unsure}", "bold")
+
+
+def _front(page: Page, content: Entry, units: Mapping[str, str]) -> None:
+    front, points = content["front"], content["front"]["points"]
+    columns = [one["column"] for one in content["objectives"]]
+    if len(columns) < 2 or not points:
+        return
+    names = _moving(content)
+    words = ", ".join(_WORDS[name] for name in columns)
+    page.line("")
+    page.line(
+        f"Front over {words}: {front['size']:,} points; no other is as good in all of these and better in one"
+    )
+    table = new_table([figure("front.points", word) for word in (*names, *(_WORDS[name] for name in columns))])
+    for point in points[:ROWS]:
+        table.add_row(*(_cell(point, name, units) for name in (*names, *columns)))
+    page.table(table)
+    if front["size"] > ROWS:
+        page.line(f"{front['size'] - ROWS:,} more are in the JSON, up to its limit, and in the table (-o)")
+
+
+ENDINGS = (".csv", ".parquet")
+
+
+def check_ending(where: str, ending: str) -> None:
+    """Raise where points cannot be written so: better before the work than after it.
+
+    Raises
+    ------
+    FomkitError
+        When the ending is another, or what Parquet needs is not installed.
+    """
+    if ending not in ENDINGS:
+        raise FomkitError(where, "has an ending that sweep cannot write. Use .csv, .parquet or .json.")
+    if ending == ".parquet" and find_spec("pyarrow") is None:
+        raise FomkitError(
+            where, f"needs PyArrow, which is not installed. Run: {install_hint('parquet')}, or write .csv."
+        )
+
+
+def write_csv(blocks: Iterable[pd.DataFrame], stream: BinaryIO) -> None:
+    """Write points as CSV, numbers that read back exactly, unknown as an empty cell."""
+    for place, block in enumerate(blocks):
+        named = block.rename(columns=lambda name: disarm(str(name)))
+        text = named.to_csv(index=False, header=place == 0, lineterminator="\n")
+        stream.write(text.encode("utf-8"))
+
+
+def write_parquet(blocks: Iterable[pd.DataFrame], stream: BinaryIO) -> None:
+    """Write points as Parquet, a row group for each stretch, unknown as null."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    writer = None
+    try:
+        for block in blocks:
+            table = pa.Table.from_pandas(block, preserve_index=False)
+            if writer is None:
+                writer = pq.ParquetWriter(stream, table.schema)
+            writer.write_table(table)
+    except BaseException:
+        writer = None  # its end would be written to a file that is given up
+        raise
+    if writer is not None:
+        writer.close()
+
+
+def write_blocks(blocks: Iterable[pd.DataFrame], stream: BinaryIO, ending: str) -> None:
+    """Write points in the format of a file's ending, .csv or .parquet."""
+    (write_parquet if ending == ".parquet" else write_csv)(blocks, stream)

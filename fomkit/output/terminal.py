@@ -1,0 +1,356 @@
+"""Energy as text: always with its scope and basis, and where it rests on figures in joules, the process node.
+
+Aligned text for a terminal, from the same content that ``--json`` prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fomkit.core.find_figure import title_of, upper_bounds
+from fomkit.core.units import KWH_J, exact_quantity, format_number, format_quantity
+from fomkit.output.screen import PLAIN, Page, Screen, new_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+_SCOPES = {"chip": "scope chip", "node": "scope node", "wall": "scope wall"}
+
+
+def _joule(value: float) -> str:
+    """Write an energy; from 0.1 kWh on in kWh too, which is what is paid."""
+    text = format_quantity(value, "energy_j", 3)
+    return f"{text} ({format_number(value / KWH_J, 3)} kWh)" if value >= KWH_J / 10 else text
+
+
+def format_energy(span: Mapping[str, float]) -> str:
+    """Write an energy with the ends of its interval.
+
+    Examples
+    --------
+    >>> format_energy({"value": 12.0, "low": 9.5, "high": 15.0})
+    '12.0 J (9.50 J … 15.0 J)'
+    """
+    if span["low"] == span["high"]:
+        return f"{_joule(span['value'])} (no spread stated)"
+    low, high = (format_quantity(span[end], "energy_j", 3) for end in ("low", "high"))
+    return f"{_joule(span['value'])} ({low} … {high})"
+
+
+def _limit(energy: Mapping[str, Any]) -> str:
+    if energy["step_at_most"] is None:
+        return ""
+    most = format_quantity(energy["step_at_most"], "energy_j", 3)
+    return f"; at most {most} per step, from the chip's limit of {energy['limit_w']:g} W, which is no average"
+
+
+def energy_facts(energy: Mapping[str, Any] | None) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """Give each figure that a machine states of energy: name with scope or process node, fact and dimension."""
+    if energy is None:
+        return
+    scope = energy["scope"]
+    node = "" if energy["process_m"] is None else f", {exact_quantity(energy['process_m'], 'length_m')} process"
+    if energy["idle_w"]:
+        yield f"idle power, {scope}", energy["idle_w"], "power_w"
+    for one in energy["per_flop"]:
+        yield (
+            f"flop {one['dtype']} {one['engine'] or 'on any engine'}{node}",
+            one["joule_per_flop"],
+            "joule_per_flop",
+        )
+    if energy["joule_per_byte"]:
+        yield f"byte of memory{node}", energy["joule_per_byte"], "joule_per_byte"
+    for one in energy["average"]:
+        batch = f", batch {one['batch']}" if one["batch"] else ""
+        precision = f", {one['precision']}" if one["precision"] else ""
+        yield f"mean power, {one['workload']}{batch}{precision}, {one['scope']}", one["power_w"], "power_w"
+    if energy["limit_w"]:
+        yield "limit of a chip's power, no average", energy["limit_w"], "power_w"
+
+
+def format_terms(one: Mapping[str, Any]) -> str:
+    """Write the terms of a step's energy, a line each, with their shares and where the figures come from.
+
+    Parameters
+    ----------
+    one : mapping
+        An entry of ``models`` with a block ``energy_j``.
+    """
+    energy = one["energy_j"]
+    if energy["step"] is None:
+        return f"{energy_line(one)}\n"
+    devices = f", {energy['devices']} devices" if energy["devices"] > 1 else ""
+    lines = [f"energy of a step{devices}, by {energy['method'].replace('_', ' ')} ({energy['from']}):"]
+    lines += [
+        f"  {name}: {format_energy(term)}, {term['value'] / energy['step']['value']:.1%}"
+        for name, term in energy["terms_step"].items()
+    ]
+    if _limit(energy):
+        lines.append(f"  {_limit(energy).removeprefix('; ')}")
+    return "\n".join([*lines, f"  {energy_line(one)}", ""])
+
+
+def energy_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Write a line for each model with energy, and one for all that miss the same on a machine."""
+    missing: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for one in models:
+        energy = one["energy_j"]
+        if energy is not None and energy["step"] is None:
+            missing.setdefault((one["target"], *energy["missing"]), []).append(one)
+    lines = [energy_line(one) for one in models if one["energy_j"] is not None and one["energy_j"]["step"]]
+    for (target, *reasons), alike in missing.items():
+        if len(alike) == 1:
+            lines.append(energy_line(alike[0]))
+            continue
+        limit_w = alike[0]["energy_j"]["limit_w"]
+        limit = f"; the chip's limit is {limit_w:g} W, which is no average" if limit_w else ""
+        lines.append(f"energy: {len(alike)} models on {target}: missing, {'; '.join(reasons)}{limit}")
+    return lines
+
+
+def energy_line(one: Mapping[str, Any]) -> str:
+    """Write what one model's step, run and unit take on a machine, or why nobody knows.
+
+    Parameters
+    ----------
+    one : mapping
+        An entry of ``models`` with a block ``energy_j``.
+    """
+    energy, head = one["energy_j"], f"energy: {one['model']} on {one['target']}: "
+    if energy["step"] is None:
+        return f"{head}missing, {'; '.join(energy['missing'])}{_limit(energy)}"
+    said = [f"{format_energy(energy['step'])} per step"]
+    if energy["run"] is not None:
+        said.append(f"{_joule(energy['run']['value'])} per run")
+        if energy["unit"] != energy["run"]:
+            said.append(f"{_joule(energy['unit']['value'])} per {one['unit']}")
+    node = f", {exact_quantity(energy['process_m'], 'length_m')} process" if energy["process_m"] else ""
+    idle = f", {energy['idle_share']:.0%} of it idle power" if energy["idle_share"] is not None else ""
+    notes = "".join(f"; {note}" for note in energy["notes"])
+    return f"{head}{', '.join(said)}; {energy['basis']}, {_SCOPES[energy['scope']]}{node}{idle}{notes}"
+
+
+HEAVY = 0.8
+_BATCH, _STEP, _RUN, _RATE, _RATIO, _COVERAGE = map(
+    title_of, ("batch", "step_s", "run_s", "unit_per_day", "ratio", "coverage")
+)
+NO_SPREAD = "no spread stated"
+NARROW = "under 1 % wide"
+UNFIT = "†"
+"""Beside a rate of a step that no device holds."""
+
+
+def mark_of(one: Mapping[str, Any]) -> str:
+    """Give the mark of an entry whose step the device's memory does not hold; "" of others."""
+    return f" {UNFIT}" if one["fits"] is False else ""
+
+
+def format_interval(span: Mapping[str, float] | None, dimension: str | None) -> str:
+    """Write the ends of a span, in a unit or as plain numbers."""
+    if span is None:
+        return ""
+    if span["low"] == span["high"]:
+        return NO_SPREAD
+    ends = (span["low"], span["high"])
+    low, high = (
+        format_number(end, 3) if dimension is None else format_quantity(end, dimension, 3) for end in ends
+    )
+    if low == high:
+        return NARROW
+    if dimension is None:
+        return f"{low} … {high}"
+    # "122 … 165 ms" says the unit once where both ends have the same.
+    same = low.rpartition(" ")[2] == high.rpartition(" ")[2]
+    return f"{low.rpartition(' ')[0] if same else low} … {high}"
+
+
+def _value(span: Mapping[str, float] | None, dimension: str | None) -> str:
+    if span is None:
+        return "unknown"
+    return format_number(span["value"]) if dimension is None else format_quantity(span["value"], dimension)
+
+
+def format_coverage(shares: Mapping[str, float]) -> str:
+    """Write shares of predicted time by source, the largest first, leaving out empty ones.
+
+    Work without a time has no share of the time, so it is said apart, as a share of the op executions.
+    """
+    unpriced = shares.get("unpriced", 0.0)
+    timed = {name: share / (1 - unpriced) for name, share in shares.items() if name != "unpriced" and share > 0}
+    present = sorted(((share, name) for name, share in timed.items()), reverse=True)
+    said = [f"{name} {share:.0%}" if share >= 0.01 else f"{name} <1%" for share, name in present]
+    return ", ".join([*said, *([f"without a time {unpriced:.0%} of the op executions"] if unpriced else [])])
+
+
+def _mean_coverage(models: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    names = models[0]["coverage"]
+    return {name: sum(one["coverage"][name] for one in models) / len(models) for name in names}
+
+
+def _first_lines(content: Mapping[str, Any]) -> list[str]:
+    machines: dict[str, list[Mapping[str, Any]]] = {}
+    for one in content["models"]:
+        machines.setdefault(one["target"], []).append(one)
+    parts = [
+        f"{name} ({models[0]['evidence']}): {format_coverage(_mean_coverage(models))}"
+        for name, models in machines.items()
+    ]
+    lines = [f"coverage, share of predicted time: {' | '.join(parts)}"]
+    kinds = {models[0]["evidence"] == "datasheet only" for models in machines.values()}
+    if len(kinds) > 1:
+        lines[0] = f"one side rests on a timing table, the other on a datasheet; {lines[0]}"
+    return lines
+
+
+def _cells(one: Mapping[str, Any]) -> dict[str, str]:
+    """Write one estimate as cells by column."""
+    ratio = one.get("ratio")
+    return {
+        "model": one["model"],
+        "machine": one["target"],
+        _BATCH: str(one["batch"] or "unknown"),
+        "precision": one["precision"],
+        _STEP: _value(one["step_s"], "time_s"),
+        f"{_STEP} interval": format_interval(one["step_s"], "time_s"),
+        _RUN: _value(one["run_s"], "time_s"),
+        _RATE: _value(one["unit_per_day"], None) + mark_of(one),
+        f"{_RATE} interval": format_interval(one["unit_per_day"], None),
+        _RATIO: f"{format_number(ratio['value'], 3)} ({format_interval(ratio, None)})" if ratio else "",
+        "bound": one["bound"],
+        _COVERAGE: format_coverage(one["coverage"]),
+    }
+
+
+NUMBER_COLUMNS = (_BATCH, _STEP, _RUN, _RATE)
+WIDE_COLUMNS = (_RUN, "bound", _COVERAGE)
+"""Columns that a narrow terminal does without, which is said; ``--json`` has them."""
+
+
+def _estimates_table(models: Sequence[Mapping[str, Any]], screen: Screen) -> Table:
+    order = list(dict.fromkeys(one["model"] for one in models))
+    rows = [_cells(one) for one in sorted(models, key=lambda entry: order.index(entry["model"]))]
+    left_out = {
+        *(WIDE_COLUMNS if screen.narrow else ()),
+        *(() if any(row[_RATIO] for row in rows) else (_RATIO,)),
+    }
+    names = [name for name in rows[0] if name not in left_out]
+    headers = [name.removeprefix(f"{_STEP} ").removeprefix(f"{_RATE} ") for name in names]
+    table = new_table(
+        [(header, "right" if name in NUMBER_COLUMNS else "") for name, header in zip(names, headers, strict=True)]
+    )
+    for row in rows:
+        table.add_row(*(row[name] for name in names))
+    return table
+
+
+def said_of_runs(explained: Mapping[str, float], what: str) -> list[str]:
+    """Name work whose measured runs are mostly something else than the device's, with its share of each."""
+    if not explained:
+        return []
+    listed = ", ".join(f"{name} {share:.1%}" for name, share in explained.items())
+    return [
+        f"the device explains less than half of a measured run: {listed}; {what} of the device's work alone "
+        "(--json has the runs)"
+    ]
+
+
+def merit_caveats(merit: Mapping[str, Any]) -> list[str]:
+    """Say what measured runs say of a figure of merit, what its rates leave out, and what no device holds."""
+    little = {name: merit["explained_shares"][name] for name in merit["little_explained"]}
+    lines = said_of_runs(little, "the value is")
+    if merit["excludes"]:
+        lines.append(upper_bounds(merit["excludes"]))
+    return [*lines, *(f"{UNFIT} {said}" for said in merit["does_not_fit"])]
+
+
+def format_merit(merit: Mapping[str, Any]) -> list[str]:
+    """Write a figure of merit: the value, its four means, weights and both machines' rates."""
+    exact = merit["low"] is None
+    digits = 8 if exact else 4
+    spread = "no interval: given times carry no spread" if exact else format_interval(merit, None)
+    other = ", ".join(f"{name} {format_number(value, digits)}" for name, value in merit["other_means"].items())
+    weights = ", ".join(f"{line} {share:.1%}" for line, share in merit["weights"].items())
+    rates = ", ".join(
+        f"{merit[side]} {format_number(merit['rates'][side], digits + 2)}" for side in merit["rates"]
+    )
+    said = f"{format_number(merit['value'], digits)} ({spread}){f' {UNFIT}' if merit['does_not_fit'] else ''}"
+    lines = [
+        f"FOM {merit['target']} over {merit['baseline']} = {said}",
+        f"  mean: {merit['mean']}; scope: {merit['scope']}; worst basis: {merit['worst_basis']}",
+        f"  harmonic mean rates: {rates}",
+        f"  implied weights: {weights}",
+        f"  other means of the ratios: {other}",
+    ]
+    lines += [
+        f"  note: {line} alone carries {share:.0%} of the weight; the value says little of the others"
+        for line, share in merit["weights"].items()
+        if share > HEAVY and len(merit["weights"]) > 1
+    ]
+    # Where a machine does less than one unit a day, whole units leave nothing to divide by.
+    if exact and merit["value_with_rates_cut_to_whole_units"] is not None:
+        cut = format_number(merit["value_with_rates_cut_to_whole_units"], digits)
+        lines.append(f"  with every rate cut to whole units first: {cut}")
+    return lines
+
+
+def show_merit(page: Page, merit: Mapping[str, Any]) -> None:
+    """Write a figure of merit with what it is not to be read without."""
+    first, *others = format_merit(merit)
+    page.line(first, "bold")
+    for said in merit_caveats(merit):
+        page.line(f"  {said}", "yellow")
+    for text in others:
+        page.line(text)
+
+
+def _precision_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say what each precision in the table means and on which machines, once for all models that share it."""
+    machines: dict[tuple[str, str], dict[str, None]] = {}
+    for one in models:
+        machines.setdefault((one["precision"], one["precision_means"]), {})[one["target"]] = None
+    all_machines = {one["target"] for one in models}
+    lines = []
+    for (name, means), targets in machines.items():
+        where = "" if targets.keys() == all_machines else f" on {', '.join(targets)}"
+        lines.append(f"precision {name}{where}: {means}")
+    return lines
+
+
+def format_estimates(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+    """Write a study as an aligned table, coverage first, with what it leaves out said below."""
+    page, models = Page(screen), content["models"]
+    for line in _first_lines(content):
+        page.line(line)
+    page.table(_estimates_table(models, screen))
+    if screen.narrow:
+        page.line(f"not shown on a narrow screen: {', '.join(WIDE_COLUMNS)}; --json and -o have them")
+    for line in _precision_lines(models):
+        page.line(line)
+    excluded = sorted({term for one in models for term in one["excludes"]})
+    page.line(f"scope: one {content['scope']}; {upper_bounds(excluded) or 'nothing excluded'}")
+    page.line(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}")
+    for line in energy_lines(models):
+        page.line(line)
+    for one in models:
+        for said in one["deviations"]:
+            mark = UNFIT if one["fits"] is False and said.startswith("does not fit") else "note:"
+            page.line(f"{mark} {one['model']} on {one['target']}: {said}", "yellow")
+    for reason in content["not_estimated"]:
+        page.line(f"not estimated: {reason}", "yellow")
+    blocks = content.get("foms") or ([content["fom"]] if content["fom"] else [])
+    for block in blocks:
+        show_merit(page, block)
+    return page.text()
+
+
+def format_explanation(title: str, steps: Sequence[tuple[str, str, str]], screen: Screen = PLAIN) -> str:
+    """Write numbered steps as an aligned table: what is done, its number, where it comes from."""
+    page = Page(screen)
+    table = new_table([("", "right"), ("step", ""), ("number", ""), ("from", "")])
+    for number, (what, value, detail) in enumerate(steps, start=1):
+        table.add_row(str(number), what, value, detail)
+    page.line(title, "bold")
+    page.table(table)
+    return page.text()

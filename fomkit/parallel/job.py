@@ -1,0 +1,194 @@
+"""What failures, checkpoints and queues leave of a system's time.
+
+Overheads of a stack that are paid once a job: their share falls as the job gets longer.
+
+Memory of a transformer's training on the first stage, per device.
+
+Korthikanti et al., arXiv 2205.05198: equations 1 to 6 (activations), section 4.2.3 (pipeline). Activations are
+those kept for the backward pass, 2 bytes each, masks of dropouts 1 byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, expm1, sqrt
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.core.model import Transformer
+from fomkit.parallel.layout import Layout
+
+
+def young_s(checkpoint_s: float, mtbf_s: float) -> float:
+    """Give the first-order best interval between checkpoints (Young, CACM 17(9), 1974) [s].
+
+    Examples
+    --------
+    >>> young_s(60.0, 12_000.0)
+    1200.0
+    """
+    return sqrt(2 * checkpoint_s * mtbf_s)
+
+
+def daly_s(checkpoint_s: float, mtbf_s: float) -> float:
+    """Give the higher-order best interval (Daly, FGCS 22(3), 2006, equation 37) [s].
+
+    Examples
+    --------
+    >>> round(daly_s(60.0, 12_000.0), 1)
+    1160.3
+    """
+    if checkpoint_s >= 2 * mtbf_s:
+        return mtbf_s
+    ratio = sqrt(checkpoint_s / (2 * mtbf_s))
+    return young_s(checkpoint_s, mtbf_s) * (1 + ratio / 3 + ratio * ratio / 9) - checkpoint_s
+
+
+def useful_share(checkpoint_s: float, restart_s: float, mtbf_s: float, interval_s: float) -> float:
+    """Give the share of the time that is work and stays done (Daly 2006, equation 20).
+
+    Failures come at random, at one rate; after each the work since the last checkpoint is done again.
+
+    Examples
+    --------
+    >>> round(useful_share(60.0, 60.0, 12_000.0, 1160.3), 4)
+    0.8988
+    """
+    wall = mtbf_s * exp(restart_s / mtbf_s) * expm1((interval_s + checkpoint_s) / mtbf_s)
+    return interval_s / wall
+
+
+def system_mtbf_s(device_mtbf_s: float, devices: int) -> float:
+    """Give the mean time between failures of a job on so many devices, any of which ends it [s]."""
+    return device_mtbf_s / devices
+
+
+SMALL_SHARE = 0.01
+"""Share of a job below which what is paid once hardly counts."""
+
+
+def amortised_share(shares: Sequence[float], times_longer: float) -> float:
+    """Give the share of one-off overheads once the job's own work is so many times as long.
+
+    Parameters
+    ----------
+    shares : sequence of float
+        Shares of the time of the job as it is.
+    times_longer : float
+
+    Examples
+    --------
+    >>> round(amortised_share([0.155, 0.181], 10), 3)
+    0.048
+    """
+    once = sum(shares)
+    return once / (once + (1 - once) * times_longer)
+
+
+def times_for_share(shares: Sequence[float], share: float) -> float:
+    """Give how many times as long the work must be for one-off overheads to be a given share.
+
+    Examples
+    --------
+    >>> round(times_for_share([0.155, 0.181], 0.048165), 2)
+    10.0
+    """
+    once = sum(shares)
+    return once * (1 - share) / (share * (1 - once))
+
+
+def work_for_share(once_s: Span, share: float = SMALL_SHARE) -> Span:
+    """Give the work [s] beside which a time that is paid once is a given share of the job.
+
+    Examples
+    --------
+    >>> round(work_for_share(Span.exact(40.0)).value, 9)
+    3960.0
+    """
+    return once_s.scaled((1 - share) / share)
+
+
+PARAMETER_BYTE = 2
+GRADIENT_BYTE = 4
+STATE_BYTE = 12
+"""Of mixed precision with Adam: parameters in 2 bytes, sums of gradients in 4, fp32 copy and two moments."""
+
+_SPLIT, _WIDE = 24, 16
+"""Bytes of each element of a block's stream that tensor parallelism splits: queries to values 6, their context
+2, wide activations before and after GELU 16."""
+_WHOLE = 10
+"""Bytes that it leaves whole: inputs of two norms 4, of two products 4, masks of two dropouts 2."""
+_PLACE = 4
+"""Bytes of each element of an expert's places: its tokens, and what it gives."""
+_SHARE = 4
+"""Bytes of each token's share in each expert."""
+_SCORES = 5
+"""Bytes of each attention score: before and after its dropout 4, the mask 1."""
+
+
+def _experts_byte(shape: Transformer, tensor: int) -> float:
+    """Give what the experts keep in place of the feed-forward layer's wide activations, per element of the stream.
+
+    This is not in the paper: it is the tensors that the backward ops of `fomkit.parallel.transformer` read. A
+    tensor group splits the wide activations only.
+    """
+    places = shape.experts * shape.expert_slots / shape.seq
+    wide = 4 * shape.feed_forward / shape.hidden
+    return places * (_PLACE + wide / tensor) + _SHARE * shape.experts / shape.hidden
+
+
+def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> float:
+    """Give what one block keeps for its backward pass, per device [byte].
+
+    Raises
+    ------
+    FomkitError
+        When the feed-forward width is not four times the hidden size, for which the equations hold; experts may
+        have any.
+
+    Examples
+    --------
+    >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
+    >>> block_activation_byte(gpt, 4, Layout(tensor=8)) * 48 / 1_073_741_824
+    59.25
+    """
+    if shape.feed_forward != 4 * shape.hidden and not shape.experts:
+        raise FomkitError("layout", f"activations are known for a feed-forward width of 4 × {shape.hidden} only.")
+    stream = shape.seq * samples * shape.hidden
+    if layout.recompute == "full":
+        return 2.0 * stream / (layout.tensor if layout.sequence else 1)
+    kept_scores = layout.recompute == "none" and shape.attention == "unfused"
+    scores = _SCORES * shape.heads * shape.seq / shape.hidden if kept_scores else 0.0
+    whole = _WHOLE / (layout.tensor if layout.sequence else 1)
+    if not shape.experts:
+        return stream * (whole + (_SPLIT + scores) / layout.tensor)
+    split = (_SPLIT - _WIDE + scores) / layout.tensor
+    return stream * (whole + split + _experts_byte(shape, layout.tensor))
+
+
+def activation_byte(shape: Transformer, samples: int, layout: Layout, microbatches: int) -> float:
+    """Give the activations that the first stage holds at most, per device [byte].
+
+    It holds those of ``p`` microbatches in flight, each of ``blocks/p`` blocks, and with interleaving
+    ``1 + (p - 1)/(p·v)`` times as many; fewer where the step has fewer microbatches.
+    """
+    stages, chunks = layout.pipeline, layout.interleave
+    in_flight = shape.blocks * (1 + (stages - 1) / (stages * chunks) if chunks > 1 else 1.0)
+    if microbatches < stages:
+        in_flight = min(in_flight, shape.blocks / stages * microbatches)
+    return block_activation_byte(shape, samples, layout) * in_flight
+
+
+def state_byte(parameters: float, layout: Layout, replicas: int) -> float:
+    """Give parameters, gradients and the optimizer's state per device, shared out as zero says [byte].
+
+    Rajbhandari et al., "ZeRO: Memory optimizations toward training trillion parameter models", SC 2020, figure 1.
+
+    Examples
+    --------
+    >>> state_byte(7.5e9, Layout(zero=1), 64) / 1e9
+    46.40625
+    """
+    shared = [1 if layout.zero < stage else replicas for stage in (3, 2, 1)]
+    each = (PARAMETER_BYTE, GRADIENT_BYTE, STATE_BYTE)
+    return parameters / layout.model_devices * sum(byte / by for byte, by in zip(each, shared, strict=True))

@@ -1,0 +1,376 @@
+"""The least rate of links at which more devices gain anything: what an exchange costs, solved for the rate.
+
+What a tensor group, or replicas that share experts, send in one block, forward and backward, and what hides it.
+
+Shoeybi et al., arXiv 1909.08053, section 3; Korthikanti et al., arXiv 2205.05198, section 4.2: sums after each
+half of a block, or with sequence parallelism a gather before and a scatter after it. Backward, the sum of an
+input's gradient runs beside the product that gives the weight's (ibid., as remembered), and the gather of inputs
+that were not kept beside the product that gives the input's.
+
+Communication beside computation: what a link is busy, and what of it a step waits for.
+
+What replicas of a model send each other in a step: sums of gradients, and what zero scatters and gathers.
+
+Rajbhandari et al., SC 2020, section 7: stages 1 and 2 send as much as an all_reduce, stage 3 half as much again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import sqrt
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from fomkit.core.interval import Span
+from fomkit.parallel.layout import Layout
+from fomkit.prediction.exchange import Group, Network
+from fomkit.prediction.links import Collective, Line, bus_factor, ring_s
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+
+SLOWEST, QUICKEST = 1.0, 1e18
+"""Rates between which one is looked for [byte/s]."""
+_CLOSE = 1e-12
+_TRIES = 200
+
+
+class Needed(NamedTuple):
+    """A rate that is needed with its interval [byte/s]; None where none is enough."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+def least_rate(taken_s: Callable[[float], float], room_s: float) -> float | None:
+    """Give the least rate at which an exchange takes no longer than there is room for.
+
+    Parameters
+    ----------
+    taken_s : function
+        What the exchange takes [s] at a rate [byte/s]; it never grows with the rate.
+    room_s : float
+        What it may take [s].
+
+    Returns
+    -------
+    float or None
+        [byte/s]; None where no rate is enough, because starting alone takes longer; 0 where any is.
+
+    Examples
+    --------
+    A ring of two that may take 0.3 s for the gradients of ResNet-50 needs ``2S/(n·t)``.
+
+    >>> rate = least_rate(lambda rate: ring_s("all_reduce", 102_228_128, 2, Line(0.0, rate)), 0.3)
+    >>> round(rate / 1e6, 2)
+    340.76
+    """
+    # Times are straight, or nearly, in seconds a byte: a chord finds the place at once, halving is the safe way.
+    quick, slow = 1 / QUICKEST, 1 / SLOWEST
+    under, over = taken_s(QUICKEST) - room_s, taken_s(SLOWEST) - room_s
+    if under >= 0:
+        return None
+    if over <= 0:
+        return 0.0
+    for turn in range(_TRIES):
+        chord = quick - under * (slow - quick) / (over - under)
+        place = chord if turn % 2 == 0 and quick < chord < slow else sqrt(quick * slow)
+        off = taken_s(1 / place) - room_s
+        if abs(off) <= _CLOSE * room_s or slow <= quick * (1 + _CLOSE):
+            return 1 / place
+        if off < 0:
+            quick, under = place, off
+        else:
+            slow, over = place, off
+    return 1 / quick
+
+
+def least_bandwidth(gradient_byte: float, ranks: int, step_s: float, alpha_s: float = 0.0) -> float | None:
+    """Give the rate of a ring's links above which ``ranks`` devices train more samples a second than one, by hand.
+
+    Each does what one does in ``step_s``, and its gradients go around in one message: without start-up that is
+    ``B > 2S/(n·t)``. What a priced step needs, by any algorithm, is `fomkit.plan.scaling`.
+
+    Parameters
+    ----------
+    gradient_byte : float
+    ranks : int
+    step_s : float
+        Time of one device's step [s].
+    alpha_s : float
+        Start-up of a message [s].
+
+    Returns
+    -------
+    float or None
+        [byte/s]; None where starting alone takes longer than there is, and for one rank.
+
+    Examples
+    --------
+    >>> round(least_bandwidth(102_228_128, 2, 0.3) / 1e6, 2)
+    340.76
+    """
+    if ranks < 2:
+        return None
+
+    def taken_s(rate: float) -> float:
+        return ring_s("all_reduce", gradient_byte, ranks, Line(alpha_s, rate))
+
+    return least_rate(taken_s, (ranks - 1) * step_s)
+
+
+class Sent(NamedTuple):
+    """Collectives of the stream of a block: which, how many, and the op that hides each; "" where none does."""
+
+    collective: Collective
+    hidden_by: str
+
+
+HALVES = ("feed-forward in", "queries, keys, values")
+
+
+def forward_sent(*, sequence: bool) -> list[Sent]:
+    """List what a block sends going forward."""
+    if not sequence:
+        return [Sent("all_reduce", "")] * 2
+    return [Sent("all_gather", "")] * 2 + [Sent("reduce_scatter", "")] * 2
+
+
+def backward_sent(*, sequence: bool, experts: bool = False) -> list[Sent]:
+    """List what a block sends going backward; nothing hides the sum of an input that comes back from experts."""
+    beside = ["" if experts else f"{HALVES[0]}, by weight", f"{HALVES[1]}, by weight"]
+    if not sequence:
+        return [Sent("all_reduce", one) for one in beside]
+    gathered = [Sent("all_gather", "")] * 2
+    again = [Sent("all_gather", f"{half}, by input") for half in HALVES]
+    return [*gathered, *again, *(Sent("reduce_scatter", one) for one in beside)]
+
+
+def experts_sent() -> list[Sent]:
+    """List what a block sends either way to the replicas that share its experts: there and back."""
+    return [Sent("all_to_all", "")] * 2
+
+
+def head_sent(*, sequence: bool) -> list[Sent]:
+    """List what the output layer sends, both ways; the sums of the loss are a number a token and are left out."""
+    if not sequence:
+        return [Sent("all_reduce", "output, by weight")]
+    return [
+        Sent("all_gather", ""),
+        Sent("all_gather", "output, by input"),
+        Sent("reduce_scatter", "output, by weight"),
+    ]
+
+
+def embedding_sent(*, sequence: bool) -> list[Sent]:
+    """List what the embedding sends, both ways: its words are split."""
+    return [Sent("reduce_scatter", ""), Sent("all_gather", "")] if sequence else [Sent("all_reduce", "")]
+
+
+class Bucket(NamedTuple):
+    """Gradients sent together: their bytes and when the last of them is made, from the backward's start.
+
+    ``group`` are the devices that add them up; None is all replicas.
+    """
+
+    byte: float
+    ready_s: float
+    group: Group | None = None
+
+
+class Waited(NamedTuple):
+    """What the link is busy and what of it nothing hides [s]."""
+
+    busy_s: float
+    exposed_s: float
+
+
+def buckets_of(
+    order: pd.DataFrame, row_s: NDArray[np.float64], backward: NDArray[np.bool_], bucket_byte: float
+) -> list[Bucket]:
+    """Fill buckets with the gradients of a step in the order in which its backward pass makes them.
+
+    Parameters
+    ----------
+    order : DataFrame
+        An ORDER table whose sizes are numbers.
+    row_s : array (rows of the op table,)
+        Time of one execution of each op [s]; NaN counts nothing.
+    backward : array of bool
+        Which rows of the op table are of the backward pass.
+    bucket_byte : float
+        A bucket is sent once it holds as much.
+    """
+    ids, rows = order["id"].to_numpy(int), order["row"].to_numpy(np.float64)
+    first = np.unique(ids, return_index=True)[1]
+    has_row = ~np.isnan(rows[first])
+    at = np.where(has_row, rows[first], 0).astype(int)
+    spent = np.where(has_row & backward[at], np.nan_to_num(row_s)[at], 0.0)
+    done = np.zeros(int(ids.max()) + 1)
+    done[ids[first]] = spent
+    done = done.cumsum()
+    made = order[order["role"] == "gradient"].sort_values("id", kind="stable")
+    found: list[Bucket] = []
+    held = 0.0
+    ready = 0.0
+    for one, byte in zip(made["id"].to_numpy(int), made["output_byte"].to_numpy(np.float64), strict=True):
+        held, ready = held + float(byte), float(done[one])
+        if held >= bucket_byte:
+            found.append(Bucket(held, ready))
+            held = 0.0
+    return [*found, Bucket(held, ready)] if held else found
+
+
+def stretched(buckets: Sequence[Bucket], factor: float) -> list[Bucket]:
+    """Let a backward pass take as many times as long."""
+    return [one._replace(ready_s=one.ready_s * factor) for one in buckets]
+
+
+def overlapped(buckets: Sequence[Bucket], taken: Callable[[Bucket], float], backward_s: float) -> Waited:
+    """Send buckets one after the other, each once it is full, while the backward pass goes on.
+
+    Parameters
+    ----------
+    buckets : sequence of Bucket
+    taken : function
+        Time that a bucket takes [s].
+    backward_s : float
+        Time of the backward pass [s].
+
+    Examples
+    --------
+    >>> overlapped([Bucket(1.0, 1.0), Bucket(1.0, 4.0)], lambda one: 2.0 * one.byte, 4.0)
+    Waited(busy_s=4.0, exposed_s=2.0)
+    """
+    free_s = busy_s = 0.0
+    for one in buckets:
+        seconds = taken(one)
+        free_s = max(free_s, one.ready_s) + seconds
+        busy_s += seconds
+    return Waited(busy_s, min(busy_s, max(0.0, free_s - backward_s)))
+
+
+class Traffic(NamedTuple):
+    """What replicas keep a device's link busy with and what nothing hides [s], the bytes it sends, the source."""
+
+    busy_s: Span
+    exposed_s: Span
+    sent_byte: float
+    source: str = "measured"
+
+
+def _ends(network: Network, waited: Sequence[Waited]) -> tuple[Span, Span]:
+    value, low, high = waited
+    level = network.level
+    return (
+        Span(value.busy_s, low.busy_s, high.busy_s, level),
+        Span(value.exposed_s, low.exposed_s, high.exposed_s, level),
+    )
+
+
+def _parameters_s(layout: Layout, network: Network, group: Group, byte: float) -> Span:
+    return network.collective("all_gather", byte, group, layout.algorithm)
+
+
+def _first(layout: Layout) -> Collective:
+    return "reduce_scatter" if layout.zero else "all_reduce"
+
+
+def waited(
+    layout: Layout, network: Network, group: Group, buckets: Sequence[Bucket], passes: tuple[float, float],
+    parameter_share: float, end: str,
+) -> Waited:  # fmt: skip
+    """Play a step with all collectives at one end of their intervals; see `replica_traffic`."""
+    forward_s, backward_s = passes
+
+    @cache  # blocks are alike
+    def sum_of(byte: float, among: Group) -> float:
+        found = network.collective(_first(layout), byte, among, layout.algorithm, layout.servers)
+        return float(getattr(found, end))
+
+    @cache
+    def gather_of(byte: float, among: Group) -> float:
+        return float(getattr(_parameters_s(layout, network, among, byte), end))
+
+    def sum_s(one: Bucket, share: float) -> float:
+        return sum_of(one.byte * share, one.group or group)
+
+    def gather_s(one: Bucket) -> float:
+        return gather_of(one.byte * parameter_share, one.group or group)
+
+    def taken(one: Bucket) -> float:
+        seconds = sum_s(one, layout.compression)
+        if layout.algorithm == "parameter_server":  # half of it brings parameters back, which nothing compresses
+            return (seconds + sum_s(one, 1.0)) / 2
+        return seconds + gather_s(one) if layout.zero == 3 else seconds
+
+    placed = buckets if layout.overlap else [one._replace(ready_s=backward_s) for one in buckets]
+    waited = overlapped(placed, taken, backward_s)
+    if layout.staleness:
+        hidden = forward_s + backward_s
+        return Waited(waited.busy_s, max(0.0, waited.busy_s - hidden))
+    if not layout.zero:
+        return waited
+    gathers = [gather_s(one) for one in buckets]
+    busy_s = sum(gathers)
+    if layout.zero < 3 or not layout.overlap:
+        return Waited(waited.busy_s + busy_s, waited.exposed_s + busy_s)
+    # The next parameters are gathered while a layer runs; the first ones nothing hides.
+    shown = max(gathers[-1] if gathers else 0.0, busy_s - forward_s)
+    return Waited(waited.busy_s + busy_s, waited.exposed_s + min(shown, busy_s))
+
+
+def _sent_byte(layout: Layout, one: Bucket, group: Group, parameter_share: float) -> float:
+    """Give the bytes that a device sends for a bucket in a step."""
+    factor = bus_factor("reduce_scatter", group.ranks)
+    sums = (1 if layout.zero else 2) * layout.compression
+    gathers = {0: 0, 1: 1, 2: 1, 3: 2}[layout.zero] * parameter_share
+    return factor * one.byte * (sums + gathers)
+
+
+def _source(layout: Layout, network: Network, group: Group, buckets: Sequence[Bucket]) -> str:
+    """Give the time source of sums and gathers: measured where all of them are."""
+    asked = {(one.byte * layout.compression, one.group or group) for one in buckets}
+    names: tuple[Collective, ...] = (_first(layout), "all_gather") if layout.zero else (_first(layout),)
+    sources = {network.exchange(name, *one, layout.algorithm, layout.servers).source for name in names
+               for one in asked}  # fmt: skip
+    return "measured" if sources <= {"measured"} else "alpha_beta"
+
+
+def replica_traffic(
+    layout: Layout, network: Network, group: Group, buckets: Sequence[Bucket], passes: tuple[float, float],
+    parameter_share: float = 1.0,
+) -> Traffic:  # fmt: skip
+    """Give the traffic of one step between replicas.
+
+    Parameters
+    ----------
+    layout : Layout
+    network : Network
+    group : Group
+        The replicas.
+    buckets : sequence of Bucket
+        Gradients in the order of the backward pass; those with a group of their own are added up there.
+    passes : tuple
+        Forward and backward time of the last microbatch [s]: what hides communication.
+    parameter_share : float
+        Bytes of a parameter as it is gathered over bytes of its gradient.
+    """
+    if group.ranks == 1:
+        nothing = Span.exact(0.0, network.level)
+        return Traffic(nothing, nothing, 0.0)
+    ends = ("value", "low", "high")
+    busy, exposed = _ends(
+        network,
+        [waited(layout, network, group, buckets, passes, parameter_share, end) for end in ends],
+    )
+    source = _source(layout, network, group, buckets)
+    if layout.algorithm == "parameter_server":
+        return Traffic(busy, exposed, sum(one.byte for one in buckets) * layout.compression, source)
+    sent = sum(_sent_byte(layout, one, one.group or group, parameter_share) for one in buckets)
+    return Traffic(busy, exposed, sent, source)

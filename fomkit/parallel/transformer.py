@@ -1,0 +1,384 @@
+"""Rows of an op table under construction: products, streams over elements, and the gradients of a product.
+
+The ops of a block's experts in place of its feed-forward layer, as one device of those that share them runs.
+
+Every token goes to ``top_k`` experts (Lepikhin et al., "GShard", arXiv 2006.16668, section 2.2; Fedus et al.,
+"Switch Transformers", arXiv 2101.03961, section 2.2). Each expert has as many places as the capacity factor says,
+which are sent and worked on whether a token is in them or not: how tokens spread is declared, not predicted. A
+tensor group splits each expert as it splits a feed-forward layer, and each of its devices routes and sends all
+tokens.
+
+The ops of one transformer block as one device of a tensor group runs them, by rule from its sizes.
+
+The kernels are those of Megatron-LM as published with arXiv 2205.05198 (2022): bias and GELU, bias, dropout and
+residual, scale, mask and softmax are one kernel each; products add their weight gradients to sums in fp32
+themselves, which costs them traffic that a table of products with short results does not hold;
+attention is batched products around a softmax, or one kernel where it is fused. What experts run in place of the
+feed-forward layer is in `fomkit.parallel.transformer`.
+
+The op tables of a transformer's training by its sizes: blocks, both ends, update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.model import Transformer
+from fomkit.ops.tables import column_names
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+Row = dict[str, Any]
+
+
+class Split(NamedTuple):
+    """One microbatch as one device of a tensor group sees it.
+
+    ``sequence``: norms, dropouts and residuals are split too; ``dtype``: of activations and products, 2 bytes;
+    ``expert``: replicas that share the experts.
+    """
+
+    samples: float
+    tensor: int
+    sequence: bool
+    dtype: str
+    expert: int = 1
+
+    def whole(self, shape: Transformer) -> float:
+        """Count the elements of the stream between the halves of a block."""
+        return shape.seq * self.samples * shape.hidden / (self.tensor if self.sequence else 1)
+
+    def slots(self, shape: Transformer) -> float:
+        """Count the places for tokens that a device sends to the experts, and gets from others for its own."""
+        return self.samples * shape.experts * shape.expert_slots
+
+
+CORE = "block.attention"
+"""Module of what selective recomputation makes again: scores, softmax, its dropout, context."""
+BLOCK = "block"
+
+
+@dataclass
+class Rows:
+    """Ops under construction, in one number format."""
+
+    dtype: str
+    rows: list[Row] = field(default_factory=list)
+
+    def product(
+        self, op: str, pass_name: str, size: tuple[float, float, float], module: str = BLOCK, *,
+        batches: float = 1.0, stored: tuple[int, int] = (0, 1),
+    ) -> None:  # fmt: skip
+        """Add (m × k)·(k × n), given as (m, n, k); ``stored`` tells which factors lie transposed."""
+        m, n, k = size
+        self.rows.append(
+            {"op": op, "kind": "gemm", "dtype": self.dtype, "engine": "matrix", "pass_name": pass_name,
+             "b": batches, "m": m, "n": n, "k": k, "trans_a": stored[0], "trans_b": stored[1], "module": module}
+        )  # fmt: skip
+
+    def stream(
+        self, op: str, pass_name: str, kind: str, numel: float, read: float, write: float, row: float,
+        module: str = BLOCK, dtype: str = "",
+    ) -> None:  # fmt: skip
+        """Add an op that reads and writes so many bytes of each element."""
+        self.rows.append(
+            {"op": op, "kind": kind, "dtype": dtype or self.dtype, "engine": "vector", "pass_name": pass_name,
+             "numel": numel, "row": row, "read_byte": read * numel, "write_byte": write * numel, "module": module}
+        )  # fmt: skip
+
+
+def linear_backward(
+    rows: Rows, op: str, tokens: float, width: float, reduced: float, module: str = BLOCK, *, batches: float = 1.0,
+) -> None:  # fmt: skip
+    """Add both gradients of (tokens × reduced)·(reduced × width), and what the sum in fp32 adds to the second.
+
+    The sum is read and written in 4 bytes where the timed product writes 2. ``batches``: as many such products,
+    each with weights of its own.
+    """
+    way, numel = "backward", batches * width * reduced
+    rows.product(f"{op}, by input", way, (tokens, reduced, width), module, batches=batches, stored=(0, 0))
+    rows.product(f"{op}, by weight", way, (width, reduced, tokens), module, batches=batches, stored=(1, 0))
+    rows.stream(f"{op}, to the fp32 sum", way, "pointwise", numel, 4, 2, reduced, module, "fp32")
+
+
+_SCORE_BYTE, _CHOICE_BYTE = 4, 8
+"""A token's share in an expert, in fp32; a chosen expert's number and share."""
+
+
+def _sizes(shape: Transformer, split: Split) -> tuple[float, float, float, int]:
+    """Give the experts of a device, the tokens of each, all its tokens and the width of its share of an expert."""
+    experts, slots = shape.experts / split.expert, split.slots(shape)
+    return experts, slots / experts, slots, shape.feed_forward // split.tensor
+
+
+def experts_forward(rows: Rows, shape: Transformer, split: Split) -> None:
+    """Add router, places for tokens, the experts' products and the sum of what they give."""
+    way, tokens, hidden = "forward", shape.seq * split.samples, shape.hidden
+    experts, each, slots, wide = _sizes(shape, split)
+    scores = tokens * shape.experts
+    rows.product("router", way, (tokens, shape.experts, hidden))
+    rows.stream("router softmax", way, "softmax", scores, 2, _SCORE_BYTE, shape.experts)
+    chosen = _CHOICE_BYTE * shape.top_k / shape.experts
+    rows.stream("router top k", way, "reduction", scores, _SCORE_BYTE, chosen, shape.experts)
+    rows.stream("tokens to experts", way, "copy", slots * hidden, 2, 2, hidden)
+    rows.product("feed-forward in", way, (each, wide, hidden), batches=experts)
+    rows.stream("bias, GELU", way, "pointwise", slots * wide, 2, 2, wide)
+    rows.product("feed-forward out", way, (each, hidden, wide), batches=experts)
+    rows.stream("tokens from experts", way, "pointwise", tokens * hidden, 2 * shape.top_k, 2, hidden)
+
+
+def experts_backward(rows: Rows, shape: Transformer, split: Split) -> None:
+    """Add the gradients of all that, from the sum back to the router's input."""
+    way, tokens, hidden = "backward", shape.seq * split.samples, shape.hidden
+    experts, each, slots, wide = _sizes(shape, split)
+    scores = tokens * shape.experts
+    # Read for every place: the sum's gradient, and what the expert gave, whose product is the share's gradient.
+    rows.stream("tokens from experts", way, "pointwise", slots * hidden, 4, 2, hidden)
+    linear_backward(rows, "feed-forward out", each, hidden, wide, BLOCK, batches=experts)
+    rows.stream("bias, GELU", way, "pointwise", slots * wide, 4, 2, wide)
+    rows.stream("bias of GELU, by weight", way, "reduction", slots * wide, 2, 0, wide)
+    linear_backward(rows, "feed-forward in", each, wide, hidden, BLOCK, batches=experts)
+    rows.stream("tokens to experts", way, "pointwise", tokens * hidden, 2 * shape.top_k, 2, hidden)
+    rows.stream("router softmax", way, "softmax", scores, 2 * _SCORE_BYTE, 2, shape.experts)
+    linear_backward(rows, "router", tokens, shape.experts, hidden)
+    rows.stream("router and experts, by input", way, "pointwise", tokens * hidden, 4, 2, hidden)
+
+
+def _core_forward(rows: Rows, shape: Transformer, samples: float, tensor: int) -> None:
+    seq, head, group = shape.seq, shape.hidden // shape.heads, samples * shape.heads / tensor
+    scores = group * seq * seq
+    rows.product("scores", "forward", (seq, seq, head), CORE, batches=group)
+    # A causal kernel reads the lower triangle and writes all.
+    rows.stream("scale, mask, softmax", "forward", "softmax", scores, 1, 2, seq, CORE)
+    rows.stream("attention dropout", "forward", "pointwise", scores, 2, 3, seq, CORE)
+    rows.product("context", "forward", (seq, head, seq), CORE, batches=group, stored=(0, 0))
+
+
+def _core_backward(rows: Rows, shape: Transformer, samples: float, tensor: int) -> None:
+    seq, head, group = shape.seq, shape.hidden // shape.heads, samples * shape.heads / tensor
+    scores, way = group * seq * seq, "backward"
+    rows.product("context, by scores", way, (seq, seq, head), BLOCK, batches=group)
+    rows.product("context, by values", way, (seq, head, seq), BLOCK, batches=group, stored=(1, 0))
+    rows.stream("attention dropout", way, "pointwise", scores, 3, 2, seq)
+    rows.stream("scale, mask, softmax", way, "softmax", scores, 4, 2, seq)
+    rows.product("scores, by queries", way, (seq, head, seq), BLOCK, batches=group, stored=(0, 0))
+    rows.product("scores, by keys", way, (seq, head, seq), BLOCK, batches=group, stored=(1, 0))
+
+
+def _fused(rows: Rows, shape: Transformer, samples: float, tensor: int, pass_name: str) -> None:
+    rows.rows.append(
+        {"op": "attention", "kind": "attention", "dtype": rows.dtype, "engine": "matrix", "pass_name": pass_name,
+         "batch": samples, "heads": shape.heads / tensor, "kv_heads": shape.heads / tensor, "q_len": shape.seq,
+         "kv_len": shape.seq, "head_dim": shape.hidden / shape.heads, "causal": 1, "module": CORE}
+    )  # fmt: skip
+
+
+def _attention_forward(rows: Rows, shape: Transformer, samples: float, tensor: int, whole: float) -> None:
+    way, tokens, hidden = "forward", shape.seq * samples, shape.hidden
+    split = hidden // tensor
+    rows.stream("norm 1", way, "norm", whole, 2, 2, hidden)
+    rows.product("queries, keys, values", way, (tokens, 3 * split, hidden))
+    rows.stream("bias of these", way, "pointwise", 3 * tokens * split, 2, 2, 3 * split)
+    if shape.attention == "fused":
+        _fused(rows, shape, samples, tensor, way)
+    else:
+        _core_forward(rows, shape, samples, tensor)
+        rows.stream("context in rows", way, "copy", tokens * split, 2, 2, split)
+    rows.product("projection", way, (tokens, hidden, split))
+    rows.stream("bias, dropout, residual 1", way, "pointwise", whole, 4, 3, hidden)
+    rows.stream("norm 2", way, "norm", whole, 2, 2, hidden)
+
+
+def _dense_forward(rows: Rows, shape: Transformer, tokens: float, wide: int) -> None:
+    hidden, way = shape.hidden, "forward"
+    rows.product("feed-forward in", way, (tokens, wide, hidden))
+    rows.stream("bias, GELU", way, "pointwise", tokens * wide, 2, 2, wide)
+    rows.product("feed-forward out", way, (tokens, hidden, wide))
+
+
+def _half_backward(rows: Rows, whole: float, hidden: int) -> None:
+    """Add what follows a norm's output: its gradients and that of the residual beside it."""
+    rows.stream("norm", "backward", "norm", whole, 4, 2, hidden)
+    rows.stream("norm, by weight", "backward", "reduction", whole, 4, 0, hidden)
+    rows.stream("residual", "backward", "pointwise", whole, 4, 2, hidden)
+
+
+def _dense_backward(rows: Rows, shape: Transformer, tokens: float, wide: int) -> None:
+    way, hidden = "backward", shape.hidden
+    linear_backward(rows, "feed-forward out", tokens, hidden, wide)
+    rows.stream("bias, GELU", way, "pointwise", tokens * wide, 4, 2, wide)
+    rows.stream("bias of GELU, by weight", way, "reduction", tokens * wide, 2, 0, wide)
+    linear_backward(rows, "feed-forward in", tokens, wide, hidden)
+
+
+def _attention_backward(rows: Rows, shape: Transformer, samples: float, tensor: int) -> None:
+    way, tokens, hidden = "backward", shape.seq * samples, shape.hidden
+    split = hidden // tensor
+    linear_backward(rows, "projection", tokens, hidden, split)
+    if shape.attention == "fused":
+        _fused(rows, shape, samples, tensor, way)
+    else:
+        rows.stream("context in rows", way, "copy", tokens * split, 2, 2, split)
+        _core_backward(rows, shape, samples, tensor)
+    rows.stream("queries, keys, values joined", way, "copy", 3 * tokens * split, 2, 2, 3 * split)
+    rows.stream("bias of these, by weight", way, "reduction", 3 * tokens * split, 2, 0, 3 * split)
+    linear_backward(rows, "queries, keys, values", tokens, 3 * split, hidden)
+
+
+def block_rows(shape: Transformer, split: Split) -> list[Row]:
+    """List the ops of one block, forward and backward."""
+    rows, samples, tensor = Rows(split.dtype), split.samples, split.tensor
+    whole, hidden, sent = split.whole(shape), shape.hidden, split.slots(shape) * shape.hidden
+    tokens, wide = shape.seq * samples, shape.feed_forward // tensor
+    _attention_forward(rows, shape, samples, tensor, whole)
+    if shape.experts:
+        experts_forward(rows, shape, split)
+    else:
+        _dense_forward(rows, shape, tokens, wide)
+    rows.stream("bias, dropout, residual 2", "forward", "pointwise", whole, 4, 3, hidden)
+    for of, biased in (("2", sent if shape.experts else whole), ("1", whole)):
+        rows.stream(f"dropout {of}", "backward", "pointwise", whole, 3, 2, hidden)
+        rows.stream(f"bias {of}, by weight", "backward", "reduction", biased, 2, 0, hidden)
+    if shape.experts:
+        experts_backward(rows, shape, split)
+    else:
+        _dense_backward(rows, shape, tokens, wide)
+    _half_backward(rows, whole, hidden)
+    _attention_backward(rows, shape, samples, tensor)
+    _half_backward(rows, whole, hidden)
+    return rows.rows
+
+
+HEAD, EMBEDDING, UPDATE = "head", "embedding", "update"
+
+
+def check_split(shape: Transformer, tensor: int, *, sequence: bool) -> None:
+    """Raise where a transformer does not divide among the devices of a tensor group.
+
+    Raises
+    ------
+    FomkitError
+    """
+    pieces = {"heads": shape.heads, "hidden": shape.hidden, "feed_forward": shape.feed_forward,
+              **({"seq": shape.seq} if sequence else {})}  # fmt: skip
+    for name, size in pieces.items():
+        if size % tensor:
+            raise FomkitError("layout", f"{name} {size} does not divide by tensor {tensor}. Choose a divisor.")
+
+
+def check_experts(name: str, shape: Transformer, expert: int) -> None:
+    """Raise where replicas cannot share the experts of a transformer.
+
+    Raises
+    ------
+    FomkitError
+    """
+    if expert > 1 and not shape.experts:
+        raise FomkitError(name, f"has no experts, which expert {expert} would share. Leave 'expert' at 1.")
+    if shape.experts % expert:
+        raise FomkitError("layout", f"experts {shape.experts} do not divide by expert {expert}. Choose a divisor.")
+
+
+def padded_vocabulary(shape: Transformer, tensor: int) -> int:
+    """Give the words of the output, padded so that 128 divides each device's share (Megatron-LM's default)."""
+    unit = 128 * tensor
+    return -(-shape.vocabulary // unit) * unit
+
+
+def head_rows(shape: Transformer, split: Split) -> list[Row]:
+    """List the ops of the last norm, the output and the loss (cross entropy in fp32, split by words)."""
+    rows, tokens = Rows(split.dtype), shape.seq * split.samples
+    words, hidden = padded_vocabulary(shape, split.tensor) // split.tensor, shape.hidden
+    whole, logits = split.whole(shape), tokens * words
+    rows.stream("last norm", "forward", "norm", whole, 2, 2, hidden, HEAD)
+    rows.product("output", "forward", (tokens, words, hidden), HEAD)
+    for op, kind, read, write in (("logits to fp32", "copy", 2, 4), ("largest logit", "reduction", 4, 0),
+                                  ("less the largest", "pointwise", 4, 4), ("exponential", "pointwise", 4, 4),
+                                  ("sum of these", "reduction", 4, 0),
+                                  ("over the sum", "pointwise", 4, 4)):  # fmt: skip
+        rows.stream(op, "forward", kind, logits, read, write, words, HEAD, "fp32")
+    rows.stream("loss", "backward", "pointwise", logits, 4, 4, words, HEAD, "fp32")
+    rows.stream("logits from fp32", "backward", "copy", logits, 4, 2, words, HEAD, "fp32")
+    linear_backward(rows, "output", tokens, words, hidden, HEAD)
+    rows.stream("last norm", "backward", "norm", whole, 4, 2, hidden, HEAD)
+    rows.stream("last norm, by weight", "backward", "reduction", whole, 4, 0, hidden, HEAD)
+    return rows.rows
+
+
+def embedding_rows(shape: Transformer, split: Split) -> list[Row]:
+    """List the ops of words, positions and their dropout."""
+    rows, hidden = Rows(split.dtype), shape.hidden
+    numel, whole = shape.seq * split.samples * hidden, split.whole(shape)
+    rows.stream("words", "forward", "embedding", numel, 2, 2, hidden, EMBEDDING)
+    rows.stream("positions", "forward", "pointwise", whole, 4, 2, hidden, EMBEDDING)
+    rows.stream("dropout", "forward", "pointwise", whole, 2, 3, hidden, EMBEDDING)
+    rows.stream("dropout", "backward", "pointwise", whole, 3, 2, hidden, EMBEDDING)
+    rows.stream("words, by weight", "backward", "embedding", numel, 6, 4, hidden, EMBEDDING)
+    return rows.rows
+
+
+def update_rows(parameters: float, tensors: float, *, clip: bool) -> list[Row]:
+    """List the ops of Adam in mixed precision: gradients, moments and a copy of the parameters in fp32.
+
+    Bytes are those of Megatron-LM's optimizer with apex kernels: unscale and check, norm and clip, fused Adam,
+    copy to the short format, zero the sums of gradients.
+    """
+    rows = Rows("fp32")
+    steps = [
+        ("gradient unscale, check", 4, 4),
+        ("parameters to the short format", 4, 2),
+        ("gradients to zero", 0, 4),
+    ]
+    if clip:
+        steps += [("gradient norm", 4, 0), ("gradient clip", 4, 4)]
+    for op, read, write in steps:
+        kind = "reduction" if not write else "copy" if op.startswith("parameters") else "pointwise"
+        rows.stream(op, "update", kind, parameters, read, write, parameters, UPDATE)
+    adam = {"op": "Adam", "kind": "optimizer", "dtype": "fp32", "engine": "vector", "pass_name": "update",
+            "rule": "adam", "impl": "fused", "numel": parameters, "tensors": tensors,
+            "module": UPDATE}  # fmt: skip
+    return [*rows.rows, adam]
+
+
+def tensors_of(shape: Transformer, expert: int = 1) -> int:
+    """Count the parameter tensors of a block, of which so many devices share the experts'."""
+    return 12 + 4 * (shape.experts // expert) + 1 if shape.experts else 16
+
+
+def as_table(rows: list[Row]) -> pd.DataFrame:
+    """Make an OPS table of rows that each run once."""
+    import pandas as pd
+
+    made = pd.DataFrame(rows)
+    numbers = {*column_names("OPS", "number")}
+    filled = {name: made[name].astype("float64") if name in numbers else made[name].fillna("") for name in made}
+    return pd.DataFrame({**filled, "count": 1.0})
+
+
+def profile_table(shape: Transformer, dtype: str) -> pd.DataFrame:
+    """Give the OPS table of one step on one device; dimensions are expressions in ``batch``.
+
+    Every dimension is fixed or proportional to the batch, which two tables tell apart.
+    """
+    import pandas as pd
+
+    def ops(samples: int) -> pd.DataFrame:
+        split = Split(samples, 1, False, dtype)
+        blocks = block_rows(shape, split)
+        ends = [*embedding_rows(shape, split), *head_rows(shape, split)]
+        update = update_rows(shape.parameters, tensors_of(shape) * shape.blocks + 4, clip=True)
+        counts = [*[float(shape.blocks)] * len(blocks), *[1.0] * (len(ends) + len(update))]
+        return as_table([*blocks, *ends, *update]).assign(count=counts)
+
+    one, two = ops(1), ops(2)
+    found: dict[str, pd.Series] = {}
+    for name in one.columns:
+        grows = one[name].ne(two[name]) & one[name].notna()
+        texts = one[name].astype("object")
+        found[name] = texts.mask(grows, [f"{value:.0f}*batch" if up else value
+                                         for value, up in zip(texts, grows, strict=True)])  # fmt: skip
+    return pd.DataFrame(found)

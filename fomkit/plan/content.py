@@ -1,0 +1,343 @@
+"""The energy of an estimate: of its step, epoch, run and unit of work, as far as the machine states figures.
+
+A study as plain content (``fomkit/estimate/1``, ``fomkit/fom/1``): what JSON, terminal and page all show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isnan
+from typing import TYPE_CHECKING, Any
+
+from fomkit import __version__
+from fomkit.core.interval import Span, divide_independent
+from fomkit.core.machine import Energy, Fact, Machine, Price
+from fomkit.core.units import UNITS
+from fomkit.merit.fom import FigureOfMerit
+from fomkit.merit.measured_steps import Explained, little_explained
+from fomkit.plan.energy import (
+    Figures,
+    Method,
+    Spent,
+    Work,
+    Workload,
+    add_work,
+    at_most,
+    choose_method,
+    figures_for,
+    price_work,
+    spend,
+)
+
+if TYPE_CHECKING:
+    from fomkit.core.model import EpochsToTarget
+    from fomkit.plan.estimate import Estimate
+    from fomkit.verbs.compare import Comparison
+
+
+_SHARED = {"node": "node's power", "wall": "power at the wall"}
+
+
+@dataclass(frozen=True)
+class EnergyEstimate:
+    """Energy [J] of an estimate, of all devices of one run.
+
+    Attributes
+    ----------
+    method : Method or None
+        None where the machine's figures do not reach; ``missing`` then says what is not stated.
+    step, epoch, run, unit : Spent or None
+        None where it, or its time, is not known.
+    most_step_j : float or None
+        Upper bound of a chip's step [J], where its limit is stated.
+    notes : tuple of str
+        What a reader should know of the figures.
+    """
+
+    method: Method | None
+    missing: tuple[str, ...]
+    devices: int
+    step: Spent | None = None
+    epoch: Spent | None = None
+    run: Spent | None = None
+    unit: Spent | None = None
+    most_step_j: float | None = None
+    limit_w: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+def _workload(one: Estimate) -> Workload:
+    return Workload(
+        model=one.model.name,
+        batch=one.sizes.get("batch"),
+        precision=one.precision,
+        busy_share=one.step_time.device_s.value / one.step.value if one.step.value else 1.0,
+        time_measured=one.coverage["measured"] > 1 - 1e-12,
+    )
+
+
+def _epoch_work(one: Estimate, energy: Energy, figures: Figures, step: Work) -> Work:
+    """Add the work of an epoch's steps, and of the forward passes that validate."""
+    run, level = one.run_time, one.step.level
+    parts = [(step, float(run.steps_per_epoch or 0))]
+    forward = one.step_time.passes.get("forward")
+    if run.validation_s is not None and forward is not None and forward.value > 0:
+        rows = one.ops[one.ops["pass_name"].isin(["forward"])]
+        parts.append((price_work(rows, energy, figures, level), round(run.validation_s.value / forward.value)))
+    return add_work(parts)
+
+
+def _notes(one: Estimate, energy: Energy, method: Method, step: Spent) -> tuple[str, ...]:
+    said = []
+    idle, limit = step.terms.get("idle power"), energy.limit_w
+    if not method.counts_work and method.power_w.low == method.power_w.high:
+        said.append("the power states no spread: the interval is that of the time")
+    if idle is not None and all(
+        term.low == term.high for name, term in step.terms.items() if name != "idle power"
+    ):
+        said.append("the figures per flop and byte state no spread: the interval is that of idle power and time")
+    mean_w = step.energy_j.value / one.step.value if one.step.value else 0.0
+    if limit is not None and method.scope == "chip" and mean_w > limit.value:
+        said.append(
+            f"a mean power of {mean_w:.3g} W is above the chip's limit of {limit.value:.3g} W: "
+            "figures or predicted time cannot both be right"
+        )
+    if method.scope != "chip":
+        said.append(f"each device has an equal share of the {_SHARED[method.scope]}, as if all did the same")
+    return tuple(said)
+
+
+def energy_of_estimate(one: Estimate) -> EnergyEstimate | None:
+    """Give the energy of an estimate; None where the machine states nothing of energy.
+
+    The figures count the devices of one run. What the times leave out, the energy leaves out: while the host
+    starts up or validates, idle power is counted as far as these times are known.
+    """
+    energy, level = one.machine.energy, one.step.level
+    if energy is None:
+        return None
+    devices, run = one.model.run.devices_per_run, one.run_time
+    figures, said = figures_for(one.ops, energy)
+    work = price_work(one.ops, energy, figures, level)
+    method, missing = choose_method(energy, _workload(one), work, level)
+    most = at_most(energy, one.step)
+    limit = energy.limit_w.value if energy.limit_w else None
+    if method is None or one.coverage["unpriced"] > 0:
+        unpriced = ("some ops have no time",) if one.coverage["unpriced"] > 0 else ()
+        return EnergyEstimate(None, (*missing, *unpriced), devices, most_step_j=most, limit_w=limit)
+
+    def spent(time_s: Span | None, done: Work) -> Spent | None:
+        return None if time_s is None else spend(method, time_s, done, at_most(energy, time_s)).scaled(devices)
+
+    of_epoch = _epoch_work(one, energy, figures, work)
+    of_run = add_work([(of_epoch, float(one.model.run.epochs or 0))])
+    whole = spent(run.run_s, of_run)
+    step = spend(method, one.step, work, most)
+    return EnergyEstimate(
+        method, (), devices, step.scaled(devices), spent(run.epoch_s, of_epoch), whole,
+        whole and whole.scaled(one.model.unit.runs), most, limit,
+        (*_notes(one, energy, method, step), *(said if method.counts_work else ())),
+    )  # fmt: skip
+
+
+def _span(spent: Spent | None) -> dict[str, float] | None:
+    if spent is None:
+        return None
+    return {"value": spent.energy_j.value, "low": spent.energy_j.low, "high": spent.energy_j.high}
+
+
+def energy_content(one: Estimate) -> dict[str, Any] | None:
+    """Put the energy of an estimate in the form of the block ``energy_j``; None where the machine states none."""
+    found = energy_of_estimate(one)
+    if found is None:
+        return None
+    method, step = found.method, found.step
+    share = step.terms["idle power"].value / step.energy_j.value if step and "idle power" in step.terms else None
+    return {
+        "step": _span(step),
+        "epoch": _span(found.epoch),
+        "run": _span(found.run),
+        "unit": _span(found.unit),
+        "scope": method.scope if method else one.machine.energy and one.machine.energy.scope,
+        "basis": method.basis if method else None,
+        "method": method.name if method else None,
+        "from": method.said if method else None,
+        "process_m": method.process_m if method else None,
+        "devices": found.devices,
+        "idle_share": share,
+        "terms_step": {name: {"value": term.value, "low": term.low, "high": term.high}
+                       for name, term in step.terms.items()} if step else {},
+        "step_at_most": found.most_step_j,
+        "limit_w": found.limit_w,
+        "missing": list(found.missing),
+        "notes": list(found.notes),
+    }  # fmt: skip
+
+
+BASES_BY_TRUST = ("measured", "published", "simulated", "modelled", "committed", "estimated", "assumed")
+INTERVAL_MEANING = (
+    "repeats on the stated machine with the stated software; not other software, batch, precision or problem, "
+    "nor excluded terms"
+)
+
+
+def span_content(span: Span | None) -> dict[str, float] | None:
+    """Put a span in the form of the JSON output; None where it is unknown."""
+    return None if span is None else {"value": span.value, "low": span.low, "high": span.high}
+
+
+def fact_content(fact: Fact | None, scale: float = 1.0) -> dict[str, Any] | None:
+    """Put a fact in the form of the JSON output, ``scale`` times its SI value; None where it is unknown."""
+    if fact is None:
+        return None
+    ends = {name: getattr(fact, name) * scale for name in ("value", "low", "high")}
+    return {**ends, "basis": fact.basis, "source": fact.source}
+
+
+def price_content(price: Price | None) -> dict[str, Any] | None:
+    """Put a price in the form of the JSON output, by the hour; None where there is none."""
+    fact = fact_content(price.per_s if price else None, UNITS["time_s"]["h"])
+    if price is None or fact is None:
+        return None
+    return {**fact, "currency": price.currency, "per": price.per, "date": price.date}
+
+
+def curve_content(curve: EpochsToTarget) -> dict[str, Any]:
+    """Put what a curve of epochs says of itself in the form of the JSON output."""
+    batches = list(curve.epochs)
+    return {"metric": curve.metric, "target": curve.target, "covers": [batches[0], batches[-1]],
+            "source": curve.source}  # fmt: skip
+
+
+def evidence_of(machine: Machine) -> str:
+    """Say in two words what the machine is known by."""
+    if len(machine.timings):
+        return "timing table" if machine.device.peaks else "timing table only"
+    return "datasheet only"
+
+
+def _terms(one: Estimate) -> dict[str, Any]:
+    step, run = one.step_time, one.run_time
+    return {
+        "passes_s": {name: span_content(span) for name, span in step.passes.items()},
+        "device_s": span_content(step.device_s),
+        "host_launch_s": span_content(step.host_launch_s),
+        "input_s": span_content(step.input_s),
+        "steps_per_epoch": run.steps_per_epoch,
+        "partial_step": run.partial_step,
+        "validation_s": span_content(run.validation_s),
+        "start_up_s": span_content(run.startup_s),
+    }
+
+
+def estimate_content(one: Estimate, reference: Estimate | None = None) -> dict[str, Any]:
+    """Put one estimate in the form of an entry of ``models``, with its ratio to a reference where there is one."""
+    content: dict[str, Any] = {
+        "model": one.model.name,
+        "target": one.machine.name,
+        "evidence": evidence_of(one.machine),
+        "party": one.machine.party,
+        **({"device_of": one.machine.device_of} if one.machine.device_of else {}),
+        "batch": one.sizes.get("batch"),
+        "sizes": dict(one.sizes),
+        "precision": one.precision,
+        "precision_means": one.formats.said,
+        "scope": one.scope,
+        "runs_at_once": one.runs_at_once,
+        "unit": one.model.unit.name,
+        "step_s": span_content(one.step),
+        "epoch_s": span_content(one.run_time.epoch_s),
+        "run_s": span_content(one.run_time.run_s),
+        "unit_per_day": span_content(one.unit_per_day),
+        "energy_j": energy_content(one),
+        "terms": _terms(one),
+        "coverage": dict(one.coverage),
+        "bound": one.step_time.bound,
+        "fits": one.fit.fits,
+        "excludes": list(one.excludes),
+        "deviations": list(one.deviations),
+    }
+    if reference is not None:
+        ours, theirs = one.unit_per_day, reference.unit_per_day
+        step = divide_independent(reference.step, one.step)
+        ratio = divide_independent(ours, theirs) if ours is not None and theirs is not None else step
+        content["ratio"] = {
+            "baseline": reference.machine.name,
+            "of": "steps per second" if ours is None else "units per day",
+            **(span_content(ratio) or {}),
+        }
+    return content
+
+
+def merit_content(
+    merit: FigureOfMerit,
+    worst_basis: str,
+    excludes: Sequence[str] = (),
+    unfit: Sequence[str] = (),
+    explained: Sequence[Explained] = (),
+) -> dict[str, Any]:
+    """Put a figure of merit in the form of the ``fom`` block.
+
+    Parameters
+    ----------
+    merit : FigureOfMerit
+    worst_basis : str
+    excludes : sequence of str
+        What its rates leave out because nobody stated it.
+    unfit : sequence of str
+        Its work that no device holds, each with why.
+    explained : sequence of Explained
+        Of its lines that somebody measured a run of, how much of it the device's work explains.
+    """
+    held = [one for one in explained if one.line in merit.ratios]
+    return {
+        **(span_content(merit.value) or {}),
+        "mean": merit.mean,
+        "scope": merit.target.scope,
+        "baseline": merit.baseline.machine,
+        "target": merit.target.machine,
+        "weights": dict(merit.weights),
+        "worst_basis": worst_basis,
+        "excludes": list(excludes),
+        "does_not_fit": list(unfit),
+        "little_explained": [one.line for one in little_explained(held, merit.ratios)],
+        "explained_shares": {one.line: one.share for one in held},
+        "measured_runs": {one.line: one.said for one in held},
+        "other_means": dict(merit.other_means),
+        "ratios": {line: span_content(ratio) for line, ratio in merit.ratios.items()},
+        "rates": dict(merit.mean_rates),
+        "unit_per_day": {
+            "baseline": {line: span_content(rate) for line, rate in merit.baseline.unit_per_day.items()},
+            "target": {line: span_content(rate) for line, rate in merit.target.unit_per_day.items()},
+        },
+        "value_with_rates_cut_to_whole_units": None if isnan(merit.with_whole_rates) else merit.with_whole_rates,
+    }
+
+
+def worst_basis(estimates: Sequence[Estimate]) -> str:
+    """Name the weakest basis of some estimates: measured only where every op is a measured one."""
+    return "measured" if all(one.coverage["measured"] > 1 - 1e-12 for one in estimates) else "modelled"
+
+
+def estimates_content(result: Comparison, measured: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Put a study in the form of ``fomkit/estimate/1``; ``measured`` is its block of measurements, if any."""
+    estimates, baseline = result.estimates, result.baseline
+    references = {one.model.name: one for one in baseline}
+    worst = worst_basis([*estimates, *baseline])
+    blocks = [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]
+    return {
+        "schema": "fomkit/estimate/1",
+        "fomkit": __version__,
+        "interval": estimates[0].step.level,
+        "interval_covers": INTERVAL_MEANING,
+        "scope": estimates[0].scope,
+        "models": [
+            *(estimate_content(one) for one in baseline),
+            *(estimate_content(one, references.get(one.model.name)) for one in estimates),
+        ],
+        "not_estimated": [str(error) for error in result.failures],
+        "fom": blocks[0] if len(blocks) == 1 else None,
+        **({"foms": blocks} if len(blocks) > 1 else {}),
+        **({"from_measurements": measured} if measured is not None else {}),
+    }

@@ -1,0 +1,338 @@
+"""The least that a convolution takes by each method at a machine's rates, within a limit of workspace.
+
+The convolutions of a model by each method that computes them, as plain content (``fomkit/convolutions/1``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from math import isnan
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fomkit import __version__
+from fomkit.core.errors import FomkitError
+from fomkit.core.units import format_mebibyte
+from fomkit.ops.conv_methods import METHODS, method_costs
+from fomkit.ops.groups import identities, shape_label
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.resize import resize_ops
+from fomkit.plan.content import span_content
+from fomkit.plan.coverage import coverage, uses_of
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options, choose_sizes
+from fomkit.plan.step import device_time
+from fomkit.prediction.rates import rates
+from fomkit.prediction.storage_order import settle_engines
+from fomkit.profiles.evidence import with_fits
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fomkit.core.machine import Fact, Machine
+    from fomkit.core.model import ModelProfile
+
+    Array = NDArray[np.float64]
+
+
+class _Facts(NamedTuple):
+    """Rates for one op: of products, of all other arithmetic, of memory; None where unknown."""
+
+    products: Fact | None
+    others: Fact | None
+    memory: Fact | None
+
+
+def _facts(machine: Machine, dtype: str, engine: str) -> _Facts:
+    """Find the rates: products run on the op's engine, transforms on the vector engine, else in fp32 there."""
+    own = rates(machine, dtype, engine)
+    vector = [rates(machine, name, "vector").flop_per_s for name in (dtype, "fp32")]
+    others = own.flop_per_s if engine == "vector" else next((rate for rate in vector if rate is not None), None)
+    return _Facts(own.flop_per_s, others, own.byte_per_s)
+
+
+def add_workspace(methods: pd.DataFrame, batch: pd.Series[float], limit_byte: float | None) -> pd.DataFrame:
+    """Add how many samples a method works on at once, and the workspace that it then takes.
+
+    Parameters
+    ----------
+    methods : DataFrame
+        As `fomkit.ops.conv_methods.method_costs` gives it.
+    batch : Series
+        Samples of each op, by its index.
+    limit_byte : float or None
+        Most that the workspace may be [byte]; None where any.
+
+    Returns
+    -------
+    DataFrame
+        With samples_at_once and workspace_byte [byte]. A method that does not fit for one sample is absent, with
+        the reason.
+    """
+    samples = methods["of"].map(batch).to_numpy(np.float64)
+    fixed, each = (methods[name].to_numpy(np.float64) for name in ("fixed_byte", "sample_byte"))
+    room = np.inf if limit_byte is None else limit_byte - fixed
+    fitting = np.where(each > 0, np.floor(np.divide(room, each, out=np.full(len(each), np.inf), where=each > 0)),
+                       np.where(room >= 0, np.inf, 0.0))  # fmt: skip
+    at_once = np.minimum(samples, fitting)
+    left_out = (methods["absent"] == "").to_numpy() & (at_once < 1)
+    absent = methods["absent"].to_numpy(object).copy()
+    for place in np.flatnonzero(left_out):
+        needed = format_mebibyte(float(fixed[place] + each[place]))
+        absent[place] = f"more workspace than the limit for one sample: {needed} MiB"
+    known = absent == ""
+    return methods.assign(
+        samples_at_once=np.where(known, at_once, np.nan),
+        workspace_byte=np.where(known, fixed + at_once * each, np.nan),
+        absent=absent,
+    )
+
+
+def add_floors(methods: pd.DataFrame, ops: pd.DataFrame, machine: Machine) -> pd.DataFrame:
+    """Add the least time of each method.
+
+    Products take 2 · multiply_adds / peak of the op's engine, transforms their operations / peak of the vector
+    engine: one after the other on one engine, side by side on two. The memory moves the op's own byte, and what
+    all samples need of workspace is written once and read once. The floor is the longer of arithmetic and memory.
+
+    Parameters
+    ----------
+    methods : DataFrame
+        With a workspace (`add_workspace`).
+    ops : DataFrame
+        COSTED rows that ``of`` names.
+    machine : Machine
+
+    Returns
+    -------
+    DataFrame
+        With products_s, transforms_s, memory_s and floor_s [s], and ``bound``; NaN and "" where a rate is unknown
+        or the method is absent.
+    """
+    settled, _ = settle_engines(ops, machine)
+    pairs = dict.fromkeys(zip(settled["dtype"], settled["engine"], strict=True))
+    facts = {pair: _facts(machine, str(pair[0]), str(pair[1])) for pair in pairs}
+    found = [facts[pair] for pair in zip(settled["dtype"], settled["engine"], strict=True)]
+    place = ops.index.get_indexer(pd.Index(methods["of"]))
+    product, other, memory = (
+        np.array([np.nan if fact is None else fact.value for fact in column])[place]
+        for column in zip(*found, strict=True)
+    )
+    batch, byte = (ops[name].to_numpy(np.float64)[place] for name in ("batch", "byte"))
+    absent = (methods["absent"] != "").to_numpy()
+    more = (methods["additions"] + methods["multiplications"]).to_numpy(np.float64)
+    moved = byte + 2 * (methods["fixed_byte"] + batch * methods["sample_byte"]).to_numpy(np.float64)
+    products_s = 2 * methods["multiply_adds"].to_numpy(np.float64) / product
+    transforms_s = np.where(more == 0, 0.0, more / other)
+    memory_s = np.where(absent, np.nan, moved / memory)
+    one_engine = (settled["engine"].to_numpy(object) == "vector")[place]
+    compute_s = np.where(one_engine, products_s + transforms_s, np.maximum(products_s, transforms_s))
+    floor_s = np.where(absent, np.nan, np.maximum(compute_s, memory_s))
+    bound = np.where(np.isnan(floor_s), "", np.where(compute_s >= memory_s, "compute", "memory"))
+    times = {"products_s": products_s, "transforms_s": transforms_s, "memory_s": memory_s, "floor_s": floor_s}
+    return methods.assign(**{name: np.where(absent, np.nan, one) for name, one in times.items()}, bound=bound)
+
+
+def best_methods(methods: pd.DataFrame, by: str) -> pd.Series[str]:
+    """Name the method of the least figure for each op, the first of equal ones; "" where none is known."""
+    known = methods[methods[by].notna()]
+    first = known.loc[known.groupby("of", sort=False)[by].idxmin()]
+    return first.set_index("of")["method"].reindex(methods["of"].unique(), fill_value="")
+
+
+SCHEMA = "fomkit/convolutions/1"
+BASIS = "modelled"
+"""What figures of methods are: formulas at stated rates, never a timing."""
+_WORK = (
+    "multiply_adds",
+    "additions",
+    "multiplications",
+    "flop",
+    "work_depth",
+    "samples_at_once",
+    "workspace_byte",
+)
+_TIMES = ("products_s", "transforms_s", "memory_s", "floor_s")
+_TITLES = {method.name: method.title for method in METHODS}
+
+
+def _number(value: float) -> float | None:
+    return None if isnan(value) else float(value)
+
+
+def _ops(model: ModelProfile, machine: Machine | None, options: Options) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Give the costed, and where there is a machine timed, convolutions of a step."""
+    if machine is None:
+        sizes = choose_sizes(model, options.wanted_sizes)
+        ops, said = add_costs(resize_ops(model.ops, sizes, model.name)), model.caveats
+    else:
+        found = estimate(model, machine, options)
+        ops, said = found.ops, (*found.formats.said.splitlines(), *found.deviations)
+    rows = ops[ops["kind"] == "conv"].reset_index(drop=True)
+    if rows.empty:
+        raise FomkitError(model.name, "has no convolutions. Show it --by kind to see what it has.")
+    return rows, tuple(said)
+
+
+def _distinct(rows: pd.DataFrame) -> pd.DataFrame:
+    """Add up equal convolutions; ``modules`` are those that run them."""
+    groups = rows.groupby(identities(rows), sort=False)
+    first = rows.loc[groups.head(1).index].reset_index(drop=True)
+    modules = [list(dict.fromkeys(names)) for names in groups["module"].agg(list)]
+    return first.assign(count=groups["count"].sum().to_numpy(), modules=pd.Series(modules, first.index))
+
+
+def _methods(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    timed = "floor_s" in rows.columns
+    for row in rows[rows["absent"] == ""].to_dict("records"):
+        figures = {name: _number(row[name]) for name in (*_WORK, *(_TIMES if timed else ()))}
+        bound = {"bound": row["bound"] or None} if timed else {}
+        yield {"method": row["method"], "title": _TITLES[row["method"]], **figures, **bound}
+
+
+def _time(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what is known of the time of one execution, and where from; modelled by a table or rates, no method."""
+    known = not isnan(row["time_s"])
+    ends = {end: float(row[name]) for end, name in (("value", "time_s"), ("low", "low_s"), ("high", "high_s"))}
+    return {
+        "time_s": ends if known else None,
+        "time_source": row["time_source"] or None,
+        "evidence": row["evidence"] or None,
+    }
+
+
+def _layer(row: Mapping[str, Any], methods: pd.DataFrame, best: str) -> dict[str, Any]:
+    absent = methods[methods["absent"] != ""]
+    return {
+        "modules": row["modules"],
+        "pass_name": row["pass_name"],
+        "shape": shape_label(row).removeprefix("conv "),
+        "dtype": row["dtype"],
+        "engine": row["engine"],
+        "count": float(row["count"]),
+        **(_time(row) if "time_s" in row else {}),
+        "best": best or None,
+        "methods": list(_methods(methods)),
+        "absent": {_TITLES[name]: why for name, why in zip(absent["method"], absent["absent"], strict=True)},
+    }
+
+
+def _sums(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Say of each method how many executions it can compute, in how many it is best, and its largest workspace."""
+    found = []
+    for method in METHODS:
+        known = [(layer, one) for layer in layers for one in layer["methods"] if one["method"] == method.name]
+        why: Counter[str] = Counter()
+        for layer in layers:
+            if method.title in layer["absent"]:
+                why[layer["absent"][method.title].partition(":")[0]] += layer["count"]
+        found.append(
+            {
+                "method": method.name,
+                "title": method.title,
+                "possible_in": sum(layer["count"] for layer, _ in known),
+                "best_in": sum(layer["count"] for layer in layers if layer["best"] == method.name),
+                "largest_workspace_byte": max((one["workspace_byte"] for _, one in known), default=None),
+                "absent": {reason: f"{count:g}" for reason, count in why.most_common()},
+            }
+        )
+    return found
+
+
+def _total(rows: pd.DataFrame, layers: list[dict[str, Any]], machine: Machine, level: float) -> dict[str, Any]:
+    """Add up the floors of a step's convolutions by the direct method and by the best, beside their time."""
+
+    def floor_s(name: str, layer: Mapping[str, Any]) -> float:
+        wanted = layer["best"] if name == "best" else name
+        found = [one["floor_s"] for one in layer["methods"] if one["method"] == wanted]
+        return float("nan") if not found or found[0] is None else found[0] * layer["count"]
+
+    sums = {name: sum(floor_s(name, layer) for layer in layers) for name in ("direct", "best")}
+    timed = rows[rows["time_s"].notna()]
+    span = device_time(timed, level, uses_of(machine)) if len(timed) else None
+    return {
+        "direct_s": _number(sums["direct"]),
+        "best_s": _number(sums["best"]),
+        "time_s": None if span is None else span_content(span),
+        "time_sources": {name: share for name, share in coverage(timed).items() if share > 0 and len(timed)},
+        "without_time": int(len(rows) - len(timed)),
+    }
+
+
+def convolutions_content(
+    model: ModelProfile, options: Options, machine: Machine | None = None, limit_byte: float | None = None
+) -> dict[str, Any]:
+    """Say by which methods each convolution of a step can be computed, what each takes, and which is best.
+
+    Parameters
+    ----------
+    model : ModelProfile
+    options : Options
+        Batch and other sizes; precision and interval where there is a machine.
+    machine : Machine, optional
+        Whose rates give floors, and whose table gives the times beside them; without it the best method is the
+        one of least arithmetic.
+    limit_byte : float, optional
+        Most workspace [byte] that a method may take.
+
+    Returns
+    -------
+    dict
+        ``fomkit/convolutions/1``.
+
+    Raises
+    ------
+    FomkitError
+        When the model has no convolution or a size cannot be had.
+    """
+    ops, said = _ops(model, machine, options)
+    rows = _distinct(ops)
+    methods = add_workspace(method_costs(rows), rows["batch"], limit_byte)
+    if machine is not None:
+        methods = add_floors(methods, rows, with_fits(machine))
+    best = best_methods(methods, "flop" if machine is None else "floor_s")
+    by_op = dict(iter(methods.groupby("of", sort=False)))
+    layers = [
+        _layer({str(name): cell for name, cell in row.items()}, by_op[place], best[place])
+        for place, row in zip(rows.index, rows.to_dict("records"), strict=True)
+    ]
+    return {
+        "schema": SCHEMA,
+        "fomkit": __version__,
+        "name": model.name,
+        "title": model.title,
+        "mode": model.traced_with.get("mode"),
+        "sizes": choose_sizes(model, options.wanted_sizes),
+        "target": None if machine is None else machine.name,
+        "interval": None if machine is None else options.interval,
+        "basis": BASIS,
+        "workspace_limit_byte": limit_byte,
+        "layers": layers,
+        "methods": _sums(layers),
+        "total": None if machine is None else _total(ops, layers, machine, options.interval),
+        "deviations": [*said, *_unknown(methods, machine)],
+    }
+
+
+def _unknown(methods: pd.DataFrame, machine: Machine | None) -> Iterator[str]:
+    """Say where the machine's facts do not tell a floor."""
+    if machine is not None and (methods.loc[methods["absent"] == "", "floor_s"].isna()).any():
+        yield f"{machine.name} states no rate, and its table tells none, of some arithmetic or of its memory"
+
+
+def method_rows(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give one row for each convolution and method, for a CSV file or a table; absent methods say why."""
+    rows = []
+    for layer in content["layers"]:
+        place = {
+            name: value for name, value in layer.items() if name not in ("methods", "absent", "best", "evidence")
+        }
+        known = {one["method"]: one for one in layer["methods"]}
+        for method in METHODS:
+            figures = known.get(method.name, {"method": method.name, "title": method.title})
+            best = method.name == layer["best"]
+            rows.append({**place, **figures, "best": best, "absent": layer["absent"].get(method.title)})
+    return rows

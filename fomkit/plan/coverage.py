@@ -1,0 +1,262 @@
+"""How much of the predicted time rests on what kind of evidence, and what has no time at all.
+
+What it adds to the error of a time from a table of single kernels that the kernel runs in a step.
+
+A benchmark repeats one kernel on its own operands; in a step the caches hold what the op before left, the clock
+follows the mean load, and the library may find its operands at another place. No table of single kernels can tell
+how much that is, so ``benchmarks/use_in_steps.py`` tells it from calls inside models on several machines: what
+their errors have beyond the tables' own intervals.
+
+Work of one step by pass, before any machine is named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import NormalDist
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Machine
+from fomkit.ops.tables import TIME_SOURCES
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+
+UNPRICED = "unpriced"
+
+
+def coverage(timed: pd.DataFrame) -> dict[str, float]:
+    """Share of the predicted time of a step by time source.
+
+    Work without a time has no share of a time; ``unpriced`` is its share of the op executions, and the other
+    shares are scaled so that all sum to 1.
+
+    Parameters
+    ----------
+    timed : DataFrame
+        A TIMED table.
+
+    Returns
+    -------
+    dict
+        One entry for each time source and ``unpriced``.
+    """
+    count, time_s = (timed[name].to_numpy(np.float64) for name in ("count", "time_s"))
+    priced = ~np.isnan(time_s)
+    unpriced = float(count[~priced].sum() / count.sum()) if len(timed) else 0.0
+    seconds: dict[str, float] = {}
+    for source, spent_s in zip(timed["time_source"].tolist(), np.nan_to_num(time_s * count).tolist(), strict=True):
+        seconds[source] = seconds.get(source, 0.0) + spent_s
+    total = sum(seconds.values())
+    shares = {
+        source: (1 - unpriced) * seconds.get(source, 0.0) / total if total else 0.0 for source in TIME_SOURCES
+    }
+    return {**shares, UNPRICED: unpriced if total else 1.0}
+
+
+def check_work(timed: pd.DataFrame, where: str) -> None:
+    """Raise when a step executes nothing, which would take 0 s.
+
+    Parameters
+    ----------
+    timed : DataFrame
+        A table of ops with the column count; one that is an expression of sizes is taken for some.
+    where : str
+        The model, as the message names it.
+
+    Raises
+    ------
+    FomkitError
+    """
+    counts = timed["count"].tolist() if len(timed) else []
+    if any(isinstance(count, str) or count > 0 for count in counts):
+        return
+    found = f"{len(timed):,} ops, each executed 0 times" if len(timed) else "no ops"
+    raise FomkitError(
+        where, f"its step has {found}, so nothing would take no time. Expected ops. Trace the model anew."
+    )
+
+
+def check_covered(timed: pd.DataFrame, unsupported: tuple[str, ...], where: str) -> None:
+    """Raise when an op of the step has no time, or the tracer met one that it has no rule for.
+
+    Raises
+    ------
+    FomkitError
+        With the number of executions and the kinds concerned.
+    """
+    lacking = np.isnan(timed["time_s"].to_numpy(np.float64))
+    hint = "Add timings or facts to the machine profile, or pass --allow-uncovered for a lower bound of the time."
+    if lacking.any():
+        missing = timed[lacking]
+        kinds = missing.groupby("kind")["count"].sum().sort_values(ascending=False)
+        listed = ", ".join(f"{kind} ({count:,.0f})" for kind, count in kinds.items())
+        runs, total = missing["count"].sum(), timed["count"].sum()
+        raise FomkitError(
+            where, f"{runs:,.0f} of {total:,.0f} op executions have no time; kinds: {listed}. {hint}"
+        )
+    if unsupported:
+        listed = ", ".join(unsupported)
+        raise FomkitError(where, f"the profile lists ops without a rule, which have no time: {listed}. {hint}")
+
+
+class Spread(NamedTuple):
+    """Standard deviations of ln(time) towards shorter and longer times."""
+
+    faster: float
+    slower: float
+
+    def widen(self, value: float, low: float, high: float, level: float) -> tuple[float, float]:
+        """Widen an interval by this independent error, each side on its own.
+
+        Examples
+        --------
+        >>> [round(end, 3) for end in Spread(0.0, 0.1).widen(1.0, 0.9, 1.0, 0.8)]
+        [0.9, 1.137]
+        """
+        z = NormalDist().inv_cdf(0.5 + level / 2)
+        below = math.hypot(math.log(value / low), z * self.faster)
+        above = math.hypot(math.log(high / value), z * self.slower)
+        return value * math.exp(-below), value * math.exp(above)
+
+
+class Use(NamedTuple):
+    """Spread of one call, and of all calls of a group in one pass, whose errors cancel in part."""
+
+    call: Spread
+    whole: Spread
+
+
+Uses = Mapping[str, Use]
+GROUPS: Mapping[str, str] = {
+    "pointwise": "element", "copy": "element", "optimizer": "element", "embedding": "element",
+    "norm": "row", "softmax": "row", "reduction": "row", "pool": "row",
+    "gemm": "library", "conv": "library", "rnn": "library", "attention": "library", "sparse_gemm": "library",
+}  # fmt: skip
+"""Kinds whose errors in use are taken as one: element by element, over rows, products of libraries. Of the last,
+only dense products were seen in models. Links are another matter: collectives have no group."""
+TABLES = ("measured", "interpolated", "extrapolated", "transferred")
+"""Time sources that rest on timings of single kernels; what is usual on public machines is as wide already."""
+BENCHMARKS = ("DeepBench", "NeuSight", "aiconfigurator")
+"""How harnesses begin that time single kernels. Timings taken inside a step need no widening."""
+
+USES: Uses = {
+    "element": Use(Spread(0.000, 0.190), Spread(0.010, 0.103)),
+    "library": Use(Spread(0.102, 0.079), Spread(0.033, 0.029)),
+    "row": Use(Spread(0.064, 0.184), Spread(0.044, 0.137)),
+}
+"""Told from 741 calls on four boards (labels of NeuSight; Lee et al., ASPLOS 2025), each board with one weight."""
+
+
+MEASURED = "fomkit measure"
+"""How the harness begins that times ops for a step (`fomkit.measure`), with the framework's own time in them."""
+MEASURED_SPREAD = Spread(0.0, 0.056)
+"""Beyond the intervals of ops and of fresh pages, told from steps of ten models (`fomkit validate --here`, which
+tells it anew for each from the others)."""
+_SAME = Use(MEASURED_SPREAD, MEASURED_SPREAD)
+MEASURED_USES: Uses = dict.fromkeys(USES, _SAME)
+
+
+def uses_of(machine: Machine) -> Uses:
+    """Give what use in a step adds to times from a machine's tables; nothing where they are of steps already."""
+    timings = machine.timings
+    if "harness" not in timings.columns or not len(timings):
+        return {}
+    # A row without a harness is a figure that somebody stated, beside the table that decides.
+    harnesses = [str(name) for name in timings["harness"].unique().tolist() if name]
+    if harnesses and all(name.startswith(MEASURED) for name in harnesses):
+        return MEASURED_USES
+    of_benchmarks = harnesses and all(name.startswith((*BENCHMARKS, "nccl")) for name in harnesses)
+    return USES if of_benchmarks else {}
+
+
+def groups_of(timed: pd.DataFrame) -> pd.Series[str]:
+    """Name the group of each row; "" where its time does not rest on a table."""
+    groups = timed["kind"].astype("str").map(GROUPS).fillna("")
+    return groups.where(timed["time_source"].isin(TABLES), "")
+
+
+def widen_calls(timed: pd.DataFrame, uses: Uses, level: float) -> pd.DataFrame:
+    """Widen the interval of each row to what it is worth for one call inside a step.
+
+    Parameters
+    ----------
+    timed : DataFrame
+        A TIMED table.
+    uses : mapping
+        What `uses_of` gives.
+    level : float
+        The level of the intervals in ``timed``.
+    """
+    low, high = timed["low_s"].to_numpy(np.float64, copy=True), timed["high_s"].to_numpy(np.float64, copy=True)
+    value = timed["time_s"].to_numpy(np.float64)
+    for at, group in enumerate(groups_of(timed)):
+        if group in uses and value[at] > 0:
+            low[at], high[at] = uses[group].call.widen(value[at], low[at], high[at], level)
+    return timed.assign(low_s=low, high_s=high)
+
+
+def use_widths(
+    kinds: Sequence[str], seconds: Array, of_table: NDArray[np.bool_], uses: Uses, level: float
+) -> list[tuple[Array, Array]]:
+    """Give what use in a step adds to the sum of all ops, below and above [s], group by group.
+
+    Groups know nothing of each other. In one, errors of calls cancel in part: their sum has a spread of its own.
+
+    Parameters
+    ----------
+    kinds : sequence (n,)
+    seconds : array (n, s)
+        What n ops take in each of s variants of a step, all executions of an op together; 0 where it is unknown.
+    of_table : array (n, s) of bool
+        True where the time rests on timings of single kernels (`TABLES`).
+    uses : mapping
+        What `uses_of` gives.
+    level : float
+        The level of the intervals.
+
+    Returns
+    -------
+    list of two arrays (s,)
+    """
+    groups = [GROUPS.get(kind, "") for kind in kinds]
+    widths = []
+    for group in dict.fromkeys(group for group in groups if group in uses):
+        at = [place for place, other in enumerate(groups) if other == group]
+        total = (seconds[at] * of_table[at]).sum(0)
+        low, high = uses[group].whole.widen(1.0, 1.0, 1.0, level)
+        widths.append((total * (1 - low), total * (high - 1)))
+    return widths
+
+
+def work_per_pass(costed: pd.DataFrame) -> dict[str, float]:
+    """Add up the flop of each pass of one step.
+
+    Parameters
+    ----------
+    costed : DataFrame
+        A COSTED table.
+
+    Returns
+    -------
+    dict
+        Flop [flop] of forward, backward and update, in this order, as far as the table has them; the two gradients
+        are backward. NaN where a row has no formula.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> passes = ["forward", "backward_input", "backward_weight"]
+    >>> work_per_pass(pd.DataFrame({"pass_name": passes, "flop": [2.0, 3.0, 4.0], "count": [1.0, 2.0, 1.0]}))
+    {'forward': 2.0, 'backward': 10.0}
+    """
+    work = (costed["flop"] * costed["count"]).groupby(costed["pass_name"].str.split("_").str[0]).sum(skipna=False)
+    return {name: float(work[name]) for name in ("forward", "backward", "update") if name in work.index}

@@ -1,0 +1,327 @@
+"""Energy of arithmetic and of memory traffic, besides the power that is there anyway.
+
+What a machine's figures allow: its measured power, or a model of its work; an ordered list, nothing guessed.
+
+Energy over a time: power × time, and what the work takes besides.
+
+The energy of each op, as columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from fomkit.core.interval import Span, add_common, add_independent, multiply_independent
+from fomkit.core.machine import TIMED_OPS, AveragePower, Energy, EnergyScope, Fact
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+NEGLIGIBLE = 1e-3
+"""Share of a step's flop below which a format nobody prices takes the dearest stated figure, which is said."""
+Figures = Mapping[tuple[str, str], Fact]
+"""Energy of a flop [J] by number format and engine."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Energy of some ops besides idle power.
+
+    Attributes
+    ----------
+    terms : mapping
+        Energy [J] of the flop of each number format and engine, and of the bytes, by a name that says which.
+    missing : tuple of str
+        What has no energy; where there is any, the terms are not all.
+    """
+
+    terms: Mapping[str, Span]
+    missing: tuple[str, ...] = ()
+
+
+def _flop_sums(costed: pd.DataFrame) -> dict[tuple[str, str], float]:
+    """Add up the flop of each number format and engine that has any."""
+    amounts: dict[tuple[str, str], list[float]] = {}
+    flop = costed["flop"].to_numpy(float) * costed["count"].to_numpy(float)
+    for dtype, engine, amount in zip(
+        costed["dtype"].tolist(), costed["engine"].tolist(), flop.tolist(), strict=True
+    ):
+        if amount > 0:
+            amounts.setdefault((dtype, engine), []).append(amount)
+    return {pair: math.fsum(parts) for pair, parts in amounts.items()}
+
+
+def figures_for(costed: pd.DataFrame, energy: Energy) -> tuple[Figures, tuple[str, ...]]:
+    """Choose the energy of a flop for each number format and engine of a step.
+
+    Returns
+    -------
+    figures : mapping
+        Without the formats that have no figure and more than a negligible share of the flop.
+    said : tuple of str
+        What took another format's figure.
+    """
+    sums = _flop_sums(costed)
+    whole = math.fsum(sums.values())
+    dearest = max((one.joule for one in energy.per_flop), key=lambda fact: fact.value, default=None)
+    figures, said = dict[tuple[str, str], Fact](), []
+    for (dtype, engine), amount in sums.items():
+        fact = energy.flop_j(dtype, engine)
+        if fact is None and dearest is not None and amount < NEGLIGIBLE * whole:
+            said.append(
+                f"{amount / whole:.1g} of the flop, {dtype} on the {engine} engine, take the dearest figure"
+            )
+            fact = dearest
+        if fact is not None:
+            figures[dtype, engine] = fact
+    return figures, tuple(said)
+
+
+def price_work(costed: pd.DataFrame, energy: Energy, figures: Figures, level: float) -> Work:
+    """Price the flop and bytes of a step's ops.
+
+    One figure's error is common to all ops that it prices, so a term is a sum times that figure.
+
+    Parameters
+    ----------
+    costed : DataFrame
+        A COSTED or TIMED table; of each row ``flop`` and ``byte`` of one execution, times ``count``.
+    energy : Energy
+    figures : mapping
+        Of the whole step (`figures_for`).
+    level : float
+        Of the intervals.
+    """
+    byte = costed["byte"].to_numpy(float) * costed["count"].to_numpy(float)
+    missing, terms = [], dict[str, Span]()
+    if unknown := int((costed["flop"].isna() | costed["byte"].isna()).sum()):
+        missing.append(f"{unknown} rows of ops have no count of flop or bytes")
+    for (dtype, engine), amount in _flop_sums(costed).items():
+        if (dtype, engine) in figures:
+            terms[f"flop {dtype} {engine}"] = figures[dtype, engine].span(level).scaled(amount)
+        else:
+            missing.append(f"nobody states the energy of a flop in {dtype} on the {engine} engine")
+    traffic = math.fsum(one for one in byte.tolist() if not math.isnan(one))
+    if traffic > 0 and energy.byte_j is None:
+        missing.append("nobody states the energy of a byte of memory traffic")
+    elif traffic > 0 and energy.byte_j is not None:
+        terms["byte"] = energy.byte_j.span(level).scaled(traffic)
+    return Work(terms, tuple(missing))
+
+
+def add_work(parts: Sequence[tuple[Work, float]]) -> Work:
+    """Add the work of several passes, each so many times; one figure's error is common to all of them.
+
+    Examples
+    --------
+    >>> step = Work({"byte": Span(2.0, 1.0, 3.0)})
+    >>> add_work([(step, 3), (step, 2)]).terms["byte"]
+    Span(value=10.0, low=5.0, high=15.0, level=0.8)
+    """
+    names = dict.fromkeys(name for work, _ in parts for name in work.terms)
+    terms = {
+        name: add_common(work.terms[name].scaled(times) for work, times in parts if name in work.terms)
+        for name in names
+    }
+    return Work(terms, tuple(dict.fromkeys(said for work, _ in parts for said in work.missing)))
+
+
+def total(terms: Mapping[str, Span]) -> Span:
+    """Add terms whose figures know nothing of each other."""
+    return add_independent(terms.values())
+
+
+MethodName = Literal["average_power", "power_of_ops", "per_work"]
+Basis = Literal["measured", "modelled"]
+FULL = 1 - 1e-9
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What runs: the conditions that a measured power must have been taken under.
+
+    Attributes
+    ----------
+    busy_share : float
+        Share of the step's time that the device computes; it waits for the rest.
+    time_measured : bool
+        Whether all of its time is a measured one.
+    """
+
+    model: str
+    batch: int | None
+    precision: str
+    busy_share: float = 1.0
+    time_measured: bool = False
+
+
+@dataclass(frozen=True)
+class Method:
+    """How energy becomes known: a power that lasts as long as the work does, and what the work takes besides.
+
+    Attributes
+    ----------
+    power_w : Span
+        For one device [W]: the mean power of the work, or idle power where the work is priced besides.
+    counts_work : bool
+        Whether flop and bytes are priced besides ``power_w``.
+    basis : str
+        measured only where power and time both are.
+    said : str
+        Where the figures come from.
+    """
+
+    name: MethodName
+    power_w: Span
+    scope: EnergyScope
+    basis: Basis
+    said: str
+    process_m: float | None = None
+    counts_work: bool = False
+
+
+def _fits(one: AveragePower, workload: Workload) -> bool:
+    same_batch = one.batch in (None, workload.batch)
+    same_precision = one.precision in ("", workload.precision)
+    return one.workload == workload.model and same_batch and same_precision
+
+
+def _known(one: AveragePower) -> int:
+    """Tell how much of the conditions a power states."""
+    return (one.batch is not None) + bool(one.precision)
+
+
+def _average(energy: Energy, workload: Workload, level: float) -> Method | None:
+    """Take the power that was measured of this very workload, the one that states most."""
+    fitting = sorted((one for one in energy.average if _fits(one, workload)), key=_known)
+    if not fitting:
+        return None
+    one = fitting[-1]
+    measured = one.power_w.basis == "measured" and workload.time_measured
+    power = one.power_w.span(level).scaled(1 / (one.devices or 1))
+    said = f"power of {one.workload}, {one.power_w.basis}: {one.power_w.source}"
+    return Method("average_power", power, one.scope, "measured" if measured else "modelled", said)
+
+
+def _of_ops(energy: Energy, workload: Workload, level: float) -> Method | None:
+    """Take the power of ops that were timed alone while the device computes, idle power while it waits."""
+    one = next((one for one in energy.average if one.workload == TIMED_OPS), None)
+    busy = workload.busy_share
+    if one is None or (energy.idle_w is None and busy < FULL) or (energy.idle_w and energy.scope != one.scope):
+        return None
+    parts = [one.power_w.span(level).scaled(busy / (one.devices or 1))]
+    if energy.idle_w is not None and busy < FULL:
+        parts.append(energy.idle_w.span(level).scaled((1 - busy) / (energy.devices or 1)))
+    said = f"power of timed ops over {busy:.0%} of the step, idle power over the rest: {one.power_w.source}"
+    return Method("power_of_ops", add_independent(parts), one.scope, "modelled", said)
+
+
+def choose_method(
+    energy: Energy, workload: Workload, work: Work, level: float
+) -> tuple[Method | None, tuple[str, ...]]:
+    """Choose how the energy of a workload is known: its own measured power, that of timed ops, or its work.
+
+    Returns
+    -------
+    method : Method or None
+    missing : tuple of str
+        What would have to be stated; empty where a method was found.
+    """
+    for method in (_average(energy, workload, level), _of_ops(energy, workload, level)):
+        if method is not None:
+            return method, ()
+    missing = list(work.missing)
+    if energy.idle_w is None:
+        return None, ("nobody states the idle power", *missing)
+    if missing:
+        return None, tuple(missing)
+    idle = energy.idle_w.span(level).scaled(1 / (energy.devices or 1))
+    said = f"idle power: {energy.idle_w.source}"
+    return Method("per_work", idle, energy.scope, "modelled", said, energy.process_m, counts_work=True), ()
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Energy [J] of one device over a time, and the terms that it is the sum of."""
+
+    energy_j: Span
+    terms: Mapping[str, Span]
+
+    def scaled(self, factor: float) -> Spent:
+        """Multiply by a number of equal runs or devices."""
+        terms = {name: term.scaled(factor) for name, term in self.terms.items()}
+        return Spent(self.energy_j.scaled(factor), terms)
+
+
+def at_most(energy: Energy, time_s: Span) -> float | None:
+    """Give the most energy [J] that one chip can take in a time; None where nobody states its limit."""
+    return None if energy.limit_w is None else energy.limit_w.value * time_s.high
+
+
+def spend(method: Method, time_s: Span, work: Work, most_j: float | None = None) -> Spent:
+    """Add up the energy of one device.
+
+    Parameters
+    ----------
+    method : Method
+    time_s : Span
+        All of the time [s], waiting too.
+    work : Work
+        What is done in it; priced only where the method counts work.
+    most_j : float, optional
+        Upper bound [J] of a chip's energy: no interval reaches above it, but a value may, and is left as it is.
+
+    Examples
+    --------
+    >>> method = Method("per_work", Span.exact(40.0), "chip", "modelled", "", counts_work=True)
+    >>> spend(method, Span.exact(2.0), Work({"byte": Span(20.0, 10.0, 30.0)})).energy_j
+    Span(value=100.0, low=90.0, high=110.0, level=0.8)
+    """
+    # Work takes no time below 0; where nothing takes time, logarithms have nothing to say.
+    lasting = (
+        multiply_independent(method.power_w, time_s) if time_s.low > 0 else method.power_w.scaled(time_s.value)
+    )
+    terms = {"idle power" if method.counts_work else "power": lasting}
+    if method.counts_work:
+        terms |= work.terms
+    found = total(terms)
+    if most_j is not None and method.scope == "chip":
+        found = Span(found.value, found.low, max(found.value, min(found.high, most_j)), found.level)
+    return Spent(found, terms)
+
+
+def add_energy(timed: pd.DataFrame, energy: Energy, method: Method, figures: Figures) -> pd.DataFrame:
+    """Add what one execution of each op takes: ``work_j`` besides idle power and ``energy_j`` in all.
+
+    Parameters
+    ----------
+    timed : DataFrame
+        A TIMED table.
+    energy : Energy
+    method : Method
+        As chosen for the step (`choose_method`).
+    figures : mapping
+        Energy of a flop [J] (`figures_for`).
+
+    Returns
+    -------
+    DataFrame
+        The same rows with two more columns [J]; NaN where a count, a time or a figure is unknown. The step adds
+        the power of the time in which the device waits.
+    """
+    flop = timed["flop"].to_numpy(np.float64)
+    work = np.zeros(len(timed))
+    if method.counts_work:
+        facts = [figures.get(pair) for pair in zip(timed["dtype"], timed["engine"], strict=True)]
+        each = np.array([np.nan if fact is None else fact.value for fact in facts], np.float64)
+        byte = timed["byte"].to_numpy(np.float64)
+        per_byte = np.nan if energy.byte_j is None else energy.byte_j.value
+        # No flop takes no energy, whatever its figure would have been.
+        work = np.where(flop == 0, 0.0, flop * each) + np.where(byte == 0, 0.0, byte * per_byte)
+    return timed.assign(work_j=work, energy_j=work + method.power_w.value * timed["time_s"].to_numpy(np.float64))

@@ -1,0 +1,357 @@
+"""Whether a step of a smaller batch takes longer on a machine with timings, and whether these show it.
+
+Only products do: a library takes another kernel for sixteen rows than for thirty. On facts alone no batch does
+(`fomkit.prediction.prior`).
+
+The pipeline in a page: resize, cost, predict, roll up; every intermediate table is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from fomkit.core.errors import Shown
+from fomkit.core.interval import Span
+from fomkit.core.machine import Machine, Scope
+from fomkit.core.model import LastBatch, ModelProfile
+from fomkit.ops.check import check_table
+from fomkit.ops.precision import Formats, choose_formats, name_precision, restate_ops
+from fomkit.ops.pricing import add_costs, split_recurrent
+from fomkit.ops.resize import evaluate_many, names_in, resize_ops
+from fomkit.plan.coverage import UNPRICED, check_covered, check_work, coverage
+from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, fit_of, said_of_processor, updated_as_there, with_fresh_pages
+from fomkit.plan.options import Options, choose_scope, choose_sizes
+from fomkit.plan.run import RunTime, roll_up_run, runs_at_once, runs_per_day
+from fomkit.plan.step import StepTime, roll_up_step
+from fomkit.prediction import interpolate
+from fomkit.prediction.cascade import add_times, prepared
+from fomkit.prediction.estimates import Rows, as_rows
+from fomkit.prediction.exact import is_measured
+from fomkit.prediction.rates import with_fresh
+from fomkit.profiles.evidence import verdict_on, with_fits, without_implausible
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from fomkit.verbs.views import Plots
+
+    Array = NDArray[np.float64]
+
+
+SIDES = ("b", "m", "n", "k")
+
+
+class Slower(NamedTuple):
+    """A smaller batch whose products take longer, and whether timings near them show it."""
+
+    batch: int
+    shown: bool
+
+
+def _growing(ops: pd.DataFrame) -> list[list[int]]:
+    """Give the places of products whose sizes depend on the batch, those of the same sizes together."""
+    products = np.flatnonzero(ops["kind"].eq("gemm")).tolist()
+    told = [name for name in (*SIDES, "trans_a", "trans_b") if name in ops.columns]
+    cells = [ops[name].to_numpy(object)[products].tolist() for name in told]
+    found: dict[tuple[object, ...], list[int]] = {}
+    for place, row in zip(products, zip(*cells, strict=True), strict=True):
+        if any(isinstance(cell, str) and "batch" in names_in(cell) for cell in row[: len(SIDES)]):
+            found.setdefault(row, []).append(place)
+    return list(found.values())
+
+
+def _sides(ops: pd.DataFrame, at: NDArray[np.intp], sizes: Mapping[str, Array], where: str) -> dict[str, Array]:
+    """Evaluate the sizes of some products at several batches (products × batches)."""
+    found = {}
+    for name in SIDES:
+        cells = ops[name].to_numpy(object)[at].tolist()
+        values = [evaluate_many(cell, sizes, where) if isinstance(cell, str) else float(cell) for cell in cells]
+        found[name] = np.array([np.broadcast_to(value, sizes["batch"].shape) for value in values])
+    return found
+
+
+def _numel(sides: Mapping[str, Array]) -> Array:
+    b, m, n, k = (sides[name] for name in SIDES)
+    return np.asarray(b * (m * k + k * n + m * n), np.float64)
+
+
+def _at(rows: Rows, here: Mapping[str, Array], there: Mapping[str, Array]) -> Rows:
+    flop = np.prod([there[name] / here[name] for name in SIDES], 0)
+    byte = rows.number("byte") * _numel(there) / _numel(here)
+    return rows.assign(**there, flop=rows.number("flop") * flop, byte=byte)
+
+
+def slower_products(
+    model: ModelProfile, ops: pd.DataFrame, machine: Machine, sizes: Mapping[str, int], level: float
+) -> Slower | None:
+    """Find the smaller batch whose products take longest beyond this one's, if any.
+
+    Tried are the two powers of two below, one less, and 1.
+
+    Parameters
+    ----------
+    model : ModelProfile
+    ops : DataFrame
+        Its COSTED ops at these sizes, in the order of its table.
+    machine : Machine
+        With fits.
+    sizes : mapping
+    level : float
+        Of the intervals.
+    """
+    batch = int(sizes.get("batch", 1))
+    below = 1 << max(batch - 1, 1).bit_length() - 1
+    smaller = dict.fromkeys((below, below // 2, batch - 1, 1))
+    batches = [batch, *(size for size in smaller if 0 < size < batch)]
+    groups = _growing(model.ops) if len(batches) > 1 and machine.fits else []
+    if not groups:
+        return None
+    at, counts = np.array([places[0] for places in groups]), ops["count"].to_numpy(np.float64)
+    times = np.array([counts[places].sum() for places in groups])
+    named = {name: np.full(len(batches), float(size)) for name, size in sizes.items()} | {
+        "batch": np.array(batches)
+    }
+    sides = _sides(model.ops, at, named, model.name)
+    rows, built = as_rows(ops.reset_index(drop=True)).take(at), prepared(machine.as_built())
+    of_batch = [{name: side[:, number] for name, side in sides.items()} for number in range(len(batches))]
+    spent, shown = np.full((len(batches), len(at)), np.nan), np.zeros((len(batches), len(at)), bool)
+    for number, there in enumerate(of_batch):
+        found = interpolate.estimate(_at(rows, of_batch[0], there), built, level)
+        places = np.searchsorted(at, found.index)
+        spent[number, places] = found.time_s * times[places]
+        shown[number, places] = found.time_source == "interpolated"
+    longer = np.nan_to_num(spent[1:] - spent[0])
+    worst = int(longer.sum(1).argmax())
+    if longer[worst].sum() <= 0:
+        return None
+    risen = np.maximum(longer[worst], 0.0)
+    return Slower(batches[1 + worst], bool(risen[shown[1 + worst]].sum() > risen.sum() / 2))
+
+
+NOTABLE = 0.001
+"""How much longer a step of a smaller batch takes before anybody is told, as a share."""
+
+
+class _Priced(NamedTuple):
+    """A step's TIMED ops at its sizes and number formats, and how long it takes [s]."""
+
+    ops: pd.DataFrame
+    sizes: Mapping[str, int]
+    formats: Formats
+    step_s: float
+
+
+@dataclass(frozen=True)
+class Estimate(Shown):
+    """One model on one machine: the answer and every table on the way to it.
+
+    Attributes
+    ----------
+    ops : DataFrame
+        The TIMED table: one row per distinct op with flop, byte, time, interval, source and evidence.
+    step_time, run_time : StepTime, RunTime
+        The roll-up, term by term.
+    unit_per_day : Span or None
+        None where the profile does not say what a run is.
+    coverage : mapping
+        Share of the predicted time by time source; sums to 1.
+    deviations : tuple of str
+        What was done differently from what was asked or is usual.
+    fit : Fit
+        Whether a device's memory holds the step; where it does not, the rate is nobody's to have.
+    """
+
+    model: ModelProfile
+    machine: Machine
+    sizes: Mapping[str, int]
+    scope: Scope
+    runs_at_once: int
+    ops: pd.DataFrame
+    step_time: StepTime
+    run_time: RunTime
+    unit_per_day: Span | None
+    coverage: Mapping[str, float]
+    deviations: tuple[str, ...]
+    formats: Formats
+    fit: Fit = UNKNOWN_FIT
+
+    @property
+    def step(self) -> Span:
+        """Time of one step [s] with its interval."""
+        return self.step_time.wall_s
+
+    @property
+    def excludes(self) -> tuple[str, ...]:
+        """Terms that nobody stated, work without a row or a time; because of them units/day is an upper bound."""
+        unpriced = self.coverage[UNPRICED] > 0 or self.model.unsupported
+        return (*self.run_time.excludes, *self.model.missing, *((UNPRICED,) if unpriced else ()))
+
+    @property
+    def precision(self) -> str:
+        """The precision that was asked for, else the number formats that its products are priced in."""
+        return name_precision(self.formats, self.ops)
+
+    @property
+    def plot(self) -> Plots:
+        """The figures of the report, one at a time: ``estimate.plot.roofline()``."""
+        plots: Plots = self._view.figure(self)
+        return plots
+
+    def summary(self) -> str:
+        """Write the estimate as the text that the command line prints."""
+        return self._view.text(self)
+
+    def _repr_html_(self) -> str:
+        return self._view.html(self)
+
+
+def _costed(table: pd.DataFrame, sizes: Mapping[str, int], formats: Formats, where: str) -> pd.DataFrame:
+    """Resize, restate and cost a table; the column ``of`` of a decomposition passes through."""
+    numeric = resize_ops(table, sizes, where)
+    if "of" not in numeric.columns:
+        check_table(numeric, "OPS", where)
+        return add_costs(restate_ops(numeric, formats), checked=True)
+    numeric = numeric[numeric["count"] != 0]  # what a loop does between its steps, when there is only one
+    return _costed(numeric.drop(columns="of"), sizes, formats, where).assign(of=numeric["of"])
+
+
+def _timed(
+    model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats, interval: float
+) -> pd.DataFrame:
+    check_work(model.ops, model.name)
+    ops = _costed(model.ops, sizes, formats, model.name)
+    check_work(ops, model.name)
+    parts = _costed(model.parts, sizes, formats, f"{model.name}, parts") if len(model.parts) else None
+    calls = split_recurrent(ops) if "rnn" in set(ops["kind"].tolist()) else None
+    timed = add_times(ops, machine, interval=interval, parts=parts, calls=calls, checked=True)
+    return with_fresh(timed, machine.device)
+
+
+def estimated_per_day(
+    model: ModelProfile, machine: Machine, run: RunTime, scope: Scope, at_once: int
+) -> Span | None:
+    """Give the units of work a day at a scope; None where nobody says what a run is, or nothing has a time."""
+    if run.run_s is None or run.run_s.value == 0:
+        return None
+    return runs_per_day(model, machine, run.run_s, scope, at_once)
+
+
+def with_step(one: Estimate, wall_s: Span, last_batch: LastBatch | None = None) -> Estimate:
+    """Roll an estimate up anew from another time of its step, with the passes changed by the same factor.
+
+    Parameters
+    ----------
+    one : Estimate
+    wall_s : Span
+        Time of one step [s] with whatever it holds; no term of a step is excluded from it.
+    last_batch : str, optional
+        drop or keep the partial last batch; default: the profile's choice.
+    """
+    factor = wall_s.value / one.step.value
+    passes = {name: span.scaled(factor) for name, span in one.step_time.passes.items()}
+    step = replace(one.step_time, wall_s=wall_s, passes=passes, excludes=())
+    chosen = last_batch or one.model.data.last_batch
+    run = roll_up_run(one.model, one.machine, step, one.sizes.get("batch"), chosen)
+    per_day = estimated_per_day(one.model, one.machine, run, one.scope, one.runs_at_once)
+    return replace(one, step_time=step, run_time=run, unit_per_day=per_day)
+
+
+def _deviations(
+    model: ModelProfile, machine: Machine, run: RunTime, options: Options, shares: Mapping[str, float]
+) -> tuple[str, ...]:
+    said = [*machine.said_of_name, *verdict_on(machine, named=False)]
+    if not machine.device.peaks and len(machine.timings) and shares["measured"] < 1:
+        said.append(f"{machine.name} states no peak; rates are fitted to its table")
+    changed = [name for name, value in options.sizes.items() if name != "batch" and value != model.sizes.get(name)]
+    if changed and run.run_s is not None:
+        said.append(
+            f"a run has the same number of samples at any {', '.join(changed)}, though each is another size"
+        )
+    if run.partial_step:
+        said.append("the partial last batch is priced as a full step")
+    if shares[UNPRICED] > 0:
+        said.append(f"{shares[UNPRICED]:.0%} of the op executions have no time; all times are lower bounds")
+    if options.allow_uncovered and model.unsupported:
+        said.append(f"left out, no rule: {', '.join(model.unsupported)}")
+    stated = int((~is_measured(machine.timings)).sum())
+    if stated:
+        said.append(
+            f"{stated:,} of {machine.name}'s {len(machine.timings):,} timings were stated, not measured; times of "
+            "ops near them rest on them"
+        )
+    return tuple(said)
+
+
+def _said_of_unused_table(machine: Machine, ops: pd.DataFrame, shares: Mapping[str, float]) -> tuple[str, ...]:
+    """Say that a machine's table tells nothing of the work, where it has no row of its number formats."""
+    wanted, known = (sorted(set(table["dtype"].tolist())) for table in (ops, machine.timings))
+    if not known or set(wanted) & set(known) or shares["roofline"] < 1 - 1e-9:
+        return ()
+    return (f"no row of {machine.name}'s table is used: it has no {', '.join(wanted)}",)
+
+
+def _said_of_smaller_batch(model: ModelProfile, machine: Machine, one: _Priced, level: float) -> tuple[str, ...]:
+    """Say which smaller batch takes longer than this one, and what shows it; see `slower_products`."""
+    found = slower_products(model, one.ops, machine, one.sizes, level)
+    if found is None:
+        return ()
+    there = _timed(model, machine, {**one.sizes, "batch": found.batch}, one.formats, level)
+    more = roll_up_step(there, machine, level).wall_s.value / one.step_s - 1
+    if more <= NOTABLE:
+        return ()
+    why = "timings near its products show it" if found.shown else "the model says so, no timing near shows it"
+    return (f"a step of batch {found.batch:,} takes {more:.1%} longer than one of {one.sizes['batch']:,}: {why}",)
+
+
+def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimate:
+    """Estimate one model on one machine.
+
+    Raises
+    ------
+    FomkitError
+        When work has no time, the batch cannot be had, or the scope is not stated.
+    """
+    machine = without_implausible(machine)
+    sizes = choose_sizes(model, options.wanted_sizes)
+    formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine, model.ops)
+    scope = choose_scope([machine], options.scope)
+    at_once = runs_at_once(model, machine, scope)
+    traced, model = model, updated_as_there(model, machine)
+    fitted = with_fits(machine)
+    ops = _timed(model, fitted, sizes, formats, options.interval)
+    machine = with_fresh_pages(machine, model, sizes)
+    if not options.allow_uncovered:
+        check_covered(ops, model.unsupported, f"{model.name} on {machine.name}")
+    step = roll_up_step(ops, machine, options.interval)
+    last_batch = options.last_batch or model.data.last_batch
+    run = roll_up_run(model, machine, step, sizes.get("batch"), last_batch)
+    shares, fit = coverage(ops), fit_of(model, machine, sizes, formats)
+    return Estimate(
+        model=model,
+        machine=machine,
+        sizes=sizes,
+        scope=scope,
+        runs_at_once=at_once,
+        ops=ops,
+        step_time=step,
+        run_time=run,
+        unit_per_day=estimated_per_day(model, machine, run, scope, at_once),
+        coverage=shares,
+        deviations=(
+            *model.caveats,
+            *((fit.said,) if fit.said else ()),
+            *_deviations(model, machine, run, options, shares),
+            *_said_of_unused_table(machine, ops, shares),
+            *_said_of_smaller_batch(
+                model, fitted, _Priced(ops, sizes, formats, step.wall_s.value), options.interval
+            ),
+            *said_of_processor(traced, model, machine),
+        ),
+        formats=formats,
+        fit=fit,
+    )

@@ -1,0 +1,297 @@
+"""The longest ops of a step, and what the time of each rests on (``fomkit/explain/1``).
+
+The nine steps of the method, for one estimate, are in `fomkit.verbs.looks`.
+
+The distinct ops of a step as a table for people: sizes, time with its interval, rates, evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isnan
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fomkit import __version__
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Fact, Machine
+from fomkit.core.model import ModelProfile
+from fomkit.core.units import format_quantity
+from fomkit.ops.formulas import work_out
+from fomkit.ops.groups import identities, shape_label
+from fomkit.ops.tables import COSTS, KIND_DIMENSIONS
+from fomkit.ops.views import PRODUCT_KINDS
+from fomkit.plan.content import INTERVAL_MEANING, span_content
+from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.options import Options
+from fomkit.plan.shapes import ops_to_time
+from fomkit.prediction.cascade import Neighbour, nearest_timings
+from fomkit.prediction.estimates import Record, records
+from fomkit.prediction.rates import FITTED, binding, rates
+from fomkit.prediction.storage_order import settle_engines
+from fomkit.profiles.evidence import with_fits
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+SCHEMA = "fomkit/explain/1"
+_SOURCE = ("source_file", "source_sheet", "source_row")
+
+
+def _known(value: Any) -> Any:
+    return None if value is None or value == "" or value != value else value
+
+
+def distinct_ops(ops: pd.DataFrame) -> pd.DataFrame:
+    """Add ops of one name, sizes, number format and pass over the modules that run them."""
+    ops = ops.reset_index(drop=True)
+    groups = ops.groupby(identities(ops), sort=False)
+    first = ops.loc[groups.head(1).index].reset_index(drop=True)
+    counts = groups["count"].agg(["sum", "size"])
+    return first.assign(count=counts["sum"].to_numpy(), places=counts["size"].to_numpy())
+
+
+def neighbour_content(near: Neighbour) -> dict[str, Any]:
+    """Put a timing beside an op in the form of an entry of ``nearest``."""
+    return {
+        "sizes": shape_label(near.timing),
+        "distance": near.distance,
+        "time_s": near.time_s,
+        **{name: _known(near.timing.get(name)) for name in _SOURCE},
+    }
+
+
+def _costs(row: Record) -> dict[str, Any]:
+    worked = work_out(row)
+    return {
+        name: {"value": _known(row[name]), **(worked[name]._asdict() if name in worked else {"formula": None})}
+        for name in (column.name for column in COSTS)
+    }
+
+
+def _rate(fact: Fact | None, amount: float) -> dict[str, Any] | None:
+    if fact is None or isnan(amount):
+        return None
+    return {"rate": fact.value, "basis": fact.basis, "source": fact.source, "time_s": amount / fact.value}
+
+
+def _floor(row: Record, machine: Machine) -> dict[str, Any]:
+    """Give what arithmetic and traffic take at the machine's rates, and which of them binds."""
+    known = rates(machine, row["dtype"], row["engine"])
+    bound = binding(row, known)
+    return {
+        "compute": _rate(known.flop_per_s, row["flop"]),
+        "memory": _rate(known.byte_per_s, row["byte"]),
+        "binding": None if bound is None else bound.name,
+        "time_s": None if bound is None else bound.floor_s,
+    }
+
+
+def _span(row: Record, factor: float) -> dict[str, float]:
+    names = {"value": "time_s", "low": "low_s", "high": "high_s"}
+    return {end: float(row[column]) * factor for end, column in names.items()}
+
+
+def _entry(row: Record, near: list[Neighbour], machine: Machine, device_s: float) -> dict[str, Any]:
+    dimensions = {name: _known(row.get(name)) for name in KIND_DIMENSIONS[str(row["kind"])]}
+    in_step = _span(row, float(row["count"]))
+    return {
+        **{name: str(row[name]) for name in ("op", "kind", "pass_name", "dtype", "engine")},
+        "sizes": shape_label(row),
+        "dimensions": dimensions,
+        "count": float(row["count"]),
+        "modules": int(row["places"]),
+        "time_s": _span(row, 1.0),
+        "step_time_s": in_step,
+        "share": in_step["value"] / device_s,
+        **{name: str(row[name]) for name in ("time_source", "bound", "evidence")},
+        "nearest": [neighbour_content(one) for one in near],
+        "costs": _costs(row),
+        "floor": _floor(row, machine),
+    }
+
+
+def _longest(one: Estimate, top: int) -> tuple[list[dict[str, Any]], dict[str, Any], list[dict[str, Any]]]:
+    """Give the entries of the longest ops, the sum of the others, and the ops without a time."""
+    machine = with_fits(one.machine)
+    ops = distinct_ops(settle_engines(one.ops.reset_index(drop=True), machine)[0])
+    device_s = one.step_time.device_s.value
+    known = ops[ops["time_s"].notna()]
+    seconds = (known["time_s"] * known["count"]).sort_values(ascending=False, kind="stable")
+    chosen, others = known.loc[seconds.index[:top]], seconds.iloc[top:]
+    near = nearest_timings(chosen, machine)
+    entries = []
+    for index, row in records(chosen):
+        entries.append(_entry(row, near.get(index, []), machine, device_s))
+    rest = {"ops": len(others), "time_s": float(others.sum()), "share": float(others.sum()) / device_s}
+    missing = [
+        {"op": str(row["op"]), "sizes": shape_label(row), "count": float(row["count"])}
+        for _, row in records(ops[ops["time_s"].isna()])
+    ]
+    return entries, rest, missing
+
+
+def explain_ops(model: ModelProfile, machine: Machine, options: Options, top: int = 10) -> dict[str, Any]:
+    """Tell of the ops that carry the time of a step what each time rests on, and which op to time first.
+
+    Parameters
+    ----------
+    model : ModelProfile
+    machine : Machine
+    options : Options
+    top : int
+        Ops, and measurements, to list.
+
+    Returns
+    -------
+    dict
+        ``fomkit/explain/1``. Shares are of the device time, and those of ``ops`` and ``rest`` add up to 1.
+        ``unpriced`` lists work without a time, which no share counts.
+
+    Raises
+    ------
+    FomkitError
+        When no op has a time, or the estimate cannot be made.
+    """
+    one = estimate(model, machine, options)
+    if one.ops["time_s"].isna().all():
+        raise FomkitError(
+            f"{model.name} on {machine.name}",
+            "no op has a time, so there is nothing to explain. Add the machine's bandwidth and peak, or timings.",
+        )
+    ops, rest, missing = _longest(one, top)
+    return {
+        "schema": SCHEMA,
+        "fomkit": __version__,
+        "model": model.name,
+        "target": machine.name,
+        "sizes": dict(one.sizes),
+        "precision": one.precision,
+        "precision_means": one.formats.said,
+        "interval": options.interval,
+        "interval_covers": INTERVAL_MEANING,
+        "step_s": span_content(one.step),
+        "device_s": span_content(one.step_time.device_s),
+        "bound": one.step_time.bound,
+        "coverage": dict(one.coverage),
+        "excludes": list(one.excludes),
+        "deviations": list(one.deviations),
+        "ops": ops,
+        "rest": rest,
+        "unpriced": missing,
+        **ops_to_time(one, top),
+    }
+
+
+TEXTS = ("op", "kind", "pass_name", "dtype", "engine", "time_source", "bound", "evidence")
+
+
+def _where(ops: pd.DataFrame) -> list[str]:
+    """Name the module of each op, the first of several."""
+    if "module" not in ops.columns:
+        return [""] * len(ops)
+    pairs = zip(ops["module"].astype("str"), ops["places"].astype(int), strict=True)
+    return [f"{module} and {places - 1} more" if places > 1 else module for module, places in pairs]
+
+
+def _size(row: Mapping[str, Any]) -> str:
+    """Write the sizes of an op shortly, those of a product in full."""
+    if row["kind"] in PRODUCT_KINDS:
+        return shape_label(row).partition(" ")[2]
+    numel = row.get("numel")
+    return "" if numel is None or numel != numel else f"{_si(float(numel))} elements"
+
+
+def _label(row: Mapping[str, Any]) -> str:
+    """Name an op shortly: products by kind and sizes, the others by their own name and number of elements."""
+    if row["kind"] in PRODUCT_KINDS:
+        return shape_label(row)
+    name, size = str(row["op"]).rpartition("::")[2] or str(row["kind"]), _size(row)
+    return f"{name} of {size}" if size else name
+
+
+def _si(number: float) -> str:
+    """Write a count shortly.
+
+    Examples
+    --------
+    >>> _si(25_690_112.0), _si(512.0)
+    ('25.7 M', '512')
+    """
+    size, prefix = next((pair for pair in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if number >= pair[0]), (1.0, ""))
+    return f"{number / size:.3g} {prefix}".rstrip()
+
+
+def op_frame(one: Estimate) -> pd.DataFrame:
+    """Give the distinct ops of a step, longest first; those without a time come last.
+
+    Returns
+    -------
+    DataFrame
+        ``label`` (short, for figures), ``op``, ``kind``, ``sizes``, ``size`` (short), ``pass_name``, ``dtype``,
+        ``engine``, ``module``, ``count`` (executions), ``time_s``, ``low_s``, ``high_s`` (of all executions in a
+        step [s]), ``share`` of the device time, ``flop`` and ``byte`` of all executions, ``intensity``
+        [flop/byte], ``flop_per_s``, ``time_source``, ``bound``, ``evidence``. NaN is unknown.
+
+    Examples
+    --------
+    >>> import fomkit
+    >>> frame = op_frame(fomkit.estimate("p1b3-lecture", "x86-lecture"))
+    >>> frame["op"].iloc[0], float(round(frame["share"].sum(), 9))
+    ('Assign', 1.0)
+    """
+    import pandas as pd
+
+    ops = distinct_ops(settle_engines(one.ops.reset_index(drop=True), with_fits(one.machine))[0])
+    count = ops["count"].to_numpy(np.float64)
+    amounts = {
+        name: ops[name].to_numpy(np.float64) * count for name in ("time_s", "low_s", "high_s", "flop", "byte")
+    }
+    known = {name: np.where(column > 0, column, np.nan) for name, column in amounts.items()}
+    rows = [{str(name): cell for name, cell in row.items()} for row in ops.to_dict("records")]
+    frame = pd.DataFrame(
+        {
+            "label": [_label(row) for row in rows],
+            **{name: ops[name].astype("str").to_numpy() for name in TEXTS},
+            "sizes": [shape_label(row) for row in rows],
+            "size": [_size(row) for row in rows],
+            "module": _where(ops),
+            "count": count,
+            **amounts,
+            "share": amounts["time_s"] / one.step_time.device_s.value,
+            "intensity": amounts["flop"] / known["byte"],
+            "flop_per_s": amounts["flop"] / known["time_s"],
+        }
+    )
+    return frame.sort_values("time_s", ascending=False, kind="stable", na_position="last", ignore_index=True)
+
+
+def roof_frame(one: Estimate, ops: pd.DataFrame) -> pd.DataFrame:
+    """Give the rates that bound the ops: one row for each number format and engine that does their arithmetic.
+
+    Parameters
+    ----------
+    one : Estimate
+    ops : DataFrame
+        Of `op_frame`.
+
+    Returns
+    -------
+    DataFrame
+        ``roof`` (its name and peak), ``flop_per_s``, ``byte_per_s``; no row where one is unknown.
+    """
+    import pandas as pd
+
+    machine, rows = with_fits(one.machine), []
+    busy = ops[ops["flop"] > 0]
+    for dtype, engine in busy[["dtype", "engine"]].drop_duplicates().itertuples(index=False):
+        known = rates(machine, str(dtype), str(engine))
+        if known.flop_per_s is None or known.byte_per_s is None:
+            continue
+        peak = f"{dtype} {engine} {format_quantity(known.flop_per_s.value, 'flop_per_s', 3)}"
+        fitted = FITTED in (known.flop_per_s.source, known.byte_per_s.source)
+        rows.append({"roof": f"{peak} (fitted to the table)" if fitted else peak,
+                     "flop_per_s": known.flop_per_s.value, "byte_per_s": known.byte_per_s.value})  # fmt: skip
+    return pd.DataFrame(rows, columns=["roof", "flop_per_s", "byte_per_s"])

@@ -1,0 +1,348 @@
+"""Energy at the wall and the carbon dioxide of making it: narrower energy is taken for neither.
+
+Energy at the wall and carbon of an estimate, with what is declared of them, or what is missing.
+
+Power that was read now and then becomes energy: the trapezoid rule, with what lies between the readings.
+
+Counters of energy that run round: what lies between two readings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, multiply_independent
+from fomkit.core.machine import EnergyScope, Fact
+from fomkit.core.units import KWH_J
+from fomkit.plan.content import fact_content, span_content
+
+
+def energy_at_wall(energy_j: Span, scope: EnergyScope, to_wall: Fact | None) -> Span | None:
+    """Give energy [J] as a wall meter would count it.
+
+    Parameters
+    ----------
+    energy_j : Span
+    scope : str
+        What it counts: chip, node or wall.
+    to_wall : Fact or None
+        Energy at the wall over that of a narrower scope, as somebody states it.
+
+    Returns
+    -------
+    Span or None
+        None where the scope is narrower and nobody states a factor.
+
+    Examples
+    --------
+    >>> energy_at_wall(Span.exact(10.0), "chip", None) is None
+    True
+    """
+    if scope == "wall":
+        return energy_j
+    return None if to_wall is None else multiply_independent(to_wall.span(energy_j.level), energy_j)
+
+
+def carbon_kg(wall_j: Span, kg_per_j: Fact, pue: Fact | None) -> Span:
+    """Give the carbon dioxide equivalent [kg] of energy at the wall.
+
+    Parameters
+    ----------
+    wall_j : Span
+        Energy at the wall of the machine [J].
+    kg_per_j : Fact
+        Of the grid [kg/J].
+    pue : Fact or None
+        Energy of the whole building over that of its machines; None counts the machine alone.
+
+    Examples
+    --------
+    10 kWh at 0.4 kg/kWh in a building of PUE 1.5:
+
+    >>> grid, pue = (Fact(one, one, one, "published", "example") for one in (0.4 / 3.6e6, 1.5))
+    >>> round(carbon_kg(Span.exact(3.6e7), grid, pue).value, 9)
+    6.0
+    """
+    kg = multiply_independent(kg_per_j.span(wall_j.level), wall_j)
+    return kg if pue is None else multiply_independent(pue.span(wall_j.level), kg)
+
+
+WITHOUT_PUE = "without what the building adds (cooling, supply): no --pue is declared"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What a user declares for carbon; None where nobody does.
+
+    Attributes
+    ----------
+    kg_per_j : Fact or None
+        Carbon dioxide equivalent of the grid's energy [kg/J].
+    to_wall : Fact or None
+        Energy at the wall over that of the narrower scope that the machine's figures have.
+    pue : Fact or None
+        Energy of the building over that of its machines.
+    """
+
+    kg_per_j: Fact | None = None
+    to_wall: Fact | None = None
+    pue: Fact | None = None
+
+
+def check_grid(grid: Grid) -> None:
+    """Raise when a factor is declared that nothing is made of.
+
+    Raises
+    ------
+    FomkitError
+        Naming what it needs.
+    """
+    for name, fact in (("--pue", grid.pue), ("--to-wall", grid.to_wall)):
+        if fact is not None and grid.kg_per_j is None:
+            raise FomkitError(
+                name, "is for carbon. Add --carbon, for example --carbon '0.38 kg/kWh, grid operator 2024'."
+            )
+
+
+def footprint(energy_j: Span | None, scope: EnergyScope | None, grid: Grid) -> tuple[Span | None, Span | None]:
+    """Give the energy at the wall [J] and its carbon [kg CO2e]; None where one of them is not known.
+
+    Raises
+    ------
+    FomkitError
+        When a factor to the wall is declared for energy that is measured there.
+    """
+    if scope == "wall" and grid.to_wall is not None:
+        raise FomkitError("--to-wall", "is declared, and the machine's energy is that at the wall. Leave it out.")
+    wall = None if energy_j is None or scope is None else energy_at_wall(energy_j, scope, grid.to_wall)
+    return wall, None if wall is None or grid.kg_per_j is None else carbon_kg(wall, grid.kg_per_j, grid.pue)
+
+
+def lacks(scope: EnergyScope | None, missing: Iterable[str], grid: Grid) -> list[str]:
+    """Say what keeps energy from being that at the wall."""
+    lacking = list(missing)
+    if scope not in (None, "wall") and grid.to_wall is None:
+        lacking.append(
+            f"the energy is of scope {scope}, less than the wall gives. Declare --to-wall FACTOR, SOURCE"
+        )
+    return lacking
+
+
+def grid_content(grid: Grid) -> dict[str, Any]:
+    """Put what is declared for carbon in the form of the JSON output."""
+    return {
+        "kg_per_kwh": fact_content(grid.kg_per_j, KWH_J),
+        "to_wall": fact_content(grid.to_wall),
+        "pue": fact_content(grid.pue),
+        "notes": [] if grid.pue is not None else [WITHOUT_PUE],
+    }
+
+
+def carbon_content(
+    energies: Mapping[str, Span | None], scope: EnergyScope | None, missing: Iterable[str], grid: Grid
+) -> dict[str, Any] | None:
+    """Put carbon in the form of the block ``carbon``; None where nobody asks for it.
+
+    Parameters
+    ----------
+    energies : mapping
+        Energy [J], by what takes it: run, unit.
+    scope : str or None
+        What the energies count; None where there is none.
+    missing : iterable of str
+        Why there is none.
+    grid : Grid
+    """
+    if grid.kg_per_j is None:
+        return None
+    both = {name: footprint(energy, scope, grid) for name, energy in energies.items()}
+    return {
+        "wall_j": {name: span_content(wall) for name, (wall, _) in both.items()},
+        "kg": {name: span_content(kg) for name, (_, kg) in both.items()},
+        "from_scope": scope,
+        "missing": lacks(scope, missing, grid),
+        **grid_content(grid),
+    }
+
+
+GAP = 3.0
+"""Readings that lie so many times their usual distance apart have a gap between them."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A reading of power [W] at a moment [s]."""
+
+    moment_s: float
+    power_w: float
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Time [s] without a reading, from a moment on."""
+
+    moment_s: float
+    length_s: float
+
+
+@dataclass(frozen=True)
+class Integral:
+    """Energy over a time.
+
+    Attributes
+    ----------
+    energy_j : Span
+    wall_s : float
+    period_s : float
+        Usual distance of readings.
+    gaps : tuple of Gap
+    """
+
+    energy_j: Span
+    wall_s: float
+    period_s: float
+    gaps: tuple[Gap, ...]
+
+    @property
+    def power_w(self) -> Span:
+        """Mean power [W]."""
+        return self.energy_j.scaled(1 / self.wall_s)
+
+
+def _at(one: Sample, other: Sample, moment_s: float) -> Sample:
+    """Give the reading on the line between two others."""
+    share = (moment_s - one.moment_s) / (other.moment_s - one.moment_s)
+    return Sample(moment_s, one.power_w + share * (other.power_w - one.power_w))
+
+
+def _within(samples: Sequence[Sample], start_s: float, end_s: float) -> list[Sample]:
+    """Cut readings to a time, with readings made up at its ends on the lines between the real ones."""
+    inside: list[Sample] = []
+    for one, other in pairwise(samples):
+        if other.moment_s <= start_s or one.moment_s >= end_s:
+            continue
+        first = one if one.moment_s >= start_s else _at(one, other, start_s)
+        last = other if other.moment_s <= end_s else _at(one, other, end_s)
+        inside += [last] if inside else [first, last]
+    return inside
+
+
+def _check(samples: Sequence[Sample], start_s: float, end_s: float) -> None:
+    if len(samples) < 2:
+        raise FomkitError("power", f"was read {len(samples)} times; energy needs two readings. Read longer.")
+    for one, other in pairwise(samples):
+        if not other.moment_s > one.moment_s:
+            raise FomkitError(
+                "power", f"was read at {one.moment_s:g} s and then at {other.moment_s:g} s. Sort it."
+            )
+    if not all(math.isfinite(one.power_w) and one.power_w >= 0 for one in samples):
+        raise FomkitError("power", "is below 0 or not a number in a reading. Leave that reading out.")
+    if not start_s < end_s:
+        raise FomkitError("power", f"the end, {end_s:g} s, is not after the start, {start_s:g} s. Swap them.")
+    first, last = samples[0].moment_s, samples[-1].moment_s
+    if start_s < first or end_s > last:
+        raise FomkitError(
+            "power",
+            f"was read from {first:.15g} to {last:.15g} s, and {start_s:.15g} to {end_s:.15g} s are asked for. "
+            "Nothing is made up outside; choose a time inside.",
+        )
+
+
+def integrate(
+    samples: Sequence[Sample],
+    start_s: float | None = None,
+    end_s: float | None = None,
+    error_w: float = 0.0,
+) -> Integral:
+    """Integrate readings of power by the trapezoid rule.
+
+    Between two readings power may have stayed at either for the whole time, and in a gap anywhere between the
+    least and the largest reading: that and the instrument's own error make the interval.
+
+    Parameters
+    ----------
+    samples : sequence of Sample
+        In order of time.
+    start_s, end_s : float, optional
+        What to integrate over [s]; default: from the first to the last reading.
+    error_w : float
+        What the instrument states of itself, ± [W].
+
+    Raises
+    ------
+    FomkitError
+        When there are fewer than two readings, they are out of order or below 0, or the time goes beyond them.
+
+    Examples
+    --------
+    >>> integrate([Sample(0.0, 10.0), Sample(1.0, 20.0), Sample(2.0, 20.0)]).energy_j
+    Span(value=35.0, low=30.0, high=40.0, level=0.8)
+    """
+    start = samples[0].moment_s if start_s is None and samples else start_s or 0.0
+    end = samples[-1].moment_s if end_s is None and samples else end_s or 0.0
+    _check(samples, start, end)
+    period = median(other.moment_s - one.moment_s for one, other in pairwise(samples))
+    inside = _within(samples, start, end)
+    least, most = (choose(one.power_w for one in inside) for choose in (min, max))
+    value, below, above, gaps = [], [], [], []
+    for one, other in pairwise(inside):
+        length = other.moment_s - one.moment_s
+        mean, half = (one.power_w + other.power_w) / 2, abs(other.power_w - one.power_w) / 2
+        value.append(mean * length)
+        if length > GAP * period:
+            gaps.append(Gap(one.moment_s, length))
+            below.append((mean - least) * length)
+            above.append((most - mean) * length)
+        else:
+            below.append(half * length)
+            above.append(half * length)
+    energy, error = math.fsum(value), error_w * (end - start)
+    low, high = energy - math.fsum(below) - error, energy + math.fsum(above) + error
+    return Integral(Span(energy, max(low, 0.0), high), end - start, period, tuple(gaps))
+
+
+MOST_W = 2000.0
+"""More than one processor takes [W]: a counter that may have gone round twice at this power tells nothing."""
+
+
+def counted(before: float, after: float, most: float, wall_s: float) -> float:
+    """Give what a counter [J] went forward between two readings, once round at most.
+
+    Parameters
+    ----------
+    before, after : float
+        Readings [J].
+    most : float
+        Where the counter begins anew at 0 [J].
+    wall_s : float
+        Time between the readings [s].
+
+    Raises
+    ------
+    FomkitError
+        When a reading lies outside the counter, or the time is so long that it may have gone round twice.
+
+    Examples
+    --------
+    >>> counted(10.0, 25.0, 100.0, 1e-2), counted(90.0, 5.0, 100.0, 1e-2)
+    (15.0, 15.0)
+    """
+    for reading in (before, after):
+        if not 0 <= reading <= most:
+            raise FomkitError(
+                "energy counter", f"reads {reading:g} J and ends at {most:g} J. Nothing is made of it."
+            )
+    forward = after - before if after >= before else after - before + most
+    # A look after each turn was missed if the power could have brought it round more than once.
+    if wall_s * MOST_W - forward >= most:
+        said = (
+            f"begins anew every {most:g} J and was not looked at for {wall_s:.3g} s: it may have gone round twice"
+        )
+        raise FomkitError("energy counter", f"{said}. Measure shorter.")
+    return forward

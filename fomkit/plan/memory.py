@@ -1,0 +1,222 @@
+"""The memory that lives at each moment of a step, from the order of its ops.
+
+What stands in memory whatever the batch, from the update alone: a lower bound of any step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isnan, nan
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.model import STATE_TENSORS
+from fomkit.core.units import ITEM_BYTE
+from fomkit.ops.tables import PASSES, ROLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+
+BLOCK_BYTE = 512
+"""Every piece of memory takes whole blocks of this size [byte] (PyTorch's CUDACachingAllocator, kMinBlockSize)."""
+_MOST_GAPS = 1000
+"""Executed ops that a line of the order may stand for; there is about one line for each."""
+
+WORKSPACE = "workspace"
+UPDATE = PASSES[-1]
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a step takes.
+
+    Attributes
+    ----------
+    live_byte : array
+        Bytes that stand in memory while each op runs, by its id; 0 is before the step.
+    workspace_byte : array
+        Of these, the workspace of the op itself.
+    moments : DataFrame
+        Op, module and pass of each id; that of 0 is empty.
+    pieces : DataFrame
+        Each piece of memory: ``role``, ``module``, ``byte``, first and last id at which it lives.
+    """
+
+    live_byte: NDArray[np.float64]
+    workspace_byte: NDArray[np.float64]
+    moments: pd.DataFrame
+    pieces: pd.DataFrame
+
+    @property
+    def peak_id(self) -> int:
+        """The first id at which most memory is taken."""
+        return int(self.live_byte.argmax())
+
+    @property
+    def peak_byte(self) -> float:
+        """The most memory that the step takes at once [byte]."""
+        return float(self.live_byte.max())
+
+    def peak_of(self, pass_name: str) -> int | None:
+        """Give the id of the peak of one pass: forward, backward or update; None where it has no op."""
+        ids = np.flatnonzero(self.moments["pass_name"].str.partition("_")[0] == pass_name)
+        return int(ids[self.live_byte[ids].argmax()]) if len(ids) else None
+
+    def standing(self, moment: int) -> pd.DataFrame:
+        """Give the pieces that stand at an id; the workspace of its op is one of them."""
+        pieces = self.pieces
+        found = pieces[(pieces["first"] <= moment) & (pieces["last"] >= moment)]
+        if not self.workspace_byte[moment]:
+            return found
+        module = self.moments["module"].iloc[moment]
+        own = {"role": WORKSPACE, "module": module, "byte": self.workspace_byte[moment]}
+        return pd.concat([found, pd.DataFrame([{**own, "first": moment, "last": moment}])], ignore_index=True)
+
+    def by_role(self, moment: int) -> dict[str, float]:
+        """Add up what stands at an id by what it is for [byte]."""
+        sums = self.standing(moment).groupby("role")["byte"].sum()
+        return {role: float(sums.get(role, 0.0)) for role in (*ROLES, WORKSPACE)}
+
+    def over_time(self) -> pd.DataFrame:
+        """Give what stands while each op runs by what it is for [byte]; one column a role, those that take any."""
+        count, found = len(self.live_byte), {}
+        for role in ROLES:
+            own = self.pieces[self.pieces["role"] == role]
+            byte = own["byte"].to_numpy(np.float64)
+            made = np.bincount(own["first"].to_numpy(int), byte, count + 1)
+            freed = np.bincount(own["last"].to_numpy(int) + 1, byte, count + 1)
+            found[role] = (made - freed).cumsum()[:-1]
+        found[WORKSPACE] = self.workspace_byte
+        return pd.DataFrame({role: byte for role, byte in found.items() if byte.any()})
+
+    def total(self, role: str) -> float:
+        """Add up all memory of one role over the whole step [byte]; of temporary memory this is never at once."""
+        return float(self.pieces.loc[self.pieces["role"] == role, "byte"].sum())
+
+
+def _check_places(order: pd.DataFrame, ops: pd.DataFrame, where: str) -> None:
+    row = order["row"]
+    if (row >= len(ops)).any():
+        raise FomkitError(where, f"names row {row.max():g} of {len(ops)} ops. The two tables belong to two steps.")
+    last = float(np.nanmax(order[["id", "freed_by"]].to_numpy(np.float64)))
+    if last > _MOST_GAPS * len(order):
+        raise FomkitError(
+            where, f"names the op {last:,.0f}, and has {len(order):,} lines. Profile the model anew."
+        )
+    if (order["freed_by"] < order["id"]).any():
+        place = int((order["freed_by"] < order["id"]).to_numpy().argmax())
+        raise FomkitError(f"{where}: row {place}", "memory is freed before it is made. Profile the model anew.")
+
+
+def _moments(order: pd.DataFrame, ops: pd.DataFrame, count: int) -> pd.DataFrame:
+    first = order[order["id"] > 0].drop_duplicates("id")
+    rows = first["row"].to_numpy(np.float64)
+    known = ~np.isnan(rows)
+    texts: Mapping[str, str] = {"op": "", "module": "module", "pass_name": "pass_name"}
+    found = {}
+    for name, own in texts.items():
+        column = np.array(first[own] if own else [""] * len(first), dtype=object)
+        if name in ops.columns:
+            column[known] = ops[name].astype("object").fillna("").to_numpy()[rows[known].astype(int)]
+        whole = np.full(count, "", dtype=object)
+        whole[first["id"].to_numpy(int)] = column
+        found[name] = whole
+    return pd.DataFrame(found)
+
+
+def memory_use(
+    order: pd.DataFrame, ops: pd.DataFrame, workspace_byte: NDArray[np.float64], where: str,
+    block_byte: int = BLOCK_BYTE,
+) -> Use:  # fmt: skip
+    """Follow the memory of a step.
+
+    Parameters
+    ----------
+    order : DataFrame
+        An ORDER table whose sizes are numbers.
+    ops : DataFrame
+        The OPS table of the same step.
+    workspace_byte : array
+        Workspace that each row of ``ops`` takes while it runs [byte].
+    where : str
+        Name of the profile, for error messages.
+    block_byte : int
+        Every piece takes a multiple of this [byte].
+
+    Raises
+    ------
+    FomkitError
+        When the order does not belong to the ops.
+
+    Examples
+    --------
+    >>> order = pd.DataFrame({"id": [0.0, 1.0, 2.0], "row": [float("nan"), 0.0, 1.0], "output_byte": [512.0] * 3,
+    ...     "role": ["parameter", "temporary", "temporary"], "freed_by": [float("nan"), 1.0, 2.0], "module": "",
+    ...     "pass_name": ""})
+    >>> ops = pd.DataFrame({"op": ["mm", "relu"], "module": "", "pass_name": "forward"})
+    >>> memory_use(order, ops, np.zeros(2), "net").live_byte.tolist()
+    [512.0, 1024.0, 1024.0]
+    """
+    _check_places(order, ops, where)
+    last = int(order["id"].max())
+    moments = _moments(order, ops, last + 1)
+    ids = order["id"].to_numpy(int)
+    ends = np.minimum(order["freed_by"].fillna(last).to_numpy(np.float64), last).astype(int)
+    byte = np.ceil(order["output_byte"].to_numpy(np.float64) / block_byte) * block_byte
+    change = np.bincount(ids, byte, last + 2) - np.bincount(ends + 1, byte, last + 2)
+    rows = order["row"].to_numpy(np.float64)
+    has_row = ~np.isnan(rows)
+    working = np.zeros(last + 1)
+    working[ids[has_row]] = workspace_byte[rows[has_row].astype(int)]
+    module = np.where(ids > 0, moments["module"].to_numpy(object)[ids], order["module"].to_numpy(object))
+    pieces = pd.DataFrame({"role": order["role"].astype("object"), "module": module, "byte": byte,
+                           "first": ids, "last": ends})  # fmt: skip
+    return Use(change.cumsum()[:-1] + working, working, moments, pieces[byte > 0].reset_index(drop=True))
+
+
+class Standing(NamedTuple):
+    """Bytes of the parameters that are trained, of their gradients and of the optimizer's state (NaN: unknown)."""
+
+    parameter: float
+    gradient: float
+    state: float
+
+    @property
+    def byte(self) -> float:
+        """All of them that are known [byte]."""
+        return sum(byte for byte in self if not isnan(byte))
+
+
+def standing_memory(ops: pd.DataFrame, parameters: int | None = None) -> Standing | None:
+    """Add up what every step needs, from the rows of the update; None where nobody knows.
+
+    Parameters
+    ----------
+    ops : DataFrame
+        An OPS table whose sizes are numbers.
+    parameters : int, optional
+        How many the model has. Without an update they are taken in the format of the ops, where all have one.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> standing_memory(pd.DataFrame({"kind": ["optimizer"], "rule": ["adam"], "dtype": ["fp32"],
+    ...                               "numel": [100.0], "count": [1.0]}))
+    Standing(parameter=400.0, gradient=400.0, state=800.0)
+    """
+    updates = ops[ops["kind"] == "optimizer"]
+    if updates.empty:
+        formats = ops["dtype"].unique()
+        if parameters is None or len(formats) != 1:
+            return None
+        return Standing(parameters * ITEM_BYTE[str(formats[0])], nan, nan)
+    byte = updates["numel"] * updates["count"] * updates["dtype"].map(ITEM_BYTE).astype(float)
+    # An unknown rule makes the sum unknown.
+    state = (byte * updates["rule"].map(STATE_TENSORS).astype(float)).sum(skipna=False)
+    return Standing(float(byte.sum()), float(byte.sum()), float(state))

@@ -1,0 +1,255 @@
+"""Whether a machine profile stands for a GPU or a processor, as far as its words tell.
+
+The largest number for which something still fits.
+
+The memory of a model's step at any batch, and whether a machine's device holds it.
+
+What a step on a processor does otherwise: its update by default, and pages that its own memory gets anew.
+
+PyTorch updates tensor by tensor on a processor where nobody asked for anything else. And what a step makes and
+frees lies on the heap of the process: the C library gives pages back to the system when enough of them are free
+at its end, and asks for them again, at the machine's rate of fresh pages. Whether it does depends on where
+long-lived pieces happened to land. Counted page by page, steps of ten models got between nothing and all of their
+own memory anew (docs/adr/0027): half of it is taken, and the interval spans all but a tenth at each end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.machine import Fact, Machine, Overhead
+from fomkit.core.model import IMPL_BY_DEFAULT, ModelProfile
+from fomkit.core.units import format_quantity
+from fomkit.ops.check import check_table
+from fomkit.ops.conv_methods import im2col_byte
+from fomkit.ops.precision import Formats
+from fomkit.ops.resize import resize_ops, sizes_used
+from fomkit.plan.memory import Use, memory_use, standing_memory
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+DeviceKind = Literal["gpu", "cpu", ""]
+_GPU = re.compile(r"\b(nvidia|tesla|geforce|quadro|radeon|instinct|gcn\d|[cr]dna\d?|gpu|cuda)\b")
+_CPU = re.compile(r"\b(cpu|x86|xeon|epyc|ryzen|opteron|knights|phi|core|cortex|neoverse|graviton|arm|processor)\b")
+
+
+def device_kind(machine: Machine) -> DeviceKind:
+    """Tell what a machine's device is by its architecture, else by its title; "" where neither says, or both do.
+
+    Parameters
+    ----------
+    machine : Machine
+    """
+    for text in (machine.device.architecture, machine.title):
+        is_gpu, is_cpu = (one.search(text.lower()) is not None for one in (_GPU, _CPU))
+        if is_gpu is not is_cpu:
+            return "gpu" if is_gpu else "cpu"
+    return ""
+
+
+MOST = 2**24
+"""A batch beyond which nobody asks [samples]."""
+
+
+def largest_that_fits(fits: Callable[[int], bool], most: int = MOST) -> int:
+    """Find by bisection the largest whole number that fits, if all smaller ones do.
+
+    Returns
+    -------
+    int
+        0 where not even 1 fits, ``most`` where that does.
+
+    Examples
+    --------
+    >>> largest_that_fits(lambda batch: batch * 3 <= 100)
+    33
+    """
+    low, high = 0, 1
+    while high < most and fits(high):
+        low, high = high, min(2 * high, most)
+    if high == most and fits(most):
+        return most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+BATCH = "batch"
+
+
+def _check_resizable(model: ModelProfile, sizes: Mapping[str, int]) -> None:
+    used = set() if model.order is None else sizes_used(model.order)
+    for name, value in sizes.items():
+        if value != model.sizes.get(name) and name not in used:
+            raise FomkitError(
+                model.name,
+                f"the order of its ops is fixed at {name} {model.sizes.get(name, 'unknown')}, so the memory at "
+                f"{value} needs a new trace. Run 'fomkit profile' on its file with that size.",
+            )
+
+
+def _workspace(model: ModelProfile, sizes: Mapping[str, int]) -> NDArray[np.float64]:
+    """Give what each op of the table takes while it runs: of a convolution one sample's im2col [byte]."""
+    ops = resize_ops(model.ops, sizes, model.name)
+    return np.asarray(im2col_byte(ops, whole_batch=False), np.float64)
+
+
+def can_follow(model: ModelProfile, sizes: Mapping[str, int]) -> bool:
+    """Tell whether the memory of a step is known at these sizes."""
+    changed = {name for name, value in sizes.items() if value != model.sizes.get(name)}
+    return model.order is not None and changed <= sizes_used(model.order)
+
+
+def step_memory(
+    model: ModelProfile, sizes: Mapping[str, int], workspace: NDArray[np.float64] | None = None
+) -> Use | None:
+    """Follow the memory of a model's step; None where nobody recorded the order of its ops.
+
+    Parameters
+    ----------
+    model : ModelProfile
+    sizes : mapping
+        The value of each named size.
+    workspace : array, optional
+        Workspace of each op [byte]; default: one sample's im2col for convolutions.
+
+    Raises
+    ------
+    FomkitError
+        When the order is fixed at other sizes, or is not one.
+    """
+    if model.order is None:
+        return None
+    _check_resizable(model, sizes)
+    where = f"{model.name}, order"
+    order = resize_ops(model.order, sizes, where)
+    check_table(order, "ORDER", where)
+    return memory_use(order, model.ops, _workspace(model, sizes) if workspace is None else workspace, where)
+
+
+def largest_batch(model: ModelProfile, sizes: Mapping[str, int], capacity_byte: float) -> int | None:
+    """Give the largest batch whose step fits; None where the order is unknown or fixed at its batch."""
+    if model.order is None or BATCH not in sizes_used(model.order):
+        return None
+    workspace = _workspace(model, sizes)
+
+    def fits(batch: int) -> bool:
+        use = step_memory(model, {**sizes, BATCH: batch}, workspace)
+        return use is not None and use.peak_byte <= capacity_byte
+
+    return largest_that_fits(fits)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether a device's memory holds a step.
+
+    Attributes
+    ----------
+    fits : bool or None
+        None where nobody knows: no capacity is stated, or only a part of what the step needs is known.
+    said : str
+        What does not fit, in words; "" otherwise.
+    """
+
+    fits: bool | None = None
+    said: str = ""
+
+
+UNKNOWN_FIT = Fit()
+
+
+def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> Fit:
+    """Tell whether a step fits the device's memory.
+
+    Activations in a narrower format than was traced are not judged; parameters, gradients and the optimizer's
+    state are, because the update stays in fp32: they can only show that a step does not fit.
+    """
+    capacity = machine.device.capacity_byte
+    if capacity is None:
+        return UNKNOWN_FIT
+    narrowed = formats.stream not in ("", "fp32")
+    use = step_memory(model, sizes) if can_follow(model, sizes) and not narrowed else None
+    if use is not None:
+        needed = use.peak_byte
+    else:
+        standing = standing_memory(resize_ops(model.ops, sizes, model.name), model.parameters_total)
+        needed = 0.0 if standing is None else standing.byte
+    if needed <= capacity.value:
+        return UNKNOWN_FIT if use is None else Fit(True)
+    has, wants = (format_quantity(byte, "byte") for byte in (capacity.value, needed))
+    of = "a step" if use is not None else "parameters, gradients and the optimizer's state alone"
+    said = f"does not fit: {machine.name} has {has} of memory a device, {of} would fill {wants} (fomkit memory)"
+    return Fit(False, said)
+
+
+NAME = "fresh pages"
+UPDATED_ALONE = "the update runs tensor by tensor: the framework's default on a processor"
+NOT_COUNTED = "pages that smaller tensors get anew are not counted: the memory of the step is not known"
+KEPT = ("parameter", "input", "state")
+"""Roles of what stays from step to step."""
+
+
+def updated_as_there(model: ModelProfile, machine: Machine) -> ModelProfile:
+    """Give a model whose update runs tensor by tensor, where that is the default of the machine's device.
+
+    Parameters
+    ----------
+    model : ModelProfile
+        Unchanged where its implementation was asked for, or nobody noted whether it was.
+    machine : Machine
+        Unchanged where it is no processor, as far as its words tell.
+    """
+    if model.optimizer.get("impl_from") != IMPL_BY_DEFAULT or device_kind(machine) != "cpu":
+        return model
+    impl = model.ops["impl"].where(model.ops["impl"] != "foreach", "per_tensor")
+    return replace(model, ops=model.ops.assign(impl=impl), optimizer={**model.optimizer, "impl": "per_tensor"})
+
+
+def own_byte(model: ModelProfile, sizes: Mapping[str, int], largest: float) -> float | None:
+    """Give the most memory [byte] that stands at once of what a step makes and frees; None where nobody knows.
+
+    Pieces of ``largest`` bytes or more are left out: their pages are fresh each time, and counted with their ops.
+    """
+    use = step_memory(model, sizes) if can_follow(model, sizes) else None
+    if use is None:
+        return None
+    own = use.pieces[~use.pieces["role"].isin(KEPT) & (use.pieces["byte"] < largest)]
+    first, last = own["first"].to_numpy(int), own["last"].to_numpy(int)
+    byte, moments = own["byte"].to_numpy(np.float64), len(use.live_byte) + 1
+    live = np.cumsum(np.bincount(first, byte, moments) - np.bincount(last + 1, byte, moments))
+    return float(live.max())
+
+
+def with_fresh_pages(machine: Machine, model: ModelProfile, sizes: Mapping[str, int]) -> Machine:
+    """Give a machine with an overhead per step: the pages that a model's own memory gets anew.
+
+    Unchanged where the machine does not say what fresh pages take, or nobody recorded the order of the ops.
+    """
+    rate, largest = machine.device.fresh_byte_per_s, machine.device.fresh_above_byte
+    byte = None if rate is None or largest is None else own_byte(model, sizes, largest)
+    if rate is None or not byte:
+        return machine
+    tail = (1 - DEFAULT_LEVEL) / 2
+    half, low, high = (share * byte / rate.value for share in (0.5, tail, 1 - tail))
+    source = f"half of the {byte:.4g} byte that a step makes and frees, at the machine's rate of fresh pages"
+    mine = Overhead(NAME, "step", Fact(half, low, high, "modelled", source), None)
+    return replace(machine, overheads=(*(one for one in machine.overheads if one.name != NAME), mine))
+
+
+def said_of_processor(traced: ModelProfile, model: ModelProfile, machine: Machine) -> Iterator[str]:
+    """Say what was done otherwise on a processor, of a machine that has its overheads."""
+    if model is not traced:
+        yield UPDATED_ALONE
+    if machine.device.fresh_byte_per_s is not None and all(one.name != NAME for one in machine.overheads):
+        yield NOT_COUNTED

@@ -1,0 +1,264 @@
+"""A table of somebody else's ops on a machine: filled, sized, costed and timed, row by row.
+
+The tables behind an estimate's figures: longest ops, passes in parts, memory by role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fomkit.core.errors import FomkitError, Shown, nearest_names
+from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.machine import Machine
+from fomkit.files.op_csv import fill_defaults
+from fomkit.ops.check import check_table
+from fomkit.ops.pricing import add_costs, split_recurrent
+from fomkit.ops.resize import resize_ops, sizes_used
+from fomkit.ops.tables import COSTS, LINE, TIMES, column_names
+from fomkit.ops.vocabulary import BESIDE
+from fomkit.plan.content import span_content
+from fomkit.plan.coverage import coverage, uses_of
+from fomkit.plan.estimate import Estimate
+from fomkit.plan.memory_of import step_memory
+from fomkit.plan.step import device_time
+from fomkit.prediction.cascade import add_times
+from fomkit.prediction.rates import with_fresh
+from fomkit.profiles.evidence import verdict_on, with_fits, without_implausible
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+_MADE = tuple(column.name for column in (*COSTS, *TIMES))
+_NUMBERS = frozenset(column_names("TIMED", "number"))
+
+
+@dataclass(frozen=True)
+class Prediction(Shown):
+    """A table of ops with their times on one machine.
+
+    Attributes
+    ----------
+    ops : DataFrame
+        The rows and index of the table that was given: its columns, with numbers for expressions; what it left
+        unsaid; flop, byte, launches, time_s, low_s, high_s [s], time_source, bound and evidence.
+    said : tuple of str
+        What was filled in, kept without being read, or made anew, a line each.
+    """
+
+    ops: pd.DataFrame
+    machine: Machine
+    level: float
+    said: tuple[str, ...]
+
+    @property
+    def unpriced(self) -> pd.DataFrame:
+        """The rows without a time."""
+        return self.ops[self.ops["time_s"].isna()]
+
+    def content(self) -> dict[str, Any]:
+        """Give totals as plain content: rows and time by source, their sum, and what has no time."""
+        rows = self.ops.groupby("time_source").size()
+        unpriced = self.unpriced
+        uses = uses_of(self.machine)
+        total = device_time(self.ops, self.level, uses) if len(unpriced) < len(self.ops) else None
+        return {
+            "target": self.machine.name,
+            "interval": self.level,
+            "rows": len(self.ops),
+            "time_s": span_content(total),
+            "sources": {
+                source: {"rows": int(rows.get(source, 0)), "share": share}
+                for source, share in coverage(self.ops).items()
+                if source in rows.index
+            },
+            "unpriced": {str(kind): group.index.tolist() for kind, group in unpriced.groupby("kind")},
+            "rows_are": "line" if self.ops.index.name == LINE else "row",
+        }
+
+    def summary(self) -> str:
+        """Write the totals as the text that the command line prints, after a line for what was filled in."""
+        return self._view.text(self)
+
+
+def _floats(ops: pd.DataFrame, where: str) -> pd.DataFrame:
+    """Make whole-number columns float64, in which no product overflows, and refuse what is neither."""
+    columns: dict[str, pd.Series] = {}
+    for name in ops.columns.intersection(list(_NUMBERS)):
+        if ops[name].dtype.kind in "iub":
+            columns[name] = ops[name].astype("float64")
+        elif ops[name].dtype.kind not in "fOUT":
+            raise FomkitError(where, f"the column {name!r} must hold numbers, it is {ops[name].dtype}.")
+    return ops.assign(**columns)
+
+
+def _check_sizes(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> None:
+    used = sizes_used(ops)
+    if missing := sorted(used - set(sizes)):
+        example = " ".join(f"--set {name}=64" for name in missing)
+        raise FomkitError(where, f"its dimensions use {', '.join(missing)}. Say how large, for example {example}.")
+    for name in sorted(set(sizes) - used):
+        raise FomkitError(where, f"no dimension uses the size {name!r}. {nearest_names(name, used)}")
+
+
+def predict_ops(
+    ops: pd.DataFrame,
+    machine: Machine,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    interval: float = DEFAULT_LEVEL,
+    where: str = "predict_ops",
+) -> Prediction:
+    """Predict each op of a table on a machine.
+
+    Parameters
+    ----------
+    ops : DataFrame
+        At least ``kind``, ``dtype`` and the dimensions of the kinds (docs/profiles.md), as numbers or expressions
+        in named sizes; `fill_defaults` says what may be left out. Other columns ride along unread.
+    machine : Machine
+    sizes : mapping, optional
+        The value of each named size.
+    interval : float
+        Share of intervals that should contain the truth.
+    where : str
+        File or stage, for error messages.
+
+    Raises
+    ------
+    FomkitError
+        When a column, a dimension or a size is missing or a value cannot be.
+    """
+    machine = without_implausible(machine)
+    names = set(column_names("OPS"))
+    strangers = [name for name in ops.columns if name not in names and name not in _MADE]
+    remade = [name for name in ops.columns if name in _MADE]
+    filled, said = fill_defaults(_floats(ops.drop(columns=[*strangers, *remade]), where), where)
+    _check_sizes(filled, sizes or {}, where)
+    sized = resize_ops(filled, sizes or {}, where)
+    check_table(sized, "OPS", where)
+    costed = add_costs(sized)
+    timed = add_times(costed, with_fits(machine), interval=interval, calls=split_recurrent(costed))
+    timed = with_fresh(timed, machine.device)
+    given = [name for name in ops.columns if name not in remade]
+    order = [*given, *(name for name in timed.columns if name not in given)]
+    if strangers:
+        said = (*said, f"{', '.join(map(str, strangers))}: no column of ours; kept as it stands, not read.")
+    if remade:
+        said = (*said, f"{', '.join(remade)}: made anew; what the table had is replaced.")
+    timed = timed.assign(**{name: ops[name] for name in strangers})[order]
+    return Prediction(timed, machine, interval, (*said, *verdict_on(machine)))
+
+
+MOMENTS = 500
+"""Moments of a step that a figure of memory shows; of more, the one with most memory of each stretch."""
+
+
+ROLE_WORDS = {"state": "optimizer state"}
+
+
+def pareto_table(ops: pd.DataFrame, top: int = 15) -> pd.DataFrame:
+    """Give the longest ops of a step by name and sizes, each in its passes.
+
+    Parameters
+    ----------
+    ops : DataFrame
+        Of `fomkit.plan.evidence.op_frame`.
+    top : int
+        Ops to list.
+
+    Returns
+    -------
+    DataFrame
+        One row per op and pass, the longest op first: ``name``, ``pass``, ``pass_s``; of the op's passes together
+        ``time_s``, ``low_s``, ``high_s`` [s], ``share`` of the step, ``reached`` (shares up to here).
+    """
+    known = ops[ops["time_s"].notna()]
+    named = known.assign(**{"name": known["label"], "pass": known["pass_name"].str.split("_").str[0]})
+    wholes = named.groupby("name", sort=False)[["time_s", "low_s", "high_s", "share"]].sum()
+    wholes = wholes.sort_values("time_s", ascending=False, kind="stable").head(top)
+    wholes = wholes.assign(reached=wholes["share"].cumsum())
+    passes = named.groupby(["name", "pass"], sort=False)["time_s"].sum().rename("pass_s").reset_index()
+    return wholes.reset_index().merge(passes, on="name", how="left")
+
+
+def composition_table(one: Estimate, by: str = "kind") -> pd.DataFrame:
+    """Give the parts of each pass, then what the host and the input need for a step, where the machine says it.
+
+    Parameters
+    ----------
+    one : Estimate
+    by : str
+        A column of the ops: ``kind``, ``time_source`` or ``bound``.
+
+    Returns
+    -------
+    DataFrame
+        ``pass``, ``part``, ``time_s``.
+    """
+    import pandas as pd
+
+    ops = one.ops[one.ops["time_s"].notna()]
+    spent = pd.DataFrame(
+        {
+            "pass": ops["pass_name"].astype("str").str.split("_").str[0],
+            "part": ops[by].astype("str"),
+            "time_s": ops["time_s"].to_numpy(np.float64) * ops["count"].to_numpy(np.float64),
+        }
+    )
+    sums = spent.groupby(["pass", "part"], sort=False)[["time_s"]].sum().reset_index()
+    sums = sums.sort_values("time_s", ascending=False, kind="stable")
+    order = {name: place for place, name in enumerate(("forward", "backward", "update"))}
+    sums = sums.sort_values("pass", key=lambda column: column.map(order), kind="stable", ignore_index=True)
+    beside = {"host, meanwhile": one.step_time.host_launch_s, "input, meanwhile": one.step_time.input_s,
+              "overheads, after it": one.step_time.extra_s}  # fmt: skip
+    rows = [{"pass": name, "part": BESIDE, "time_s": span.value} for name, span in beside.items()
+            if span is not None and span.value > 0]  # fmt: skip
+    return pd.concat([sums, pd.DataFrame(rows)], ignore_index=True) if rows else sums
+
+
+def _shown(live_byte: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[int]:
+    """Choose moments: all, or the fullest of each stretch, with the first and the last."""
+    count = len(live_byte)
+    if count <= MOMENTS:
+        return list(range(count))
+    edges = np.linspace(0, count, MOMENTS + 1).astype(int)
+    fullest = [int(first + live_byte[first:last].argmax()) for first, last in pairwise(edges)]
+    return sorted({0, *fullest, count - 1})
+
+
+def memory_table(one: Estimate) -> pd.DataFrame:
+    """Give the memory of each role over the step.
+
+    Returns
+    -------
+    DataFrame
+        ``id``, ``role``, ``byte``, ``all_byte``, ``op``, ``pass_name``; every role at every moment shown.
+
+    Raises
+    ------
+    FomkitError
+        When nobody recorded the order of the ops, or it is fixed at another size.
+    """
+    import pandas as pd
+
+    use = step_memory(one.model, one.sizes)
+    if use is None:
+        raise FomkitError(
+            one.model.name, "has no order of its ops, so its memory over a step is unknown. Profile it anew."
+        )
+    moments = _shown(use.live_byte)
+    roles = use.over_time().iloc[moments]
+    places = use.moments.iloc[moments]
+    place = {"id": moments, "all_byte": use.live_byte[moments], "op": places["op"].to_numpy(),
+             "pass_name": places["pass_name"].to_numpy()}  # fmt: skip
+    tables = [
+        pd.DataFrame({"role": ROLE_WORDS.get(str(role), str(role)), "byte": roles[role].to_numpy(), **place})
+        for role in roles.columns
+    ]
+    return pd.concat(tables, ignore_index=True)

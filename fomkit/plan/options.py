@@ -1,0 +1,188 @@
+"""What a user may choose for a study, checked against the model and the machines.
+
+Machines that nobody built: one of the profiles with other rates or another launch cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.machine import Device, Fact, Machine, Peak, Scope
+from fomkit.core.model import LastBatch, ModelProfile
+from fomkit.core.units import Precision
+from fomkit.ops.resize import sizes_used
+from fomkit.prediction.estimates import kept
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user chose for a study, besides the model and the machine.
+
+    Attributes
+    ----------
+    batch : int or None
+        Samples in one step; None keeps the profile's.
+    interval : float
+        Level of all intervals.
+    sizes : mapping
+        Other named sizes of the profile, for example ``{"seq": 512}``.
+    precision : str or None
+        fp32, tf32, mixed, bf16 or fp8; None is what the framework would do on the machine.
+    scope : str or None
+        device, node or system; None takes the narrowest that all machines state.
+    last_batch : str or None
+        drop or keep the partial last batch; None keeps the profile's choice.
+    allow_uncovered : bool
+        Leave work without a time out instead of refusing; times are then lower bounds.
+    """
+
+    batch: int | None = None
+    interval: float = DEFAULT_LEVEL
+    scope: Scope | None = None
+    last_batch: LastBatch | None = None
+    allow_uncovered: bool = False
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    precision: Precision | None = None
+
+    @property
+    def wanted_sizes(self) -> dict[str, int]:
+        """All named sizes that were chosen, the batch among them.
+
+        Raises
+        ------
+        FomkitError
+            When the batch is given twice and differs.
+        """
+        sizes = dict(self.sizes)
+        if self.batch is not None and sizes.setdefault("batch", self.batch) != self.batch:
+            raise FomkitError("batch", f"is given as {self.batch} and as {sizes['batch']}. Give it once.")
+        return sizes
+
+
+def choose_sizes(model: ModelProfile, wanted: Mapping[str, int]) -> dict[str, int]:
+    """Give the named sizes of a study, refusing those that the profile cannot be resized to.
+
+    Raises
+    ------
+    FomkitError
+        When a size is unknown, or the op table was traced at a fixed one other than that asked for.
+    """
+    sizes = dict(model.sizes)
+    for name, value in wanted.items():
+        if value == sizes.get(name):
+            continue
+        asked = f"--batch {value}" if name == "batch" else f"--set {name}={value}"
+        if value < 1:
+            raise FomkitError(model.name, f"{asked} makes no step. Give 1 or more.")
+        if name != "batch" and name not in sizes:
+            raise FomkitError(model.name, f"{asked}: {name!r} is not a size of it. {nearest_names(name, sizes)}")
+        if name not in kept(model.ops, None, "sizes", partial(sizes_used, model.ops)):
+            known = f"{name} {sizes.get(name, 'unknown')}"
+            raise FomkitError(
+                model.name,
+                f"its op table is fixed at {known}, so {value} needs a new trace. "
+                f"Run 'fomkit profile' on its file with {asked}.",
+            )
+        sizes[name] = value
+    return sizes
+
+
+def choose_scope(machines: list[Machine], wanted: Scope | None) -> Scope:
+    """Take the narrowest scope that all machines state, or check the one wanted.
+
+    Raises
+    ------
+    FomkitError
+        When a machine does not state the scope.
+    """
+    for machine in machines:
+        if wanted is not None and wanted not in machine.scopes:
+            needed = "node.devices" if machine.node_devices is None else "system.nodes"
+            raise FomkitError(
+                machine.name,
+                f"its profile does not state the scope {wanted!r}. Add {needed}, or choose another scope.",
+            )
+    return wanted or machines[0].scopes[0]
+
+
+PEAK = "flop_per_s"
+RATES = ("byte_per_s", "launch_s")
+"""Parameters of a device besides its peaks, each the name of a fact."""
+
+
+def peak_name(dtype: str, engine: str) -> str:
+    """Name the parameter that is a peak.
+
+    Examples
+    --------
+    >>> peak_name("fp32", "vector")
+    'flop_per_s/fp32/vector'
+    """
+    return f"{PEAK}/{dtype}/{engine}"
+
+
+def parameters(machine: Machine) -> tuple[str, ...]:
+    """Name what of a machine can be changed."""
+    return (*RATES, *(peak_name(peak.dtype, peak.engine) for peak in machine.device.peaks))
+
+
+def check_parameter(machine: Machine, name: str, least: float) -> None:
+    """Raise when a machine has no parameter of this name, or its least value is not a rate or a cost.
+
+    Raises
+    ------
+    FomkitError
+    """
+    known = parameters(machine)
+    if name not in known:
+        raise FomkitError(machine.name, f"{name!r} is not a parameter of it. {nearest_names(name, known)}")
+    if not (least >= 0 if name == "launch_s" else least > 0):
+        raise FomkitError(machine.name, f"{name} is {least:g}. Give a finite number above 0.")
+
+
+def restated(old: Fact | None, value: float) -> Fact:
+    """Give a fact at another value, with the relative spread that it has."""
+    ends = (1.0, 1.0) if old is None or old.value == 0 else (old.low / old.value, old.high / old.value)
+    return Fact(value, value * ends[0], value * ends[1], "assumed", "changed by the user")
+
+
+def _changed(device: Device, name: str, value: float) -> Device:
+    if name == "byte_per_s":
+        return replace(device, byte_per_s=restated(device.byte_per_s, value))
+    if name == "launch_s":
+        return replace(device, launch_s=restated(device.launch_s, value))
+    peaks: list[Peak] = []
+    for peak in device.peaks:
+        own = peak_name(peak.dtype, peak.engine) == name
+        peaks.append(replace(peak, rate=restated(peak.rate, value)) if own else peak)
+    return replace(device, peaks=tuple(peaks))
+
+
+def change_machine(machine: Machine, values: Mapping[str, float]) -> Machine:
+    """Give a machine with other rates or another launch cost.
+
+    Every op keeps the utilisation that it has on the machine as built: the time of its launches changes with the
+    launch cost, the rest with its roofline (`fomkit.prediction.donors.factor`). What was measured there is then
+    transferred.
+
+    Parameters
+    ----------
+    machine : Machine
+    values : mapping
+        Parameter (`parameters`) to its new value: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE
+        [flop/s]. Each keeps its relative spread.
+
+    Raises
+    ------
+    FomkitError
+        When the machine has no such parameter, or the value cannot be one.
+    """
+    device = machine.device
+    for name, value in values.items():
+        check_parameter(machine, name, value)
+        device = _changed(device, name, value)
+    return machine.changed(device)

@@ -1,0 +1,396 @@
+"""A step of any profile that is copied to many devices, from its ops and the order in which they run.
+
+Units of work a day of a system that trains in jobs of so many nodes: queue, failures and checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, add_common, add_independent
+from fomkit.core.machine import Machine
+from fomkit.core.model import EpochsToTarget, ModelProfile
+from fomkit.core.units import DAY_S, parse_quantity
+from fomkit.ops.resize import resize_ops
+from fomkit.parallel.job import daly_s, system_mtbf_s, useful_share
+from fomkit.parallel.layout import Layout, check_microbatches, microbatches_of
+from fomkit.parallel.step import ParallelStep, Waits, add_waits, bare, of_traffic, step_coverage
+from fomkit.parallel.traffic import Bucket, buckets_of, replica_traffic, stretched, waited
+from fomkit.plan.content import span_content
+from fomkit.plan.coverage import coverage
+from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.memory import standing_memory
+from fomkit.plan.memory_of import step_memory
+from fomkit.plan.options import Options
+from fomkit.plan.run import steps_per_epoch, time_to_target
+from fomkit.plan.step import overheads
+from fomkit.prediction.exchange import Algorithm, Exchange, Group, Network
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+NORM_BYTE = 4
+NORMS = ("batch_norm",)
+
+
+def _check_replicable(model: ModelProfile, layout: Layout) -> None:
+    asked = {
+        "tensor": layout.tensor > 1, "pipeline": layout.pipeline > 1, "sequence": layout.sequence,
+        "expert": layout.expert > 1, "recompute selective": layout.recompute == "selective",
+    }  # fmt: skip
+    for name, is_asked in asked.items():
+        if is_asked:
+            raise FomkitError(
+                model.name,
+                f"cannot be split by {name}: its profile is a trace, which does not say what may be split. Give "
+                "a transformer by its sizes (docs/parallel.md), or replicas only.",
+            )
+
+
+def on_one_device(model: ModelProfile) -> ModelProfile:
+    """Give what one device runs of a model: how many a run takes is the layout's to say."""
+    return replace(model, run=replace(model.run, devices_per_run=1))
+
+
+def _excludes(one: Estimate) -> tuple[str, ...]:
+    """Name the terms of a step that nobody stated, and work without a row or a time."""
+    of_runs = set(one.run_time.excludes) - set(one.step_time.excludes)
+    return tuple(name for name in one.excludes if name not in of_runs)
+
+
+class ReplicaStep:
+    """A profile on one device, at every batch that is asked for, and what its copies send each other."""
+
+    def __init__(self, model: ModelProfile, machine: Machine, layout: Layout, network: Network,
+                 options: Options) -> None:  # fmt: skip
+        _check_replicable(model, layout)
+        model = on_one_device(model)
+        self.model, self.machine, self.layout, self.network, self.options = (
+            model,
+            machine,
+            layout,
+            network,
+            options,
+        )
+        self.level = network.level
+        self._estimates: dict[int, Estimate] = {}
+        self._plans: dict[int, tuple[list[Bucket], tuple[float, float]]] = {}
+
+    def estimate(self, samples: int) -> Estimate:
+        """Give the estimate of one microbatch on one device, without an update's communication."""
+        if samples not in self._estimates:
+            self._estimates[samples] = estimate(self.model, self.machine, replace(self.options, batch=samples))
+        return self._estimates[samples]
+
+    def gradient_byte(self) -> float:
+        """Give the bytes of all gradients of a step.
+
+        Raises
+        ------
+        FomkitError
+            When the profile has neither gradients nor an update.
+        """
+        order = self.model.order
+        if order is not None and (order["role"] == "gradient").any():
+            made = resize_ops(order[order["role"] == "gradient"], self.model.sizes, self.model.name)
+            return float(made["output_byte"].sum())
+        standing = standing_memory(resize_ops(self.model.ops, self.model.sizes, self.model.name))
+        if standing is not None:
+            return standing.gradient
+        if self.model.parameters_trainable is None and self.model.parameters_total is None:
+            raise FomkitError(
+                self.model.name,
+                "does not say how many parameters it has, so nobody knows what replicas send. Add 'parameters'.",
+            )
+        return 4.0 * float(self.model.parameters_trainable or self.model.parameters_total or 0)
+
+    def _buckets(self, one: Estimate, backward_s: float) -> list[Bucket]:
+        order, ops = self.model.order, one.ops
+        if order is None or not (order["role"] == "gradient").any():
+            return [Bucket(self.gradient_byte(), backward_s)]
+        sized = resize_ops(order, one.sizes, self.model.name)
+        seconds = ops["time_s"].to_numpy(np.float64)
+        backward = ops["pass_name"].str.startswith("backward").to_numpy(bool)
+        found = buckets_of(sized, seconds, backward, self.layout.bucket_byte)
+        ordered = sized[sized["row"].notna()].drop_duplicates("id")["row"].to_numpy(int)
+        total = float(np.nansum(seconds[ordered[backward[ordered]]]))
+        return stretched(found, backward_s / total) if total > 0 else found
+
+    def _plan(self, samples: int) -> tuple[list[Bucket], tuple[float, float]]:
+        """Give the gradients of a microbatch as they are sent, and the two passes that hide them [s], once."""
+        if samples not in self._plans:
+            one, zero = self.estimate(samples), Span.exact(0.0, self.level)
+            passes = one.step_time.passes
+            forward, backward = (passes.get(name, zero).value for name in ("forward", "backward"))
+            again = forward if self.layout.recompute == "full" else 0.0
+            stretch = one.step.value / one.step_time.device_s.value
+            back_s = (backward + again) * stretch
+            self._plans[samples] = self._buckets(one, back_s), (forward * stretch, back_s)
+        return self._plans[samples]
+
+    def replicas_wait(self, devices: int, samples: int, network: Network, end: str) -> float:
+        """Give what a step waits for its replicas on a network at one end of its intervals, nothing hidden [s]."""
+        micro, count = microbatches_of(samples, devices, self.layout.microbatch)
+        group = network.group(devices)
+        bare_layout = replace(self.layout, overlap=False)
+        traffic = waited(bare_layout, network, group, *self._plan(micro), 1.0, end)
+        norms = self._norms(group, network).exposed.scaled(count)
+        return traffic.exposed_s + float(getattr(norms, end))
+
+    def _norms(self, group: Group, network: Network) -> Waits:
+        """Give what norms over all replicas wait for: a gather forward and a sum backward each."""
+        layers = self.model.layers
+        if not self.layout.sync_norm:
+            return bare(Exchange(Span.exact(0.0, self.level), "measured"))
+        found = None if layers is None else layers[layers["layer"].isin(NORMS)]
+        if found is None or found.empty:
+            raise FomkitError(self.model.name, "has no batch norm in its list of layers. Leave sync_norm out.")
+        times = []
+        for row in found.to_dict("records"):
+            channels, count = float(row["parameters"]) / 2, float(row["count"])
+            byte = NORM_BYTE * (2 * channels + 1) * group.ranks
+            gather = network.exchange("all_gather", byte, group, self._inner_algorithm)
+            total = network.exchange("all_reduce", NORM_BYTE * 2 * channels, group, self._inner_algorithm)
+            times.append(add_waits([bare(gather), bare(total)]).scaled(count))
+        return add_waits(times)
+
+    @property
+    def _inner_algorithm(self) -> Algorithm:
+        return "auto" if self.layout.algorithm == "parameter_server" else self.layout.algorithm
+
+    def _clip(self, gradient_byte: float, replicas: int) -> Span:
+        """Give the norm of the gradients and their scaling: read, then read and written, at the memory's rate."""
+        rate = self.machine.device.byte_per_s
+        if not self.layout.clip:
+            return Span.exact(0.0, self.level)
+        if rate is None:
+            raise FomkitError(self.machine.name, "states no memory bandwidth, which clipping needs. Add it.")
+        byte = 3 * gradient_byte / (replicas if self.layout.zero else 1)
+        return Span(byte / rate.value, byte / rate.high, byte / rate.low, self.level)
+
+    def at(self, devices: int, samples: int) -> ParallelStep:
+        """Give a step of so many samples on so many devices.
+
+        Raises
+        ------
+        FomkitError
+            When the samples do not divide, or the layout needs what the profile does not have.
+        """
+        layout, level = self.layout, self.level
+        micro, count = microbatches_of(samples, devices, layout.microbatch)
+        check_microbatches(self.layout, count)
+        group = self.network.group(devices) if devices > 1 else Group(1, 1)
+        one = self.estimate(micro)
+        zero = Span.exact(0.0, level)
+        passes = one.step_time.passes
+        update = passes.get("update", zero)
+        forward = passes.get("forward", zero)
+        again = forward if layout.recompute == "full" else zero
+        stretch = one.step.value / one.step_time.device_s.value
+        shrunk = update.scaled(1 / devices if layout.zero else 0.0 if layout.optimizer == "server" else 1.0)
+        kept = shrunk.value / update.value if update.value else 1.0
+        beside = 1 - update.value * (1 - kept) / one.step_time.device_s.value
+        micros = add_common(
+            [one.step.scaled(1 - update.value / one.step_time.device_s.value), again.scaled(stretch)]
+        )
+        first = one.step.scaled(beside)  # the update once, with one microbatch
+        work = add_common([first, again.scaled(stretch), micros.scaled(count - 1)])
+        traffic = replica_traffic(layout, self.network, group, *self._plan(micro))
+        norms, clip = self._norms(group, self.network).scaled(count), self._clip(self.gradient_byte(), devices)
+        compute = add_common([work, clip])
+        links = add_waits([of_traffic(traffic), norms])
+        return ParallelStep(
+            layout=layout, devices=devices, replicas=devices, samples=samples, microbatches=count,
+            compute_s=compute, busy_s=links.busy, exposed_s=links.exposed, bubble_s=zero,
+            replicas_s=add_common([traffic.exposed_s, norms.exposed]),
+            wall_s=add_independent([compute, traffic.exposed_s, norms.exposed]),
+            sent_byte={"replicas": traffic.sent_byte},
+            memory_byte=self._memory(one.sizes, devices, narrowed=one.formats.stream not in ("", "fp32")),
+            coverage=step_coverage(self._coverage(one, count, kept), compute.value, links.sources),
+            excludes=_excludes(one), notes=one.deviations,
+        )  # fmt: skip
+
+    def _coverage(self, one: Estimate, microbatches: int, kept: float) -> dict[str, float]:
+        """Give the shares of the work by time source: each pass as often as it runs, the update's share once."""
+        ops = one.ops
+        forward, update = (ops["pass_name"].eq(name).to_numpy(bool) for name in ("forward", "update"))
+        runs = np.where(update, kept, microbatches * (1.0 + forward * (self.layout.recompute == "full")))
+        return coverage(ops.assign(count=ops["count"] * runs))
+
+    def _memory(self, sizes: Mapping[str, int], replicas: int, *, narrowed: bool) -> float | None:
+        """Give the peak of a replica, less what zero keeps elsewhere; None where it is not known."""
+        if self.layout.recompute != "none" or narrowed:
+            return None
+        try:
+            use = step_memory(self.model, sizes)
+        except FomkitError:
+            return None
+        if use is None:
+            return None
+        shared = {1: ("state",), 2: ("state", "gradient"), 3: ("state", "gradient", "parameter")}
+        away = sum(use.total(role) for role in shared.get(self.layout.zero, ()))
+        return use.peak_byte - away * (1 - 1 / replicas)
+
+    def pieces(self, samples: int) -> pd.DataFrame:
+        """Give each layer's gradients [byte] and time of both passes with its ends [s], in backward order."""
+        import pandas as pd
+
+        order, one = self.model.order, self.estimate(samples)
+        times = ["time_s", "low_s", "high_s"]
+        if order is None:
+            return pd.DataFrame(columns=["module", "byte", *times])
+        made = resize_ops(order[order["role"] == "gradient"], one.sizes, self.model.name)
+        rows = made["row"].to_numpy(np.float64)
+        known = ~np.isnan(rows)
+        modules = one.ops["module"].astype("str").to_numpy(object)[rows[known].astype(int)]
+        byte = pd.Series(made["output_byte"].to_numpy(np.float64)[known]).groupby(modules, sort=False).sum()
+        spent = one.ops[times].mul(one.ops["count"], axis=0)[one.ops["pass_name"].ne("update")]
+        by_module = spent.groupby(one.ops["module"].astype("str")).sum().reindex(byte.index)
+        return by_module.assign(module=byte.index, byte=byte.to_numpy())
+
+
+@dataclass(frozen=True)
+class Service:
+    """How jobs are served; what is None is left out.
+
+    Attributes
+    ----------
+    slots : int or None
+        Jobs that the queue lets run side by side.
+    checkpoint_s, restart_s : float
+        To write a checkpoint, and to start again from one.
+    device_mtbf_s : float or None
+        Mean time between failures of one device with its share of the node; any failure ends a job.
+    interval_s : float or None
+        Between checkpoints; None takes Daly's best.
+    """
+
+    slots: int | None = None
+    checkpoint_s: float = 0.0
+    restart_s: float = 0.0
+    device_mtbf_s: float | None = None
+    interval_s: float | None = None
+
+
+def parse_service(slots: int | None = None, **times: str | None) -> Service:
+    """Read a service from times with units: ``checkpoint``, ``restart``, ``device_mtbf`` and ``checkpoint_every``.
+
+    Raises
+    ------
+    FomkitError
+        When a time has no unit, or the slots are no whole number.
+
+    Examples
+    --------
+    >>> parse_service(3, checkpoint="60 s", device_mtbf="50000 h").device_mtbf_s
+    180000000.0
+    """
+    if slots is not None and (isinstance(slots, bool) or not isinstance(slots, int)):
+        raise FomkitError("slots", f"is {slots!r}. Give a whole number of 1 or more.")
+    read = {
+        name: parse_quantity(text, "time_s", f"--{name.replace('_', '-')}", "time")
+        for name, text in times.items()
+        if text is not None
+    }
+    return Service(slots, read.get("checkpoint", 0.0), read.get("restart", 0.0), read.get("device_mtbf"),
+                   read.get("checkpoint_every"))  # fmt: skip
+
+
+def _check(service: Service) -> None:
+    for name in ("slots", "device_mtbf_s", "interval_s"):
+        value = getattr(service, name)
+        if value is not None and not value > 0:
+            raise FomkitError(name, f"is {value}. Give a value above 0.")
+    if service.interval_s is not None and service.device_mtbf_s is None:
+        raise FomkitError("checkpoint interval", "says nothing without failures. Add --device-mtbf.")
+    if service.device_mtbf_s is None and (service.checkpoint_s or service.restart_s):
+        raise FomkitError("checkpoint", "says nothing without failures. Add --device-mtbf, for example '5 years'.")
+    if service.device_mtbf_s is not None and not service.checkpoint_s > 0:
+        raise FomkitError("device mtbf", "needs what a checkpoint takes. Add --checkpoint, for example '60 s'.")
+
+
+def _useful(service: Service, devices: int) -> dict[str, float]:
+    if service.device_mtbf_s is None:
+        return {"useful_share": 1.0}
+    mtbf = system_mtbf_s(service.device_mtbf_s, devices)
+    every = service.interval_s or daly_s(service.checkpoint_s, mtbf)
+    share = useful_share(service.checkpoint_s, service.restart_s, mtbf, every)
+    return {"useful_share": share, "mtbf_s": mtbf, "checkpoint_interval_s": every}
+
+
+def _with_overheads(machine: Machine, per: str, of: Span) -> Span:
+    return add_common([of, *overheads(machine, per, of).values()])
+
+
+def _left_out(model: ModelProfile, machine: Machine) -> list[str]:
+    """Name what a run here is without, though it may take time."""
+    stated = {(one.name, one.per) for one in machine.overheads}
+    found = [] if model.data.validation_samples == 0 else ["validation"]
+    found += [] if ("input", "step") in stated else ["input"]
+    return found + ([] if any(per == "run" for _, per in stated) else ["start_up"])
+
+
+def no_run(model: ModelProfile) -> str:
+    """Say what a profile lacks for a run; "" where it has all."""
+    facts = {"train_samples": model.data.train_samples, "epochs": model.run.epochs}
+    lacking = [name for name, value in facts.items() if value is None]
+    return f"{model.name} does not say {' and '.join(lacking)}" if lacking else ""
+
+
+def _epoch(model: ModelProfile, machine: Machine, step: ParallelStep) -> tuple[int, Span] | None:
+    """Give the steps of an epoch and its time [s]; None where it has no full step, or nobody knows its samples."""
+    samples = model.data.train_samples
+    steps = 0 if samples is None else steps_per_epoch(samples, step.samples, model.data.last_batch)[0]
+    return (steps, _with_overheads(machine, "epoch", step.wall_s.scaled(steps))) if steps else None
+
+
+def target_content(
+    model: ModelProfile, machine: Machine, step: ParallelStep, curve: EpochsToTarget
+) -> dict[str, Any]:
+    """Give the epochs to a target at a step's batch, and their time; null with the reason where nobody knows."""
+    epoch = _epoch(model, machine, step)
+    if epoch is None:
+        return {"epochs": None, "to_target_s": None, "why": "an epoch has no full step, or unknown samples"}
+    try:
+        epochs, time_s = time_to_target(curve, step.samples, epoch[1], machine)
+    except FomkitError as error:
+        return {"epochs": None, "to_target_s": None, "why": error.what}
+    return {"epochs": span_content(epochs), "to_target_s": span_content(time_s), "why": ""}
+
+
+def system_content(
+    model: ModelProfile, machine: Machine, step: ParallelStep, nodes: int, service: Service
+) -> dict[str, Any] | None:
+    """Give runs and units a day of the system; None where the profile does not say what a run is.
+
+    Without ``system.nodes`` in the machine's profile the system is the nodes of one job.
+
+    Raises
+    ------
+    FomkitError
+        When the options of the service cannot be.
+    """
+    _check(service)
+    epoch, epochs = _epoch(model, machine, step), model.run.epochs
+    if epoch is None or epochs is None:
+        return None
+    steps, epoch_s = epoch
+    useful = _useful(service, step.devices)
+    run_s = _with_overheads(machine, "run", epoch_s.scaled(epochs))
+    at_once = (machine.system_nodes or nodes) // nodes
+    at_once = at_once if service.slots is None else min(at_once, service.slots)
+    rate = at_once * useful["useful_share"] * machine.availability * DAY_S / model.unit.runs
+    return {
+        "steps_per_epoch": steps,
+        "run_s": span_content(run_s),
+        "excludes": _left_out(model, machine),
+        "runs_at_once": at_once,
+        **useful,
+        "unit_per_day": span_content(run_s.per(rate)) if at_once else None,
+    }

@@ -1,0 +1,195 @@
+"""Steps to epochs, epochs to a run: validation, start-up and the partial last batch are terms of their own.
+
+Epochs to a target at any batch that a measured curve covers, and at no other.
+
+How many runs a machine has in progress at a time, and how many units of work it ends a day.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, add_common, at_level, multiply_independent
+from fomkit.core.machine import Machine, Scope
+from fomkit.core.model import EpochsToTarget, ModelProfile
+from fomkit.merit.fom import unit_per_day
+from fomkit.plan.step import StepTime, overheads
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """The time of one epoch and of one run; None where the profile does not say what a run is.
+
+    Attributes
+    ----------
+    steps_per_epoch : int or None
+        Full steps of one epoch.
+    partial_step : bool
+        True when the last, smaller batch is kept; it is priced as a full step, which is an upper bound.
+    training_s, validation_s, epoch_extra_s, epoch_s : Span or None
+        Terms of one epoch and their sum [s].
+    startup_s, run_s : Span or None
+        Overheads once a run, and the whole run [s].
+    excludes : tuple of str
+        Terms left out because nobody stated them.
+    """
+
+    steps_per_epoch: int | None
+    partial_step: bool
+    training_s: Span | None
+    validation_s: Span | None
+    epoch_extra_s: Span | None
+    epoch_s: Span | None
+    startup_s: Span | None
+    run_s: Span | None
+    excludes: tuple[str, ...]
+
+
+def steps_per_epoch(samples: int, batch: int, last_batch: str) -> tuple[int, bool]:
+    """Count the steps of an epoch and say whether the last is a partial one.
+
+    Examples
+    --------
+    >>> steps_per_epoch(800_121, 100, "drop"), steps_per_epoch(800_121, 100, "keep")
+    ((8001, False), (8002, True))
+    """
+    full, rest = divmod(samples, batch)
+    partial = last_batch == "keep" and rest > 0
+    return full + partial, partial
+
+
+def _stated(machine: Machine, per: str, of: Span) -> Span | None:
+    spans = list(overheads(machine, per, of).values())
+    return add_common(spans) if spans else None
+
+
+def _validation(model: ModelProfile, step: StepTime, batch: int, last_batch: str) -> Span | None:
+    """Price validation as the forward pass of its batches; None when the number of samples is unknown."""
+    samples = model.data.validation_samples
+    forward = step.passes.get("forward")
+    if samples is None or forward is None:
+        return None
+    return forward.scaled(steps_per_epoch(samples, batch, last_batch)[0])
+
+
+def roll_up_run(
+    model: ModelProfile, machine: Machine, step: StepTime, batch: int | None, last_batch: str
+) -> RunTime:
+    """Roll a step up to an epoch and a run.
+
+    Parameters
+    ----------
+    model : ModelProfile
+        For its samples and epochs.
+    machine : Machine
+        For its overheads per epoch and per run.
+    step : StepTime
+    batch : int or None
+        Samples in one step.
+    last_batch : str
+        ``drop`` leaves a partial last batch out, ``keep`` counts it as a full step.
+
+    Raises
+    ------
+    FomkitError
+        When an epoch has not one full batch.
+    """
+    samples, epochs = model.data.train_samples, model.run.epochs
+    if samples is None or batch is None:
+        return RunTime(None, False, None, None, None, None, None, None, step.excludes)
+    steps, partial = steps_per_epoch(samples, batch, last_batch)
+    if not steps:
+        raise FomkitError(
+            model.name,
+            f"a batch of {batch:,} is more than the {samples:,} samples of an epoch. Give a smaller --batch.",
+        )
+    training = step.wall_s.scaled(steps)
+    validation = _validation(model, step, batch, last_batch)
+    extra = _stated(machine, "epoch", training)
+    epoch = add_common([span for span in (training, validation, extra) if span is not None])
+    trained = epoch.scaled(epochs) if epochs is not None else None
+    startup = _stated(machine, "run", trained) if trained is not None else None
+    run = add_common([trained, *([startup] if startup else [])]) if trained is not None else None
+    unknown = [name for name, span in (("validation", validation), ("start_up", startup)) if span is None]
+    return RunTime(steps, partial, training, validation, extra, epoch, startup, run, (*step.excludes, *unknown))
+
+
+def _between(low: float, high: float, share: float) -> float:
+    return math.exp((1 - share) * math.log(low) + share * math.log(high))
+
+
+def epochs_at(curve: EpochsToTarget, batch: int, level: float) -> Span:
+    """Give the epochs to the target at a batch: measured there, or between two measured batches.
+
+    Between two, the logarithm of the epochs is linear in the logarithm of the batch; so are its ends.
+
+    Raises
+    ------
+    FomkitError
+        When the curve does not cover the batch: how many epochs another one needs nobody knows.
+
+    Examples
+    --------
+    >>> curve = EpochsToTarget({64: Span.exact(10.0), 256: Span.exact(40.0)}, "accuracy", 0.9, "example")
+    >>> round(epochs_at(curve, 128, 0.8).value, 9)
+    20.0
+    """
+    known = sorted(curve.epochs)
+    if not known[0] <= batch <= known[-1]:
+        covers = f"batch {known[0]:,} only" if len(known) == 1 else f"batches {known[0]:,} to {known[-1]:,}"
+        raise FomkitError(
+            curve.where,
+            f"covers {covers}, and the batch is {batch:,}. Nothing is extrapolated: measure the epochs there and "
+            "add the row, or take a batch that it covers.",
+        )
+    if batch in curve.epochs:
+        return at_level(curve.epochs[batch], level)
+    above = next(place for place, one in enumerate(known) if one > batch)
+    first, last = known[above - 1], known[above]
+    share = math.log(batch / first) / math.log(last / first)
+    left, right = (at_level(curve.epochs[one], level) for one in (first, last))
+    value, low, high = (
+        _between(getattr(left, end), getattr(right, end), share) for end in ("value", "low", "high")
+    )
+    return Span(value, low, high, level)
+
+
+def time_to_target(curve: EpochsToTarget, batch: int, epoch_s: Span, machine: Machine) -> tuple[Span, Span]:
+    """Give the epochs to a target and their time [s] with the machine's overheads of a run.
+
+    Errors of the epochs and of their time are independent.
+
+    Raises
+    ------
+    FomkitError
+        When the curve does not cover the batch.
+    """
+    epochs = epochs_at(curve, batch, epoch_s.level)
+    trained = multiply_independent(epochs, epoch_s)
+    return epochs, add_common([trained, *overheads(machine, "run", trained).values()])
+
+
+def runs_at_once(model: ModelProfile, machine: Machine, scope: Scope) -> int:
+    """Count the runs that the devices of a scope have in progress at the same time, one on each.
+
+    Raises
+    ------
+    FomkitError
+        When a run takes several devices: nothing here says how its step is shared out, nor what that sends.
+    """
+    needed = model.run.devices_per_run
+    if needed > 1:
+        raise FomkitError(
+            f"{model.name} on {machine.name}",
+            f"its run takes {needed} devices (run.devices_per_run), and a step is priced on one, without what the "
+            f"devices send each other. Ask 'fomkit scaling' with a --layout, or set run.devices_per_run to 1.",
+        )
+    return machine.devices(scope)
+
+
+def runs_per_day(model: ModelProfile, machine: Machine, run_s: Span, scope: Scope, at_once: int) -> Span:
+    """Give the units of work per day of a machine that has ``at_once`` runs of ``run_s`` [s] in progress."""
+    up_share = machine.availability if scope == "system" else 1.0
+    return unit_per_day(run_s.scaled(model.unit.runs), at_once * up_share)

@@ -1,0 +1,319 @@
+"""Strong and weak scaling of a training over the nodes of a machine, and what limits it.
+
+Which bandwidth replicas need to gain anything, of the whole model and layer by layer, as plain content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal, Protocol
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.core.machine import Link, Machine, Tier
+from fomkit.core.model import ModelProfile
+from fomkit.parallel.layout import Layout, check_layout
+from fomkit.parallel.step import ParallelStep
+from fomkit.parallel.traffic import Bucket, Needed, least_rate, waited
+from fomkit.plan.content import span_content
+from fomkit.plan.options import Options, choose_sizes
+from fomkit.plan.replica_step import ReplicaStep
+from fomkit.plan.transformer_step import TransformerStep
+from fomkit.prediction.exchange import Network
+
+Mode = Literal["strong", "weak"]
+MODES: tuple[Mode, ...] = ("strong", "weak")
+SMALL_LOSS = 0.05
+"""Share of the ideal rate whose loss is not called a limit."""
+_FORMATS = {None: "bf16", "bf16": "bf16", "mixed": "fp16"}
+
+
+class Stepper(Protocol):
+    """What gives a step of so many samples on so many devices."""
+
+    def at(self, devices: int, samples: int) -> ParallelStep:
+        """Give the step."""
+
+    def replicas_wait(self, devices: int, samples: int, network: Network, end: str) -> float:
+        """Give what a step waits for its replicas on a network, nothing hidden, at one end [s]."""
+
+    def gradient_byte(self) -> float:
+        """Give the bytes of gradients that a device shares with its replicas."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be scaled.
+
+    Attributes
+    ----------
+    nodes : sequence of int
+    layout : Layout
+    modes : sequence of str
+        strong: one batch shared out; weak: one batch a replica.
+    whole_batch : int or None
+        Samples of a strong step; None takes the profile's batch for each replica of the fewest nodes.
+    options : Options
+        Its batch is that of one replica in weak scaling.
+    """
+
+    nodes: Sequence[int]
+    layout: Layout = field(default_factory=Layout)
+    modes: Sequence[Mode] = MODES
+    whole_batch: int | None = None
+    options: Options = field(default_factory=Options)
+
+
+def _wall_s(step: ParallelStep, end: str) -> float:
+    """Give a step with its communication at one end of the interval [s]."""
+    exposed_s: float = getattr(step.exposed_s, end)
+    return step.wall_s.value - step.exposed_s.value + exposed_s
+
+
+def holds(capacity_byte: float | None, step: ParallelStep) -> bool | None:
+    """Tell whether a device holds what a step needs; None where nobody knows."""
+    if capacity_byte is None or step.memory_byte is None:
+        return None
+    return step.memory_byte <= capacity_byte
+
+
+@dataclass(frozen=True)
+class Point:
+    """One number of nodes: its step, beside the reference's."""
+
+    nodes: int
+    step: ParallelStep
+    reference: ParallelStep
+    capacity_byte: float | None
+
+    @property
+    def speedup(self) -> Span:
+        """Samples a second over those of the reference; errors of devices and of links are common to both."""
+        samples = self.step.samples / self.reference.samples
+        ends = [
+            samples * _wall_s(self.reference, end) / _wall_s(self.step, end) for end in ("value", "low", "high")
+        ]
+        return Span(ends[0], min(ends), max(ends), self.step.wall_s.level)
+
+    @property
+    def efficiency(self) -> Span:
+        """Speed-up over the devices' share of it."""
+        return self.speedup.scaled(self.reference.devices / self.step.devices)
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether a device holds it; None where nobody knows."""
+        return holds(self.capacity_byte, self.step)
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """Shares of the step that the ideal would not have: communication, pipeline, and small batches."""
+        step, reference = self.step, self.reference
+        ideal = reference.compute_s.value * step.samples / reference.samples * reference.devices / step.devices
+        lost = {
+            "communication": step.exposed_s.value,
+            "pipeline": step.bubble_s.value,
+            "batch": step.compute_s.value - ideal,
+        }
+        return {name: seconds / step.wall_s.value for name, seconds in lost.items()}
+
+    @property
+    def limit(self) -> str:
+        """What keeps it from being faster: memory, communication, pipeline, batch; device where nothing else."""
+        if self.fits is False:
+            return "memory"
+        losses = self.losses
+        worst = max(losses, key=losses.__getitem__)
+        return worst if losses[worst] > SMALL_LOSS else "device"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A scaling curve, and the numbers of nodes that have no step, with the reason."""
+
+    mode: Mode
+    reference: ParallelStep
+    points: tuple[Point, ...]
+    refused: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The curves of one model on one machine."""
+
+    model: ModelProfile
+    machine: Machine
+    asked: Asked
+    network: Network
+    stepper: Stepper
+    curves: tuple[Curve, ...]
+    batch: int
+
+
+def stepper_of(model: ModelProfile, machine: Machine, layout: Layout, options: Options) -> Stepper:
+    """Choose how a step is made: by a transformer's sizes where the profile has them, else by copies.
+
+    Raises
+    ------
+    FomkitError
+        When the layout or the precision cannot be had.
+    """
+    network = Network(machine, check_layout(layout).channel, options.interval)
+    if model.transformer is None:
+        return ReplicaStep(model, machine, layout, network, options)
+    if layout.sync_norm:
+        raise FomkitError(model.name, "has no batch norm. Leave sync_norm out.")
+    if options.precision not in _FORMATS:
+        raise FomkitError(
+            model.name, f"precision {options.precision} is not modelled for it. Take bf16, or mixed for fp16."
+        )
+    return TransformerStep(model, machine, layout, network, _FORMATS[options.precision])
+
+
+def _curve(asked: Asked, mode: Mode, stepper: Stepper, network: Network, batch: int) -> Curve:
+    copies, per_node = asked.layout.fewest_devices, network.node_devices
+    fewest = next((nodes * per_node for nodes in sorted(asked.nodes) if nodes * per_node % copies == 0), copies)
+    whole = asked.whole_batch or batch * max(1, fewest // asked.layout.model_devices)
+    reference = stepper.at(copies, whole if mode == "strong" else batch * asked.layout.expert)
+    capacity = network.machine.device.capacity_byte
+    points, refused = [], []
+    for nodes in asked.nodes:
+        devices = nodes * per_node
+        try:
+            samples = whole if mode == "strong" else batch * asked.layout.replicas(devices)
+            step = stepper.at(devices, samples)
+        except FomkitError as error:
+            if error.where != "layout":
+                raise
+            refused.append((nodes, error.what))
+            continue
+        points.append(Point(nodes, step, reference, None if capacity is None else capacity.value))
+    return Curve(mode, reference, tuple(points), tuple(refused))
+
+
+def scale(model: ModelProfile, machine: Machine, asked: Asked) -> Scaling:
+    """Work out the curves.
+
+    Parameters
+    ----------
+    model : ModelProfile
+    machine : Machine
+        Its links are those of the network, its devices per node those of a node.
+    asked : Asked
+
+    Raises
+    ------
+    FomkitError
+        When no number of nodes has a step, or something the step needs is unknown.
+    """
+    given: Sequence[object] = asked.nodes  # a notebook may give anything
+    if not given:
+        raise FomkitError("nodes", "are none. Give one number of nodes or more.")
+    for nodes in given:
+        if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
+            raise FomkitError("nodes", f"{nodes!r} is no number of nodes. Give whole numbers, 1 or more.")
+    choose_sizes(model, asked.options.wanted_sizes)
+    batch = asked.options.batch or model.batch
+    if batch is None:
+        raise FomkitError(model.name, "does not say its batch. Give --batch.")
+    if machine.device.capacity_byte is None and not machine.device.peaks and not len(machine.timings):
+        raise FomkitError(
+            machine.name, "says nothing of its devices. Name the profile of the device it is built of."
+        )
+    stepper = stepper_of(model, machine, asked.layout, asked.options)
+    network = Network(machine, asked.layout.channel, asked.options.interval)
+    curves = tuple(_curve(asked, mode, stepper, network, batch) for mode in asked.modes)
+    if not any(curve.points for curve in curves):
+        raise FomkitError("layout", curves[0].refused[0][1])
+    return Scaling(model, machine, asked, network, stepper, curves, batch)
+
+
+def with_links(machine: Machine, links: Sequence[Link], node_devices: int | None = None) -> Machine:
+    """Give a machine with links and devices per node that the user states; they stand before the profile's own."""
+    devices = node_devices or machine.node_devices
+    return replace(machine, links=(*links, *machine.links), node_devices=devices)
+
+
+LAYERS = 10
+"""Layers listed: those that need most bandwidth."""
+NOT_OF_EXPERTS = (
+    "least bandwidth: not given where replicas share experts, since they do not hold the same gradients"
+)
+
+
+def _needed(taken_s: Callable[[str, float], float], room: Span) -> Needed:
+    """Solve for the rate at both ends too: more room and a quicker exchange need less."""
+    ends = (("value", room.value), ("low", room.high), ("high", room.low))
+    return Needed(*(least_rate(partial(taken_s, end), room_s) for end, room_s in ends))
+
+
+def _room(point: Point) -> Span:
+    """Give what a step may wait for its replicas before as many samples take the reference no longer [s]."""
+    step, reference = point.step, point.reference
+    alone = step.wall_s.value - step.replicas_s.value
+    room = step.samples / reference.samples * reference.wall_s.value - alone
+    return reference.wall_s.scaled(room / reference.wall_s.value)
+
+
+def _whole(scaling: Scaling, curve: Curve) -> list[dict[str, Any]]:
+    stepper, found = scaling.stepper, []
+    for point in curve.points:
+        step = point.step
+        if step.replicas < 2:
+            continue
+        tier = scaling.network.group(step.replicas, scaling.asked.layout.tensor).tier
+
+        def taken_s(end: str, rate: float, step: ParallelStep = step, tier: Tier = tier) -> float:
+            return stepper.replicas_wait(step.devices, step.samples, scaling.network.at_rate(tier, rate), end)
+
+        needed = _needed(taken_s, _room(point))
+        found.append({"replicas": step.replicas, "tier": tier, "needed_byte_per_s": needed._asdict()})
+    return found
+
+
+def _layers(scaling: Scaling, ranks: int) -> list[dict[str, Any]]:
+    """Take each layer for the whole model: its gradients, its time, and nothing for starting."""
+    stepper = scaling.stepper
+    if not isinstance(stepper, ReplicaStep):
+        return []
+    network, found = scaling.network, list[dict[str, Any]]()
+    group, layout = network.group(ranks), replace(scaling.asked.layout, overlap=False, staleness=0)
+    for row in stepper.pieces(scaling.asked.layout.microbatch or scaling.batch).to_dict("records"):
+        time = Span(row["time_s"], row["low_s"], row["high_s"], network.level)
+
+        def taken_s(end: str, rate: float, byte: float = row["byte"]) -> float:
+            quick = network.at_rate(group.tier, rate, starts=False)
+            return waited(layout, quick, group, [Bucket(byte, 0.0)], (0.0, 0.0), 1.0, end).exposed_s
+
+        if time.value > 0:
+            found.append(
+                {
+                    "module": str(row["module"]),
+                    "gradient_byte": row["byte"],
+                    "time_s": span_content(time),
+                    "needed_byte_per_s": _needed(taken_s, time.scaled(ranks - 1))._asdict(),
+                }
+            )
+    return sorted(found, key=lambda one: one["needed_byte_per_s"]["value"] or 0.0, reverse=True)[:LAYERS]
+
+
+def bandwidth_content(scaling: Scaling) -> dict[str, Any] | None:
+    """Answer which bandwidth replicas need to gain anything, each with a batch of its own, without overlap.
+
+    The rate is that of the links that join the replicas, as a link states it; at it the step as priced, its layout
+    without overlap, gives as many samples a second as the reference. The interval is that of the reference's step
+    and of the exchange; None of an end says that no rate is enough there. None of all where there is no weak
+    curve, one replica, or shared experts.
+    """
+    curve = next((one for one in scaling.curves if one.mode == "weak"), None)
+    if curve is None or scaling.asked.layout.expert > 1:
+        return None
+    gradient_byte = scaling.stepper.gradient_byte()
+    whole = _whole(scaling, curve)
+    if not whole:
+        return None
+    ranks = whole[0]["replicas"]
+    return {"gradient_byte": gradient_byte, "algorithm": scaling.asked.layout.algorithm, "whole": whole,
+            "layers_at": {"replicas": ranks, "layers": _layers(scaling, ranks)}}  # fmt: skip

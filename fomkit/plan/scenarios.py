@@ -1,0 +1,301 @@
+"""Many variants of one study: a model on a machine whose sizes, rates and costs change, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.ops.precision import Formats, choose_formats
+from fomkit.plan.coverage import TABLES, Uses, check_covered, check_work, uses_of
+from fomkit.plan.memory_of import updated_as_there, with_fresh_pages
+from fomkit.plan.options import Options, change_machine, check_parameter, choose_scope, choose_sizes, peak_name
+from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
+from fomkit.plan.shapes import SOURCES, StepOps, Timed, step_ops, times_at
+from fomkit.plan.step import Ops, StepTime, device_times, terms_beside
+from fomkit.prediction.cascade import prepared
+from fomkit.prediction.donors import FROM_TABLE, ROOFLINE, factor
+from fomkit.prediction.rates import floors, rates, same_rates, value_of
+from fomkit.prediction.storage_order import ARITHMETIC_KINDS
+from fomkit.profiles.evidence import with_fits
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fomkit.core.machine import Machine, Scope
+    from fomkit.core.model import ModelProfile
+
+    Array = NDArray[np.float64]
+
+
+FORWARD = "forward"
+CELLS = 300_000
+"""Ops times variants that are worked on at once; bounds the memory."""
+
+_SPANS = ("step_s", "sample_per_s", "unit_per_day")
+RESULTS = tuple(f"{name}{end}" for name in _SPANS for end in ("", "_low", "_high"))
+_TRANSFERRED = np.array([SOURCES["transferred" if name in FROM_TABLE else name] for name in SOURCES], np.int8)
+_OF_TABLE = np.array([SOURCES[name] for name in TABLES], np.int8)
+
+
+@dataclass(frozen=True)
+class Study:
+    """What all scenarios share (`prepare_study`)."""
+
+    model: ModelProfile
+    machine: Machine
+    options: Options
+    step: StepOps
+    scope: Scope
+    at_once: int
+    uses: Uses
+    formats: Formats
+    kept: dict[tuple[tuple[str, float], ...], Timed] = field(default_factory=dict, repr=False)
+    """The times as built of the last single shape: a search asks for many machines at the same sizes."""
+
+
+def _choose(model: ModelProfile, machine: Machine, table: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Tell the columns that are sizes of the model from those that are parameters of the machine, all checked.
+
+    Raises
+    ------
+    FomkitError
+        When a column is neither, or a value cannot be one.
+    """
+    sizes = [name for name in table.columns if name in model.sizes or name == "batch"]
+    changes = [name for name in table.columns if name not in sizes]
+    for name in table.columns if len(table) else ():
+        values = table[name].to_numpy(np.float64)
+        if not np.isfinite(values).all():
+            raise FomkitError("scenarios", f"{name} is not a finite number everywhere. Fill the gaps.")
+        if name in changes:
+            check_parameter(machine, name, float(values.min()))
+            continue
+        wrong = values[(values < 1) | (values != np.floor(values))]
+        if len(wrong):
+            raise FomkitError("scenarios", f"{name} is {wrong[0]:g}. Expected a whole number of 1 or more.")
+        for value in (values.min(), values.max()):
+            choose_sizes(model, {name: int(value)})
+    return sizes, changes
+
+
+def _changed_floors(study: Study, timed: Timed, changes: Mapping[str, Array]) -> tuple[Array, Array]:
+    """Give the floors [s] of all ops (n, s) as built and as changed."""
+    rows = study.step.rows
+    before, after = np.empty((2, *timed.flop.shape))
+    arithmetic = rows["kind"].isin(ARITHMETIC_KINDS).to_numpy(bool)[:, None]
+    for pair, at in same_rates(rows).items():
+        known = rates(study.machine, *pair)
+        built = (value_of(known.flop_per_s), value_of(known.byte_per_s))
+        changed = (changes.get(peak_name(*pair), built[0]), changes.get("byte_per_s", built[1]))
+        work = (arithmetic[at], timed.flop[at], timed.byte[at])
+        before[at], after[at] = floors(*work, *built)[0], floors(*work, *changed)[0]
+    return before, after
+
+
+def _carried(study: Study, timed: Timed, changes: Mapping[str, Array]) -> Timed:
+    """Carry the times of all ops (n, s) over to the changed machine of each scenario."""
+    launch = study.machine.device.launch_s
+    launch_s = launch.value if launch is not None else 0.0
+    ratio = changes["launch_s"] / launch_s if "launch_s" in changes and launch_s else 1.0
+    starts_s = np.where(timed.sources == SOURCES[ROOFLINE], np.nan_to_num(timed.launches) * launch_s, 0.0)
+    share = factor(timed.times[0], starts_s, *_changed_floors(study, timed, changes), ratio)
+    return timed._replace(times=timed.times * share, sources=_TRANSFERRED[timed.sources])
+
+
+def _one(
+    study: Study, machine: Machine, device_s: Span, forward_s: Span | None, starts: float, batch: int | None
+) -> list[float]:
+    terms = terms_beside(starts, machine, device_s)
+    passes = {} if forward_s is None else {"forward": forward_s}
+    wall_s = terms.wall(device_s)
+    step = StepTime(passes, device_s, terms.host_s, terms.input_s, terms.extra_s, wall_s, "", ())
+    last_batch = study.options.last_batch or study.model.data.last_batch
+    run = roll_up_run(study.model, machine, step, batch, last_batch)
+    samples = None if batch is None else wall_s.per(batch)
+    per_day = run.run_s and runs_per_day(study.model, machine, run.run_s, study.scope, study.at_once)
+    return [end for span in (wall_s, samples, per_day) for end in _ends(span)]
+
+
+def _ends(span: Span | None) -> tuple[float, float, float]:
+    return (np.nan, np.nan, np.nan) if span is None else (span.value, span.low, span.high)
+
+
+def _device_times(study: Study, timed: Timed, which: NDArray[np.bool_]) -> Array:
+    """Add up some of the ops of each scenario: value and ends (3, s) [s]."""
+    kinds, sources = study.step.rows["kind"][which].tolist(), timed.sources[which]
+    seconds = np.nan_to_num(timed.times[:, which] * timed.executions[which])
+    ops = Ops(kinds, seconds, sources, np.isin(sources, _OF_TABLE))
+    return device_times(ops, study.uses, study.options.interval)
+
+
+def _rolled_up(
+    study: Study, timed: Timed, batches: list[int | None], machines: list[Machine], launches_s: Array | None
+) -> pd.DataFrame:
+    """Roll the ops (n, s) of each scenario up."""
+    rows, level = study.step.rows, study.options.interval
+    devices = _device_times(study, timed, np.ones(len(rows), bool))
+    ahead = (rows["pass_name"].str.partition("_")[0] == FORWARD).to_numpy(bool)
+    forwards: list[Span | None] = [None] * len(batches)
+    if study.model.data.validation_samples is not None and ahead.any():
+        forward = _device_times(study, timed, ahead)
+        forwards = [Span(value, low, high, level) for value, low, high in forward.T.tolist()]
+    starts = np.nansum(timed.launches * timed.executions, 0)
+    if launches_s is not None:
+        # What the host needs is launches times their cost: machines whose launch takes 1 s serve all scenarios.
+        starts = starts * launches_s
+        built = {id(one): one for one in machines}
+        changed = {key: change_machine(one, {"launch_s": 1.0}) for key, one in built.items()}
+        machines = [changed[id(one)] for one in machines]
+    spans = [Span(value, low, high, level) for value, low, high in devices.T.tolist()]
+    of_each = zip(machines, spans, forwards, starts.tolist(), batches, strict=True)
+    found = [_one(study, *terms) for terms in of_each]
+    measured = ((timed.sources == SOURCES["measured"]) | (timed.executions == 0)).all(0)
+    result = pd.DataFrame(np.array(found).reshape(-1, len(RESULTS)), columns=list(RESULTS))
+    return result.assign(basis=pd.Categorical(np.where(measured, "measured", "modelled")))
+
+
+def _of_scenarios(timed: Timed, shape: NDArray[np.intp]) -> Timed:
+    """Give each scenario the ops of its shape."""
+    chosen = {name: column[..., shape] for name, column in timed._asdict().items()}
+    return Timed(**chosen)
+
+
+def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> Study:
+    """Do once what all scenarios of a model on a machine share; see `scenarios`."""
+    check_work(model.ops, model.name)
+    model, machine = updated_as_there(model, machine), prepared(with_fits(machine))
+    formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine, model.ops)
+    scope = choose_scope([machine], options.scope)
+    step = step_ops(model, machine, formats)
+    at_once = runs_at_once(model, machine, scope)
+    return Study(model, machine, options, step, scope, at_once, uses_of(machine), formats)
+
+
+def _as_built(study: Study, sizes: Mapping[str, Array]) -> Timed:
+    """Time all ops on the machine as built, at each shape of a block; raise where work has no time."""
+    key = tuple((name, float(values[0])) for name, values in sizes.items() if len(values) == 1)
+    if sizes and len(key) == len(sizes) and key in study.kept:
+        return study.kept[key]
+    timed = times_at(study.step, study.machine, study.formats, sizes, study.options.interval)
+    _check(study, timed)
+    if sizes and len(key) == len(sizes):
+        study.kept.clear()
+        study.kept[key] = timed
+    return timed
+
+
+def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Estimate many scenarios, some at a time; see `scenarios`.
+
+    Yields
+    ------
+    DataFrame
+        Results of some scenarios, by their position in ``table``, scenarios of the same shapes together.
+    """
+    size_names, changes = _choose(study.model, study.machine, table)
+    base = choose_sizes(study.model, study.options.wanted_sizes)
+    if size_names:
+        shapes, shape_of = np.unique(table[size_names].to_numpy(np.float64), axis=0, return_inverse=True)
+    else:
+        shapes, shape_of = np.empty((1, 0)), np.zeros(len(table), np.intp)
+    order = np.argsort(shape_of, kind="stable")
+    most = max(1, CELLS // max(len(study.step.rows), 1))
+    for first in range(0, len(shapes), most):
+        block = shapes[first : first + most]
+        sizes = {name: np.full(len(block), float(value)) for name, value in base.items()}
+        sizes |= {name: block[:, column] for column, name in enumerate(size_names)}
+        timed = _as_built(study, sizes)
+        own = order[np.searchsorted(shape_of[order], first) : np.searchsorted(shape_of[order], first + len(block))]
+        for start in range(0, len(own), most):
+            chosen = own[start : start + most]
+            yield _block(study, timed, sizes, table[changes].iloc[chosen], shape_of[chosen] - first).set_axis(
+                chosen
+            )
+
+
+def scenario_blocks(
+    model: ModelProfile, machine: Machine, table: pd.DataFrame, options: Options
+) -> Iterator[pd.DataFrame]:
+    """Estimate many scenarios, some at a time; see `scenarios` and `blocks_of`."""
+    yield from blocks_of(prepare_study(model, machine, options), table)
+
+
+def in_order(blocks: Iterable[pd.DataFrame], table: pd.DataFrame) -> pd.DataFrame:
+    """Put the results of all blocks beside the table that they are of; see `scenarios`."""
+    found = list(blocks)
+    if not found:
+        return table.assign(**dict.fromkeys(RESULTS, np.nan), basis="modelled")
+    return pd.concat([table, pd.concat(found).sort_index().set_axis(table.index)], axis=1)
+
+
+def _block(
+    study: Study, timed: Timed, sizes: Mapping[str, Array], changes: pd.DataFrame, shape: NDArray[np.intp]
+) -> pd.DataFrame:
+    here = _of_scenarios(timed, shape)
+    values = {str(name): changes[name].to_numpy(np.float64) for name in changes.columns}
+    if values:
+        here = _carried(study, here, values)
+    batches: list[int | None] = [None] * len(shape)
+    if "batch" in sizes:
+        batches = [int(batch) for batch in sizes["batch"][shape].tolist()]
+    return _rolled_up(study, here, batches, _machines(study, sizes, shape), values.get("launch_s"))
+
+
+def _machines(study: Study, sizes: Mapping[str, Array], shape: NDArray[np.intp]) -> list[Machine]:
+    """Give each scenario its machine, with what the model's own memory costs there at the scenario's sizes."""
+    if study.machine.device.fresh_byte_per_s is None:
+        return [study.machine] * len(shape)
+    found = {
+        at: with_fresh_pages(study.machine, study.model, {name: int(size[at]) for name, size in sizes.items()})
+        for at in np.unique(shape).tolist()
+    }
+    return [found[at] for at in shape.tolist()]
+
+
+def _check(study: Study, timed: Timed) -> None:
+    idle = int(timed.executions.sum(0).argmin())
+    check_work(study.step.rows.assign(count=timed.executions[:, idle]), study.model.name)
+    if study.options.allow_uncovered:
+        return
+    lacking = np.isnan(timed.times[0]).any(0)
+    at = int(lacking.argmax())
+    priced = study.step.rows.assign(time_s=timed.times[0, :, at], count=timed.executions[:, at])
+    check_covered(priced, study.model.unsupported, f"{study.model.name} on {study.machine.name}")
+
+
+def scenarios(model: ModelProfile, machine: Machine, table: pd.DataFrame, options: Options) -> pd.DataFrame:
+    """Estimate one model on one machine in many scenarios.
+
+    The numbers are those of `fomkit.plan.estimate` on `fomkit.plan.options.change_machine` at those sizes.
+
+    Parameters
+    ----------
+    model : ModelProfile
+    machine : Machine
+    table : DataFrame, one row for each scenario
+        Columns are named sizes of the model (``batch``, ``seq``) and parameters of the machine
+        (`fomkit.plan.options.parameters`: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE [flop/s]).
+        What has no column stays as the profiles and options have it. Scenarios of the same sizes share the
+        utilisation of every op; on a changed machine it is kept and the time follows the roofline.
+    options : Options
+        Its sizes hold where the table has none.
+
+    Returns
+    -------
+    DataFrame
+        The table with step_s [s], sample_per_s [1/s] and unit_per_day [1/day], each with _low and _high, NaN
+        where the profile does not say; and ``basis``: measured where every op was timed and no machine changed,
+        else modelled.
+
+    Raises
+    ------
+    FomkitError
+        When a column is neither a size nor a parameter, a value cannot be one, or work has no time.
+    """
+    return in_order(scenario_blocks(model, machine, table, options), table)

@@ -1,0 +1,318 @@
+"""What is paid once a job: times (compile, autotune, staging) or shares of a job as it is (layers of a stack).
+
+Shares: Lu et al., "DLoBD: A comprehensive study of deep learning over big data stacks", IEEE TMSCS 4(4), 2018.
+
+How long a training must be for what is paid once to be 1 % of it: in runs like this one, epochs, steps.
+
+Inference as an estimate: the forward pass of a step, and a run that is one pass over some samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, add_common, add_known, divide_independent
+from fomkit.core.machine import Fact, Machine, Overhead
+from fomkit.core.model import Data
+from fomkit.core.units import UNITS, parse_quantity
+from fomkit.parallel.job import SMALL_SHARE, amortised_share, times_for_share, work_for_share
+from fomkit.plan.content import span_content
+from fomkit.plan.coverage import coverage
+from fomkit.plan.estimate import Estimate, estimated_per_day
+from fomkit.plan.memory_of import UNKNOWN_FIT
+from fomkit.plan.run import roll_up_run
+from fomkit.plan.step import INPUT, overhead_span, roll_up_step
+
+LONGER = (1, 10, 100)
+STATED = "stated by the user"
+
+
+@dataclass(frozen=True)
+class Once:
+    """One thing that is paid once a job: its time [s], or its share of the time of a job as it is."""
+
+    name: str
+    time_s: float | None = None
+    share: float | None = None
+
+
+def _read(name: str, amount: str, where: str) -> Once:
+    unit = amount.lstrip("0123456789.eE+- ")
+    if not unit:
+        raise FomkitError(
+            where, f"{amount!r} has no unit. Write a time, such as {name}=40s, or a share, such as {name}=15.5%."
+        )
+    if unit in UNITS["share"]:
+        return Once(name, share=parse_quantity(amount, "share", where, name))
+    return Once(name, time_s=parse_quantity(amount, "time_s", where, name))
+
+
+def parse_once(texts: Sequence[str]) -> tuple[Once, ...]:
+    """Read what is paid once a job, such as ``scheduler=15.5 %`` or ``compile=40 s``.
+
+    Raises
+    ------
+    FomkitError
+        When one has no name, or neither share nor time, or the shares together leave no time.
+
+    Examples
+    --------
+    >>> parse_once(["scheduler=15.5 %", "compile=40 s"])
+    (Once(name='scheduler', time_s=None, share=0.155), Once(name='compile', time_s=40.0, share=None))
+    """
+    found: dict[str, Once] = {}
+    for text in texts:
+        where = f"--once {text!r}"
+        name, equals, amount = (part.strip() for part in text.partition("="))
+        if not name or not equals or name in found:
+            raise FomkitError(
+                where,
+                "is no new name with a share or a time. Write, for example, --once 'scheduler=15.5 %' or "
+                "--once 'compile=40 s'.",
+            )
+        found[name] = _read(name, amount, where)
+    shares = sum(shares_of(tuple(found.values())).values())
+    if shares >= 1:
+        raise FomkitError(
+            "--once",
+            f"adds up to {shares:.0%} of the job. Leave time for its work; a time has a unit, such as 40 s.",
+        )
+    return tuple(found.values())
+
+
+def shares_of(paid: Sequence[Once]) -> dict[str, float]:
+    """Give those that are shares of a job as it is, by name."""
+    return {one.name: one.share for one in paid if one.share is not None}
+
+
+def times_of(paid: Sequence[Once]) -> tuple[Once, ...]:
+    """Give those that are times."""
+    return tuple(one for one in paid if one.time_s is not None)
+
+
+def with_once(machine: Machine, paid: Sequence[Once], job_over_epochs: float = 1.0) -> Machine:
+    """Give the machine with what is paid once as overheads of a run; a share of a job becomes one of its epochs.
+
+    Parameters
+    ----------
+    machine : Machine
+    paid : sequence of Once
+    job_over_epochs : float
+        Time of a job without these shares over that of its epochs alone: above 1 where times are paid once too.
+
+    Raises
+    ------
+    FomkitError
+        When the machine's profile states an overhead of that name already.
+
+    Examples
+    --------
+    >>> from fomkit.core.machine import Device
+    >>> import pandas as pd
+    >>> machine = Machine("mine", "", "published", Device(), pd.DataFrame())
+    >>> with_once(machine, parse_once(["scheduler=20 %"])).overheads[0].share.value
+    0.25
+    """
+    known = {one.name for one in machine.overheads if one.per == "run"}
+    rest = 1 - sum(shares_of(paid).values())
+    added = []
+    for one in paid:
+        if one.name in known:
+            raise FomkitError(
+                f"--once {one.name}", f"is stated by {machine.name} already. Leave it out, or give another name."
+            )
+        time, share = (
+            None if value is None else Fact(value, value, value, "assumed", STATED)
+            for value in (one.time_s, None if one.share is None else one.share / rest * job_over_epochs)
+        )
+        added.append(Overhead(one.name, "run", time, share))
+    return replace(machine, overheads=(*machine.overheads, *added))
+
+
+def stack_content(paid: Sequence[Once]) -> dict[str, Any] | None:
+    """Give what layers take of longer jobs, how many times as long makes them 1 %, and times; None without any."""
+    if not paid:
+        return None
+    by_name = shares_of(paid)
+    shares = list(by_name.values())
+    return {
+        "layers": [{"name": name, "once_share": share} for name, share in by_name.items()],
+        "longer": [{"times": times, "once_share": amortised_share(shares, times)} for times in LONGER if shares],
+        "times_for_one_percent": times_for_share(shares, SMALL_SHARE) if shares else None,
+        "in_each_run": [{"name": one.name, "once_s": one.time_s} for one in times_of(paid)],
+    }
+
+
+class Lengths(NamedTuple):
+    """Work beside which something is 1 %: in runs as long as this one, in epochs, in steps; None where unknown."""
+
+    times: Span | None = None
+    epochs: Span | None = None
+    steps: Span | None = None
+
+
+@dataclass(frozen=True)
+class OneOff:
+    """One thing that is paid once a run.
+
+    Attributes
+    ----------
+    time_s : Span
+    share : float or None
+        Of the run as it is; None where nobody says what a run is.
+    lengths : Lengths
+        None each where it grows with the run, so that none helps, or that of a run or an epoch is unknown.
+    grows : bool
+        True for a machine's overhead that is a share of the run's epochs.
+    """
+
+    name: str
+    time_s: Span
+    source: str
+    share: float | None
+    lengths: Lengths
+    grows: bool = False
+
+
+def _beside(time_s: Span, work_s: Span | None) -> Span | None:
+    if work_s is None or not work_s.value:
+        return None
+    if not time_s.low:  # what may take nothing needs no length; its upper end still does
+        most = work_for_share(time_s).high / work_s.low
+        return Span(work_for_share(time_s).value / work_s.value, 0.0, most, time_s.level)
+    return divide_independent(work_for_share(time_s), work_s)
+
+
+def _of_time(one: Estimate, stated: Overhead, work_s: Span | None) -> OneOff:
+    """Take one that is stated as a time, whose error knows nothing of that of the work."""
+    time_s = overhead_span(stated, one.step)
+    run_s = one.run_time.run_s
+    return OneOff(
+        stated.name,
+        time_s,
+        stated.time_s.source if stated.time_s else "",
+        time_s.value / run_s.value if run_s else None,
+        Lengths(*(_beside(time_s, length) for length in (work_s, one.run_time.epoch_s, one.step))),
+    )
+
+
+def _of_share(one: Estimate, stated: Overhead, work_s: Span, fixed: bool) -> OneOff:
+    """Take one that is a share: of a job as it is, which fixes it, or of the run's epochs, with which it grows."""
+    time_s, run_s, fact = overhead_span(stated, work_s), one.run_time.run_s, stated.share
+    of_run = time_s.value / run_s.value if run_s else None
+    source, share = (fact.source, fact.value) if fact else ("", 0.0)
+    if not fixed:
+        return OneOff(stated.name, time_s, source, of_run, Lengths(), grows=True)
+    times = times_for_share([share / (1 + share)], SMALL_SHARE)
+    epochs = times * float(one.model.run.epochs or 0)
+    steps = epochs * float(one.run_time.steps_per_epoch or 0)
+    lengths = Lengths(*(Span.exact(each, time_s.level) for each in (times, epochs, steps)))
+    return OneOff(stated.name, time_s, source, of_run, lengths)
+
+
+def one_offs(one: Estimate, paid: Sequence[Once]) -> tuple[OneOff, ...]:
+    """Give each overhead of a run with the length that makes it 1 %.
+
+    Parameters
+    ----------
+    one : Estimate
+        On a machine with all overheads (`fomkit.plan.stack.with_once`).
+    paid : sequence of Once
+        Those of them that the user stated.
+
+    Notes
+    -----
+    A share is left out where nobody says what a run is: it is a share of nothing known.
+    """
+    epoch_s, epochs = one.run_time.epoch_s, one.model.run.epochs
+    work_s = epoch_s.scaled(epochs) if epoch_s is not None and epochs is not None else None
+    fixed, found = shares_of(paid), []
+    for stated in one.machine.overheads:
+        if stated.per != "run":
+            continue
+        if stated.time_s is not None:
+            found.append(_of_time(one, stated, work_s))
+        elif work_s is not None:
+            found.append(_of_share(one, stated, work_s, stated.name in fixed))
+    return tuple(found)
+
+
+def _row(one: OneOff) -> dict[str, Any]:
+    return {
+        "once_s": span_content(one.time_s),
+        "once_share": one.share,
+        "times_for_one_percent": span_content(one.lengths.times),
+        "epochs_for_one_percent": span_content(one.lengths.epochs),
+        "steps_for_one_percent": span_content(one.lengths.steps),
+    }
+
+
+def one_off_content(found: Sequence[OneOff]) -> dict[str, Any]:
+    """Put what is paid once in the form of the block ``once``: each beside the work alone, and all together.
+
+    Lengths add up: beside twice the work two equal terms are together what one is beside it.
+    """
+    fixed = [one for one in found if not one.grows]
+    together = None
+    if len(fixed) > 1:
+        shares = [one.share for one in fixed if one.share is not None]
+        together = _row(
+            OneOff(
+                "together",
+                add_common([one.time_s for one in fixed]),
+                "",
+                sum(shares) if len(shares) == len(fixed) else None,
+                Lengths(*(add_known(each) for each in zip(*(one.lengths for one in fixed), strict=True))),
+            )
+        )
+    return {
+        "terms": [{"name": one.name, **_row(one), "grows": one.grows, "source": one.source} for one in found],
+        "together": together,
+    }
+
+
+FORWARD = "forward"
+OF_TRAINING = "the forward pass of a training step: dropout and statistics of the batch are in it"
+
+
+def inference_of(one: Estimate, samples: int | None = None) -> Estimate:
+    """Keep the forward pass of an estimate.
+
+    Parameters
+    ----------
+    one : Estimate
+        Of a training step or of inference.
+    samples : int, optional
+        Samples of one run; without them there is a step, which is one batch, and no run.
+
+    Raises
+    ------
+    FomkitError
+        When nothing of the step is a forward pass.
+    """
+    ops = one.ops[one.ops["pass_name"].isin([FORWARD])]
+    if not len(ops):
+        raise FomkitError(one.model.name, "has no forward pass, so nothing is known of its inference.")
+    # What an epoch pays (a checkpoint) and the input pipeline of a training batch are no part of inference.
+    training = [(INPUT, "step"), *((each.name, "epoch") for each in one.machine.overheads)]
+    kept = tuple(each for each in one.machine.overheads if (each.name, each.per) not in training)
+    machine = replace(one.machine, overheads=kept)
+    model = replace(one.model, data=Data(samples, 0, "keep"), run=replace(one.model.run, epochs=1))
+    step = roll_up_step(ops, machine, one.step.level)
+    run = roll_up_run(model, machine, step, one.sizes.get("batch"), "keep")
+    trained = one.model.traced_with.get("mode") != "infer"
+    return replace(
+        one,
+        model=model,
+        machine=machine,
+        ops=ops,
+        step_time=step,
+        run_time=run,
+        unit_per_day=estimated_per_day(model, machine, run, one.scope, one.runs_at_once),
+        coverage=coverage(ops),
+        fit=UNKNOWN_FIT,
+        deviations=(*one.model.caveats, *((OF_TRAINING,) if trained else ())),
+    )

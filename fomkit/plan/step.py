@@ -1,0 +1,311 @@
+"""A machine's overheads as times: those stated in seconds as they are, shares of the time they add to.
+
+Device times of many variants of one step at once.
+
+One training step from its op times: device, host and input work at the same time, the longest decides.
+
+What a step's interval would be if some of its ops were timed exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, add_common, latest
+from fomkit.core.machine import Machine, Overhead
+from fomkit.ops.tables import PASSES
+from fomkit.plan.coverage import TABLES, Uses, use_widths, uses_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+
+INPUT = "input"
+"""Name of the overhead per step that is the input pipeline, which runs beside the device."""
+
+
+def overhead_span(overhead: Overhead, of: Span) -> Span:
+    """Give the time [s] of one overhead on top of ``of``.
+
+    Raises
+    ------
+    FomkitError
+        When it states neither a time nor a share, which is unknown and not 0.
+    """
+    if overhead.time_s is not None:
+        return overhead.time_s.span(of.level)
+    if overhead.share is None:
+        raise FomkitError(f"overhead {overhead.name}", "states neither a time nor a share. Give one of them.")
+    return of.scaled(overhead.share.value)
+
+
+def overheads(machine: Machine, per: str, of: Span) -> dict[str, Span]:
+    """Give the machine's overheads per run, epoch or step, by name."""
+    return {one.name: overhead_span(one, of) for one in machine.overheads if one.per == per}
+
+
+class Ops(NamedTuple):
+    """What n ops take in each of s variants of a step.
+
+    Attributes
+    ----------
+    kinds : sequence (n,)
+    seconds : array (3, n, s)
+        Value and ends of all executions of an op [s]; 0 where it has no time, which is left out.
+    sources : array (n, s) or (n, 1)
+        Number of the time source.
+    of_table : array (n, s) or (n, 1) of bool
+        True where the time rests on timings of single kernels.
+    """
+
+    kinds: Sequence[str]
+    seconds: Array
+    sources: NDArray[np.integer[Any]]
+    of_table: NDArray[np.bool_]
+
+    def chosen(self, which: NDArray[np.bool_]) -> Ops:
+        """Give some of the ops."""
+        kinds = [kind for kind, wanted in zip(self.kinds, which.tolist(), strict=True) if wanted]
+        return Ops(kinds, self.seconds[:, which], self.sources[which], self.of_table[which])
+
+    def use_widths(self, uses: Uses, level: float) -> list[tuple[Array, Array]]:
+        """Give what use in a step adds below and above [s]; see `fomkit.plan.coverage.use_widths`."""
+        return use_widths(self.kinds, self.seconds[0], self.of_table, uses, level)
+
+
+def ops_of(timed: pd.DataFrame) -> Ops:
+    """Read the ops of a TIMED table as one variant."""
+    times = np.stack([timed[name].to_numpy(np.float64) for name in ("time_s", "low_s", "high_s")])
+    words = timed["time_source"].tolist()
+    numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}
+    sources = np.array([numbers[word] for word in words], np.intp)[:, None]
+    of_table = np.array([word in TABLES for word in words], bool)[:, None]
+    seconds = np.nan_to_num(times * timed["count"].to_numpy(np.float64))[:, :, None]
+    return Ops(timed["kind"].tolist(), seconds, sources, of_table)
+
+
+def device_times(ops: Ops, uses: Uses, level: float) -> Array:
+    """Add up the ops of each variant, which a device runs one after the other.
+
+    Errors of ops of one kind and time source are taken as common, because one estimator made them all: value and
+    ends add. Between families they are independent (`add_independent`), and so is what use in a step
+    adds.
+
+    Parameters
+    ----------
+    ops : Ops
+    uses : mapping
+        What use in a step adds to the error of single kernels (`fomkit.plan.coverage`).
+    level : float
+        The level of the intervals.
+
+    Returns
+    -------
+    array (3, s)
+        Value and ends [s].
+    """
+    value, below, above = np.zeros((3, ops.seconds.shape[2]))
+    words = np.array(ops.kinds, object)
+    for kind in dict.fromkeys(ops.kinds):
+        at = np.flatnonzero(words == kind)
+        for source in np.flatnonzero(np.bincount(ops.sources[at].ravel())):
+            own = ops.sources[at] == source
+            family = ops.seconds[:, at] if own.all() else ops.seconds[:, at] * own
+            total, low, high = family.sum(1)
+            value += total
+            below += (total - low) ** 2
+            above += (high - total) ** 2
+    for less, more in ops.use_widths(uses, level):
+        below += less**2
+        above += more**2
+    return np.stack([value, value - np.sqrt(below), value + np.sqrt(above)])
+
+
+_ALONE: Uses = {}
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The time of one step and what it is made of.
+
+    Attributes
+    ----------
+    passes : mapping
+        Device time [s] of forward, backward and update.
+    device_s : Span
+        Their sum: the device runs one op after the other.
+    host_launch_s : Span or None
+        What the host needs to start all kernels; None where the machine does not say.
+    input_s : Span or None
+        What the input pipeline needs for one step; None where the machine does not say.
+    extra_s : Span
+        The machine's other overheads per step.
+    wall_s : Span
+        The longest of device, host and input, plus the overheads.
+    bound : str
+        compute, memory, launch or input: what the step waits for.
+    excludes : tuple of str
+        Terms left out because nobody stated them; the wall time is then a lower bound.
+    """
+
+    passes: Mapping[str, Span]
+    device_s: Span
+    host_launch_s: Span | None
+    input_s: Span | None
+    extra_s: Span
+    wall_s: Span
+    bound: str
+    excludes: tuple[str, ...]
+
+
+def device_time(timed: pd.DataFrame, level: float, uses: Uses = _ALONE) -> Span:
+    """Add up ops that a device runs one after the other; rows without a time are left out.
+
+    Parameters
+    ----------
+    timed : DataFrame
+        A TIMED table.
+    level : float
+        The level of its intervals.
+    uses : mapping
+        What use in a step adds to the error of single kernels (`fomkit.plan.coverage`); nothing by default.
+    """
+    return _device_span(ops_of(timed), uses, level)
+
+
+def _device_span(ops: Ops, uses: Uses, level: float) -> Span:
+    value, low, high = device_times(ops, uses, level)[:, 0].tolist()
+    return Span(value, low, high, level)
+
+
+def _host_launch(starts: float, machine: Machine, level: float) -> Span | None:
+    launch = machine.device.launch_s
+    return None if launch is None else Span(launch.value, launch.low, launch.high, level).scaled(starts)
+
+
+class Terms(NamedTuple):
+    """What a step is put together from besides the device's time; None where the machine does not say."""
+
+    host_s: Span | None
+    input_s: Span | None
+    extra_s: Span
+
+    def wall(self, device_s: Span) -> Span:
+        """Give the longest of device, host and input, plus the overheads."""
+        known = [span for span in (device_s, self.host_s, self.input_s) if span is not None]
+        return add_common([latest(known), self.extra_s])
+
+
+def step_terms(timed: pd.DataFrame, machine: Machine, device_s: Span) -> Terms:
+    """Give the terms of a step beside its device time; overheads may be shares of that."""
+    return terms_beside(
+        float(np.nansum(timed["launches"].to_numpy() * timed["count"].to_numpy())), machine, device_s
+    )
+
+
+def terms_beside(starts: float, machine: Machine, device_s: Span) -> Terms:
+    """Give the terms of a step of so many launches, beside its device time."""
+    stated = overheads(machine, "step", device_s)
+    input_s = stated.pop(INPUT, None)
+    extra_s = add_common([Span.exact(0.0, device_s.level), *stated.values()])
+    return Terms(_host_launch(starts, machine, device_s.level), input_s, extra_s)
+
+
+def _device_bound(timed: pd.DataFrame, ops: Ops) -> str:
+    totals: dict[str, float] = {}
+    for bound, time_s in zip(timed["bound"].tolist(), ops.seconds[0, :, 0].tolist(), strict=True):
+        totals[bound] = totals.get(bound, 0.0) + time_s
+    return max(sorted(totals), key=lambda bound: totals[bound], default="unknown")
+
+
+def roll_up_step(timed: pd.DataFrame, machine: Machine, level: float, uses: Uses | None = None) -> StepTime:
+    """Add up one step.
+
+    Parameters
+    ----------
+    timed : DataFrame
+        A TIMED table; rows without a time are left out (see `check_covered`).
+    machine : Machine
+        For the launch cost and the overheads per step.
+    level : float
+        The level of the intervals in ``timed``.
+    uses : mapping, optional
+        What use in a step adds to the errors of single kernels; default: what the machine's table calls for.
+    """
+    ops, words = ops_of(timed), np.array([name.partition("_")[0] for name in timed["pass_name"]], object)
+    names = [name for name in PASSES if "_" not in name and (words == name).any()]
+    uses = uses_of(machine) if uses is None else uses
+    device_s = _device_span(ops, uses, level)
+    terms = step_terms(timed, machine, device_s)
+    host, input_s = terms.host_s, terms.input_s
+    together = [(_device_bound(timed, ops), device_s), ("launch", host), ("input", input_s)]
+    known = [(bound, span) for bound, span in together if span is not None]
+    excluded = [name for name, span in (("host_launch", host), ("input", input_s)) if span is None]
+    return StepTime(
+        passes={name: _device_span(ops.chosen(words == name), uses, level) for name in names},
+        device_s=device_s,
+        host_launch_s=host,
+        input_s=input_s,
+        extra_s=terms.extra_s,
+        wall_s=terms.wall(device_s),
+        bound=max(known, key=lambda term: term[1].value)[0],
+        excludes=tuple(excluded),
+    )
+
+
+def _sides(timed: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    """Give what each row adds below and above its family's value [s], and the number of its family."""
+    times = timed[["time_s", "low_s", "high_s"]].to_numpy(np.float64) * timed[["count"]].to_numpy(np.float64)
+    sides = np.column_stack([times[:, 0] - times[:, 1], times[:, 2] - times[:, 0]])
+    family = np.asarray(timed.groupby(["kind", "time_source"], sort=False).ngroup(), np.intp)
+    return np.nan_to_num(sides), family
+
+
+def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine, level: float) -> dict[int, Span]:
+    """Give the wall time of the step if the ops of one group took exactly what is predicted, group by group.
+
+    A timed op leaves its family, the ops of one kind and time source, whose errors are taken as common; what it
+    added to the ends of that family goes, and the families add up as in `device_time`. How its use in the step
+    differs from a timing of it alone stays unknown. That a timing also tells of similar ops, and that it may
+    differ from the prediction, is left out: nobody knows either beforehand.
+
+    Parameters
+    ----------
+    timed : DataFrame
+        A TIMED table.
+    groups : Series
+        A number for each row; rows of one number are timed by one measurement.
+    machine : Machine
+        For the terms beside the device.
+    level : float
+        The level of the intervals in ``timed``.
+
+    Returns
+    -------
+    dict
+        The step's wall time [s] by group.
+    """
+    known = timed["time_s"].notna().to_numpy()
+    rows, numbers = timed[known], groups[known].to_numpy()
+    whole = device_time(timed, level)
+    in_use = np.reshape(ops_of(rows).use_widths(uses_of(machine), level), (-1, 2))
+    sides, family = _sides(rows)
+    widths = np.zeros((int(family.max(initial=-1)) + 1, 2))
+    np.add.at(widths, family, sides)
+    steps = {}
+    for number in np.unique(numbers).tolist():
+        at = numbers == number
+        left = widths.copy()
+        np.subtract.at(left, family[at], sides[at])
+        below, above = np.hypot.reduce(np.vstack([np.maximum(left, 0.0), in_use])).tolist()
+        device_s = Span(whole.value, whole.value - below, whole.value + above, level)
+        steps[int(number)] = step_terms(timed, machine, device_s).wall(device_s)
+    return steps

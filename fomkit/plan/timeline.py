@@ -1,0 +1,197 @@
+"""The projected timeline of a step as plain content: trace events that Perfetto and Chrome's viewer show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import isnan, nextafter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fomkit import __version__
+from fomkit.core.machine import Machine
+from fomkit.core.model import ModelProfile
+from fomkit.ops.groups import shape_label
+from fomkit.ops.resize import resize_ops, sizes_used
+from fomkit.ops.views import Execution, executions
+from fomkit.plan.content import span_content
+from fomkit.plan.coverage import uses_of, widen_calls
+from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.memory_of import step_memory
+from fomkit.plan.options import Options
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+SCHEMA = "fomkit/timeline/1"
+PROCESS, STEP_TRACK = 1, 1
+NANOSECONDS = 1e9
+_IN_ORDER, _NO_ORDER = "as traced", "unknown: each op stands once, with all its executions"
+
+
+def _microseconds(nanoseconds: int) -> float:
+    """Give a time in the unit of trace events, so that a viewer that cuts off digits finds the same nanosecond.
+
+    Examples
+    --------
+    >>> int(1001 / 1000 * 1000), int(_microseconds(1001) * 1000)
+    (1000, 1001)
+    """
+    found = nanoseconds / 1000
+    return found if int(found * 1000) == nanoseconds else nextafter(found, float("inf"))
+
+
+def _slice(name: str, begin: int, end: int, track: int, **more: Any) -> dict[str, Any]:
+    place = {"ts": _microseconds(begin), "dur": _microseconds(end - begin), "pid": PROCESS, "tid": track}
+    return {"name": name, "cat": "projected", "ph": "X", **place, **more}
+
+
+def _named(kind: str, value: str | int, track: int | None = None) -> dict[str, Any]:
+    place = {"pid": PROCESS} if track is None else {"pid": PROCESS, "tid": track}
+    argument = "sort_index" if kind.endswith("sort_index") else "name"
+    return {"name": kind, "ph": "M", **place, "args": {argument: value}}
+
+
+def _is_known(value: Any) -> bool:
+    return value is not None and value != "" and not (isinstance(value, float) and isnan(value))
+
+
+def _arguments(row: Mapping[str, Any], count: float) -> dict[str, Any]:
+    """Say what is known of one slice; flop and byte are those of all its executions."""
+    told = {name: row.get(name) for name in ("module", "code_line", "kind", "dtype", "engine", "pass_name")}
+    work = {name: row[name] * count for name in ("flop", "byte")}
+    interval = {f"{name}_us": row[f"{name}_s"] * count * 1e6 for name in ("low", "high")}
+    how = {name: row.get(name) for name in ("time_source", "bound", "evidence")}
+    found = {"shape": shape_label(row), "executions": count, **told, **work, **interval, **how}
+    return {name: value for name, value in found.items() if _is_known(value)}
+
+
+def _tracks(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
+    """Give a number to the track of each pass and engine, after that of the step as a whole."""
+    pairs = dict.fromkeys((str(row["pass_name"]).partition("_")[0], str(row["engine"])) for row in rows)
+    return {pair: number for number, pair in enumerate(pairs, start=STEP_TRACK + 1)}
+
+
+def _ops(
+    found: Sequence[Execution], rows: Sequence[Mapping[str, Any]], ends: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    tracks = _tracks(rows)
+    for one, (begin, end) in zip(found, pairwise((0, *ends)), strict=True):
+        row = rows[one.row]
+        track = tracks[str(row["pass_name"]).partition("_")[0], str(row["engine"])]
+        arguments = _arguments(row, one.times)
+        if isnan(row["time_s"]):
+            arguments["time"] = "missing"
+            place = {"ts": _microseconds(begin), "pid": PROCESS, "tid": track}
+            yield {"name": row["op"], "cat": "projected", "ph": "i", "s": "t", **place, "args": arguments}
+        else:
+            yield _slice(row["op"], begin, end, track, args=arguments)
+
+
+def _step(one: Estimate) -> Iterator[dict[str, Any]]:
+    """Give the terms of the step: the device's time, what it waits for after it, and the overheads."""
+    step = one.step_time
+    waits = {"waits for the host's launches": step.host_launch_s, "waits for input": step.input_s}
+    wait, until = max(
+        ((name, span.value) for name, span in waits.items() if span is not None),
+        key=lambda term: term[1],
+        default=("", 0.0),
+    )
+    seconds = step.device_s.value, max(step.device_s.value, until), step.wall_s.value
+    device, longest, end = (round(second * NANOSECONDS) for second in seconds)
+    span = span_content(step.wall_s)
+    yield _slice("projected step", 0, end, STEP_TRACK, args={"step_s": span, "bound": step.bound})
+    yield _slice("device", 0, device, STEP_TRACK, args={"device_s": span_content(step.device_s)})
+    if longest > device:
+        yield _slice(wait, device, longest, STEP_TRACK)
+    if end > longest:
+        yield _slice("overheads", longest, end, STEP_TRACK)
+
+
+def _live_byte(one: Estimate) -> tuple[NDArray[np.float64] | None, str]:
+    """Give the memory that stands at each id of the order; else None, and why."""
+    model, changed = one.model, {name for name, value in one.sizes.items() if value != one.model.sizes.get(name)}
+    if model.order is None:
+        return None, "unknown: nobody recorded the order of the ops"
+    if not changed <= sizes_used(model.order):
+        return None, f"unknown: the order holds for the traced {', '.join(sorted(changed))} only"
+    if one.formats.stream not in ("", "fp32"):
+        return None, "unknown: it was traced in other number formats"
+    use = step_memory(model, one.sizes)
+    return None if use is None else use.live_byte, "as the allocator gives it out, number formats as traced"
+
+
+def _memory(
+    live: NDArray[np.float64], found: Sequence[Execution], ends: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    """Give the memory while each op runs, the most where several moments fall on one."""
+    last = 0
+    for one, begin in zip(found, (0, *ends), strict=False):
+        if one.last_id is None or one.last_id < last:
+            continue
+        byte = float(live[last : one.last_id + 1].max())
+        last = one.last_id + 1
+        yield {"name": "projected memory", "cat": "projected", "ph": "C", "ts": _microseconds(begin),
+               "pid": PROCESS, "args": {"byte": byte}}  # fmt: skip
+
+
+def timeline_content(model: ModelProfile, machine: Machine, options: Options) -> dict[str, Any]:
+    """Project one step of a model on a machine as a timeline.
+
+    The device runs one op after the other, in the order that was traced where it is known; if it has to wait for
+    the host or for input, that stands after its last op, because nobody says where.
+
+    Returns
+    -------
+    dict
+        Trace events in JSON object format (*Trace Event Format*, Google 2016): slices (X) and counters (C) in
+        microseconds. ``otherData`` is ``fomkit/timeline/1``. Slices of ops add up to the device's time of the
+        estimate, those of the step's track, without the step itself, to its step time, both to the nanosecond.
+
+    Raises
+    ------
+    FomkitError
+        Whatever `estimate` raises.
+    """
+    one = estimate(model, machine, options)
+    order = None if model.order is None else resize_ops(model.order, one.sizes, f"{model.name}, order")
+    timed = widen_calls(one.ops.reset_index(drop=True), uses_of(machine), options.interval)
+    rows = [{str(name): cell for name, cell in row.items()} for row in timed.to_dict("records")]
+    found = executions(timed["count"].tolist(), order)
+    seconds = np.cumsum([np.nan_to_num(rows[each.row]["time_s"]) * each.times for each in found])
+    ends = [round(end * NANOSECONDS) for end in seconds.tolist()]
+    live, memory = _live_byte(one)
+    tracks = {"step": STEP_TRACK, **{", ".join(pair): number for pair, number in _tracks(rows).items()}}
+    names = [_named("process_name", f"projected by fomkit, not measured: {model.name} on {machine.name}")]
+    for name, number in tracks.items():
+        names += [_named("thread_name", name, number), _named("thread_sort_index", number, number)]
+    return {
+        "traceEvents": [
+            *names,
+            *_step(one),
+            *_ops(found, rows, ends),
+            *(() if live is None else _memory(live, found, ends)),
+        ],
+        "displayTimeUnit": "ms",
+        "otherData": _head(one, _IN_ORDER if order is not None else _NO_ORDER) | {"memory": memory},
+    }
+
+
+def _head(one: Estimate, order: str) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "fomkit": __version__,
+        "projected": "times are predicted, not measured",
+        "model": one.model.name,
+        "target": one.machine.name,
+        "sizes": dict(one.sizes),
+        "precision": one.precision,
+        "step_s": span_content(one.step),
+        "device_s": span_content(one.step_time.device_s),
+        "bound": one.step_time.bound,
+        "order": order,
+        "excludes": list(one.excludes),
+        "deviations": [*one.formats.said.splitlines(), *one.deviations],
+    }

@@ -1,0 +1,1 @@
+"""How long an op takes on a machine, with an interval, from the best evidence there is."""

@@ -1,0 +1,283 @@
+"""Fit a machine's timings: the parameters that `interpolate` and `rates` evaluate.
+
+Needs scipy and is imported on demand: predicting on a machine with shipped fits does without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_solve
+from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
+from fomkit.prediction.gp import LIMIT, Hyper, correlation, distances
+from fomkit.prediction.interpolate import LEVELS, Fit, believe, cross_validated_rows, deviation, ready, row_noise
+from fomkit.prediction.storage_order import row_major
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float64]
+
+
+FEWEST = 8
+"""Distinct ops from which a family is fitted; fewer cannot tell a fixed cost, two rates and a spread apart."""
+
+FOLDS = 10
+"""Shape groups are left out in at most so many rounds."""
+
+HUBER = 0.3
+"""Log error from which a row pulls the calibrated roofline with constant force."""
+
+
+class LeftOut(NamedTuple):
+    """What became of rows predicted without their shape group.
+
+    Attributes
+    ----------
+    log_error : array (n,)
+        ln(predicted time / measured time).
+    spread : array (n,)
+        Standard deviation of ln(time), as `fomkit.prediction.interpolate.deviation` gives it, from the errors of
+        other rounds.
+    fold : array (n,)
+        Round in which the row was left out.
+    """
+
+    log_error: Matrix
+    spread: Matrix
+    fold: NDArray[np.int64]
+
+
+def fit_mean(terms: Matrix, seconds: Matrix) -> Matrix:
+    """Fit non-negative coefficients of the terms to times, by their log errors and robust to outliers.
+
+    Each coefficient has a weak log-normal prior: the cost of a start at a tenth of its typical time, every other
+    term at the best rate seen in the table. It only decides coefficients that the table leaves open. A term
+    that is 0 in every row costs nothing.
+
+    Parameters
+    ----------
+    terms : array (n, q)
+    seconds : array (n,)
+
+    Returns
+    -------
+    array (q,)
+        In seconds per unit of the term.
+    """
+    met = np.asarray((terms > 0).any(0), np.bool_)
+    every, terms = np.zeros(terms.shape[1]), terms[:, met]
+    logs = np.log(seconds)
+    share = np.where(terms > 0, seconds[:, None] / np.where(terms > 0, terms, 1.0), np.inf)
+    start = np.log(share.min(0))
+    start[0] = np.log(0.1 * np.median(seconds / terms[:, 0]))
+
+    def loss(logged: Matrix) -> tuple[float, Matrix]:
+        parts = terms * np.exp(logged)
+        total = parts.sum(1)
+        error = np.log(total) - logs
+        size = np.abs(error)
+        value = np.where(size < HUBER, error**2 / 2, HUBER * (size - HUBER / 2)).sum()
+        slope = np.clip(error, -HUBER, HUBER)
+        prior = logged - start
+        return float(value + 0.001 * prior @ prior), (parts / total[:, None]).T @ slope + 0.002 * prior
+
+    found = minimize(loss, start, jac=True, method="L-BFGS-B")
+    every[met] = np.exp(found.x)
+    return every
+
+
+def _likelihood(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> tuple[float, Matrix]:
+    """Give −ln p(target) and its gradient by the logarithms of lengths, variance and noise."""
+    distance = distances(features, features, hyper.length)
+    smooth = hyper.variance * correlation(distance)
+    lower = np.linalg.cholesky(smooth + np.diag(hyper.noise + noise))
+    inverse = cho_solve((lower, True), np.eye(len(target)))
+    weights = inverse @ target
+    pull = inverse - np.outer(weights, weights)
+    # The derivative of the Matérn-3/2 kernel by ln(length) is 3·variance·exp(−√3·d)·(difference / length)².
+    slope = pull * 3 * hyper.variance * np.exp(-np.sqrt(3.0) * distance)
+    scaled = features / hyper.length
+    by_length = (scaled**2 * slope.sum(1)[:, None] - scaled * (slope @ scaled)).sum(0)
+    by_variance, by_noise = 0.5 * (pull * smooth).sum(), 0.5 * hyper.noise * np.trace(pull)
+    value = 0.5 * target @ weights + np.log(np.diag(lower)).sum()
+    return float(value), np.array([*by_length, by_variance, by_noise])
+
+
+def fit_hyper(features: Matrix, target: Matrix, noise: Matrix) -> Hyper:
+    """Find the most probable lengths, variance and noise of a Gaussian process.
+
+    Priors are log-normal: lengths around twice the root of the number of features that vary (factor e), variance
+    around that of the target (factor e^√2), noise around a hundredth of the target's variance (factor e²).
+    """
+    count = features.shape[1]
+    spread = float(target.std()) + 1e-3
+    varying = max(int((np.ptp(features, axis=0) > 0).sum()), 1)
+    start = np.array([np.log(2 * np.sqrt(varying))] * count + [2 * np.log(spread), 2 * np.log(0.1 * spread)])
+    width = np.array([1.0] * count + [np.sqrt(2.0), 2.0])
+    bounds = [(-2.5, 5.0)] * count + [(-8.0, 3.0), (np.log(1e-5), 1.0)]
+
+    def loss(logged: Matrix) -> tuple[float, Matrix]:
+        values = np.exp(logged)
+        value, slope = _likelihood(
+            features, target, noise, Hyper(values[:count], float(values[count]), float(values[-1]))
+        )
+        prior = (logged - start) / width
+        return value + 0.5 * prior @ prior, slope + prior / width
+
+    start_inside = np.clip(start, *np.array(bounds).T)
+    found = minimize(loss, start_inside, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60})
+    values = np.exp(found.x)
+    return Hyper(values[:count], float(values[count]), float(values[-1]))
+
+
+def _fit_rows(rows: pd.DataFrame, kind: str) -> Fit:
+    view = VIEWS[kind]
+    seconds = rows["_time_s"].to_numpy(np.float64)
+    terms = view.terms(rows)
+    mean = fit_mean(terms, seconds)
+    residual = np.log(seconds / (terms @ mean))
+    # Above the limit every so-manieth row: lengths need no more to be known well.
+    part = np.arange(0, len(rows), -(-len(rows) // LIMIT))
+    hyper = fit_hyper(look_at(rows, kind, len(rows))[part], residual[part], row_noise(rows)[part])
+    return Fit(mean, hyper, residual, np.zeros(len(LEVELS)), np.zeros(len(cross_validated_rows(len(rows)))))
+
+
+def shape_groups(rows: pd.DataFrame, kind: str) -> NDArray[np.int64]:
+    """Give each row of a family the number of its shape group; fewer than three groups fall apart into rows."""
+    columns = [name for name in VIEWS[kind].groups if name in rows.columns]
+    groups = np.asarray(rows.groupby(columns, dropna=False, sort=True).ngroup(), np.int64)
+    return groups if groups.max() >= 2 else np.arange(len(rows), dtype=np.int64)
+
+
+def leave_out(rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], asked: NDArray[np.intp]) -> LeftOut:
+    """Predict some rows from rows of other folds only, everything fitted anew without them.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Training rows with their costs.
+    kind : str
+    fold : array (n,)
+        Round in which a row is left out.
+    asked : array (m,)
+        Positions of the rows to predict.
+    """
+    rounds, tried = fold[asked], rows.iloc[asked]
+    log_s, apart = np.empty(len(asked)), np.empty((len(asked), len(asked)))
+    parts = []
+    for number in np.unique(rounds):
+        out = rounds == number
+        known = rows[fold != number].reset_index(drop=True)
+        fit = _fit_rows(known, kind)
+        log_s[out], correction = believe(ready(fit, known, kind), tried[out], kind)
+        features = look_at(tried, kind, len(known))
+        apart[out] = distances(features[out], features, fit.hyper.length)
+        parts.append((out, correction))
+    # Errors of the same round are of the same shape group, which no one asks for twice.
+    apart[rounds[:, None] == rounds[None, :]] = np.inf
+    log_error = log_s - np.log(tried["_time_s"].to_numpy(np.float64))
+    spread = np.empty(len(asked))
+    for out, correction in parts:
+        spread[out] = deviation(correction, apart[out], log_error)
+    return LeftOut(log_error, spread, rounds)
+
+
+def left_out(rows: pd.DataFrame, kind: str, folds: int = FOLDS) -> LeftOut:
+    """Predict the `cross_validated_rows` of a family, each without its shape group, in so many rounds at most."""
+    return leave_out(rows, kind, shape_groups(rows, kind) % folds, cross_validated_rows(len(rows)))
+
+
+def _quantiles(errors: Matrix) -> Matrix:
+    """Give the quantiles of standardised errors at `LEVELS`; n + 1 instead of n, as a sample's are drawn in."""
+    outward = np.clip(0.5 + (np.array(LEVELS) - 0.5) * (len(errors) + 1) / len(errors), 0, 1)
+    return np.asarray(np.quantile(errors, outward), np.float64)
+
+
+def hit_rate(found: LeftOut, interval: float = DEFAULT_LEVEL) -> float:
+    """Share of rows whose truth lies in the interval that the errors of the other rounds alone would give."""
+    errors = -found.log_error / found.spread
+    hits = np.empty(len(errors), bool)
+    for number in np.unique(found.fold):
+        out = found.fold == number
+        below, above = np.interp(
+            [0.5 - interval / 2, 0.5 + interval / 2], LEVELS, _quantiles(errors[~out])
+        ).tolist()
+        hits[out] = (min(below, 0.0) <= errors[out]) & (errors[out] <= max(above, 0.0))
+    return float(hits.mean())
+
+
+def _fit_family(rows: pd.DataFrame, kind: str) -> dict[str, Any]:
+    fit = _fit_rows(rows, kind)
+    found = left_out(rows, kind)
+    wrong = np.abs(np.exp(found.log_error) - 1)
+    return {
+        "rows_sha256": training_key(rows, kind),
+        "mean": fit.mean.tolist(),
+        "length": fit.hyper.length.tolist(),
+        "variance": fit.hyper.variance,
+        "noise": fit.hyper.noise,
+        "residual": fit.residual.tolist(),
+        "left_out_quantiles": _quantiles(-found.log_error / found.spread).tolist(),
+        "left_out_log_error": found.log_error.round(6).tolist(),
+        "left_out_hit_rate": hit_rate(found),
+        "left_out_median_error": float(np.median(wrong)),
+        "left_out_mean_error": float(wrong.mean()),
+    }
+
+
+def _rates(tables: Mapping[FamilyName, pd.DataFrame]) -> dict[str, Any]:
+    """Give the best rates that any op sustained: flop/s per number format and engine, and byte/s.
+
+    Products decide where there are any: convolutions beat their arithmetic by fast algorithms.
+    """
+    kinds = ("gemm",) if any(name.kind == "gemm" for name in tables) else ("conv",)
+    flop_per_s: dict[str, float] = {}
+    byte_per_s: list[float] = []
+    for name, rows in tables.items():
+        if name.kind in kinds:
+            key = f"{name.dtype}/{name.engine}"
+            flop_per_s[key] = max(flop_per_s.get(key, 0.0), float((rows["flop"] / rows["_time_s"]).max()))
+            byte_per_s.append(float((rows["byte"] / rows["_time_s"]).max()))
+    return {"flop_per_s": flop_per_s, "byte_per_s": max(byte_per_s, default=None)}
+
+
+def fit_timings(timings: pd.DataFrame) -> dict[str, Any]:
+    """Fit every family of a table of timings that has enough rows.
+
+    Parameters
+    ----------
+    timings : DataFrame
+        A TIMINGS table with the columns flop and byte that the costs stage adds.
+
+    Returns
+    -------
+    dict
+        Family name to parameters, and ``rates``; plain lists and numbers, for JSON. The same timings always give
+        the same fits.
+
+    Raises
+    ------
+    FomkitError
+        When the table has no costs.
+    """
+    if not {"flop", "byte"} <= set(timings.columns):
+        raise FomkitError("fit_timings", "the timings have no columns flop and byte. Run add_costs on them first.")
+    timings = row_major(timings)
+    tables: dict[FamilyName, pd.DataFrame] = {}
+    for name, _ in families(timings):
+        rows = training_rows(timings, name)
+        if len(rows) >= FEWEST and np.isfinite(VIEWS[name.kind].terms(rows)).all():
+            tables[name] = rows
+    # Matrices of a few hundred rows: threads of the linear algebra would wait for each other, 15 times as long.
+    with threadpool_limits(limits=1):
+        fits: dict[str, Any] = {str(name): _fit_family(rows, name.kind) for name, rows in tables.items()}
+    return {**fits, "rates": _rates(tables)} if tables else {}

@@ -1,0 +1,374 @@
+"""Times of ops that are made of others: sums over their parts.
+
+The predict stage: from COSTED to TIMED, each row by the best evidence there is.
+
+The timings that lie nearest to an op: where they stand, how far off they are, what they took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Machine
+from fomkit.ops.check import check_table
+from fomkit.ops.tables import COSTS, DIMENSIONS, TIME_SOURCES, TIMES, in_order
+from fomkit.prediction import donors, exact, interpolate, prior, transfer
+from fomkit.prediction.donors import carry_over, original, stated
+from fomkit.prediction.estimates import (
+    Answers,
+    Estimator,
+    Rows,
+    Table,
+    Timed,
+    as_answers,
+    as_rows,
+    join_answers,
+    kept,
+    records,
+)
+from fomkit.prediction.exact import hits
+from fomkit.prediction.families import families, learnt, look_at, same_ops, servable, training_rows
+from fomkit.prediction.gp import distances
+from fomkit.prediction.interpolate import as_fit
+from fomkit.prediction.prior import name_bounds
+from fomkit.prediction.rates import own_times
+from fomkit.prediction.storage_order import row_major, settle, settle_engines
+from fomkit.prediction.transfer import BASELINE, in_another_format
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def weakest(sources: Iterable[str]) -> str:
+    """Give the weakest of some time sources.
+
+    Examples
+    --------
+    >>> weakest(["measured", "roofline", "interpolated"])
+    'roofline'
+    """
+    return max(sources, key=TIME_SOURCES.index)
+
+
+def _total(parts: pd.DataFrame) -> Timed:
+    seconds = parts[["time_s", "low_s", "high_s"]].mul(parts["count"], axis=0)
+    longest = parts.iloc[[int(seconds["time_s"].argmax())]].to_dict("records")[0]
+    time_s, low_s, high_s = seconds.sum().tolist()
+    return Timed(
+        time_s,
+        low_s,
+        high_s,
+        time_source=weakest(parts["time_source"]),
+        bound=str(longest["bound"]),
+        evidence=f"sum of {parts['count'].sum():g} parts; the longest, {longest['op']}: {longest['evidence']}",
+    )
+
+
+def add_up(parts: pd.DataFrame, wanted: Iterable[int]) -> dict[int, Timed]:
+    """Add up timed parts.
+
+    The ends of the intervals add like the values: parts of one op err together.
+
+    Parameters
+    ----------
+    parts : DataFrame
+        A TIMED table with the column ``of``, the index of the op that a row is part of; ``count`` is per execution
+        of that op.
+    wanted : iterable of int
+        Ops to add up.
+
+    Returns
+    -------
+    dict
+        The ops that have parts, all of them with a time.
+    """
+    groups = parts.groupby("of").indices
+    found = {index: parts.iloc[groups[index]] for index in wanted if index in groups}
+    return {index: _total(group) for index, group in found.items() if group["time_s"].notna().all()}
+
+
+def fully_timed(parts: pd.DataFrame) -> pd.DataFrame:
+    """Keep the parts of ops whose recurrences all rest on the machine's own table."""
+    timed = parts["time_source"].isin(("measured", "interpolated", "extrapolated")) | (parts["kind"] != "rnn")
+    return parts[timed.groupby(parts["of"]).transform("all")]
+
+
+_WHERE = "add_times"
+_TIMES = [column.name for column in TIMES]
+_IDENTITY = ["kind", "op", "dtype", "engine", "pass_name", *(column.name for column in (*DIMENSIONS, *COSTS))]
+
+
+def _sum(rows: Table, _machine: Machine, _interval: float, *, parts: pd.DataFrame) -> dict[int, Timed]:
+    return add_up(parts, rows.index.tolist())
+
+
+def ladder(calls: pd.DataFrame | None, parts: pd.DataFrame | None) -> tuple[Estimator, ...]:
+    """List the estimators in the order in which they are asked; the first that knows a row prices it.
+
+    1. the op was timed; 2. the product was timed in other storage orders only; 3. a few similar ops were timed,
+    and many on machines that it follows; 4. similar ops were timed; 5. its forward pass was timed; 6. one of these
+    holds in the other 16-bit format of the matrix engine; 7. it is a sum of library calls of which the recurrences
+    were timed; 8. it is a sum of parts; 9. it moves data as a timed element-wise op or its own forward pass does;
+    10. it is a collective on a link that the machine states; 11. the machine's rates. What none of them knows
+    stays unpriced.
+
+    Parameters
+    ----------
+    calls, parts : DataFrame or None
+        TIMED tables with the column ``of``.
+    """
+    sums = [partial(_sum, parts=table) for table in (calls, parts) if table is not None]
+    table = partial(_climb, steps=(exact.estimate, donors.estimate_from_donors, interpolate.estimate))
+    timed = (
+        exact.estimate,
+        partial(transfer.another_order, table=table),
+        donors.estimate_from_donors,
+        interpolate.estimate,
+        partial(transfer.estimate, table=table),
+    )
+    return (
+        *timed,
+        partial(transfer.another_format, table=partial(_climb, steps=timed)),
+        *sums,
+        partial(transfer.moved_data, table=table),
+        partial(transfer.row_gradients, table=table),
+        donors.estimate_collective,
+        prior.estimate,
+    )
+
+
+def _climb(rows: Table, machine: Machine, interval: float, steps: Sequence[Estimator]) -> Answers:
+    found: list[Answers] = []
+    rows = as_rows(rows)
+    pending = np.ones(len(rows), bool)
+    for estimate in steps:
+        if not pending.any():
+            break
+        asked = rows if pending.all() else rows.take(pending)
+        answers = as_answers(estimate(asked, machine, interval))
+        if len(answers):
+            found.append(answers)
+            pending &= ~np.isin(rows.index, answers.index)
+    return join_answers(found)
+
+
+def _distinct(costed: pd.DataFrame) -> tuple[Rows, NDArray[np.int64]]:
+    """Give the distinct rows, indexed by the position of their first appearance, and each row's position there."""
+    keys = [name for name in _IDENTITY if name in costed.columns]
+    first = same_ops(costed, keys)
+    own = np.unique(first)
+    return as_rows(costed.set_axis(np.arange(len(costed)), axis=0)).take(own), first
+
+
+def prepared(machine: Machine) -> Machine:
+    """Give a machine with its timings as the estimators read them: in one order of rows and of storage."""
+    timings = kept(machine.timings, None, "own times", lambda: own_times(in_order(row_major(machine.timings))))
+    return replace(machine, timings=timings)
+
+
+def _sums(parts: pd.DataFrame | None, machine: Machine, interval: float) -> pd.DataFrame | None:
+    if parts is None or not len(parts):
+        return None
+    timed = add_times(parts.drop(columns="of"), machine, interval=interval, checked=True)
+    return timed.assign(of=parts["of"].astype("int64"))
+
+
+def price(
+    rows: Rows,
+    machine: Machine,
+    interval: float,
+    *,
+    parts: pd.DataFrame | None = None,
+    calls: pd.DataFrame | None = None,
+) -> Answers:
+    """Price rows whose engines are settled, on a machine that is `prepared`; see `add_times`.
+
+    Parameters
+    ----------
+    rows : Rows
+        COSTED rows, each with an integer index of its own.
+    machine : Machine
+    interval : float
+    parts, calls : DataFrame, optional
+        COSTED tables of what rows are made of, by the column ``of``.
+
+    Returns
+    -------
+    Answers
+        Those rows that have a time.
+    """
+    timed_calls = _sums(calls, machine, interval)
+    steps = ladder(None if timed_calls is None else fully_timed(timed_calls), _sums(parts, machine, interval))
+    return name_bounds(rows, _climb(rows, machine, interval, steps), machine)
+
+
+def add_times(
+    costed: pd.DataFrame,
+    machine: Machine,
+    *,
+    interval: float = 0.8,
+    parts: pd.DataFrame | None = None,
+    calls: pd.DataFrame | None = None,
+    checked: bool = False,
+) -> pd.DataFrame:
+    """Add what one execution of each op takes on a machine, with an interval and the evidence for it.
+
+    Rows that differ in place or count only are predicted once.
+
+    Parameters
+    ----------
+    costed : DataFrame
+        A COSTED table.
+    machine : Machine
+        Facts, timings, and fits of these timings (`calibration.fit_timings`); without fits nothing is
+        interpolated.
+    interval : float
+        Share of intervals that should contain the truth, between 0 and 1.
+    parts : DataFrame, optional
+        A COSTED table with the column ``of``: what the op at that position of ``costed`` is made of, per
+        execution.
+    calls : DataFrame, optional
+        The same for recurrent layers as library calls (`split_recurrent`); preferred to ``parts``
+        where the machine's table has the recurrences.
+    checked : bool
+        True where the caller has checked the tables, or made them.
+
+    Returns
+    -------
+    DataFrame
+        The same rows and index with time_s, low_s, high_s [s], time_source, bound and evidence; NaN and "" where
+        nothing is known.
+
+    Raises
+    ------
+    ManyFomkitError
+        When a column or a dimension is missing.
+    FomkitError
+        When the interval is not between 0 and 1, or the fits are not of these timings.
+    """
+    if not 0 < interval < 1:
+        raise FomkitError(_WHERE, f"the interval is {interval}. Give a share between 0 and 1, for example 0.8.")
+    for table in () if checked else (costed, parts, calls):
+        if table is not None:
+            check_table(table.drop(columns=[*_TIMES, "of"], errors="ignore"), "COSTED", _WHERE)
+    built = replace(prepared(original(machine)), links=machine.links)
+    asked, first = _distinct(costed)
+    rows, notes = settle(asked, built)
+    answers = price(rows, built, interval, parts=parts, calls=calls)
+    if machine.origin is not None:
+        answers = _on_changed(rows, answers, machine, built, interval)
+    return costed.assign(**_columns(answers, first, notes, costed.index))
+
+
+def _on_changed(rows: Rows, answers: Answers, machine: Machine, built: Machine, interval: float) -> Answers:
+    """Take what was stated for a changed machine as it stands, and carry the rest over from it as built."""
+    own = prepared(stated(machine))
+    known = name_bounds(rows, as_answers(exact.estimate(rows, own, interval)), own)
+    rest = answers.chosen(np.flatnonzero(~np.isin(answers.index, known.index)))
+    return join_answers([known, carry_over(rows, rest, replace(machine, timings=built.timings))])
+
+
+def _columns(
+    answers: Answers, first: NDArray[np.int64], notes: Mapping[int, str], index: pd.Index
+) -> dict[str, pd.Series]:
+    """Put answers in the columns of `fomkit.ops.tables.TIMES`; ``first`` names the answer to each row."""
+    places = np.full(int(first.max(initial=-1)) + 1, -1)
+    places[answers.index] = np.arange(len(answers))
+    at = places[first]
+    priced = at >= 0
+    numbers, words = np.full((3, len(first)), np.nan), np.full((3, len(first)), "", object)
+    numbers[:, priced] = np.stack([answers.time_s, answers.low_s, answers.high_s])[:, at[priced]]
+    evidence = np.array([_said(answers, place, notes) for place in range(len(answers))], object)
+    words[:, priced] = np.stack([answers.time_source, answers.bound, evidence])[:, at[priced]]
+    columns = zip(_TIMES, (*numbers, *(pd.array(column, "str") for column in words)), strict=True)
+    return {name: pd.Series(column, index) for name, column in columns}
+
+
+def _said(answers: Answers, place: int, notes: Mapping[int, str]) -> str:
+    note = notes.get(int(answers.index[place]))
+    return f"{note}; {answers.evidence(place)}" if note else answers.evidence(place)
+
+
+MOST = 3
+
+
+class Neighbour(NamedTuple):
+    """One timing beside an op.
+
+    Attributes
+    ----------
+    timing : dict
+        Its row of the table; products in row-major order.
+    time_s : float
+        What the op itself took [s]: less the harness's fixed cost, the median over duplicates.
+    distance : float
+        In the fit's lengths: 0 is the same op, and from about 1 on little is learnt from it.
+    """
+
+    timing: dict[str, Any]
+    time_s: float
+    distance: float
+
+
+def _exact(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Neighbour]]]:
+    for kind in sorted(set(rows["kind"])):
+        pairs = hits(rows, machine.timings, kind).assign(kind=kind)
+        for index, same in pairs.groupby("_at"):
+            yield int(str(index)), [Neighbour(dict(row), row["_time_s"], 0.0) for _, row in records(same)]
+
+
+def _fitted(rows: pd.DataFrame, machine: Machine, most: int) -> Iterator[tuple[int, list[Neighbour]]]:
+    for name, at in families(rows):
+        stored, chosen = machine.fits.get(str(name)), rows.iloc[at]
+        chosen = chosen[servable(chosen, name.kind)]
+        if not isinstance(stored, dict) or not len(chosen):
+            continue
+        training = training_rows(machine.timings, name)
+        chosen = chosen[learnt(chosen, training, name.kind)]
+        known, asked = (look_at(table, name.kind, len(training)) for table in (training, chosen))
+        apart = distances(asked, known, as_fit(stored).hyper.length)
+        nearest = np.argsort(apart, axis=1, kind="stable")[:, :most]
+        timings = list(records(training))
+        for index, far, places in zip(chosen.index.tolist(), apart, nearest, strict=True):
+            near = [(timings[place][1], float(far[place])) for place in places.tolist()]
+            yield index, [Neighbour(dict(row), row["_time_s"], distance) for row, distance in near]
+
+
+def nearest_timings(timed: pd.DataFrame, machine: Machine, most: int = MOST) -> dict[int, list[Neighbour]]:
+    """Find the timings that the times of some ops rest on.
+
+    Parameters
+    ----------
+    timed : DataFrame
+        TIMED rows, each with an index of its own.
+    machine : Machine
+        With timings and their fits.
+    most : int
+        Timings for each op.
+
+    Returns
+    -------
+    dict
+        By index, nearest first. A measured op has its own timings, an interpolated or extrapolated one those that
+        its fit learnt from, a transferred one those of its forward pass or of the format timed. Ops whose time
+        comes from rates or from the sum of their parts have none.
+    """
+    machine = prepared(machine)
+    # The sum of an op's parts rests on what they rest on, which its evidence says.
+    rows, _ = settle_engines(timed[~timed["evidence"].str.contains("sum of ")], machine)
+    source = rows["time_source"]
+    rows.loc[source == "transferred", "pass_name"] = BASELINE
+    found = dict(_exact(rows[source == "measured"], machine))
+    found |= dict(_fitted(rows[source.isin(("interpolated", "extrapolated", "transferred"))], machine, most))
+    rest = timed[(timed["time_source"] == "transferred") & ~timed.index.isin(list(found))]
+    other = in_another_format(rest, machine)
+    like = rest.loc[other.index].assign(dtype=other.text("dtype").cells())
+    found |= {**dict(_fitted(like, machine, most)), **dict(_exact(like, machine))}
+    return {index: near[:most] for index, near in found.items()}

@@ -1,0 +1,371 @@
+"""What timings claim beside the facts: flop/s over the peak and byte/s over the bandwidth, and how much can be.
+
+The slip that explains best why timings and facts do not fit: of the times, of peaks, of the bandwidth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from fomkit.core.machine import Device, Machine, Peak
+from fomkit.core.units import format_quantity
+from fomkit.prediction.estimates import Table, are, as_rows, numbers, same_texts
+from fomkit.prediction.prior import CACHED_BYTE
+from fomkit.prediction.typical import usual_utilisation
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from fomkit.core.machine import Fact
+
+    Array = NDArray[np.float64]
+    Flags = NDArray[np.bool_]
+
+
+LIMITS: Mapping[str, float] = {"gemm": 2.0, "sparse_gemm": 2.0, "rnn": 2.0, "attention": 3.0, "conv": 5.5}
+"""Times the peak beyond which a timing cannot be: clocks above the sheet's, a masked half, Winograd."""
+BOOST = 1.25
+"""Times the peak beyond which a product is suspected: the largest that any machine reached is 1.07."""
+OTHER_LIMIT = 2.0
+UNSTATED_PEAK = 64.0
+"""Times the largest peak of any format that a format without a stated one may reach: narrow ones on an engine."""
+CACHED = {"gpu": 5.0, "cpu": 40.0, "": 40.0}
+"""Times the bandwidth beyond which an op that fits a cache cannot be; those of processors are fast and private."""
+UNCACHED = 1.5
+"""Times the bandwidth beyond which an op that no cache holds cannot be."""
+SUSTAINED = 4.0
+"""How much more may be where a rate was measured itself: what a busy machine sustained is no physical limit."""
+LAUNCHES = 50.0
+"""No op is so many times shorter than a launch."""
+EXCHANGED = 1.5
+"""Times the bandwidth beyond which an exchange cannot move its message, which memory reads."""
+
+
+class Slip(NamedTuple):
+    """What may be wrong (times, peak, bandwidth), and how many times as large it fits; peaks by their places."""
+
+    of: str
+    factor: float
+    peaks: tuple[int, ...] = ()
+
+
+class Claims(NamedTuple):
+    """What each timing claims beside the facts: its time, and that of its arithmetic, traffic and launches.
+
+    ``printed`` holds times to the end of the clock's step, ``seconds`` the same less the harness, NaN where
+    nothing remains; ``against`` is the place of the peak that a timing is held against, -1 where none is stated;
+    ``stated`` tells where the peak is that of the timing's own format.
+    """
+
+    printed: Array
+    harness: Array
+    seconds: Array
+    compute_s: Array
+    traffic_s: Array
+    launch_s: Array
+    most_compute: Array
+    most_traffic: Array
+    against: NDArray[np.int64]
+    exchanged: Flags
+    stated: Flags
+
+    def take(self, at: NDArray[np.intp]) -> Claims:
+        """Give what some timings claim, by position."""
+        return Claims._make(column[at] for column in self)
+
+    def without(self, slip: Slip) -> Claims:
+        """Give what would be claimed without a slip."""
+        seconds = self.printed * (slip.factor if slip.of == "times" else 1.0) - self.harness
+        peak = np.where(np.isin(self.against, slip.peaks), slip.factor if slip.of == "peak" else 1.0, 1.0)
+        return self._replace(
+            seconds=np.where(seconds > 0, seconds, np.nan),
+            compute_s=self.compute_s / peak,
+            traffic_s=self.traffic_s / (slip.factor if slip.of == "bandwidth" else 1.0),
+        )
+
+    @property
+    def compute(self) -> Array:
+        """flop/s over the peak."""
+        return self.compute_s / self.seconds
+
+    @property
+    def traffic(self) -> Array:
+        """byte/s over the bandwidth."""
+        return self.traffic_s / self.seconds
+
+    @property
+    def launch(self) -> Array:
+        """What its launches take over the time."""
+        return self.launch_s / self.seconds
+
+    @property
+    def impossible(self) -> Flags:
+        """Tell which timings cannot be."""
+        fast = (self.compute > self.most_compute) | (self.traffic > self.most_traffic) | (self.launch > LAUNCHES)
+        return np.asarray(fast | np.isnan(self.seconds))
+
+    @property
+    def slowness(self) -> Array:
+        """Time over launches and the longer of arithmetic and traffic; NaN where unknown, and of exchanges."""
+        floor_s = np.fmax(self.compute_s, self.traffic_s)
+        known = (floor_s > 0) & ~self.exchanged
+        return np.where(known, self.seconds / (np.nan_to_num(self.launch_s) + floor_s), np.nan)
+
+
+def peak_for(device: Device, dtype: str, engine: str) -> tuple[int, bool]:
+    """Give the place of the peak that a format is held against, and whether it is its own; -1 where none is."""
+    own = [place for place, one in enumerate(device.peaks) if (one.dtype, one.engine) == (dtype, engine)]
+    if own or not device.peaks:
+        return (own or [-1])[0], bool(own)
+    return max(range(len(device.peaks)), key=lambda place: device.peaks[place].rate.value), False
+
+
+def _looser(rate: Fact) -> float:
+    """Give by how much a limit is looser than beside a datasheet's rate."""
+    return SUSTAINED if rate.basis in ("measured", "simulated", "modelled") else 1.0
+
+
+def claims_of(timings: Table, own: pd.DataFrame, device: Device, kind_of_device: str) -> Claims:
+    """Say what each COSTED timing claims; ``own`` is the table with `fomkit.prediction.rates.own_times`."""
+    count = len(timings)
+    printed, harness = numbers(timings, "time_s") + own["_step_s"].to_numpy(), numbers(timings, "harness_s", 0.0)
+    against, rate, most = np.full(count, -1), np.full(count, np.nan), np.full(count, OTHER_LIMIT)
+    stated = np.zeros(count, bool)
+    kinds, kind_of = same_texts(timings, "kind")
+    for number, (kind,) in enumerate(kinds):
+        most[kind_of == number] = LIMITS.get(kind, OTHER_LIMIT)
+    pairs, pair_of = same_texts(timings, "dtype", "engine")
+    for number, (dtype, engine) in enumerate(pairs):
+        at, (place, is_own) = pair_of == number, peak_for(device, dtype, engine)
+        against[at], stated[at] = place, is_own
+        if place >= 0:
+            rate[at] = device.peaks[place].rate.high
+            most[at] *= _looser(device.peaks[place].rate)
+        if not is_own:
+            most[at] = UNSTATED_PEAK
+    # Attention that names its op may be another: over a window only, it does less than its sizes say.
+    windowed = are(timings, "kind", "attention") & ~are(timings, "op", "")
+    exchanged = np.array([kind == "collective" for (kind,) in kinds], bool)[kind_of]
+    byte = np.where(exchanged, numbers(timings, "message_byte"), numbers(timings, "byte"))
+    # What lies in a cache is not read; the rest is, at the bandwidth.
+    held = UNCACHED * byte / np.maximum(byte - CACHED_BYTE, 1.0)
+    looser = 1.0 if device.byte_per_s is None else _looser(device.byte_per_s)
+    launch_s = device.launch_s.low if device.launch_s is not None else np.nan
+    return Claims(
+        printed=printed,
+        harness=harness,
+        seconds=np.where(own["_time_s"] > 0, printed - harness, np.nan),
+        compute_s=np.where(exchanged | windowed, np.nan, numbers(timings, "flop") / rate),
+        traffic_s=np.where(windowed, np.nan, byte)
+        / (np.nan if device.byte_per_s is None else device.byte_per_s.high),
+        launch_s=np.where(exchanged, np.nan, numbers(timings, "launches") * launch_s),
+        most_compute=most,
+        most_traffic=np.where(exchanged, EXCHANGED, looser * np.minimum(CACHED[kind_of_device], held)),
+        against=against,
+        exchanged=exchanged,
+        stated=stated,
+    )
+
+
+SAMPLE = 200
+"""Rows of a family that are compared with like machines, and with which slips are told apart."""
+BAND = 3.0
+"""Times what like machines take within which the median of every family hides no slip by a power of ten."""
+MUST_EXPLAIN, MUST_GAIN = 0.6, 1.0
+"""Share of what is bad that a slip may leave, and e-folds that it must mend."""
+FEW = 3
+"""Number of impossible rows from which a family, or a fact, is wrong."""
+ALIKE = 0.7
+"""e-folds by which two slips explain what is bad nearly alike; then both are named."""
+RIDGES: Mapping[str, tuple[float, float]] = {"vector": (0.1, 1500.0), "matrix": (1.0, 2e4)}
+"""flop/byte of peak over bandwidth; shipped machines have 0.6 to 115 (vector) and 9.6 to 848 (matrix)."""
+_FP64_LEAST = 0.03
+_UNITS: Mapping[int, str] = {3: "milliseconds", 6: "microseconds", 9: "nanoseconds"}
+_KEY = ("kind", "pass_name", "dtype", "engine")
+
+
+class Family(NamedTuple):
+    """Timings of one kind, pass, number format and engine, by position."""
+
+    name: tuple[str, ...]
+    at: NDArray[np.intp]
+
+    def __str__(self) -> str:
+        kind, pass_name, dtype, engine = self.name
+        return "/".join(part for part in (kind, dtype, engine, pass_name) if part)
+
+
+class Words(NamedTuple):
+    """Where a slip is, what it looks like, how large it is, and what to do about it."""
+
+    where: str
+    cause: str
+    size: str
+    remedy: str
+
+
+def families_of(timings: Table) -> list[Family]:
+    """Give the families of a table."""
+    names, numbers_of = same_texts(timings, *_KEY)
+    order = np.argsort(numbers_of, kind="stable")
+    parts = np.split(order, np.cumsum(np.bincount(numbers_of, minlength=len(names)))[:-1])
+    return [Family(name, part) for name, part in zip(names, parts, strict=True)]
+
+
+def median(values: Array) -> float:
+    """Give the median of the finite values; NaN where there is none."""
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else math.nan
+
+
+def some(at: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Choose at most `SAMPLE` rows, evenly."""
+    return at[:: -(-len(at) // SAMPLE)] if len(at) else at
+
+
+def usual_of(timings: Table, machine: Machine, at: NDArray[np.intp]) -> Array:
+    """Give the utilisation that like machines reach at some rows, 1 where none is like."""
+    device, pairs = machine.device, same_texts(timings, "dtype", "engine")[0]
+    found = [(dtype, engine, *peak_for(device, dtype, engine)) for dtype, engine in pairs]
+    lent = [
+        replace(device.peaks[place], dtype=dtype, engine=engine)
+        for dtype, engine, place, is_own in found
+        if place >= 0 and not is_own
+    ]
+    whole = replace(machine, device=replace(device, peaks=(*device.peaks, *lent)), fits={})
+    usual = usual_utilisation(as_rows(timings).take(at), whole, 0.8).value
+    return np.where(np.isnan(usual), 1.0, usual)
+
+
+def beside_others(seen: Claims, usual: Array) -> Array:
+    """Give how many times as long timings take as the usual utilisation says, launches aside."""
+    starts = np.nan_to_num(np.minimum(seen.launch, 0.5))
+    slower = (1 - starts) * usual / np.fmax(seen.compute, seen.traffic)
+    return np.where(seen.exchanged, np.nan, slower)
+
+
+def ridges(peak: Peak) -> tuple[float, float]:
+    """Give the ends of flop per byte between which a peak is plausible."""
+    least, most = RIDGES[peak.engine]
+    return (min(least, _FP64_LEAST) if peak.dtype == "fp64" else least), most
+
+
+def _penalty(device: Device, slip: Slip) -> float:
+    """Give how far peaks lie beside the bandwidth from those of machines that exist, in e-folds."""
+    found = [0.0]
+    for place, peak in enumerate(device.peaks if device.byte_per_s is not None else ()):
+        rate = device.byte_per_s.value if device.byte_per_s is not None else math.nan
+        rate *= slip.factor if slip.of == "bandwidth" else 1.0
+        ridge = peak.rate.value * (slip.factor if place in slip.peaks else 1.0) / rate
+        least, most = ridges(peak)
+        found.append(max(math.log(least / ridge), math.log(ridge / most), 0.0))
+    return max(found)
+
+
+def _tried(device: Device) -> Iterator[Slip]:
+    """Give the slips to try: of the times, of each peak, of equal peaks, of all peaks, of the bandwidth."""
+    factors = [10.0**power for power in (*range(-9, 0), *range(1, 10))]
+    yield from (Slip("times", one) for one in factors)
+    every = range(len(device.peaks))
+    equal = [
+        tuple(place for place in every if device.peaks[place].rate.value == rate)
+        for rate in {peak.rate.value for peak in device.peaks}
+    ]
+    groups = [(place,) for place in every] + sorted(group for group in equal if len(group) > 1)
+    for group in dict.fromkeys([*groups, tuple(every)] if len(every) else groups):
+        yield from (Slip("peak", one, group) for one in factors)
+    if device.byte_per_s is not None:
+        yield from (Slip("bandwidth", one) for one in (1 / 8, 8.0, *factors))
+
+
+def best_slips(
+    timings: Table, seen: Claims, families: Sequence[Family], machine: Machine, *, wrong: bool
+) -> list[Slip]:
+    """Find the slip that makes timings and facts fit best, and another that does nearly so; none where none does.
+
+    It is as bad as its shares of impossible rows, as families lie apart from like machines (in e-folds), and as
+    peaks lie apart from those of machines that exist. Where nothing is ``wrong`` and all families lie within the
+    band of like machines, none is tried.
+    """
+    chosen = [some(family.at) for family in families]
+    at, ends = np.concatenate(chosen), np.cumsum([0, *map(len, chosen)])
+    usual, part = usual_of(timings, machine, at), seen.take(at)
+    spans = [slice(*pair) for pair in pairwise(ends.tolist())]
+
+    def apart(claimed: Claims) -> list[float]:
+        slower = beside_others(claimed, usual)
+        middles = [median(slower[span]) for span in spans]
+        return [abs(math.log(middle)) for middle in middles if middle > 0]
+
+    def badness(slip: Slip) -> float:
+        fixed = part.without(slip)
+        impossible = fixed.impossible
+        total = _penalty(machine.device, slip) + sum(apart(fixed))
+        total += 10 * sum(float(impossible[span].mean()) for span in spans)
+        # Times slip by whole prefixes; facts by any factor, as a format's peak taken for another's.
+        whole = round(math.log10(slip.factor), 6) % 3 == 0
+        return total + (0.0 if slip.factor == 1 else 0.2 if whole else 3.0 if slip.of == "times" else 0.5)
+
+    if not wrong and max(apart(part), default=0.0) < math.log(BAND):
+        return []
+    # Whatever is too low, or too short, shows in rows that cannot be; a fast family alone has a large cache.
+    fast = int(seen.impossible.sum()) >= FEW
+    scores = {slip: badness(slip) for slip in _tried(machine.device) if fast or slip.factor < 1}
+    now = badness(Slip("times", 1.0))
+    order = sorted(
+        (slip for slip in scores if scores[slip] < min(MUST_EXPLAIN * now, now - MUST_GAIN)),
+        key=scores.__getitem__,
+    )
+    if not order:
+        return []
+    best = _least([slip for slip in order if scores[slip] < scores[order[0]] + ALIKE], seen)
+    others = [slip for slip in order if slip.of != best.of and scores[slip] < scores[order[0]] + ALIKE]
+    return [best, *others[:1]]
+
+
+def _least(alike: Sequence[Slip], seen: Claims) -> Slip:
+    """Choose, of the slips of one fact that explain alike, the least that leaves no more impossible rows."""
+    best = alike[0]
+    left = {slip: seen.without(slip).impossible.sum() for slip in alike if slip[::2] == best[::2]}
+    least = [slip for slip in left if left[slip] <= left[best]]
+    return min(least, key=lambda slip: abs(math.log(slip.factor)))
+
+
+def words_of(slip: Slip | None, device: Device) -> Words:
+    """Say where a slip is, what it is, how large, and what to do about it."""
+    if slip is None:
+        remedy = "Correct the rows, or leave them out; they may be of other ops, formats or engines than they say."
+        return Words("timings", "timings and facts do not fit, and no single slip explains it", "", remedy)
+    factor, unit = max(slip.factor, 1 / slip.factor), _UNITS.get(abs(round(math.log10(slip.factor))), "")
+    about = f"about {factor:,.0f} ×"
+    if slip.of == "times" and slip.factor < 1:
+        like = f"the times look like {unit}" if unit else "the times are too long"
+        return Words("timings", like, f"{about} too long", "Write seconds into time_s.")
+    if slip.of == "times":
+        like = f", as if seconds had been taken for {unit}" if unit else ""
+        return Words("timings", f"the times are too short{like}", about, "Write seconds into time_s.")
+    more = "low" if slip.factor > 1 else "high"
+    fact, dimension, field = device.byte_per_s, "byte_per_s", "device.memory.bandwidth"
+    if slip.of == "peak":
+        fact, dimension, field = device.peaks[slip.peaks[0]].rate, "flop_per_s", "device.peak"
+    value = math.nan if fact is None else fact.value
+    stated, likely = (format_quantity(value * by, dimension) for by in (1.0, slip.factor))
+    shown = [f"{one.dtype} on the {one.engine} engine" for one in (device.peaks[at] for at in slip.peaks)]
+    if len(shown) > 1:
+        every = f"all {len(shown)} peaks"
+        if len(shown) < len(device.peaks):
+            every = f"the peaks of {' and '.join(shown)}"
+        cause = f"{every}, the first of {stated}, look too {more}"
+    else:
+        name = f"the peak of {shown[0]}" if shown else "the memory bandwidth"
+        cause = f"{name}, {stated}, looks too {more}"
+    bits = ", bits for bytes?" if slip.factor == 8 else ""
+    size = f"{about}{bits}: with {likely} the timings fit the other facts"
+    return Words("facts", cause, size, f"Correct {field}.")

@@ -1,0 +1,382 @@
+"""Estimator: the machine's table has a few ops of the kind, and other machines have timed many.
+
+Libraries of one maker choose their algorithms by the same shapes, so the ratio of two machines' times is smoother
+than either. With 20 rows of a DeepBench sheet known, convolutions of the forward pass are off by 8 % in the middle
+instead of 14.
+
+Times on a machine that nobody built: what is known of the one it changes, at the same utilisation.
+
+Estimator: a collective on links that the machine states, priced as in a step of many devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from statistics import NormalDist
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Link, Machine
+from fomkit.core.units import format_quantity
+from fomkit.prediction import interpolate
+from fomkit.prediction.estimates import (
+    Answers,
+    Rows,
+    Table,
+    are,
+    as_answers,
+    as_rows,
+    join_answers,
+    kept,
+    numbers,
+    opened_by,
+    places_of,
+)
+from fomkit.prediction.exchange import Exchange, Group, Network
+from fomkit.prediction.families import ONE_WAY, FamilyName, families, look_at, servable, training_rows
+from fomkit.prediction.gp import Hyper, Learnt, ask, correlation, distances, join_posteriors, learn
+from fomkit.prediction.links import Collective
+from fomkit.prediction.rates import bounds
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from fomkit.core.machine import Device
+
+    Matrix = NDArray[np.float64]
+    Array = NDArray[np.float64]
+
+
+KINDS = ("conv",)
+"""Kinds of which few rows are told by other machines; DeepBench's products are predicted as well by themselves."""
+FEWEST, MOST = 8, 40
+"""Timed ops from which other machines can be compared with this one, and beyond which it needs none of them."""
+STEADY = 0.35
+"""Standard deviation of ln(ratio) from which others' tables tell nothing: DeepBench's devices of one maker follow
+each other within 0.05 to 0.3, its processor follows none of them (0.25 to 0.7) and is better told by itself."""
+POWER = 4.0
+"""How fast a lender's share falls with the variance of ln(this machine's time / its own)."""
+NOISE = 0.1
+"""Share of the ratio's variance that no size explains."""
+
+
+class _Lender(NamedTuple):
+    """A machine and its fit of the family that serves, with what that learnt from."""
+
+    machine: str
+    family: interpolate.Family
+
+
+def _own(machine: Machine, name: FamilyName) -> pd.DataFrame:
+    """Give the distinct ops of a family in a machine's own table."""
+    make = partial(training_rows, machine.timings, name)
+    return kept(machine.timings, None, f"distinct ops of {name}", make)
+
+
+def _lenders(machine: Machine, name: FamilyName) -> list[_Lender]:
+    """Find tables of the same number format, engine and pass that have more than a few ops."""
+    families_of = ((lender.name, interpolate.family_of(lender, name)) for lender in machine.lenders)
+    return [_Lender(lender, one) for lender, one in families_of if one is not None and len(one.training) > MOST]
+
+
+def _variance(log_ratio: Matrix) -> Matrix:
+    """Give the variance around the median along the last axis; one odd op counts as a factor of e at most."""
+    apart = np.abs(log_ratio - np.median(log_ratio, -1, keepdims=True))
+    return np.asarray((np.minimum(apart, 1.0) ** 2).mean(-1) + 1e-4, np.float64)
+
+
+def _shares(log_ratio: Matrix) -> Matrix:
+    """Give each lender's share by how steadily it follows.
+
+    Parameters
+    ----------
+    log_ratio : array (lenders, n)
+    """
+    variance = _variance(log_ratio)
+    share = (variance.min() / variance) ** POWER
+    return np.asarray(share / share.sum())
+
+
+def _hyper(features: Matrix, target: Matrix) -> Hyper:
+    """Give a process that no fit has to find: twenty rows tell its variance, not the length of each feature."""
+    varying = max(int((np.ptp(features, axis=0) > 0).sum()), 1)
+    variance = float(_variance(target))
+    return Hyper(np.full(features.shape[1], 2 * np.sqrt(varying)), variance, NOISE * variance)
+
+
+def _typical_error(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper, interval: float) -> float:
+    """Give the factor on the process's deviation that holds this share of its own left-out rows.
+
+    Left out one by one (Rasmussen & Williams, Gaussian Processes for Machine Learning, eq. 5.10–5.12).
+    """
+    smooth = hyper.variance * correlation(distances(features, features, hyper.length))
+    inverse = np.linalg.inv(smooth + np.diag(hyper.noise + noise))
+    errors = np.abs(inverse @ target) / np.sqrt(np.diag(inverse))
+    return float(np.quantile(errors, min(interval * (1 + 1 / len(target)), 1.0)))
+
+
+def _log_times(lenders: list[_Lender], rows: Table, kind: str) -> tuple[Matrix, Matrix]:
+    """Give ln(time) on each lender (lenders × n), and its variance less what repeating the op would show too."""
+    found = [interpolate.believe(one.family, rows, kind) for one in lenders]
+    variance = [
+        there.variance - one.family.fit.hyper.noise for one, (_, there) in zip(lenders, found, strict=True)
+    ]
+    return np.array([log_s for log_s, _ in found]), np.maximum(variance, 0.0)
+
+
+class _Followed(NamedTuple):
+    """How a table of a few rows follows its lenders, ready for queries.
+
+    Attributes
+    ----------
+    lenders : list of _Lender
+    share : array (lenders,)
+    usual : float
+        Median of ln(own time / the lenders').
+    ratio : Learnt
+        What the ratio adds to that, by the sizes.
+    features : array (n, p)
+        Of the own timings.
+    """
+
+    lenders: list[_Lender]
+    share: Matrix
+    usual: float
+    ratio: Learnt
+    features: Matrix
+
+
+def _follow(training: pd.DataFrame, lenders: list[_Lender], kind: str) -> _Followed | None:
+    """Compare a table with its lenders'; None where it does not follow them."""
+    known_s = np.log(training["_time_s"].to_numpy(np.float64))
+    theirs, _ = _log_times(lenders, training, kind)
+    share = _shares(known_s - theirs)
+    ratio = known_s - share @ theirs
+    if _variance(ratio) > STEADY**2:
+        return None
+    usual = float(np.median(ratio))
+    known = look_at(training, kind, len(training))
+    learnt = learn(known, ratio - usual, interpolate.row_noise(training), _hyper(known, ratio - usual))
+    return _Followed(lenders, share, usual, learnt, known)
+
+
+def _answers(rows: Rows, training: pd.DataFrame, followed: _Followed, kind: str, interval: float) -> Answers:
+    lenders, share, usual, learnt, known = followed
+    asked = look_at(rows, kind, len(training))
+    correction = join_posteriors([part for _, _, part in ask(learnt, asked)])
+    there, unsure = _log_times(lenders, rows, kind)
+    log_s = share @ there + usual + correction.mean
+    # What the lenders do not know of an op that they never timed comes on top of how well they are followed.
+    factor = _typical_error(known, learnt.target, learnt.noise, learnt.hyper, interval)
+    own = factor * np.sqrt(correction.variance)
+    width = np.hypot(own, NormalDist().inv_cdf(0.5 + interval / 2) * np.sqrt(share @ unsure))
+    first = lenders[int(share.argmax())].machine
+    evidence = f"as {len(lenders)} other tables, mostly {first}, follow {len(training)} own timings"
+    return Answers(
+        rows.index,
+        np.exp([log_s, log_s - width, log_s + width]),
+        np.full(len(rows), "transferred", object),
+        np.full(len(rows), "measured", object),
+        lambda _: evidence,
+    )
+
+
+def estimate_from_donors(rows: Table, machine: Machine, interval: float) -> Answers:
+    """Predict rows of a small family from the tables of the machine's lenders and its own few timings.
+
+    time = geometric mean of the lenders' predictions, the steadiest weighing most, times a ratio: the usual one of
+    the machine's own timings, corrected by a Gaussian process in the sizes.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        COSTED rows.
+    machine : Machine
+        Without lenders, or costs of its timings (flop and byte), nothing is borrowed.
+    interval : float
+        Share of intervals that should contain the truth, taken from own timings left out one by one.
+
+    Returns
+    -------
+    Answers
+        Rows of `KINDS` of which the table has `FEWEST` to `MOST` distinct ops, and lenders that follow have more.
+    """
+    if not machine.lenders or not {"flop", "byte"} <= set(machine.timings.columns):
+        return as_answers({})
+    rows, found = as_rows(rows), []
+    # Matrices of a few dozen rows: threads would wait for each other.
+    with interpolate.threads().limit(limits=1):
+        for name, at in families(rows):
+            if name.kind not in KINDS:
+                continue
+            chosen = rows.take(at)
+            chosen = chosen.take(servable(chosen, name.kind))
+            training = _own(machine, name)
+            if not len(chosen) or not FEWEST <= len(training) <= MOST:
+                continue
+            lenders = _lenders(machine, name)
+            make = partial(_follow, training, lenders, name.kind)
+            followed = kept(machine.timings, machine.lenders, f"lenders of {name}", make) if lenders else None
+            if followed is not None:
+                found.append(_answers(chosen, training, followed, name.kind, interval))
+    return join_answers(found)
+
+
+ROOFLINE = "roofline"
+"""The time source that names the cost of launches apart; a table's times hold them unseparated."""
+FROM_TABLE = ("measured", "interpolated", "extrapolated")
+"""Time sources that become transferred: nobody timed anything on the changed machine."""
+
+
+def original(machine: Machine) -> Machine:
+    """Give the machine that timings and utilisations are of; its table is the same object in every call."""
+    return kept(machine.timings, machine, "as built", machine.as_built)
+
+
+def stated(machine: Machine) -> Machine:
+    """Give the changed machine with the timings that were stated for it."""
+    rows = kept(machine.timings, None, "stated", lambda: machine.timings[machine.stated_rows()])
+    return replace(machine, timings=rows)
+
+
+def launch_ratio(device: Device, origin: Device) -> float:
+    """Give the launch cost as a share of the origin's; 1 where either is unknown."""
+    new, old = device.launch_s, origin.launch_s
+    return new.value / old.value if new is not None and old is not None and old.value > 0 else 1.0
+
+
+def factor(
+    time_s: Array, starts_s: Array, floor_s: Array, changed_floor_s: Array, launches: Array | float
+) -> Array:
+    """Give the time on the changed machine as a share of the original's.
+
+    Launches that a time names apart scale with the launch cost. The rest is the kernel, whose utilisation
+    floor / time is kept, so it scales with the floor. Where a floor is unknown the kernel stays. All arguments
+    broadcast. Workbooks compute the same (`fomkit.workbook.records`).
+
+    Parameters
+    ----------
+    time_s : array
+        On the original machine.
+    starts_s : array
+        Cost of the op's launches there, 0 where the time does not name it apart.
+    floor_s, changed_floor_s : array
+        On both machines.
+    launches : array or float
+        Launch cost as a share of the original's.
+
+    Examples
+    --------
+    >>> ones = np.ones(1)
+    >>> factor(10 * ones, 2 * ones, 4 * ones, 2 * ones, 1.0).round(9).tolist()  # 2 + 8 / 2 of 10
+    [0.6]
+    """
+    fixed_s = np.where(starts_s < time_s, starts_s, 0.0)
+    fixed_share = np.nan_to_num(fixed_s / time_s)
+    ratio = changed_floor_s / floor_s
+    return np.asarray(fixed_share * launches + (1 - fixed_share) * np.where(np.isnan(ratio), 1.0, ratio))
+
+
+def carry_over(rows: Rows, answers: Answers, machine: Machine) -> Answers:
+    """Carry what is known of the original machine over to the changed one.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        COSTED rows.
+    answers : Answers
+        Their times on the original machine.
+    machine : Machine
+        The changed one.
+    """
+    built = original(machine)
+    rows = rows.take(places_of(answers.index, rows.index))
+    before, after = bounds(rows, built), bounds(rows, machine)
+    launch = built.device.launch_s
+    launches_s = np.nan_to_num(numbers(rows, "launches")) * (launch.value if launch is not None else 0.0)
+    starts_s = np.where(answers.time_source == ROOFLINE, launches_s, 0.0)
+    changed_launch = launch_ratio(machine.device, built.device)
+    share = factor(answers.time_s, starts_s, before.floor_s, after.floor_s, changed_launch)
+    sources = np.array(["transferred" if name in FROM_TABLE else name for name in answers.time_source], object)
+    launched = launches_s * changed_launch > after.floor_s
+    names = np.where(np.isnan(after.floor_s), answers.bound, np.where(launched, "launch", after.names))
+
+    def evidence(place: int) -> str:
+        return f"{share[place]:.3g} × that on {built.name} as built, same utilisation ({answers.evidence(place)})"
+
+    times = np.stack([answers.time_s, answers.low_s, answers.high_s]) * share
+    return Answers(answers.index, times, sources, names, evidence)
+
+
+AROUND = ("all_reduce", "broadcast", *ONE_WAY)
+"""Collectives that the formulas know."""
+
+
+def _group(network: Network, ranks: int, link: str) -> Group | None:
+    """Place the ranks of a row: inside a node, else in filled nodes if the link inside is stated, else one a node.
+
+    None where the machine does not state the row's link, or it is open which.
+    """
+    devices = network.machine.node_devices
+    if link == "node" or (not link and devices is not None and ranks <= devices):
+        return Group(ranks, 1) if network.states("node") else None
+    if not network.states("system"):
+        return None
+    filled = devices is not None and ranks > devices and network.states("node")
+    return network.group(ranks) if filled else Group(1, ranks)
+
+
+def _words(link: Link) -> str:
+    rate = format_quantity(link.byte_per_s, "byte_per_s")
+    return (
+        f"link of tier {link.tier}: {format_quantity(link.alpha_s, 'time_s', 3)} a start, {rate} {link.direction}"
+    )
+
+
+def _evidence(collective: str, ranks: int, found: Exchange) -> str:
+    known = [_words(link) for link in found.links]
+    tiers = {link.tier for link in found.links}
+    known += ["inside a node by its table"] if tiers == {"system"} and found.way.startswith("in stages") else []
+    return "; ".join([*known, f"{collective} over {ranks} ranks {found.way}"])
+
+
+def _exchange(network: Network, collective: str, message_byte: float, ranks: int, link: str) -> Exchange | None:
+    """Give the quickest way of a collective; None where the machine leaves open what it takes."""
+    group = _group(network, ranks, link)
+    if group is None:
+        return None
+    try:
+        return network.exchange(cast("Collective", collective), message_byte, group)
+    except FomkitError:
+        # Its table has times of several libraries, and a row does not say whose is asked for.
+        return None
+
+
+@opened_by(
+    lambda rows, machine: (
+        are(rows, "kind", "collective") & are(rows, "collective", *(AROUND if machine.links else ()))
+    )
+)
+def estimate_collective(rows: Rows, machine: Machine, interval: float) -> Answers:
+    """Price collectives of two or more ranks whose link the machine states (an `Estimator`)."""
+    words = {name: rows.text(name).cells() for name in ("collective", "link")}
+    message, ranks = numbers(rows, "message_byte"), numbers(rows, "ranks")
+    network = Network(machine, level=interval)
+    found: dict[int, tuple[Exchange, str]] = {}
+    for at in np.flatnonzero((ranks >= 2) & (message > 0)).tolist():
+        collective, devices = words["collective"][at], int(ranks[at])
+        one = _exchange(network, collective, float(message[at]), devices, words["link"][at])
+        if one is not None:
+            found[at] = one, _evidence(collective, devices, one)
+    chosen = np.fromiter(found, np.intp, len(found))
+    times = np.array([(one.time.value, one.time.low, one.time.high) for one, _ in found.values()]).reshape(-1, 3).T
+    # What a scaling takes from a table of too few timings for a fit is near none of them for sure.
+    of_table = np.array([one.source == "measured" for one, _ in found.values()], bool)
+    source = np.where(of_table, "extrapolated", "alpha_beta").astype(object)
+    bound = np.where(of_table, "measured", "network").astype(object)
+    texts = [said for _, said in found.values()]
+    return Answers(np.asarray(rows.index)[chosen], times, source, bound, texts.__getitem__)

@@ -1,0 +1,398 @@
+"""Rows of a table as plain columns: each is read when somebody asks for it, and choosing rows copies none.
+
+Results kept while the table they were made from is in use: profiles never change, so neither do they.
+
+What every estimator takes and gives back, and how it reads a table.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from fomkit.core.machine import Machine
+from fomkit.core.units import ITEM_BYTE
+from fomkit.ops.tables import KIND_DIMENSIONS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.float64]
+    Places = NDArray[np.intp]
+
+
+class Words(NamedTuple):
+    """A text column: each row's number of its word, and the words, each once; "" where the column is empty."""
+
+    codes: Places
+    words: tuple[str, ...]
+
+    def taken(self, at: Places) -> Words:
+        """Give those of some rows."""
+        return Words(self.codes[at], self.words)
+
+    def cells(self) -> NDArray[np.object_]:
+        """Give the word of each row."""
+        return np.array(self.words, object)[self.codes]
+
+    def told(self, values: Sequence[Any], dtype: type) -> NDArray[Any]:
+        """Give each row the value of its word."""
+        return np.array(values, dtype)[self.codes]
+
+
+def words_of(numbers_of: Places, named: Sequence[str]) -> Words:
+    """Give a text column by each row's number of its word, where numbers may share a word."""
+    words = tuple(dict.fromkeys(named)) or ("",)
+    return Words(np.array([words.index(word) for word in named], np.intp)[numbers_of], words)
+
+
+def _words(column: pd.Series) -> Words:
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        codes, cells = column.cat.codes.to_numpy(np.intp), column.cat.categories.tolist()
+    else:
+        codes, found = pd.factorize(column.to_numpy(object))
+        cells = found.tolist()
+    if (codes < 0).any():
+        codes = np.where(codes < 0, len(cells), codes)
+        cells = [*cells, ""]
+    return words_of(np.asarray(codes, np.intp), [str(cell) for cell in cells])
+
+
+class Rows:
+    """Some rows of a table.
+
+    Attributes
+    ----------
+    index : array (n,)
+        The rows, by their index in the table, which is of whole numbers.
+    columns : frozenset of str
+    """
+
+    def __init__(
+        self, table: pd.DataFrame, at: Places, given: Mapping[str, Numbers | Words], read: dict[str, Any]
+    ) -> None:
+        self._table, self._at, self._given, self._read = table, at, given, read
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    @property
+    def index(self) -> NDArray[np.int64]:
+        """The rows, by their index in the table."""
+        if "" not in self._read:
+            self._read[""] = self._table.index.to_numpy(np.int64)
+        found: NDArray[np.int64] = self._read[""][self._at]
+        return found
+
+    def has(self, column: str) -> bool:
+        """Tell whether there is such a column."""
+        return column in self._given or column in self._table.columns
+
+    def number(self, column: str) -> Numbers:
+        """Give a column of numbers, NaN where it is empty or absent."""
+        given = self._given.get(column)
+        if isinstance(given, np.ndarray):
+            return given
+        if column not in self._read:
+            known = column in self._table.columns
+            none = np.full(len(self._table), np.nan)
+            self._read[column] = self._table[column].to_numpy(np.float64) if known else none
+        found: Numbers = self._read[column][self._at]
+        return found
+
+    def text(self, column: str) -> Words:
+        """Give a column of words."""
+        given = self._given.get(column)
+        if isinstance(given, Words):
+            return given
+        if column not in self._read:
+            known = column in self._table.columns
+            none = Words(np.zeros(len(self._table), np.intp), ("",))
+            self._read[column] = _words(self._table[column]) if known else none
+        found: Words = self._read[column]
+        return found.taken(self._at)
+
+    def take(self, which: Places | NDArray[np.bool_]) -> Rows:
+        """Give some of the rows, by place or by a flag for each."""
+        at = np.flatnonzero(which) if which.dtype == bool else np.asarray(which, np.intp)
+        given = {
+            name: column.taken(at) if isinstance(column, Words) else column[at]
+            for name, column in self._given.items()
+        }
+        return Rows(self._table, self._at[at], given, self._read)
+
+    def assign(self, **columns: Numbers | Words | float | str) -> Rows:
+        """Give the same rows with other columns; one number or word holds for all rows."""
+        given = dict(self._given)
+        for name, column in columns.items():
+            if isinstance(column, str):
+                column = Words(np.zeros(len(self), np.intp), (column,))
+            given[name] = np.full(len(self), column) if isinstance(column, float) else column
+        return Rows(self._table, self._at, given, self._read)
+
+    def frame(self, names: Sequence[str]) -> pd.DataFrame:
+        """Give some columns as a table, with the rows' own index."""
+        chosen = self._table[[name for name in names if name in self._table.columns]].take(self._at)
+        given = {
+            name: column.cells() if isinstance(column, Words) else column
+            for name, column in self._given.items()
+            if name in names
+        }
+        return chosen.assign(**given)
+
+
+Table = Rows | pd.DataFrame
+
+
+def as_rows(table: Table) -> Rows:
+    """Give a table's rows."""
+    return table if isinstance(table, Rows) else Rows(table, np.arange(len(table)), {}, {})
+
+
+def numbers(rows: Table, column: str, default: float = np.nan) -> Numbers:
+    """Give a number column as float64, with ``default`` where it is empty or absent."""
+    values = as_rows(rows).number(column)
+    # NaN is the one number that is not itself.
+    return values if default != default else np.where(np.isnan(values), default, values)
+
+
+def are(rows: Table, column: str, *words: str) -> NDArray[np.bool_]:
+    """Tell in which rows a text column holds one of some words."""
+    known = as_rows(rows).text(column)
+    return known.told([word in words for word in known.words], bool)
+
+
+def places_of(asked: NDArray[np.int64], among: NDArray[np.int64]) -> Places:
+    """Give the place of each op among others, both by their index; -1 where it is none of them."""
+    return np.asarray(pd.Index(among).get_indexer(pd.Index(asked)), np.intp)
+
+
+def item_bytes(rows: Table) -> Numbers:
+    """Give the size of one number of each row's format [byte]."""
+    known = as_rows(rows).text("dtype")
+    return known.told([ITEM_BYTE.get(word, np.nan) for word in known.words], float)
+
+
+def same_texts(rows: Table, *columns: str) -> tuple[list[tuple[str, ...]], Places]:
+    """Give the distinct combinations of some text columns, by first appearance, and each row's number of them."""
+    known = [as_rows(rows).text(column) for column in columns]
+    together = np.zeros(len(rows), np.intp)
+    for column in known:
+        together = together * len(column.words) + column.codes
+    numbers_of, distinct = pd.factorize(together)
+    found = []
+    for number in distinct.tolist():
+        cell: list[str] = []
+        for column in reversed(known):
+            number, at = divmod(number, len(column.words))
+            cell.append(column.words[at])
+        found.append(tuple(reversed(cell)))
+    return found, np.asarray(numbers_of, np.intp)
+
+
+Result = TypeVar("Result")
+
+TABLES = 32
+"""Tables whose results are kept, those used last; a machine with a short table borrows from a dozen others."""
+
+_KEPT: OrderedDict[int, tuple[pd.DataFrame, dict[tuple[int, str], tuple[object, Any]]]] = OrderedDict()
+
+
+def kept(table: pd.DataFrame, also: object, name: str, make: Callable[[], Result]) -> Result:
+    """Give what was made of a table before, or make it now.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Known by its identity; nobody may change it in place.
+    also : object
+        What else the result is made from, known by its identity too; None for the table alone.
+    name : str
+        Which of the results.
+    make : function
+    """
+    known, results = _KEPT.setdefault(id(table), (table, {}))
+    if known is not table:
+        known, results = _KEPT[id(table)] = (table, {})
+    _KEPT.move_to_end(id(table))
+    while len(_KEPT) > TABLES:
+        _KEPT.popitem(last=False)
+    key = (id(also), name)
+    if key not in results or results[key][0] is not also:
+        results[key] = (also, make())
+    result: Result = results[key][1]
+    return result
+
+
+Record = Mapping[str, Any]
+"""One row of a table: column to value."""
+
+PRODUCTS = ("gemm", "sparse_gemm")
+PASS_FREE = (*PRODUCTS, "collective")
+"""Kinds whose time depends on the sizes alone, whatever pass they run in."""
+
+
+class Timed(NamedTuple):
+    """What an estimator says of one op: the columns of `fomkit.ops.tables.TIMES`."""
+
+    time_s: float
+    low_s: float
+    high_s: float
+    time_source: str
+    bound: str
+    evidence: str
+
+
+class Answers(Mapping[int, Timed]):
+    """What an estimator says of many ops, as columns; the words for the evidence are made when asked for.
+
+    Attributes
+    ----------
+    index : array (q,)
+        The ops, by their index.
+    time_s, low_s, high_s : array (q,)
+    time_source, bound : array (q,) of str
+    """
+
+    def __init__(
+        self,
+        index: NDArray[np.int64],
+        times: NDArray[np.float64],
+        time_source: NDArray[np.object_],
+        bound: NDArray[np.object_],
+        evidence: Callable[[int], str],
+    ) -> None:
+        self.index, self.time_source, self.bound, self._evidence = index, time_source, bound, evidence
+        self.time_s, self.low_s, self.high_s = times
+        self._places: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.index.tolist())
+
+    def __getitem__(self, index: int) -> Timed:
+        if not self._places:
+            self._places = {known: place for place, known in enumerate(self.index.tolist())}
+        return self.at(self._places[index])
+
+    def at(self, place: int) -> Timed:
+        """Give the answer at one place of the columns."""
+        value, low, high = (float(column[place]) for column in (self.time_s, self.low_s, self.high_s))
+        return Timed(value, low, high, self.time_source[place], self.bound[place], self.evidence(place))
+
+    def chosen(self, places: NDArray[np.intp]) -> Answers:
+        """Give the answers at some places."""
+        sources, bounds = self.time_source[places], self.bound[places]
+        return Answers(
+            self.index[places], self.times[:, places], sources, bounds, lambda at: self.evidence(int(places[at]))
+        )
+
+    @property
+    def times(self) -> NDArray[np.float64]:
+        """Value and ends (3, q) [s]."""
+        return np.stack([self.time_s, self.low_s, self.high_s])
+
+    def evidence(self, place: int) -> str:
+        """Write what the answer at one place of the columns rests on."""
+        return self._evidence(place)
+
+
+def as_answers(found: Mapping[int, Timed]) -> Answers:
+    """Put what an estimator found into columns."""
+    if isinstance(found, Answers):
+        return found
+    columns = list(zip(*found.values(), strict=True)) or [()] * len(Timed._fields)
+    words: list[str] = list(columns[5])
+    index = np.fromiter(found, np.int64, len(found))
+    sources, bounds = (np.array(column, object) for column in columns[3:5])
+    return Answers(index, np.array(columns[:3], np.float64), sources, bounds, words.__getitem__)
+
+
+def join_answers(found: Sequence[Answers]) -> Answers:
+    """Put the answers of several estimators, about different ops, one after the other."""
+    if len(found) == 1:
+        return found[0]
+    ends = np.cumsum([0, *(len(answers) for answers in found)])
+
+    def evidence(place: int) -> str:
+        part = int(np.searchsorted(ends, place, "right")) - 1
+        return found[part].evidence(place - int(ends[part]))
+
+    def joined(name: str, empty: type) -> NDArray[Any]:
+        return np.concatenate([np.empty(0, empty), *(getattr(answers, name) for answers in found)])
+
+    times = np.stack([joined(name, float) for name in ("time_s", "low_s", "high_s")])
+    sources, bounds = (joined(name, object) for name in ("time_source", "bound"))
+    return Answers(joined("index", np.int64), times, sources, bounds, evidence)
+
+
+Estimator = Callable[[Table, Machine, float], Mapping[int, Timed]]
+"""From COSTED rows, a machine and the level of the intervals to the rows it can price, by their index.
+
+The level is the share of intervals that should contain the truth. Some estimators are given ``table`` besides,
+which prices other ops that they ask for, from the machine's table alone.
+"""
+
+_More = ParamSpec("_More")
+
+
+def opened_by(
+    choose: Callable[[Rows, Machine], NDArray[np.bool_]],
+) -> Callable[
+    [Callable[Concatenate[Rows, Machine, _More], Answers]], Callable[Concatenate[Table, Machine, _More], Answers]
+]:
+    """Open an `Estimator`: only the rows that are its business reach it, and it is not asked where there are none.
+
+    Parameters
+    ----------
+    choose : function
+        Tells, from all rows and the machine, which are its business.
+    """
+
+    def opened(
+        estimator: Callable[Concatenate[Rows, Machine, _More], Answers],
+    ) -> Callable[Concatenate[Table, Machine, _More], Answers]:
+        @wraps(estimator)
+        def asked(rows: Table, machine: Machine, /, *more: _More.args, **named: _More.kwargs) -> Answers:
+            rows = as_rows(rows)
+            chosen = rows.take(choose(rows, machine))
+            return estimator(chosen, machine, *more, **named) if len(chosen) else as_answers({})
+
+        return asked
+
+    return opened
+
+
+def records(rows: pd.DataFrame) -> Iterator[tuple[int, Record]]:
+    """Walk over the rows of a table with an integer index."""
+    for index, record in zip(rows.index.tolist(), rows.to_dict("records"), strict=True):
+        yield index, {str(name): value for name, value in record.items()}
+
+
+def timed_kinds(timings: pd.DataFrame) -> frozenset[str]:
+    """Name the kinds of ops that a table has timings of."""
+    return kept(timings, None, "kinds", lambda: frozenset(as_rows(timings).text("kind").words))
+
+
+def describe_sizes(row: Record) -> str:
+    """Write the sizes of an op, leaving out the axes it does not have.
+
+    Examples
+    --------
+    >>> describe_sizes({"kind": "gemm", "b": 1.0, "m": 100.0, "n": 1000.0, "k": 29532.0})
+    'b 1, m 100, n 1000, k 29532'
+    """
+    sizes = {name: row[name] for name in KIND_DIMENSIONS[str(row["kind"])] if name in row}
+    flat = sizes.get("depth") == 1 and sizes.get("kernel_d") == 1
+    return ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in sizes.items()
+        if not (flat and (name == "depth" or name.endswith("_d"))) and not name.startswith("dilation")
+    )

@@ -1,0 +1,329 @@
+"""What a collective takes by a machine's own table of such, inside a node, by transport.
+
+What a collective takes on a machine: its measured table inside a node, else links and formulas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import exp, hypot, isnan, log
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
+from fomkit.core.machine import Link, Machine, Tier
+from fomkit.prediction.links import (
+    DECILES,
+    Collective,
+    Ends,
+    Taken,
+    by_formula,
+    channel_of,
+    clear_channel,
+    ends_of,
+    hierarchical_s,
+    link_at,
+    link_of,
+    parameter_server_s,
+    ring_s,
+    taken_by,
+    total,
+    tree_s,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+MEASURED = (0.91, 1.06)
+"""Ends of the interval of a measured collective over its value: deciles of sizes left out one at a time of the
+three NCCL tables that ship (a100-sxm, h200-sxm, l40s)."""
+_FROM_QUARTILES = NormalDist().inv_cdf(0.5 + DECILES / 2) / NormalDist().inv_cdf(0.75)
+
+
+def _rows(timings: pd.DataFrame, collective: str, ranks: int, channel: str) -> pd.DataFrame | None:
+    """Give the timings of a collective over so many ranks of a node, of one library.
+
+    DeepBench has the better of two programs of one library in a row: NCCL 2.0 MPI, NCCL 2.0 Single.
+    """
+    if "collective" not in timings.columns:
+        return None
+    rows = timings[(timings["kind"] == "collective") & (timings["collective"] == collective)]
+    rows = rows[(rows["ranks"] == ranks) & (rows["link"] == "node")]
+    libraries = rows["library"].fillna("").astype("str").str.extract(r"^\s*(\S*)", expand=False).str.lower()
+    if channel:
+        rows = rows[libraries == channel.lower()]
+    several = sorted(set(libraries) - {""})
+    if not channel and len(several) > 1:
+        raise FomkitError(
+            "collectives",
+            f"the machine's table has times of {' and '.join(several)} for {ranks} ranks. Choose one: --layout "
+            f"channel={' or '.join(several)}.",
+        )
+    return None if rows.empty else rows
+
+
+def _apart(ends: tuple[float, float], between: bool) -> tuple[float, float]:
+    """Give how far low and high are from the value in logarithms: by repeats, and by sizes that nobody timed."""
+    off = -log(MEASURED[0]), log(MEASURED[1])
+    if any(map(isnan, ends)):
+        return off
+    repeats = [max(0.0, one) * _FROM_QUARTILES for one in ends]
+    return (hypot(repeats[0], off[0]), hypot(repeats[1], off[1])) if between else (repeats[0], repeats[1])
+
+
+def table_time(
+    timings: pd.DataFrame, collective: str, message_byte: float, ranks: int, channel: str = ""
+) -> Taken | None:
+    """Give a collective's time from a table of such inside a node; None where it has none of so many ranks.
+
+    Between two sizes the logarithm goes straight; above the largest its rate holds, below the least its time. The
+    interval is that of the repeats where the table has their quartiles, with that of sizes left out where the
+    size itself was not timed.
+
+    Parameters
+    ----------
+    timings : DataFrame
+        A TIMINGS table.
+    collective : str
+    message_byte : float
+    ranks : int
+    channel : str
+        The library; "" takes the only one.
+
+    Raises
+    ------
+    FomkitError
+        When no channel was asked for and the times are of several libraries, whose mean would be of none.
+    """
+    rows = _rows(timings, collective, ranks, channel)
+    if rows is None:
+        return None
+    quartiles = {name: rows[name] if name in rows.columns else np.nan for name in ("p25_s", "p75_s")}
+    spans = rows.assign(**quartiles)[["message_byte", "time_s", "p25_s", "p75_s"]]
+    # A mean of floats hangs on their order, which is the file's.
+    means = spans.sort_values(list(spans.columns)).groupby("message_byte").mean()
+    sizes = means.index.to_numpy(np.float64)
+    middle, low, high = (np.log(means[name].to_numpy(np.float64)) for name in means.columns)
+    at, known = log(message_byte), np.log(sizes)
+    below, above = (float(np.interp(at, known, ends)) for ends in (middle - low, high - middle))
+    value = exp(float(np.interp(at, known, middle))) * max(1.0, message_byte / float(sizes[-1]))
+    ends = _apart((below, above), between=not bool((sizes == message_byte).any()))
+    return Taken(value, value * exp(-ends[0]), value * exp(ends[1]), "measured")
+
+
+Algorithm = Literal["auto", "ring", "tree", "hierarchical", "parameter_server"]
+NOTHING = Taken(0.0, 0.0, 0.0, "measured")
+"""Of one rank; it hides no source of what it is added to."""
+
+
+class Group(NamedTuple):
+    """Devices that work together: so many inside each of so many nodes."""
+
+    inner: int
+    outer: int
+
+    @property
+    def ranks(self) -> int:
+        """All of them."""
+        return self.inner * self.outer
+
+    @property
+    def tier(self) -> Tier:
+        """The links that join all of them."""
+        return "node" if self.outer == 1 else "system"
+
+
+class Exchange(NamedTuple):
+    """Time of an exchange [s], and where it is from: measured, or alpha_beta where a formula has a part in it.
+
+    ``way`` is how it goes, in words, and ``links`` what a formula has of it goes by.
+    """
+
+    time: Span
+    source: str
+    way: str = ""
+    links: tuple[Link, ...] = ()
+
+
+@dataclass(frozen=True)
+class Network:
+    """A machine's links and its table of collectives, seen through one transport.
+
+    Attributes
+    ----------
+    machine : Machine
+    channel : str
+        Transport; "" takes the links that name none, else those of the only one.
+    level : float
+        Of the intervals.
+    """
+
+    machine: Machine
+    channel: str = ""
+    level: float = DEFAULT_LEVEL
+
+    def ends(self, tier: Tier, message_byte: float) -> Ends:
+        """Give the link of a tier that a message of a size takes, with the ends of its interval.
+
+        Raises
+        ------
+        FomkitError
+            When the profile states none, or it is open which.
+        """
+        return ends_of(self._link(tier, message_byte))
+
+    def states(self, tier: Tier) -> bool:
+        """Tell whether the profile states a link of a tier, and it is clear which."""
+        return clear_channel(self.machine, tier, self.channel) is not None
+
+    def _link(self, tier: Tier, message_byte: float) -> Link:
+        return link_of(self.machine, tier, self.channel, message_byte)
+
+    def at_rate(self, tier: Tier, byte_per_s: float, *, starts: bool = True) -> Network:
+        """Give the network with links of a tier at another rate, by formulas alone where a table is of that tier.
+
+        Parameters
+        ----------
+        tier : str
+        byte_per_s : float
+            As a link states it: each direction's, or that of both together [byte/s].
+        starts : bool
+            False takes the start-up of its messages away.
+        """
+        machine = self.machine
+        channel = channel_of(machine, tier, self.channel)
+        changed = [(one.tier, one.channel) == (tier, channel) for one in machine.links]
+        links = tuple(
+            link_at(one, byte_per_s, starts=starts) if mine else one
+            for one, mine in zip(machine.links, changed, strict=True)
+        )
+        timings = machine.timings
+        if tier == "node" and "kind" in timings.columns:
+            timings = timings[timings["kind"] != "collective"]
+        return replace(self, machine=replace(machine, links=links, timings=timings))
+
+    @property
+    def node_devices(self) -> int:
+        """Devices in a node.
+
+        Raises
+        ------
+        FomkitError
+            When the profile does not say.
+        """
+        if self.machine.node_devices is None:
+            raise FomkitError(
+                self.machine.name,
+                "does not say how many devices a node has. Add 'node: {devices: …}', or give --node-devices.",
+            )
+        return self.machine.node_devices
+
+    def group(self, ranks: int, apart: int = 1) -> Group:
+        """Place a group whose members are so many devices apart; nodes are filled one after the other."""
+        inside = max(1, self.node_devices // apart)
+        inner = min(ranks, inside)
+        while ranks % inner:
+            inner -= 1
+        return Group(inner, ranks // inner)
+
+    def _ring(self, tier: Tier, collective: Collective, message_byte: float, ranks: int) -> Taken:
+        # Around a ring goes a rank's share at a time.
+        link = self._link(tier, message_byte / ranks)
+        return taken_by(link, "around a ring", lambda line: ring_s(collective, message_byte, ranks, line))
+
+    def _tree(self, message_byte: float, group: Group) -> Taken:
+        link = self._link(group.tier, message_byte)
+        return taken_by(link, "in two trees", lambda line: tree_s(message_byte, group.ranks, line))
+
+    def _inside(self, collective: Collective, message_byte: float, ranks: int) -> Taken:
+        """Give a collective inside a node: as the machine's own table has it, else around a ring."""
+        if ranks == 1:
+            return NOTHING
+        found = table_time(self.machine.timings, collective, message_byte, ranks, self.channel)
+        if found is not None:
+            return found._replace(way="by the machine's table")
+        return self._ring("node", collective, message_byte, ranks)
+
+    def _staged(self, collective: Collective, message_byte: float, group: Group) -> Taken:
+        outside = self._ring("system", collective, message_byte / group.inner, group.outer)
+        stages: tuple[Collective, ...] = (
+            ("reduce_scatter", "all_gather") if collective == "all_reduce" else (collective,)
+        )
+        found = total(outside, *(self._inside(one, message_byte, group.inner) for one in stages))
+        return found._replace(way=f"in stages, {group.inner} inside each of {group.outer} nodes")
+
+    def _best(self, collective: Collective, message_byte: float, group: Group) -> Taken:
+        if group.outer == 1:
+            return self._inside(collective, message_byte, group.ranks)
+        ways = [self._ring("system", collective, message_byte, group.ranks)]
+        if collective == "all_reduce":
+            ways.append(self._tree(message_byte, group))
+        if collective in ("all_reduce", "all_gather", "reduce_scatter") and group.inner > 1:
+            ways.append(self._staged(collective, message_byte, group))
+        return min(ways)
+
+    def _in_stages(self, collective: Collective, message_byte: float, group: Group) -> Taken:
+        """Give a collective in stages by the formula alone."""
+        inside, outside = group
+        if collective != "all_reduce":
+            stages = [self._ring("system", collective, message_byte / inside, outside)]
+            stages += [self._ring("node", collective, message_byte, inside)] if inside > 1 else []
+            return total(*stages)
+        far = self.ends("system", message_byte / group.ranks)
+        near = self.ends("node", message_byte / inside) if inside > 1 else far
+        pairs = zip(near, far, strict=True)
+        return by_formula(hierarchical_s(message_byte, inside, outside, *pair) for pair in pairs)
+
+    def _by_name(self, algorithm: Algorithm, collective: Collective, message_byte: float, group: Group) -> Taken:
+        if algorithm == "tree" and collective == "all_reduce":
+            return self._tree(message_byte, group)
+        if algorithm == "hierarchical" and group.outer > 1:
+            return self._in_stages(collective, message_byte, group)
+        return self._ring(group.tier, collective, message_byte, group.ranks)
+
+    def _span(self, time: Taken) -> Span:
+        return at_level(Span(time.value, time.low, time.high, DECILES), self.level)
+
+    def exchange(
+        self, collective: Collective, message_byte: float, group: Group, algorithm: Algorithm = "auto",
+        servers: int = 1,
+    ) -> Exchange:  # fmt: skip
+        """Give the time of a collective and its source; nothing for a group of one.
+
+        Parameters
+        ----------
+        collective : str
+        message_byte : float
+            Bytes of the whole on each rank.
+        group : Group
+        algorithm : str
+            See `Layout`.
+        servers : int
+            For ``parameter_server``.
+        """
+        if group.ranks == 1 or not message_byte:
+            return Exchange(Span.exact(0.0, self.level), "measured")
+        if algorithm == "parameter_server":
+            ends = self.ends(group.tier, message_byte)
+            taken = ends.taken(lambda line: parameter_server_s(message_byte, group.ranks, servers, line))
+        elif algorithm == "auto":
+            taken = self._best(collective, message_byte, group)
+        else:
+            taken = self._by_name(algorithm, collective, message_byte, group)
+        return Exchange(self._span(taken), taken.source, taken.way, taken.links)
+
+    def collective(
+        self, collective: Collective, message_byte: float, group: Group, algorithm: Algorithm = "auto",
+        servers: int = 1,
+    ) -> Span:  # fmt: skip
+        """Give the time of a collective alone [s]."""
+        return self.exchange(collective, message_byte, group, algorithm, servers).time
+
+    def send(self, message_byte: float, tier: Tier) -> Span:
+        """Give the time of one message from a device to another [s]."""
+        ends = self.ends(tier, message_byte)
+        return self._span(ends.taken(lambda line: line.alpha_s + message_byte / line.byte_per_s))

@@ -1,0 +1,241 @@
+"""Gaussian-process regression with one length per feature, in numpy: exact up to `LIMIT` rows, local above.
+
+How far out the ends of an interval may lie: no farther than left-out errors were ever seen to go.
+
+The outermost quantiles of a hundred errors are one or two of them. A single strange op, which is eight standard
+deviations away where the table is dense, would say that one in a hundred ops where it is sparse takes a thousand
+times as long. So an interval beyond `JUDGED` grows with its level no faster than it does in tables of many ops.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float64]
+
+
+LIMIT = 500
+"""Rows up to which all are used at once; a larger matrix is slow to invert and gains little."""
+
+NEIGHBOURS = 32
+"""Nearest rows used for one query of a larger table. With 200 the errors are the same within a fiftieth (products
+of 20,000 to 36,000 rows, convolutions), at ten times the cost or more."""
+
+BLOCK = 256
+"""Queries that are answered at once; bounds the memory by so many rows of the table, and a cache holds them."""
+
+
+class Hyper(NamedTuple):
+    """Lengths of the features (p), variance of the smooth part and variance of the noise."""
+
+    length: Matrix
+    variance: float
+    noise: float
+
+
+class Posterior(NamedTuple):
+    """What is believed of each query: mean, variance, and the nearest row with its distance in lengths."""
+
+    mean: Matrix
+    variance: Matrix
+    nearest: NDArray[np.intp]
+    distance: Matrix
+
+
+class Learnt(NamedTuple):
+    """Rows of a table made ready for queries.
+
+    Attributes
+    ----------
+    scaled : array (n, p)
+        Features in lengths.
+    squares : array (n,)
+        Their squared norms.
+    target, noise : array (n,)
+    hyper : Hyper
+    half, weights : array (n, n), array (n,)
+        Inverse of the lower Cholesky factor of the rows' covariance, and the covariance's inverse times the
+        target; empty above `LIMIT` rows.
+    """
+
+    scaled: Matrix
+    squares: Matrix
+    target: Matrix
+    noise: Matrix
+    hyper: Hyper
+    half: Matrix
+    weights: Matrix
+
+
+def distances(left: Matrix, right: Matrix, length: Matrix) -> Matrix:
+    """Distances (n × m) between two sets of features, each feature measured in its own length."""
+    a, b = left / length, right / length
+    squares = (a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2 * a @ b.T
+    return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
+
+
+def correlation(distance: Matrix | float) -> Matrix:
+    """Matérn-3/2 correlation (Rasmussen & Williams, Gaussian Processes for Machine Learning, eq. 4.17).
+
+    Rough enough for times that jump where a library changes its kernel.
+
+    Examples
+    --------
+    >>> float(correlation(0.0)), round(float(correlation(1.0)), 4)
+    (1.0, 0.4834)
+    """
+    scaled = np.sqrt(3.0) * np.asarray(distance, np.float64)
+    return np.asarray((1 + scaled) * np.exp(-scaled))
+
+
+def covariance(distance: Matrix, variance: float) -> Matrix:
+    """Give variance · correlation, in as few passes over a large matrix as there may be."""
+    scaled = np.sqrt(3.0) * distance
+    shared = np.exp(-scaled)
+    scaled += 1
+    shared *= scaled
+    shared *= variance
+    return np.asarray(shared)
+
+
+def _exact(distance: Matrix, learnt: Learnt) -> tuple[Matrix, Matrix]:
+    """Predict from all rows; the distances stay as they are."""
+    shared = covariance(distance, learnt.hyper.variance)
+    mean = shared @ learnt.weights
+    half = shared @ learnt.half.T
+    return mean, np.asarray(learnt.hyper.variance + learnt.hyper.noise - np.einsum("ij,ij->i", half, half))
+
+
+def _local(distance: Matrix, learnt: Learnt) -> tuple[Matrix, Matrix]:
+    """Predict each query from its nearest rows alone, all queries at once."""
+    hyper = learnt.hyper
+    near = np.argpartition(distance, NEIGHBOURS, 1)[:, :NEIGHBOURS]
+    scaled = learnt.scaled[near]
+    squares = (scaled * scaled).sum(2)
+    between = squares[:, :, None] + squares[:, None, :] - 2 * scaled @ scaled.transpose(0, 2, 1)
+    among = hyper.variance * correlation(np.sqrt(np.maximum(between, 0.0)))
+    diagonal = np.arange(NEIGHBOURS)
+    among[:, diagonal, diagonal] = hyper.variance + hyper.noise + learnt.noise[near]
+    shared = hyper.variance * correlation(np.take_along_axis(distance, near, 1))
+    solved = np.linalg.solve(among, np.stack([learnt.target[near], shared], 2))
+    explained = (shared[:, :, None] * solved).sum(1)
+    return explained[:, 0], hyper.variance + hyper.noise - explained[:, 1]
+
+
+def learn(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> Learnt:
+    """Prepare the rows of a table (n, p) for queries; see `posterior`."""
+    scaled = features / hyper.length
+    squares = (scaled * scaled).sum(1)
+    if len(features) > LIMIT:
+        return Learnt(scaled, squares, target, noise, hyper, np.empty((0, 0)), np.empty(0))
+    between = distances(features, features, hyper.length)
+    lower = np.linalg.cholesky(hyper.variance * correlation(between) + np.diag(hyper.noise + noise))
+    half = np.linalg.inv(lower)
+    return Learnt(scaled, squares, target, noise, hyper, half, half.T @ (half @ target))
+
+
+def apart(query: Matrix, known: Matrix, squares: Matrix) -> Iterator[tuple[slice, Matrix]]:
+    """Give the distances from queries (q, p) to rows (n, p) of these squared norms, a block of queries at a time.
+
+    Both are in lengths.
+    """
+    for start in range(0, len(query), BLOCK):
+        block = slice(start, start + BLOCK)
+        asked = query[block]
+        # In the order of `distances`: which of two rows is the nearer may hang on the last digit.
+        between = (asked * asked).sum(1)[:, None] + squares
+        between -= 2 * asked @ known.T
+        yield block, np.sqrt(np.maximum(between, 0.0, out=between), out=between)
+
+
+def ask(learnt: Learnt, query: Matrix) -> Iterator[tuple[slice, Matrix, Posterior]]:
+    """Predict the target at each query (q, p), a block of queries at a time.
+
+    Yields
+    ------
+    slice, array (block, n), Posterior
+        The block, its distances to the rows, and what is believed of it.
+    """
+    exact = len(learnt.target) <= LIMIT
+    for block, distance in apart(query / learnt.hyper.length, learnt.scaled, learnt.squares):
+        mean, variance = _exact(distance, learnt) if exact else _local(distance, learnt)
+        nearest = distance.argmin(1)
+        least = distance[np.arange(len(distance)), nearest]
+        yield block, distance, Posterior(mean, np.maximum(variance, learnt.hyper.noise), nearest, least)
+
+
+def posterior(features: Matrix, target: Matrix, noise: Matrix, query: Matrix, hyper: Hyper) -> Posterior:
+    """Predict the target at each query from the rows of a table.
+
+    Parameters
+    ----------
+    features : array (n, p)
+    target : array (n,)
+    noise : array (n,)
+        Variance that each row's target has besides the common noise, for example from a coarse clock.
+    query : array (q, p)
+    hyper : Hyper
+
+    Returns
+    -------
+    Posterior
+        The variance is that of a new observation: the common noise is in it.
+    """
+    return join_posteriors([part for _, _, part in ask(learn(features, target, noise, hyper), query)])
+
+
+def join_posteriors(parts: Sequence[Posterior]) -> Posterior:
+    """Put what is believed of several blocks of queries one after the other."""
+    empty = Posterior(np.empty(0), np.empty(0), np.empty(0, np.intp), np.empty(0))
+    return Posterior(*(np.concatenate(columns) for columns in zip(*(parts or [empty]), strict=True)))
+
+
+JUDGED = 0.8
+"""Level up to which the quantiles of a small table are told by enough of its errors."""
+GROWTH = {0.9: 1.63, 0.95: 1.42, 0.98: 1.43, 0.99: 1.34}
+"""Level to how many times as wide an interval may be as at the level before: the ninth decile over the 66 tails of
+the 33 families of shipped tables with 300 left-out errors or more; medians are 1.36, 1.27, 1.27 and 1.15. Left-out
+rows of 36 families lie in the interval at 99 % as often as without it (96.2 %); it is 0.97 wide, not 1.12."""
+EXPONENTIAL = {0.9: 1.43, 0.95: 1.30, 0.98: 1.31, 0.99: 1.18}
+"""The same of an exponential tail, for errors of which only a few quantiles are kept."""
+
+
+def bounded(
+    end_at: Callable[[float], float], interval: float, most_growth: Mapping[float, float] = GROWTH
+) -> float:
+    """Give one end of an interval in standard deviations, its distance from 0 bounded by how fast it may grow.
+
+    Parameters
+    ----------
+    end_at : function
+        Level of an interval to its end as the quantiles say it, farther from 0 the higher the level.
+    interval : float
+    most_growth : mapping
+        As `GROWTH`.
+
+    Examples
+    --------
+    >>> def one_strange_error(level):
+    ...     return 50.0 if level > 0.98 else 1.0 + level
+    >>> [round(bounded(one_strange_error, level), 3) for level in (0.5, 0.8, 0.95, 0.99)]
+    [1.5, 1.8, 1.95, 2.653]
+    """
+    if interval <= JUDGED:
+        return end_at(interval)
+    found, before = end_at(JUDGED), JUDGED
+    for level, growth in most_growth.items():
+        share = min(1.0, np.log((1 - before) / (1 - min(interval, level))) / np.log((1 - before) / (1 - level)))
+        most = found * growth**share
+        told = end_at(min(interval, level))
+        found = told if abs(told) < abs(most) else most
+        if interval <= level:
+            break
+        before = level
+    return float(found)

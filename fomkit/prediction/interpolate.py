@@ -1,0 +1,435 @@
+"""Estimator: a calibrated roofline, corrected by what similar ops of the machine's table did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Machine
+from fomkit.ops.tables import KIND_DIMENSIONS
+from fomkit.prediction import prior
+from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, describe_sizes, join_answers, kept
+from fomkit.prediction.exact import mix, thinness
+from fomkit.prediction.families import (
+    VIEWS,
+    FamilyName,
+    families,
+    learnt,
+    look_at,
+    servable,
+    training_key,
+    training_rows,
+)
+from fomkit.prediction.gp import (
+    JUDGED,
+    LIMIT,
+    Hyper,
+    Learnt,
+    Posterior,
+    ask,
+    bounded,
+    correlation,
+    distances,
+    join_posteriors,
+    learn,
+)
+from fomkit.prediction.monotone import Falls, Surroundings, never_falling, timed_falls
+from fomkit.prediction.rates import bounds
+from fomkit.prediction.typical import SHORTEST_S
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+    from threadpoolctl import ThreadpoolController
+
+    Matrix = NDArray[np.float64]
+
+
+LEVELS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99, 0.995)
+"""Probabilities at which a fit stores the quantiles of its left-out errors."""
+
+ERRORS = 8
+"""Left-out errors from which the spread of a prediction is taken: those of the nearest scored ops."""
+
+ENOUGH = 5 * ERRORS
+"""Scored ops from which eight are a neighbourhood."""
+
+FAR, LITTLE = 20.0, 0.01
+"""Lengths from which nothing correlates any more, and the share that is not worth a second estimate."""
+
+NEAR = 0.5
+"""Correlation with the nearest timed op from which a prediction counts as interpolated, not extrapolated."""
+
+
+class Fit(NamedTuple):
+    """The parameters of one family.
+
+    Attributes
+    ----------
+    mean : array (q,)
+        Coefficients of the terms, in seconds per unit of the term.
+    hyper : Hyper
+    residual : array (n,)
+        ln(time / mean) of the training rows, in their order.
+    quantiles : array
+        Of left-out errors in standard deviations, at `LEVELS`.
+    errors : array
+        ln(predicted / measured time) of the `cross_validated_rows`, predicted without their group.
+    """
+
+    mean: Matrix
+    hyper: Hyper
+    residual: Matrix
+    quantiles: Matrix
+    errors: Matrix
+
+
+def as_fit(stored: Mapping[str, Any]) -> Fit:
+    """Read a fit from the lists and numbers in which it is stored."""
+    hyper = Hyper(np.array(stored["length"]), float(stored["variance"]), float(stored["noise"]))
+    names = ("residual", "left_out_quantiles", "left_out_log_error")
+    residual, quantiles, errors = (np.array(stored[name], np.float64) for name in names)
+    return Fit(np.array(stored["mean"]), hyper, residual, quantiles, errors)
+
+
+def cross_validated_rows(count: int) -> NDArray[np.intp]:
+    """Name the training rows that are left out to score a fit: all up to `LIMIT`, an even part of more."""
+    return np.arange(0, count, -(-count // LIMIT))
+
+
+def row_noise(training: pd.DataFrame) -> Matrix:
+    """Variance of ln(time) from the step of the clock, uniform within one step."""
+    return np.asarray((training["_step_s"] / training["_time_s"]) ** 2 / 12, np.float64)
+
+
+class Family(NamedTuple):
+    """A fit with what it learnt from, ready for queries.
+
+    Attributes
+    ----------
+    fit : Fit
+    training : DataFrame
+    learnt : Learnt
+    alike : mapping
+        The value of each size that all timed ops share.
+    describe : function
+        Writes the sizes of a timed op, by its place.
+    falls : function
+        Finds the falls that its timings of products show.
+    rungs : dict
+        What was told of products before, by what else it depends on, with the device that this names.
+    """
+
+    fit: Fit
+    training: pd.DataFrame
+    learnt: Learnt
+    alike: Mapping[str, float]
+    describe: Callable[[int], str]
+    falls: Callable[[], Falls]
+    rungs: dict[tuple[Any, ...], tuple[Any, dict[tuple[bytes, float], Any]]]
+
+
+def _alike(training: pd.DataFrame, kind: str) -> dict[str, float]:
+    sizes = {
+        name: training[name].to_numpy()
+        for name in KIND_DIMENSIONS[kind]
+        if name in training.columns and training[name].dtype.kind == "f"
+    }
+    return {name: float(known[0]) for name, known in sizes.items() if len(known) and (known == known[0]).all()}
+
+
+def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
+    """Prepare a fit for queries."""
+    known = look_at(training, kind, len(training))
+    names = [name for name in ("kind", *KIND_DIMENSIONS[kind]) if name in training.columns]
+
+    @cache
+    def describe(place: int) -> str:
+        return describe_sizes({name: training[name].iat[place] for name in names})
+
+    @cache
+    def falls() -> Falls:
+        return timed_falls(as_rows(training))
+
+    learnt_rows = learn(known, fit.residual, row_noise(training), fit.hyper)
+    return Family(fit, training, learnt_rows, _alike(training, kind), describe, falls, {})
+
+
+def believe(family: Family, rows: Table, kind: str) -> tuple[Matrix, Posterior]:
+    """Predict ln(time) of rows, and give the correction that is part of it with its variance."""
+    asked = look_at(rows, kind, len(family.training))
+    correction = join_posteriors([part for _, _, part in ask(family.learnt, asked)])
+    return np.log(VIEWS[kind].terms(rows) @ family.fit.mean) + correction.mean, correction
+
+
+def _nearest(distance: Matrix) -> NDArray[np.intp]:
+    """Give the places of the `ERRORS` least distances of each row, the first where several are alike."""
+    if distance.shape[1] <= ERRORS:
+        return np.argsort(distance, 1, kind="stable")
+    near = np.argpartition(distance, ERRORS, 1)[:, : ERRORS + 1]
+    found = np.take_along_axis(distance, near, 1)
+    alike = np.flatnonzero(found[:, :ERRORS].max(1) == found[:, ERRORS])
+    near[alike, :ERRORS] = np.argsort(distance[alike], 1, kind="stable")[:, :ERRORS]
+    return np.asarray(near[:, :ERRORS])
+
+
+def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
+    """Give the typical size of the left-out errors near each query, the nearest weighing most.
+
+    A tenth of the mean error of all is added: eight small errors may be chance.
+
+    Parameters
+    ----------
+    distance : array (q, n)
+        From queries to scored ops in lengths; infinite where an op must not speak for a query.
+    errors : array (n,)
+    """
+    near = _nearest(distance)
+    # A distance below a tenth of a length says no more: both ops are nearly the same.
+    weight = (np.take_along_axis(distance, near, 1) + 0.1) ** -3.0
+    typical = (weight * np.abs(errors[near])).sum(1) / weight.sum(1)
+    return np.asarray(typical + 0.1 * np.abs(errors).mean() + 1e-6)
+
+
+def deviation(correction: Posterior, apart: Matrix, errors: Matrix) -> Matrix:
+    """Give the standard deviation of ln(time), up to the factors that `Fit.quantiles` hold.
+
+    A geometric mean of the process's own deviation and, with two thirds, of `errors_nearby`: the process thinks
+    every region as rough as all of the table, the errors know better. Beyond one length from the nearest timed op
+    they count for less with the distance, and the process's variance grows with it, as a random walk's does,
+    because nothing in the table says how the machine behaves out there.
+
+    Parameters
+    ----------
+    correction : Posterior
+        Of q queries.
+    apart : array (q, n)
+        Distances in lengths from the queries to the scored ops.
+    errors : array (n,)
+        Left-out errors of the scored ops; of fewer than `ENOUGH` nothing is told by place.
+    """
+    beyond = np.maximum(correction.distance, 1.0)
+    own = np.sqrt(correction.variance * beyond)
+    if len(errors) < ENOUGH:
+        return np.asarray(own)
+    share = 2 / 3 / beyond
+    return np.asarray(errors_nearby(apart, errors) ** share * own ** (1 - share))
+
+
+def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
+    """Give how far the ends of an interval lie from ln(time), below and above, for ops of this standard deviation.
+
+    Beyond `JUDGED` they grow as `fomkit.prediction.gp` allows, and where that is more than any left-out op of the
+    family was ever off, no faster than a normal distribution's.
+    """
+    levels = (interval, min(interval, JUDGED))
+    most, judged_z = (NormalDist().inv_cdf(0.5 + level / 2) for level in levels)
+    normal = most / judged_z
+    found = []
+    for side in (-1.0, 1.0):
+
+        def end_at(level: float, side: float = side) -> float:
+            return max(side * float(np.interp(0.5 + side * level / 2, LEVELS, fit.quantiles)), 0.0)
+
+        seen = max(float((-side * fit.errors).max(initial=0.0)), 0.0)
+        judged_at = end_at(levels[1]) * spread
+        width = np.minimum(bounded(end_at, interval) * spread, np.maximum(seen, normal * judged_at))
+        found.append(side * np.maximum(width, judged_at))
+    return found[0], found[1]
+
+
+def _strange(rows: Rows, alike: Mapping[str, float]) -> NDArray[np.bool_]:
+    """Tell which rows differ in a size that all timed ops share, such as groups: its effect is a guess."""
+    found = np.zeros(len(rows), bool)
+    for name, value in alike.items():
+        found |= rows.number(name) != value
+    return found
+
+
+def _answers(rows: Rows, terms: Matrix, kind: str, family: Family, interval: float) -> Answers:
+    fit, count = family.fit, len(family.training)
+    spread, mean, apart = np.empty((3, len(rows)))
+    nearest, places = np.empty(len(rows), np.intp), cross_validated_rows(count)
+    for block, distance, part in ask(family.learnt, look_at(rows, kind, count)):
+        tried = distance if len(places) == count else distance[:, places]
+        spread[block] = deviation(part, tried, fit.errors)
+        mean[block], apart[block], nearest[block] = part.mean, part.distance, part.nearest
+    log_s = np.log(terms @ fit.mean) + mean
+    far = _strange(rows, family.alike) | (correlation(apart) < NEAR)
+
+    def evidence(place: int) -> str:
+        return f"nearest of {count}: {family.describe(int(nearest[place]))}, distance {apart[place]:.2g}"
+
+    low, high = ends_of(fit, spread, interval)
+    return Answers(
+        rows.index,
+        np.exp(np.stack([log_s, log_s + low, log_s + high])),
+        np.where(far, "extrapolated", "interpolated").astype(object),
+        np.full(len(rows), "measured", object),
+        evidence,
+    )
+
+
+def _untimed(rows: Rows, family: Family) -> Matrix:
+    """Give how little the table says of thin products (n): 1 far from every timed product, 0 among them.
+
+    Of a product with one row or column only such products speak: it runs by another kernel.
+    """
+    known, asked = thinness(family.training), thinness(rows)
+    scaled = look_at(rows, "gemm", len(family.training)) / family.fit.hyper.length
+    apart, length = np.full(len(rows), np.inf), np.ones(scaled.shape[1])
+    for alike, timed in ((asked == 1, known == 1), (asked < 1, known >= 0)):
+        if alike.any() and timed.any():
+            apart[alike] = distances(scaled[alike], family.learnt.scaled[timed], length).min(1)
+    near = correlation(np.minimum(apart, FAR)) / NEAR
+    return np.asarray(asked * np.maximum(1 - near, 0.0), np.float64)
+
+
+def _with_vectors(rows: Rows, found: Answers, family: Family, machine: Machine, interval: float) -> Answers:
+    """Draw thin products far from every timed one to what such products reach of the bandwidth elsewhere."""
+    share, thin = np.zeros(len(rows)), thinness(rows)
+    # Of what is read at once nothing streams: a start is all there is, and the table knows its own.
+    streams = bounds(rows, machine).floor_s > SHORTEST_S
+    at = np.flatnonzero((thin == 1) | ((thin > 0) & streams))
+    if len(at):
+        share[at] = _untimed(rows.take(at), family)
+    at = np.flatnonzero(share > LITTLE)
+    usual = prior.estimate(rows.take(at), machine, interval) if len(at) else None
+    if usual is None or not len(usual):
+        return found
+    at = at[np.isin(rows.index[at], usual.index)]
+    # Several rows run by the kernels of large products, of which the table knows what a start costs.
+    start_s = np.where(thin[at] < 1, family.fit.mean[0], 0.0)
+    times = found.times
+    elsewhere = np.log(np.maximum(usual.times, start_s))
+    times[:, at] = np.exp(mix(np.log(times[:, at]), elsewhere, share[at], interval))
+    mostly = share[at] > 0.5
+    source, bound = found.time_source.copy(), found.bound.copy()
+    source[at], bound[at] = (
+        np.where(mostly, usual.time_source, source[at]),
+        np.where(mostly, usual.bound, bound[at]),
+    )
+    places = {int(place): number for number, place in enumerate(at.tolist())}
+
+    def evidence(place: int) -> str:
+        if place not in places:
+            return found.evidence(place)
+        words = f"as products of a matrix and a vector by {share[place]:.0%}: {usual.evidence(places[place])}"
+        return f"{words}; {found.evidence(place)}"
+
+    return Answers(rows.index, times, source, bound, evidence)
+
+
+def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> Answers:
+    """Price products by a fit, those far from every timed one by what is usual, so that none falls unshown."""
+
+    def tell(asked: Rows) -> Answers:
+        found = _answers(asked, VIEWS["gemm"].terms(asked), "gemm", family, interval)
+        return _with_vectors(asked, found, family, machine, interval)
+
+    def near(asked: Rows, places: NDArray[np.intp]) -> NDArray[np.bool_]:
+        scaled = look_at(asked, "gemm", len(family.training)) / family.fit.hyper.length
+        apart = np.sqrt(((scaled - family.learnt.scaled[places]) ** 2).sum(1))
+        return np.asarray(correlation(apart) >= NEAR)
+
+    # A large table tells what sizes that fill no tile cost; it has few pairs that differ in one size alone.
+    if len(family.training) > LIMIT:
+        return tell(rows)
+    if len(family.rungs) > ERRORS:
+        family.rungs.clear()
+    asked = (id(machine.device), machine.unheard, interval)
+    _, found = family.rungs.setdefault(asked, (machine.device, {}))
+    timed = as_rows(family.training)
+    return never_falling(rows, Surroundings(timed, family.falls(), tell, near, found))
+
+
+def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Family:
+    fit = as_fit(stored)
+    training = training_rows(machine.timings, name)
+    if stored["rows_sha256"] != training_key(training, name.kind):
+        raise FomkitError(
+            machine.name,
+            f"its fit of {name} is of {len(fit.residual)} ops, which are not the {len(training)} that its timings "
+            "have. Fit them anew.",
+        )
+    return ready(fit, training, name.kind)
+
+
+def family_of(machine: Machine, name: FamilyName) -> Family | None:
+    """Give a machine's fit of a family, prepared once for all queries; None where there is no such fit.
+
+    Raises
+    ------
+    FomkitError
+        When the fit does not belong to the timings.
+    """
+    stored = machine.fits.get(str(name))
+    if not isinstance(stored, Mapping):
+        return None
+    return kept(machine.timings, stored, str(name), partial(_family, machine, name, stored))
+
+
+def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
+    """Ask each fit for the rows that it may serve."""
+    for name, at in families(rows):
+        if str(name) not in machine.fits:
+            continue
+        chosen = rows.take(at)
+        terms = VIEWS[name.kind].terms(chosen)
+        good = servable(chosen, name.kind) & np.isfinite(terms).all(1)
+        family = family_of(machine, name) if good.any() else None
+        if family is not None:
+            good &= learnt(chosen, family.training, name.kind)
+            if good.any():
+                served = chosen.take(good)
+                is_product = name.kind == "gemm"
+                yield (
+                    _products(served, family, machine, interval)
+                    if is_product
+                    else _answers(served, terms[good], name.kind, family, interval)
+                )
+
+
+@cache
+def threads() -> ThreadpoolController:
+    """Find the libraries that start threads, once: it takes milliseconds."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
+    """Predict rows from the machine's fits, which `fomkit.prediction.calibration.fit_timings` makes.
+
+    The time is t0 + a·flop + b·byte, fitted per family of kind, number format, engine and pass, times the
+    exponential of a Gaussian process in the log sizes. Far from every timed op the process falls back to the
+    calibrated roofline with its full spread.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        COSTED rows.
+    machine : Machine
+        Without fits, or with none for a row's family, the row stays unknown.
+    interval : float
+        Share of intervals that should contain the truth; the quantiles were taken over left-out shape groups.
+
+    Returns
+    -------
+    Answers
+        The rows of fitted families; ``time_source`` is interpolated where the nearest timed op correlates by
+        `NEAR` or more, else extrapolated.
+
+    Raises
+    ------
+    FomkitError
+        When the fits do not belong to the timings.
+    """
+    # Matrices of a few hundred rows: on a busy machine threads wait for each other a hundred times as long.
+    with threads().limit(limits=1):
+        return join_answers(list(_served(as_rows(rows), machine, interval)))

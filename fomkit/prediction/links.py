@@ -1,0 +1,317 @@
+"""What a collective takes on a link of start-up time alpha and rate: the textbook formulas.
+
+Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005; Sanders,
+Speck and Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009; Li et al., "Scaling
+distributed machine learning with the parameter server", 2014. One rank adds nothing.
+
+A machine's links as an exchange meets them: of a tier and a transport, for a message of its size, with ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from math import ceil, exp, hypot, inf, log, log2
+from typing import Literal, NamedTuple
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Link, Machine, Tier
+
+Collective = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"]
+
+
+class Line(NamedTuple):
+    """A link as one device sees it: start-up [s] and rate of one direction [byte/s]."""
+
+    alpha_s: float
+    byte_per_s: float
+
+
+def bus_factor(collective: Collective, ranks: int) -> float:
+    """Give the bytes that each rank sends, per byte of the message (nccl-tests, PERFORMANCE.md).
+
+    Examples
+    --------
+    >>> bus_factor("all_reduce", 8), bus_factor("all_gather", 8), bus_factor("broadcast", 8)
+    (1.75, 0.875, 1.0)
+    """
+    if ranks == 1:
+        return 0.0
+    share = (ranks - 1) / ranks
+    return {"all_reduce": 2 * share, "broadcast": 1.0}.get(collective, share)
+
+
+def ring_s(collective: Collective, message_byte: float, ranks: int, line: Line) -> float:
+    """Give the time around a ring [s].
+
+    Parameters
+    ----------
+    collective : str
+    message_byte : float
+        Bytes of the whole: what each rank has before an all_reduce and after an all_gather.
+    ranks : int
+    line : Line
+
+    Examples
+    --------
+    >>> round(1e3 * ring_s("all_reduce", 102_228_128, 8, Line(0.0, 10e9)), 4)
+    17.8899
+    """
+    starts = 2 * (ranks - 1) if collective == "all_reduce" else ranks - 1
+    return starts * line.alpha_s + bus_factor(collective, ranks) * message_byte / line.byte_per_s
+
+
+def tree_s(message_byte: float, ranks: int, line: Line) -> float:
+    """Give the time of an all_reduce up and down two trees that share the link [s].
+
+    Examples
+    --------
+    >>> tree_s(1e9, 1, Line(1e-6, 1e9)), tree_s(1e9, 8, Line(0.0, 1e9))
+    (0.0, 2.0)
+    """
+    if ranks == 1:
+        return 0.0
+    return 2 * ceil(log2(ranks)) * line.alpha_s + 2 * message_byte / line.byte_per_s
+
+
+def hierarchical_s(message_byte: float, inner: int, outer: int, inside: Line, outside: Line) -> float:
+    """Give the time of an all_reduce in three stages: scatter inside, reduce outside, gather inside [s].
+
+    Examples
+    --------
+    >>> round(1e3 * hierarchical_s(102_228_128, 8, 4, Line(0.0, 100e9), Line(0.0, 10e9)), 4)
+    3.7058
+    """
+    return (
+        ring_s("reduce_scatter", message_byte, inner, inside)
+        + ring_s("all_reduce", message_byte / inner, outer, outside)
+        + ring_s("all_gather", message_byte, inner, inside)
+    )
+
+
+def ingress_byte(message_byte: float, workers: int, servers: int = 1) -> float:
+    """Give the bytes that one parameter server takes in for each step [byte].
+
+    Examples
+    --------
+    >>> ingress_byte(240_771_232, 11) / 1e9
+    2.648483552
+    """
+    return workers * message_byte / servers
+
+
+def parameter_server_s(message_byte: float, workers: int, servers: int, line: Line) -> float:
+    """Give the time of gradients in and parameters out over the servers' links, one after the other [s].
+
+    A single worker keeps its parameters: nothing is sent.
+    """
+    if workers == 1:
+        return 0.0
+    # A worker's own link carries one message; the servers' carry those of all workers.
+    each_way = max(ingress_byte(message_byte, workers, servers), message_byte) / line.byte_per_s
+    return 2 * (line.alpha_s + each_way)
+
+
+DECILES = 0.8
+"""Level of the intervals of links and of the two that follow from tables."""
+FORMULA = (0.7, 2.3)
+"""Ends of a formula at a datasheet's rate over its value: deciles of measured over ring, from 1 MiB, in the tables
+of a100-sxm and h200-sxm. Links through a host's bridge (l40s) took up to 23 times as long: measure them."""
+TIERS: tuple[Tier, ...] = ("node", "system")
+"""Those that collectives use."""
+
+
+class Taken(NamedTuple):
+    """What an exchange takes, the ends of its interval [s], the time source, its way and its links."""
+
+    value: float
+    low: float
+    high: float
+    source: str = "alpha_beta"
+    way: str = ""
+    links: tuple[Link, ...] = ()
+
+
+def by_formula(ends: Iterable[float]) -> Taken:
+    """Give what formulas say: value, low and high [s]."""
+    value, low, high = ends
+    return Taken(value, low, high)
+
+
+class Ends(NamedTuple):
+    """A link as it is taken to be, and at both ends of its interval: ``low`` is the quickest."""
+
+    value: Line
+    low: Line
+    high: Line
+
+    def taken(self, formula: Callable[[Line], float]) -> Taken:
+        """Put the link into a formula of one of them."""
+        return by_formula(map(formula, self))
+
+
+def total(*parts: Taken) -> Taken:
+    """Add exchanges that follow each other; measured only where all are."""
+    measured = all(one.source == "measured" for one in parts)
+    return Taken(
+        sum(one.value for one in parts), sum(one.low for one in parts), sum(one.high for one in parts),
+        "measured" if measured else "alpha_beta",
+        links=tuple(dict.fromkeys(link for one in parts for link in one.links)),
+    )  # fmt: skip
+
+
+def _channels(machine: Machine, tier: Tier) -> list[str]:
+    """Name the transports of a tier, "" for links that name none."""
+    return sorted({one.channel for one in machine.links if one.tier == tier})
+
+
+def clear_channel(machine: Machine, tier: Tier, asked: str) -> str | None:
+    """Choose as `channel_of` does; None where there is none, or it is open which."""
+    known = _channels(machine, tier)
+    if asked in known:
+        return asked
+    return known[0] if not asked and len(known) == 1 else None
+
+
+def channel_of(machine: Machine, tier: Tier, asked: str) -> str:
+    """Choose the transport of a tier: the one asked for, else links that name none, else the only one there is.
+
+    Raises
+    ------
+    FomkitError
+        When there is none, or several and none was asked for.
+    """
+    clear = clear_channel(machine, tier, asked)
+    if clear is not None:
+        return clear
+    known = _channels(machine, tier)
+    of = f" of channel {asked!r}" if asked else ""
+    named = " or ".join(filter(None, known))
+    if not asked and named:
+        raise FomkitError(
+            machine.name,
+            f"has links of tier '{tier}' by {len(known)} channels, and none was asked for. Choose one, each with "
+            f"its own figures: --layout channel={named}.",
+        )
+    of += f", only of --layout channel={named}" if named else ""
+    raise FomkitError(
+        machine.name,
+        f"states no link of tier '{tier}'{of}. Add it under 'links', or give "
+        f"--link '{tier}, 5 us, 25 GB/s, each{', ' * bool(asked)}{asked}'.",
+    )
+
+
+def _off(link: Link, message_byte: float) -> float:
+    """Tell how far a message is from the sizes that a link holds for, in logarithms; 0 within."""
+    least, most = link.least_byte or 0.0, link.most_byte or inf
+    if least <= message_byte <= most:
+        return 0.0
+    return log(least / message_byte) if message_byte < least else log(message_byte / most)
+
+
+def link_for(links: Sequence[Link], message_byte: float) -> Link:
+    """Give the link of the class of sizes that a message is in, the first of several; else the nearest class.
+
+    Examples
+    --------
+    >>> short, long = (Link("node", 1e-5, 1e9, "each", "", "gloo", *ends) for ends in ((16, 4096), (4096, 2**20)))
+    >>> [link_for([long, short], byte) is long for byte in (100, 4096, 1e9)]
+    [False, True, True]
+    """
+    return min(links, key=lambda one: _off(one, max(message_byte, 1.0)))
+
+
+def _line(link: Link, alpha_s: float, byte_per_s: float) -> Line:
+    """Give a link as one device sees it, with what packing a message costs."""
+    rate = byte_per_s / (2 if link.direction == "both" else 1)
+    packed = 0.0 if link.serialise_byte_per_s is None else 1 / link.serialise_byte_per_s
+    return Line(alpha_s, 1 / (1 / rate + packed))
+
+
+def _wider(ratios: tuple[float, float]) -> tuple[float, float]:
+    """Give the ends of a formula over its value, where what goes into it has ends of its own: independent errors.
+
+    Examples
+    --------
+    >>> [round(end, 3) for end in _wider((0.5, 1.0))]
+    [0.459, 2.3]
+    """
+    low, high = ratios
+    above = exp(hypot(log(high), log(FORMULA[1])))
+    return (exp(-hypot(log(low), log(FORMULA[0]))) if low > 0 else 0.0), above
+
+
+def ends_of(link: Link) -> Ends:
+    """Give a link with the ends of what a formula makes of it: the formula's, and its own where it has them.
+
+    A packing rate has no interval of its own.
+
+    Examples
+    --------
+    >>> slowest = ends_of(Link("node", 1e-5, 1e9, "each", "", range_byte_per_s=(5e8, 2e9))).high
+    >>> round(slowest.alpha_s * 1e6, 3), round(slowest.byte_per_s / 1e6, 3)
+    (23.0, 338.375)
+    """
+    value = _line(link, link.alpha_s, link.byte_per_s)
+    low, high = link.alpha_range_s or (link.alpha_s, link.alpha_s)
+    starts = _wider((low / link.alpha_s, high / link.alpha_s)) if link.alpha_s else FORMULA
+    alphas = tuple(link.alpha_s * end for end in starts)
+    slow, quick = link.range_byte_per_s or (link.byte_per_s, link.byte_per_s)
+    below, above = _wider((link.byte_per_s / quick, link.byte_per_s / slow))
+    if link.range_byte_per_s is None:
+        rates = value.byte_per_s / below, value.byte_per_s / above
+        return Ends(value, Line(alphas[0], rates[0]), Line(alphas[1], rates[1]))
+    return Ends(
+        value, _line(link, alphas[0], link.byte_per_s / below), _line(link, alphas[1], link.byte_per_s / above)
+    )
+
+
+def link_at(link: Link, byte_per_s: float, *, starts: bool = True) -> Link:
+    """Give a link at another rate, its interval with it; without start-up where none is wanted.
+
+    Examples
+    --------
+    >>> link_at(Link("node", 1e-5, 1e9, "each", "", range_byte_per_s=(5e8, 2e9)), 1e10).range_byte_per_s
+    (5000000000.0, 20000000000.0)
+    """
+    ends = link.range_byte_per_s
+    factor = byte_per_s / link.byte_per_s
+    around = None if ends is None else (ends[0] * factor, ends[1] * factor)
+    found = replace(link, byte_per_s=byte_per_s, range_byte_per_s=around)
+    return found if starts else replace(found, alpha_s=0.0, alpha_range_s=None)
+
+
+def link_of(machine: Machine, tier: Tier, asked: str, message_byte: float) -> Link:
+    """Give the link that a message of a size takes.
+
+    Raises
+    ------
+    FomkitError
+        When the tier has none, or it is open which.
+    """
+    channel = channel_of(machine, tier, asked)
+    links = [one for one in machine.links if (one.tier, one.channel) == (tier, channel)]
+    return link_for(links, message_byte)
+
+
+def taken_by(link: Link, way: str, formula: Callable[[Line], float]) -> Taken:
+    """Give what a formula says of a way on a link."""
+    return ends_of(link).taken(formula)._replace(way=way, links=(link,))
+
+
+def said_of_links(machine: Machine, asked: str) -> list[str]:
+    """Say which transport was taken where none was asked for, and how links of size classes are read."""
+    found = []
+    for tier in TIERS:
+        known = _channels(machine, tier)
+        if not asked and len(known) == 1 and known[0]:
+            found.append(f"links of tier {tier} are those of {known[0]}, the only channel there")
+        of = asked if asked in known else known[0] if len(known) == 1 else ""
+        classes = [one for one in machine.links if (one.tier, one.channel) == (tier, of) and one.most_byte]
+        if classes:
+            most = max(one.most_byte or 0.0 for one in classes)
+            found.append(
+                f"links of tier {tier} hold for classes of sizes up to {most:,.0f} byte; beyond them the nearest "
+                "holds"
+            )
+    return found

@@ -1,0 +1,295 @@
+"""Products on machines with timings: one with more rows takes no less time, unless two timings show that it does.
+
+A fit of timings goes up and down between them, and what other machines reach of the bandwidth does too. So each
+product is set beside the same product of fewer rows: of less depth, where it is a gradient of weights, and of less
+height, where products are stacked, for these are what a batch makes larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from fomkit.prediction.estimates import Answers, Rows, numbers
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float64]
+    Flags = NDArray[np.bool_]
+
+
+SIDES = ("b", "m", "n", "k")
+GROWING = ("b", "m", "k")
+"""Sides that `growing_axes` names."""
+STEPS = 8
+"""Rungs in an octave; below as many rows each number of them is one."""
+KEPT = 100_000
+"""Rungs that are kept for the next batch."""
+SHOWN = -1.0
+"""In place of a size, the name of what timings show of a line."""
+MOVED = 1e-3
+"""Change of a time that is told in its evidence."""
+
+
+class Falls(NamedTuple):
+    """Pairs of timings of one product in a table, next to each other in size, of which the larger took less time.
+
+    Attributes
+    ----------
+    first, second : array (n,)
+        Their places in the table, the smaller first.
+    axis : array (n,) of str
+        The side in which they differ.
+    start, end : array (n,)
+        ln of its sizes.
+    log_ratio : array (n,)
+        ln of the larger's time / the smaller's, below 0.
+    """
+
+    first: NDArray[np.intp]
+    second: NDArray[np.intp]
+    axis: NDArray[np.object_]
+    start: Matrix
+    end: Matrix
+    log_ratio: Matrix
+
+
+def timed_falls(timed: Rows) -> Falls:
+    """Find the falls that timings of products show along any of their sides."""
+    sides = {name: numbers(timed, name, 1.0) for name in SIDES}
+    log_s = np.log(timed.number("_time_s"))
+    found: list[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.object_]]] = []
+    for axis in GROWING:
+        line = _lines(timed, np.full(len(timed), axis, object))[1]
+        order = np.lexsort((sides[axis], line))
+        first, second = order[:-1], order[1:]
+        falls = (line[first] == line[second]) & (sides[axis][first] < sides[axis][second])
+        falls &= log_s[second] < log_s[first]
+        found.append((first[falls], second[falls], np.full(int(falls.sum()), axis, object)))
+    first, second, axes = (np.concatenate(column) for column in zip(*found, strict=True))
+    size = np.log(np.stack([sides[name] for name in SIDES]))
+    at = _numbers_of(axes)
+    return Falls(first, second, axes, size[at, first], size[at, second], log_s[second] - log_s[first])
+
+
+class Surroundings(NamedTuple):
+    """What a fit knows of products.
+
+    Attributes
+    ----------
+    timed : Rows
+        What it learnt from.
+    falls : Falls
+    tell : function
+        What it says of rows.
+    near : function
+        Tells which rows lie near the timings at these places.
+    found : dict
+        What was told and shown of lines before, kept for the next batch.
+    """
+
+    timed: Rows
+    falls: Falls
+    tell: Callable[[Rows], Answers]
+    near: Callable[[Rows, NDArray[np.intp]], Flags]
+    found: dict[tuple[bytes, float], Any]
+
+
+def growing_axes(rows: Rows) -> NDArray[np.object_]:
+    """Name the size of each product that grows with a batch: a stack's height, a weight gradient's depth."""
+    of_weights = rows.text("pass_name")
+    deep = of_weights.told([word == "backward_weight" for word in of_weights.words], bool)
+    return np.where(numbers(rows, "b", 1.0) > 1, "b", np.where(deep, "k", "m")).astype(object)
+
+
+def resized(rows: Rows, axes: NDArray[np.object_], sizes: Matrix) -> Rows:
+    """Give products with another size along their axes, and the flop and byte that go with it."""
+    before = {name: numbers(rows, name, 1.0) for name in SIDES}
+    after = {name: np.where(axes == name, sizes, known) for name, known in before.items()}
+    flop, numel = ([f(**one) for one in (before, after)] for f in (_product_flop, _product_numel))
+    work = {name: numbers(rows, name) * flop[1] / flop[0] for name in ("flop", "least_flop")}
+    return rows.assign(**after, **work, byte=numbers(rows, "byte") * numel[1] / numel[0])
+
+
+def _product_flop(b: Matrix, m: Matrix, n: Matrix, k: Matrix) -> Matrix:
+    return b * m * n * k
+
+
+def _product_numel(b: Matrix, m: Matrix, n: Matrix, k: Matrix) -> Matrix:
+    return b * (m * k + k * n + m * n)
+
+
+def _numbers_of(axes: NDArray[np.object_]) -> NDArray[np.intp]:
+    return np.array([SIDES.index(name) for name in axes.tolist()], np.intp)
+
+
+def _lines(rows: Rows, axes: NDArray[np.object_]) -> tuple[NDArray[np.intp], NDArray[np.intp], list[bytes]]:
+    """Give the first of each line of products that differ along their axis alone, each's line, and their names."""
+    names = (*SIDES, "trans_a", "trans_b")
+    cells = [np.where(axes == name, -1.0, np.nan_to_num(numbers(rows, name), nan=-2.0)) for name in names]
+    passes = rows.text("pass_name")
+    told = np.column_stack([*cells, passes.told([crc32(word.encode()) for word in passes.words], float)])
+    found, first, line = np.unique(told, axis=0, return_index=True, return_inverse=True)
+    return first, line.ravel(), [one.tobytes() for one in found]
+
+
+def _shown(rows: Rows, axes: NDArray[np.object_], known: Surroundings) -> list[tuple[Matrix, Matrix]]:
+    """Give, for each product, how far its time may fall with its size: ln of sizes, and ln of the fall up to each.
+
+    A fall counts where the product lies near both timings when it has their sizes. Of several over the same sizes
+    the steepest counts.
+    """
+    falls, nothing = known.falls, (np.zeros(1), np.zeros(1))
+    of, pair = np.nonzero(falls.axis[None, :] == axes[:, None])
+    good = np.ones(len(of), bool)
+    for places, size in ((falls.first, falls.start), (falls.second, falls.end)):
+        at = np.flatnonzero(good)
+        if not len(at):
+            return [nothing] * len(rows)
+        there = resized(rows.take(of[at]), axes[of[at]], np.asarray(np.round(np.exp(size[pair[at]])), np.float64))
+        good[at] = known.near(there, places[pair[at]])
+    found = []
+    for number in range(len(rows)):
+        pairs = pair[good & (of == number)]
+        if not len(pairs):
+            found.append(nothing)
+            continue
+        start, end = falls.start[pairs], falls.end[pairs]
+        ends = np.unique([start, end])
+        inside = (start <= ends[:-1, None]) & (ends[1:, None] <= end)
+        slope = np.where(inside, falls.log_ratio[pairs] / (end - start), 0.0).min(1)
+        found.append((ends, np.append(0.0, np.cumsum(slope * np.diff(ends)))))
+    return found
+
+
+def _rungs(size: Matrix) -> tuple[Matrix, NDArray[np.intp]]:
+    """Give the sizes of each product's rungs: powers of two up to it and the next, and the steps of its octave.
+
+    Returns
+    -------
+    array (n, rungs), array (n,)
+        NaN where a product needs none; and the place of the last power of two that is no larger.
+    """
+    octave = np.floor(np.log2(np.maximum(size, 1.0)))
+    start = (2.0**octave)[:, None]
+    powers = 2.0 ** np.arange(octave.max() + 2)[None, :]
+    powers = np.where(powers <= np.where(size[:, None] > start, 2 * start, start), powers, np.nan)
+    steps, inside = np.minimum(start, STEPS), np.arange(1.0, STEPS)[None, :]
+    needed = (inside < steps) & (inside < (size[:, None] / start - 1) * steps + 1)
+    return np.column_stack([powers, np.where(needed, start * (1 + inside / steps), np.nan)]), octave.astype(
+        np.intp
+    )
+
+
+def _climbed(log_s: Matrix, size: Matrix, octave: NDArray[np.intp]) -> Matrix:
+    """Give the time of each product by ln of what was told of its rungs, NaN where it has none."""
+    risen = np.fmax.accumulate(log_s[:, : 1 - STEPS], 1)
+    at = np.arange(len(size))
+    bottom, top = risen[at, octave], risen[at, octave + 1]
+    within = np.fmax.accumulate(np.column_stack([bottom, log_s[:, 1 - STEPS :]]), 1)
+    times = np.exp(np.column_stack([np.minimum(within, top[:, None]), top]))
+    steps = np.minimum(2.0**octave, STEPS)
+    place = (size / 2.0**octave - 1) * steps
+    below, above = np.floor(place).astype(np.intp), np.ceil(place).astype(np.intp)
+    left, right = times[at, below], times[at, np.where(above == steps, STEPS, above)]
+    return np.asarray(left + (right - left) * (place - below), np.float64)
+
+
+def _within_timings(time_s: Matrix, size: Matrix, sizes: Matrix, timed_s: Matrix) -> Matrix:
+    """Hold times of one product between the timings of it with fewer rows, and those of it with more.
+
+    Where a timing of more rows is the shorter, that fall is shown, and anything between the two may be so.
+    """
+    order = np.argsort(sizes, kind="stable")
+    sizes, timed_s = sizes[order], timed_s[order]
+    least = np.append(0.0, np.minimum.accumulate(timed_s[::-1])[::-1])
+    most = np.append(np.maximum.accumulate(timed_s), np.inf)
+    low, high = least[np.searchsorted(sizes, size, "right")], most[np.searchsorted(sizes, size, "left")]
+    return np.asarray(np.clip(time_s, low, high), np.float64)
+
+
+def _on_a_line(asked: Rows, size: Matrix, axis: str, timed: Rows, time_s: Matrix) -> Matrix:
+    """Hold products that differ along their axis alone within the timings of that line."""
+    names = [name for name in (*SIDES, "trans_a", "trans_b") if name != axis and timed.has(name)]
+    same = np.logical_and.reduce([timed.number(name) == asked.number(name)[0] for name in names])
+    if not same.any():
+        return time_s
+    return _within_timings(time_s, size, timed.number(axis)[same], timed.number("_time_s")[same])
+
+
+def _asked_once(
+    keys: list[tuple[bytes, float]], known: Surroundings, ask: Callable[[Any], Sequence[Any]]
+) -> list[Any]:
+    """Give what is known by each key, asking for the places of those that are not kept yet."""
+    if len(known.found) > KEPT:
+        known.found.clear()
+    places = np.array([place for place, key in enumerate(keys) if key not in known.found], np.intp)
+    if len(places):
+        known.found.update(zip([keys[place] for place in places], ask(places), strict=True))
+    return [known.found[key] for key in keys]
+
+
+def _times(rows: Rows, axes: NDArray[np.object_], size: Matrix, known: Surroundings) -> Matrix:
+    """Give the times of products by the ladders that they climb."""
+    first, line, names = _lines(rows, axes)
+    sizes, octave = _rungs(size)
+    needed = ~np.isnan(sizes)
+    of, rung = np.nonzero(needed)
+    pairs, back = np.unique(np.column_stack([line[of], sizes[of, rung]]), axis=0, return_inverse=True)
+    on, length = pairs[:, 0].astype(np.intp), pairs[:, 1]
+
+    def told_of(at: NDArray[np.intp]) -> list[float]:
+        base = first[on[at]]
+        found: list[float] = np.log(known.tell(resized(rows.take(base), axes[base], length[at])).time_s).tolist()
+        return found
+
+    def shown_of(at: NDArray[np.intp]) -> list[tuple[Matrix, Matrix]]:
+        return _shown(rows.take(first[at]), axes[first[at]], known)
+
+    told = np.array(
+        _asked_once(
+            [(names[at], one) for at, one in zip(on.tolist(), length.tolist(), strict=True)], known, told_of
+        )
+    )
+    may = np.empty(len(rows))
+    for number, (ends, fall) in enumerate(_asked_once([(name, SHOWN) for name in names], known, shown_of)):
+        told[on == number] -= np.interp(np.log(length[on == number]), ends, fall)
+        may[line == number] = np.interp(np.log(size[line == number]), ends, fall)
+    log_s = np.full(sizes.shape, np.nan)
+    log_s[needed] = told[back.ravel()]
+    time_s = _climbed(log_s, size, octave) * np.exp(may)
+    for number, row in enumerate(first.tolist()):
+        own = line == number
+        time_s[own] = _on_a_line(rows.take(own), size[own], axes[row], known.timed, time_s[own])
+    return time_s
+
+
+def never_falling(rows: Rows, known: Surroundings) -> Answers:
+    """Price products so that one with more rows takes no less time, unless two timings show that it does.
+
+    A product takes the longest of what the fit says of it and of the same product with fewer rows, at the powers
+    of two and at steps of its own octave; between two steps the time follows the straight line. Two timings of
+    one product show a fall to others near them, between their sizes and as far as their own times fell. A timing
+    of the same product bounds those of fewer and of more rows.
+
+    Parameters
+    ----------
+    rows : Rows
+        COSTED products.
+    known : Surroundings
+    """
+    axes = growing_axes(rows)
+    size = np.stack([numbers(rows, name, 1.0) for name in SIDES])[_numbers_of(axes), np.arange(len(rows))]
+    answers = known.tell(rows)
+    factor = _times(rows, axes, size, known) / answers.time_s
+
+    def evidence(place: int) -> str:
+        moved = factor[place] - 1
+        words = f"{moved:+.1%}, as no two timings show that fewer rows take longer; " if abs(moved) > MOVED else ""
+        return f"{words}{answers.evidence(place)}"
+
+    return Answers(rows.index, answers.times * factor, answers.time_source, answers.bound, evidence)

@@ -1,0 +1,381 @@
+"""Whether a machine's timings and facts can be: each family held against peaks, bandwidth and like machines.
+
+What a timing claims (`claims`) above its limits no algorithm, cache or clock explains; hundreds of
+times slower than what other timed machines reach at such ops is no machine either. Single rows are quarantined by
+name. A family that is wrong as a whole is refused, and the slip that explains it best is named: the times, peaks
+or the bandwidth, by a power of ten.
+
+All limits are judgements, beyond the most extreme of the 69,000 timings of the shipped machines: products at
+1.07 × the peak, Winograd at 4.42 ×, attention at 1.35 ×, caches at 2.5 × the bandwidth (3.5 × elsewhere),
+recurrent layers 333 × slower than peak and bandwidth, convolutions of a Raspberry Pi 128 × slower than elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Device, Fact, Machine, Peak
+from fomkit.core.units import format_number, format_quantity
+from fomkit.prediction.claims import (
+    BAND,
+    BOOST,
+    FEW,
+    LAUNCHES,
+    LIMITS,
+    Claims,
+    Family,
+    Slip,
+    beside_others,
+    best_slips,
+    claims_of,
+    families_of,
+    median,
+    ridges,
+    some,
+    usual_of,
+    words_of,
+)
+from fomkit.prediction.estimates import Table, as_rows, describe_sizes, numbers
+from fomkit.prediction.rates import own_times
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+    Flags = NDArray[np.bool_]
+
+
+SLOW = 350.0
+"""Times what like machines take from which timings cannot be: single kernels of large tables reach 212 ×."""
+SLOW_IN_FAMILY = 30.0
+"""And from its own family's median."""
+LOOK = 50.0
+"""Times the floor from which a family's median is compared with like machines."""
+LOOK_AT_ROW = 200.0
+FAST, FAST_IN_FAMILY = 0.05, 0.01
+"""Share of what like machines take, and of its family's median, below which a single timing cannot be."""
+BULK = 0.2
+"""Share of impossible rows, `FEW` at least, from which a family, not single rows, is wrong."""
+SOME, SOME_FEW = 0.02, 10
+"""Share and number of impossible rows of a table from which a fact that explains them is wrong, not they."""
+SLOW_FEW = 5
+"""Rows from which a slow family is wrong as a whole; fewer are left out by name, unless all families are slow."""
+SLOW_SMALL = 150.0
+"""Times like machines from which so few rows are suspected."""
+SLOW_EXCHANGE_S, SLOW_EXCHANGE = 3e-3, 1e9
+"""An exchange that never takes less [s] nor ever moves more [byte/s] is of a slow network, or in milliseconds."""
+SLOWEST_PRODUCT, FASTEST_PRODUCT = 1e7, 1e17
+"""Rates [flop/s] of a device's fastest product beyond which nothing was ever timed; for tables without facts."""
+
+_IMPOSSIBLE_RIDGE = 1000.0
+"""Beyond the limits of `RIDGES` by so much, a fact is refused without any timing."""
+_FILL_S = (1e-4, 15.0)
+"""Time to read all memory once [s]; shipped machines take 19 ms to 0.3 s."""
+_ON_CHIP = 5e12
+"""Bandwidth [byte/s] from which small memories are on the chip."""
+_LAUNCH_S = (2e-8, 1e-3)
+
+
+class Verdict(NamedTuple):
+    """Which timings cannot be, by position, each with its name and why; and what hardly can be."""
+
+    why: Mapping[int, str]
+    suspicions: tuple[str, ...] = ()
+
+
+def _times(factor: float) -> str:
+    return f"{factor:,.0f} ×" if factor >= 100 else f"{format_number(factor, 3)} ×"
+
+
+def _claims(family: Family, seen: Claims, bad: Flags, slow: float | None) -> str:
+    """Say what is wrong with a family: it is slow, or rows of it cannot be."""
+    count, own = len(family.at), family.at
+    if slow is not None:
+        return f"{family}: {_times(slow)} as long as on like machines"
+    fastest, parts = [np.nanmax(one[own], initial=0.0) for one in (seen.compute, seen.traffic, seen.launch)], []
+    if fastest[0] > np.nanmin(seen.most_compute[own]):
+        parts.append(f"up to {format_number(float(fastest[0]), 3)} × the peak")
+    if fastest[1] > np.nanmin(seen.most_traffic[own], initial=np.inf):
+        parts.append(f"up to {format_number(float(fastest[1]), 3)} × the bandwidth")
+    if fastest[2] > LAUNCHES:
+        parts.append(f"down to 1/{format_number(float(fastest[2]), 3)} of a launch")
+    if none := int(np.isnan(seen.seconds[own]).sum()):
+        parts.append(f"{none:,} take no more than their harness adds")
+    return f"{family}: {int(bad[own].sum()):,} of {count:,} timings cannot be, {', '.join(parts)}"
+
+
+def _finding(claims: Sequence[str], slips: Sequence[Slip], machine: Machine) -> tuple[str, str]:
+    """Say where the likely slip is, and what: cause, size and an example, remedy."""
+    words = words_of(slips[0] if slips else None, machine.device)
+    several = f"{len(claims)} families, for example " if len(claims) > 1 else ""
+    size = "; ".join(part for part in (words.size, f"{several}{claims[0]}" if claims else "") if part)
+    if len(slips) < 2:
+        return words.where, f"{words.cause} ({size}). {words.remedy}"
+    other = words_of(slips[1], machine.device)
+    remedy = "Compare both with their sources, and correct the one that is wrong."
+    return "timings or facts", f"{words.cause}, or {other.cause} ({size}; or {other.size}). {remedy}"
+
+
+def _refusal(wrong: Sequence[str], slips: Sequence[Slip], machine: Machine) -> FomkitError:
+    """Make the error of families that are wrong as a whole, with the likely slip."""
+    where, what = _finding(wrong, slips, machine)
+    return FomkitError(f"{machine.name}: {where}", what)
+
+
+def _reason(seen: Claims, place: int) -> str:
+    """Say why one timing cannot be."""
+    if math.isnan(seen.seconds[place]):
+        return "is no more than its harness adds"
+    if seen.compute[place] > seen.most_compute[place]:
+        return f"implies {format_number(float(seen.compute[place]), 3)} × the peak"
+    if seen.traffic[place] > seen.most_traffic[place]:
+        return f"implies {format_number(float(seen.traffic[place]), 3)} × the bandwidth"
+    return f"is 1/{format_number(float(seen.launch[place]), 3)} of what its launches take"
+
+
+def _named(timings: pd.DataFrame, place: int, why: str) -> str:
+    """Name a timing by its row, sizes and source."""
+    row = {str(name): cell for name, cell in timings.iloc[place].items()}
+    source = [
+        str(row[name]) for name in ("source_file", "source_sheet") if row.get(name) and row[name] == row[name]
+    ]
+    line = row.get("source_row")
+    if isinstance(line, float) and not math.isnan(line):
+        source.append(f"row {line:g}")
+    from_where = f" ({', '.join(source)})" if source else ""
+    words = " ".join(str(row.get(name) or "") for name in ("kind", "dtype", "pass_name")).split()
+    taken = format_quantity(float(row["time_s"]), "time_s")
+    return (
+        f"row {int(timings.index[place]) + 1}, {' '.join(words)} {describe_sizes(row)}{from_where}: {taken} {why}"
+    )
+
+
+def _without_facts(timings: Table, seen: Claims, families: Sequence[Family]) -> Iterator[str]:
+    """Find families of products without peak and bandwidth that nothing ever computed so slowly or fast."""
+    flop = numbers(timings, "flop")
+    slowness = seen.slowness
+    for family in families:
+        own = family.at
+        if family.name[0] not in LIMITS or not np.isnan(slowness[own]).all():
+            continue
+        best = float(np.nanmax(flop[own] / seen.seconds[own], initial=0.0))
+        if len(own) >= SLOW_FEW and best and not SLOWEST_PRODUCT <= best <= FASTEST_PRODUCT:
+            rate = format_quantity(best, "flop_per_s")
+            yield f"{family}: the fastest of {len(own):,} timings reaches {rate}, which no device does"
+
+
+def _slow_families(timings: Table, seen: Claims, machine: Machine, families: Sequence[Family]) -> dict[str, float]:
+    """Give the median of slow families beside like machines (times as long)."""
+    found, slowness = {}, seen.slowness
+    for family in families:
+        if median(slowness[family.at]) > LOOK:
+            at = some(family.at)
+            middle = median(beside_others(seen.take(at), usual_of(timings, machine, at)))
+            if middle > (SLOW if len(family.at) >= SLOW_FEW else SLOW_SMALL):
+                found[str(family)] = middle
+    return found
+
+
+def _odd_rows(
+    timings: Table, seen: Claims, machine: Machine, families: Sequence[Family]
+) -> Iterator[tuple[int, str]]:
+    """Find single rows that are far slower, or faster, than their family and than like machines."""
+    slowness = seen.slowness
+    for family in families:
+        own = slowness[family.at]
+        looked = family.at[(own > LOOK_AT_ROW) | (own < FAST * median(own))]
+        if len(own) < SLOW_FEW or not len(looked):
+            continue
+        at = np.concatenate([looked, some(family.at)])
+        slower = beside_others(seen.take(at), usual_of(timings, machine, at))
+        middle = median(slower[len(looked) :])
+        for place, times in zip(looked.tolist(), slower.tolist(), strict=False):
+            if times > max(SLOW, SLOW_IN_FAMILY * middle) or times < min(FAST, FAST_IN_FAMILY * middle):
+                yield place, f"is {_times(times)} as long as on like machines, unlike its family"
+
+
+def _slow_exchanges(timings: Table, seen: Claims) -> Iterator[str]:
+    seconds, moved = seen.seconds[seen.exchanged], numbers(timings, "message_byte")[seen.exchanged]
+    if len(seconds) >= SLOW_FEW and seconds.min() > SLOW_EXCHANGE_S and (moved / seconds).max() < SLOW_EXCHANGE:
+        least, most = (
+            format_quantity(seconds.min(), "time_s"),
+            format_quantity((moved / seconds).max(), "byte_per_s"),
+        )
+        yield (
+            f"no exchange of {len(seconds):,} takes less than {least} or moves more than {most}; time_s may be in "
+            "milliseconds"
+        )
+
+
+def judge_timings(timings: pd.DataFrame, machine: Machine, kind_of_device: str = "") -> Verdict:
+    """Tell which timings of a machine cannot be.
+
+    Parameters
+    ----------
+    timings : DataFrame
+        COSTED timings, checked.
+    machine : Machine
+        Its facts are those that the timings are of.
+    kind_of_device : str
+        gpu, cpu, or "" where nobody knows.
+
+    Returns
+    -------
+    Verdict
+        Single rows to leave out, and suspicions.
+
+    Raises
+    ------
+    FomkitError
+        When a family cannot be as a whole, or a fact cannot beside the timings, with the likely slip.
+    """
+    with np.errstate(all="ignore"):
+        rows = as_rows(timings)  # its texts are read once
+        seen, families = claims_of(rows, own_times(timings), machine.device, kind_of_device), families_of(rows)
+        slow, impossible = _slow_families(rows, seen, machine, families), seen.impossible
+        wrong = [*_wrong_families(seen, families, slow), *_without_facts(rows, seen, families)]
+        several = impossible.sum() >= SOME_FEW and impossible.mean() >= SOME
+        slips = best_slips(rows, seen, families, machine, wrong=bool(wrong) or impossible.sum() >= FEW)
+        claims = [_claims(one, seen, impossible, None) for one in families if impossible[one.at].any()]
+        is_fact = bool(slips) and slips[0].of != "times"
+        if wrong or (several and is_fact):
+            raise _refusal(wrong or claims, slips, machine)
+        suspicions = [*_slow_exchanges(rows, seen), *_slow_few(families, slow)]
+        if is_fact:
+            # Rows that one fact makes impossible stay: it is wrong, not they.
+            suspicions.append(_finding(_apart(rows, seen, machine, families) or claims, slips, machine)[1])
+            seen = seen.without(slips[0])
+        suspicions += _above_peak(seen, families)
+        why = dict(_odd_rows(rows, seen, machine, families)) | dict(_few_rows(families, slow))
+        why |= {int(place): _reason(seen, int(place)) for place in np.flatnonzero(seen.impossible)}
+    named = {place: _named(timings, place, why[place]) for place in sorted(why)}
+    return Verdict(named, tuple(suspicions))
+
+
+def _wrong_families(seen: Claims, families: Sequence[Family], slow: Mapping[str, float]) -> Iterator[str]:
+    """Say of each family that cannot be as a whole why."""
+    impossible = seen.impossible
+    most = impossible.sum() >= FEW and impossible.mean() >= 0.5
+    lone = all(slow.get(str(family), 0.0) > SLOW for family in families)
+    many = any(slow.get(str(family), 0.0) > SLOW and len(family.at) >= SLOW_FEW for family in families)
+    for family in families:
+        own, times = impossible[family.at], slow.get(str(family), 0.0)
+        if (own.sum() >= FEW and own.mean() >= BULK) or (most and own.any()):
+            yield _claims(family, seen, impossible, None)
+        elif times > SLOW and (lone or many):
+            yield _claims(family, seen, impossible, times)
+
+
+def _few_rows(families: Sequence[Family], slow: Mapping[str, float]) -> Iterator[tuple[int, str]]:
+    """Name the rows of small families that are too slow."""
+    for family in families:
+        times = slow.get(str(family), 0.0)
+        if times > SLOW:
+            yield from (
+                (place, f"is of {family}, {_times(times)} as long as on like machines")
+                for place in family.at.tolist()
+            )
+
+
+def _slow_few(families: Sequence[Family], slow: Mapping[str, float]) -> Iterator[str]:
+    """Suspect small families that are slow, not beyond what can be."""
+    for family in families:
+        times = slow.get(str(family), 0.0)
+        if 0 < times <= SLOW:
+            yield (
+                f"the {len(family.at)} timings of {family} take {_times(times)} as long as on like "
+                "machines; check the unit of time_s"
+            )
+
+
+def _above_peak(seen: Claims, families: Sequence[Family]) -> Iterator[str]:
+    """Suspect products above their peak by more than clocks explain, not beyond what can be."""
+    for family in families:
+        own = family.at[~seen.impossible[family.at]]
+        above = seen.compute[own] > BOOST / LIMITS["gemm"] * seen.most_compute[own]
+        above &= seen.stated[own]
+        if family.name[0] == "gemm" and above.any():
+            most = format_number(float(seen.compute[own][above].max()), 3)
+            yield (
+                f"{family}: {int(above.sum()):,} of {len(family.at):,} products lie above the peak, up to "
+                f"{most} ×: halved times, a peak stated too low, or boost clocks?"
+            )
+
+
+def _apart(timings: Table, seen: Claims, machine: Machine, families: Sequence[Family]) -> list[str]:
+    """Say which families lie apart from like machines, the farthest first."""
+    found = {}
+    for family in families:
+        at = some(family.at)
+        middle = median(beside_others(seen.take(at), usual_of(timings, machine, at)))
+        if middle > BAND or middle < 1 / BAND:
+            found[f"{family}: {_times(middle)} as long as on like machines"] = abs(math.log(middle))
+    return sorted(found, key=found.__getitem__, reverse=True)
+
+
+def judge_facts(device: Device, name: str, *, refuse: bool = True) -> tuple[str, ...]:
+    """Give the facts that hardly can be beside each other, as sentences; those of what-ifs are not to be refused.
+
+    Raises
+    ------
+    FomkitError
+        When peak and bandwidth cannot be of one machine.
+    """
+    rate, room, launch_s = map(_positive, (device.byte_per_s, device.capacity_byte, device.launch_s))
+    peaks = [peak for peak in device.peaks if _positive(peak.rate) and rate]
+    said = [*_strange_peaks(peaks, rate, name, refuse=refuse)]
+    fill_s = room / rate if room and rate else math.nan
+    if (fill_s < _FILL_S[0] and rate < _ON_CHIP) or fill_s > _FILL_S[1]:
+        said.append(
+            f"a memory of {format_quantity(room, 'byte')} at {format_quantity(rate, 'byte_per_s')} is read "
+            f"once in {format_quantity(fill_s, 'time_s')}, shipped machines take 19 ms to 0.3 s; check the units "
+            "of memory.capacity and memory.bandwidth"
+        )
+    if launch_s and not _LAUNCH_S[0] <= launch_s <= _LAUNCH_S[1]:
+        shown = format_quantity(launch_s, "time_s")
+        said.append(f"a launch of {shown} is unlike any machine's, which take 1 to 50 us; check launch.per_op")
+    return tuple(said)
+
+
+def _positive(fact: Fact | None) -> float:
+    """Give a fact's value; 0 where nobody stated it, and where others refuse it."""
+    return fact.value if fact is not None and 0 < fact.value < math.inf else 0.0
+
+
+def _strange_peaks(peaks: Sequence[Peak], rate: float, name: str, *, refuse: bool) -> Iterator[str]:
+    """Compare each peak with the bandwidth; where all lie off the same way, the bandwidth does."""
+    shown = format_quantity(rate, "byte_per_s")
+    off = [_off(peak, peak.rate.value / rate) for peak in peaks]
+    together = len(off) > 1 and all(off) and len({by > 0 for by in off}) == 1
+    if together:
+        peaks_look, rate_looks = ("low", "high") if off[0] < 0 else ("high", "low")
+        every = "both" if len(off) == 2 else f"all {len(off)}"
+        yield (
+            f"{every} peaks look too {peaks_look}, or the memory bandwidth of {shown} too {rate_looks}, by a "
+            f"factor of {min(map(abs, off)):,.0f} or more; check the units of both"
+        )
+    for peak, by in zip(peaks, off, strict=True):
+        stated, ridge = format_quantity(peak.rate.value, "flop_per_s"), format_number(peak.rate.value / rate, 3)
+        usual = "2.9 to 106 in fp32" if peak.engine == "vector" else "9.6 to 848"
+        more, less = ("low", "high") if by < 0 else ("high", "low")
+        text = (
+            f"the peak of {peak.dtype} on the {peak.engine} engine, {stated}, is {ridge} flop a byte of the "
+            f"memory's {shown}; shipped machines have {usual} there, so it looks too {more}, or the bandwidth "
+            f"too {less}; check the units of both"
+        )
+        if refuse and abs(by) > _IMPOSSIBLE_RIDGE:
+            raise FomkitError(f"{name}: facts", f"{text}. Correct device.peak or device.memory.bandwidth.")
+        if by and not together:
+            yield text
+
+
+def _off(peak: Peak, ridge: float) -> float:
+    """Give how many times a ridge point lies above what is plausible, below as a negative number; 0 within."""
+    least, most = ridges(peak)
+    return ridge / most if ridge > most else -least / ridge if ridge < least else 0.0

@@ -1,0 +1,245 @@
+"""Estimator: the longer of arithmetic and traffic at the machine's rates and the kind's usual utilisation.
+
+What limits a timed op, and why it may be faster than the datasheet allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from fomkit.core.machine import Fact, Machine
+from fomkit.core.units import format_quantity
+from fomkit.prediction.estimates import Answers, Rows, Table, are, as_rows, numbers, places_of
+from fomkit.prediction.monotone import growing_axes, resized
+from fomkit.prediction.rates import Bounds, Rates, bounds, rates
+from fomkit.prediction.typical import Usuals, usual_utilisation
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float64]
+
+
+PRODUCTS_AT_ONCE = 4_000
+"""Products whose smaller batches are priced together; each has some ten, with all their columns."""
+
+
+def _evidence(known: Rates, usual: float, source: str, launch: Fact | None, starts: float) -> str:
+    words = [known.describe(), f"utilisation {usual:.2g}, {source}"]
+    if known.flop_per_s is None:
+        words.append("no peak known, traffic only")
+    if launch is None:
+        words.append("launch cost unknown, left out")
+    elif starts:
+        start_s = format_quantity(launch.value, "time_s", 2)
+        words.append(f"{starts:g} launch{'es' if starts > 1 else ''} of {start_s}")
+    return "; ".join(words)
+
+
+def _times(rows: Rows, found: Bounds, usual: Usuals, machine: Machine) -> Matrix:
+    """Give value, ends, and the value without launches (4, q) [s], by the floors and the usual utilisation."""
+    kernel_s, launch = found.floor_s / usual.value, machine.device.launch_s
+    # The usual utilisation and the stated rate err independently; both are factors.
+    faster = np.hypot(np.log(usual.high / usual.value), np.log(found.high))
+    slower = np.hypot(np.log(usual.value / usual.low), np.log(found.low))
+    starts, (start_s, low_s, high_s) = _starts(rows, launch)
+    time_s = kernel_s + starts * start_s
+    below = np.hypot(kernel_s * (1 - np.exp(-faster)), starts * (start_s - low_s))
+    above = np.hypot(kernel_s * (np.exp(slower) - 1), starts * (high_s - start_s))
+    return np.stack([time_s, time_s - below, time_s + above, kernel_s])
+
+
+def _starts(rows: Rows, launch: Fact | None) -> tuple[Matrix, tuple[float, float, float]]:
+    """Give the launches of each row, and what one costs with its ends [s]."""
+    if launch is None:
+        return np.zeros(len(rows)), (0.0, 0.0, 0.0)
+    return np.nan_to_num(numbers(rows, "launches")), (launch.value, launch.low, launch.high)
+
+
+def _never_falling(rows: Rows, machine: Machine, interval: float) -> Matrix:
+    """Do what `_running_maxima` does, so many rows at once that memory stays bounded."""
+    parts = range(0, len(rows), PRODUCTS_AT_ONCE)
+    places = np.arange(len(rows))
+    return np.concatenate(
+        [_running_maxima(rows.take(places[at : at + PRODUCTS_AT_ONCE]), machine, interval) for at in parts], 1
+    )
+
+
+def _running_maxima(rows: Rows, machine: Machine, interval: float) -> Matrix:
+    """Give what `_times` does (4, q) [s] of products, which take no longer with a smaller batch.
+
+    What other machines reach rises and falls with the size: their kernels like multiples of some numbers, and the
+    floor of a few rows stays where it is while more of it is reached. Whether this machine's library does so too,
+    nobody knows. So the times at the powers of two up to the size, each at least the one before, are joined by
+    straight lines.
+    """
+    axes = growing_axes(rows)
+    size = np.array([numbers(rows, name, 1.0)[at] for at, name in enumerate(axes.tolist())])
+    below = np.floor(np.log2(np.maximum(size, 1.0)))
+    last = below + (size > 2.0**below)
+    counts = last.astype(int) + 1
+    of = np.repeat(np.arange(len(rows)), counts)
+    power = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    smaller = resized(rows.take(of), axes[of], 2.0**power)
+    times = np.full((4, len(rows), int(counts.max())), -np.inf)
+    times[:, of, power] = _times(
+        smaller, bounds(smaller, machine), usual_utilisation(smaller, machine, interval), machine
+    )
+    times = np.maximum.accumulate(times, 2)
+    at = np.arange(len(rows))
+    left, right = times[:, at, below.astype(int)], times[:, at, last.astype(int)]
+    return np.asarray(left + (right - left) * (size / 2.0**below - 1), np.float64)
+
+
+def _answers(rows: Rows, found: Bounds, usual: Usuals, machine: Machine, interval: float) -> Answers:
+    times, launch = _times(rows, found, usual, machine), machine.device.launch_s
+    products = np.flatnonzero(are(rows, "kind", "gemm"))
+    if len(products):
+        times[:, products] = _never_falling(rows.take(products), machine, interval)
+    kernel_s, (starts, (start_s, _, _)) = times[3], _starts(rows, launch)  # time less launches may round to 0
+    reached = np.divide(found.floor_s, kernel_s, out=usual.value.copy(), where=kernel_s > 0)
+    known_of = cache(partial(rates, machine))
+
+    dtypes, engines = (rows.text(name) for name in ("dtype", "engine"))
+
+    def evidence(place: int) -> str:
+        known = known_of(dtypes.words[dtypes.codes[place]], engines.words[engines.codes[place]])
+        return _evidence(known, reached[place], usual.source[place], launch, float(starts[place]))
+
+    return Answers(
+        rows.index,
+        times[:3],
+        np.full(len(rows), "roofline", object),
+        np.where(starts * start_s > kernel_s, "launch", found.names),
+        evidence,
+    )
+
+
+def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
+    """Predict rows from rates alone.
+
+    time = max(flop / peak, byte / bandwidth) / utilisation + launches · launch cost. The utilisation is what
+    other, timed machines would reach (`typical`), and their disagreement gives the interval, together
+    with the spread of the facts. A product takes no longer with a smaller batch.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        COSTED rows.
+    machine : Machine
+        Peaks and bandwidth as stated, else as fitted to its table.
+    interval : float
+        Share of intervals that should contain the truth.
+
+    Returns
+    -------
+    Answers
+        The rows for which every rate that their kind needs is known.
+    """
+    rows = as_rows(rows)
+    found, usual = bounds(rows, machine), usual_utilisation(rows, machine, interval)
+    known = ~np.isnan(found.floor_s) & ~np.isnan(usual.value)
+    if not known.all():
+        rows, found, usual = rows.take(known), found.chosen(known), usual.chosen(known)
+    return _answers(rows, found, usual, machine, interval)
+
+
+REASONS: Mapping[tuple[str, str], str] = {("attention", "compute"): "a fused kernel skips the masked half"}
+"""Why a kind beats its binding rate; other kinds beat arithmetic by boost clocks and traffic by caches."""
+
+LESS_ARITHMETIC = "Winograd or FFT need less arithmetic"
+UNEXPLAINED = "more than boost clocks explain, also"
+"""Of 434 convolutions above the peak in DeepBench's training sheets these are 20, all of the P100 in fp16."""
+
+AT_MOST: Mapping[str, float] = {
+    "a fused kernel skips the masked half": 2.0,
+    "boost clocks": 1.0,
+    "caches hold part of the data": 3.5,
+}
+"""How many times faster each reason can make an op, `BOOST` aside; beyond it nothing is explained away."""
+
+USUAL_REASONS: Mapping[str, str] = {"compute": "boost clocks", "memory": "caches hold part of the data"}
+
+BOOST = 1.1
+"""How far boost clocks carried matrix products above a datasheet's peak (DeepBench, GTX 1080 Ti: 1.07)."""
+
+CACHED_BYTE = 2.7e8
+"""Operands [byte] up to this size may lie in a cache; the largest last level known is 256 MiB (AMD MI300X)."""
+
+_OF_A_TABLE = ("measured", "interpolated", "extrapolated", "transferred")
+
+
+def _reason(kind: str, bound: str, byte: float, share: float, least: float) -> str:
+    """Say why a time is a share of the floor, where the cheapest known algorithm needs a share of the flop."""
+    if bound == "memory" and byte > CACHED_BYTE:
+        return "no cache holds so much; the table or the stated bandwidth is off"
+    if kind == "conv" and bound == "compute" and share * BOOST < least:
+        return f"{UNEXPLAINED} by the cheapest algorithm known here, {least:.0%} of the arithmetic"
+    if bound == "compute" and least < 1:
+        return f"{LESS_ARITHMETIC}, down to {least:.0%}"
+    reason = REASONS.get((kind, bound), USUAL_REASONS[bound])
+    if share * BOOST * AT_MOST[reason] < 1:
+        return f"no reason known here gives so much ({reason}: up to {AT_MOST[reason] * BOOST:.1f} times)"
+    return reason
+
+
+def _bounded(rows: Rows, found: Bounds, answers: Answers, kinds: NDArray[np.object_]) -> NDArray[np.bool_]:
+    """Tell which times no machine of these rates could reach: plain products, other kinds have short cuts."""
+    measured = answers.time_source == "measured"
+    cached = ~found.compute & (numbers(rows, "byte") <= CACHED_BYTE)
+    # A fused kernel may skip the masked half.
+    plain = (kinds == "gemm") | ((kinds == "attention") & ~found.compute)
+    return np.asarray(plain & ~measured & ~cached)
+
+
+def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
+    """Name the bound of times that come from the table, and the reason of every time below the stated floor.
+
+    The ends of a plain product that no machine of these rates could reach are lifted. Only stated rates count:
+    fitted ones come from the same table and would prove nothing.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        COSTED rows.
+    times : Answers
+        What is known of them.
+    machine : Machine
+
+    Returns
+    -------
+    Answers
+        ``times`` with bound compute, memory or launch where the rates are stated, and longer evidence.
+    """
+    rows = rows.take(places_of(times.index, rows.index))
+    found = bounds(rows, machine)
+    kinds, stated = rows.text("kind").cells(), ~np.isnan(found.floor_s) & ~found.fitted
+    least_s = np.where(stated & _bounded(rows, found, times, kinds), found.floor_s / found.high / BOOST, 0.0)
+    lifted = times.time_s < least_s
+    seconds = np.maximum(np.stack([times.time_s, times.low_s, times.high_s]), least_s)
+    launch = machine.device.launch_s
+    starts_s = np.nan_to_num(numbers(rows, "launches")) * (launch.value if launch is not None else 0.0)
+    names = found.names
+    bound = np.where(starts_s > found.floor_s, "launch", names)
+    codes, sources = pd.factorize(times.time_source)
+    of_table = stated & np.array([source in _OF_A_TABLE for source in sources], bool)[codes]
+    below = stated & (seconds[0] < found.floor_s)
+    byte, flop, least_flop = (numbers(rows, name) for name in ("byte", "flop", "least_flop"))
+
+    def evidence(place: int) -> str:
+        said, name = times.evidence(place), str(names[place])
+        if lifted[place]:
+            said = f"{said}; lifted to the {name} floor less {BOOST - 1:.0%}"
+        if below[place]:
+            share = seconds[0, place] / found.floor_s[place]
+            least = least_flop[place] / flop[place] if flop[place] else 1.0
+            reason = _reason(kinds[place], name, byte[place], share, least)
+            said = f"{said}; {share:.0%} of the {name} floor: {reason}"
+        return said
+
+    return Answers(times.index, seconds, times.time_source, np.where(of_table, bound, times.bound), evidence)

@@ -1,0 +1,273 @@
+"""The rates that bound a machine's times: stated peaks and bandwidth, else what its table sustained.
+
+What a table of timings tells about the clock that made it.
+
+Fresh pages: what the system adds to an op whose result the allocator does not keep the memory of.
+
+Above a size (glibc: 32 MiB at most) freed memory goes back to the system, so each new tensor is handed out page
+by page. What that takes is a figure of the machine; timings of such ops are kept without it (``harness_s``), and
+it is added where a time is given, whichever rule gave it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fomkit.core.machine import Fact, Machine
+from fomkit.core.units import ITEM_BYTE, REAL_OF, format_quantity
+from fomkit.prediction.estimates import Record, Table, are, as_rows, numbers, same_texts
+from fomkit.prediction.storage_order import ARITHMETIC_KINDS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fomkit.core.machine import Device
+
+    Vector = NDArray[np.float64]
+
+
+FITTED = "rates fitted to the table"
+UNSEEN = 2.0
+"""A machine may move bytes up to so many times faster than the best that its table shows: products reuse data."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What one number format runs at on one engine; None where neither a fact nor the table tells."""
+
+    flop_per_s: Fact | None
+    byte_per_s: Fact | None
+
+    def describe(self) -> str:
+        """Write the rates, and that they are fitted where no source states them."""
+        words = []
+        for fact, dimension in ((self.flop_per_s, "flop_per_s"), (self.byte_per_s, "byte_per_s")):
+            if fact is not None:
+                words.append(format_quantity(fact.value, dimension))
+        if any(fact is not None and fact.source == FITTED for fact in (self.flop_per_s, self.byte_per_s)):
+            words.append(FITTED)
+        return ", ".join(words)
+
+
+def _fitted(value: object, unseen: float = 1.0) -> Fact | None:
+    if not isinstance(value, float) or not math.isfinite(value) or value <= 0:
+        return None
+    return Fact(value, value, value * unseen, "estimated", FITTED)
+
+
+def rates(machine: Machine, dtype: str, engine: str) -> Rates:
+    """Find the rates of a number format on an engine.
+
+    A stated fact comes first. Else the best rates that any product of the table sustained, which
+    `fomkit.prediction.calibration` keeps; that of bytes is a lower bound, so its spread is one-sided.
+    """
+    fitted = machine.fits.get("rates")
+    stored: Mapping[str, object] = fitted if isinstance(fitted, Mapping) else {}
+    best = stored.get("flop_per_s")
+    names = [f"{one}/{engine}" for one in (dtype, REAL_OF.get(dtype, dtype))]
+    sustained = next((best[name] for name in names if name in best), None) if isinstance(best, Mapping) else None
+    peak = machine.device.peak(dtype, engine)
+    return Rates(
+        flop_per_s=peak.rate if peak is not None else _fitted(sustained),
+        byte_per_s=machine.device.byte_per_s or _fitted(stored.get("byte_per_s"), UNSEEN),
+    )
+
+
+class Bound(NamedTuple):
+    """The floor of an op [s] by the rate that binds it, and that rate with its spread."""
+
+    name: str
+    floor_s: float
+    rate: Fact
+
+
+class Bounds(NamedTuple):
+    """The floors of many ops, by the rate that binds each.
+
+    Attributes
+    ----------
+    floor_s : array (q,)
+        NaN where a term that the kind needs is unknown: arithmetic kinds need the peak, all need the bandwidth.
+    compute : array (q,) of bool
+        True where arithmetic binds, False where traffic does.
+    low, high : array (q,)
+        Ends of the rate that binds, as shares of its value.
+    fitted : array (q,) of bool
+        True where no source states that rate.
+    """
+
+    floor_s: NDArray[np.float64]
+    compute: NDArray[np.bool_]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    fitted: NDArray[np.bool_]
+
+    def chosen(self, which: NDArray[np.bool_]) -> Bounds:
+        """Give those of some of the ops."""
+        return Bounds(**{name: column[which] for name, column in self._asdict().items()})
+
+    @property
+    def names(self) -> NDArray[np.object_]:
+        """Compute or memory."""
+        return np.where(self.compute, "compute", "memory").astype(object)
+
+
+def floors(
+    arithmetic: NDArray[np.bool_],
+    flop: NDArray[np.float64],
+    byte: NDArray[np.float64],
+    flop_per_s: NDArray[np.float64] | float,
+    byte_per_s: NDArray[np.float64] | float,
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Give the longer of flop / peak and byte / bandwidth [s], and where it is the first; NaN where unknown."""
+    compute_s, memory_s = np.asarray(flop / flop_per_s), np.asarray(byte / byte_per_s)
+    compute = compute_s >= memory_s
+    floor_s = np.where(compute, compute_s, memory_s)
+    return np.where(np.isnan(compute_s) & arithmetic, np.nan, floor_s), compute
+
+
+def value_of(rate: Fact | None) -> float:
+    """Give a rate, NaN where it is unknown."""
+    return np.nan if rate is None else rate.value
+
+
+def _bind(
+    arithmetic: NDArray[np.bool_], flop: NDArray[np.float64], byte: NDArray[np.float64], known: Rates
+) -> Bounds:
+    pair = (known.byte_per_s, known.flop_per_s)
+    floor_s, compute = floors(arithmetic, flop, byte, value_of(pair[1]), value_of(pair[0]))
+    ends = [np.ones(2) if fact is None else np.array([fact.low, fact.high]) / fact.value for fact in pair]
+    fitted = [fact is not None and fact.source == FITTED for fact in pair]
+    low, high = np.where(compute, ends[1][:, None], ends[0][:, None])
+    return Bounds(floor_s, compute, low, high, np.where(compute, fitted[1], fitted[0]))
+
+
+def same_rates(rows: Table) -> dict[tuple[str, str], NDArray[np.intp]]:
+    """Give the positions of the rows of each number format and engine."""
+    pairs, numbers_of = same_texts(rows, "dtype", "engine")
+    return {(dtype, engine): np.flatnonzero(numbers_of == at) for at, (dtype, engine) in enumerate(pairs)}
+
+
+def bounds(rows: Table, machine: Machine) -> Bounds:
+    """Find the term that bounds each op of a COSTED table."""
+    arithmetic = are(rows, "kind", *ARITHMETIC_KINDS)
+    flop, byte = numbers(rows, "flop"), numbers(rows, "byte")
+    columns = [np.empty(len(rows), kind) for kind in (float, bool, float, float, bool)]
+    for pair, at in same_rates(rows).items():
+        found = _bind(arithmetic[at], flop[at], byte[at], rates(machine, *pair))
+        for column, values in zip(columns, found, strict=True):
+            column[at] = values
+    return Bounds(*columns)
+
+
+def binding(row: Record, known: Rates) -> Bound | None:
+    """Find the term that bounds an op: the longer of flop / peak and byte / bandwidth.
+
+    Returns
+    -------
+    Bound or None
+        None where a term that the kind needs is unknown: arithmetic kinds need the peak, all need the bandwidth.
+    """
+    flop, byte = (np.array([row[name]], np.float64) for name in ("flop", "byte"))
+    found = _bind(np.array([row["kind"] in ARITHMETIC_KINDS]), flop, byte, known)
+    rate = known.flop_per_s if found.compute[0] else known.byte_per_s
+    if rate is None or math.isnan(found.floor_s[0]):
+        return None
+    return Bound(str(found.names[0]), float(found.floor_s[0]), rate)
+
+
+ENOUGH = 20
+"""Timings of one harness from which its step can be told; fewer could be round by chance."""
+
+STEPS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+
+
+def _common_step(seconds: NDArray[np.float64]) -> float:
+    if len(seconds) < ENOUGH:
+        return 0.0
+    for step in STEPS:
+        ticks = seconds / step
+        if np.abs(ticks - np.round(ticks)).max() < 1e-3:
+            return step
+    return 0.0
+
+
+def clock_step(timings: pd.DataFrame) -> NDArray[np.float64]:
+    """Find the step [s] to which the times of each harness are cut; 0 where none shows.
+
+    DeepBench cuts to whole microseconds, so the true time lies in [t, t + 1 µs].
+
+    Parameters
+    ----------
+    timings : DataFrame
+        A TIMINGS table; one step per row is returned.
+    """
+    steps = np.zeros(len(timings))
+    time_s, harness = numbers(timings, "time_s"), as_rows(timings).text("harness")
+    for number in range(len(harness.words)):
+        at = harness.codes == number
+        steps[at] = _common_step(time_s[at])
+    return steps
+
+
+def op_seconds(timings: pd.DataFrame) -> NDArray[np.float64]:
+    """Give each timing [s] less the fixed cost that its harness adds."""
+    return timings["time_s"].to_numpy(np.float64) - numbers(timings, "harness_s", 0.0)
+
+
+def own_times(timings: pd.DataFrame) -> pd.DataFrame:
+    """Add ``_time_s``, what the op itself took, and ``_step_s``, the step of the clock [s]; once is enough."""
+    if "_time_s" in timings.columns:
+        return timings
+    return timings.assign(_time_s=op_seconds(timings), _step_s=clock_step(timings))
+
+
+_WRITTEN = ("pointwise", "copy", "norm", "softmax", "pool", "embedding")
+"""Kinds whose bytes written are those of their results."""
+
+
+def result_byte(ops: pd.DataFrame) -> Vector:
+    """Give the bytes of each op's new tensor; 0 where there is none, or its size is not told by the row."""
+
+    def size(name: str) -> Vector:
+        return numbers(ops, name, 1.0)
+
+    item = np.array([ITEM_BYTE.get(str(one), 4.0) for one in ops["dtype"]])
+    kernel = size("kernel_d") * size("kernel_h") * size("kernel_w")
+    conv = {
+        "backward_input": size("batch") * size("in_channels") * size("depth") * size("height") * size("width"),
+        "backward_weight": size("out_channels") * size("in_channels") / size("groups") * kernel,
+    }
+    byte = np.where(are(ops, "kind", "gemm"), size("b") * size("m") * size("n") * item, 0.0)
+    for pass_name, numel in conv.items():
+        byte = np.where(are(ops, "kind", "conv") & are(ops, "pass_name", pass_name), numel * item, byte)
+    in_place = np.array([str(one).endswith("_") for one in ops["op"]]) if "op" in ops.columns else False
+    written = are(ops, "kind", *_WRITTEN) & ~np.asarray(in_place) & ~are(ops, "pass_name", "update")
+    return np.asarray(np.where(written, numbers(ops, "write_byte", 0.0), byte), np.float64)
+
+
+def fresh_seconds(ops: pd.DataFrame, device: Device) -> Vector:
+    """Give what fresh pages add to each op [s]; 0 on a device of which nothing is known."""
+    rate, above = device.fresh_byte_per_s, device.fresh_above_byte
+    if rate is None or above is None or not len(ops):
+        return np.zeros(len(ops))
+    byte = result_byte(ops)
+    return np.asarray(np.where(byte >= above, byte / rate.value, 0.0), np.float64)
+
+
+def with_fresh(timed: pd.DataFrame, device: Device) -> pd.DataFrame:
+    """Add fresh pages to the times of a TIMED table, and say so."""
+    extra = fresh_seconds(timed, device)
+    if not extra.any():
+        return timed
+    said = timed["evidence"].astype("str").to_numpy(object).copy()
+    for place in np.flatnonzero(extra).tolist():
+        said[place] = f"{said[place]}; fresh pages of its result {extra[place]:.3g} s"
+    times = {name: timed[name] + extra for name in ("time_s", "low_s", "high_s")}
+    return timed.assign(**times, evidence=pd.array(said, "str"))

@@ -1,0 +1,193 @@
+"""How much of the space of shapes a machine's timings cover, and how well shapes in it are predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.machine import Machine
+from fomkit.ops.tables import COSTS, DIMENSIONS, KIND_DIMENSIONS
+from fomkit.prediction import interpolate
+from fomkit.prediction.estimates import PASS_FREE
+from fomkit.prediction.families import FamilyName, families, look_at, training_rows
+from fomkit.prediction.gp import distances
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float64]
+
+
+Ends = tuple[float, float]
+_NUMBERS = frozenset(column.name for column in DIMENSIONS if column.dtype == "number")
+_BLOCK = 500
+
+
+class LeftOutErrors(NamedTuple):
+    """How ops whose shape group was left out were predicted; no row was scored on a fit that had seen it.
+
+    Attributes
+    ----------
+    ops : int
+    median, mean : float
+        Absolute error, as a share of the truth.
+    hit_rate : float
+        Share of 80 % intervals that hold the truth.
+    """
+
+    ops: int
+    median: float
+    mean: float
+    hit_rate: float
+
+
+class Reach(NamedTuple):
+    """What the timed ops of one family cover.
+
+    Attributes
+    ----------
+    name : FamilyName
+    ops : int
+        Distinct timed ops.
+    sizes : mapping
+        Least and largest value of each dimension.
+    flop, byte, time_s : (float, float) or None
+        Least and largest work [flop], traffic [byte] and time [s] of an op; None where no cost is known.
+    spacing : (float, float) or None
+        Median and ninth decile of the distance to the nearest other timed op, in lengths of the fit: one length
+        is the distance at which two ops' errors correlate by a half. None without a fit.
+    errors : LeftOutErrors or None
+        None without a fit.
+    reference, near : int
+        Distinct reference ops of this kind and pass, and those of them within interpolation distance.
+    near_flop_share : float
+        Share of the reference ops' arithmetic that these are; NaN where there is none.
+    outside : mapping
+        Reference ops with a size below the least or above the largest timed one, by dimension. The fit may count
+        them as near all the same: where a dimension never varied, its length is only assumed.
+    """
+
+    name: FamilyName
+    ops: int
+    sizes: Mapping[str, Ends]
+    flop: Ends | None
+    byte: Ends | None
+    time_s: Ends
+    spacing: Ends | None
+    errors: LeftOutErrors | None
+    reference: int
+    near: int
+    near_flop_share: float
+    outside: Mapping[str, int]
+
+
+def _ends(values: pd.Series) -> Ends | None:
+    known = values.dropna()
+    return (float(known.min()), float(known.max())) if len(known) else None
+
+
+def _spacing(rows: pd.DataFrame, fit: interpolate.Fit, kind: str) -> Ends | None:
+    if len(rows) < 2:
+        return None
+    features = look_at(rows, kind, len(rows))
+    nearest = np.empty(len(rows))
+    for start in range(0, len(rows), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        apart = distances(features[part], features, fit.hyper.length)
+        apart[np.arange(len(apart)), np.arange(start, start + len(apart))] = np.inf
+        nearest[part] = apart.min(1)
+    return float(np.median(nearest)), float(np.quantile(nearest, 0.9))
+
+
+def left_out_errors(fits: list[Mapping[str, Any]]) -> LeftOutErrors | None:
+    """Join the left-out errors that fits keep; None where one keeps none.
+
+    Examples
+    --------
+    >>> found = left_out_errors([{"left_out_log_error": [0.0, 0.1, -0.1], "left_out_hit_rate": 1.0}])
+    >>> found.ops, round(found.median, 6), round(found.mean, 6), found.hit_rate
+    (3, 0.095163, 0.066778, 1.0)
+    """
+    if not fits or not all("left_out_log_error" in fit and "left_out_hit_rate" in fit for fit in fits):
+        return None
+    logs = [np.asarray(fit["left_out_log_error"], np.float64) for fit in fits]
+    wrong = np.abs(np.expm1(np.concatenate(logs)))
+    hits = sum(len(log) * float(fit["left_out_hit_rate"]) for log, fit in zip(logs, fits, strict=True))
+    return LeftOutErrors(len(wrong), float(np.median(wrong)), float(wrong.mean()), hits / len(wrong))
+
+
+def _asked(name: FamilyName, reference: pd.DataFrame) -> pd.DataFrame:
+    """Give the reference ops that a family could serve, in its number format, each once with its arithmetic."""
+    rows = reference[reference["kind"] == name.kind]
+    if name.kind not in PASS_FREE:
+        rows = rows[rows["pass_name"] == name.pass_name]
+    keys = [key for key in KIND_DIMENSIONS[name.kind] if key in rows.columns]
+    distinct = rows[~rows.duplicated(subset=keys)]
+    work = (rows["flop"] * rows["count"]).groupby([rows[key] for key in keys], dropna=False, sort=False).sum()
+    distinct = distinct.assign(dtype=name.dtype, engine=name.engine, _work=work.to_numpy())
+    return distinct.reset_index(drop=True)
+
+
+def _outside(asked: pd.DataFrame, sizes: Mapping[str, Ends]) -> dict[str, int]:
+    counts = {
+        column: int(((asked[column] < low) | (asked[column] > high)).sum())
+        for column, (low, high) in sizes.items()
+        if column in asked.columns
+    }
+    return {column: count for column, count in counts.items() if count}
+
+
+def _near(asked: pd.DataFrame, machine: Machine) -> tuple[int, float]:
+    if not len(asked):
+        return 0, np.nan
+    times = interpolate.estimate(asked, machine, DEFAULT_LEVEL)
+    near = [index for index, timed in times.items() if timed.time_source == "interpolated"]
+    total = float(asked["_work"].sum())
+    return len(near), float(asked["_work"][near].sum()) / total if total > 0 else np.nan
+
+
+def reaches(machine: Machine, costed: pd.DataFrame, reference: pd.DataFrame) -> Iterator[Reach]:
+    """Describe every family of a machine's timings.
+
+    Parameters
+    ----------
+    machine : Machine
+        With fits; its timings row-major (`fomkit.prediction.storage_order.row_major`).
+    costed : DataFrame
+        The same timings with flop and byte.
+    reference : DataFrame
+        A COSTED table of ops that people ask for.
+    """
+    work = [column.name for column in COSTS if column.name in costed.columns]
+    for name, _ in families(costed):
+        rows = training_rows(costed, name)
+        if not len(rows):
+            continue
+        stored = machine.fits.get(str(name))
+        fit = interpolate.as_fit(stored) if isinstance(stored, Mapping) else None
+        asked = _asked(name, reference)
+        near, near_flop_share = _near(asked, machine) if fit is not None else (0, np.nan)
+        costs = {column: _ends(rows[column]) for column in work}
+        sizes = {
+            column: ends
+            for column in KIND_DIMENSIONS[name.kind]
+            if column in _NUMBERS and (ends := _ends(rows[column])) is not None
+        }
+        yield Reach(
+            name=name,
+            ops=len(rows),
+            sizes=sizes,
+            flop=costs.get("flop"),
+            byte=costs.get("byte"),
+            time_s=(float(rows["_time_s"].min()), float(rows["_time_s"].max())),
+            spacing=None if fit is None else _spacing(rows, fit, name.kind),
+            errors=left_out_errors([stored]) if isinstance(stored, Mapping) else None,
+            reference=len(asked),
+            near=near,
+            near_flop_share=near_flop_share,
+            outside=_outside(asked, sizes),
+        )

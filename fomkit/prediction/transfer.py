@@ -1,0 +1,345 @@
+"""Estimator: the table knows the op in another pass, and the two passes usually differ by a known ratio.
+
+Estimators: the table lacks the op, but has one that does the same work another way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import product
+from statistics import NormalDist
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fomkit.core.units import SAME_WIDTH
+from fomkit.ops.tables import PASSES
+from fomkit.prediction.estimates import (
+    Answers,
+    Estimator,
+    Rows,
+    Table,
+    are,
+    as_answers,
+    as_rows,
+    item_bytes,
+    join_answers,
+    kept,
+    numbers,
+    opened_by,
+    places_of,
+    same_texts,
+    timed_kinds,
+    words_of,
+)
+from fomkit.prediction.rates import Bounds, bounds
+from fomkit.prediction.typical import Usuals, usual_utilisation, without_pass
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fomkit.core.machine import Machine
+
+    Matrix = NDArray[np.float64]
+
+
+BASELINE = "forward"
+TRANSFERRED: Mapping[str, tuple[str, ...]] = {"conv": ("backward_input", "backward_weight")}
+"""Kinds and passes that follow the forward pass: their work is the same, in another order.
+
+On the nine training tables of DeepBench, nothing heard of the machine's own chip, it is off by 19 % (input) and
+30 % (weight) in the middle.
+Recurrent layers do not follow: their weight gradient is one product over all steps, off by a factor of two.
+"""
+
+
+class UsualHere(NamedTuple):
+    """What bounds ops on a machine, and their usual utilisation; ``known`` is False where a rate is unknown."""
+
+    bounds: Bounds
+    usual: Usuals
+    known: NDArray[np.bool_]
+
+
+def usual_here(rows: Table, machine: Machine, interval: float) -> UsualHere:
+    """Give what bounds ops on a machine, and their usual utilisation."""
+    usual, found = usual_utilisation(rows, machine, interval), bounds(rows, machine)
+    return UsualHere(found, usual, ~np.isnan(usual.value) & ~np.isnan(found.floor_s))
+
+
+def widen(times: Matrix, faster: Matrix | float, slower: Matrix | float) -> Matrix:
+    """Carry times and their ends (3, q) over to other ops, wider by how much faster or slower [1] those may be."""
+    time_s, low_s, high_s = times
+    below = np.hypot(np.log(time_s / low_s), np.log(faster))
+    above = np.hypot(np.log(high_s / time_s), np.log(slower))
+    return np.stack([time_s, time_s / np.exp(below), time_s * np.exp(above)])
+
+
+def transferred(
+    known: Answers, times: Matrix, bound: NDArray[np.object_], evidence: Callable[[int], str]
+) -> Answers:
+    """Say of the same ops that they take other times (3, q), carried over from what is known."""
+    return Answers(known.index, times, np.full(len(known), "transferred", object), bound, evidence)
+
+
+def _answers(known: Answers, asked: Usuals, baseline: Usuals, bound: NDArray[np.object_]) -> Answers:
+    ratio = baseline.value / asked.value
+    times = widen(known.times, asked.high / asked.value, asked.value / asked.low) * ratio
+
+    def evidence(place: int) -> str:
+        return (
+            f"{ratio[place]:.2g} × its {BASELINE} pass ({known.time_source[place]}, {known.evidence(place)}), "
+            f"the ratio of what is {asked.source[place]} and {baseline.source[place]}"
+        )
+
+    return transferred(known, times, bound, evidence)
+
+
+@opened_by(
+    lambda rows, machine: np.any(
+        [
+            are(rows, "kind", *{kind} & timed_kinds(machine.timings)) & are(rows, "pass_name", *words)
+            for kind, words in TRANSFERRED.items()
+        ],
+        axis=0,
+    )
+)
+def estimate(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+    """Predict gradients of convolutions on a machine whose table has their forward pass only (an `Estimator`).
+
+    time = forward time · usual utilisation of the forward pass / usual utilisation of the asked one. The machine's
+    own library is in the forward time, which peak and bandwidth do not know: a slow one is slow in each pass.
+    It answers where ``table`` knows the forward pass.
+    """
+    forward = chosen.assign(pass_name=BASELINE)
+    known = as_answers(table(forward, machine, interval))
+    groups, numbers_of = same_texts(chosen, "kind", "pass_name")
+    found = []
+    for number, (kind, word) in enumerate(groups):
+        at, of = np.flatnonzero(numbers_of == number), without_pass(machine, kind, word)
+        asked, baseline = (usual_here(part.take(at), of, interval) for part in (chosen, forward))
+        places = places_of(chosen.index[at], known.index)
+        good = (places >= 0) & asked.known & baseline.known
+        bound = asked.bounds.names[good]
+        found.append(
+            _answers(known.chosen(places[good]), asked.usual.chosen(good), baseline.usual.chosen(good), bound)
+        )
+    return join_answers(found)
+
+
+MOVING = ("pointwise",)
+"""Kinds that take what an element-wise op takes that reads and writes as much."""
+
+FORWARD_FLOP: Mapping[str, float] = {"norm": 8 / 13, "softmax": 5 / 4}
+"""Kinds whose gradients take what their forward pass takes per byte, and the flop of that pass by those of the
+gradient (`ops.families.elementwise`). Both passes walk over rows and wait for memory: an element-wise op, which
+need not add anything up, moves up to a third more."""
+
+BACKWARD = tuple(word for word in PASSES if word.startswith("backward"))
+
+FEWEST = 8
+"""Timings of a storage order from which a table counts as having it; fits need as many of a family."""
+
+ORDER_SPREAD = 0.25
+"""Standard deviation of ln(time) between storage orders of one product. On the tables of DeepBench eight of ten
+products (848 pairs) lie within a factor of 1.38; half lie within 1.07."""
+
+
+FORMAT_SPREAD = 0.15
+"""Standard deviation of ln(time) between fp16 and bf16 of one op on a matrix engine. No table has both of one
+library. Products that Vidur timed in fp16 and aiconfigurator in bf16 lie apart by 0.12 on A100 (2,079) and 0.16 on
+H100 (1,147; root mean square), other versions and harnesses included (``benchmarks/format_spread.py``): an upper
+end. For kinds other than products it is an assumption."""
+
+
+USUAL_SUMS = "fp32"
+
+
+class _Sibling(NamedTuple):
+    """The format whose timings stand in for another's on a matrix engine, and that other's rate by its own."""
+
+    dtype: str
+    rate: float
+
+
+def _classes(products: Table) -> list[str]:
+    """Name what a fit of products tells apart, batched ones for themselves: libraries call other kernels."""
+    batched = np.where(numbers(products, "b", 1.0) > 1, "/batched", "/single").tolist()
+    pairs, numbers_of = same_texts(products, "dtype", "engine")
+    return ["/".join(pairs[at]) + word for at, word in zip(numbers_of.tolist(), batched, strict=True)]
+
+
+def _orders(products: Table) -> NDArray[np.float64]:
+    """Give the storage orders as numbers; NaN where a factor's is not stated."""
+    return 2 * numbers(products, "trans_a") + numbers(products, "trans_b")
+
+
+def _timed_orders(timings: pd.DataFrame) -> dict[str, dict[float, int]]:
+    """Count the timings of each storage order by class, of the classes where every timing states its order."""
+    known = as_rows(timings).take(are(timings, "kind", "gemm"))
+    table: dict[str, dict[float, int]] = {}
+    for group, orders in pd.Series(_orders(known)).groupby(np.array(_classes(known), object)):
+        # An order that was not stated may be any, so a class with one such has them all.
+        if orders.notna().all():
+            table[str(group)] = {float(str(order)): int(count) for order, count in orders.value_counts().items()}
+    return table
+
+
+def _usual_orders(products: Table, timings: pd.DataFrame) -> NDArray[np.float64]:
+    """Give products the commonest storage order of their class in the table; NaN where it has their own."""
+    table = kept(timings, None, "storage orders", partial(_timed_orders, timings))
+    pairs = list(zip(_classes(products), _orders(products).tolist(), strict=True))
+    found: dict[tuple[str, float], float] = {}
+    for its_class, asked in dict.fromkeys(pairs):
+        here: dict[float, int] = table.get(its_class, {})
+        lacking = not math.isnan(asked) and here.get(asked, 0) < FEWEST <= max(here.values(), default=0)
+        found[its_class, asked] = max(here, key=lambda order: here[order]) if lacking else np.nan
+    return np.array([found.get(pair, np.nan) for pair in pairs])
+
+
+@opened_by(
+    lambda rows, machine: (
+        are(rows, "kind", *{"gemm"} & timed_kinds(machine.timings))
+        & ({"trans_a", "trans_b"} <= set(machine.timings.columns))
+    )
+)
+def another_order(products: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+    """Predict products that are stored as the table has none: by those that it has, with a wider interval.
+
+    It is an `Estimator` of those of which the table has fewer than `FEWEST` timings in their storage order.
+    """
+    orders = _usual_orders(products, machine.timings)
+    lacking = ~np.isnan(orders)
+    if not lacking.any():
+        return as_answers({})
+    chosen, orders = products.take(lacking), orders[lacking]
+    stored = chosen.assign(trans_a=orders // 2, trans_b=orders % 2)
+    spread = math.exp(NormalDist().inv_cdf(0.5 + interval / 2) * ORDER_SPREAD)
+    known = as_answers(table(stored, machine, interval))
+    order = orders[places_of(known.index, stored.index)]
+
+    def evidence(place: int) -> str:
+        return (
+            f"as stored with trans_a {order[place] // 2:g}, trans_b {order[place] % 2:g}, its own order is not in "
+            f"the table ({known.time_source[place]}, {known.evidence(place)})"
+        )
+
+    return transferred(known, widen(known.times, spread, spread), known.bound, evidence)
+
+
+def _sums(timings: pd.DataFrame) -> dict[tuple[str, str], set[str]]:
+    """Give the formats of sums that the timings of each number format and engine state."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for dtype, engine, sums in same_texts(timings, "dtype", "engine", "accumulate_dtype")[0]:
+        found.setdefault((dtype, engine), set()).update(filter(None, (sums,)))
+    return found
+
+
+def siblings(machine: Machine) -> dict[str, _Sibling]:
+    """Name, by number format, the one whose timings stand in for it on the machine's matrix engine.
+
+    Rates of both are stated, with the same format of the sums (fp32 where none is), and no timing has another.
+    """
+    peaks = [peak for peak in machine.device.peaks if peak.engine == "matrix"]
+    timed = kept(machine.timings, None, "formats of sums", partial(_sums, machine.timings))
+    found: dict[str, _Sibling] = {}
+    for own, there in product(peaks, peaks):
+        if there.dtype == SAME_WIDTH.get(own.dtype):
+            sums = {one.accumulate_dtype or USUAL_SUMS for one in (own, there)}
+            if len(sums) == 1 and timed.get((there.dtype, "matrix"), set()) <= sums:
+                found.setdefault(own.dtype, _Sibling(there.dtype, own.rate.value / there.rate.value))
+    return found
+
+
+def in_another_format(rows: Table, machine: Machine) -> Rows:
+    """Give the rows of matrix engines whose number format has a sibling on this machine, in that one."""
+    rows, pairs = as_rows(rows), siblings(machine)
+    chosen = rows.take(are(rows, "engine", "matrix") & are(rows, "dtype", *pairs))
+    known = chosen.text("dtype")
+    other = [pairs[word].dtype if word in pairs else word for word in known.words]
+    return chosen.assign(dtype=words_of(known.codes, other))
+
+
+@opened_by(lambda rows, machine: np.isin(rows.index, in_another_format(rows, machine).index))
+def another_format(rows: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+    """Predict fp16 ops of a matrix engine that timed bf16, and the other way around, with a wider interval.
+
+    Both have as many bits and the engine multiplies them at one rate. Where the two peaks differ, the time is
+    scaled by the ratio of the floors, and the interval reaches to what it would be unscaled.
+    It is an `Estimator` of rows whose format and its `siblings` have stated peaks, and which ``table`` knows in
+    the other format.
+    """
+    like = in_another_format(rows, machine)
+    known = as_answers(table(like, machine, interval))
+    places = places_of(known.index, rows.index)
+    own, there = rows.take(places), like.take(places)
+    ratio = bounds(own, machine).floor_s / bounds(there, machine).floor_s
+    rate = np.array([siblings(machine)[word].rate for word in own.text("dtype").cells()])
+    ratio = np.where(rate == 1, 1.0, np.where(np.isnan(ratio), 1 / rate, ratio))
+    z = NormalDist().inv_cdf(0.5 + interval / 2)
+    spread = np.exp(np.hypot(z * FORMAT_SPREAD, np.log(ratio)))
+    formats = there.text("dtype").cells()
+
+    def evidence(place: int) -> str:
+        scaled = "" if ratio[place] == 1 else f"{ratio[place]:.2g} × "
+        return f"{scaled}as timed in {formats[place]} ({known.time_source[place]}, {known.evidence(place)})"
+
+    return transferred(known, widen(known.times, spread, spread) * ratio, known.bound, evidence)
+
+
+@opened_by(
+    lambda rows, machine: are(rows, "kind", *(MOVING if "pointwise" in timed_kinds(machine.timings) else ()))
+)
+def moved_data(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+    """Predict element-wise ops of other passes by the machine's own element-wise ops.
+
+    An element-wise forward op that reads and writes as many bytes takes their place. The interval is widened by
+    how far ops of the kind usually lie apart at the same traffic.
+    It is an `Estimator` of rows of the kinds in `MOVING` whose stand-in ``table`` knows.
+    """
+    like = chosen.assign(
+        kind="pointwise", engine="vector", pass_name=BASELINE, op="", inputs=np.nan, flop=chosen.number("numel")
+    )
+    return _carried_over(
+        chosen, as_answers(table(like, machine, interval)), machine, interval, "an element-wise op"
+    )
+
+
+@opened_by(
+    lambda rows, machine: (
+        are(rows, "kind", *FORWARD_FLOP.keys() & timed_kinds(machine.timings)) & are(rows, "pass_name", *BACKWARD)
+    )
+)
+def row_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
+    """Predict gradients of norms and of softmax by the machine's own forward passes over the same rows.
+
+    time = forward time · bytes of the gradient / bytes of the forward pass, which reads and writes each element
+    once. The interval is widened as in `moved_data`. It is an `Estimator` of gradients of the kinds in
+    `FORWARD_FLOP` whose forward pass ``table`` knows.
+    """
+    kinds, once = chosen.text("kind"), chosen.number("numel") * item_bytes(chosen)
+    forward_share = kinds.told([FORWARD_FLOP.get(kind, np.nan) for kind in kinds.words], float)
+    like = chosen.assign(
+        pass_name=BASELINE, op="", inputs=np.nan, read_byte=once, write_byte=once, byte=2 * once,
+        flop=chosen.number("flop") * forward_share,
+    )  # fmt: skip
+    known = as_answers(table(like, machine, interval))
+    more = (chosen.number("byte") / (2 * once))[places_of(known.index, chosen.index)]
+    scaled = Answers(known.index, known.times * more, known.time_source, known.bound, known.evidence)
+    return _carried_over(chosen, scaled, machine, interval, f"its {BASELINE} pass")
+
+
+def _carried_over(chosen: Rows, known: Answers, machine: Machine, interval: float, what: str) -> Answers:
+    """Take over the times of ops of the same traffic, wider by how far ops of the kind usually lie apart."""
+    here, places = usual_here(chosen, machine, interval), places_of(chosen.index, known.index)
+    good = (places >= 0) & here.known
+    usual, same = here.usual.chosen(good), known.chosen(places[good])
+
+    def evidence(place: int) -> str:
+        return f"as {what} of this traffic ({same.time_source[place]}, {same.evidence(place)})"
+
+    times = widen(same.times, usual.high / usual.value, usual.value / usual.low)
+    return transferred(same, times, here.bounds.names[good], evidence)

@@ -1,0 +1,448 @@
+"""How ops look beside the machine that runs them, so that timings of one machine tell of another.
+
+Sizes of an op are set beside the machine's rates: its time at the peak and at the bandwidth, and the outputs that
+each unit of arithmetic gets. Two machines for which these agree are asked to do the same work.
+
+The utilisation that ops usually reach on machines nobody timed, told from those that somebody did.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from statistics import NormalDist
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.units import ITEM_BYTE
+from fomkit.prediction.estimates import Rows, Table, are, as_rows, item_bytes, numbers, same_texts
+from fomkit.prediction.exact import mix, thinness
+from fomkit.prediction.gp import EXPONENTIAL, bounded
+from fomkit.prediction.rates import rates
+from fomkit.prediction.surfaces import LOAD_BYTE, PRODUCT_TILE, Surfaces, fill, heights, surfaces
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fomkit.core.machine import Machine, Surface, UsualTables
+
+    Matrix = NDArray[np.float64]
+
+
+FEATURES_BALANCED = 6.0
+"""Powers of two beyond which it no longer matters how far arithmetic and traffic lie apart."""
+
+SHORTEST_S = 2e-6
+"""Reading time of a matrix below which its product with a vector is a start and little else; what it reaches of
+the bandwidth then tells of the harness."""
+
+
+def _log(values: Matrix) -> Matrix:
+    return np.asarray(np.log2(np.maximum(values, 1e-30)), np.float64)
+
+
+def _sizes(rows: Table, *columns: str) -> list[Matrix]:
+    return [_log(numbers(rows, column, 1.0)) for column in columns]
+
+
+def _flag(condition: NDArray[np.bool_]) -> Matrix:
+    # A flag weighs as much as a factor of four in a size.
+    return 2.0 * np.asarray(condition, np.float64)
+
+
+def _log_product(rows: Table, *columns: str) -> Matrix:
+    return np.asarray(sum(_sizes(rows, *columns)), np.float64)
+
+
+def _work(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> list[Matrix]:
+    """Give the floor and how far arithmetic lies above traffic, as powers of two."""
+    compute, memory = _log(numbers(rows, "flop") / flop_per_s), _log(numbers(rows, "byte") / byte_per_s)
+    return [np.maximum(compute, memory), np.clip(compute - memory, -FEATURES_BALANCED, FEATURES_BALANCED)]
+
+
+def _loaded_whole(rows: Table, column: str) -> Matrix:
+    """Tell where a row of this many elements is a whole number of loads."""
+    elements = LOAD_BYTE / item_bytes(rows)
+    return np.asarray(np.mod(numbers(rows, column, 1.0), elements) == 0, np.float64)
+
+
+def _gemm(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
+    b, m, n, k = _sizes(rows, "b", "m", "n", "k")
+    filled = sum(fill(numbers(rows, name, 1.0), PRODUCT_TILE) for name in ("m", "n"))
+    loads = _loaded_whole(rows, "n") + _loaded_whole(rows, "k")
+    shape = [k, b + m + n - _log(flop_per_s), np.minimum(m, n), np.abs(m - n) / 2, _flag(b > 0), filled, loads]
+    return np.column_stack([*_work(rows, flop_per_s, byte_per_s), *shape])
+
+
+def _matvec(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
+    # One reading of the matrix: how long it takes at the bandwidth, and how many outputs share it.
+    floor = np.maximum(_traffic(rows, flop_per_s, byte_per_s)[:, 0], np.log2(SHORTEST_S))
+    return np.column_stack([floor, _log_product(rows, "b", "m", "n")])
+
+
+def _sparse(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
+    return np.column_stack([*_work(rows, flop_per_s, byte_per_s), *_sizes(rows, "n", "density")])
+
+
+def _conv(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
+    batch, inputs, outputs, groups, height, width = _sizes(
+        rows, "batch", "in_channels", "out_channels", "groups", "height", "width"
+    )
+    kernel = _log_product(rows, "kernel_d", "kernel_h", "kernel_w")
+    stride = _log_product(rows, "stride_d", "stride_h", "stride_w")
+    positions = batch + height + width - stride
+    winograd = _flag((kernel == 2 * np.log2(3.0)) & (stride == 0))
+    shape = [inputs, outputs, groups, positions - _log(flop_per_s), kernel, stride, winograd, _flag(kernel == 0)]
+    return np.column_stack([*_work(rows, flop_per_s, byte_per_s), *shape])
+
+
+def _rnn(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
+    batch, steps, hidden = _sizes(rows, "batch", "steps", "hidden_size")
+    cells = [_flag(are(rows, "cell", cell)) for cell in ("lstm", "gru")]
+    shape = [hidden - _log(flop_per_s) / 2, batch, steps, *cells]
+    return np.column_stack([_work(rows, flop_per_s, byte_per_s)[0], *shape])
+
+
+def _attention(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
+    batch, heads, length, depth = _sizes(rows, "batch", "heads", "q_len", "head_dim")
+    return np.column_stack([*_work(rows, flop_per_s, byte_per_s), length, depth, batch + heads - _log(flop_per_s)])
+
+
+def _traffic(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
+    del flop_per_s
+    return np.column_stack([_log(numbers(rows, "byte") / byte_per_s), *_sizes(rows, "row")])
+
+
+def _bytes_alone(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
+    return _traffic(rows, flop_per_s, byte_per_s)[:, :1]
+
+
+FEATURES: Mapping[str, Callable[[Table, Matrix, float], Matrix]] = {
+    "gemm": _gemm, "matvec": _matvec, "sparse_gemm": _sparse, "conv": _conv, "rnn": _rnn, "attention": _attention,
+    "norm": _traffic, "softmax": _traffic, "pointwise": _bytes_alone, "traffic": _bytes_alone,
+}  # fmt: skip
+"""COSTED rows of a kind, the peak [flop/s] of each and the bandwidth [byte/s] to features (n × p)."""
+
+
+WORK: Mapping[str, str] = {
+    "gemm": "gemm", "sparse_gemm": "sparse_gemm", "conv": "conv", "rnn": "rnn", "attention": "attention",
+    "matvec": "matvec", "norm": "norm", "softmax": "softmax", "pointwise": "pointwise", "optimizer": "pointwise",
+}  # fmt: skip
+"""Kinds with timings of their own; the others move data, as all timed kinds that do together."""
+MOVING = "traffic"
+MATVEC = "matvec"
+"""Products with a side of 1: what they reach of the bandwidth is told by such products alone, on any engine."""
+ARITHMETIC = ("gemm", "sparse_gemm", "conv", "rnn", "attention")
+BY_PASS = ("conv", "rnn")
+
+BALANCED = ("gemm",)
+"""Work that comes nearest to the peak where memory is fast beside the arithmetic. Of other kinds the balance tells
+nothing: with it, ops of chips that were left out are worse predicted."""
+ALIKE = 0.5
+"""Powers of two by which flop per byte of two machines may differ until one tells little of the other."""
+AT_LEAST = 0.01
+OTHER_VENDOR, OTHER_WIDTH = 0.3, 0.1
+SAME_ARCHITECTURE, SAME_CHIP = 3.0, 4.0
+"""How much more, or less, the word of a machine weighs, and that of a number format of other width: judgements."""
+ALONE = 0.3
+"""Spread of ln(utilisation) between machines that one machine alone leaves open."""
+LEAST = 0.15
+"""Spread of ln(utilisation) that remains where all machines agree."""
+
+UNJUDGED = 2.5
+"""Ends of an interval, in standard deviations, where no chip could be left out."""
+
+_GROUP = ("kind", "dtype", "engine", "pass_name")
+
+
+class Usual(NamedTuple):
+    """Utilisation floor / time: median, ends of the interval, and where it comes from."""
+
+    value: float
+    low: float
+    high: float
+    source: str
+
+
+class Usuals(Mapping[int, Usual]):
+    """The usual utilisation of many ops, as columns; as a mapping, of those of which it is known.
+
+    Attributes
+    ----------
+    index : array (q,)
+        The ops, by their index.
+    value, low, high : array (q,)
+        NaN where it is unknown.
+    source : array (q,) of str
+    """
+
+    def __init__(self, index: NDArray[np.int64], ends: Matrix, source: NDArray[np.object_]) -> None:
+        self.index, self.source = index, source
+        self.value, self.low, self.high = ends
+
+    def chosen(self, which: NDArray[np.bool_]) -> Usuals:
+        """Give those of some of the ops."""
+        ends = np.stack([self.value, self.low, self.high])[:, which]
+        return Usuals(self.index[which], ends, self.source[which])
+
+    def _known(self) -> list[int]:
+        return [int(one) for one in self.index[~np.isnan(self.value)]]
+
+    def __len__(self) -> int:
+        return len(self._known())
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._known())
+
+    def __getitem__(self, index: int) -> Usual:
+        places = np.flatnonzero((self.index == index) & ~np.isnan(self.value))
+        if not len(places):
+            raise KeyError(index)
+        value, low, high = (float(column[places[0]]) for column in (self.value, self.low, self.high))
+        return Usual(value, low, high, str(self.source[places[0]]))
+
+
+def _names(kind: str, engine: str, pass_name: str) -> Iterator[str]:
+    """Name the tables that may serve an op, the closest first."""
+    work = WORK.get(kind, MOVING)
+    engines = dict.fromkeys((engine, "vector", "matrix"))
+    if work not in BY_PASS:
+        yield from (f"{work}/{name}" for name in engines)
+    else:
+        passes = dict.fromkeys((pass_name, f"{pass_name}_input", "forward"))
+        yield from (f"{work}/{name}/{word}" for word in passes for name in engines)
+    if work == "sparse_gemm":
+        yield "gemm/vector"
+
+
+def _choose(
+    tables: UsualTables, kind: str, engine: str, pass_name: str, unheard: tuple[str, ...]
+) -> tuple[str, Surfaces] | None:
+    for name in _names(kind, engine, pass_name):
+        found = surfaces(tables, name, unheard)
+        if found is not None:
+            return name, found
+    return None
+
+
+def balance_of(machine: Machine, work: str, dtype: str, engine: str) -> float:
+    """Give log2 of flop per byte, where it tells of a kind of work; NaN elsewhere and where it is unknown."""
+    known = rates(machine, dtype, engine)
+    if work not in BALANCED or known.flop_per_s is None or known.byte_per_s is None:
+        return math.nan
+    return float(np.log2(known.flop_per_s.value / known.byte_per_s.value))
+
+
+def _likeness(one: Surface, dtype: str, balance: float, architecture: str) -> float:
+    weight = 1.0 if ITEM_BYTE[dtype] == ITEM_BYTE[one.dtype] else OTHER_WIDTH
+    if not np.isnan(balance) and not np.isnan(one.balance):
+        weight *= float(np.exp(-0.5 * ((one.balance - balance) / ALIKE) ** 2)) + AT_LEAST
+    here, there = architecture.split(), one.architecture.split()
+    if here and here[0] != there[0]:
+        return weight * OTHER_VENDOR
+    same = here[:2] == there[:2] and len(here) > 1
+    return weight * (SAME_ARCHITECTURE if same else 1.0) * (SAME_CHIP if same and here == there else 1.0)
+
+
+def likeness(found: Surfaces, dtype: str, balance: float, architecture: str) -> Matrix:
+    """Weigh what each surface says of a machine, by its number format, balance, architecture and chip (surfaces).
+
+    Boards of one chip say much the same: together they count as their root.
+    """
+    boards = [(one.architecture, one.dtype) for one in found.known]
+    alike = (_likeness(one, dtype, balance, architecture) for one in found.known)
+    weight = [weight / np.sqrt(boards.count(board)) for weight, board in zip(alike, boards, strict=True)]
+    return np.asarray(np.array(weight) / sum(weight), np.float64)
+
+
+def middle(said: Matrix, weight: Matrix) -> Matrix:
+    """Give the weighted median of what surfaces say (surfaces × q), interpolated between two of them.
+
+    Examples
+    --------
+    >>> middle(np.array([[1.0], [2.0], [9.0]]), np.array([0.3, 0.4, 0.3])).round(9).tolist()
+    [2.0]
+    """
+    order = np.argsort(said, 0, kind="stable")
+    values, weights = np.take_along_axis(said, order, 0), weight[order]
+    reached = np.cumsum(weights, 0) - weights / 2
+    above = np.minimum((reached < 0.5).sum(0), len(said) - 1)
+    below = np.maximum(above - 1, 0)
+    at = np.arange(said.shape[1])
+    gap = reached[above, at] - reached[below, at]
+    share = np.clip(np.where(gap > 0, (0.5 - reached[below, at]) / np.where(gap > 0, gap, 1.0), 1.0), 0.0, 1.0)
+    return np.asarray(values[below, at] + share * (values[above, at] - values[below, at]), np.float64)
+
+
+def spread(said: Matrix, weight: Matrix, value: Matrix) -> Matrix:
+    """Give the standard deviation of ln(utilisation), up to the factors that `Surface.errors` hold (q)."""
+    between = (weight[:, None] * (said - value) ** 2).sum(0)
+    return np.asarray(np.sqrt(between + LEAST**2 + ALONE**2 * (weight**2).sum()))
+
+
+def tell(found: Surfaces, features: Matrix, weight: Matrix) -> tuple[Matrix, Matrix]:
+    """Give ln(utilisation) of ops (q × p) and its standard deviation, by surfaces of so much weight."""
+    said = heights(found, features)
+    value = middle(said, weight)
+    return value, spread(said, weight, value)
+
+
+def of_few(draws: int) -> float:
+    """Give how much wider an 80 % interval is whose spread is known from so few draws.
+
+    Student's quantile by its expansion in the normal one, z (Abramowitz and Stegun, 26.7.5), over z.
+
+    Examples
+    --------
+    >>> round(of_few(5), 3), round(of_few(30), 3)  # 1.533 and 1.311 over 1.282
+    (1.196, 1.023)
+    """
+    z, free = NormalDist().inv_cdf(0.9), draws - 1.0
+    first, second, third = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return 1 + (first / free + second / free**2 + third / free**3) / z
+
+
+def _ends(found: Surfaces, interval: float) -> tuple[float, float]:
+    """Give the ends of an interval in standard deviations, from what left-out chips missed.
+
+    Of a few chips the next one is farther off than their own quantiles say, as a new draw lies farther from the
+    mean of n than they do: by √(1 + 1/n).
+    """
+    judged = [one for one in found.known if len(one.errors)]
+    chips = len({one.architecture for one in judged})
+    if not chips:
+        return -UNJUDGED, UNJUDGED
+    errors = np.concatenate([one.errors for one in judged]) * np.sqrt(1 + 1 / chips)
+    below = bounded(lambda level: min(float(np.quantile(errors, 0.5 - level / 2)), 0.0), interval, EXPONENTIAL)
+    above = bounded(lambda level: max(float(np.quantile(errors, 0.5 + level / 2)), 0.0), interval, EXPONENTIAL)
+    return below, above
+
+
+class _Heard(NamedTuple):
+    """What a machine hears of others about one kind of work.
+
+    How much each weighs, the ends of an interval in standard deviations, and whom it hears most.
+    """
+
+    weight: Matrix
+    ends: tuple[float, float]
+    source: str
+
+
+@lru_cache(maxsize=256)
+def _heard(
+    tables: UsualTables,
+    name: str,
+    unheard: tuple[str, ...],
+    dtype: str,
+    balance: float,
+    architecture: str,
+    interval: float,
+) -> _Heard:
+    found = surfaces(tables, name, unheard)
+    if found is None:
+        raise KeyError(name)
+    weight = likeness(found, dtype, balance, architecture)
+    first = found.known[int(weight.argmax())].machine
+    below, above = _ends(found, interval)
+    if name.startswith(MATVEC):
+        # A dozen rows of each board tell of vectors, so their errors are known no better than so few draws.
+        wider = of_few(max(len({one.architecture for one in found.known}), 2))
+        below, above = below * wider, above * wider
+    return _Heard(weight, (below, above), f"usual for {name} on {first} and the like")
+
+
+def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: float) -> tuple[Matrix, str] | None:
+    """Give median, low end and high end (3, q) of rows of one kind, format, engine and pass, and the source."""
+    kind, dtype, engine, pass_name = group
+    if (tables := machine.usual) is None:
+        raise FomkitError(
+            machine.name, "was not told what others reach. Prepare it by fomkit.profiles.evidence.with_fits."
+        )
+    chosen = _choose(tables, kind, engine, pass_name, machine.unheard)
+    known = rates(machine, dtype, engine)
+    if chosen is None or known.byte_per_s is None:
+        return None
+    name, found = chosen
+    work = name.partition("/")[0]
+    if work in ARITHMETIC and known.flop_per_s is None:
+        return None
+    peak = np.full(len(rows), known.flop_per_s.value if known.flop_per_s else np.nan)
+    # Of a kind that nobody timed anywhere, a like machine knows no more than another.
+    like = "" if work == MOVING else machine.device.architecture
+    heard = _heard(tables, name, machine.unheard, dtype, balance_of(machine, work, dtype, engine), like, interval)
+    value, sigma = tell(found, FEATURES[work](rows, peak, known.byte_per_s.value), heard.weight)
+    below, above = heard.ends
+    return np.exp([value, value + below * sigma, value + above * sigma]), heard.source
+
+
+def _thinned(
+    rows: Rows, group: tuple[str, ...], machine: Machine, interval: float, found: tuple[Matrix, str]
+) -> tuple[Matrix, NDArray[np.object_]]:
+    """Draw what is said of thin products to what those of a matrix and a vector reach; ends (3, q) and sources."""
+    ends, sources = found[0], np.full(len(rows), found[1], object)
+    thin = thinness(rows)
+    at = np.flatnonzero(thin > 0)
+    of_vectors = _of_group(rows.take(at), (MATVEC, *group[1:]), machine, interval) if len(at) else None
+    if of_vectors is not None:
+        ends[:, at] = np.exp(mix(np.log(ends[:, at]), np.log(of_vectors[0]), thin[at], interval))
+        sources[at] = np.where(thin[at] > 0.5, of_vectors[1], found[1])
+    return ends, sources
+
+
+def without_pass(machine: Machine, kind: str, pass_name: str) -> Machine:
+    """Give the machine deaf to those that timed a kind, but not in this pass: a ratio needs both of each."""
+    known = machine.usual.of if machine.usual is not None else {}
+    asked = {
+        name: {one.machine for one in work.known} for name, work in known.items() if name.startswith(f"{kind}/")
+    }
+    timed = set[str]().union(*(names for name, names in asked.items() if name.endswith(f"/{pass_name}")))
+    return replace(machine, unheard=(*machine.unheard, *sorted(set[str]().union(*asked.values()) - timed)))
+
+
+def usual_utilisation(rows: Table, machine: Machine, interval: float) -> Usuals:
+    """Give the utilisation usual for ops on a machine.
+
+    Each timed machine's surface (`surfaces`) says what it would reach; the weighted median counts,
+    machines that are like this one most. The interval is how far they lie apart, times how far such medians were
+    off on chips that were left out.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        COSTED rows.
+    machine : Machine
+        With ``usual``, what the others reached. Its own timings are not looked at, those of architectures it
+        names as unheard neither.
+    interval : float
+        Share of intervals that should contain the truth.
+
+    Returns
+    -------
+    Usuals
+        As a mapping, the rows for which the rates that their kind needs are known.
+
+    Raises
+    ------
+    FomkitError
+        When the machine was not told what others reached.
+    """
+    rows = as_rows(rows)
+    ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)
+    groups, numbers_of = same_texts(rows, *_GROUP)
+    for number, group in enumerate(groups):
+        at = np.flatnonzero(numbers_of == number)
+        found = _of_group(rows.take(at), group, machine, interval)
+        if found is not None and group[0] == "gemm":
+            ends[:, at], sources[at] = _thinned(rows.take(at), group, machine, interval, found)
+        elif found is not None:
+            ends[:, at], sources[at] = found
+    return Usuals(rows.index, ends, sources)

@@ -1,0 +1,334 @@
+"""Other machines' tables for a machine that has timed a few ops of a kind only.
+
+What timed machines reached of their floors, as it comes with fomkit: two CSV files beside the machine profiles.
+
+``surfaces.csv`` has a row for each kind of work, machine and number format: how many of its timings tell, their
+mean, and as numbers with spaces between them the length of each feature and what like chips missed. ``ops.csv``
+has a row for each op that tells: the number of its surface, its weight in thousandths, its features in hundredths.
+``benchmarks/usual_utilisation.py`` makes both from the timings in ``machine_profiles``.
+
+The plausibility stage: each machine is held against itself once, before anything is answered from it.
+
+Fits of a machine's timings: the shipped ones, else the user's cache, else made once and kept there.
+
+``python -m fomkit.study machine_profiles/v100.yaml`` writes the fits that ship beside a table. Beside any other
+profile nobody's fits are read: who made them is unknown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fomkit import __version__
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Machine, Plausibility, Surface, TimedWork, UsualTables
+from fomkit.core.units import ITEM_BYTE
+from fomkit.files.csv import read_bytes, read_rows
+from fomkit.ops.check import check_table
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.tables import COSTS
+from fomkit.plan.memory_of import device_kind
+from fomkit.prediction.donors import FEWEST, KINDS, MOST
+from fomkit.prediction.estimates import kept
+from fomkit.prediction.families import families, training_rows
+from fomkit.prediction.plausibility import judge_facts, judge_timings
+from fomkit.profiles.locate import is_shipped, shipped_folder
+from fomkit.profiles.machines import fit_key, load_fits, load_machine, save_fits
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+
+def is_short(machine: Machine) -> bool:
+    """Tell whether a machine's table has a family of so few ops that other machines may tell more of it."""
+    some = machine.timings[machine.timings["kind"].isin(KINDS)].reset_index(drop=True)
+    return any(FEWEST <= len(training_rows(some, name)) <= MOST for name, _ in families(some))
+
+
+@cache
+def shipped_lenders() -> tuple[Machine, ...]:
+    """Load the shipped machines that have fits of such kinds of their own."""
+    found = (load_machine(path) for path in sorted(shipped_folder("machine_profiles").glob("*.yaml")))
+    lending = (one for one in found if not one.device_of and one.timings["kind"].isin(KINDS).any())
+    fitted = map(own_fits, lending)
+    return tuple(one for one in fitted if any(key.partition("/")[0] in KINDS for key in one.fits))
+
+
+@cache
+def _others(*names: str) -> tuple[Machine, ...]:
+    return tuple(one for one in shipped_lenders() if one.name not in names)
+
+
+def with_lenders(machine: Machine) -> Machine:
+    """Give a machine with a short table the shipped machines to borrow from, and its timings their costs.
+
+    A machine without such a table comes back as it is.
+    """
+    timings = machine.timings
+    if machine.lenders or not len(timings) or not kept(timings, None, "is short", partial(is_short, machine)):
+        return machine
+    costed = kept(timings, None, "costed", partial(add_costs, timings))
+    return replace(machine, timings=costed, lenders=_others(machine.name, machine.device_of))
+
+
+FOLDER, SURFACES, OPS = "usual_utilisation", "surfaces.csv", "ops.csv"
+SURFACE_COLUMNS = (
+    "surface", "work", "machine", "architecture", "dtype", "timings", "ops", "balance", "mean",
+    "lengths", "errors",
+)  # fmt: skip
+OP_COLUMNS = ("surface", "weight", *(f"feature_{number}" for number in range(1, 11)))
+"""A feature that a kind of work does not have is empty."""
+
+
+def _read_ops(path: Path) -> list[NDArray[np.int32]]:
+    """Read ``ops.csv``: of each surface in turn weights and features, as many as it has.
+
+    Raises
+    ------
+    FomkitError
+        With the line, when it is not that of whole numbers, surface after surface.
+    """
+    import numpy as np
+    import pandas as pd
+
+    try:  # it is long, so no cell is looked at by itself
+        table = pd.read_csv(io.BytesIO(read_bytes(path)), index_col=False, dtype=np.float64)
+    except ValueError as error:
+        raise FomkitError(str(path), f"is not a table of numbers ({error}).") from error
+    if tuple(table.columns) != OP_COLUMNS or table.empty:
+        raise FomkitError(f"{path}:1", f"expected the columns {', '.join(OP_COLUMNS)}, and rows.")
+    values = np.ascontiguousarray(table.to_numpy())
+    filled = ~np.isnan(values)
+    width, starts = filled.sum(1), np.flatnonzero(np.diff(values[:, 0], prepend=np.nan))
+    good = (filled == (np.arange(len(OP_COLUMNS)) < width[:, None])).all(1) & (width > 2)
+    good &= (~filled | ((np.abs(values) < 2**31) & (values == np.rint(values)))).all(1)
+    good[starts] &= values[starts, 0] == np.arange(len(starts)) + 1
+    good &= width == np.repeat(width[starts], np.diff(starts, append=len(values)))
+    if not good.all():
+        where = f"{path}:{good.argmin() + 2}"
+        raise FomkitError(
+            where, "expected a surface, those in order, its op's weight and features: whole numbers."
+        )
+    return [part[:, 1 : np.isfinite(part[0]).sum()].astype(np.int32) for part in np.split(values, starts[1:])]
+
+
+def _surface(cells: Sequence[str], rows: NDArray[np.int32]) -> tuple[tuple[float, ...], Surface]:
+    """Make a surface of its row, from the machine on, and of its ops; with the lengths of its features.
+
+    Raises
+    ------
+    ValueError
+        When something is not as it must be.
+    """
+    machine, architecture, dtype, _, count, balance, mean, *lists = cells
+    length, missed = (tuple(map(float, cell.split())) for cell in lists)
+    numbers = (float(balance or "nan"), float(mean))
+    if not (machine and architecture and dtype in ITEM_BYTE):
+        raise ValueError("expected the name of a machine, an architecture and a number format")
+    if not (all(map(math.isfinite, (numbers[1], *length, *missed))) and min(length, default=0.0) > 0):
+        raise ValueError("expected a mean, lengths above 0 and errors, all finite")
+    if rows.shape != (int(count), 1 + len(length)):
+        raise ValueError(f"expected {count} ops in {OPS}, with a feature for each length")
+    return length, Surface(machine, architecture, dtype, *numbers, missed, rows)
+
+
+def load_usual(folder: Path) -> UsualTables:
+    """Read what timed machines reached from the two files of a folder.
+
+    Raises
+    ------
+    FomkitError
+        With file and line where one can be named, when a file is absent or damaged, or is not the other's.
+    """
+    import numpy as np
+
+    path = folder / SURFACES
+    lines = list(read_rows(path))
+    if not lines or tuple(lines.pop(0)[1]) != SURFACE_COLUMNS:
+        raise FomkitError(f"{path}:1", f"expected the columns {', '.join(SURFACE_COLUMNS)}.")
+    ops, found = _read_ops(folder / OPS), dict[str, TimedWork]()
+    if not lines or len(lines) != len(ops):
+        raise FomkitError(str(path), f"has {len(lines)} surfaces, {OPS} the ops of {len(ops)}.")
+    for number, ((line, (told, work, *cells)), rows) in enumerate(zip(lines, ops, strict=True), start=1):
+        try:
+            length, one = _surface(cells, rows)
+        except ValueError as error:
+            raise FomkitError(f"{path}:{line}", f"{error}.") from error
+        so_far = found.get(work, TimedWork(np.array(length), ()))
+        if told != str(number) or not work or tuple(so_far.length) != length:
+            raise FomkitError(f"{path}:{line}", f"expected surface {number} of a work, its lengths as above.")
+        found[work] = so_far._replace(known=(*so_far.known, one))
+    key = hashlib.sha256(f"{lines}".encode() + b"".join(rows.tobytes() for rows in ops))
+    return UsualTables(key.hexdigest(), found)
+
+
+@cache
+def shipped_usual() -> UsualTables:
+    """Read what came with this installation, once.
+
+    Raises
+    ------
+    FomkitError
+        With what to do about it, when the files are not as they came.
+    """
+    try:
+        return load_usual(shipped_folder("machine_profiles") / FOLDER)
+    except FomkitError as error:
+        do = "It comes with fomkit: install that again. In a checkout, run python benchmarks/usual_utilisation.py."
+        raise FomkitError(error.where, f"{error.what} {do}") from error
+
+
+def _judge(given: pd.DataFrame, machine: Machine) -> Plausibility:
+    """Check a machine's table, price it, and find the rows that cannot be."""
+    made = [column.name for column in COSTS] + [name for name in given.columns if str(name).startswith("_")]
+    plain = given.drop(columns=made, errors="ignore").reset_index(drop=True)
+    check_table(plain, "TIMINGS", f"{machine.name}: timings")
+    costed, stated = add_costs(plain, checked=True), machine.stated_rows().to_numpy(bool)
+    kind, named = device_kind(machine), dict[int, str]()
+    suspicions = list(judge_facts(machine.device, machine.name, refuse=machine.origin is None))
+    # Rows that were stated for a changed machine are held against the change, all others against the origin.
+    for own, device in ((~stated, machine.origin or machine.device), (stated, machine.device)):
+        if own.any():
+            places = np.flatnonzero(own)
+            found = judge_timings(costed[own], replace(machine, device=device), kind)
+            suspicions += found.suspicions
+            named |= {int(places[at]): text for at, text in found.why.items()}
+    left = given.drop(index=given.index[list(named)]).reset_index(drop=True) if named else given
+    return Plausibility(tuple(named.values()), tuple(suspicions), given, left, machine.device)
+
+
+def verdict_on(machine: Machine, most: int = 1, *, named: bool = True) -> tuple[str, ...]:
+    """Write what `without_implausible` found of a machine, listing so many of the timings left out."""
+    found = machine.plausibility
+    return () if found is None else found.messages(machine.name if named else "", most)
+
+
+def without_implausible(machine: Machine) -> Machine:
+    """Give the machine without the timings that cannot be, and with what was found (`Plausibility`).
+
+    Every answer passes here, of machines from files as of those made in Python. A table is judged once; a machine
+    with other timings or facts is judged anew, all of its rows. Here it also learns what other machines reach
+    (`Machine.usual`), which its own timings are held against and every op without one takes.
+
+    Raises
+    ------
+    ManyFomkitError
+        When a column of its timings holds what it may not.
+    FomkitError
+        When timings or facts cannot be as a whole.
+    """
+    if machine.usual is None:
+        machine = replace(machine, usual=shipped_usual())
+    known = machine.plausibility
+    if known is not None and known.is_of(machine):
+        return machine
+    given = known.given if known is not None and machine.timings is known.left else machine.timings
+    if not len(given):
+        found = Plausibility(
+            (),
+            judge_facts(machine.device, machine.name, refuse=machine.origin is None),
+            given,
+            given,
+            machine.device,
+        )
+        return replace(machine, plausibility=found)
+    whole = replace(machine, timings=given)
+    found = kept(given, machine.device, f"plausibility of {machine.name}", partial(_judge, given, whole))
+    if found.left is machine.timings:
+        return replace(machine, plausibility=found)
+    left = replace(machine, timings=found.left, plausibility=found)
+    # Fits that come with a table were made without the rows that cannot be (`fomkit.profiles.evidence.make_fits`).
+    fits = machine.fits if machine.timings_key == fit_key(whole.as_built().timings) else {}
+    return replace(left, fits=fits, timings_key=fit_key(left.as_built().timings))
+
+
+def cache_folder() -> Path:
+    """Give the folder of cached fits: ``FOMKIT_CACHE``, else ``fomkit`` in the user's cache folder."""
+    base = os.environ.get("FOMKIT_CACHE")
+    if base:
+        return Path(base)
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fomkit"
+
+
+def fit(machine: Machine) -> dict[str, object]:
+    """Fit a machine's timings."""
+    from fomkit.prediction.calibration import fit_timings
+
+    return fit_timings(add_costs(machine.as_built().timings))
+
+
+def make_fits(machine: Machine, path: Path) -> dict[str, object]:
+    """Fit a machine's timings, without those that cannot be, and keep the fits by the whole table's key."""
+    fits = fit(without_implausible(machine))
+    save_fits(fits, path, fit_key(machine.as_built().timings))
+    return fits
+
+
+def write_fits(machine: Machine, path: Path) -> list[Path]:
+    """Fit the timings of a profile just written at ``path``, so that nobody waits for it later.
+
+    Returns
+    -------
+    list of Path
+        The file beside a profile of those that come with fomkit. Of any other it is empty: fits beside it are not
+        read, theirs are in the user's cache.
+    """
+    if not len(machine.timings):
+        return []
+    beside = path.with_name(f"{path.stem}.fits.json")
+    if not is_shipped(beside, "machine_profiles"):
+        own_fits(machine)
+        return []
+    make_fits(machine, beside)
+    return [beside]
+
+
+def _cached_fits(machine: Machine, key: str) -> dict[str, object]:
+    """Read the cache, and fill it; a cache that cannot be used costs the time of a fit and nothing else."""
+    path = cache_folder() / f"fits-{__version__}-{key[:32]}.json"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        known = load_fits(path, key)
+    except (OSError, FomkitError):
+        known = {}
+    if known:
+        return known
+    fits = fit(machine)
+    with suppress(FomkitError):
+        save_fits(fits, path, key)
+    return fits
+
+
+def with_fits(machine: Machine) -> Machine:
+    """Give the machine with fits of its timings (`own_fits`), and with lenders where its table is short."""
+    return with_lenders(own_fits(machine))
+
+
+def own_fits(machine: Machine) -> Machine:
+    """Give the machine with fits of its timings, made now if nobody has made them yet.
+
+    Timings that cannot be are left out first (`fomkit.profiles.evidence`). A machine without timings has no fits.
+    Fits that it brings along hold only for the timings that they were made of (``timings_key``): of a table that
+    was put in their place since, new ones are made, and kept in the user's cache under the hash of its content.
+    """
+    machine = without_implausible(machine)
+    timings = machine.timings
+    if not len(timings):
+        return replace(machine, fits={}, timings_key="") if machine.fits else machine
+    key = kept(timings, machine.origin, "fit key", lambda: fit_key(machine.as_built().timings))
+    if machine.fits and machine.timings_key == key:
+        return machine
+    fits = kept(timings, machine.origin, "fits", lambda: _cached_fits(machine, key))
+    return replace(machine, timings_key=key, fits=fits)

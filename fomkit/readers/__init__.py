@@ -1,0 +1,1 @@
+"""Foreign files as profiles, tables of ops or measurements, each recognised by its content."""

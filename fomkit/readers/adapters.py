@@ -1,0 +1,327 @@
+"""What an adapter must offer: a reader of a format that fomkit does not know, in a package of somebody else.
+
+A distribution names its adapters as entry points: ``fomkit.trace`` for what becomes a model's table of ops,
+``fomkit.timings`` for what becomes a machine's timings. docs/adapters.md has a whole one.
+
+The adapters that are installed, found by their entry points and loaded when somebody needs one.
+
+Files that an adapter of somebody else reads: chosen by their content, made profiles by the rules of CSV files.
+
+Not imported with the room, as `fomkit.readers.imports`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import Distribution, EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from fomkit.core.errors import FomkitError, printable
+from fomkit.files.csv import GZIP, open_file
+from fomkit.ops.tables import LINE, SIZED, column_names
+from fomkit.readers.tables.foreign import ImportedTimings, timings_of_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class ReadTable:
+    """What an adapter read.
+
+    Attributes
+    ----------
+    rows : DataFrame
+        With columns of OPS (``fomkit.trace``) or TIMINGS (``fomkit.timings``) of docs/profiles.md, as many as the
+        file tells; SI units, empty or NaN where unknown. Sizes of ops may be expressions in named sizes.
+    device : str
+        The device that was timed or traced, as the file names it; "" where it does not.
+    notes : tuple of str
+        What a reader of the numbers should know; kept in the profile.
+    """
+
+    rows: pd.DataFrame
+    device: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class Adapter(Protocol):
+    """A reader of one format: an object, or a module, with these four.
+
+    Attributes
+    ----------
+    name : str
+        The word for ``fomkit import --format``.
+    title : str
+        What it reads, for people.
+    """
+
+    name: str
+    title: str
+
+    def recognises(self, head: bytes, path: Path) -> bool:
+        """Tell by a file's first 65,536 bytes, unpacked where it is gzip, whether it has the format."""
+
+    def read(self, path: Path) -> ReadTable:
+        """Read a file; raise `fomkit.core.errors.FomkitError` where it is wrong."""
+
+
+Product = Literal["model", "machine"]
+GROUPS: Mapping[str, Product] = {"fomkit.trace": "model", "fomkit.timings": "machine"}
+"""Groups of entry points, and what becomes of the files that their adapters read."""
+HEAD = 65_536
+"""What an adapter is shown of a file [byte]."""
+_OFFERS = ("name", "title", "recognises", "read")
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An adapter, what becomes of its files, and the distribution it is from."""
+
+    adapter: Adapter
+    product: Product
+    distribution: str
+
+    @property
+    def label(self) -> str:
+        """What errors call it."""
+        return f"the adapter {self.adapter.name!r} of the distribution {self.distribution}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The adapters that work, by name, and a sentence for each that does not."""
+
+    working: Mapping[str, Installed]
+    broken: tuple[str, ...]
+
+
+def _distribution(point: EntryPoint) -> str:
+    dist: Distribution | None = point.dist
+    return f"{dist.name} {dist.version}" if dist else "without a name"
+
+
+def _said(error: BaseException) -> str:
+    words = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def _fault(loaded: Any, taken: Collection[str]) -> str:
+    """Say what keeps a loaded object from being an adapter; "" where nothing does."""
+    if isinstance(loaded, type):
+        return "is a class. Name an object of it in the entry point"
+    if missing := [name for name in _OFFERS if not hasattr(loaded, name)]:
+        return f"has no {missing[0]!r}; an adapter offers {', '.join(_OFFERS)}"
+    if not all(isinstance(getattr(loaded, name), str) and getattr(loaded, name) for name in _OFFERS[:2]):
+        return "has a name or title that is no text"
+    if not all(callable(getattr(loaded, name)) for name in _OFFERS[2:]):
+        return "has a 'recognises' or 'read' that cannot be called"
+    if loaded.name in taken:
+        return f"calls its format {loaded.name!r}, which is one of fomkit's own. It needs another name"
+    return ""
+
+
+def _loaded(taken: Collection[str]) -> Iterator[Installed | str]:
+    """Load each adapter, or say why it cannot be one."""
+    for group, product in GROUPS.items():
+        for point in sorted(entry_points(group=group), key=lambda one: (one.name, one.value)):
+            of = f"{point.name!r} ({group}) of the distribution {_distribution(point)}"
+            try:
+                loaded = point.load()
+                fault = _fault(loaded, taken)
+            except (Exception, SystemExit) as error:  # it is a stranger's code
+                yield f"the adapter {of} cannot be loaded ({_said(error)})"
+                continue
+            yield f"the adapter {of} {fault}" if fault else Installed(loaded, product, _distribution(point))
+
+
+def find_adapters(taken: Collection[str]) -> Found:
+    """Load the adapters of everything installed.
+
+    Parameters
+    ----------
+    taken : collection of str
+        Names of formats that no adapter may have.
+
+    Returns
+    -------
+    Found
+        Of two adapters with one name, neither works.
+    """
+    working: dict[str, Installed] = {}
+    broken: list[str] = []
+    twice: set[str] = set()
+    for one in _loaded(taken):
+        if isinstance(one, str):
+            broken.append(one)
+        elif (other := working.setdefault(one.adapter.name, one)) is not one:
+            broken.append(f"{other.label} and that of {one.distribution} have one name; remove one of them")
+            twice.add(one.adapter.name)
+    return Found({name: one for name, one in working.items() if name not in twice}, tuple(broken))
+
+
+def read_head(path: Path) -> bytes:
+    """Read a file's first bytes, unpacked where it is gzip.
+
+    Raises
+    ------
+    OSError
+        When it cannot be read.
+    """
+    with open_file(path) as stream:
+        head = stream.read(HEAD)
+    if head[:2] == GZIP:
+        try:
+            return zlib.decompressobj(wbits=31).decompress(head, HEAD)
+        except zlib.error:
+            return head
+    return head
+
+
+def ask_adapter(one: Installed, head: bytes, path: Path) -> bool | str:
+    """Ask an adapter whether a file is its; give a sentence where it fails to answer."""
+    try:
+        answer: Any = one.adapter.recognises(head, path)
+    except (Exception, SystemExit) as error:  # it is a stranger's code
+        return f"{one.label} failed to look at the file ({_said(error)})"
+    return answer if isinstance(answer, bool) else f"{one.label} answered {answer!r}, not True or False"
+
+
+def read_by(one: Installed, path: Path) -> ReadTable:
+    """Let an adapter read a file.
+
+    Raises
+    ------
+    FomkitError
+        The adapter's own, or one that names it where it fails or gives something else than a table.
+    """
+    import pandas as pd
+
+    remedy = f"Update {one.distribution.split()[0]}, or tell its authors"
+    try:
+        found: Any = one.adapter.read(path)
+    except FomkitError:
+        raise
+    except (Exception, SystemExit) as error:  # it is a stranger's code
+        raise FomkitError(str(path), f"{one.label} failed ({_said(error)}). {remedy}.") from error
+    if not isinstance(found, ReadTable) or not isinstance(found.rows, pd.DataFrame):
+        gave = type(found.rows if isinstance(found, ReadTable) else found).__name__
+        raise FomkitError(str(path), f"{one.label} gave a {gave}, not a ReadTable of a DataFrame. {remedy}.")
+    return found
+
+
+def choose_adapter(
+    path: Path, product: str | None, file_format: str | None, taken: Collection[str], refusal: FomkitError
+) -> tuple[str, str]:
+    """Choose the adapter of a file that is of no format of fomkit's own.
+
+    Parameters
+    ----------
+    path : Path
+    product, file_format : str or None
+        What the user asked for.
+    taken : collection of str
+        Names of fomkit's own formats.
+    refusal : FomkitError
+        What to say where no adapter fits.
+
+    Returns
+    -------
+    file_format, product : str
+
+    Raises
+    ------
+    FomkitError
+        ``refusal`` with a sentence for each adapter that is broken, or that several adapters fit.
+    """
+    found = find_adapters(taken)
+    broken = list(found.broken)
+    fitting = {name: one for name, one in found.working.items() if product in (None, one.product)}
+    if file_format is not None:
+        fitting = {name: one for name, one in fitting.items() if name == file_format}
+    else:
+        try:
+            head = read_head(path)
+        except (OSError, ValueError):
+            raise refusal from None
+        answers = {name: ask_adapter(one, head, path) for name, one in fitting.items()}
+        broken += [answer for answer in answers.values() if isinstance(answer, str)]
+        fitting = {name: one for name, one in fitting.items() if answers[name] is True}
+    if len(fitting) > 1:
+        listed = "; ".join(f"{name}: {one.label}" for name, one in fitting.items())
+        raise FomkitError(str(path), f"fits more than one adapter: {listed}. Name one with --format.")
+    if not fitting:
+        if file_format is not None and file_format in found.working:
+            makes = found.working[file_format].product
+            raise FomkitError(
+                f"--as {product}", f"the format {file_format!r} makes a {makes}. Leave one of them out."
+            )
+        said = [f"Installed as well: {', '.join(found.working)}."] if found.working else []
+        said += [f"Left out: {one}." for one in broken]
+        raise FomkitError(refusal.where, " ".join([refusal.what, *said])) from refusal
+    return next((name, one.product) for name, one in fitting.items())
+
+
+def _adapter(file_format: str, taken: Collection[str]) -> Installed:
+    return find_adapters(taken).working[file_format]
+
+
+def _as_read(one: Installed, table: pd.DataFrame, schema: str) -> pd.DataFrame:
+    """Give a stranger's rows the types of the schema: numbers, expressions in named sizes, text.
+
+    Raises
+    ------
+    FomkitError
+        With the adapter's name, when a column is none of the schema or a number is none.
+    """
+    import pandas as pd
+
+    if unknown := [str(name) for name in table.columns if name not in column_names(schema)]:
+        raise FomkitError(one.label, f"gave the column {unknown[0]!r}, which {schema} does not have.")
+    if table.columns.has_duplicates or table.empty:
+        raise FomkitError(one.label, "gave a table without rows, or with a column twice.")
+    numbers, index = column_names(schema, "number"), pd.RangeIndex(1, len(table) + 1, name=LINE)
+    columns = {}
+    for name in table.columns:
+        column = table[name].set_axis(index)
+        if name not in numbers:
+            columns[name] = column.astype(object).where(column.notna(), "")
+            continue
+        values = pd.to_numeric(column, errors="coerce")
+        wrong = column[values.isna() & column.notna()]
+        if len(wrong) and (schema == "TIMINGS" or name not in SIZED):
+            raise FomkitError(one.label, f"gave {name} = {wrong.iloc[0]!r} in row {wrong.index[0]}, no number.")
+        columns[name] = column.astype(object).where(values.isna(), values) if len(wrong) else values.astype(float)
+    return pd.DataFrame(columns)
+
+
+def ops_by_adapter(path: Path, file_format: str, taken: Collection[str]) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Read a table of ops, and what the adapter said of it.
+
+    Raises
+    ------
+    FomkitError
+        When the adapter fails or gives something else.
+    """
+    one = _adapter(file_format, taken)
+    read = read_by(one, path)
+    said = (f"read by {one.label}", *map(printable, map(str, read.notes)))
+    return _as_read(one, read.rows, "OPS"), said
+
+
+def timings_by_adapter(path: Path, file_format: str, taken: Collection[str]) -> ImportedTimings:
+    """Read timings.
+
+    Raises
+    ------
+    FomkitError
+        When the adapter fails or gives something else.
+    """
+    one = _adapter(file_format, taken)
+    read = read_by(one, path)
+    said = (f"Read by {one.label}.", *map(printable, map(str, read.notes)))
+    rows = _as_read(one, read.rows, "TIMINGS")
+    return timings_of_table(rows, path, device=printable(str(read.device)), notes=said)

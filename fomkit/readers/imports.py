@@ -1,0 +1,309 @@
+"""Foreign files as profiles: timings become a machine, a table of ops a model; records of runs measurements.
+
+Not imported with the room: its readers need openpyxl, which no study does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.machine import Machine
+from fomkit.core.model import ModelProfile
+from fomkit.files.csv import read_header
+from fomkit.files.op_csv import empty_table, fill_defaults, read_numbered_table
+from fomkit.frontends.onnx.file import recognise_onnx
+from fomkit.ops.check import check_table
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.resize import resize_ops, sizes_used
+from fomkit.ops.tables import COSTS, TIMES
+from fomkit.prediction.storage_order import settle_engines
+from fomkit.profiles.locate import check_profile
+from fomkit.profiles.models import load_model_facts
+from fomkit.readers.adapters import choose_adapter, ops_by_adapter, timings_by_adapter
+from fomkit.readers.measurements import IMPORTERS
+from fomkit.readers.meters import TITLE as METER
+from fomkit.readers.meters import recognise_meter
+from fomkit.readers.profilers.kineto_stream import recognise_kineto
+from fomkit.readers.profilers.nsys import recognise_nsys
+from fomkit.readers.profilers.tfprof import recognise_tfprof
+from fomkit.readers.profilers.xplane import model_of_planes
+from fomkit.readers.profilers.xplane_file import recognise_xplane
+from fomkit.readers.tables.foreign import ImportedTimings
+from fomkit.readers.tables.registry import READERS, AmbiguousFormatError, choose_format, read_timings
+from fomkit.readers.traces import model_of_nsys, model_of_onnx, model_of_tfprof, model_of_trace, timings_of_trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+MADE = frozenset(column.name for column in (*COSTS, *TIMES))
+TRACES = ("kineto", "xplane", "nsys")
+LARGE = (*TRACES, "onnx")
+"""Formats whose files may be larger than any table."""
+PRODUCTS = ("machine", "model", "measurements")
+
+
+@dataclass(frozen=True)
+class ImportFormat:
+    """A format that can be imported, what it becomes, and what else it can become when asked to."""
+
+    title: str
+    recognise: Callable[[Path], bool]
+    product: str
+    also: str = ""
+
+    def makes(self, product: str | None) -> bool:
+        """Tell whether it can become a product; ``None`` stands for any."""
+        return product in (None, self.product, self.also)
+
+
+def recognise_ops_table(path: Path) -> bool:
+    """Tell whether a file is text whose first line names the columns of an op: a kind, and a count or no time."""
+    header = read_header(path)
+    return "kind" in header and ("count" in header or not any(name.startswith("time") for name in header))
+
+
+FORMATS: Mapping[str, ImportFormat] = {
+    **{name: ImportFormat(reader.title, reader.recognise, "machine") for name, reader in READERS.items()},
+    "ops": ImportFormat("table of ops (.csv: kind, dtype, count, …)", recognise_ops_table, "model"),
+    "kineto": ImportFormat(
+        "trace of PyTorch's profiler (.json, .json.gz)", recognise_kineto, "model", also="machine"
+    ),
+    "xplane": ImportFormat("trace of TensorFlow's profiler (.xplane.pb)", recognise_xplane, "model"),
+    "nsys": ImportFormat("export of Nsight Systems (nsys export --type sqlite)", recognise_nsys, "model"),
+    "tfprof": ImportFormat("text that tfprof prints, its view of ops with shapes", recognise_tfprof, "model"),
+    "onnx": ImportFormat("ONNX model (.onnx)", recognise_onnx, "model"),
+    **{name: ImportFormat(one.title, one.recognise, "measurements") for name, one in IMPORTERS.items()},
+    "meter": ImportFormat(METER, recognise_meter, "measurements"),
+}
+
+READ_MODEL: Mapping[str, Callable[..., tuple[ModelProfile, tuple[str, ...]]]] = {
+    "kineto": model_of_trace,
+    "xplane": model_of_planes,
+    "nsys": model_of_nsys,
+    "tfprof": model_of_tfprof,
+    "onnx": model_of_onnx,
+}
+"""Readers of what is no table of ops."""
+
+
+def choose_import(path: Path, product: str | None, file_format: str | None) -> tuple[str, str]:
+    """Choose the format of a file, by name, by what it shall become, or by its content.
+
+    Returns
+    -------
+    file_format, product : str
+        A key of `FORMATS`, or the name of an adapter, and one of `PRODUCTS`.
+
+    Raises
+    ------
+    FomkitError
+        When the content fits none or several of the formats that are left, or format and product disagree.
+    """
+    if product is not None and product not in PRODUCTS:
+        raise FomkitError(f"--as {product}", f"is nothing to import. {nearest_names(product, PRODUCTS)}")
+    try:
+        chosen = _own_format(path, product, file_format)
+    except AmbiguousFormatError:
+        raise
+    except FomkitError as refusal:
+        check_profile(path, "file of a known format")
+        return choose_adapter(path, product, file_format, FORMATS, refusal)
+    if not FORMATS[chosen].makes(product):
+        raise FomkitError(
+            f"--as {product}", f"the format {chosen!r} makes a {FORMATS[chosen].product}. Leave one of them out."
+        )
+    return chosen, product or FORMATS[chosen].product
+
+
+def _own_format(path: Path, product: str | None, file_format: str | None) -> str:
+    if file_format is not None:
+        return choose_format(path, file_format, FORMATS)
+    fitting = {name: one for name, one in FORMATS.items() if one.makes(product)}
+    # The others would refuse to look at a file that is larger than a table may be.
+    large = {name: one for name, one in fitting.items() if name in LARGE and one.recognise(path)}
+    return choose_format(path, None, large or fitting)
+
+
+def _ops(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Read the op table as a model of which nothing else is known, checked at the given sizes."""
+    return _of_table(read_numbered_table(path, "TIMED"), path, sizes)
+
+
+def _of_table(table: pd.DataFrame, path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
+    made = [name for name in table.columns if name in MADE]
+    ops, said = fill_defaults(table.drop(columns=made), str(path))
+    if made:
+        said = (*said, f"{', '.join(made)}: left out; an estimate makes them anew.")
+    if missing := sorted(sizes_used(ops) - set(sizes)):
+        need, example = ", ".join(missing), " ".join(f"--set {name}=64" for name in missing)
+        raise FomkitError(str(path), f"its dimensions use {need}. Say how large, for example {example}.")
+    check_table(resize_ops(ops, sizes, str(path)), "OPS", str(path))
+    name = path.name.partition(".")[0]
+    bare = ModelProfile(name, name, ops.reset_index(drop=True), empty_table("OPS"), sizes, {"framework": "none"})
+    return bare, said
+
+
+def _by_adapter(file_format: str, path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
+    table, said = ops_by_adapter(path, file_format, FORMATS)
+    bare, filled = _of_table(table, path, sizes)
+    return bare, (*said, *filled)
+
+
+def _with_ops(stated: ModelProfile, bare: ModelProfile) -> ModelProfile:
+    """Give the stated facts a table of ops, and what is known with it."""
+    return replace(
+        stated,
+        ops=bare.ops,
+        parts=bare.parts,
+        order=bare.order,
+        layers=bare.layers,
+        sizes=bare.sizes,
+        notes=(*stated.notes, *bare.notes),
+        parameters_total=stated.parameters_total or bare.parameters_total,
+        parameters_trainable=stated.parameters_trainable or bare.parameters_trainable,
+        unsupported=bare.unsupported,
+        missing=tuple(dict.fromkeys((*stated.missing, *bare.missing))),
+        derived=tuple(dict.fromkeys((*stated.derived, *bare.derived))),
+        traced_with=stated.traced_with or bare.traced_with,
+        optimizer=stated.optimizer or bare.optimizer,
+    )
+
+
+def _read_bare(
+    path: Path, file_format: str, sizes: Mapping[str, int], more: Mapping[str, Any]
+) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Read a model from a file alone, by fomkit's own reader of its format or an installed one."""
+    if more.get("graph") and file_format != "xplane":
+        raise FomkitError(
+            f"--graph {more['graph']}", "is for traces of TensorFlow's profiler; this is none. Leave it out."
+        )
+    own = READ_MODEL.get(file_format, _ops)
+    read = own if file_format in FORMATS else partial(_by_adapter, file_format)
+    return read(path, sizes, **more)
+
+
+def say_flop_use(model: ModelProfile, machine: Machine) -> str:
+    """Tell the flop utilisation of a traced model: flop / (time × peak), weighted by time.
+
+    Ops without flop, time, or a peak for their number format and engine do not count; the share of the time that
+    does is told, too.
+
+    Parameters
+    ----------
+    model : ModelProfile
+        With ``traced_time_s`` in its ops.
+    machine : Machine
+        That the trace was recorded on.
+    """
+    ops = add_costs(resize_ops(model.ops, model.sizes, model.name))
+    ops, _ = settle_engines(ops, machine)
+    peaks = {(one.dtype, one.engine): one.rate.value for one in machine.device.peaks}
+    peak = ops[["dtype", "engine"]].apply(tuple, axis=1).map(peaks).astype("float64")
+    time_s = (ops["traced_time_s"] * ops["count"]).astype("float64")
+    counted = time_s.gt(0) & ops["flop"].gt(0) & peak.notna()
+    whole_s = float(time_s.sum())
+    if not counted.any() or not whole_s:
+        return (
+            f"flop utilisation is not known: no op has a time, flop, and a peak of {machine.name} for its format"
+        )
+    spent_s = float(time_s[counted].sum())
+    least_s = float((ops["flop"] * ops["count"] / peak)[counted].sum())
+    return (
+        f"flop utilisation {least_s / spent_s:.1%} of the peaks of {machine.name}, weighted by time "
+        f"({spent_s / whole_s:.0%} of it is of ops that have flop and a peak)"
+    )
+
+
+def import_model(
+    path: Path,
+    facts: Path | None = None,
+    *,
+    name: str | None = None,
+    file_format: str = "ops",
+    sizes: Mapping[str, int] | None = None,
+    train_samples: int | None = None,
+    epochs: int | None = None,
+    machine: Machine | None = None,
+    **more: Any,
+) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Make a model profile of a table of ops, of a trace or of an ONNX file.
+
+    Parameters
+    ----------
+    path : Path
+        A CSV file, packed by gzip or not, with the columns of OPS; `fill_defaults` says which of
+        them may be missing. Or a trace.
+    facts : Path, optional
+        A model file without ``ops``.
+    name : str, optional
+        Default: that of the facts, else the file's.
+    file_format : str
+        The key in `FORMATS` of one that makes models.
+    sizes : mapping, optional
+        Named sizes; they go before those of the facts.
+    train_samples, epochs : int, optional
+        What makes a run; they go before the facts.
+    machine : Machine, optional
+        That a trace was recorded on, for the share of its peak that was reached.
+    **more
+        Of an ONNX file: ``mode`` and ``optimizer``. Of a trace of TensorFlow: ``graph``, the ``model.py`` of its
+        Keras model, which is run.
+
+    Returns
+    -------
+    model : ModelProfile
+    said : tuple of str
+        What was filled in, a line each.
+
+    Raises
+    ------
+    FomkitError
+        With file and line, when the table or the facts are wrong or a size is missing.
+    """
+    stated = load_model_facts(facts) if facts else None
+    bare, said = _read_bare(path, file_format, {**(stated.sizes if stated else {}), **(sizes or {})}, more)
+    if machine is not None:
+        said = (*said, say_flop_use(bare, machine))
+    model = _with_ops(stated, bare) if stated else bare
+    samples = train_samples if train_samples is not None else model.data.train_samples
+    data = replace(model.data, train_samples=samples)
+    run = replace(model.run, epochs=epochs if epochs is not None else model.run.epochs)
+    notes = (*model.notes, f"Op table from {path.name}.", *said)
+    name = name or model.name
+    title = model.title if stated or file_format == "onnx" else name
+    return replace(model, name=name, title=title, data=data, run=run, notes=notes), said
+
+
+def import_timings(
+    path: Path, file_format: str, *, device: str | None = None, sizes: Mapping[str, int] | None = None
+) -> ImportedTimings:
+    """Read timings of a machine from a file of any format of `FORMATS` that makes one.
+
+    Parameters
+    ----------
+    path : Path
+    file_format : str
+    device : str, optional
+        The device to read from a file of several.
+    sizes : mapping, optional
+        ``ranks`` and ``nodes`` of the run that a log of a network is of.
+
+    Raises
+    ------
+    FomkitError
+        When the file is wrong, or a device is named for a format that has one per file.
+    """
+    if file_format in READERS:
+        return read_timings(path, file_format, device=device, sizes=sizes)
+    if device is not None:
+        what = "trace" if file_format in FORMATS else "file of an adapter"
+        raise FomkitError(f"--device {device}", f"a {what} is of one device. Leave it out.")
+    if file_format not in FORMATS:
+        return timings_by_adapter(path, file_format, FORMATS)
+    return timings_of_trace(path)

@@ -1,0 +1,196 @@
+"""Tables of measurements of whole models: strangers' CSV in, checked records out.
+
+What others wrote of measured models, by format, as a table of measurements.
+
+The runs that somebody measured, read from the tables that ship or lie beside the user.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.measurement import Measurement
+from fomkit.files.op_csv import format_table, read_numbered_table
+from fomkit.merit.measured_steps import MeasuredRuns
+from fomkit.ops.check import check_table
+from fomkit.ops.tables import column_names
+from fomkit.profiles.locate import locate, profile_names
+from fomkit.profiles.machines import load_machine
+from fomkit.readers.records import (
+    read_benchmarker,
+    read_dawnbench,
+    read_mllog,
+    recognise_benchmarker,
+    recognise_dawnbench,
+    recognise_mllog,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+_SPREAD = ("value", "low", "high")
+_COUNTS = ("repeats", "batch", "devices")
+
+
+def _spread(row: Mapping[str, Any], where: str) -> tuple[float, float, bool]:
+    """Give the ends of a row's interval and whether it states them."""
+    value, low, high = (float(row.get(name, math.nan)) for name in _SPREAD)
+    if math.isnan(low) and math.isnan(high):
+        return value, value, False
+    if math.isnan(low) or math.isnan(high):
+        raise FomkitError(where, "states one end of its interval. Give low and high, or neither.")
+    if not low <= value <= high:
+        raise FomkitError(
+            where, f"value {value:g} is not between low {low:g} and high {high:g}. Check which is which."
+        )
+    return low, high, True
+
+
+def _count(cell: float) -> int | None:
+    return None if math.isnan(cell) else int(cell)
+
+
+def _measurement(row: Mapping[str, Any], where: str) -> Measurement:
+    low, high, stated = _spread(row, where)
+    texts = {name: str(row.get(name, "")).strip() for name in column_names("MEASUREMENTS", "text")}
+    known: dict[str, Any] = {**texts, **{name: _count(row.get(name, math.nan)) for name in _COUNTS}}
+    return Measurement(where=where, value=row["value"], low=low, high=high, spread_stated=stated, **known)
+
+
+def read_measurements(path: Path) -> tuple[Measurement, ...]:
+    """Read a table of measurements (docs/profiles.md), in the order of its rows.
+
+    Raises
+    ------
+    FomkitError
+        With the line of a column, a word or a number that cannot be, and of an interval that misses its value.
+    """
+    table = read_numbered_table(path, "MEASUREMENTS")
+    check_table(table, "MEASUREMENTS", str(path))
+    lines, rows = table.index.tolist(), table.to_dict("records")
+    return tuple(
+        _measurement({str(name): cell for name, cell in row.items()}, f"{path}:{line}")
+        for line, row in zip(lines, rows, strict=True)
+    )
+
+
+def format_measurements(rows: Sequence[Measurement]) -> str:
+    """Write rows as a table that `read_measurements` reads back."""
+    import pandas as pd
+
+    numbers = column_names("MEASUREMENTS", "number")
+    columns: dict[str, Any] = {}
+    for name in column_names("MEASUREMENTS"):
+        cells = [getattr(row, name) if _is_stated(row, name) else None for row in rows]
+        columns[name] = pd.Series(cells, dtype="float64" if name in numbers else "object")
+    return format_table(pd.DataFrame(columns), "MEASUREMENTS")
+
+
+def _is_stated(row: Measurement, name: str) -> bool:
+    return row.spread_stated or name not in ("low", "high")
+
+
+Rows = tuple[Sequence[Mapping[str, Any]], Sequence[str]]
+"""Rows by column, None where empty, and what is to be said of them."""
+
+
+@dataclass(frozen=True)
+class Importer:
+    """One format: what it is, whether a file has it, and how to read it."""
+
+    title: str
+    recognise: Callable[[Path], bool]
+    read: Callable[[Path], Rows]
+
+
+@dataclass(frozen=True)
+class ImportedMeasurements:
+    """A MEASUREMENTS table, and what the reader noticed."""
+
+    table: pd.DataFrame
+    said: tuple[str, ...]
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    "benchmarker": Importer("record of the modular benchmarker (.json)", recognise_benchmarker, read_benchmarker),
+    "dawnbench": Importer("DAWNBench entry (.json, its .tsv beside it)", recognise_dawnbench, read_dawnbench),
+    "mllog": Importer("MLPerf training log (lines :::MLLOG)", recognise_mllog, read_mllog),
+}
+
+
+def rows_as_table(rows: Sequence[Mapping[str, Any]], where: str) -> pd.DataFrame:
+    """Make a MEASUREMENTS table of rows by column; what a row does not have is empty.
+
+    Raises
+    ------
+    FomkitError
+        When a cell cannot be what it is.
+    """
+    import pandas as pd
+
+    numbers = set(column_names("MEASUREMENTS", "number"))
+    columns = {
+        name: pd.Series(
+            [row.get(name) if name in numbers else row.get(name, "") for row in rows],
+            dtype="float64" if name in numbers else "object",
+        )
+        for name in column_names("MEASUREMENTS")
+    }
+    table = pd.DataFrame(columns)
+    check_table(table, "MEASUREMENTS", where)
+    return table
+
+
+def import_measurements(
+    path: Path, file_format: str, *, model: str | None = None, machine: str | None = None
+) -> ImportedMeasurements:
+    """Read a foreign record of measurements.
+
+    Parameters
+    ----------
+    path : Path
+    file_format : str
+        A key of `IMPORTERS`.
+    model, machine : str, optional
+        Names of the profiles; the file's own words stay in the note.
+
+    Raises
+    ------
+    FomkitError
+        When the file is broken or holds no measurement, as the readers say.
+    """
+    rows, said = IMPORTERS[file_format].read(path)
+    named = [_named(_named(row, "model", model), "machine", machine) for row in rows]
+    table = rows_as_table(named, str(path))
+    words = [
+        f"{what} is {row[what]!r} as the file names it; --{what} says which profile that is"
+        for row in named[:1]
+        for what, given in (("model", model), ("machine", machine))
+        if given is None
+    ]
+    return ImportedMeasurements(table, (*said, *words))
+
+
+def _named(row: Mapping[str, Any], what: str, name: str | None) -> Mapping[str, Any]:
+    if name is None or row[what] == name:
+        return row
+    note = "; ".join(part for part in (row.get("note", ""), f"{what} {row[what]!r} in the file") if part)
+    return {**row, what: name, "note": note}
+
+
+def all_measured() -> tuple[MeasuredRuns, tuple[str, ...]]:
+    """Read the tables of measurements that ship or lie beside the user, and say which files are none."""
+    rows: list[Measurement] = []
+    unread = []
+    for name in profile_names("measurements"):
+        try:
+            rows += read_measurements(locate(name, "measurements"))
+        except FomkitError as error:
+            unread.append(f"not read, so nothing is held against it: {error}")
+    return MeasuredRuns(tuple(rows), load_machine), tuple(unread)

@@ -1,0 +1,1 @@
+"""Traces that profilers wrote."""

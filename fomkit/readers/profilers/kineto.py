@@ -1,0 +1,361 @@
+"""A profiler's trace as a model profile: the op table of one step, with the times of the trace.
+
+All time that a trace saw in a step: the rows' own, and what ran outside of them, so that nothing is dropped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fomkit.core.errors import FomkitError, printable
+from fomkit.frontends.step import count_rows, make_table
+from fomkit.frontends.step_spread import Spent, say_busiest, say_cold, say_contention, say_spread, step_sums
+from fomkit.readers.profilers.kineto_device import DeviceTimes, join_device
+from fomkit.readers.profilers.kineto_nesting import Nesting, step_windows
+from fomkit.readers.profilers.kineto_rows import Row, Rows, usual_dtype
+from fomkit.readers.profilers.kineto_steps import Collector, Executions
+from fomkit.readers.profilers.kineto_stream import Events, TraceReader
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+RECORD = (
+    "Record it with shapes: torch.profiler.profile(record_shapes=True, activities=[ProfilerActivity.CPU, "
+    "ProfilerActivity.CUDA]), then export_chrome_trace"
+)
+MAX_LISTED = 40
+
+
+@dataclass(frozen=True)
+class TraceRows:
+    """What a trace is made of.
+
+    Attributes
+    ----------
+    rows : tuple of Row
+    unsupported : tuple of str
+        Ops and kernels without a rule, with their executions in a step.
+    notes : tuple of str
+        How the rows were made; those that begin with ``partial`` say what is missing.
+    properties : mapping
+        What the file says of the accelerator.
+    device : str
+        The accelerator's name; "" for a trace of a CPU.
+    on_device : bool
+        Whether times are those of kernels.
+    step_s : tuple of float
+        Time of all ops in each step that was taken [s].
+    """
+
+    rows: tuple[Row, ...]
+    unsupported: tuple[str, ...]
+    notes: tuple[str, ...]
+    properties: Mapping[str, Any]
+    device: str
+    on_device: bool
+    step_s: tuple[float, ...]
+
+
+def _entry(value: Any, *keys: Any) -> Any:
+    """Look into values of unknown build; ``None`` where nothing is."""
+    for key in keys:
+        if isinstance(value, dict):
+            value = value.get(key)
+        elif isinstance(value, list) and isinstance(key, int) and key < len(value):
+            value = value[key]
+        else:
+            return None
+    return value
+
+
+def _check(events: Events, where: str) -> None:
+    if not events.seen:
+        raise FomkitError(where, f"has no event. Check that the profiler ran. {RECORD}.")
+    if not len(events.start):
+        kernels = f"{len(events.device_time):,} kernels and " if len(events.device_time) else ""
+        left = _left_out(events)
+        raise FomkitError(
+            where, f"has {kernels}no op of PyTorch among its {events.seen:,} events{left}. {RECORD}."
+        )
+
+
+def _check_one_process(events: Events, where: str) -> None:
+    processes = {name: count for name, count in events.processes.items() if count}
+    if len(processes) > 1:
+        listed = ", ".join(f"{printable(name)} ({count:,} ops)" for name, count in sorted(processes.items())[:8])
+        raise FomkitError(
+            where,
+            f"holds ops of {len(processes)} processes: {listed}, and nothing tells whose kernels are whose. Give "
+            "the trace of one process, as each wrote it.",
+        )
+
+
+def _left_out(events: Events) -> str:
+    listed = ", ".join(f"{count:,} {what}" for what, count in events.wrong.items())
+    return f" ({listed} were left out)" if listed else ""
+
+
+def _notes(events: Events, executions: Executions, rows: Rows, device: DeviceTimes, name: str) -> Iterator[str]:
+    if events.wrong:
+        listed = ", ".join(f"{count:,} {what}" for what, count in events.wrong.items())
+        yield f"partial: of {events.seen:,} events were left out: {listed}"
+    by = {"ProfilerStep": "as the profiler marks them", "Optimizer.step": "told by the optimizer's"}
+    cold = executions.cold
+    if not executions.told:
+        yield "the trace marks no steps (ProfilerStep#N) and is taken as one step"
+    else:
+        taken = "and were taken" if cold is None else f"and {len(executions.step_s)} of these were taken"
+        yield f"{executions.alike} of {executions.steps} steps are alike {taken}, {by[executions.told]}"
+    if cold is not None:
+        yield say_cold(f"step {cold[0] + 1} of {executions.steps}", cold[1], executions.step_s)
+    if executions.input_calls:
+        yield f"{executions.input_calls:,} ops of the data loader were left out"
+    named = {f"device {unit}": time_s for unit, time_s in device.unit_s.items()}
+    yield from say_busiest("devices", named, f"device {device.unit}")
+    timer = f"kernels on {name or 'the device'}" if len(events.device_time) else "calls on the host"
+    yield from say_spread(timer, executions.step_s)
+    yield from say_contention(executions.times.values(), executions.step_s, executions.wall_s)
+    if not math.isnan(device.occupancy):
+        yield (
+            f"achieved occupancy {device.occupancy:.1%}, weighted by the time of kernels "
+            f"({device.occupancy_share:.0%} of it says one)"
+        )
+    told = rows.told
+    if told.halved:
+        yield f"backward time of {told.halved:,} convolutions or recurrent layers a step was parted in halves"
+    if told.unsupported:
+        missing = sum(told.unsupported.values())
+        yield f"partial: {missing:,} of {told.called:,} executions a step have no rule or no shapes"
+
+
+class Steps(NamedTuple):
+    """A trace taken apart: what it says of itself, its events, who ran inside whom, and its steps' executions."""
+
+    head: Mapping[str, Any]
+    events: Events
+    nesting: Nesting
+    device: DeviceTimes
+    executions: Executions
+    rows: Rows
+
+
+def read_steps(path: Path) -> Steps:
+    """Read a trace and find its steps.
+
+    Raises
+    ------
+    FomkitError
+        When the file is damaged, or holds no op.
+    """
+    events, reader = Events(), TraceReader(path)
+    events.add_all(reader)
+    _check(events, str(path))
+    _check_one_process(events, str(path))
+    return steps_of(events, reader.head)
+
+
+def steps_of(events: Events, head: Mapping[str, Any]) -> Steps:
+    """Find the steps of events.
+
+    Parameters
+    ----------
+    events : Events
+    head : mapping
+        What the file says of itself.
+    """
+    nesting = Nesting(events)
+    device = join_device(events, nesting)
+    usual = usual_dtype(events)
+    executions = Collector(events, nesting, device, usual).collect()
+    ranks = _entry(head, "distributedInfo", "world_size")
+    properties = _entry(head, "deviceProperties")
+    local = len(properties) if isinstance(properties, list) else 0
+    rows = Rows(events, executions, usual, ranks if type(ranks) is int and ranks > 1 else 0, local)
+    return Steps(head, events, nesting, device, executions, rows)
+
+
+def read_trace(path: Path) -> TraceRows:
+    """Read a trace of PyTorch's profiler, of CUDA, ROCm or a CPU.
+
+    Parameters
+    ----------
+    path : Path
+        ``trace.json``, packed by gzip or not.
+
+    Raises
+    ------
+    FomkitError
+        When the file is damaged, or holds no op or no shapes.
+    """
+    found = read_steps(path)
+    trace = rows_of(found)
+    if not any(row.op.kind != "other" for row in trace.rows):
+        shapes = "no shapes" if found.rows.told.without_shapes else "no op that has a rule"
+        raise FomkitError(str(path), f"has {shapes} in its {len(found.events.start):,} calls. {RECORD}.")
+    return trace
+
+
+def _properties(head: Mapping[str, Any], unit: str) -> Mapping[str, Any]:
+    """Give what the file says of a device: of one that it does not number, what it says where all are alike."""
+    listed = _entry(head, "deviceProperties")
+    known = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    numbered = [one for one in known if str(one.get("id")) == unit]
+    alike = known if len({str(one.get("name")) for one in known}) == 1 else []
+    return next(iter(numbered or alike), {})
+
+
+def rows_of(found: Steps) -> TraceRows:
+    """Make the rows of the steps of a trace."""
+    head, events, _, device, executions, rows = found
+    made = tuple(rows)
+    properties = _properties(head, device.unit)
+    name = properties.get("name")
+    name = name if isinstance(name, str) else ""
+    unsupported = [f"{one} ×{count}" for one, count in rows.told.unsupported.most_common()]
+    more = [f"and {len(unsupported) - MAX_LISTED} more"] if len(unsupported) > MAX_LISTED else []
+    return TraceRows(
+        made,
+        (*unsupported[:MAX_LISTED], *more),
+        tuple(_notes(events, executions, rows, device, name)),
+        properties,
+        name,
+        bool(len(events.device_time)),
+        executions.step_s,
+    )
+
+
+def trace_table(rows: Iterable[Row]) -> pd.DataFrame:
+    """Make the OPS table of rows: equal ones are joined.
+
+    Their traced time is that of all their executions in a step, the median of steps, by the executions.
+    """
+    joined: dict[object, dict[str, Any]] = {}
+    spent: dict[object, NDArray[np.float64]] = {}
+    timed: Counter[object] = Counter()
+    occupied: dict[object, list[float]] = {}
+    for row in rows:
+        key = (row.op.identity, tuple(row.op.dimensions.items()))
+        (entry,), _ = count_rows([row.op])
+        if key in joined:
+            joined[key]["count"] += row.op.count
+        else:
+            joined[key] = entry
+        times = np.asarray(row.times, dtype=np.float64)
+        if not np.isnan(times).all():
+            sums = step_sums(times, int(row.op.count))
+            spent[key] = spent[key] + sums if key in spent else sums
+            timed[key] += int(row.op.count)
+            if not math.isnan(row.occupancy):
+                weight = float(row.op.count) * float(np.nansum(times))
+                shares = occupied.setdefault(key, [0.0, 0.0])
+                shares[0] += row.occupancy * weight
+                shares[1] += weight
+    for same, sums in spent.items():
+        joined[same]["traced_time_s"] = float(np.median(sums)) / timed[same]
+    for same, (share, weight) in occupied.items():
+        if weight:
+            joined[same]["traced_occupancy"] = share / weight
+    return make_table(list(joined.values()))
+
+
+_FRAME = "autograd::engine::evaluate_function"
+_SPANS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)#")
+"""Marks around ops; their own time is the program's, not the framework's."""
+CALM = 0.25
+"""Share of steps that are taken for undisturbed; their end is the quartile."""
+
+
+def _shares(rows: list[Row]) -> list[float]:
+    """Part the time of a call among its works: as the trace parts it, else all to the first."""
+    means = [float(np.nanmean(row.times)) if not np.isnan(row.times).all() else 0.0 for row in rows]
+    whole = sum(means)
+    if len(rows) == 1 or whole <= 0:
+        return [1.0, *[0.0] * (len(rows) - 1)]
+    return [mean / whole for mean in means]
+
+
+def _rows(steps: Steps) -> Iterator[Spent]:
+    for key, count in steps.executions.counts.items():
+        sums = step_sums(steps.executions.times[key], count)
+        calm, whole = map(float, np.quantile(sums, [CALM, 0.5]))
+        rows = list(steps.rows.of(key))
+        halved = key in steps.rows.told.halves
+        for row, share in zip(rows, _shares(rows), strict=True):
+            op = row.op
+            times = (share * whole, share * calm)
+            yield Spent(op.op, op.kind, op.dtype, op.pass_name, op.dimensions, count, *times, halved)
+
+
+def _without_rows(steps: Steps) -> Iterator[Spent]:
+    """Give the time of host ops that are no rows and in none, without that of what runs inside them."""
+    events, nesting = steps.events, steps.nesting
+    windows, _ = step_windows(events)
+    count = len(events.start)
+    own = [events.end[event] - events.start[event] for event in range(count)]
+    for event in range(count):
+        if (around := nesting.parent[event]) >= 0:
+            own[around] -= events.end[event] - events.start[event]
+    starts = np.array([start for start, _ in windows])
+    times: dict[str, list[float]] = {}
+    counts: Counter[str] = Counter()
+    for event in range(count):
+        name = events.names.values[events.name[event]]
+        step = int(np.searchsorted(starts, events.start[event], side="right")) - 1
+        if name.startswith(_SPANS) or nesting.row_around(event) >= 0 or not 0 <= step < len(windows):
+            continue
+        if events.start[event] < windows[step][1]:
+            name = _FRAME if name.startswith(_FRAME) else name
+            times.setdefault(name, [0.0] * len(windows))[step] += own[event] / 1e6
+            counts[name] += 1
+    for name, of_steps in times.items():
+        calm, middle = map(float, np.quantile(of_steps, [CALM, 0.5]))
+        yield Spent(name, "", "", "", {}, max(round(counts[name] / len(windows)), 1), middle, calm)
+
+
+def _covered(steps: Steps) -> float:
+    """Give the share of a step's time that some op ran in; NaN where no step is marked."""
+    events, parent = steps.events, steps.nesting.parent
+    windows, _ = step_windows(events)
+    starts = np.array([start for start, _ in windows])
+    inside = np.zeros(len(windows))
+    marks = [name.startswith(_SPANS) for name in events.names.values]
+    for event, start in enumerate(events.start):
+        if marks[events.name[event]]:
+            continue
+        around = parent[event]
+        while around >= 0 and marks[events.name[around]]:
+            around = parent[around]
+        step = int(np.searchsorted(starts, start, side="right")) - 1
+        if around < 0 and 0 <= step < len(windows):
+            inside[step] += events.end[event] - start
+    shares = [time / (end - start) for time, (start, end) in zip(inside, windows, strict=True)]
+    return float(np.median(shares)) if shares else math.nan
+
+
+def time_spent(path: Path) -> tuple[list[Spent], float]:
+    """Give all time that a trace saw in one step, by op, and the share of a step that these ops fill.
+
+    Parameters
+    ----------
+    path : Path
+        A trace whose steps are marked. Where it has times of an accelerator, these count and the host's do not.
+
+    Raises
+    ------
+    FomkitError
+        When the trace holds no op.
+    """
+    steps = read_steps(path)
+    found = list(_rows(steps))
+    if not len(steps.events.device_time):
+        found += _without_rows(steps)
+    return [one for one in found if one.time_s > 0 and math.isfinite(one.time_s)], _covered(steps)

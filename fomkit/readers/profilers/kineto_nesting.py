@@ -1,0 +1,407 @@
+"""Calls as a trace tells them, in the words of the rules: arguments get their names from the table of schemas.
+
+Who ran inside whom: of the nested calls of a trace, those that are rows, with their pass.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fomkit.core.units import ITEM_BYTE
+from fomkit.frontends.lowering.aten import RULES
+from fomkit.frontends.lowering.calls import Array, Call
+from fomkit.readers.profilers.kineto_stream import Events, Signature
+
+DTYPES: Mapping[str, str] = {
+    "float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16", "long int": "int64",
+    "long": "int64", "__int64": "int64", "long long": "int64", "int": "int32", "short int": "int16",
+    "short": "int16", "signed char": "int8", "unsigned char": "uint8", "bool": "bool",
+    "c10::complex<float>": "complex64", "c10::complex<double>": "complex128", "c10::Float8_e4m3fn": "fp8",
+    "c10::Float8_e5m2": "fp8", "c10::Float8_e4m3fnuz": "fp8", "c10::Float8_e5m2fnuz": "fp8",
+}  # fmt: skip
+"""Names of number formats as C++ compilers write them."""
+LISTS = ("TensorList", "GenericList")
+MAX_LENGTH = 1e15
+
+
+class CallError(ValueError):
+    """Why a call cannot be told from the trace."""
+
+
+class Schema(NamedTuple):
+    """One spelling of an op: its arguments with their kind (tensor, list or "") and those written in place."""
+
+    arguments: tuple[tuple[str, str], ...]
+    written: tuple[str, ...]
+
+
+@cache
+def schemas() -> tuple[Mapping[str, str], Mapping[str, list[Schema]]]:
+    """Read the table of schemas: the state of each op's name, and the spellings of those that are priced."""
+    states: dict[str, str] = {}
+    spellings: dict[str, list[Schema]] = {}
+    lines = (
+        (Path(__file__).parents[2] / "frontends" / "lowering" / "aten_schemas.csv")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
+    for line in lines[1:]:
+        name, state, arguments, written = line.split(",")
+        states[name] = "priced" if "priced" in (state, states.get(name)) else state
+        if state == "priced":
+            parts = [argument.partition(":") for argument in arguments.split()]
+            named = tuple((argument, kind) for argument, _, kind in parts)
+            spellings.setdefault(name, []).append(Schema(named, tuple(written.split())))
+    return states, spellings
+
+
+def _lengths(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(one) is int and 0 <= one <= MAX_LENGTH for one in value):
+        raise CallError("its dims are no whole numbers")
+    if len(value) > 64 or prod(value) > MAX_LENGTH:
+        raise CallError("its dims are beyond all bounds")
+    return tuple(value)
+
+
+def packed(shape: Sequence[int]) -> tuple[int, ...]:
+    """Give the strides of a tensor without gaps, row by row."""
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def make_array(shape: Sequence[int], dtype: str, storage: int, stride: Any = None) -> Array:
+    """Describe a tensor; without usable strides it stands row by row."""
+    whole = isinstance(stride, list) and len(stride) == len(shape)
+    steps = tuple(stride) if whole and all(type(one) is int for one in stride) else packed(shape)
+    return Array(tuple(shape), steps, dtype, int(ITEM_BYTE[dtype]), storage)
+
+
+def parse_value(text: Any) -> Any:
+    """Read an argument that is no tensor, as the profiler writes it.
+
+    Examples
+    --------
+    >>> parse_value("[1, -2]"), parse_value("True"), parse_value("0.5"), parse_value("")
+    ([1, -2], True, 0.5, None)
+    """
+    if not isinstance(text, str) or not text.strip():
+        return None
+    text = text.strip()
+    if text[0] == "[":
+        return [parse_value(part) for part in text.strip("[]").split(",") if part.strip()]
+    if text in ("True", "False"):
+        return text == "True"
+    try:
+        return float(text) if any(letter in text for letter in ".enf") else int(text)
+    except ValueError:
+        return text
+
+
+class _Given:
+    """The arguments of a signature by position."""
+
+    def __init__(self, signature: Signature, usual: str) -> None:
+        dims, types, strides, values = signature
+        if not isinstance(dims, list) or not isinstance(types, list) or len(dims) != len(types):
+            raise CallError("its dims or types are not in the trace")
+        self.dims, self.types, self._usual = dims, types, usual
+        self._strides = strides if isinstance(strides, list) and len(strides) == len(dims) else [None] * len(dims)
+        self._values = values if isinstance(values, list) and len(values) == len(dims) else [None] * len(dims)
+
+    def kind(self, place: int) -> str:
+        """Give what an argument is: tensor, list or ""."""
+        word = self.types[place]
+        if isinstance(word, list):
+            return "list"
+        if not isinstance(word, str):
+            return ""
+        return "list" if word in LISTS else "tensor" if word in DTYPES else ""
+
+    def argument(self, place: int, kind: str) -> Any:
+        """Give an argument in the rules' words."""
+        word, dims, stride = self.types[place], self.dims[place], self._strides[place]
+        if kind == "tensor":
+            if isinstance(word, str) and word in DTYPES:
+                return make_array(_lengths(dims), DTYPES[word], place, stride)
+            if word and word not in ("Scalar", "ScalarList"):
+                raise CallError(f"its number format {str(word)[:40]!r} is not known")
+            return None
+        if kind == "list" and isinstance(dims, list) and self.kind(place) == "list":
+            steps = stride if isinstance(stride, list) and len(stride) == len(dims) else [None] * len(dims)
+            words = word if isinstance(word, list) and len(word) == len(dims) else [""] * len(dims)
+            return tuple(
+                make_array(_lengths(one), DTYPES.get(str(each), self._usual), 1000 * (place + 1) + number, step)
+                for number, (one, step, each) in enumerate(zip(dims, steps, words, strict=True))
+            )
+        return parse_value(self._values[place])
+
+
+def _fits(schema: Schema, given: _Given) -> bool:
+    """Tell whether arguments are those of a spelling, or of it with a tensor for the result behind them."""
+    more = len(given.dims) - len(schema.arguments)
+    if more not in (0, 1) or (more == 1 and given.kind(-1) != "tensor"):
+        return False
+    for place, (_, kind) in enumerate(schema.arguments):
+        found = given.kind(place)
+        if found != kind and given.types[place]:
+            return False
+    return True
+
+
+def describe(name: str, signature: Signature, usual: str) -> tuple[Call, Schema]:
+    """Put a call into the rules' words; its results are those written in place.
+
+    Parameters
+    ----------
+    name : str
+        The op's without its library.
+    signature : Signature
+    usual : str
+        Number format of lists of tensors, which the trace does not tell.
+
+    Raises
+    ------
+    CallError
+        When the trace does not say enough.
+    """
+    given = _Given(signature, usual)
+    fitting = [schema for schema in schemas()[1].get(name, ()) if _fits(schema, given)]
+    if not fitting:
+        raise CallError("its arguments are none that are known")
+    schema = min(fitting, key=lambda one: len(given.dims) - len(one.arguments))
+    arguments = {argument: given.argument(place, kind) for place, (argument, kind) in enumerate(schema.arguments)}
+    results = tuple(value for one in schema.written if isinstance(value := arguments.get(one), Array))
+    if len(given.dims) > len(schema.arguments):
+        results = (given.argument(len(given.dims) - 1, "tensor"),)
+    return Call(f"aten::{name}", arguments, results), schema
+
+
+def loose(signature: Signature, usual: str) -> list[Any]:
+    """Give the arguments of a call whose spelling nobody keeps, by position.
+
+    Raises
+    ------
+    CallError
+        When the trace does not say enough.
+    """
+    given = _Given(signature, usual)
+    return [given.argument(place, given.kind(place)) for place in range(len(given.dims))]
+
+
+OWNERS = ("lstm", "gru", "rnn_tanh", "rnn_relu", "scaled_dot_product_attention")
+"""Ops that are one row each, whatever runs inside."""
+LATE = ("linear",)
+"""Priced ops that stay in one piece under ``inference_mode`` only; else what is inside counts."""
+FORWARD_PASS, BACKWARD_PASS, UPDATE_PASS, INPUT_PASS = range(4)
+(
+    _OWNER, _PRICED, _LATE, _NOTHING, _COMPOSITE, _UNSUPPORTED, _UNKNOWN, _FRAME, _EVALUATE, _UPDATE, _LOADER,
+    _ZERO_GRAD,
+) = range(12)  # fmt: skip
+_MARKS = (
+    ("autograd::engine::evaluate_function", _EVALUATE), ("Optimizer.step#", _UPDATE),
+    ("Optimizer.zero_grad#", _ZERO_GRAD), ("enumerate(DataLoader)#", _LOADER),
+)  # fmt: skip
+
+
+def _role(name: str) -> int:
+    for mark, role in _MARKS:
+        if name.startswith(mark):
+            return role
+    library, separator, short = name.partition("::")
+    if not separator or library == "torch" or " " in name:
+        return _FRAME
+    if library != "aten":
+        return _UNKNOWN
+    if short in OWNERS:
+        return _OWNER
+    if short in LATE:
+        return _LATE
+    for spelling in (short, short.removesuffix("_")):
+        if spelling in RULES:
+            return _NOTHING if RULES[spelling] is None else _PRICED
+    states = {
+        "priced": _PRICED, "zero_work": _NOTHING, "composite": _COMPOSITE, "unsupported": _UNSUPPORTED,
+    }  # fmt: skip
+    return states.get(schemas()[0].get(short, ""), _UNKNOWN)
+
+
+@dataclass
+class Rows:
+    """The calls that are rows, in columns.
+
+    Attributes
+    ----------
+    event : array of int
+        Place among the host events.
+    pass_code : array of int
+    node : array of int
+        Sequence number of the autograd node that ran the call; -1 where none did.
+    update : array of int
+        Host event of the optimizer's step that the call is part of; -1 where none.
+    known : array of int
+        1 where the op has a rule.
+    """
+
+    event: array[int] = field(default_factory=lambda: array("i"))
+    pass_code: array[int] = field(default_factory=lambda: array("b"))
+    node: array[int] = field(default_factory=lambda: array("q"))
+    update: array[int] = field(default_factory=lambda: array("i"))
+    known: array[int] = field(default_factory=lambda: array("b"))
+
+
+@dataclass(slots=True)
+class _Frame:
+    event: int
+    role: int
+    pass_code: int
+    node: int
+    update: int
+    owner: int
+    shielded: bool
+    has_row: bool = False
+
+
+_GROUND = _Frame(-1, _FRAME, FORWARD_PASS, -1, -1, -1, shielded=False)
+
+
+class Nesting:
+    """The nesting of all host events.
+
+    Attributes
+    ----------
+    parent : array of int
+        The innermost event around each; -1 for none.
+    rows : Rows
+    row_of : array of int
+        The row that an event is; -1 for others.
+    owners : dict
+        Sequence number to the row, one of `OWNERS`, that the forward op of this number ran in; -1 for none.
+    updates : dict
+        Event of each optimizer's step to how it is implemented: per_tensor, foreach or fused.
+    """
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._roles = [_role(name) for name in events.names.values]
+        count = len(events.start)
+        self.parent = array("i", [-1]) * count
+        self.row_of = array("i", [-1]) * count
+        self.rows = Rows()
+        self.owners: dict[int, int] = {}
+        self.updates: dict[int, str] = {}
+        thread, start, end = (np.frombuffer(column, column.typecode) if count else np.zeros(0)
+                              for column in (events.thread, events.start, events.end))  # fmt: skip
+        self.order = np.lexsort((-end, start, thread))
+        self._sweep()
+
+    def _sweep(self) -> None:
+        start, end, thread = self._events.start, self._events.end, self._events.thread
+        stack: list[_Frame] = []
+        current = -1
+        for event in self._in_order():
+            if thread[event] != current:
+                while stack:
+                    self._leave(stack.pop(), stack)
+                current = thread[event]
+            while stack and start[event] >= end[stack[-1].event]:
+                self._leave(stack.pop(), stack)
+            around = stack[-1] if stack else _GROUND
+            self.parent[event] = around.event
+            stack.append(self._enter(event, around))
+        while stack:
+            self._leave(stack.pop(), stack)
+
+    def _in_order(self) -> Iterator[int]:
+        """Give the events thread by thread in order of their start; a list of all would double the memory."""
+        for first in range(0, len(self.order), 100_000):
+            yield from self.order[first : first + 100_000].tolist()
+
+    def _enter(self, event: int, around: _Frame) -> _Frame:
+        events = self._events
+        role = self._roles[events.name[event]]
+        frame = _Frame(event, role, around.pass_code, around.node, around.update, around.owner, around.shielded)
+        sequence = events.sequence[event]
+        if role == _EVALUATE or events.forward_thread[event] > 0:
+            frame.pass_code, frame.node = BACKWARD_PASS, sequence if sequence >= 0 else frame.node
+        elif role in (_UPDATE, _ZERO_GRAD):
+            frame.pass_code, frame.update = UPDATE_PASS, event if role == _UPDATE else -1
+            if role == _UPDATE:
+                self.updates[event] = "per_tensor"
+        elif role == _LOADER:
+            frame.pass_code = INPUT_PASS
+        elif frame.update >= 0 and role in (_PRICED, _UNSUPPORTED):
+            self._note_implementation(event, frame.update)
+        if not frame.shielded and role in (_OWNER, _PRICED, _UNSUPPORTED):
+            self._add(frame, known=role != _UNSUPPORTED)
+            if role == _OWNER and frame.pass_code == FORWARD_PASS:
+                frame.owner = self.row_of[event]
+        if sequence >= 0 and frame.pass_code == FORWARD_PASS and (frame.owner >= 0 or sequence in self.owners):
+            # The last call with a number made its node; calls before, that make none, only show it.
+            self.owners[sequence] = frame.owner
+        frame.shielded |= role in (_OWNER, _PRICED, _UNSUPPORTED, _NOTHING)
+        return frame
+
+    def _note_implementation(self, event: int, update: int) -> None:
+        name = self._events.names.values[self._events.name[event]]
+        for mark in ("foreach", "fused"):
+            if name.startswith(f"aten::_{mark}_"):
+                self.updates[update] = mark
+
+    def _add(self, frame: _Frame, *, known: bool) -> None:
+        self.row_of[frame.event] = len(self.rows.event)
+        self.rows.event.append(frame.event)
+        self.rows.pass_code.append(frame.pass_code)
+        self.rows.node.append(frame.node)
+        self.rows.update.append(frame.update)
+        self.rows.known.append(known)
+        frame.has_row = True
+
+    def _leave(self, frame: _Frame, stack: list[_Frame]) -> None:
+        if not frame.has_row and not frame.shielded and frame.role in (_LATE, _UNKNOWN):
+            self._add(frame, known=frame.role == _LATE)
+        if stack and frame.has_row:
+            stack[-1].has_row = True
+
+    def around(self, event: int) -> Iterator[int]:
+        """Give an event and those around it, from the inside out."""
+        while event >= 0:
+            yield event
+            event = self.parent[event]
+
+    def row_around(self, event: int) -> int:
+        """Give the row that an event is or lies in; -1 for none."""
+        return next((self.row_of[one] for one in self.around(event) if self.row_of[one] >= 0), -1)
+
+
+def step_windows(events: Events) -> tuple[list[tuple[float, float]], str]:
+    """Give start and end [µs] of the steps, in order, and what tells them.
+
+    Returns
+    -------
+    windows : list of tuple of float
+        Empty where nothing tells steps; the file is then taken as one.
+    told : str
+        ``ProfilerStep``, ``Optimizer.step`` (a step ends with the optimizer's) or "".
+    """
+    places = _marked(events, "ProfilerStep#")
+    if places:
+        return sorted({(events.start[place], events.end[place]) for place in places}), "ProfilerStep"
+    places = _marked(events, "Optimizer.step#")
+    first = min(places, key=lambda place: events.start[place], default=-1)
+    ends = sorted(events.end[place] for place in places if events.name[place] == events.name[first])
+    if len(ends) < 2:
+        return [], ""
+    return list(zip([float("-inf"), *ends[:-1]], ends, strict=True)), "Optimizer.step"
+
+
+def _marked(events: Events, mark: str) -> list[int]:
+    marked = [number for number, name in enumerate(events.names.values) if name.startswith(mark)]
+    names = np.frombuffer(events.name, events.name.typecode) if len(events.name) else np.zeros(0)
+    return [int(place) for place in np.flatnonzero(np.isin(names, marked))] if marked else []

@@ -1,0 +1,435 @@
+"""The update as a trace shows it: the calls of one optimizer's step as one row.
+
+Executions of all steps, in columns, and the steps among them that are alike.
+
+From nested calls to executions: what ran in each step, how often and how long.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE, Array, TracedOp, arrays_in
+from fomkit.frontends.step_spread import is_cold
+from fomkit.readers.profilers.kineto_device import DeviceTimes
+from fomkit.readers.profilers.kineto_nesting import (
+    BACKWARD_PASS,
+    INPUT_PASS,
+    UPDATE_PASS,
+    CallError,
+    Nesting,
+    loose,
+    step_windows,
+)
+from fomkit.readers.profilers.kineto_stream import Events, Signature
+
+_CLOSING: Mapping[str, tuple[str, ...]] = {
+    "SGD": ("add_", "_foreach_add_", "_fused_sgd_"),
+    "Adam": ("addcdiv_", "_foreach_addcdiv_", "_fused_adam_"),
+    "AdamW": ("addcdiv_", "_foreach_addcdiv_", "_fused_adamw_"),
+}
+"""By optimizer, the op that changes the parameters, its first argument; of SGD's sums, those by a rate below 0."""
+
+
+class Entry(NamedTuple):
+    """One call of a step: its name without library, and its signature."""
+
+    name: str
+    signature: Signature | None
+
+
+def optimizer_class(annotation: str) -> str:
+    """Give the class that an annotation names.
+
+    Examples
+    --------
+    >>> optimizer_class("Optimizer.step#AdamW.step")
+    'AdamW'
+    """
+    return annotation.partition("#")[2].partition(".")[0]
+
+
+def _parameters(entry: Entry, usual: str) -> list[Array]:
+    if entry.signature is None:
+        raise CallError("it has no shapes")
+    arguments = loose(entry.signature, usual)
+    if entry.name.endswith("add_"):
+        rate = arguments[2] if len(arguments) > 2 else None
+        if not isinstance(rate, int | float) or rate >= 0:
+            return []
+    return list(arrays_in(arguments[:1]))
+
+
+def _rule(kind: str, entries: Iterable[Entry]) -> str:
+    names = {entry.name for entry in entries}
+    if kind == "SGD":
+        buffers = [entry.signature[0] for entry in entries if entry.name == "_fused_sgd_" and entry.signature]
+        kept = any(isinstance(dims, list) and len(dims) > 2 and dims[2] for dims in buffers)
+        return "momentum" if kept or names & {"mul_", "_foreach_mul_"} else "sgd"
+    return kind.lower() + ("_amsgrad" if any("maximum" in name for name in names) else "")
+
+
+def describe_update(annotation: str, impl: str, entries: Sequence[Entry], usual: str) -> TracedOp | None:
+    """Describe one step of an optimizer.
+
+    Parameters
+    ----------
+    annotation : str
+        ``Optimizer.step#Adam.step``.
+    impl : str
+        per_tensor, foreach or fused.
+    entries : sequence of Entry
+        Its calls.
+    usual : str
+        Number format of lists of tensors.
+
+    Returns
+    -------
+    TracedOp or None
+        None for an optimizer whose parameters cannot be told from its calls; these are then rows themselves.
+    """
+    kind = optimizer_class(annotation)
+    closing = [entry for entry in entries if entry.name in _CLOSING.get(kind, ())]
+    try:
+        parameters = [array for entry in closing for array in _parameters(entry, usual)]
+    except CallError:
+        return None
+    if not parameters:
+        return None
+    numel = sum(array.numel for array in parameters)
+    sizes: dict[str, Any] = {
+        "rule": _rule(kind, entries),
+        "impl": impl,
+        "numel": numel,
+        "tensors": len(parameters),
+    }
+    return TracedOp(f"{kind}.step", "optimizer", sizes, parameters[0].dtype, UPDATE, "")
+
+
+class Key(NamedTuple):
+    """What two executions share that are one: what they are, name, call (-1 for none), pass, and a detail.
+
+    ``what`` is ``op``, ``unknown``, ``owner_back`` (the backward pass of a row that holds others), ``update``
+    (``name`` is then its place among the updates) or ``device`` (a kernel that no call holds; ``name`` is its
+    own, ``detail`` its message or bytes, ``call`` that of the call around it).
+    """
+
+    what: str
+    name: int
+    call: int
+    pass_name: str
+    detail: int = -1
+
+
+class Alike(NamedTuple):
+    """The steps that are alike, and what ran in those that were taken.
+
+    Attributes
+    ----------
+    steps : int
+        How many are alike.
+    counts : dict
+        Executions in one of them, in order of first execution.
+    times : dict
+        Times [s] of all executions in those that were taken, step by step.
+    step_s : tuple of float
+        Time of all executions in each step that was taken [s].
+    cold : tuple of int and float, or None
+        Place among all steps, and time [s], of a first one that was left out as a cold start.
+    taken : tuple of int
+        Places of those that were taken, among all steps.
+    """
+
+    steps: int
+    counts: dict[Key, int]
+    times: dict[Key, NDArray[np.float64]]
+    step_s: tuple[float, ...]
+    cold: tuple[int, float] | None
+    taken: tuple[int, ...]
+
+
+@dataclass
+class Collected:
+    """Executions by step and key, 16 bytes each."""
+
+    keys: dict[Key, int] = field(default_factory=dict)
+    gradients: dict[Key, list[float]] = field(default_factory=dict)
+    units: dict[Key, str] = field(default_factory=dict)
+    occupied: dict[Key, list[float]] = field(default_factory=dict)
+    updates: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _step: array[int] = field(default_factory=lambda: array("i"))
+    _key: array[int] = field(default_factory=lambda: array("i"))
+    _time: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, step: int, key: Key, time: float) -> None:
+        """Add an execution of so many µs."""
+        self._step.append(step)
+        self._key.append(self.keys.setdefault(key, len(self.keys)))
+        self._time.append(time / 1e6)
+
+    def occupy(self, key: Key, sums: list[float]) -> None:
+        """Add occupancy × time, and time, of kernels that say their occupancy."""
+        known = self.occupied.setdefault(key, [0.0, 0.0])
+        known[0] += sums[0]
+        known[1] += sums[1]
+
+    def occupancy(self) -> dict[Key, float]:
+        """Give the achieved occupancy [share] of each key that has one, weighted by time."""
+        return {key: share / time for key, (share, time) in self.occupied.items() if time > 0}
+
+    def shares(self) -> dict[Key, tuple[float, float]]:
+        """Give the shares of time for the input's and the weight's gradient, of calls whose kernels tell."""
+        return {
+            key: (to_input / both, to_weight / both)
+            for key, (to_input, to_weight) in self.gradients.items()
+            if (both := to_input + to_weight) > 0
+        }
+
+    def most_alike(self) -> Alike:
+        """Take the steps that ran the same, the most there are, of equally many the later ones; no cold start."""
+        step, key = np.frombuffer(self._step, np.int32), np.frombuffer(self._key, np.int32)
+        time = np.frombuffer(self._time, np.float64)
+        order = np.lexsort((key, step))
+        starts = np.flatnonzero(np.diff(step[order], prepend=-1))
+        alike: dict[bytes, list[int]] = {}
+        for first, last in zip(starts, [*starts[1:], len(order)], strict=True):
+            alike.setdefault(key[order[first:last]].tobytes(), []).append(int(step[order[first]]))
+        taken = max(alike.values(), key=lambda members: (len(members), members[-1]), default=[])
+        known = np.nan_to_num(time)
+        alike_count, cold = len(taken), None
+        step_s = tuple(float(known[step == one].sum()) for one in sorted(taken))
+        if is_cold(step_s):
+            cold = min(taken), step_s[0]
+            taken, step_s = sorted(taken)[1:], step_s[1:]
+        inside = np.isin(step, taken)
+        names = list(self.keys)
+        ran, counts = np.unique(key[inside], return_counts=True)
+        sorted_by_key = np.lexsort((step[inside], key[inside]))
+        parts = np.split(time[inside][sorted_by_key], np.cumsum(counts)[:-1])
+        return Alike(
+            alike_count,
+            {names[one]: int(count) // len(taken) for one, count in zip(ran, counts, strict=True)},
+            {names[one]: part for one, part in zip(ran, parts, strict=True)},
+            step_s,
+            cold,
+            tuple(sorted(taken)),
+        )
+
+
+PASSES = (FORWARD, BACKWARD, UPDATE)
+
+
+@dataclass
+class Executions:
+    """What ran in the chosen steps.
+
+    Attributes
+    ----------
+    counts : dict
+        Executions in one step, by key, in order of first execution.
+    times : dict
+        Times [s] of all executions in the chosen steps, step by step, NaN where unknown.
+    shares : dict
+        Of a backward convolution the share of time for its input's and its weight's gradient.
+    units : dict
+        Of calls whose kernels' names say on what they multiply: tf32, or matrix.
+    occupancy : dict
+        Achieved occupancy [share], weighted by time, of keys whose kernels say one.
+    updates : list
+        What the keys of updates stand for.
+    steps, alike : int
+        Steps in the trace, and the most of them that are alike.
+    step_s : tuple of float
+        Time of all executions in each of the chosen steps [s].
+    cold : tuple of int and float, or None
+        Place in the trace and time [s] of a first one of those alike that was not taken.
+    wall_s : tuple of float
+        From begin to end [s] of each of the chosen steps; empty where the trace does not mark both.
+    told : str
+        What tells the steps, as in `step_windows`.
+    input_calls : int
+        Calls of the data loader, which are left out.
+    """
+
+    counts: dict[Key, int]
+    times: dict[Key, NDArray[np.float64]]
+    shares: dict[Key, tuple[float, float]]
+    units: dict[Key, str]
+    occupancy: dict[Key, float]
+    updates: list[tuple[object, ...]]
+    steps: int
+    told: str
+    alike: int
+    step_s: tuple[float, ...]
+    cold: tuple[int, float] | None
+    input_calls: int
+    wall_s: tuple[float, ...] = ()
+
+
+class _Windows:
+    """Which step a moment lies in."""
+
+    def __init__(self, events: Events) -> None:
+        self.windows, self.told = step_windows(events)
+        self._starts = [start for start, _ in self.windows]
+
+    def step(self, at: float) -> int:
+        """Give the step; 0 where none is marked, -1 between steps."""
+        if not self.windows:
+            return 0
+        place = bisect_right(self._starts, at) - 1
+        return place if place >= 0 and at < self.windows[place][1] else -1
+
+
+class Collector:
+    """Collects the executions of all steps.
+
+    Parameters
+    ----------
+    events, nesting, device
+        Of one trace.
+    usual : str
+        Number format of lists of tensors, which the trace does not tell.
+    """
+
+    def __init__(self, events: Events, nesting: Nesting, device: DeviceTimes, usual: str) -> None:
+        self._events, self._nesting, self._device, self._usual = events, nesting, device, usual
+        self._windows = _Windows(events)
+        self._found = Collected()
+        self._on_device = bool(len(events.device_time))
+        self._input_calls = 0
+
+    def _time(self, row: int) -> float:
+        """Give a row's time [µs]: that of its kernels, or without a device that of its call."""
+        if self._on_device:
+            return float(self._device.of_row[row])
+        event = self._nesting.rows.event[row]
+        return self._events.end[event] - self._events.start[event]
+
+    def _key(self, row: int) -> Key | None:
+        rows, events = self._nesting.rows, self._events
+        event, code = rows.event[row], rows.pass_code[row]
+        if code == INPUT_PASS:
+            self._input_calls += 1
+            return None
+        if not rows.known[row] and self._on_device and np.isnan(self._device.of_row[row]):
+            # It launched nothing that is not told otherwise.
+            return None
+        what = "op" if rows.known[row] else "unknown"
+        return Key(what, events.name[event], events.call[event], PASSES[code])
+
+    def collect(self) -> Executions:
+        """Go through all rows and loose kernels."""
+        rows, events = self._nesting.rows, self._events
+        backward: dict[tuple[int, int], float] = {}
+        updates: dict[int, list[int]] = {}
+        for row, event in enumerate(rows.event):
+            step = self._windows.step(events.start[event])
+            if step < 0 or row in self._device.elsewhere:
+                continue
+            if rows.pass_code[row] == BACKWARD_PASS:
+                owner = self._nesting.owners.get(rows.node[row], -1)
+                if owner in self._device.elsewhere:
+                    continue
+                if owner >= 0:
+                    time = self._time(row)
+                    backward[step, owner] = backward.get((step, owner), 0.0) + (0.0 if np.isnan(time) else time)
+                    self._occupy(self._backward_key(owner), [row])
+                    continue
+            if rows.pass_code[row] == UPDATE_PASS and rows.update[row] >= 0:
+                updates.setdefault(rows.update[row], []).append(row)
+                continue
+            self._add(step, row)
+        for update, members in updates.items():
+            self._add_update(update, members)
+        self._add_loose(backward)
+        for (step, owner), time in backward.items():
+            self._found.add(step, self._backward_key(owner), time if time else float("nan"))
+        return self._chosen()
+
+    def _backward_key(self, owner: int) -> Key:
+        event, events = self._nesting.rows.event[owner], self._events
+        return Key("owner_back", events.name[event], events.call[event], BACKWARD)
+
+    def _add(self, step: int, row: int) -> None:
+        key = self._key(row)
+        if key is None:
+            return
+        self._found.add(step, key, self._time(row))
+        if (gradients := self._device.gradients.get(row)) is not None:
+            totals = self._found.gradients.setdefault(key, [0.0, 0.0])
+            totals[0] += gradients[0]
+            totals[1] += gradients[1]
+        if row in self._device.units:
+            self._found.units[key] = self._device.units[row]
+        self._occupy(key, [row])
+
+    def _occupy(self, key: Key, rows: list[int]) -> None:
+        for row in rows:
+            if (sums := self._device.occupied.get(row)) is not None:
+                self._found.occupy(key, sums)
+
+    def _add_update(self, update: int, members: list[int]) -> None:
+        events, rows = self._events, self._nesting.rows
+        step = self._windows.step(events.start[update])
+        entries = []
+        for row in members:
+            event = rows.event[row]
+            name = events.names.values[events.name[event]].partition("::")[2]
+            call = events.call[event]
+            entries.append(Entry(name, events.calls.values[call][0] if call >= 0 else None))
+        annotation = events.names.values[events.name[update]]
+        described = describe_update(annotation, self._nesting.updates[update], entries, self._usual)
+        if described is None:
+            for row in members:
+                self._add(step, row)
+            return
+        told = (described.op, described.dtype, *described.dimensions.items())
+        place = self._found.updates.setdefault(told, len(self._found.updates))
+        times = [time for row in members if not np.isnan(time := self._time(row))]
+        key = Key("update", place, -1, UPDATE)
+        self._found.add(step, key, sum(times) if times else float("nan"))
+        self._occupy(key, members)
+
+    def _add_loose(self, backward: dict[tuple[int, int], float]) -> None:
+        events = self._events
+        for device, host in zip(self._device.loose, self._device.loose_host, strict=True):
+            at = events.start[host] if host >= 0 else events.device_start[device]
+            step = self._windows.step(at)
+            if step < 0:
+                continue
+            call, pass_name, owner = -1, FORWARD, -1
+            for one in self._nesting.around(host):
+                known = events.calls.values[events.call[one]][1] if events.call[one] >= 0 else {}
+                call = events.call[one] if call < 0 and known else call
+                name = events.names.values[events.name[one]]
+                if name.startswith("autograd::engine::evaluate_function") or events.forward_thread[one] > 0:
+                    pass_name = BACKWARD
+                    owner = max(owner, self._nesting.owners.get(events.sequence[one], -1))
+                elif name.startswith("Optimizer.step#"):
+                    pass_name = UPDATE
+            if owner >= 0:
+                backward[step, owner] = backward.get((step, owner), 0.0) + events.device_time[device]
+                continue
+            key = Key("device", events.device_name[device], call, pass_name, events.device_detail[device])
+            self._found.add(step, key, events.device_time[device])
+            if (percent := events.device_occupancy[device]) > 0:
+                self._found.occupy(key, [percent / 100 * events.device_time[device], events.device_time[device]])
+
+    def _chosen(self) -> Executions:
+        found, windows = self._found, self._windows
+        alike, counts, times, step_s, cold, taken = found.most_alike()
+        spans = [windows.windows[step] for step in taken if step < len(windows.windows)]
+        wall_s = tuple((end - start) / 1e6 for start, end in spans)
+        return Executions(
+            counts, times, found.shares(), found.units, found.occupancy(), list(found.updates),
+            len(windows.windows) or 1, windows.told, alike, step_s, cold, self._input_calls,
+            wall_s if np.isfinite(wall_s).all() else (),
+        )  # fmt: skip

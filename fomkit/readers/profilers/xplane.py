@@ -1,0 +1,430 @@
+"""Times of a graph's nodes put on the rows of the op table that the graph became.
+
+A file of planes without its model: a table of times by op, layer and pass, without sizes.
+
+Traces of TensorFlow's profiler as a model profile: alone, or joined to the model that they are of.
+
+Not imported with the room, as `fomkit.readers.imports`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fomkit.core.errors import FomkitError, printable
+from fomkit.core.measurement import Unjoined
+from fomkit.core.model import ModelProfile
+from fomkit.core.units import usual_engine
+from fomkit.files.op_csv import empty_table
+from fomkit.frontends.layers import GraphNode, Nodes
+from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE
+from fomkit.frontends.lowering.tf import PRODUCTS, RULES
+from fomkit.frontends.profile import profile_graph
+from fomkit.frontends.step import make_table
+from fomkit.frontends.step_spread import say_sum
+from fomkit.ops.check import check_table
+from fomkit.ops.resize import resize_ops
+from fomkit.readers.profilers.xplane_times import (
+    NodeTime,
+    PlaneSteps,
+    PlaneTimes,
+    in_loop,
+    op_of_kernel,
+    read_plane_times,
+    say_read,
+    say_steps,
+    steps_of,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+NO_WORK, NO_ROW, NO_RULE, NO_NODE = "no work", "no row", "no rule", "no node of the model's graph"
+_BODY, _LOOP_MARKS = "/body/", ("/cond/", "/body/")
+
+
+@dataclass
+class JoinedNodes:
+    """What the nodes' times came to, of one step.
+
+    Attributes
+    ----------
+    row_s : list of float
+        Time of all executions of each row [s]; NaN where none of its nodes was seen.
+    unjoined : tuple of Unjoined
+        Time that no row has, the longest first.
+    steps : int
+        Steps that the trace holds.
+    fused : int
+        Nodes whose time holds the product before them, and is put on it.
+    seen, expected : int
+        Executions in the trace of nodes that were seen, and those that the graph says.
+    products, missed : int
+        Products and convolutions of the graph, and those of them that the trace does not have.
+    said : tuple of str
+        How far the steps differ, a line each.
+    unseen : int
+        Executions in a step of nodes in loops that have work and were never recorded.
+    """
+
+    row_s: list[float]
+    unjoined: tuple[Unjoined, ...] = ()
+    steps: int = 1
+    fused: int = 0
+    seen: int = 0
+    expected: int = 0
+    unseen: int = 0
+    products: int = 0
+    missed: int = 0
+    said: tuple[str, ...] = ()
+
+    @property
+    def joined_s(self) -> float:
+        """Time of a step that rows have [s]."""
+        return sum(time for time in self.row_s if not math.isnan(time))
+
+    @property
+    def whole_s(self) -> float:
+        """Time of a step of all nodes [s]."""
+        return self.joined_s + sum(one.time_s for one in self.unjoined)
+
+    def faster(self, factor: float) -> JoinedNodes:
+        """Divide all times."""
+        unjoined = tuple(replace(one, time_s=one.time_s / factor) for one in self.unjoined)
+        return replace(self, row_s=[time / factor for time in self.row_s], unjoined=unjoined)
+
+    @property
+    def known_share(self) -> float:
+        """Share of the time of all nodes that is of nodes of the graph."""
+        strange_s = sum(one.time_s for one in self.unjoined if one.why == NO_NODE)
+        return 1 - strange_s / self.whole_s if self.whole_s else 0.0
+
+    @property
+    def share(self) -> float:
+        """Share of the time of all nodes that rows have."""
+        return self.joined_s / self.whole_s if self.whole_s else 0.0
+
+
+@dataclass
+class _Loose:
+    """Unjoined executions by op, pass and reason."""
+
+    count: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    time_s: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+
+    def add(self, key: tuple[str, str, str], count: int, time_s: float) -> None:
+        self.count[key] += max(count, 1)
+        self.time_s[key] += time_s  # type: ignore[assignment]
+
+    def listed(self) -> tuple[Unjoined, ...]:
+        return tuple(
+            Unjoined(op, pass_name, self.count[op, pass_name, why], float(time_s), why)
+            for (op, pass_name, why), time_s in self.time_s.most_common()
+        )
+
+
+def _steps(times: PlaneTimes, nodes: Nodes) -> int:
+    """Count the steps by how often most of the model's nodes outside loops ran."""
+    counts = Counter(
+        round(count / nodes[name].count)
+        for name, count in times.host.items()
+        if name in nodes and not in_loop(name)
+    )
+    counts.pop(0, None)
+    return max(counts, key=lambda count: (counts[count], count), default=times.likely_steps())
+
+
+def _loops(nodes: Nodes) -> Mapping[str, list[int]]:
+    """Give the rows of each loop all of whose nodes lie in the same ones."""
+    found: dict[str, set[tuple[int, ...]]] = {}
+    for name, node in nodes.items():
+        loop, separator, _ = name.partition(_BODY)
+        if separator:
+            found.setdefault(loop, set()).add(tuple(node.rows))
+    return {loop: list(next(iter(rows))) for loop, rows in found.items() if len(rows) == 1}
+
+
+def _in_a_loop(name: str, loops: Mapping[str, list[int]]) -> list[int]:
+    """Give the rows of the loop that a node keeps running, as its condition does."""
+    return next((loops[loop] for mark in _LOOP_MARKS if (loop := name.partition(mark)[0]) in loops), [])
+
+
+def _why_no_row(node: GraphNode | None) -> str:
+    if node is None:
+        return NO_NODE
+    if node.op not in RULES:
+        return NO_RULE
+    return NO_WORK if RULES[node.op] is None else NO_ROW
+
+
+def _pass_of(name: str) -> str:
+    return "backward" if name.startswith("gradient_tape/") else ""
+
+
+class _Join:
+    def __init__(self, times: PlaneTimes, nodes: Nodes, rows: int) -> None:
+        self._times, self._nodes, self._loops = times, nodes, _loops(nodes)
+        self._steps = steps_of(times, _steps(times, nodes))
+        said = tuple(say_steps(self._steps, times.timer, times.nodes.values()))
+        self.found = JoinedNodes([math.nan] * rows, steps=self._steps.steps, said=said)
+        self.loose = _Loose()
+
+    def _of_a_step(self, time: NodeTime, node: GraphNode | None) -> float:
+        """Give a node's time in a step [s].
+
+        TensorFlow stops recording ops that turned out cheap, so that of a host the mean counts where some lack.
+        """
+        if node is None or self._times.device:
+            return self._steps.mean_s(time)
+        self.found.seen += time.count
+        self.found.expected += node.count * self.found.steps
+        return self._steps.mean_s(time, node.count)
+
+    def add(self, name: str, time: NodeTime) -> None:
+        node = self._nodes.get(name)
+        time_s = self._of_a_step(time, node)
+        rows = node.rows if node is not None else _in_a_loop(name, self._loops)
+        if node is not None and node.product and "Fused" in time.kernel and node.product not in self._times.nodes:
+            rows = self._nodes[node.product].rows
+            self.found.fused += 1
+        for row in rows:
+            known = self.found.row_s[row]
+            self.found.row_s[row] = time_s / len(rows) + (0.0 if math.isnan(known) else known)
+        if not rows:
+            why = _why_no_row(node)
+            op = node.op if node is not None else op_of_kernel(time.kernel)
+            pass_name = node.pass_name if node is not None else _pass_of(name)
+            self.loose.add((op, pass_name, why), round(time.count / self.found.steps), time_s)
+
+
+def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
+    """Put the times of nodes on rows.
+
+    Parameters
+    ----------
+    times : PlaneTimes
+    nodes : Nodes
+        Of the same model's graph.
+    rows : int
+        Rows of its op table.
+    """
+    join = _Join(times, nodes, rows)
+    for name, time in times.nodes.items():
+        join.add(name, time)
+    join.found.unjoined = join.loose.listed()
+    join.found.unseen = sum(
+        node.count
+        for name, node in nodes.items()
+        if in_loop(name) and node.rows and name not in times.nodes and RULES.get(node.op) is not None
+    )
+    join.found.products, join.found.missed = _products(times, nodes)
+    return join.found
+
+
+def _products(times: PlaneTimes, nodes: Nodes) -> tuple[int, int]:
+    """Count the graph's products and convolutions, and those that ran neither alone nor fused."""
+    fused = {nodes[name].product for name in times.nodes if name in nodes}
+    listed = [name for name, node in nodes.items() if node.op in PRODUCTS or "Conv" in node.op]
+    return len(listed), sum(name not in times.nodes and name not in fused for name in listed)
+
+
+def with_node_times(ops: pd.DataFrame, counts: Sequence[float], joined: JoinedNodes) -> pd.DataFrame:
+    """Give an op table the mean time of one execution of each row, NaN where unknown.
+
+    Parameters
+    ----------
+    ops : DataFrame
+    counts : sequence of float
+        Executions of each row in the step that was recorded.
+    joined : JoinedNodes
+    """
+    means = [time / count for time, count in zip(joined.row_s, counts, strict=True)]
+    return ops.assign(traced_time_s=means)
+
+
+def say_joined(joined: JoinedNodes) -> Iterator[str]:
+    """Tell how times were put on rows, a line each; those that begin with ``partial`` say what is missing."""
+    yield f"{joined.share:.1%} of the time of ops is joined to rows, over {joined.steps} steps"
+    yield from joined.said
+    yield from say_gaps(joined)
+
+
+def say_gaps(joined: JoinedNodes) -> Iterator[str]:
+    """Tell what of the nodes' times is not as it seems, a line each."""
+    if joined.fused:
+        yield f"products that ran fused with what follows them: {joined.fused}; their row has the time of all"
+    if joined.seen < joined.expected:
+        yield (
+            f"of {joined.expected:,} executions {joined.seen:,} are in the trace (TensorFlow stops recording ops "
+            "that turned out cheap); the mean of those is taken for all"
+        )
+    if joined.unseen:
+        yield f"partial: {joined.unseen:,} executions a step in loops were never recorded, and have no time"
+
+
+_GRADIENT = "gradient_tape/"
+_UPDATES = ("ResourceApply", "AssignSub", "AssignAdd", "AssignVariable", "Apply")
+STAND_IN = "fp32"
+"""Number format of ops whose trace tells none; the op table has no word for that."""
+UNKNOWN_FORMAT = (
+    f"partial: the trace tells neither number format nor arithmetic unit of an op: {STAND_IN} and "
+    f"{usual_engine('other', STAND_IN)} stand in the op table for unknown ones"
+)
+JOIN = (
+    "its events carry no shapes. For sizes, work and prediction say which model it is of: --graph model.py, the "
+    "file of the Keras model that fomkit profile takes"
+)
+
+
+def _scope(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _update_scopes(nodes: Iterable[tuple[str, NodeTime]]) -> set[str]:
+    """Find the outermost scopes that change variables themselves, which are those of optimizers."""
+    return {
+        scope
+        for name, time in nodes
+        if op_of_kernel(time.kernel).startswith(_UPDATES) and (scope := _scope(name)) and "/" not in scope
+    }
+
+
+def _layer(name: str, known: Iterable[str]) -> str:
+    """Give the scope that a node lies in; of a gradient that of the op it is of."""
+    scope = _scope(name.removeprefix(_GRADIENT))
+    while name.startswith(_GRADIENT) and scope in known:
+        scope = _scope(scope)
+    return scope.replace("/", ".")
+
+
+def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, PlaneSteps]:
+    """Sum the times of nodes by op, layer and pass.
+
+    Returns
+    -------
+    ops : DataFrame
+        An OPS table of kind ``other``, with the mean time of one execution in a step.
+    steps : PlaneSteps
+    """
+    steps = steps_of(times, times.likely_steps())
+    updates = _update_scopes(times.nodes.items())
+    sums: dict[tuple[str, str, str], list[float]] = {}
+    for name, time in times.nodes.items():
+        pass_name = BACKWARD if name.startswith(_GRADIENT) else UPDATE if _scope(name) in updates else FORWARD
+        loop = name.partition("/body/")[0].partition("/cond/")[0]
+        scope = _scope(loop).replace("/", ".") if in_loop(name) else _layer(name, times.nodes)
+        key = (op_of_kernel(time.kernel), scope if pass_name != UPDATE else "", pass_name)
+        known = sums.setdefault(key, [0.0, 0.0])
+        known[0] += time.count
+        known[1] += steps.mean_s(time)
+    rows = [
+        {
+            "op": op,
+            "kind": "other",
+            "dtype": STAND_IN,
+            "engine": usual_engine("other", STAND_IN),
+            "pass_name": pass_name,
+            "module": scope,
+            "count": count / steps.steps,
+            "traced_time_s": time_s / (count / steps.steps),
+        }
+        for (op, scope, pass_name), (count, time_s) in sorted(sums.items(), key=lambda item: -item[1][1])
+    ]
+    return make_table(rows), steps
+
+
+LEAST_SHARE = 0.5
+"""Least share of the trace's time, and of the graph's products, that trace and graph must have in common."""
+_LISTED = 5
+_BATCH = "the samples of a step are not in a trace; say them with --set batch=N"
+
+
+def _is_of(found: ModelProfile, times: PlaneTimes) -> dict[str, str]:
+    device = printable(times.device) or "cpu"
+    return {**found.traced_with, "framework": "tensorflow", "device": device}
+
+
+def _alone(path: Path, times: PlaneTimes, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
+    ops, steps = table_of_times(times)
+    check_table(ops, "OPS", str(path))
+    name = path.name.partition(".")[0]
+    passes = set(ops["pass_name"])
+    said = (
+        f"partial: times of {len(ops):,} ops without sizes, over {steps.steps} steps: {JOIN}",
+        UNKNOWN_FORMAT,
+        *say_steps(steps, times.timer, times.nodes.values()),
+        *say_sum(float((ops["count"] * ops["traced_time_s"]).sum()), steps.step_s),
+        *say_read(times),
+        *(() if "batch" in sizes else (_BATCH,)),
+    )
+    profile = ModelProfile(name, name, ops, empty_table("OPS"), sizes, {"mode": _mode(passes)})
+    return replace(profile, traced_with=_is_of(profile, times)), said
+
+
+def _mode(passes: set[str]) -> str:
+    return "infer" if passes == {"forward"} else "train"
+
+
+def _shares(joined: JoinedNodes) -> str:
+    return ", ".join(
+        f"{one.op} {one.time_s / joined.whole_s:.1%} ({one.why})" for one in joined.unjoined[:_LISTED]
+    )
+
+
+def model_of_planes(
+    path: Path, sizes: Mapping[str, int], graph: Path | None = None
+) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Make a model profile of a trace of TensorFlow's profiler.
+
+    Parameters
+    ----------
+    path : Path
+        ``*.xplane.pb``.
+    sizes : mapping
+        Named sizes of the step that was recorded.
+    graph : Path, optional
+        The ``model.py`` of the Keras model; it is run. Without it ops have times and no sizes.
+
+    Returns
+    -------
+    model : ModelProfile
+        With ``traced_time_s`` in its ops.
+    said : tuple of str
+        How it was made and what is missing, a line each.
+
+    Raises
+    ------
+    FomkitError
+        When the trace is damaged, holds no op, or is of another model.
+    """
+    times = read_plane_times(path)
+    if graph is None:
+        profile, said = _alone(path, times, sizes)
+    else:
+        profile, nodes = profile_graph(graph, sizes=sizes)
+        joined = join_nodes(times, nodes, len(profile.ops))
+        _check_is_of(joined, path, graph)
+        sized = resize_ops(profile.ops, profile.sizes, str(graph))
+        ops = with_node_times(profile.ops, sized["count"].astype("float64").tolist(), joined)
+        left = (f"not joined: {_shares(joined)}",) if joined.unjoined else ()
+        said = (*say_joined(joined), *left, *say_read(times))
+        profile = replace(profile, ops=ops, traced_with=_is_of(profile, times))
+    return profile, said
+
+
+def _check_is_of(joined: JoinedNodes, path: Path, graph: Path) -> None:
+    """Raise where the trace is of another model than the graph."""
+    if joined.known_share >= LEAST_SHARE and joined.missed <= LEAST_SHARE * joined.products:
+        return
+    raise FomkitError(
+        str(path),
+        f"is not of the model in {graph}: {joined.known_share:.0%} of its time is of ops of that model's graph, "
+        f"and {joined.missed} of the graph's {joined.products} products are not in it. Give the file of the model "
+        "that was recorded.",
+    )

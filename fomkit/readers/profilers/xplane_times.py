@@ -1,0 +1,396 @@
+"""How often and how long each node of a TensorFlow graph ran, as a file of planes tells it.
+
+The time of a node, or of all, in a step of a file of planes: the median of steps without a cold first one.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fomkit.core.errors import FomkitError, printable
+from fomkit.frontends.step_spread import busiest, is_cold, say_busiest, say_cold, say_contention, say_spread
+from fomkit.readers.profilers.xplane_file import Line, Named, Plane, open_planes
+
+_FUNCTION = re.compile(r"^(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
+"""What stands before the nodes of a step that another function runs, as Model.fit's does."""
+_LOOP = re.compile(r"/(?:body|cond|then|else)/_\d+/")
+"""What the runtime puts between the name of a loop and the names of the nodes that it runs."""
+_LIBRARY = re.compile(r"^_Mkl(?:Native|Quantized)?|^_(?=Fused)")
+_STEP = "step_num"
+_SECONDS = 1e-12
+MAX_PS = 10**18
+"""Longest event: eleven days."""
+
+
+@dataclass
+class NodeTime:
+    """Executions of a node, their times and the kernel that ran; of a device, executions are its kernels.
+
+    Attributes
+    ----------
+    kernel : str
+    start, own : array
+        Start [ns] and own time [s] of each execution.
+    """
+
+    kernel: str
+    start: array[int] = field(default_factory=lambda: array("q"))
+    own: array[float] = field(default_factory=lambda: array("d"))
+
+    @property
+    def count(self) -> int:
+        """Executions."""
+        return len(self.own)
+
+    @property
+    def time_s(self) -> float:
+        """Time of all executions [s]."""
+        return sum(self.own)
+
+    def in_order(self) -> NDArray[np.float64]:
+        """Give the times [s] in the order in which the executions began."""
+        return np.array(self.own)[np.argsort(np.array(self.start), kind="stable")]
+
+
+@dataclass
+class PlaneTimes:
+    """What a file of planes says of a graph's nodes.
+
+    Attributes
+    ----------
+    nodes : dict
+        By name as the graph has it, without the functions around the step.
+    host : dict
+        Executions on the host by the same names; those of ``nodes`` where nothing ran on a device.
+    steps : int
+        Steps that are marked (``tf.profiler.experimental.Trace`` with a ``step_num``); 0 where none.
+    device : str
+        The accelerator whose kernels the times are of; "" for a CPU.
+    seen : int
+        Events in the file.
+    loose_s : float
+        Time of kernels that name no node [s].
+    wrong : Counter
+        Events that were left out, by what is wrong with them.
+    said : list of str
+        Errors and warnings of the profiler.
+    choices : list of str
+        Which of several devices or hosts was taken, a line each.
+    """
+
+    nodes: dict[str, NodeTime] = field(default_factory=dict)
+    host: dict[str, int] = field(default_factory=dict)
+    steps: int = 0
+    device: str = ""
+    seen: int = 0
+    loose_s: float = 0.0
+    wrong: Counter[str] = field(default_factory=Counter)
+    said: list[str] = field(default_factory=list)
+    choices: list[str] = field(default_factory=list)
+
+    @property
+    def time_s(self) -> float:
+        """Time of all nodes [s]."""
+        return sum(node.time_s for node in self.nodes.values())
+
+    @property
+    def timer(self) -> str:
+        """What the times are of."""
+        return f"kernels on {self.device}" if self.device else "ops on the host"
+
+    def add(self, name: str, kernel: str, start: Iterable[int], own: Iterable[float]) -> None:
+        """Add executions of a node, their starts [ns] and times [s]."""
+        known = self.nodes.get(name)
+        if known is None:
+            known = self.nodes[name] = NodeTime(kernel)
+        known.start.extend(start)
+        known.own.extend(own)
+
+    def likely_steps(self) -> int:
+        """Count the steps: as they are marked, else as often as most nodes outside loops ran."""
+        if self.steps:
+            return self.steps
+        counts = Counter(count for name, count in self.host.items() if not in_loop(name))
+        return max(counts, key=lambda count: (counts[count], count), default=1)
+
+
+def say_read(times: PlaneTimes) -> Iterator[str]:
+    """Tell what a file of planes is and what was left out of it, a line each."""
+    if times.wrong:
+        listed = ", ".join(f"{count:,} {what}" for what, count in times.wrong.items())
+        yield f"partial: of {times.seen:,} events were left out: {listed}"
+    yield from times.choices
+    if times.loose_s:
+        share = times.loose_s / times.time_s
+        yield f"partial: {share:.1%} of the time is of kernels that name no op of TensorFlow"
+    yield from (f"the profiler said: {printable(one)}" for one in times.said)
+
+
+def plain_name(name: str) -> str:
+    """Give the name of a node as the step's graph has it.
+
+    Examples
+    --------
+    >>> plain_name("StatefulPartitionedCall/lstm/while/body/_1/lstm/while/MatMul")
+    'lstm/while/body/lstm/while/MatMul'
+    """
+    return _LOOP.sub(lambda found: f"{found[0].rpartition('/_')[0]}/", _FUNCTION.sub("", name))
+
+
+def in_loop(name: str) -> bool:
+    """Tell whether a node, by its plain name, is one that a loop or a branch runs."""
+    return any(mark in name for mark in ("/body/", "/cond/", "/then/", "/else/"))
+
+
+def op_of_kernel(kernel: str) -> str:
+    """Give the type of op that a kernel runs, without the library that it is of.
+
+    Examples
+    --------
+    >>> op_of_kernel("_MklMatMul"), op_of_kernel("_MklNativeFusedMatMul"), op_of_kernel("BiasAdd")
+    ('MatMul', 'FusedMatMul', 'BiasAdd')
+    """
+    return _LIBRARY.sub("", kernel)
+
+
+def _node_of(kind: Named) -> tuple[str, str]:
+    """Give node and kernel of a host's event; two times "" where it is none."""
+    node, separator, kernel = kind.name.rpartition(":")
+    return (node, kernel) if separator and node and kernel and kernel == kind.display else ("", "")
+
+
+class _Runs:
+    """The events of one thread that are nodes, with their own times: those inside them taken out."""
+
+    def __init__(self) -> None:
+        self._kind, self._start, self._end = array("q"), array("q"), array("q")
+
+    def add(self, kind: int, start: int, duration: int) -> None:
+        self._kind.append(kind)
+        self._start.append(start)
+        self._end.append(start + duration)
+
+    def by_kind(self) -> Iterator[tuple[int, list[int], list[int]]]:
+        """Give the number of each kind, and start and own time of its events [ps]."""
+        if not len(self._kind):
+            return
+        kind, own = self._own_times()
+        order = np.argsort(kind, kind="stable")
+        numbers, first = np.unique(kind[order], return_index=True)
+        start = np.frombuffer(self._start, np.int64)
+        for number, places in zip(numbers.tolist(), np.split(order, first[1:]), strict=True):
+            yield number, start[places].tolist(), own[places].tolist()
+
+    def _own_times(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Give the number of each event's kind and its own time [ps]."""
+        kind, start, end = (np.frombuffer(one, np.int64) for one in (self._kind, self._start, self._end))
+        own = end - start
+        order = np.lexsort((-end, start))
+        if not np.any(start[order][1:] < np.maximum.accumulate(end[order])[:-1]):
+            return kind, own
+        own, stack = own.copy(), list[int]()
+        for place in order.tolist():
+            while stack and start[place] >= end[stack[-1]]:
+                stack.pop()
+            if stack:
+                own[stack[-1]] -= min(end[place], end[stack[-1]]) - start[place]
+            stack.append(place)
+        return kind, np.maximum(own, 0)
+
+
+def _usable(times: PlaneTimes, start: int, duration: int) -> bool:
+    times.seen += 1
+    if duration < 0 or start < 0:
+        times.wrong["of negative time"] += 1
+        return False
+    if duration > MAX_PS or start > MAX_PS:
+        times.wrong["of more than eleven days"] += 1
+        return False
+    return True
+
+
+def _read_host(plane: Plane, times: PlaneTimes) -> None:
+    nodes = {number: found for number, kind in plane.kinds.items() if (found := _node_of(kind))[0]}
+    counts_steps = _STEP in plane.details.values()
+    marked: set[tuple[str, float]] = set()
+    for line in plane.lines():
+        runs = _Runs()
+        for event in line.events:
+            number, start, duration = event.metadata_id, event.offset_ps, event.duration_ps
+            if not _usable(times, start, duration):
+                continue
+            if number in nodes:
+                runs.add(number, start, duration)
+            elif (kind := plane.kinds.get(number)) is None:
+                times.wrong["without a name"] += 1
+            elif counts_steps and not kind.display:
+                step = plane.stats(event.stats).get(_STEP)
+                if isinstance(step, float):
+                    marked.add((kind.name, step))
+        for number, starts, own in runs.by_kind():
+            node, kernel = nodes[number]
+            at_ns = (line.start + one // 1000 for one in starts)
+            times.add(plain_name(node), kernel, at_ns, (one * _SECONDS for one in own))
+    named = Counter(name for name, _ in marked)
+    times.steps = max(times.steps, *named.values(), 0)
+
+
+def _is_stream(line: Line) -> bool:
+    """Tell whether a device's line is what ran there, and no summary of it."""
+    return not line.name.startswith(("Steps", "XLA Modules", "TensorFlow", "Framework", "Source", "Launch"))
+
+
+def _read_device(plane: Plane, times: PlaneTimes) -> None:
+    common: dict[int, tuple[str, str]] = {}
+    for line in filter(_is_stream, plane.lines()):
+        for event in line.events:
+            number, start, duration = event.metadata_id, event.offset_ps, event.duration_ps
+            if not _usable(times, start, duration):
+                continue
+            if (kind := plane.kinds.get(number)) is None:
+                times.wrong["without a name"] += 1
+                continue
+            if number not in common:
+                common[number] = _node_on_device(plane, kind.stats)
+            node, op = common[number]
+            if not node and event.stats:
+                node, op = _node_on_device(plane, event.stats)
+            time_s, at_ns = duration * _SECONDS, line.start + start // 1000
+            if node:
+                times.add(plain_name(node), op or kind.name[:80], (at_ns,), (time_s,))
+            else:
+                times.loose_s += time_s
+                times.add(f":{kind.name[:80]}", kind.name[:80], (at_ns,), (time_s,))
+
+
+def _node_on_device(plane: Plane, encoded: Sequence[bytes]) -> tuple[str, str]:
+    """Give node and op that a kernel's details name: TensorFlow's op, else XLA's instruction."""
+    told = plane.stats(encoded)
+    node, separator, op = str(told.get("tf_op", "")).rpartition(":")
+    if separator and node:
+        return node, op
+    return str(told.get("tf_op", "") or told.get("hlo_op", "")), str(told.get("hlo_category", ""))
+
+
+def _another(known: dict[str, PlaneTimes], name: str) -> PlaneTimes:
+    """Begin a plane; of a name that several have, as those of several machines do, each stands for itself."""
+    same = sum(one.partition(" #")[0] == name for one in known)
+    return known.setdefault(f"{name} #{same + 1}" if same else name, PlaneTimes())
+
+
+def _taken(hosts: Mapping[str, PlaneTimes], devices: Mapping[str, PlaneTimes]) -> PlaneTimes:
+    """Take the busiest host and the busiest device: planes of others are the same step once more."""
+    planes = [*hosts.values(), *devices.values()]
+    times = PlaneTimes(seen=sum(one.seen for one in planes), wrong=sum((one.wrong for one in planes), Counter()))
+    for what, known in (("hosts", hosts), ("devices", devices)):
+        spent = {name: one.time_s for name, one in known.items() if one.nodes}
+        if not spent:
+            continue
+        name = busiest(spent)
+        times.choices += say_busiest(what, spent, name)
+        found = known[name]
+        times.nodes, times.loose_s = found.nodes, found.loose_s
+        if what == "hosts":
+            times.host = {node: time.count for node, time in found.nodes.items()}
+        else:
+            times.device = name
+    times.steps = max((one.steps for one in hosts.values()), default=0)
+    return times
+
+
+def read_plane_times(path: Path) -> PlaneTimes:
+    """Read what ran from a file of planes.
+
+    Raises
+    ------
+    FomkitError
+        When the file is damaged or cut off, or no node ran in it.
+    """
+    hosts: dict[str, PlaneTimes] = {}
+    devices: dict[str, PlaneTimes] = {}
+    with open_planes(path) as found:
+        for plane in found.planes():
+            if plane.name.startswith("/host:CPU"):
+                _read_host(plane, _another(hosts, plane.name.removeprefix("/")))
+            elif plane.name.startswith("/device:") and plane.encoded:
+                _read_device(plane, _another(devices, plane.name.removeprefix("/device:")))
+        said = [*found.said]
+    times = _taken(hosts, devices)
+    times.said = said
+    if not times.nodes:
+        raise FomkitError(
+            str(path),
+            f"has no op among its {times.seen:,} events. Record with host_tracer_level=2: "
+            "tf.profiler.experimental.start(folder, options=tf.profiler.experimental.ProfilerOptions("
+            "host_tracer_level=2)).",
+        )
+    return times
+
+
+@dataclass(frozen=True)
+class PlaneSteps:
+    """The steps of a file of planes.
+
+    Attributes
+    ----------
+    steps : int
+        Steps in the file.
+    step_s : tuple of float
+        Time [s] in each step that is taken, of the nodes that ran equally often in all.
+    cold_s : float or None
+        The same of a first step that is not taken.
+    """
+
+    steps: int
+    step_s: tuple[float, ...]
+    cold_s: float | None = None
+
+    def mean_s(self, time: NodeTime, count: float = 0.0) -> float:
+        """Give a node's time in a step [s]: the median of steps, where its executions fill them.
+
+        Parameters
+        ----------
+        time : NodeTime
+        count : float, optional
+            Executions in a step of one that was not recorded each time: their mean counts for all.
+        """
+        if (by_step := _by_step(time, self.steps)) is not None and (not count or count * self.steps == time.count):
+            return float(np.median(by_step[self.cold_s is not None :]))
+        return time.time_s / time.count * (count or time.count / self.steps)
+
+
+def _by_step(time: NodeTime, steps: int) -> NDArray[np.float64] | None:
+    """Part a node's time [s] among steps by the order of its executions; None where they do not fill them."""
+    if time.count % steps:
+        return None
+    return np.asarray(time.in_order().reshape(steps, -1).sum(axis=1))
+
+
+def steps_of(times: PlaneTimes, steps: int) -> PlaneSteps:
+    """Find the time of each step.
+
+    Parameters
+    ----------
+    times : PlaneTimes
+    steps : int
+        How many there are.
+    """
+    found = [one for time in times.nodes.values() if (one := _by_step(time, steps)) is not None]
+    whole = tuple(np.sum(found, axis=0).tolist()) if found else ()
+    return PlaneSteps(steps, whole[1:], whole[0]) if is_cold(whole) else PlaneSteps(steps, whole)
+
+
+def say_steps(steps: PlaneSteps, timer: str, nodes: Iterable[NodeTime]) -> Iterator[str]:
+    """Tell how a file's steps were taken, how far they differ and whether other work was there, a line each."""
+    if steps.cold_s is not None:
+        yield say_cold(f"step 1 of {steps.steps}", steps.cold_s, steps.step_s)
+    yield from say_spread(timer, steps.step_s)
+    yield from say_contention(node.in_order() for node in nodes)

@@ -1,0 +1,395 @@
+"""The modular benchmarker's records: samples per second of a training, or the time of a batch served, and back.
+
+Format: undertherain/benchmarker. What has no column of its own is kept in ``record`` and comes back unchanged.
+
+DAWNBench entries: the time to a quality from the log beside the JSON, or the latency of one sample.
+
+Format: stanford-futuredata/dawn-bench-entries, README. Costs, which are prices, stay in the note.
+
+MLPerf training logs: the time from run_start to run_stop of each run that reached its quality.
+
+Format: lines ``:::MLLOG {…}`` of mlcommons/logging, among any others.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fomkit.core.errors import FomkitError, printable
+from fomkit.core.measurement import Measurement
+from fomkit.files.csv import MAX_BYTE, check_beside, read_bytes
+from fomkit.files.json import names_keys, number, parse_json, read_objects, read_text, text
+
+MAX_CELL = 32_000
+"""Most letters of a table's cell; spreadsheet programs cut longer ones."""
+AGREE = 1e-3
+"""Relative difference up to which a stated rate is that of its samples and time."""
+
+
+def recognise_benchmarker(path: Path) -> bool:
+    """Tell whether a file is JSON with the fields of a record of the benchmarker."""
+    return names_keys(path, ("problem", "framework", "device"))
+
+
+def _samples(problem: Mapping[str, Any], where: str) -> float | None:
+    """Give the samples of an epoch, which older records state as the first size of the data."""
+    if (count := number(problem, "cnt_samples", where, whole=True)) is not None:
+        return count
+    sizes = problem.get("shape_x_train")
+    return (
+        number({"shape_x_train": sizes[0]}, "shape_x_train", where) if isinstance(sizes, list) and sizes else None
+    )
+
+
+def _rate(record: Mapping[str, Any], problem: Mapping[str, Any], where: str) -> float:
+    """Give the samples per second [1/s], stated or worked out; both must agree."""
+    stated, samples = number(record, "samples_per_second", where), _samples(problem, where)
+    seconds = number(record, "time_epoch", where) or number(record, "time", where)
+    made = samples / seconds if samples and seconds else None
+    if stated and made and abs(stated / made - 1) > AGREE:
+        said = (
+            f"samples_per_second is {stated:g}, and {samples:,.0f} samples in {seconds:g} s are {made:g} a second"
+        )
+        raise FomkitError(where, f"{said}. Correct one of them.")
+    if (rate := stated or made) is None:
+        raise FomkitError(where, "states no time. Expected samples_per_second, or samples and time_epoch.")
+    return rate
+
+
+def _take(record: MutableMapping[str, Any], key: str, column: object) -> None:
+    """Take a field out of what has no column; one that its column could not give back as it was stays."""
+    if key in record and record[key] == column:
+        del record[key]
+
+
+def _kept(rest: Mapping[str, Any], where: str) -> str:
+    """Write what has no column as text that any table can hold."""
+    kept = json.dumps(rest, separators=(",", ":"), sort_keys=True)
+    if len(kept) > MAX_CELL:
+        raise FomkitError(
+            where, f"what has no column takes {len(kept):,} letters, a cell holds {MAX_CELL:,}. Shorten its lists."
+        )
+    return kept
+
+
+_SOURCE = "benchmarker, "
+_BESIDE = "fomkit"
+"""Field of a record for what the benchmarker has no field of."""
+_ENDS, _WORDS = ("low", "high"), ("basis", "party", "date", "source", "note", "holds")
+
+
+def _usual(mode: str) -> dict[str, str]:
+    return {"basis": "measured", "note": f"mode {mode}"}
+
+
+def _beside(row: Measurement, mode: str) -> dict[str, Any]:
+    """Give what a record says of a row in no field of the benchmarker's, and an import would not know."""
+    words = {name: getattr(row, name) for name in _WORDS}
+    if row.source.startswith(_SOURCE):
+        words["source"] = ""
+    usual = _usual(mode)
+    ends = {"low": row.low, "high": row.high} if row.spread_stated else {}
+    return {**ends, **{name: text for name, text in words.items() if text and text != usual.get(name)}}
+
+
+def _taken_beside(rest: dict[str, Any]) -> dict[str, Any]:
+    """Take what an export put beside the benchmarker's fields out of a record; a stranger's field stays in it."""
+    found = rest.get(_BESIDE)
+    if not isinstance(found, dict) or not found.keys() <= {*_ENDS, *_WORDS}:
+        return {}
+    kinds = {**dict.fromkeys(_ENDS, float), **dict.fromkeys(_WORDS, str)}
+    if not all(isinstance(value, kinds[name]) for name, value in found.items()):
+        return {}
+    return dict(rest.pop(_BESIDE))
+
+
+def _row(record: Mapping[str, Any], where: str) -> dict[str, Any]:
+    problem, rest = record.get("problem"), copy.deepcopy(dict(record))
+    if isinstance(problem, str):
+        problem = {"name": problem}
+    if not isinstance(problem, dict):
+        raise FomkitError(where, "problem is neither a name nor an object. Expected {name: …, cnt_samples: …}.")
+    beside = _taken_beside(rest)
+    rate, mode = _rate(record, problem, where), text(record, "mode", where) or "training"
+    quantity, value, own = "sample_per_s", rate, "samples_per_second"
+    if mode == "inference":
+        batch_s = number(record, "time_batch", where)
+        if batch_s is None:
+            raise FomkitError(where, "is of inference and states no time_batch. Add it.")
+        quantity, value, own = "latency_s", batch_s, "time_batch"
+    precision, gpus = text(problem, "precision", where), record.get("nb_gpus") or 0
+    model, machine, framework = (
+        text(one, key, where, needed=True)
+        for one, key in ((problem, "name"), (record, "device"), (record, "framework"))
+    )
+    batch = number(record, "batch_size", where, whole=True)
+    for key, column in (("device", machine), ("framework", framework), (own, value), ("batch_size", batch)):
+        _take(rest, key, column)
+    if isinstance(rest["problem"], str):
+        _take(rest, "problem", model)
+        rest.setdefault("problem", "")
+    else:
+        _take(rest["problem"], "name", model)
+    devices = max(number({"nb_gpus": gpus or 1}, "nb_gpus", where, whole=True) or 1.0, 1.0)
+    return {
+        "model": model,
+        "machine": machine,
+        "quantity": quantity,
+        "value": value,
+        "batch": batch,
+        "precision": precision.lower(),
+        "devices": devices,
+        "scope": "device" if devices == 1 else "node",
+        "repeats": number(record, "nb_epoch", where, whole=True),
+        "framework": framework,
+        "framework_version": text(record, "framework_full", where),
+        "record": _kept(rest, where),
+        **_usual(mode),
+        **beside,
+    }
+
+
+def read_benchmarker(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
+    """Read records, one row each: sample_per_s of a training, latency_s of a batch in inference.
+
+    Raises
+    ------
+    FomkitError
+        When a field is not what it should be, there is no time, or two of them disagree.
+    """
+    return [{"source": f"{_SOURCE}{path.name}", **_row(one, str(path))} for one in read_objects(path)], ()
+
+
+def benchmarker_record(row: Measurement) -> dict[str, Any]:
+    """Put a measurement in the form of the benchmarker; fields of an imported record come back as they were.
+
+    Raises
+    ------
+    FomkitError
+        When it is of a run or an epoch, for which there is no field, or its record is broken.
+    """
+    if row.quantity not in ("sample_per_s", "latency_s", "step_s"):
+        raise FomkitError(row.where, f"{row.quantity} has no field in such a record. Leave the row out.")
+    record = parse_json(row.record, row.where) if row.record else {}
+    if not isinstance(record, dict) or not isinstance(record.setdefault("problem", {}), dict | str):
+        raise FomkitError(row.where, "its record is no object with a problem. Import it anew, or empty the cell.")
+    named_only = isinstance(record["problem"], str)
+    made: dict[str, Any] = {"device": row.machine, "framework": row.framework}
+    if row.quantity != "sample_per_s":
+        made["time_batch"] = row.value
+    elif "time" not in record:  # older records have a time in the place of the rate
+        made["samples_per_second"] = row.value
+    if row.batch is not None:
+        made["batch_size"] = row.batch
+    if not row.record:
+        made |= {"nb_gpus": row.devices or 1, "framework_full": row.framework_version}
+        made["mode"] = "inference" if row.quantity == "latency_s" else "training"
+        if row.precision:
+            record["problem"]["precision"] = row.precision.upper()
+        if row.repeats is not None:
+            made["nb_epoch"] = row.repeats
+    record["problem"] = (
+        (record["problem"] or row.model) if named_only else {"name": row.model, **record["problem"]}
+    )
+    mode = str({**made, **record}.get("mode") or "training")
+    if beside := _beside(row, mode):
+        made[_BESIDE] = beside
+    return {**made, **record}
+
+
+def format_benchmarker(rows: Sequence[Measurement]) -> str:
+    """Write measurements as the benchmarker does: one record as an object, several as a list of them."""
+    records = [benchmarker_record(row) for row in rows]
+    found = records[0] if len(records) == 1 else records
+    return json.dumps(found, ensure_ascii=False, indent=4, sort_keys=True) + "\n"
+
+
+QUALITY: Mapping[str, float] = {"f1Score": 0.73, "top5Accuracy": 93.0, "top1Accuracy": 94.0}
+"""Quality that a run must reach, by the first of these columns that its log has: SQuAD, ImageNet, CIFAR10."""
+
+_VERSION = re.compile(r"^(.*?)[ -]v?(\d[\w.+]*)$")
+
+
+def recognise_dawnbench(path: Path) -> bool:
+    """Tell whether a file is JSON with the fields of a DAWNBench entry."""
+    return names_keys(path, ("author", "framework", "hardware", "model"))
+
+
+def _log(path: Path, record: Mapping[str, Any]) -> Path:
+    """Find the log beside an entry, by the name it states or by its own; addresses elsewhere are not fetched."""
+    stated = record.get("logFilename")
+    names = [Path(stated).name] if isinstance(stated, str) and stated.endswith(".tsv") else []
+    for name in (*names, f"{path.stem}.tsv"):
+        if (path.parent / name).is_file():
+            check_beside(path.parent / name, path)
+            return path.parent / name
+    raise FomkitError(
+        str(path),
+        f"states no latency, and its log {path.stem}.tsv is not beside it. Put it there: the time stands in it.",
+    )
+
+
+def _reached(log: Path) -> tuple[float, str]:
+    """Give the hours [h] to the quality, and what was reached in which epoch."""
+    lines = [(place, line.split()) for place, line in enumerate(read_text(log).splitlines(), 1) if line.strip()]
+    header = lines[0][1] if lines else []
+    quality = next((name for name in QUALITY if name in header), None)
+    if quality is None or not {"epoch", "hours"} <= set(header):
+        columns = " or ".join(QUALITY)
+        raise FomkitError(f"{log}:1", f"is no DAWNBench log. Expected the columns epoch, hours, {columns}.")
+    for place, cells in lines[1:]:
+        if len(cells) != len(header):
+            raise FomkitError(f"{log}:{place}", f"has {len(cells)} cells where the header has {len(header)}.")
+        try:
+            row = {name: float(cell) for name, cell in zip(header, cells, strict=True)}
+        except ValueError as error:
+            raise FomkitError(f"{log}:{place}", f"holds what is no number ({error}). Correct it.") from error
+        if row[quality] >= QUALITY[quality]:
+            hours = number(row, "hours", f"{log}:{place}")
+            return hours or 0.0, f"{quality} {row[quality]:g} in epoch {row['epoch']:g}"
+    least = f"{quality} {QUALITY[quality]:g}"
+    raise FomkitError(str(log), f"never reaches {least}, the benchmark's quality: no run to it was measured.")
+
+
+def _figure(path: Path, record: Mapping[str, Any], where: str) -> dict[str, Any]:
+    latency_ms = number(record, "latency", where)
+    if latency_ms is not None:
+        return {"quantity": "latency_s", "value": latency_ms / 1e3, "batch": 1.0, "note": "one sample at a time"}
+    hours, reached = _reached(_log(path, record))
+    price = number(record, "costPerHour", where)
+    cost = "" if price is None else f"; {price:g} USD/h, {price * hours:.2f} USD"
+    return {"quantity": "run_s", "value": hours * 3600, "note": f"{reached}{cost}"}
+
+
+def read_dawnbench(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
+    """Read an entry: one row, run_s to the benchmark's quality, or latency_s.
+
+    Raises
+    ------
+    FomkitError
+        When a field is not what it should be, the log is absent or broken, or the quality is never reached.
+    """
+    rows = []
+    for record in read_objects(path):
+        where = str(path)
+        framework = text(record, "framework", where)
+        named = _VERSION.match(framework)
+        version, author = text(record, "version", where), text(record, "author", where)
+        rows.append(
+            {
+                "model": text(record, "model", where, needed=True),
+                "machine": text(record, "hardware", where, needed=True),
+                **_figure(path, record, where),
+                "basis": "measured",
+                "party": "published",
+                "framework": named[1] if named else framework,
+                "framework_version": named[2] if named else "",
+                "date": text(record, "timestamp", where),
+                "source": f"DAWNBench {version}, {author}, {path.name}",
+            }
+        )
+    return rows, ()
+
+
+MARK = ":::MLLOG"
+_WHO = ("submission_org", "submission_division")
+_FACTS = ("submission_benchmark", "submission_platform", *_WHO, "global_batch_size")
+
+
+def recognise_mllog(path: Path) -> bool:
+    """Tell whether a file has a line of an MLPerf log."""
+    return f"{MARK} {{".encode() in read_bytes(path)
+
+
+def _events(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Give place, key and content of each event; launchers put a rank before the mark."""
+    for place, line in enumerate(read_text(path, MAX_BYTE).splitlines(), 1):
+        _, mark, content = line.partition(MARK)
+        if not mark:
+            continue
+        where = f"{path}:{place}"
+        event = parse_json(content.strip(), where)
+        if not isinstance(event, dict) or not isinstance(event.get("key"), str):
+            raise FomkitError(where, "is an MLLOG line without an event. Expected an object {…} with a key.")
+        yield where, event["key"], event
+
+
+def _time_s(event: Mapping[str, Any], where: str) -> float:
+    value = event.get("time_ms")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e14:
+        raise FomkitError(where, f"time_ms is {str(value)[:40]!r}. Expected milliseconds since 1970.")
+    return value / 1e3
+
+
+def _status(event: Mapping[str, Any]) -> str:
+    metadata = event.get("metadata")
+    return (
+        printable(str(metadata.get("status", "not stated"))[:40]) if isinstance(metadata, dict) else "not stated"
+    )
+
+
+def _stopped(path: Path) -> tuple[dict[str, Any], list[tuple[str, float, float, str, Any]]]:
+    """Give the facts of a log and its runs: place, start [s], end [s], status, last accuracy."""
+    facts: dict[str, Any] = {}
+    runs: list[tuple[str, float, float, str, Any]] = []
+    start: tuple[str, float] | None = None
+    accuracy: Any = None
+    for where, key, event in _events(path):
+        if key in _FACTS:
+            facts.setdefault(key, event.get("value"))
+        elif key == "eval_accuracy":
+            value = event.get("value")
+            accuracy = value if isinstance(value, float) else None
+        elif key == "run_start":
+            if start is not None:
+                raise FomkitError(where, f"a run starts before that of {start[0]} has ended. Split the log.")
+            start, accuracy = (where, _time_s(event, where)), None
+        elif key == "run_stop":
+            if start is None:
+                raise FomkitError(where, "a run ends that has not started. The log is cut; take the whole of it.")
+            if (end := _time_s(event, where)) <= start[1]:
+                raise FomkitError(where, f"a run ends before it starts in {start[0]}. Check the clock.")
+            runs.append((start[0], start[1], end, _status(event), accuracy))
+            start = None
+    return facts, runs
+
+
+def read_mllog(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
+    """Read a log: one row of run_s for each run that succeeded; others are told.
+
+    Raises
+    ------
+    FomkitError
+        With the line, when it is broken; when no run succeeded, or benchmark or platform are not stated.
+    """
+    facts, runs = _stopped(path)
+    failed = [(where, status) for where, _, _, status, _ in runs if status != "success"]
+    said = [f"{where}: the run is left out, its status is {status}" for where, status in failed]
+    if len(said) == len(runs):
+        raise FomkitError(str(path), f"no run of it succeeded ({len(runs)} ended). Only such is a measured run.")
+    batch = facts.get("global_batch_size")
+    whole = isinstance(batch, int) and not isinstance(batch, bool) and 1 <= batch <= 1e15
+    who = "".join(f", {text(facts, key, str(path))}" for key in _WHO if facts.get(key))
+    rows = [
+        {
+            "model": text(facts, "submission_benchmark", str(path), needed=True),
+            "machine": text(facts, "submission_platform", str(path), needed=True),
+            "quantity": "run_s",
+            "value": end - start,
+            "batch": float(batch) if whole and batch else None,
+            "scope": "system",
+            "basis": "measured",
+            "date": datetime.fromtimestamp(start, UTC).date().isoformat(),
+            "source": f"MLPerf log {path.name}:{where.rpartition(':')[2]}{who}",
+            "note": "" if accuracy is None else f"eval_accuracy {accuracy:g}",
+        }
+        for where, start, end, status, accuracy in runs
+        if status == "success"
+    ]
+    return rows, said

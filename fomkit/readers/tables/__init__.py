@@ -1,0 +1,1 @@
+"""Foreign tables and logs of timings."""

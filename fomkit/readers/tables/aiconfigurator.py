@@ -1,0 +1,213 @@
+"""Op tables of the serving performance model aiconfigurator (NVIDIA, 2025-2026) as TIMINGS.
+
+Three layouts, told apart by their headers: matrix products, attention and collectives. Times are
+milliseconds of one op inside a replayed CUDA graph (nccl-tests for collectives), means over the replays: no host
+time is in them, so nothing is subtracted. What the collectors run was read in their sources (``collector/`` of
+that project):
+
+- A product is ``F.linear``: the weights are stored n×k (``trans_b`` 1). Six sets of factors take turns, so
+  weights come from device memory unless six of them fit the cache. ``fp8`` and ``fp8_block`` quantise bf16
+  activations first and write bf16; ``fp8_block`` has a scale per 128 values and another kernel: it is an op of
+  its own.
+- Prefill attention is causal, with every query's keys in the pass (``q_len`` = ``kv_len``), and stores keys and
+  values in the cache on the way; decoding has ``step`` keys in the cache before its one query (``isl`` 1), which
+  sees all of them. The same tensors every time: small ones come from the L2 cache. bf16 attention over an fp8
+  cache and attention over a window are ops of their own.
+- The size of a collective is nccl-tests' size divided by the item: all ranks' output of an all-gather, all
+  ranks' input of a reduce-scatter, what each rank holds of an all-reduce or all-to-all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.units import ITEM_BYTE
+from fomkit.files.csv import read_header
+from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, check_present, make_timings, read_columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+HARNESS = "aiconfigurator"
+DTYPES: Mapping[str, str] = {
+    "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "fp8": "fp8", "fp8_block": "fp8", "int8": "int8",
+}  # fmt: skip
+"""Their names of number formats; rows with others are left out and counted."""
+
+BLOCK_SCALED = "fp8_block_gemm"
+FP8_CACHE = "attention_fp8_kv_cache"
+WINDOW = "attention_window_{:g}"
+COLLECTIVES: Mapping[str, str] = {
+    "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+}  # fmt: skip
+NOTES: Mapping[str, str] = {
+    "gemm": "aiconfigurator's products are means over a replayed CUDA graph of six F.linear with weights of their "
+    "own: warm, without host time. fp8 products quantise bf16 activations and write bf16; timings of the op "
+    "fp8_block_gemm scale blocks of 128 and stand for that op only.",
+    "attention": "aiconfigurator's attention is causal prefill or one new token over a cache, through the backend "
+    "of SGLang that a row names, inside a replayed CUDA graph: it also writes keys and values to the cache, and "
+    "small tensors stay in the L2 cache.",
+    "collective": "Collectives are nccl-tests, out of place, one process for all devices of a node. message_byte "
+    "is nccl-tests' size: the whole of a gather's output and of a scatter's input.",
+}
+
+
+class Layout(NamedTuple):
+    """One kind of their files: the columns it needs, how it is read, and whose number format decides."""
+
+    texts: tuple[str, ...]
+    numbers: tuple[str, ...]
+    optional: tuple[str, ...]
+    dtype: str
+    columns: Callable[[pd.DataFrame], dict[str, object]]
+
+
+_ORIGIN = ("framework", "version", "device", "kernel_source")
+
+
+def _origin(rows: pd.DataFrame) -> dict[str, object]:
+    return {
+        "library": rows["kernel_source"],
+        "library_version": rows["framework"] + " " + rows["version"],
+        "harness": HARNESS,
+        "pass_name": "forward",
+    }
+
+
+def _gemm(rows: pd.DataFrame) -> dict[str, object]:
+    block = rows["gemm_dtype"] == "fp8_block"
+    sizes = {name: rows[name] for name in ("m", "n", "k")}
+    stored = {"b": 1.0, "trans_a": 0.0, "trans_b": 1.0}
+    marked = {"op": block.map({True: BLOCK_SCALED, False: ""}), "engine": "matrix", "accumulate_dtype": "fp32"}
+    return {**_origin(rows), "kind": "gemm", "pass_name": "", **sizes, **stored, **marked}
+
+
+def _attention(rows: pd.DataFrame) -> dict[str, object]:
+    op = (rows["kv_cache_dtype"] != rows["attn_dtype"]).map({True: FP8_CACHE, False: ""})
+    if "window_size" in rows.columns:
+        seen = rows["window_size"] > 0
+        op = op.mask(seen, rows["window_size"].map(WINDOW.format))
+    # A decoding step has one new token, and a cache of so many before it.
+    before = rows["step"].fillna(0.0) if "step" in rows.columns else 0.0 * rows["isl"]
+    sizes = {
+        "batch": rows["batch_size"], "heads": rows["num_heads"], "kv_heads": rows["num_key_value_heads"],
+        "q_len": rows["isl"], "kv_len": rows["isl"] + before, "head_dim": rows["head_dim"],
+        "causal": (before == 0).astype("float64"),
+    }  # fmt: skip
+    return {
+        **_origin(rows),
+        "kind": "attention",
+        "engine": "matrix",
+        "accumulate_dtype": "fp32",
+        "op": op,
+        **sizes,
+    }
+
+
+def _collective(rows: pd.DataFrame) -> dict[str, object]:
+    item_byte = rows["nccl_dtype"].map(DTYPES).map(ITEM_BYTE)
+    return {
+        "kind": "collective",
+        "engine": "vector",
+        "collective": rows["op_name"].map(COLLECTIVES),
+        "message_byte": rows["message_size"] * item_byte,
+        "ranks": rows["num_gpus"],
+        "link": "node",
+        "library": rows["kernel_source"],
+        "library_version": rows["nccl" if "nccl" in rows.columns else "version"],
+        "harness": "nccl-tests",
+    }
+
+
+LAYOUTS: Mapping[str, Layout] = {
+    "gemm": Layout((*_ORIGIN, "gemm_dtype"), ("m", "n", "k", "time_ms"), (), "gemm_dtype", _gemm),
+    "attention": Layout(
+        (*_ORIGIN, "attn_dtype", "kv_cache_dtype"),
+        ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "step", "window_size", "time_ms"),
+        ("step", "window_size"),
+        "attn_dtype",
+        _attention,
+    ),
+    "collective": Layout(
+        ("device", "op_name", "kernel_source", "nccl_dtype", "nccl", "version"),
+        ("num_gpus", "message_size", "time_ms"),
+        ("nccl", "version"),
+        "nccl_dtype",
+        _collective,
+    ),
+}
+
+
+def _kind(path: Path) -> str:
+    """Name the layout whose columns a file has; "" for none."""
+    header = set(read_header(path))
+    for kind, layout in LAYOUTS.items():
+        if {*layout.texts, *layout.numbers} - {*layout.optional} <= header:
+            return kind
+    return ""
+
+
+def recognise_aiconfigurator(path: Path) -> bool:
+    """Tell whether a file is text whose first line names the columns of one of the three layouts."""
+    return bool(_kind(path))
+
+
+def _unread(rows: pd.DataFrame, kind: str, layout: Layout) -> pd.Series[bool]:
+    unread = ~rows[layout.dtype].isin(list(DTYPES))
+    return unread | ~rows["op_name"].isin(list(COLLECTIVES)) if kind == "collective" else unread
+
+
+def read_aiconfigurator(path: Path) -> ImportedTimings:
+    """Read a table of products, attention or collectives.
+
+    Parameters
+    ----------
+    path : Path
+        A CSV file, packed by gzip or not.
+
+    Returns
+    -------
+    ImportedTimings
+        Times in seconds. Rows with an ``op`` stand for that op only.
+
+    Raises
+    ------
+    FomkitError
+        With file and line, when a column is missing, a cell is no number, or rows are of more than one device.
+    """
+    kind = _kind(path)
+    if not kind:
+        raise FomkitError(str(path), "has the columns of none of aiconfigurator's tables. Check its first line.")
+    layout = LAYOUTS[kind]
+    rows = read_columns(path, layout.texts, layout.numbers, optional=layout.optional)
+    devices = sorted(set(rows["device"]))
+    if len(devices) > 1:
+        raise FomkitError(
+            str(path), f"is of several devices: {', '.join(devices)}. Split it by the column device."
+        )
+    check_present(rows, path, [name for name in layout.numbers if name not in layout.optional])
+    unread = _unread(rows, kind, layout)
+    read = rows[~unread]
+    if not len(read):
+        raise FomkitError(str(path), f"has no row in a number format that fomkit knows: {', '.join(DTYPES)}.")
+    columns = {"dtype": read[layout.dtype].map(DTYPES), "time_s": read["time_ms"] / 1e3, **layout.columns(read)}
+    timings = make_timings(columns, read.index, path)
+    reason = "" if not unread.any() else f"no number format or collective that fomkit knows in {layout.dtype}"
+    named = timings.loc[timings["op"] != "", "op"].value_counts()
+    return ImportedTimings(
+        timings,
+        devices[0],
+        counts=(
+            SectionCount(
+                "-", layout.dtype.replace("dtype", "table"), imported=len(read), skipped=int(unread.sum()),
+                reason=reason, kind=kind,
+            ),
+        ),
+        notes=(NOTES[kind],),
+        remarks=tuple(f"{count:,} timings stand for the op {op} only." for op, count in named.items()),
+    )  # fmt: skip

@@ -1,0 +1,383 @@
+"""Logs of nccl-tests 2 (all_reduce_perf and the like; rccl-tests print the same) as TIMINGS.
+
+Written after the layout that versions 2.0 to 2.17 print: a header of two lines names the columns, of which the
+older ones lack ``redop``, ``root`` or call ``#wrong`` ``error``. Each row has its time twice, out of place and in
+place; both are read. A size is nccl-tests': what each rank holds of an all-reduce, the whole that a gather ends
+with and a scatter begins with.
+
+Output of the OSU micro-benchmarks (osu_latency, osu_bw, osu_allreduce, …) as TIMINGS.
+
+Written after what versions 3 to 7 print: a line with the test's name and version, one that names the columns with
+their units, then a line for each size. Times are means over iterations, of collectives the mean of all ranks. The
+output does not say how many ranks ran: that is taken from a command in the log or from the user.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from fomkit.core.errors import FomkitError
+from fomkit.harness.collectives import SEND, STREAM
+from fomkit.readers.tables.foreign import ImportedTimings, SectionCount
+from fomkit.readers.tables.links import (
+    LogLine,
+    LogRow,
+    Run,
+    begin_of,
+    imported,
+    numbers_of,
+    ranks_of_command,
+    read_lines,
+    stated,
+)
+
+NCCL_HARNESS = "nccl-tests"
+COLLECTIVES: Mapping[str, str] = {
+    "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
+    "broadcast": "broadcast", "reduce": "reduce", "alltoall": "all_to_all", "sendrecv": SEND, "gather": "gather",
+    "scatter": "scatter",
+}  # fmt: skip
+"""Programs, without ``_perf``, and our words."""
+DTYPES: Mapping[str, str] = {
+    "float": "fp32", "half": "fp16", "bfloat16": "bf16", "double": "fp64", "int8": "int8", "uint8": "uint8",
+    "int32": "int32", "int64": "int64", "f8e4m3": "fp8", "f8e5m2": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8",
+}  # fmt: skip
+PLACES = ("out of place", "in place")
+TOLERANCE = 0.02
+"""Share by which size and time may miss the printed rate, besides its last digit."""
+_TIMED = ("time", "algbw", "busbw")
+_PROGRAM = re.compile(r"\b(" + "|".join(COLLECTIVES) + r")_perf(?:_mpi)?\b")
+_RANK = re.compile(r"^#?\s*Rank\s+(\d+)\s.*?\bPid\s+\d+ on\s+(\S+) device\s+\d+ \[[^\]]*\]\s*(.*)$")
+_VERSION = re.compile(r"NCCL version ([\w.+-]+)|nccl-library=(\d+)")
+_HEADER = re.compile(r"^#\s+size\s+count\s.*\balgbw\b")
+
+
+def recognise_nccl_tests(path: Path) -> bool:
+    """Tell whether a file holds a header of nccl-tests: rates by algorithm and by bus in columns."""
+    begin = begin_of(path)
+    return any("algbw" in line and "busbw" in line for line in begin.splitlines())
+
+
+@dataclass
+class _Found:
+    """What was read so far, and what was not, by reason."""
+
+    rows: list[LogRow] = field(default_factory=list)
+    skipped: dict[str, int] = field(default_factory=dict)
+    programs: list[str] = field(default_factory=list)
+    finished: bool = False
+
+    def skip(self, reason: str) -> None:
+        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+
+
+def _columns(path: Path, line: LogLine) -> list[str]:
+    names = line.text.lstrip("# ").split()
+    missing = [name for name in ("size", "count", "type", *_TIMED) if name not in names]
+    places = [place for place, name in enumerate(names) if name == _TIMED[0]]
+    whole = len(places) == 2 and all(tuple(names[place : place + len(_TIMED)]) == _TIMED for place in places)
+    if missing or not whole:
+        twice = f"does not have {', '.join(_TIMED)} twice, out of place and in place"
+        what = f"lacks {missing[0]!r}" if missing else twice
+        raise FomkitError(f"{path}:{line.number}", f"the header {what}. Expected that of nccl-tests 2.0 to 2.17.")
+    return names
+
+
+def _check_units(path: Path, line: LogLine) -> None:
+    if "(us)" not in line.text or "(GB/s)" not in line.text:
+        raise FomkitError(
+            f"{path}:{line.number}", "the line below the header does not say (B), (us) and (GB/s). Expected the "
+            "units that nccl-tests 2.0 to 2.17 print.",
+        )  # fmt: skip
+
+
+def _collective(path: Path, program: str, number: int) -> str:
+    if not program:
+        raise FomkitError(
+            f"{path}:{number}", "nothing before this table says which collective was timed. Put the command that "
+            f"was run at the log's top, for example 'all_reduce_perf'; known are {', '.join(COLLECTIVES)}.",
+        )  # fmt: skip
+    return COLLECTIVES[program]
+
+
+def _rows_of_line(found: _Found, line: LogLine, columns: Sequence[str], collective: str) -> None:
+    """Read one line of results: two rows, or why not."""
+    words = line.text.split()
+    if len(words) != len(columns):
+        found.skip("lines that are cut off")
+        found.skip("lines that are cut off")
+        return
+    places = [place for place, name in enumerate(columns) if name == "time"]
+    shared = dict(zip(columns[: places[0]], words, strict=False))
+    for place, name in zip(places, PLACES, strict=True):
+        timed = dict(zip(columns[place : place + 4], words[place : place + 4], strict=False))
+        row = _nccl_row(found, line, {**shared, **timed}, collective, name)
+        if row is not None:
+            found.rows.append(row)
+
+
+def _nccl_row(
+    found: _Found, line: LogLine, cells: Mapping[str, str], collective: str, place: str
+) -> LogRow | None:
+    try:
+        size, time_us, rate = float(cells["size"]), float(cells["time"]), float(cells["algbw"])
+    except ValueError:
+        found.skip("lines with words where numbers belong")
+        return None
+    wrong = cells.get("#wrong", cells.get("error", "N/A"))
+    if cells["type"] not in DTYPES:
+        found.skip(f"number format {cells['type']}")
+    elif wrong != "N/A" and _is_wrong(wrong, "#wrong" in cells):
+        found.skip("wrong results (#wrong above 0)")
+    elif size <= 0 or time_us <= 0:
+        found.skip("messages of no bytes")
+    elif abs(size / time_us / 1e3 - rate) > 0.0051 + TOLERANCE * rate:
+        found.skip("size, time and rate that do not agree")
+    else:
+        check = "result not checked" if wrong == "N/A" else "result checked"
+        reduction = f", {cells['redop']}" if cells.get("redop", "none") not in ("none", "") else ""
+        note = f"{place}{reduction}, {check}"
+        return LogRow(line.number, collective, size, time_us / 1e6, DTYPES[cells["type"]], note)
+    return None
+
+
+def _is_wrong(text: str, counted: bool) -> bool:
+    """Tell wrong results: a count above 0, or of older versions an error beyond what rounding makes."""
+    try:
+        value = float(text)
+    except ValueError:
+        return True
+    return not value <= (0 if counted else 1e-2)
+
+
+def _read_tables(path: Path, lines: Sequence[LogLine]) -> _Found:
+    found, columns, program = _Found(), list[str](), ""
+    for place, line in enumerate(lines):
+        if named := _PROGRAM.search(line.text):
+            program = named[1]
+        if _HEADER.match(line.text):
+            columns = _columns(path, line)
+            _check_units(path, lines[min(place + 1, len(lines) - 1)])
+            found.programs.append(_collective(path, program, line.number))
+            found.finished = False
+        elif "Out of bounds values" in line.text:
+            found.finished = True
+        elif columns and re.match(r"^\s*\d+\s+\d+\s+\w", line.text):
+            _rows_of_line(found, line, columns, found.programs[-1])
+    return found
+
+
+def _nccl_run(path: Path, lines: Sequence[LogLine], sizes: Mapping[str, int]) -> Run:
+    devices = [match for line in lines if (match := _RANK.match(line.text))]
+    ranks, hosts = [int(one[1]) for one in devices], {one[2] for one in devices}
+    if len(set(ranks)) < len(ranks) and not sizes.get("ranks"):
+        raise FomkitError(
+            str(path), f"rank {ranks[0]} is listed more than once: each process ran alone (nccl-tests built "
+            "without MPI), or the log holds several runs. Split it, or build with MPI=1 and run again.",
+        )  # fmt: skip
+    if not ranks and not sizes.get("ranks"):
+        raise FomkitError(str(path), "lists no ranks ('# Rank 0 …'). Say how many ran: --set ranks=8.")
+    told = next((match for line in lines if (match := _VERSION.search(line.text))), None)
+    version = (told[1] or told[2]) if told else ""
+    return Run(
+        sizes.get("ranks") or len(ranks), sizes.get("nodes") or max(1, len(hosts)), NCCL_HARNESS, "NCCL", version,
+        devices[0][3].strip() if devices else "",
+    )  # fmt: skip
+
+
+def read_nccl_tests(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimings:
+    """Read a log of nccl-tests, of one program or of several after each other.
+
+    Parameters
+    ----------
+    path : Path
+    sizes : mapping, optional
+        ``ranks`` and ``nodes``, where the log does not list its ranks.
+
+    Raises
+    ------
+    FomkitError
+        When the table's header is of another version, or nothing says which collective, or how many ranks.
+    """
+    lines, sizes = read_lines(path), stated(sizes or {}, path)
+    if not any(_HEADER.match(line.text) for line in lines):
+        at = next(line for line in lines if "algbw" in line.text)
+        raise FomkitError(
+            f"{path}:{at.number}", "is no header of nccl-tests 2: those begin with '# size count type'. Logs of "
+            "the tests that came with NCCL 1 are not read.",
+        )  # fmt: skip
+    run, found = _nccl_run(path, lines, sizes), _read_tables(path, lines)
+    remarks = [] if found.finished else [
+        "The log ends without its summary ('Out of bounds values'): it is cut off; what is whole was read."
+    ]  # fmt: skip
+    return imported(path, found.rows, run, tuple(_counts(found)), remarks)
+
+
+def _counts(found: _Found) -> Iterator[SectionCount]:
+    for name in dict.fromkeys(found.programs):
+        count = sum(row.collective == name for row in found.rows)
+        yield SectionCount("-", name, imported=count, kind="collective")
+    for reason, count in found.skipped.items():
+        yield SectionCount("-", "log", skipped=count, reason=reason)
+
+
+OSU_HARNESS = "OSU micro-benchmarks"
+_TITLE = re.compile(r"^# OSU MPI(?:-[\w.]+)?\s+(.+?) Test(?:\s+v?([\d.]+))?\s*$")
+_DTYPES: Mapping[str, str] = {
+    "MPI_CHAR": "int8", "MPI_FLOAT": "fp32", "MPI_INT": "int32", "MPI_DOUBLE": "fp64",
+}  # fmt: skip
+_LAST_KNOWN = 7
+
+
+class Test(NamedTuple):
+    """One of their programs: our word for it, its unit, what its sizes count, and its numbers.
+
+    ``per_rank`` is set where the printed size is one rank's share of the message.
+    """
+
+    collective: str
+    rate: bool = False
+    per_rank: bool = False
+    dtype: str = "int8"
+
+
+TESTS: Mapping[str, Test] = {
+    "latency": Test(SEND), "bandwidth": Test(STREAM, rate=True),
+    "allreduce latency": Test("all_reduce", dtype="fp32"),
+    "reduce latency": Test("reduce", dtype="fp32"), "allgather latency": Test("all_gather", per_rank=True),
+    "reduce_scatter latency": Test("reduce_scatter", dtype="fp32"), "broadcast latency": Test("broadcast"),
+    "all-to-all personalized exchange latency": Test("all_to_all", per_rank=True),
+    "gather latency": Test("gather", per_rank=True), "scatter latency": Test("scatter", per_rank=True),
+}  # fmt: skip
+"""Their programs by the title that they print, without blocking variants."""
+
+
+def recognise_osu(path: Path) -> bool:
+    """Tell whether a file holds the title of one of the OSU micro-benchmarks for MPI."""
+    return any(_TITLE.match(line.strip()) for line in begin_of(path).splitlines())
+
+
+@dataclass
+class _Section:
+    """One program's output."""
+
+    title: str
+    version: str
+    line: int
+    dtype: str = ""
+    header: str = ""
+    rows: list[tuple[LogLine, list[float | None]]] = field(default_factory=list)
+
+
+def _sections(lines: Sequence[LogLine]) -> Iterator[_Section]:
+    section: _Section | None = None
+    for line in lines:
+        if title := _TITLE.match(line.text.strip()):
+            if section is not None:
+                yield section
+            section = _Section(title[1], title[2] or "", line.number)
+        elif section is not None:
+            _take(section, line)
+    if section is not None:
+        yield section
+
+
+def _take(section: _Section, line: LogLine) -> None:
+    if said := re.match(r"^# Datatype:\s*(\w+)", line.text):
+        section.dtype = said[1]
+    elif re.match(r"^#\s*Size\b", line.text):
+        section.header = line.text
+    elif re.match(r"^\s*\d+(\s|$)", line.text):
+        section.rows.append((line, numbers_of(line.text)))
+
+
+def _check_unit(path: Path, section: _Section, test: Test) -> None:
+    unit = "MB/s" if test.rate else "us"
+    if not re.search(rf"\({re.escape(unit)}\)", section.header):
+        shown = section.header.strip() or "missing"
+        raise FomkitError(
+            f"{path}:{section.line}", f"the line of columns of {section.title!r} is {shown!r}. "
+            f"Expected one with ({unit}), as versions 3 to {_LAST_KNOWN} print it.",
+        )  # fmt: skip
+
+
+def _osu_row(
+    line: LogLine, words: Sequence[float | None], section: _Section, test: Test, run: Run
+) -> tuple[LogRow | None, str]:
+    """Make a row of a line, or say why not."""
+    columns = len(re.findall(r"\([^)]*\)|Iterations", section.header)) + 1
+    if len(words) < columns or None in words[:2]:
+        return None, "lines that are cut off"
+    size, value = float(words[0] or 0.0), float(words[1] or 0.0)
+    if size <= 0 or value <= 0:
+        return None, "messages of no bytes, or no time"
+    byte = size * (run.ranks if test.per_rank else 1)
+    # A megabyte of theirs is 10⁶ bytes.
+    time_s = size / (value * 1e6) if test.rate else value / 1e6
+    repeats = float(words[columns - 1] or "nan") if "Iterations" in section.header else float("nan")
+    note = "mean over iterations" + (", messages in a window of 64 unless set otherwise" if test.rate else "")
+    dtype = _DTYPES.get(section.dtype, test.dtype)
+    return LogRow(line.number, test.collective, byte, time_s, dtype, note, repeats), ""
+
+
+def _read(path: Path, section: _Section, run: Run) -> tuple[list[LogRow], list[SectionCount]]:
+    test = TESTS.get(section.title.lower())
+    if test is None:
+        reason = "no test that fomkit reads; it reads those of latency, bandwidth and blocking collectives"
+        return [], [SectionCount("-", section.title, skipped=len(section.rows), reason=reason)]
+    _check_unit(path, section, test)
+    rows, reasons = list[LogRow](), dict[str, int]()
+    for line, words in section.rows:
+        row, reason = _osu_row(line, words, section, test, run)
+        if row is not None:
+            rows.append(row)
+        else:
+            reasons[reason] = reasons.get(reason, 0) + 1
+    counts = [SectionCount("-", section.title, imported=len(rows), kind="collective")]
+    counts += [SectionCount("-", section.title, skipped=many, reason=reason) for reason, many in reasons.items()]
+    return rows, counts
+
+
+def _osu_run(path: Path, lines: Sequence[LogLine], sections: Sequence[_Section], sizes: Mapping[str, int]) -> Run:
+    ranks = sizes.get("ranks") or ranks_of_command(lines)
+    pairs = all(TESTS.get(one.title.lower(), Test(SEND)).collective in (SEND, STREAM) for one in sections)
+    if ranks is None and not pairs:
+        raise FomkitError(
+            str(path), "does not say how many ranks ran, as these programs never do. Say it with --set ranks=N, "
+            "or keep the command, 'mpirun -np N …', at the log's top.",
+        )  # fmt: skip
+    version = next((one.version for one in sections if one.version), "")
+    return Run(ranks or 2, sizes.get("nodes") or 1, OSU_HARNESS, "MPI", f"OSU {version}".strip())
+
+
+def read_osu(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimings:
+    """Read the output of one or several OSU micro-benchmarks.
+
+    Parameters
+    ----------
+    path : Path
+    sizes : mapping, optional
+        ``ranks`` and ``nodes`` of the run; one node where nobody says.
+
+    Raises
+    ------
+    FomkitError
+        When a unit is another, the ranks of a collective are unknown, or there is no row.
+    """
+    lines, sizes = read_lines(path), stated(sizes or {}, path)
+    sections = list(_sections(lines))
+    run = _osu_run(path, lines, sections, sizes)
+    rows, counts = list[LogRow](), list[SectionCount]()
+    for section in sections:
+        found, told = _read(path, section, run)
+        rows += found
+        counts += told
+    newer = sorted({one.version for one in sections if one.version and int(one.version[0]) > _LAST_KNOWN})
+    remarks = [f"Version {one} is newer than those this reader was written after." for one in newer]
+    if "nodes" not in sizes:
+        remarks.append("The output does not say on how many nodes it ran: one is assumed; else --set nodes=N.")
+    return imported(path, rows, run, counts, remarks)

@@ -1,0 +1,415 @@
+"""Rows of one DeepBench section as TIMINGS rows: sizes read, corrected and noted, one row per printed time.
+
+Libraries that ran the ops of a DeepBench workbook, and their versions, from its sheet of Specs.
+
+DeepBench result workbooks (Baidu Research, 2016-2019) as TIMINGS.
+
+Sizes are what ran: figures that the workbooks print wrongly are corrected, and the row's ``note`` has the
+printed one. Times are milliseconds in the workbook. NVIDIA's and AMD's programs cut their mean to whole
+microseconds, so the true time lies in [time_s, time_s + 1 µs), and a printed 0 is no time but a count in the
+report. Rows that occur twice stay twice: their spread is the measurement's noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fomkit.core.errors import FomkitError
+from fomkit.files.xlsx import Sheet, cell_name, looks_like_workbook, read_workbook
+from fomkit.ops.check import check_table
+from fomkit.ops.tables import TIMINGS
+from fomkit.readers.tables.deepbench_sections import (
+    SECTIONS,
+    Cells,
+    Precision,
+    Section,
+    as_number,
+    find_precision,
+    plain,
+    words,
+)
+from fomkit.readers.tables.deepbench_sheet import (
+    CORRECTIONS,
+    DEVICE_SPECS,
+    HARNESS_CONSTANTS,
+    HARNESS_PADDING,
+    NO_TIME,
+    NOTES,
+    Block,
+    Layout,
+    find_layout,
+    has_sections,
+    needed_cell,
+    not_read,
+    split_blocks,
+)
+from fomkit.readers.tables.foreign import ImportedTimings, SectionCount
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+UNITLESS = "the header states no unit, milliseconds as in all these workbooks"
+PICOSECOND_DIGITS = 12
+
+
+def correct_sizes(kind: str, device: str, sizes: Cells) -> tuple[Cells, list[str]]:
+    """Replace sizes that are known to be misprinted, and say what was printed.
+
+    Examples
+    --------
+    >>> correct_sizes("gemm", "any", {"m": 512.0, "n": 24000.0, "k": 1530.0})
+    ({'m': 512.0, 'n': 24000.0, 'k': 1536.0}, ['k printed 1530, run as 1536'])
+    """
+    found = [
+        one
+        for one in CORRECTIONS
+        if one.kind == kind and one.device in ("", device) and sizes[one.column] == one.printed
+    ]
+    notes = [f"{one.column} printed {one.printed:g}, run as {one.actual:g}" for one in found]
+    return {**sizes, **{one.column: one.actual for one in found}}, notes
+
+
+def harness_padding(kind: str, engine: str, sizes: Cells) -> tuple[float, list[str]]:
+    """Tell what the harness pads without printing it: 1, 0, or NaN where it is not known to pad this kind.
+
+    The sizes stay as printed: they are the op that the time stands for, padding is part of what it cost.
+
+    Examples
+    --------
+    >>> harness_padding("conv", "matrix", {"in_channels": 3.0, "out_channels": 64.0})
+    (1.0, ['in_channels 3 padded to 8 by the harness'])
+    """
+    if (kind, engine) not in HARNESS_PADDING:
+        return math.nan, []
+    names, multiple = HARNESS_PADDING[kind, engine]
+    printed = {name: float(sizes[name]) for name in names}
+    notes = [
+        f"{name} {value:g} padded to {math.ceil(value / multiple) * multiple:g} by the harness"
+        for name, value in printed.items()
+        if value % multiple
+    ]
+    return float(bool(notes)), notes
+
+
+@dataclass(frozen=True)
+class SectionRows:
+    """The rows of one section of one sheet.
+
+    Attributes
+    ----------
+    where : str
+        File and sheet, for error messages.
+    common : dict
+        What all rows have in common, by TIMINGS column.
+    """
+
+    sheet: Sheet
+    block: Block
+    section: Section
+    layout: Layout
+    precision: Precision
+    device: str
+    where: str
+    common: Cells = field(default_factory=dict)
+
+    def _sizes(self, number: int) -> Cells | None:
+        """Read the sizes of one row; None for a row without any, as a blank one or a footnote."""
+        found: Cells = {}
+        missing = []
+        for one in self.section.dimensions:
+            column = self.layout.dimensions.get(one.column)
+            value = one.read(needed_cell(self.sheet, number, column, self.where)) if column is not None else None
+            if value is not None:
+                found[one.column] = value
+            elif column is not None and not one.optional:
+                missing.append((one.column, column))
+        needed = {one.column for one in self.section.dimensions if not one.optional}
+        if missing and needed & set(found):
+            name, column = missing[0]
+            raw = self.sheet.cell(number, column)
+            raise FomkitError(
+                f"{self.where} cell {cell_name(number, column)}", f"{name} is {raw!r}. A size was expected here."
+            )
+        return None if missing else found
+
+    def _time_ms(self, number: int, column: int) -> float | None:
+        """Read one printed time; None where the workbook says that there is none."""
+        value = needed_cell(self.sheet, number, column, self.where)
+        if value is None or (isinstance(value, str) and plain(value) in NO_TIME):
+            return None
+        time_ms = as_number(value)
+        if time_ms is None or time_ms < 0:
+            raise FomkitError(
+                f"{self.where} cell {cell_name(number, column)}",
+                f"the time is {value!r}. Expected milliseconds, a blank cell or N/A.",
+            )
+        return time_ms
+
+    def _padding(self, number: int, sizes: Cells) -> tuple[float, list[str]]:
+        if self.layout.padded is None:
+            return harness_padding(self.section.kind, self.precision.engine, sizes)
+        stated = as_number(needed_cell(self.sheet, number, self.layout.padded, self.where))
+        return (math.nan if stated is None else stated), []
+
+    def _row(self, number: int, name: str, time_s: float, sizes: Cells, notes: list[str]) -> Cells:
+        columns = self.section.complete(sizes, time_s)
+        constants = HARNESS_CONSTANTS.get((self.section.kind, self.precision.dtype), {})
+        said = [*notes, *([UNITLESS] if name in self.layout.unitless else []), str(columns.get("note", ""))]
+        return {
+            **self.common, **self.section.constants, **constants, **columns, "pass_name": name, "time_s": time_s,
+            "source_row": float(number), "note": "; ".join(filter(None, said)),
+        }  # fmt: skip
+
+    def read(self) -> tuple[list[Cells], list[SectionCount]]:
+        """Give one TIMINGS row per printed time, and what became of every row of the section.
+
+        Raises
+        ------
+        FomkitError
+            When a needed cell is not understood; the message names it.
+        """
+        rows: list[Cells] = []
+        outcomes: dict[str, list[str]] = {name: [] for name in self.layout.times}
+        for number, sizes in self._listed():
+            actual, corrections = correct_sizes(self.section.kind, self.device, sizes)
+            padded, padding = self._padding(number, sizes)
+            for name, column in self.layout.times.items():
+                time_ms = self._time_ms(number, column)
+                if not time_ms:
+                    outcomes[name].append("without_time" if time_ms is None else "below_resolution")
+                    continue
+                outcomes[name] += ["imported", *(["corrected"] if corrections else [])]
+                # To the picosecond: the spreadsheet's 0.14200000000000002 ms is 142 µs.
+                time_s = round(time_ms / 1000, PICOSECOND_DIGITS)
+                row = self._row(number, name, time_s, actual, corrections + padding)
+                rows.append({**row, "padded": padded})
+        kind = self.section.kind
+        counts = [
+            SectionCount(
+                self.sheet.name, self.block.title, name,
+                imported=found.count("imported"), without_time=found.count("without_time"),
+                below_resolution=found.count("below_resolution"), corrected=found.count("corrected"), kind=kind,
+            )
+            for name, found in outcomes.items()
+        ]  # fmt: skip
+        return rows, counts
+
+    def _listed(self) -> Iterator[tuple[int, Cells]]:
+        for number in range(self.layout.first, self.block.stop):
+            sizes = self._sizes(number)
+            if sizes is not None:
+                yield number, sizes
+
+
+_CUDA = {"CUDA Version": "CUDA "}
+_NETWORK_LIBRARIES = (
+    ("cuDNN", {"Cudnn Version": "", **_CUDA}),
+    ("MIOpen", {"MIOpen Version": "", "ROCm Version": "ROCm "}),
+    ("ARM Compute Library", {"ARM Compute Lib version": ""}),
+    ("MKL or LIBXSMM", {"Intel MKL Version": "", "LIBXSMM Version": "LIBXSMM "}),
+)
+LIBRARIES: Mapping[str, tuple[tuple[str, Mapping[str, str]], ...]] = {
+    "gemm": (
+        ("cuBLAS", _CUDA),
+        ("ROCm", {"ROCm Version": ""}),
+        ("MKL", {"Intel MKL Version": ""}),
+        ("gemmlowp", {"Gemmlowp version": ""}),
+    ),
+    "sparse_gemm": (("cuSPARSE", _CUDA), ("Eigen", {"Eigen Version": ""})),
+    "conv": _NETWORK_LIBRARIES,
+    "rnn": _NETWORK_LIBRARIES,
+    # The rows themselves name the library that was fastest.
+    "collective": (
+        ("MPI", {"OpenMPI Version": "OpenMPI ", "Intel MLSL Version": "MLSL ", "Intel MPI Version": "MPI "}),
+    ),
+}
+"""By kind: a library, and the Specs that give its version with a word before each; the first that has any wins."""
+
+_UNKNOWN = ("", "-")
+
+
+def library_of(kind: str, specs: Mapping[str, str]) -> tuple[str, str]:
+    """Name the library that ran a kind of op, and its version, from the Specs; "" where they do not say.
+
+    Examples
+    --------
+    >>> library_of("conv", {"CUDA version": "10.1.243", "Cudnn Version": "7.6.2.24"})
+    ('cuDNN', '7.6.2.24; CUDA 10.1.243')
+    """
+    said = {key.casefold(): value for key, value in specs.items() if value not in _UNKNOWN}
+    for name, keys in LIBRARIES.get(kind, ()):
+        versions = [f"{word}{said[key.casefold()]}" for key, word in keys.items() if key.casefold() in said]
+        if versions:
+            return name, "; ".join(versions)
+    return "", ""
+
+
+SPECS_SHEET = "spec"
+"""A sheet without sections with this in its name lists what the system is made of."""
+
+
+def recognise_deepbench(path: Path) -> bool:
+    """Tell whether a file is a workbook with a DeepBench section in column A of any sheet."""
+    return looks_like_workbook(path) and any(has_sections(sheet) for sheet in read_workbook(path))
+
+
+def read_specs(sheet: Sheet) -> dict[str, str]:
+    """Read the free list of keys (column A) and values (column B) about the system.
+
+    Examples
+    --------
+    >>> read_specs(Sheet("Specs", (("GPU Model", "NVIDIA V100"), ("Cudnn Version", 5.0), ("NVIDIA DGX-1",))))
+    {'GPU Model': 'NVIDIA V100', 'Cudnn Version': '5', 'NVIDIA DGX-1': ''}
+    """
+    specs = {}
+    for number in range(1, len(sheet.rows) + 1):
+        key, value = sheet.cell(number, 1), sheet.cell(number, 2)
+        if isinstance(key, str) and key.strip():
+            text = f"{value:.15g}" if isinstance(value, float) else "" if value is None else str(value)
+            specs[" ".join(key.split())] = " ".join(text.split())
+    return specs
+
+
+@dataclass
+class _SheetReader:
+    """One sheet on its way into rows, counts and remarks."""
+
+    path: Path
+    sheet: Sheet
+    specs: Mapping[str, str]
+    device: str
+    rows: list[Cells] = field(default_factory=list)
+    counts: list[SectionCount] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def where(self) -> str:
+        return f"{self.path} sheet {self.sheet.name!r}"
+
+    def read(self) -> None:
+        blocks = split_blocks(self.sheet, self.where)
+        for block in blocks:
+            if block.key in SECTIONS:
+                layouts = [self._read(block, section, blocks[0].start) for section in SECTIONS[block.key]]
+                self._remark(block, [layout for layout in layouts if layout is not None])
+            else:
+                self._skip(block, "it is no section that fomkit knows")
+        if not blocks:
+            self.counts.append(SectionCount(self.sheet.name, "(no section)", skipped=self.sheet.filled()))
+
+    def _skip(self, block: Block, reason: str, kind: str = "") -> None:
+        filled = self.sheet.filled(block.start + 1, block.stop)
+        self.counts.append(SectionCount(self.sheet.name, block.title, skipped=filled, reason=reason, kind=kind))
+
+    def _read(self, block: Block, section: Section, first: int) -> Layout | None:
+        """Read one kind of op of a block; None where the block has none of that kind, or is skipped."""
+        try:
+            precision = section.precision or find_precision(
+                self.sheet, first, section.scope or section.kind, self.where
+            )
+        except FomkitError as error:
+            # A kind that only some precisions have is none that the others lack.
+            if not section.dtypes:
+                self._skip(block, error.what, section.kind)
+            return None
+        if section.dtypes and precision.dtype not in section.dtypes:
+            return None
+        layout = find_layout(self.sheet, block, section, self.where)
+        common = self._common(section, precision)
+        reading = SectionRows(self.sheet, block, section, layout, precision, self.device, self.where, common)
+        rows, counts = reading.read()
+        self.rows += rows
+        self.counts += counts
+        return layout
+
+    def _common(self, section: Section, precision: Precision) -> Cells:
+        library, version = library_of(section.kind, self.specs)
+        return {
+            "kind": section.kind,
+            "dtype": precision.dtype,
+            "engine": precision.engine,
+            "accumulate_dtype": precision.accumulate_dtype,
+            "harness": section.harness,
+            "library": library,
+            "library_version": version,
+            "source_file": self.path.name,
+            "source_sheet": self.sheet.name,
+        }
+
+    def _remark(self, block: Block, layouts: list[Layout]) -> None:
+        place = f"sheet {self.sheet.name!r}, {block.title}"
+        guessed = dict.fromkeys(remark for layout in layouts for remark in layout.remarks)
+        self.remarks += [f"{place}: {remark}" for remark in guessed]
+        if unread := not_read(layouts):
+            self.remarks.append(f"{place}: not read: {', '.join(map(repr, unread))}")
+
+
+def _table(rows: list[Cells]) -> pd.DataFrame:
+    import pandas as pd
+
+    empty: dict[str, float | str] = {"number": math.nan, "text": ""}
+    types = {"number": "float64", "text": "object"}
+    return pd.DataFrame(
+        {
+            column.name: pd.Series(
+                [row.get(column.name, empty[column.dtype]) for row in rows], dtype=types[column.dtype]
+            )
+            for column in TIMINGS
+        }
+    )
+
+
+def _check_any(path: Path, sheets: list[Sheet], read: list[_SheetReader]) -> None:
+    if not any(has_sections(sheet) for sheet in sheets):
+        listed = ", ".join(repr(key) for key in SECTIONS)
+        raise FomkitError(str(path), f"has no DeepBench section. Expected one of these in column A: {listed}.")
+    if not any(one.rows for one in read):
+        reasons = dict.fromkeys(count.reason for one in read for count in one.counts if count.reason)
+        why = f" Skipped: {' '.join(reasons).rstrip('.')}." if reasons else ""
+        raise FomkitError(
+            str(path), f"lists ops and gives no time for any. A workbook of results was expected.{why}"
+        )
+
+
+def read_deepbench(path: Path) -> ImportedTimings:
+    """Read a DeepBench workbook: dense and sparse products, convolutions, recurrent layers and all-reduces.
+
+    Parameters
+    ----------
+    path : Path
+        A result workbook: one or more sheets of results and a sheet ``Specs``.
+
+    Returns
+    -------
+    ImportedTimings
+        Times in seconds. Recurrent rows have ``input_size`` 0: the input projection is not in the timing.
+
+    Raises
+    ------
+    FomkitError
+        When the file is no workbook, has no DeepBench section or no time, or a needed cell is not understood;
+        the message names sheet and cell.
+    """
+    sheets = read_workbook(path)
+    notes = [sheet for sheet in sheets if SPECS_SHEET in words(sheet.name) and not has_sections(sheet)]
+    specs = {key: value for sheet in notes for key, value in read_specs(sheet).items()}
+    named = {key.casefold(): value for key, value in specs.items()}
+    device = next((named[key.casefold()] for key in DEVICE_SPECS if named.get(key.casefold())), "")
+    results = [sheet for sheet in sheets if sheet not in notes]
+    readers = [_SheetReader(path, sheet, specs, device) for sheet in results]
+    for reader in readers:
+        reader.read()
+    _check_any(path, results, readers)
+    timings = _table([row for reader in readers for row in reader.rows])
+    check_table(timings, "TIMINGS", str(path))
+    return ImportedTimings(
+        timings, device, specs,
+        counts=tuple(count for reader in readers for count in reader.counts),
+        notes=NOTES,
+        remarks=tuple(remark for reader in readers for remark in reader.remarks),
+    )  # fmt: skip

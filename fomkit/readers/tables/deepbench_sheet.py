@@ -1,0 +1,293 @@
+"""The form of a DeepBench sheet: a stack of sections keyed in column A, each with a header found by its words.
+
+What else DeepBench workbooks say, and what they say wrongly, as literal tables: to cover more, add an entry.
+
+Where a section of a DeepBench sheet keeps its figures: columns found by the words of their headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.files.xlsx import Sheet, cell_name
+from fomkit.readers.tables.deepbench_sections import (
+    MILLISECONDS,
+    SECTIONS,
+    Dimension,
+    Section,
+    heading,
+    near,
+    plain,
+    words,
+)
+
+PREAMBLE = "precision"
+_HEADER_WORDS = 3
+"""Texts in a row from which it is taken for a header."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One section of a sheet: its title as printed, and its rows from the title on (1-based, last excluded)."""
+
+    title: str
+    start: int
+    stop: int
+
+    @property
+    def key(self) -> str:
+        """The title as the tables spell it."""
+        return words(self.title)
+
+
+def has_sections(sheet: Sheet) -> bool:
+    """Tell whether a sheet has a DeepBench section, by column A."""
+    return any(words(row[0]) in SECTIONS for row in sheet.rows if row)
+
+
+def _is_header(sheet: Sheet, number: int) -> bool:
+    return sum(bool(plain(value)) for value in sheet.rows[number - 1][1:]) >= _HEADER_WORDS
+
+
+def _titles(sheet: Sheet, where: str) -> Iterator[tuple[int, str]]:
+    """Find the rows that begin a section, known or not; other text in column A, as a footnote, begins none."""
+    for number, row in enumerate(sheet.rows, start=1):
+        key = words(row[0]) if row else ""
+        if key in SECTIONS or key == PREAMBLE:
+            yield number, str(row[0])
+        elif key and near(key, SECTIONS):
+            raise FomkitError(
+                where, f"cell A{number} is {row[0]!r}, which is no known section. {nearest_names(key, SECTIONS)}"
+            )
+        elif key and any(_is_header(sheet, at) for at in (number, number + 1) if at <= len(sheet.rows)):
+            yield number, str(row[0])
+
+
+def split_blocks(sheet: Sheet, where: str) -> tuple[Block, ...]:
+    """Cut a sheet into its sections; blank rows and numbers in column A do not end one.
+
+    A sheet without any section, such as one of remarks, gives none. A section is known by its title, one that
+    fomkit does not know by the header on its row or the next.
+
+    Raises
+    ------
+    FomkitError
+        When column A has a title that is nearly that of a known section.
+    """
+    if not has_sections(sheet):
+        return ()
+    titles = list(_titles(sheet, where))
+    stops = [number for number, _ in titles[1:]] + [len(sheet.rows) + 1]
+    return tuple(
+        Block(" ".join(title.split()), start, stop)
+        for (start, title), stop in zip(titles, stops, strict=True)
+        if words(title) != PREAMBLE
+    )
+
+
+def needed_cell(sheet: Sheet, row: int, column: int, where: str) -> object:
+    """Give the value of a cell that the import needs.
+
+    Raises
+    ------
+    FomkitError
+        When it is a formula that was saved without its value.
+    """
+    if (row, column) in sheet.uncached:
+        raise FomkitError(
+            f"{where} cell {cell_name(row, column)}",
+            "is a formula without a cached value. Open the workbook in a spreadsheet program and save it.",
+        )
+    return sheet.cell(row, column)
+
+
+PADDED_HEADER = "padded kernels"
+PASSED_OVER = (
+    "p",
+    "q",
+    "total time",
+    "forward algorithm",
+    "gigabytes sec",
+    "speedup wrt dense",
+    "source",
+    "platform",
+)
+"""Headers of known columns that are not read, because they follow from the others, are wrong in places or remark
+on them; so is every rate, which has "flops" in its header. Any other column is reported."""
+
+NO_TIME = ("", "n/a", "n/a*", "na", "not available", "not supported", "#n/a", "#value!", "#div/0!", "-")
+"""What stands in a time cell for "not measured"."""
+
+DEVICE_SPECS = ("GPU Model", "CPU Model", "CPU")
+"""The Specs that name the device; the first that is there wins."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A figure that the workbooks print and that is not what ran; ``device`` "" means every workbook."""
+
+    kind: str
+    column: str
+    printed: float
+    actual: float
+    device: str = ""
+
+
+CORRECTIONS = (
+    # Older lists of kernels print 1530 for the depth of a layer of 1536 units; the harness always ran 1536.
+    Correction("gemm", "k", 1530.0, 1536.0),
+    # The workbook copied an old list for three of its four products with n = 7133.
+    Correction("gemm", "n", 6574.0, 7133.0, "Nvidia TitanX"),
+    Correction("gemm", "n", 10376.0, 7133.0, "Nvidia TitanX"),
+    Correction("gemm", "n", 8935.0, 7133.0, "Nvidia TitanX"),
+)
+HARNESS_PADDING: Mapping[tuple[str, str], tuple[tuple[str, ...], int]] = {
+    ("conv", "matrix"): (("in_channels", "out_channels"), 8),
+}
+"""By kind and engine: dimensions that the harness rounds up to a multiple before timing, without printing it."""
+HARNESS_CONSTANTS: Mapping[tuple[str, str], Mapping[str, str]] = {("conv", "int8"): {"layout": "nhwc"}}
+"""By kind and number format: what differs from the section's constants; cuDNN convolves bytes in this order."""
+
+NOTES = (
+    "DeepBench times are means over repeats that the workbook does not count. The NVIDIA and AMD programs cut "
+    "them to whole microseconds: a time may be up to 1 us longer than the table says.",
+    "Matrix products are BLAS calls: m, n, k as printed, column-major. They add to their result, which is read "
+    "as well as written. Recurrent layers are timed without biases and without the input projection: input_size "
+    "is 0.",
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a section keeps its figures.
+
+    Attributes
+    ----------
+    dimensions, times : dict
+        Column numbers (1-based) by dimension and by pass.
+    padded : int or None
+        The column that tells whether sizes were padded.
+    first : int
+        The first row below the header.
+    header : dict
+        Every header as printed, by its column.
+    remarks : tuple of str
+        What had to be guessed.
+    unitless : frozenset of str
+        Passes whose header states no unit.
+    """
+
+    dimensions: dict[str, int]
+    times: dict[str, int]
+    padded: int | None
+    first: int
+    header: dict[int, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+    unitless: frozenset[str] = frozenset()
+
+    @property
+    def used(self) -> set[int]:
+        """The columns that are read."""
+        return {*self.dimensions.values(), *self.times.values(), *([self.padded] if self.padded else [])}
+
+
+class _Header:
+    """The header row of a section, asked for one column after the other."""
+
+    def __init__(self, sheet: Sheet, number: int, where: str) -> None:
+        # Column A holds the section's title on the same row and never a figure.
+        cells = enumerate(sheet.rows[number - 1][1:], start=2)
+        self.printed = {column: " ".join(str(value).split()) for column, value in cells if plain(value)}
+        self.where = where
+        self.remarks: list[str] = []
+        # A time in another unit is not taken for one in milliseconds: its column has no name here.
+        self.names: dict[str, list[int]] = {}
+        for column, printed in self.printed.items():
+            found = heading(printed)
+            if found.unit in ("", *MILLISECONDS):
+                self.names.setdefault(found.name, []).append(column)
+
+    def find(self, wanted: tuple[str, ...], known: Collection[str]) -> int | None:
+        """Find the column of the first of some headers, else of one that misspells it and is not itself known."""
+        for name in wanted:
+            columns = self.names.get(name, [])
+            if len(columns) > 1:
+                raise FomkitError(
+                    self.where, f"columns {columns} have the same header. Rename or delete all but one."
+                )
+            if columns:
+                return columns[0]
+        for name, columns in self.names.items():
+            meant = near(name, wanted) if name not in known else None
+            if meant is not None and len(columns) == 1:
+                self.remarks.append(f"{self.printed[columns[0]]!r} is read as {meant!r}")
+                return columns[0]
+        return None
+
+
+def _known_headers(section: Section) -> set[str]:
+    sizes = {name for one in section.dimensions for name in one.headers}
+    return sizes | {name for headers in section.times.values() for name in headers}
+
+
+def _header_row(sheet: Sheet, block: Block, section: Section) -> int:
+    """Find the row that has the most of the section's headers, the first of several; its own row when none has."""
+    known = _known_headers(section)
+    found = {
+        number: sum(heading(value).name in known for value in sheet.rows[number - 1][1:])
+        for number in range(block.start, block.stop)
+    }
+    return max(found, key=lambda number: (found[number], -number))
+
+
+def _right_of(dimension: Dimension, found: dict[str, int], header: _Header) -> int | None:
+    column = found.get(dimension.right_of, 0) + 1
+    return column if column > 1 and column not in header.printed else None
+
+
+def find_layout(sheet: Sheet, block: Block, section: Section, where: str) -> Layout:
+    """Match the header of a section by its words, on its own row or one below.
+
+    Raises
+    ------
+    FomkitError
+        When a dimension or every time is missing, or a header stands twice.
+    """
+    number = _header_row(sheet, block, section)
+    header = _Header(sheet, number, where)
+    known = _known_headers(section)
+    dimensions: dict[str, int] = {}
+    for dimension in section.dimensions:
+        column = header.find(dimension.headers, known)
+        column = column or _right_of(dimension, dimensions, header)
+        if column is not None:
+            dimensions[dimension.column] = column
+        elif not dimension.optional:
+            raise FomkitError(
+                f"{where} row {number}",
+                f"has no column {' or '.join(map(repr, dimension.headers))}, which is {dimension.column}. "
+                f"The header reads: {', '.join(map(plain, header.printed.values())) or 'nothing'}.",
+            )
+    found = {name: header.find(headers, known) for name, headers in section.times.items()}
+    times = {name: column for name, column in found.items() if column is not None}
+    if not times:
+        expected = ", ".join(repr(f"{one} (msec)") for headers in section.times.values() for one in headers)
+        raise FomkitError(f"{where} row {number}", f"has no time in milliseconds. Expected one of {expected}.")
+    return Layout(
+        dimensions, times, header.find((PADDED_HEADER,), known), number + 1, header.printed,
+        tuple(header.remarks),
+        frozenset(name for name, column in times.items() if not heading(header.printed[column]).unit),
+    )  # fmt: skip
+
+
+def not_read(layouts: Iterable[Layout]) -> list[str]:
+    """Name the columns of a section that none of its layouts reads and that are not known to be of no use."""
+    layouts = list(layouts)
+    used = set().union(*(layout.used for layout in layouts))
+    return [
+        printed
+        for column, printed in (layouts[0].header.items() if layouts else ())
+        if column not in used and heading(printed).name not in PASSED_OVER and "flops" not in heading(printed).name
+    ]

@@ -1,0 +1,386 @@
+"""The fixed cost in NeuSight's kernel timings, told from the timings themselves.
+
+Each timing is what passes between two events around one call on an idle device: time = max(F, H + kernel), where
+H is the host's work before the kernel starts and F all of its work up to the second event. Short kernels hide in
+F: their time is the same whatever their size. Long ones show H: for an element-wise op, time = H + byte / rate
+fits its long timings within 0.1 to 0.6 %. So
+
+- F of an op is the median over its `SMALLEST` ops of least work, if these agree;
+- H of an element-wise op is fitted where time exceeds `LONG`·F;
+- H of any other op lies between its F less the device's F − H (if all its further host work comes before the
+  kernel) and its F times the device's H / F (if the work is shared out as in element-wise ops): the middle is
+  taken. The ends are 15 µs apart for the V100's ``linear``; with the first, one product would beat the clock;
+- an op without an F of its own takes the H of `LIKE`, else the least H found;
+- a timing below `TOLD`·F is below the harness's resolution: nothing can be said of its kernel.
+
+H holds the start of the kernel too, 1 to 2 µs that a kernel waiting in a queue has as well: nothing that grows
+with its bytes tells it from the host's work, so it is taken off with it.
+
+What NeuSight's words for kernels mean as columns of TIMINGS.
+
+What ran was read in ``neusight/Dataset/collect.py`` of that project: ``linear`` is nn.Linear with bias, ``ln``
+nn.LayerNorm with gain and bias, ``addu`` and its like take one tensor and a scalar, ``conv`` is nn.Conv2d
+without bias, cuDNN choosing by trial. Products are B × (M×N)·(N×K): the reduction is N.
+
+Single kernels of NeuSight (Lee, Phanishayee & Mahajan, ASPLOS 2025) as TIMINGS: one device of ``kernels.csv``.
+
+fp32 on the general units, TF32 off, PyTorch in eager mode; each time is the mean of the 5 fastest of 25 calls
+between two events, in milliseconds. The fixed cost of a call is 12 to 63 µs (`fomkit.readers.tables.neusight`);
+it becomes ``harness_s``, and timings that show nothing else are left out and counted, as are those with a flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.units import ITEM_BYTE
+from fomkit.files.csv import read_header
+from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, check_present, make_timings, read_columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    Vector = NDArray[np.float64]
+
+
+SMALLEST = 20
+AGREE = 1.35
+"""Largest ratio of the 90 % to the 10 % quantile at which the smallest timings of an op are one and the same."""
+LONG = 2.0
+ENOUGH = 30
+"""Long timings from which a cost and a rate can be told apart."""
+TOLD = 1.2
+HUBER = 0.02
+"""Relative error from which a timing pulls with constant force."""
+ROUNDS = 20
+LIKE: Mapping[str, str] = {"conv": "linear"}
+"""Both are modules that call a library; no convolution of the tables is short enough to show its own cost."""
+
+
+class Harness(NamedTuple):
+    """Costs of a device by op [s].
+
+    Attributes
+    ----------
+    floor_s : mapping
+        Op to the time of its shortest kernels, where they agree.
+    cost_s : mapping
+        Op to the fixed cost in its long timings; absent where nothing tells.
+    fitted : tuple of str
+        The ops whose cost was fitted.
+    """
+
+    floor_s: Mapping[str, float]
+    cost_s: Mapping[str, float]
+    fitted: tuple[str, ...]
+
+
+def floor_seconds(seconds: Vector, work: Vector) -> float:
+    """Find the time that the smallest ops share [s]; NaN where they do not.
+
+    Examples
+    --------
+    >>> work = np.arange(1.0, 101.0)
+    >>> round(floor_seconds(np.maximum(30e-6, work * 1e-6), work) * 1e6, 1)
+    30.0
+    """
+    smallest = seconds[np.argsort(work, kind="stable")[:SMALLEST]]
+    if len(smallest) < SMALLEST:
+        return float("nan")
+    low, middle, high = np.quantile(smallest, [0.1, 0.5, 0.9])
+    return float(middle) if high < AGREE * low else float("nan")
+
+
+def intercept(seconds: Vector, byte: Vector) -> float:
+    """Fit time = H + byte / rate by relative error, robust to outliers, and give H [s].
+
+    Least squares with weights renewed by Huber's rule.
+
+    Examples
+    --------
+    >>> byte = np.linspace(1e7, 1e9, 50)
+    >>> round(intercept(15e-6 + byte / 900e9, byte) * 1e6, 3)
+    15.0
+    """
+    terms = np.column_stack([np.ones_like(byte), byte / byte.max()])
+    weights, cost = 1 / seconds, 0.0
+    for _ in range(ROUNDS):
+        cost, slope = np.linalg.lstsq(terms * weights[:, None], seconds * weights, rcond=None)[0].tolist()
+        error = np.abs(terms @ np.array([cost, slope]) / seconds - 1)
+        weights = np.sqrt(HUBER / np.maximum(error, HUBER)) / seconds
+    return cost
+
+
+def find_harness(rows: pd.DataFrame, elementwise: NDArray[np.bool_]) -> Harness:
+    """Tell floors and fixed costs of a device's ops.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        ``op``, ``seconds``, ``work`` (anything that grows with the kernel's time) and ``byte``.
+    elementwise : array of bool
+        Rows whose kernel moves its bytes and does nothing else.
+    """
+    floors = {
+        str(op): floor_seconds(group["seconds"].to_numpy(), group["work"].to_numpy())
+        for op, group in rows.groupby("op")
+    }
+    floors = {op: floor for op, floor in floors.items() if np.isfinite(floor)}
+    fitted: dict[str, float] = {}
+    for op, group in rows[elementwise].groupby("op"):
+        long = group[group["seconds"] > LONG * floors.get(str(op), np.inf)]
+        if len(long) >= ENOUGH:
+            cost = intercept(long["seconds"].to_numpy(), long["byte"].to_numpy())
+            if 0 < cost < floors[str(op)]:
+                fitted[str(op)] = cost
+    if not fitted:
+        return Harness(floors, {}, ())
+    hidden = float(np.median([floors[op] - cost for op, cost in fitted.items()]))
+    share = float(np.median([cost / floors[op] for op, cost in fitted.items()]))
+    costs = {op: (floor - hidden + share * floor) / 2 for op, floor in floors.items() if floor > hidden} | fitted
+    least = min(fitted.values())
+    for op in rows["op"].unique():
+        costs.setdefault(str(op), costs.get(LIKE.get(str(op), ""), least))
+    return Harness(floors, costs, tuple(fitted))
+
+
+ITEM = ITEM_BYTE["fp32"]
+PRODUCTS = ("linear", "bmm")
+SIZES = ("B", "M", "N", "K", "H", "Cin", "Cout", "ks", "HW", "stride", "pad")
+
+
+class Traffic(NamedTuple):
+    """An op that is decided by its traffic: its kind, PyTorch's name, and the tensors of full size it reads."""
+
+    kind: str
+    op: str
+    inputs: int
+
+
+TRAFFIC: Mapping[str, Traffic] = {
+    **{word: Traffic("pointwise", f"aten::{word}", 2) for word in ("add", "mul", "div", "pow")},
+    **{f"{word}u": Traffic("pointwise", f"aten::{word}", 1) for word in ("add", "mul", "div", "pow")},
+    **{word: Traffic("pointwise", f"aten::{word}", 1) for word in ("relu", "gelu", "tanh")},
+    "softmax": Traffic("softmax", "aten::_softmax", 1),
+    "ln": Traffic("norm", "aten::native_layer_norm", 1),
+}
+KINDS: Mapping[str, str] = {
+    **dict.fromkeys(PRODUCTS, "gemm"), "conv": "conv", **{word: one.kind for word, one in TRAFFIC.items()},
+}  # fmt: skip
+"""Their words and our kinds."""
+NEEDED: Mapping[str, tuple[str, ...]] = {
+    "gemm": ("B", "M", "N", "K"), "conv": ("B", "Cin", "Cout", "ks", "HW", "stride"),
+    **dict.fromkeys(("pointwise", "softmax", "norm"), ("B", "H")),
+}  # fmt: skip
+"""The sizes that a kind must state."""
+
+
+def _moved(rows: pd.DataFrame) -> tuple[pd.Series[float], pd.Series[float]]:
+    """Give bytes read and written; a norm reads gain and bias too, and keeps a mean and a deviation per row."""
+    numel = rows["B"] * rows["H"]
+    norm = rows["op"] == "ln"
+    inputs = rows["op"].map({word: one.inputs for word, one in TRAFFIC.items()})
+    return ITEM * (numel * inputs + 2 * rows["H"].where(norm, 0.0)), ITEM * (
+        numel + 2 * rows["B"].where(norm, 0.0)
+    )
+
+
+def work_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Give what tells the harness: ``op``, ``seconds``, ``work``, and ``byte`` where traffic decides the time."""
+    read, written = _moved(rows)
+    byte = read + written
+    used = [name for name in SIZES if name not in ("stride", "pad")]
+    products = np.prod(rows[used].fillna(1.0).to_numpy(), axis=1)
+    work = np.where(byte.notna(), byte, products * rows[["HW", "ks"]].fillna(1.0).prod(axis=1))
+    return rows[["op"]].assign(seconds=rows["latency_ms"] / 1e3, work=work, byte=byte)
+
+
+def product_columns(rows: pd.DataFrame, engine: str) -> dict[str, object]:
+    """Give the columns of matrix products."""
+    sizes = {"b": rows["B"], "m": rows["M"], "n": rows["K"], "k": rows["N"]}
+    stored = {"trans_a": 0.0, "trans_b": (rows["op"] == "linear").astype("float64")}
+    return {"kind": "gemm", "engine": engine, **sizes, **stored, "note": "timed as " + rows["op"]}
+
+
+def conv_columns(rows: pd.DataFrame) -> dict[str, object]:
+    """Give the columns of convolutions, all of them square and flat."""
+    pairs = (("kernel", "ks"), ("stride", "stride"), ("pad", "pad"))
+    square = {f"{name}_{axis}": rows[column] for name, column in pairs for axis in ("h", "w")}
+    depth = {"depth": 1.0, "kernel_d": 1.0, "stride_d": 1.0, "pad_d": 0.0}
+    plain = {"dilation_d": 1.0, "dilation_h": 1.0, "dilation_w": 1.0, "groups": 1.0, "transposed": 0.0}
+    sizes = {"batch": rows["B"], "in_channels": rows["Cin"], "out_channels": rows["Cout"]}
+    image = {"height": rows["HW"], "width": rows["HW"], "layout": "nchw"}
+    return {
+        "kind": "conv",
+        "engine": "vector",
+        "pass_name": "forward",
+        **sizes,
+        **image,
+        **square,
+        **depth,
+        **plain,
+    }
+
+
+def traffic_columns(rows: pd.DataFrame) -> dict[str, object]:
+    """Give the columns of element-wise ops, norms and softmax, each the timing of its own op."""
+    read, written = _moved(rows)
+    inputs = rows["op"].map({word: one.inputs + 2.0 * (word == "ln") for word, one in TRAFFIC.items()})
+    return {
+        "kind": rows["op"].map(KINDS),
+        "op": rows["op"].map({word: one.op for word, one in TRAFFIC.items()}),
+        "engine": "vector",
+        "pass_name": "forward",
+        "numel": rows["B"] * rows["H"],
+        "row": rows["H"],
+        "inputs": inputs,
+        "read_byte": read,
+        "write_byte": written,
+    }
+
+
+HARNESS = "NeuSight"
+REPEATS = 25.0
+MATRIX_DEVICES = ("AMD", "MI1", "MI2", "MI3")
+"""How devices begin whose fp32 products run on matrix units (AMD); a newer PyTorch timed them."""
+_TEXTS = ("device", "op", "split", "flag")
+NOTES = (
+    "NeuSight's times are means of the 5 fastest of 25 single calls of PyTorch 2.1 (AMD: 2.4.1), CUDA 12.1, fp32 "
+    "without TF32. harness_s is the host's work before a kernel starts: fitted to long element-wise timings of "
+    "the device, and carried over to its other ops by the time of their shortest calls.",
+)
+
+
+def recognise_neusight(path: Path) -> bool:
+    """Tell whether a file is text whose first line names the columns of NeuSight's table of kernels."""
+    return set(read_header(path)) >= {*_TEXTS, *SIZES, "latency_ms"}
+
+
+def devices_of(path: Path) -> tuple[str, ...]:
+    """Name the devices of a table, in order of appearance."""
+    return tuple(dict.fromkeys(read_columns(path, ("device",), ())["device"]))
+
+
+def _choose_device(path: Path, device: str | None) -> str:
+    devices = devices_of(path)
+    if device is None and len(devices) > 1:
+        raise FomkitError(
+            str(path), f"is of {len(devices)} devices: {', '.join(devices)}. Name one with --device."
+        )
+    if device is not None and device not in devices:
+        raise FomkitError(str(path), f"has no device {device!r}. {nearest_names(device, devices)}")
+    return device or devices[0]
+
+
+def _read_rows(path: Path, device: str) -> pd.DataFrame:
+    rows = read_columns(path, _TEXTS, (*SIZES, "latency_ms"), chosen={"device": device})
+    unknown = ~rows["op"].isin(list(KINDS)).to_numpy()
+    if unknown.any():
+        at = int(unknown.argmax())
+        raise FomkitError(
+            f"{path}:{rows.index[at]}",
+            f"op is {rows['op'].iloc[at]!r}. {nearest_names(rows['op'].iloc[at], KINDS)}",
+        )
+    kinds = rows["op"].map(KINDS)
+    for kind, sizes in NEEDED.items():
+        check_present(rows[kinds == kind], path, (*sizes, "latency_ms"))
+    return rows
+
+
+def _timings(rows: pd.DataFrame, device: str, harness: Harness, path: Path) -> pd.DataFrame:
+    """Make TIMINGS of the rows that are used, in file order."""
+    import pandas as pd
+
+    amd = device.startswith(MATRIX_DEVICES)
+    kinds = rows["op"].map(KINDS)
+    products, convolutions = rows[kinds == "gemm"], rows[kinds == "conv"]
+    traffic = rows[~kinds.isin(["gemm", "conv"])]
+    parts = (
+        (products, product_columns(products, "matrix" if amd else "vector")),
+        (convolutions, conv_columns(convolutions)),
+        (traffic, traffic_columns(traffic)),
+    )
+    known = pd.concat([pd.DataFrame(columns, part.index) for part, columns in parts if len(part)]).loc[rows.index]
+    texts = {name: known[name].fillna("") for name in ("op", "note", "layout", "pass_name") if name in known}
+    return make_timings(
+        {
+            **{str(name): known[name] for name in known},
+            **texts,
+            "dtype": "fp32",
+            "accumulate_dtype": "fp32",
+            "time_s": rows["latency_ms"] / 1e3,
+            "repeats": REPEATS,
+            "harness": HARNESS,
+            "harness_s": rows["op"].map(dict(harness.cost_s)),
+            "library": "PyTorch",
+            "library_version": "2.4.1" if amd else "2.1, CUDA 12.1",
+        },
+        rows.index,
+        path,
+    )
+
+
+def _counts(rows: pd.DataFrame, flagged: pd.Series[bool], hidden: pd.Series[bool]) -> tuple[SectionCount, ...]:
+    counts = []
+    for op, group in rows.groupby("op", sort=False):
+        doubtful, below = int(flagged[group.index].sum()), int(hidden[group.index].sum())
+        reason = f"flagged {', '.join(sorted(set(group['flag']) - {''}))}" if doubtful else ""
+        imported = len(group) - doubtful - below
+        counts.append(SectionCount("-", str(op), "", imported, 0, below, 0, doubtful, reason, kind=KINDS[str(op)]))
+    return tuple(counts)
+
+
+def _remark(device: str, harness: Harness) -> str:
+    if not harness.cost_s:
+        return (
+            f"{device}: too few long element-wise timings to tell the harness's fixed cost, which stays unknown."
+        )
+    costs = ", ".join(
+        f"{op} {cost * 1e6:.0f}{'' if op in harness.fitted else ' (carried over)'}"
+        for op, cost in sorted(harness.cost_s.items())
+    )
+    return f"{device}: fixed cost of the harness by op [us]: {costs}."
+
+
+def read_neusight(path: Path, device: str | None = None) -> ImportedTimings:
+    """Read the kernels of one device.
+
+    Parameters
+    ----------
+    path : Path
+        ``kernels.csv``, packed by gzip or not.
+    device : str, optional
+        As the table names it; needed where it has several.
+
+    Returns
+    -------
+    ImportedTimings
+        Times in seconds, with the harness's cost beside each. Element-wise ops, norms and softmax name their op.
+
+    Raises
+    ------
+    FomkitError
+        With file and line, when a column is missing, a cell is no number, or the device is not there or not named.
+    """
+    device = _choose_device(path, device)
+    rows = _read_rows(path, device)
+    told = work_of(rows)
+    harness = find_harness(told, (rows["op"].map(KINDS) == "pointwise").to_numpy())
+    flagged = rows["flag"] != ""
+    hidden = ~flagged & (told["seconds"] < TOLD * rows["op"].map(dict(harness.floor_s)).fillna(0.0))
+    used = rows[~flagged & ~hidden]
+    if not len(used):
+        raise FomkitError(str(path), f"has no timing of {device} that is longer than its harness. Check the file.")
+    return ImportedTimings(
+        _timings(used, device, harness, path),
+        device,
+        counts=_counts(rows, flagged, hidden),
+        notes=NOTES,
+        remarks=(_remark(device, harness),),
+    )

@@ -1,0 +1,173 @@
+"""Foreign files of measured op timings, read into TIMINGS; recognised by what they hold, not by their name.
+
+Imported timings and stated facts joined into one machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.machine import Device, Machine
+from fomkit.readers.tables.aiconfigurator import read_aiconfigurator, recognise_aiconfigurator
+from fomkit.readers.tables.collectives import read_nccl_tests, read_osu, recognise_nccl_tests, recognise_osu
+from fomkit.readers.tables.deepbench import read_deepbench, recognise_deepbench
+from fomkit.readers.tables.foreign import ImportedTimings, read_timings_table, recognise_timings_table
+from fomkit.readers.tables.links import read_deepbench_log, recognise_deepbench_log
+from fomkit.readers.tables.neusight import read_neusight, recognise_neusight
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One foreign format: what it is, whether a file has it, and how to read it.
+
+    ``read_device`` reads one device, by its name, from a file of several; None where a file has one. ``read_run``
+    takes besides what the user says of the run, ranks and nodes; None where the file says it all.
+    """
+
+    title: str
+    recognise: Callable[[Path], bool]
+    read: Callable[[Path], ImportedTimings]
+    read_device: Callable[[Path, str], ImportedTimings] | None = None
+    read_run: Callable[[Path, Mapping[str, int]], ImportedTimings] | None = None
+
+
+READERS: Mapping[str, Reader] = {
+    "deepbench": Reader("DeepBench result workbook (.xlsx)", recognise_deepbench, read_deepbench),
+    "aiconfigurator": Reader(
+        "aiconfigurator table of products, attention or collectives (.csv)",
+        recognise_aiconfigurator,
+        read_aiconfigurator,
+    ),
+    "neusight": Reader(
+        "NeuSight table of kernels (.csv)", recognise_neusight, read_neusight, read_device=read_neusight
+    ),
+    "nccl-tests": Reader(
+        "log of nccl-tests (all_reduce_perf, …)", recognise_nccl_tests, read_nccl_tests, read_run=read_nccl_tests
+    ),
+    "osu": Reader("output of OSU micro-benchmarks", recognise_osu, read_osu, read_run=read_osu),
+    "deepbench-log": Reader(
+        "text of DeepBench's NCCL all-reduce",
+        recognise_deepbench_log,
+        read_deepbench_log,
+        read_run=read_deepbench_log,
+    ),
+    "timings": Reader("table of timings (.csv: kind, time_s, …)", recognise_timings_table, read_timings_table),
+}
+
+
+class AmbiguousFormatError(FomkitError):
+    """A file that fits more than one format."""
+
+
+class Format(Protocol):
+    """What tells one format from another."""
+
+    @property
+    def title(self) -> str:
+        """What it is, for people."""
+
+    @property
+    def recognise(self) -> Callable[[Path], bool]:
+        """Whether a file has it."""
+
+
+def choose_format(path: Path, file_format: str | None, formats: Mapping[str, Format]) -> str:
+    """Take the format that was named, else the only one that a file's content fits.
+
+    Raises
+    ------
+    FomkitError
+        When the one named is unknown, or no format fits, with the list of formats; an `AmbiguousFormatError` when
+        more than one does.
+    """
+    if path.is_file() and not path.stat().st_size:
+        raise FomkitError(str(path), "is empty. Copy it, or write it, again.")
+    if file_format is not None:
+        if file_format not in formats:
+            raise FomkitError(
+                str(path), f"{file_format!r} is no known format. {nearest_names(file_format, formats)}"
+            )
+        return file_format
+    found = [name for name, one in formats.items() if one.recognise(path)]
+    if len(found) != 1:
+        what = f"fits more than one format: {', '.join(found)}" if found else "is of no known format"
+        listed = "; ".join(f"{name}: {one.title}" for name, one in formats.items())
+        kind = AmbiguousFormatError if found else FomkitError
+        raise kind(str(path), f"{what}. The formats are: {listed}. Name one with --format, or check the file.")
+    return found[0]
+
+
+def read_timings(
+    path: Path,
+    file_format: str | None = None,
+    readers: Mapping[str, Reader] = READERS,
+    *,
+    device: str | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> ImportedTimings:
+    """Read measured timings from a file of any known format.
+
+    Parameters
+    ----------
+    path : Path
+    file_format : str, optional
+        A key of ``readers``; without it the file's content decides.
+    device : str, optional
+        The device to read from a file of several.
+    sizes : mapping, optional
+        ``ranks`` and ``nodes`` of the run that a log of a network is of.
+
+    Raises
+    ------
+    FomkitError
+        When no format or more than one fits, with the list of formats, when the reader refuses the file, or when a
+        device is named for a format that has one per file.
+    """
+    name = choose_format(path, file_format, readers)
+    reader = readers[name]
+    if sizes:
+        if reader.read_run is None:
+            raise FomkitError("--set", "these sizes say something of a model, not of a machine. Leave them out.")
+        return reader.read_run(path, sizes)
+    if device is None:
+        return reader.read(path)
+    if reader.read_device is None:
+        raise FomkitError(f"--device {device}", f"a file of the format {name!r} is of one device. Leave it out.")
+    return reader.read_device(path, device)
+
+
+def _source_note(imported: ImportedTimings) -> str:
+    files = ", ".join(sorted(set(imported.timings["source_file"])))
+    said = "; ".join(f"{key} {value}" for key, value in imported.specs.items() if value)
+    return f"Timings from {files}. The file says of the system: {said or 'nothing'}."
+
+
+def as_machine(imported: ImportedTimings, name: str, facts: Machine | None = None) -> Machine:
+    """Join timings with a machine's facts; peaks and bandwidth come from the facts or stay unknown.
+
+    Parameters
+    ----------
+    imported : ImportedTimings
+    name : str
+        Name of the new machine.
+    facts : Machine, optional
+        A machine without timings of its own.
+
+    Raises
+    ------
+    FomkitError
+        When ``facts`` has timings already.
+    """
+    if facts is not None and len(facts.timings):
+        raise FomkitError(
+            f"facts of {facts.name}",
+            "has timings of its own, and facts are a machine file without 'timings'. Remove that line from it.",
+        )
+    base = facts or Machine(name, imported.device or name, "published", Device(), imported.timings)
+    notes = dict.fromkeys((*base.notes, _source_note(imported), *imported.notes))
+    links = (*base.links, *imported.links)
+    return replace(base, name=name, timings=imported.timings, links=links, notes=tuple(notes))

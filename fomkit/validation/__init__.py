@@ -1,0 +1,1 @@
+"""Projected beside measured: public comparisons, the proof on the machine at hand, measured runs."""

@@ -1,0 +1,214 @@
+"""Projected beside measured: one cell for each model, machine and set of conditions that somebody measured.
+
+Rows of measurements that say a thing twice, or several things of one cell: told, never passed in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, at_level, divide_independent
+from fomkit.core.machine import Machine
+from fomkit.core.measurement import Measurement
+from fomkit.core.model import ModelProfile
+from fomkit.merit.measured_steps import explained_share, quantity_of
+from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.options import Options
+
+TABLE_LEVEL = 0.8
+"""Level of the intervals of a table of measurements."""
+MEASURED = "measured"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model on one machine under one set of conditions.
+
+    Attributes
+    ----------
+    rows : tuple of Measurement
+        Those that the figure is made of, all of one basis: estimated ones are never averaged with measured.
+    measured : Span
+        Median of the rows, from the lowest low to the highest high, in the unit of their quantity.
+    projected : Span or None
+        The same quantity as predicted; None where the profile does not say how many samples an epoch has.
+    estimate : Estimate or None
+        None where nothing could be predicted; ``missing`` says why.
+    """
+
+    model: str
+    machine: str
+    quantity: str
+    batch: int | None
+    rows: tuple[Measurement, ...]
+    measured: Span
+    estimate: Estimate | None
+    projected: Span | None
+    missing: str = ""
+
+    @property
+    def is_measured(self) -> bool:
+        """False where the figure is somebody's estimate."""
+        return self.rows[0].basis == MEASURED
+
+    @property
+    def holds(self) -> str:
+        """What the measured figure holds besides the model's ops, in the words of its table."""
+        return "; ".join(dict.fromkeys(row.holds for row in self.rows if row.holds))
+
+    @property
+    def explained(self) -> float | None:
+        """The projected time as a share of the measured one; None where one is unknown."""
+        return explained_share(self.quantity, self.projected, self.measured.value)
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measured figure lies in the projected interval."""
+        return None if self.projected is None else self.projected.low <= self.measured.value <= self.projected.high
+
+
+def ratio_to(cell: Cell, baseline: Cell) -> tuple[float, Span | None]:
+    """Give how many times faster a cell is than a baseline's, as measured and as projected.
+
+    Of two epochs of unknown length the steps give the ratio: their number is the same on both machines.
+    """
+    measured = baseline.measured.value / cell.measured.value
+    if cell.estimate is None or baseline.estimate is None:
+        return measured, None
+    if cell.quantity == "sample_per_s":
+        measured = 1 / measured
+    if cell.projected is not None and baseline.projected is not None and cell.quantity != "sample_per_s":
+        return measured, divide_independent(baseline.projected, cell.projected)
+    return measured, divide_independent(baseline.estimate.step, cell.estimate.step)
+
+
+def _measured(rows: Sequence[Measurement], level: float) -> Span:
+    figure = Span(
+        median(row.value for row in rows), min(row.low for row in rows), max(row.high for row in rows), TABLE_LEVEL
+    )
+    return at_level(figure, level)
+
+
+def _grouped(rows: Sequence[Measurement]) -> Mapping[tuple[str, str, str, int | None, int], list[Measurement]]:
+    """Group rows of one model, machine, quantity, batch, number of devices; where some are measured, only these.
+
+    Energy is no time and is not compared here.
+    """
+    groups: dict[tuple[str, str, str, int | None, int], list[Measurement]] = {}
+    for row in (one for one in rows if one.quantity != "energy_j"):
+        groups.setdefault((row.model, row.machine, row.quantity, row.batch, row.devices or 1), []).append(row)
+    return {
+        key: [row for row in group if row.basis == MEASURED]
+        or [row for row in group if row.basis == group[0].basis]
+        for key, group in groups.items()
+    }
+
+
+def make_cells(
+    rows: Sequence[Measurement],
+    options: Options,
+    load_model: Callable[[str], ModelProfile],
+    load_machine: Callable[[str], Machine],
+    after_each: Callable[[], None] = lambda: None,
+) -> tuple[Cell, ...]:
+    """Predict what each row of a table of measurements is a measurement of.
+
+    Parameters
+    ----------
+    rows : sequence of Measurement
+    options : Options
+        The batch is each row's own.
+    load_model, load_machine : function
+        Give a profile of a name.
+    after_each : function, optional
+        Called after each cell, so that somebody can watch.
+
+    Raises
+    ------
+    FomkitError
+        When a model or machine of the table has no profile, or a batch cannot be had.
+    """
+    models = {name: load_model(name) for name in dict.fromkeys(row.model for row in rows)}
+    machines: dict[str, Machine | None] = {}
+    cells = []
+    for (model, machine, quantity, batch, _), group in _grouped(rows).items():
+        if machine not in machines:
+            machines[machine] = _known(machine, load_machine)
+        figure = _measured(group, options.interval)
+        cell = Cell(model, machine, quantity, batch, tuple(group), figure, None, None)
+        cells.append(_projected(cell, models[model], machines[machine], options))
+        after_each()
+    return tuple(cells)
+
+
+def _known(name: str, load_machine: Callable[[str], Machine]) -> Machine | None:
+    """Load a machine; None where there is no profile of the name, which leaves its cells without a projection."""
+    try:
+        return load_machine(name)
+    except FomkitError as error:
+        if "no machine profile of this name" in error.what:
+            return None
+        raise
+
+
+def _projected(cell: Cell, model: ModelProfile, machine: Machine | None, options: Options) -> Cell:
+    if machine is None:
+        return replace(cell, missing=f"no machine profile is named {cell.machine}")
+    scope = cell.rows[0].scope
+    if scope not in ("", "device"):
+        return replace(cell, missing=f"the figure is of a {scope}, and an epoch is projected for a device")
+    many = [row.devices for row in cell.rows if row.devices not in (None, 1)]
+    if many:
+        return replace(cell, missing=f"the figure is of {many[0]} devices, and a step is projected for one")
+    try:
+        one = estimate(model, machine, replace(options, batch=cell.batch, scope="device"))
+    except FomkitError as error:
+        return replace(cell, missing=str(error))
+    return replace(cell, estimate=one, projected=quantity_of(one, cell.quantity))
+
+
+def _line(row: Measurement) -> str:
+    return row.where.rpartition(":")[2]
+
+
+def counted_once(rows: Sequence[Measurement]) -> tuple[tuple[Measurement, ...], tuple[str, ...]]:
+    """Leave out rows that are a copy of an earlier one, and say which.
+
+    Returns
+    -------
+    rows : tuple of Measurement
+    said : tuple of str
+        A line for each row that is left out.
+    """
+    first: dict[Measurement, Measurement] = {}
+    said = []
+    for row in rows:
+        known = first.setdefault(replace(row, where=""), row)
+        if known is not row:
+            said.append(f"{row.where} is a copy of line {_line(known)} and counts once")
+    return tuple(first.values()), tuple(said)
+
+
+_CONDITIONS: Mapping[str, str] = {
+    "precision": "precisions", "devices": "numbers of devices", "framework": "frameworks", "scope": "scopes"
+}  # fmt: skip
+
+
+def said_of_several(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """Say of each cell that several rows tell what became of them, and what they differ in besides the figure."""
+    said = []
+    for cell in cells:
+        if len(cell.rows) > 1:
+            values = [row.value for row in cell.rows]
+            differ = [
+                words for name, words in _CONDITIONS.items() if len({getattr(row, name) for row in cell.rows}) > 1
+            ]
+            said.append(
+                f"{cell.model} on {cell.machine}, {cell.quantity}: lines {', '.join(map(_line, cell.rows))} say "
+                f"{min(values):g} … {max(values):g}; their median counts, with all their ends as its interval"
+                + (f"; they are of different {', '.join(differ)}" if differ else "")
+            )
+    return tuple(said)

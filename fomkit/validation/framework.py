@@ -1,0 +1,331 @@
+"""One kernel of the framework as a row of OPS: products, element-wise work, norms, copies; all of it fp32.
+
+The kernels that PyTorch's autograd starts for a call of an op graph, and those that add gradients up.
+
+Rules with a reason in the framework's code (derivatives.yaml and the kernels it names), none fitted to a label:
+
+- The gradient of an addition is handed on as it is.
+- A linear layer takes one product for its input, one for its weights, and a sum over the rows for its bias.
+- ``softmax`` multiplies gradient and result first, in a kernel of its own (ATen/native/cuda/SoftMax.cu).
+- Layer norm: one kernel for the input, one for gain and bias; both read gradient and input.
+- ``tanh``, ``gelu`` and ``relu`` read the gradient and one saved tensor; a power takes three kernels.
+- A batched product takes two; the gradients of its permuted operands are copied where heads are merged again.
+- Splitting queries, keys and values in one tensor concatenates their gradients, one copy.
+- ``accumulate``: gradient += new gradient, two reads and one write; a second layer's worth for the bias.
+
+The kernels that PyTorch's eager mode starts for a call of an op graph in its forward pass.
+
+Rules with a reason in the framework's code, none of them fitted to a label:
+
+- Views (transpose, permute, view, expand, slices) and arithmetic of Python numbers start nothing.
+- ``matmul`` of four axes reshapes its operands to three; an operand that was permuted before is copied for that,
+  unless the batch is 1 (ATen/native/LinearAlgebra.cpp, `_matmul_impl`). ``bmm`` takes three and copies nothing.
+- ``contiguous`` and ``reshape`` copy what was transposed just before, and nothing else.
+- ``max`` of a tensor and a number is an element-wise op (OPT clamps its attention weights so).
+- A repeated operand is read once if the cache holds it until its next use, else each time.
+- ``masked_fill`` copies the tensor and fills the copy (ATen/native/TensorAdvancedIndexing.cpp).
+- Dropout in training writes a mask of a byte per element beside its result (ATen/native/cuda/Dropout.cu).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+
+from fomkit.core.units import ITEM_BYTE
+from fomkit.readers.tables.neusight import TRAFFIC
+from fomkit.validation.labels import GraphRow, Shape
+
+Work = dict[str, str | float]
+"""Columns of an OPS row but for its pass and count."""
+
+ITEM = ITEM_BYTE["fp32"]
+MASK_BYTE = 1.0
+"""A mask of a dropout or a condition is a byte per element."""
+CACHE_BYTE = 2.0**25
+"""Bytes between two uses of one operand from which no cache of the labelled devices still holds it (32 MiB)."""
+
+
+def product(
+    op: str, b: float, m: float, n: float, k: float, *, trans_a: float = 0.0, trans_b: float = 0.0
+) -> Work:
+    """Give b products (m×k)·(k×n)."""
+    return {
+        "op": op, "kind": "gemm", "b": float(b), "m": float(m), "n": float(n), "k": float(k),
+        "trans_a": trans_a, "trans_b": trans_b,
+    }  # fmt: skip
+
+
+def traffic(op: str, kind: str, numel: float, row: float, read: float, written: float, inputs: float) -> Work:
+    """Give work that is decided by what it reads and writes, both counted in elements of 4 bytes."""
+    return {
+        "op": op, "kind": kind, "numel": float(numel), "row": float(row), "inputs": float(inputs),
+        "read_byte": ITEM * read, "write_byte": ITEM * written,
+    }  # fmt: skip
+
+
+def elementwise(op: str, output: Shape, tensors: float) -> Work:
+    """Give an op that reads so many tensors of its output's size."""
+    numel = prod(output)
+    return traffic(op, "pointwise", numel, output[-1], tensors * numel, numel, tensors)
+
+
+def copy(op: str, shape: Shape) -> Work:
+    """Give a copy into new memory."""
+    return traffic(op, "copy", prod(shape), shape[-1], prod(shape), prod(shape), 1)
+
+
+def operand_reads(operand: Shape, output: Shape) -> float:
+    """Count the elements that an op reads of an operand which is repeated over its output.
+
+    It is read once if it is still in the cache when its turn comes again, else each time. Between two turns the
+    block behind the innermost repeated axis passes: read, written, and the operand itself.
+
+    Examples
+    --------
+    >>> operand_reads((16, 1, 1, 512), (16, 16, 512, 512))
+    8192.0
+    >>> operand_reads((2, 1, 2048, 2048), (2, 32, 2048, 2048)) == 2 * 32 * 2048 * 2048
+    True
+    """
+    padded = (1,) * (len(output) - len(operand)) + operand
+    repeated = [axis for axis, (one, whole) in enumerate(zip(padded, output, strict=True)) if one == 1 < whole]
+    if not repeated or prod(operand) == 1:
+        return float(prod(operand))
+    block = prod(output[repeated[-1] + 1 :])
+    times = prod(output[axis] for axis in repeated) if 3 * ITEM * block > CACHE_BYTE else 1
+    return float(prod(operand) * times)
+
+
+TENSORS: Mapping[str, tuple[tuple[str, int], ...]] = {
+    "VECmul": (("aten::mul", 2), ("aten::mul", 2)),
+    "VECmulu": (("aten::mul", 1),),
+    "VECdiv": (("aten::div", 1),),
+    "VECdivu": (("aten::div", 1),),
+    "VECpowu": (("aten::pow", 1), ("aten::mul", 1), ("aten::mul", 2)),
+    "VECtanh": (("aten::tanh_backward", 2),),
+    "VECgelu": (("aten::gelu_backward", 2),),
+    "VECrelu": (("aten::threshold_backward", 2),),
+}
+"""Element-wise calls to the kernels of their gradient, each with the tensors that it reads."""
+
+
+def _backward_linear(row: GraphRow) -> list[Work]:
+    rows, inputs, outputs = row.forward[0][1]
+    stored = 0.0 if row.function == "addmm" else 1.0
+    works = [product("aten::mm", 1, rows, inputs, outputs, trans_b=1.0 - stored)]
+    # The weights' gradient has their own order: outputs × inputs for nn.Linear.
+    sides = (outputs, inputs) if stored else (inputs, outputs)
+    works.append(product("aten::mm", 1, *sides, rows, trans_a=1.0))
+    if len(row.accumulate) > 1:
+        works.append(traffic("aten::sum", "reduction", rows * outputs, rows, rows * outputs, outputs, 1))
+    return works
+
+
+def _backward_batched(row: GraphRow) -> list[Work]:
+    b, m, k, n = row.forward[0][1]
+    # Queries × keys reduces over the head's length and merges both gradients; weights × values has it as n.
+    sides = ((b, m, k), (b, k, n)) if k <= n else ((b, m, n), (b, k, n))
+    return [
+        product("aten::bmm", b, m, k, n, trans_b=1.0),
+        product("aten::bmm", b, k, n, m, trans_a=1.0),
+        *(copy("aten::clone", side) for side in sides),
+    ]
+
+
+def _backward_softmax(row: GraphRow) -> list[Work]:
+    numel, length = row.numel, row.output[-1]
+    return [
+        elementwise("aten::mul", row.output, 2),
+        traffic("aten::_softmax_backward_data", "softmax", numel, length, 2 * numel, numel, 2),
+    ]
+
+
+def _backward_layer_norm(row: GraphRow) -> list[Work]:
+    numel, length = row.numel, row.output[-1]
+    read = 4 * numel + 4 * numel / length + length
+    return [traffic("aten::native_layer_norm_backward", "norm", numel, length, read, numel + 2 * length, 5)]
+
+
+def _backward_lookup(row: GraphRow) -> list[Work]:
+    numel, table = row.numel, sum(prod(sizes) for _, sizes in row.accumulate)
+    return [
+        traffic("aten::embedding_dense_backward", "embedding", numel, row.output[-1],
+                numel + 2 * prod(row.inputs[0]), max(table, numel), 2)
+    ]  # fmt: skip
+
+
+def _backward_dropout(row: GraphRow) -> list[Work]:
+    read = row.numel * (1 + MASK_BYTE / ITEM)
+    return [traffic("aten::native_dropout_backward", "pointwise", row.numel, row.output[-1], read, row.numel, 2)]
+
+
+def _backward_where(row: GraphRow) -> list[Work]:
+    read = row.numel + prod(row.inputs[0]) * MASK_BYTE / ITEM
+    return [traffic("aten::where", "pointwise", row.numel, row.output[-1], read, row.numel, 3)]
+
+
+def _backward_unnamed(row: GraphRow) -> list[Work]:
+    if row.function == "split" and row.inputs:
+        return [copy("aten::cat", row.inputs[0])]
+    if row.function == "max" and row.numel > 1:
+        # Half of the gradient where both are equal, none where the number is larger: two masked kernels.
+        return [elementwise("aten::masked_fill", row.output, 2)] * 2
+    return []
+
+
+def _backward_pointwise(row: GraphRow) -> list[Work]:
+    return [elementwise(op, row.output, tensors) for op, tensors in TENSORS.get(row.opname, ())]
+
+
+def _expanded(row: GraphRow) -> list[Work]:
+    return [elementwise("aten::div", row.output, 1)] if row.inputs and prod(row.inputs[0]) > 1 else []
+
+
+_BACKWARD: Mapping[str, Callable[[GraphRow], list[Work]]] = {
+    "Linear": _backward_linear,
+    "BMM": _backward_batched,
+    **dict.fromkeys(TENSORS, _backward_pointwise),
+    "VECsoftmax": _backward_softmax,
+    "VECln": _backward_layer_norm,
+    "EMBEDDING": _backward_lookup,
+    "dropout": _backward_dropout,
+    "where": _backward_where,
+    "mean": _expanded,
+    "misc": _backward_unnamed,
+}
+
+
+def backward(row: GraphRow) -> list[Work]:
+    """Give the kernels of a call's gradient."""
+    return _BACKWARD[row.opname](row) if row.opname in _BACKWARD else []
+
+
+def accumulate(row: GraphRow) -> list[Work]:
+    """Give the kernels that add a call's gradients to those of the step before."""
+    return [elementwise("aten::add", tuple(sizes), 2) for _, sizes in row.accumulate]
+
+
+REORDERED = ("transpose", "permute")
+"""Views after which the memory is no longer in the order of the axes."""
+FIRST_PRODUCT = "transpose"
+"""In the graphs the keys are transposed just before the product of queries and keys, and before that one only."""
+LOOKED_UP = ("embed", "embeddings", "embedding", "wpe", "wte", "tokens")
+_MASKS = ("masked_fill_", "lt", "gt", "le")
+
+
+def _forward_linear(row: GraphRow) -> list[Work]:
+    rows, inputs, outputs = row.forward[0][1]
+    # nn.Linear keeps its weights as outputs × inputs, the Conv1D of GPT-2 as inputs × outputs.
+    stored = 0.0 if row.function == "addmm" else 1.0
+    return [product("aten::addmm", 1, rows, outputs, inputs, trans_b=stored)]
+
+
+def _copied_operands(row: GraphRow) -> list[Shape]:
+    if row.function != "matmul" or len(row.inputs) != 2 or len(row.inputs[0]) != 4 or row.inputs[0][0] == 1:
+        return []
+    return list(row.inputs) if row.before.startswith(FIRST_PRODUCT) else [row.inputs[1]]
+
+
+def _forward_batched(row: GraphRow) -> list[Work]:
+    b, m, k, n = row.forward[0][1]
+    return [
+        *(copy("aten::clone", shape) for shape in _copied_operands(row)),
+        product("aten::bmm", b, m, n, k),
+    ]
+
+
+def _forward_pointwise(row: GraphRow) -> list[Work]:
+    op = TRAFFIC[row.forward[0][0].removeprefix("VEC")].op
+    inputs = row.inputs or (row.output,)
+    read = sum(operand_reads(shape, row.output) for shape in inputs)
+    return [traffic(op, "pointwise", row.numel, row.output[-1], read, row.numel, len(inputs))]
+
+
+def _forward_softmax(row: GraphRow) -> list[Work]:
+    return [traffic(TRAFFIC["softmax"].op, "softmax", row.numel, row.output[-1], row.numel, row.numel, 1)]
+
+
+def _forward_layer_norm(row: GraphRow) -> list[Work]:
+    length = row.output[-1]
+    written = row.numel + 2 * row.numel / length
+    return [traffic(TRAFFIC["ln"].op, "norm", row.numel, length, row.numel + 2 * length, written, 3)]
+
+
+def _forward_lookup(row: GraphRow) -> list[Work]:
+    read = row.numel + 2 * prod(row.inputs[0])
+    return [traffic("aten::embedding", "embedding", row.numel, row.output[-1], read, row.numel, 2)]
+
+
+def _contiguous(row: GraphRow) -> list[Work]:
+    return [copy("aten::clone", row.output)] if row.before.startswith(REORDERED) else []
+
+
+def _forward_dropout(row: GraphRow) -> list[Work]:
+    if not row.forward:
+        return []
+    written = row.numel * (1 + MASK_BYTE / ITEM)
+    return [traffic("aten::native_dropout", "pointwise", row.numel, row.output[-1], row.numel, written, 1)]
+
+
+def _forward_where(row: GraphRow) -> list[Work]:
+    condition, *chosen = row.inputs
+    read = operand_reads(condition, row.output) * MASK_BYTE / ITEM
+    read += sum(operand_reads(shape, row.output) for shape in chosen)
+    return [traffic("aten::where", "pointwise", row.numel, row.output[-1], read, row.numel, len(row.inputs))]
+
+
+def _mean(row: GraphRow) -> list[Work]:
+    numel = prod(row.inputs[0])
+    return [traffic("aten::mean", "reduction", numel, numel / max(row.numel, 1), numel, row.numel, 1)]
+
+
+def _forward_unnamed(row: GraphRow) -> list[Work]:
+    """Give the work of calls that NeuSight's graphs class as free and the framework does not."""
+    function, tensor = row.function, row.numel > 1 and bool(row.inputs)
+    if function == "reshape" and row.before.startswith(REORDERED):
+        return [copy("aten::clone", row.output)]
+    if not tensor:
+        return []
+    if function in ("max", "sub"):
+        return [elementwise(f"aten::{'maximum' if function == 'max' else function}", row.output, 1)]
+    if function == "masked_fill":
+        return [
+            copy("aten::clone", row.output),
+            elementwise("aten::masked_fill_", row.output, 1 + MASK_BYTE / ITEM),
+        ]
+    if function in _MASKS:
+        return [elementwise(f"aten::{function.rstrip('_')}", row.output, 1)]
+    if function.endswith(LOOKED_UP) and len(row.output) == 1 + len(row.inputs[0]):
+        return _forward_lookup(row)
+    return []
+
+
+def _nothing(_row: GraphRow) -> list[Work]:
+    return []
+
+
+def _small(row: GraphRow) -> list[Work]:
+    return [elementwise(f"aten::{row.function}", row.output, 1)]
+
+
+FORWARD: Mapping[str, Callable[[GraphRow], list[Work]]] = {
+    "Linear": _forward_linear,
+    "BMM": _forward_batched,
+    **dict.fromkeys(
+        (f"VEC{word}" for word, one in TRAFFIC.items() if one.kind == "pointwise"), _forward_pointwise
+    ),
+    "VECsoftmax": _forward_softmax,
+    "VECln": _forward_layer_norm,
+    "EMBEDDING": _forward_lookup,
+    "contiguous": _contiguous,
+    "dropout": _forward_dropout,
+    "where": _forward_where,
+    "mean": _mean,
+    "rsqrt": _small,
+    "cumsum": _small,
+    "misc": _forward_unnamed,
+    **dict.fromkeys(("getitem", "setitem", "count", "output", "Weight"), _nothing),
+}
+"""Class of a call to what the framework runs. Slices are views; what a mixture of experts moves between its
+experts by a mask (getitem, setitem, count) depends on the data and is left out."""

@@ -1,0 +1,355 @@
+"""Op graphs as OPS tables: one row per kernel that the framework runs, by pass, and where it comes from.
+
+Devices of a table of labels as machines: a profile by name, else the facts that the table's folder lists.
+
+A folder of labels laid out like NeuSight's: what is not in it is taken from the one that comes with fomkit.
+
+Op graphs predicted on a machine: the times of their kernels, added up per call and per pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import DEFAULT_LEVEL, Span
+from fomkit.core.machine import Device, Fact, Machine, Peak
+from fomkit.files.op_csv import empty_table
+from fomkit.plan.coverage import USES, Uses
+from fomkit.plan.op_tables import predict_ops
+from fomkit.plan.step import device_time
+from fomkit.profiles.locate import shipped_folder
+from fomkit.profiles.machines import load_machine
+from fomkit.readers.tables.foreign import ImportedTimings, read_columns
+from fomkit.readers.tables.neusight import devices_of, read_neusight
+from fomkit.readers.tables.registry import as_machine
+from fomkit.validation.framework import FORWARD, Work, accumulate, backward
+from fomkit.validation.labels import GraphRow, read_graphs, read_single_calls, read_whole_models
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+FORWARD_LABEL, BACKWARD_LABEL, ACCUMULATE_LABEL = "fw", "bw", "acc"
+"""The three times that a label has for a call."""
+TRAINING = "-train-"
+"""What the name of a graph of a training step holds: it has gradients."""
+
+
+def _forward(row: GraphRow) -> list[Work]:
+    """Give what a call runs; one of a class without a rule is work that nothing prices, not none."""
+    return FORWARD[row.opname](row) if row.opname in FORWARD else [{"op": row.opname, "kind": "other"}]
+
+
+_PARTS: tuple[tuple[str, str, Callable[[GraphRow], list[Work]]], ...] = (
+    (FORWARD_LABEL, "forward", _forward),
+    (BACKWARD_LABEL, "backward", backward),
+    (ACCUMULATE_LABEL, "backward", accumulate),
+)
+
+
+def _rows(graph: str, row: GraphRow) -> Iterator[dict[str, str | float]]:
+    for label, pass_name, works in _PARTS if TRAINING in graph else _PARTS[:1]:
+        for work in works(row):
+            place = {"graph": graph, "call": row.name, "class": row.opname, "label": label}
+            yield {**work, "pass_name": pass_name, "count": row.runs, **place}
+
+
+def ops_of(graphs: Iterable[tuple[str, GraphRow]]) -> pd.DataFrame:
+    """Make one OPS table of all graphs.
+
+    Returns
+    -------
+    DataFrame
+        Besides the columns of OPS: ``graph``, ``call`` and ``class`` say which call of which model a kernel
+        belongs to, ``label`` whether the label counts it as fw, bw or acc.
+    """
+    import pandas as pd
+
+    rows = [one for graph, row in graphs for one in _rows(graph, row)]
+    return pd.DataFrame(rows).assign(dtype="fp32", engine="vector")
+
+
+LAUNCH_S = (5e-6, 3e-6, 10e-6)
+"""Usual host cost of one launch: value, low, high, as in the shipped profiles."""
+_WORD = re.compile(r"[a-z]+\d+[a-z]*|\d+[a-z]*|[a-z]+")
+_PEAKS: Mapping[str, tuple[str, ...]] = {"vector": ("SingleFLOPs", "SingleFLOPsVEC"), "matrix": ("SingleFLOPsMM",)}
+
+
+class Profiles(NamedTuple):
+    """Which profiles stand for a device.
+
+    Attributes
+    ----------
+    own : str
+        Profile with the device's own timings; "" where there is none.
+    other : str
+        Profile of another board of that chip, timed by somebody else; "" where there is none.
+    apart : str
+        Why its figures are reported apart; "" where they count.
+    """
+
+    own: str
+    other: str
+    apart: str
+
+
+def read_profiles(path: Path) -> dict[str, Profiles]:
+    """Read which profile stands for which device."""
+    rows = read_columns(path, ("device", "machine", "other", "apart"), ())
+    return {row["device"]: Profiles(row["machine"], row["other"], row["apart"]) for row in rows.to_dict("records")}
+
+
+def _words(name: str) -> set[str]:
+    return set(_WORD.findall(name.lower()))
+
+
+def nearest_device(name: str, known: list[str]) -> str | None:
+    """Find the device of a list that a label means; None where none or more than one fits best.
+
+    Examples
+    --------
+    >>> nearest_device("A100-PCIe-40GB", ["NVIDIA A100 80GB PCIe", "NVIDIA A100-PCIE-40GB", "Tesla T4"])
+    'NVIDIA A100-PCIE-40GB'
+    >>> nearest_device("H200", ["NVIDIA H100 80GB HBM3"]) is None
+    True
+    """
+    asked = _words(name)
+    # The chip must agree: the first word with a digit, such as a100 or t4.
+    chip = next((word for word in _WORD.findall(name.lower()) if any(map(str.isdigit, word))), "")
+    fitting = {one: len(asked & _words(one)) for one in known if chip and chip in _words(one)}
+    best = [one for one, count in fitting.items() if count == max(fitting.values())]
+    return best[0] if len(best) == 1 else None
+
+
+def _fact(value: float, source: str) -> Fact:
+    return Fact(value, value, value, "published", source)
+
+
+def facts_only(name: str, path: Path) -> Machine | None:
+    """Make a machine without timings from a list of devices; None where the list does not have it.
+
+    Parameters
+    ----------
+    name : str
+        As the labels name the device.
+    path : Path
+        ``devices.csv``: GFLOP/s, GB/s.
+    """
+    if not path.is_file():
+        return None
+    numbers = ("Mem_Bw", *(column for columns in _PEAKS.values() for column in columns))
+    rows = read_columns(path, ("Device",), numbers)
+    found = nearest_device(name, rows["Device"].tolist())
+    if found is None:
+        return None
+    row = rows[rows["Device"] == found].iloc[0]
+    source = f"NeuSight 6945927, {path.name}: {found}"
+    peaks = []
+    for engine, columns in _PEAKS.items():
+        rates = [row[column] for column in columns if not np.isnan(row[column])]
+        peaks += [Peak("fp32", engine, _fact(rates[0] * 1e9, source), "fp32")] if rates else []
+    launch = Fact(*LAUNCH_S, "assumed", "usual host cost of one kernel launch")
+    device = Device(peaks=tuple(peaks), byte_per_s=_fact(row["Mem_Bw"] * 1e9, source), launch_s=launch)
+    return Machine(name, found, "published", device, empty_table("TIMINGS"), notes=(source,))
+
+
+def profile_of(name: str) -> Machine | None:
+    """Load a profile; None where the name is empty.
+
+    Raises
+    ------
+    FomkitError
+        When no profile has the name, or it cannot be read: facts must not take its place unsaid.
+    """
+    return load_machine(name) if name else None
+
+
+def without_timings(machine: Machine, architecture: str = "") -> Machine:
+    """Give the machine as if nobody had timed it, nor another board of its chip.
+
+    Parameters
+    ----------
+    machine : Machine
+    architecture : str
+        Vendor, generation and chip, where the machine does not state it.
+    """
+    device = replace(machine.device, architecture=machine.device.architecture or architecture)
+    bare = replace(machine, timings=machine.timings.iloc[:0], fits={}, timings_key="", device=device)
+    return replace(bare, unheard=(device.architecture,)) if device.architecture else bare
+
+
+def architecture_of(name: str, path: Path) -> str:
+    """Find the architecture of a device by a word of its name; "" where the table has none.
+
+    Parameters
+    ----------
+    name : str
+        As the labels name the device.
+    path : Path
+        ``chips.csv``: word, architecture.
+    """
+    rows = read_columns(path, ("word", "architecture"), ())
+    known = dict(zip(rows["word"], rows["architecture"], strict=True))
+    return next((known[word] for word in _WORD.findall(name.lower()) if word in known), "")
+
+
+NO_PROFILES = Profiles("", "", "")
+
+
+def shipped() -> Path:
+    """Give the tables that come with fomkit."""
+    return shipped_folder("validation") / "neusight"
+
+
+@dataclass(frozen=True)
+class LabelFolder:
+    """Labels, op graphs and devices, read when they are asked for.
+
+    Attributes
+    ----------
+    path : Path
+        With ``e2e.csv`` or ``oplabels.csv`` or both, and any of ``opgraphs.csv``, ``devices.csv``,
+        ``kernels.csv``, ``profiles.csv``; each plain or packed (``.csv.gz``).
+    """
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        if not self.path.is_dir():
+            raise FomkitError(str(self.path), "is no folder. Name one laid out like validation/neusight.")
+        if self.find("e2e") is None and self.find("oplabels") is None:
+            raise FomkitError(str(self.path), "has no labels. Expected e2e.csv or oplabels.csv, plain or .csv.gz.")
+
+    def find(self, name: str) -> Path | None:
+        """Find one of the folder's own tables."""
+        return next((path for end in (".csv", ".csv.gz") if (path := self.path / f"{name}{end}").is_file()), None)
+
+    def _or_shipped(self, name: str) -> Path:
+        found = self.find(name) or LabelFolder(shipped()).find(name)
+        if found is None:
+            raise FomkitError(str(shipped()), f"has no {name}.csv. Install fomkit again.")
+        return found
+
+    @cached_property
+    def ops(self) -> pd.DataFrame:
+        """The kernels of every op graph."""
+        return ops_of(read_graphs(self._or_shipped("opgraphs")))
+
+    @cached_property
+    def whole_models(self) -> pd.DataFrame | None:
+        """The labels of whole passes; None where the folder has none."""
+        path = self.find("e2e")
+        return None if path is None else read_whole_models(path)
+
+    @cached_property
+    def single_calls(self) -> pd.DataFrame | None:
+        """The labels of single calls; None where the folder has none."""
+        path = self.find("oplabels")
+        return None if path is None else read_single_calls(path)
+
+    @cached_property
+    def profiles(self) -> dict[str, Profiles]:
+        """Which profiles stand for which devices; the folder's own word goes first."""
+        own = self.find("profiles")
+        known = read_profiles(self._or_shipped("profiles"))
+        return known | (read_profiles(own) if own is not None else {})
+
+    @property
+    def devices(self) -> list[str]:
+        """Every device with a label, in order of appearance."""
+        tables = (self.whole_models, self.single_calls)
+        return list(dict.fromkeys(name for table in tables if table is not None for name in table["device"]))
+
+    def facts(self, device: str) -> Machine | None:
+        """Make a machine of the facts that a list of devices states; None where none knows the device."""
+        lists = [path for path in (self.find("devices"), shipped() / "devices.csv") if path is not None]
+        return next((found for path in lists if (found := facts_only(device, path)) is not None), None)
+
+    def architecture(self, device: str) -> str:
+        """Give vendor, generation and chip of a device; "" where the table of chips does not have it."""
+        return architecture_of(device, self._or_shipped("chips"))
+
+    def own_machine(self, device: str) -> Machine | None:
+        """Give the machine with the device's own timings: its profile, else the folder's own kernels of it."""
+        profile = profile_of(self.profiles.get(device, NO_PROFILES).own)
+        kernels = self.find("kernels")
+        if profile is not None or kernels is None or device not in devices_of(kernels):
+            return profile
+        imported: ImportedTimings = read_neusight(kernels, device)
+        return as_machine(imported, device, self.facts(device))
+
+
+PLACE = ["graph", "call", "class", "label"]
+"""Columns that say where a kernel belongs."""
+
+
+def predict_graphs(ops: pd.DataFrame, machine: Machine, level: float = DEFAULT_LEVEL) -> pd.DataFrame:
+    """Predict the kernels of op graphs, through the same stages as ``fomkit predict``.
+
+    Parameters
+    ----------
+    ops : DataFrame
+        What `fomkit.validation.graphs.ops_of` gives, or some of its rows.
+    machine : Machine
+    level : float
+
+    Returns
+    -------
+    DataFrame
+        A TIMED table with the places.
+    """
+    rows = ops.reset_index(drop=True)
+    if machine.device.peak("fp32", "matrix") is not None:
+        # AMD's libraries run fp32 products on the matrix units; NVIDIA's have none for fp32.
+        rows = rows.assign(engine=rows["engine"].mask(rows["kind"] == "gemm", "matrix"))
+    timed = predict_ops(rows.drop(columns=PLACE), machine, interval=level).ops
+    return timed.assign(**{name: rows[name].to_numpy() for name in PLACE})
+
+
+def _complete(timed: pd.DataFrame, keys: list[str]) -> pd.Series:
+    """Tell which groups have a time in every row."""
+    return timed["time_s"].notna().groupby([timed[key] for key in keys], sort=False).all()
+
+
+def per_call(timed: pd.DataFrame) -> pd.DataFrame:
+    """Add up the kernels of each call once, whatever its count; NaN where one has no time.
+
+    Returns
+    -------
+    DataFrame
+        Indexed by graph, call and label: ``time_s, low_s, high_s``.
+    """
+    keys = ["graph", "call", "label"]
+    columns = ["time_s", "low_s", "high_s"]
+    return timed.groupby(keys, sort=False)[columns].sum(min_count=1).where(_complete(timed, keys))
+
+
+def per_pass(
+    timed: pd.DataFrame, graph: str, pass_name: str | None, level: float, uses: Uses = USES
+) -> Span | None:
+    """Add up a pass of one model, or all of it; None where work has no time.
+
+    Parameters
+    ----------
+    timed : DataFrame
+        What `predict_graphs` gives.
+    graph : str
+    pass_name : str or None
+        forward, backward, or None for both.
+    level : float
+    uses : mapping
+        What use in a step adds to the error of single kernels.
+    """
+    rows = timed[timed["graph"] == graph]
+    rows = rows if pass_name is None else rows[rows["pass_name"] == pass_name]
+    if not len(rows) or bool(np.isnan(rows["time_s"]).any()):
+        return None
+    return device_time(rows, level, uses)

@@ -1,0 +1,296 @@
+"""Models × machines × frameworks × {train, infer}: rates, with a limit on the latency of inference.
+
+Comparisons as plain content, ``fomkit/compare/1`` and ``fomkit/grid/1``: what JSON, CSV and terminal show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from fomkit import __version__
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, at_level
+from fomkit.core.machine import Machine
+from fomkit.core.measurement import Measurement
+from fomkit.core.model import ModelProfile
+from fomkit.plan.content import INTERVAL_MEANING, span_content
+from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.options import Options
+from fomkit.validation.cells import MEASURED, said_of_several
+from fomkit.validation.verdicts import Carried, Judged, summarise
+
+Mode = Literal["train", "infer"]
+LATENCY_S = 7e-3
+"""The lecture's limit on the latency of inference [s]."""
+BATCHES = tuple(2**power for power in range(13))
+"""Batches that are tried in inference, up to 4,096."""
+
+
+@dataclass(frozen=True)
+class GridCell:
+    """One model on one machine with one framework in one mode.
+
+    Attributes
+    ----------
+    sample_per_s : Span or None
+        None where nobody knows; ``why`` says so.
+    latency_s : Span or None
+        Of one batch in inference.
+    basis : str
+        measured or modelled; "" for an empty cell.
+    excludes : tuple of str
+        Terms of a modelled step that nobody stated: its rate is an upper bound.
+    fits : bool or None
+        Whether the device's memory holds a modelled training step.
+    explained : float or None
+        Of a modelled training, the device's time as a share of that measured on the machine at the same batch,
+        the least of several frameworks; None where nobody measured it.
+    """
+
+    model: str
+    machine: str
+    framework: str
+    mode: Mode
+    batch: int | None = None
+    sample_per_s: Span | None = None
+    latency_s: Span | None = None
+    basis: str = ""
+    why: str = ""
+    excludes: tuple[str, ...] = ()
+    fits: bool | None = None
+    explained: float | None = None
+
+
+def _forward_s(one: Estimate) -> Span:
+    """Take the forward pass of a training step for inference: dropout and batch statistics are in it."""
+    return one.step_time.passes["forward"]
+
+
+def _infer(cell: GridCell, model: ModelProfile, machine: Machine, options: Options, limit_s: float) -> GridCell:
+    """Find the largest batch, a power of two, whose forward pass stays in the limit."""
+    best = cell
+    for batch in BATCHES:
+        one = estimate(model, machine, replace(options, batch=batch))
+        forward = _forward_s(one)
+        if forward.value > limit_s:
+            slow = f"one sample takes {forward.value * 1e3:.3g} ms, more than {limit_s * 1e3:g} ms"
+            return best if best.batch else replace(cell, why=slow)
+        rate = forward.per(float(batch))
+        best = replace(cell, batch=batch, sample_per_s=rate, latency_s=forward, basis="modelled",
+                       excludes=one.step_time.excludes)  # fmt: skip
+    return best
+
+
+def _projected(
+    cell: GridCell, model: ModelProfile, machine: Machine, options: Options, limit_s: float
+) -> GridCell:
+    try:
+        if cell.mode == "infer":
+            return _infer(cell, model, machine, options, limit_s)
+        one = estimate(model, machine, options)
+    except FomkitError as error:
+        return replace(cell, why=error.what)
+    batch = one.sizes.get("batch")
+    if batch is None:
+        return replace(cell, why="the profile names no batch")
+    return replace(cell, batch=batch, sample_per_s=one.step.per(float(batch)), basis="modelled",
+                   excludes=one.step_time.excludes, fits=one.fit.fits)  # fmt: skip
+
+
+def _rate(row: Measurement, model: ModelProfile) -> Span | None:
+    """Give the samples per second of a measured training, where the row and the profile say how many they are."""
+    figure = Span(row.value, row.low, row.high)
+    if row.quantity == "sample_per_s":
+        return figure
+    if row.quantity == "step_s" and row.batch:
+        return figure.per(float(row.batch))
+    if row.quantity == "epoch_s" and model.data.train_samples:
+        return figure.per(float(model.data.train_samples))
+    return None
+
+
+def _measured(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement], level: float) -> GridCell:
+    about = [row for row in rows if (row.model, row.machine) == (cell.model, cell.machine)]
+    if cell.mode == "infer" or not about:
+        return replace(cell, why=f"nobody measured it, and no profile was traced with {cell.framework}")
+    real = [row for row in about if row.basis == MEASURED]
+    if not real:
+        return replace(cell, why=f"only a figure that is {about[0].basis}")
+    alone = [row for row in real if row.devices in (None, 1)]
+    if not alone:
+        return replace(cell, why=f"only a figure of {real[0].devices} devices")
+    real = alone
+    rate = _rate(real[0], model)
+    if rate is None:
+        return replace(cell, why="the samples of an epoch are unknown")
+    return replace(cell, batch=real[0].batch, sample_per_s=at_level(rate, level), basis=MEASURED)
+
+
+def _held_against(cell: GridCell, model: ModelProfile, rows: Sequence[Measurement]) -> GridCell:
+    """Say of a modelled training how much of what was measured on the machine at its batch it explains."""
+    if cell.mode != "train" or cell.sample_per_s is None:
+        return cell
+    about = [row for row in rows if (row.model, row.machine, row.batch) == (cell.model, cell.machine, cell.batch)]
+    rates = [
+        _rate(row, model)
+        for row in about
+        if row.basis == MEASURED and row.scope in ("", "device") and row.devices in (None, 1)
+    ]
+    shares = [rate.value / cell.sample_per_s.value for rate in rates if rate is not None]
+    return replace(cell, explained=min(shares)) if shares else cell
+
+
+def make_grid(
+    models: Sequence[ModelProfile],
+    machines: Sequence[Machine],
+    rows: Sequence[Measurement],
+    options: Options,
+    limit_s: float = LATENCY_S,
+    after_each: Callable[[], None] = lambda: None,
+) -> tuple[GridCell, ...]:
+    """Fill the grid: projected for the framework a profile was traced with, measured for those of the table.
+
+    Parameters
+    ----------
+    models : sequence of ModelProfile
+    machines : sequence of Machine
+    rows : sequence of Measurement
+    options : Options
+        The batch of training is the profile's unless it is given.
+    limit_s : float
+        Most that a batch may take in inference [s].
+    after_each : function, optional
+        Called after each model on each machine.
+    """
+    cells = []
+    measured_with = dict.fromkeys(row.framework for row in rows if row.framework)
+    for model in models:
+        traced = model.traced_with.get("framework", "none")
+        for machine in machines:
+            for mode in ("train", "infer"):
+                cell = GridCell(model.name, machine.name, traced, mode)
+                cells.append(_held_against(_projected(cell, model, machine, options, limit_s), model, rows))
+                for framework in measured_with:
+                    if framework != traced:
+                        about = [row for row in rows if row.framework == framework]
+                        other = GridCell(model.name, machine.name, framework, mode)
+                        cells.append(_measured(other, model, about, options.interval))
+            after_each()
+    return tuple(cells)
+
+
+def _carried(one: Carried) -> dict[str, Any]:
+    return {
+        **(span_content(one.projected) or {}),
+        "told_by": f"{one.told_by.model} on {one.told_by.machine}",
+        "error": one.error,
+        "inside": one.inside,
+    }
+
+
+def _row(one: Judged, calibrated: Sequence[Carried], hosted: Sequence[Carried]) -> dict[str, Any]:
+    cell = one.cell
+    return {
+        "model": cell.model,
+        "machine": cell.machine,
+        "batch": cell.batch,
+        "quantity": cell.quantity,
+        "basis": cell.rows[0].basis,
+        "measured": span_content(cell.measured),
+        "projected": span_content(cell.projected),
+        "error": None if cell.projected is None else cell.projected.value / cell.measured.value - 1,
+        "inside": cell.inside,
+        "explained": cell.explained,
+        "ratio": one.ratio,
+        "projected_ratio": span_content(one.projected_ratio),
+        "ratio_agrees": one.ratio_agreement,
+        "claim": one.claim,
+        "agrees": one.agreement,
+        "cause": one.cause,
+        "holds": cell.holds or None,
+        "calibrated": next((_carried(other) for other in calibrated if other.cell is cell), None),
+        "with_host_term": next((_carried(other) for other in hosted if other.cell is cell), None),
+        "sources": list(dict.fromkeys(row.source for row in cell.rows if row.source)),
+        "rows": [row.where for row in cell.rows],
+    }
+
+
+def _summary(pairs: list[tuple[float, Span]]) -> dict[str, Any] | None:
+    found = summarise(pairs)
+    return asdict(found) if found is not None else None
+
+
+def _carried_summary(carried: Sequence[Carried], judged: Sequence[Judged]) -> dict[str, Any] | None:
+    """Summarise what was carried to cells of which a device model, or a host term, may claim something."""
+    unexplained = {id(one.cell) for one in judged if one.claim == "unexplained"}
+    counted = [one for one in carried if id(one.cell) not in unexplained]
+    return _summary([(one.cell.measured.value, one.projected) for one in counted])
+
+
+def compare_content(
+    judged: Sequence[Judged],
+    baseline: str | None,
+    level: float,
+    calibrated: Sequence[Carried] = (),
+    hosted: Sequence[Carried] = (),
+    said: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Put judged cells in the form of ``fomkit/compare/1``; ``said`` is what became of rows on the way."""
+    absolute = [
+        (one.cell.measured.value, one.cell.projected)
+        for one in judged
+        if one.claim == "absolute" and one.cell.projected is not None
+    ]
+    ratios = [
+        (one.ratio, one.projected_ratio)
+        for one in judged
+        if one.claim in ("absolute", "ratio") and one.ratio is not None and one.projected_ratio is not None
+    ]
+    return {
+        "schema": "fomkit/compare/1",
+        "fomkit": __version__,
+        "interval": level,
+        "interval_covers": INTERVAL_MEANING,
+        "baseline": baseline,
+        "cells": [_row(one, calibrated, hosted) for one in judged],
+        "notes": [*said, *said_of_several([one.cell for one in judged])],
+        "summary": {
+            "absolute": _summary(absolute),
+            "ratio": _summary(ratios),
+            "calibrated": _carried_summary(calibrated, judged),
+            "with_host_term": _carried_summary(hosted, judged),
+        },
+    }
+
+
+def grid_content(
+    cells: Sequence[GridCell], level: float, limit_s: float, said: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Put a grid in the form of ``fomkit/grid/1``."""
+    return {
+        "schema": "fomkit/grid/1",
+        "fomkit": __version__,
+        "interval": level,
+        "latency_limit_s": limit_s,
+        "inference_is": "the forward pass of the training step, at the largest power of two that keeps the limit",
+        "notes": list(said),
+        "cells": [
+            {
+                "model": one.model,
+                "machine": one.machine,
+                "framework": one.framework,
+                "mode": one.mode,
+                "batch": one.batch,
+                "sample_per_s": span_content(one.sample_per_s),
+                "latency_s": span_content(one.latency_s),
+                "basis": one.basis or None,
+                "why": one.why or None,
+                "excludes": list(one.excludes),
+                "fits": one.fits,
+                "explained": one.explained,
+            }
+            for one in cells
+        ],
+    }

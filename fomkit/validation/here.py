@@ -1,0 +1,375 @@
+"""The whole chain proved on the machine at hand: ops measured, steps of ten models estimated and timed.
+
+A proof on the machine at hand as plain content, with its aims.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any, NamedTuple
+
+from fomkit import __version__
+from fomkit.bench.model_steps import NO_ENERGY
+from fomkit.bench.record import BF16_FLAGS, read_facts, read_moment
+from fomkit.bench.run import Asked, Measured, measure
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import DEFAULT_LEVEL, Span
+from fomkit.core.machine import Machine
+from fomkit.core.measurement import MeasuredRun, StepEnergy
+from fomkit.core.units import Precision
+from fomkit.frontends.detect import check_installed
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options
+from fomkit.profiles.machines import load_machine
+from fomkit.validation.here_scores import (
+    SOURCES,
+    Compared,
+    Trace,
+    Traced,
+    cases_of,
+    shapes_of,
+    step_of,
+    time_step,
+    trace_file,
+    trace_models,
+    widen_left_out,
+)
+from fomkit.validation.scores import Aim, Range, Score, judge, score
+
+QUICK_RATIO = ("multilayer_perceptron", "convolutional", "autoencoder", "p1b3")
+"""Models of the quick plan whose ops are timed on two threads as well: products and convolutions share them."""
+QUICK_NARROW = ("multilayer_perceptron", "convolutional", "encoder")
+"""Models of the quick plan whose ops and steps are timed in a narrower format as well."""
+NARROW: Precision = "bf16"
+THREADS = 2
+SPARE = 0.5
+"""Share of a core that must be free, by the mean load of a minute, before threads are timed; ours is about 1."""
+BUDGET_S = {"quick": 240.0, "default": 900.0}
+"""Time [s] of each profile at most; more than the plans have, because ten models have more ops than one."""
+Tell = Callable[[str], None]
+
+
+class Tools(NamedTuple):
+    """What touches the machine; a test puts others in their places."""
+
+    trace: Trace = trace_file
+    time_step: Callable[[Traced, int, str], MeasuredRun] = time_step
+    measure: Callable[[Asked, Tell], Measured] = measure
+    cores: Callable[[], int] = lambda: read_facts().cores or 1
+    load: Callable[[], float | None] = lambda: read_moment().load
+    narrow: Callable[[], bool] = lambda: bool(read_facts().flags & set(BF16_FLAGS))
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A model's step on one thread, as it is, over that on more or in a narrower format, projected and timed."""
+
+    name: str
+    timed: float
+    projected: float
+    threads: int = 1
+    precision: str = ""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a proof on the machine at hand gave.
+
+    Attributes
+    ----------
+    exact, unseen : tuple of Compared
+        The same steps, estimated with the ops' exact shapes in the profile, and without any of them.
+    drift : mapping
+        Median of a model's step after all measurements over that before, less 1.
+    widths : mapping
+        Half the 95 % interval of the median of a model's step before, as a share of it.
+    seconds : mapping
+        Wall time [s] of each part of the proof.
+    skipped : tuple of (str, str)
+        What was left out, and why.
+    energy : mapping
+        Energy of a model's step, where an instrument could be read.
+    """
+
+    exact: tuple[Compared, ...]
+    unseen: tuple[Compared, ...]
+    ratios: tuple[Ratio, ...] = ()
+    drift: dict[str, float] = field(default_factory=dict)
+    widths: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    skipped: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    level: float = DEFAULT_LEVEL
+    energy: dict[str, StepEnergy] = field(default_factory=dict)
+
+
+def _bare(machine: Machine) -> Machine:
+    """Give a machine whose steps are not widened by what these very models told."""
+    return replace(machine, timings=machine.timings.assign(harness=""))
+
+
+def _check_unseen(one: Traced, sources: Sequence[str]) -> None:
+    hits = sum(source == "measured" for source in sources)
+    if hits:
+        raise FomkitError(
+            one.model.name,
+            f"{hits} of its ops have their exact shape in the profile that must not know any. Report this.",
+        )
+
+
+def _steps(
+    traced: Sequence[Traced], machine: Machine, level: float, *, unseen: bool, precision: Precision | None = None
+) -> Iterator[tuple[str, Span]]:
+    bare = _bare(machine)
+    for one in traced:
+        found = estimate(one.model, bare, Options(interval=level, precision=precision))
+        if unseen:
+            _check_unseen(one, found.ops["time_source"].tolist())
+        yield one.model.name, found.step
+
+
+def _compared(
+    traced: Sequence[Traced], machine: Machine, timed: dict[str, float], level: float, *, unseen: bool
+) -> tuple[Compared, ...]:
+    spans = _steps(traced, machine, level, unseen=unseen)
+    return tuple(widen_left_out([Compared(name, timed[name], span) for name, span in spans if name in timed]))
+
+
+class _Proving:
+    """A proof under way: its tools, and what was found so far."""
+
+    def __init__(self, folder: Path, quick: bool, tools: Tools, tell: Tell) -> None:
+        self.folder, self.plan, self.tools, self.tell = folder, "quick" if quick else "default", tools, tell
+        self.seconds: dict[str, float] = {}
+        self.skipped: list[tuple[str, str]] = []
+
+    def spent(self, what: str, since: float) -> None:
+        self.seconds[what] = time.monotonic() - since
+
+    def times(
+        self, traced: Sequence[Traced], when: str, threads: int = 1, precision: str = ""
+    ) -> dict[str, MeasuredRun]:
+        """Time the steps; one that does not run is left out with its reason."""
+        begun, found = time.monotonic(), dict[str, MeasuredRun]()
+        for one in traced:
+            self.tell(f"timing the step of {one.model.name}, {when}")
+            try:
+                found[one.model.name] = self.tools.time_step(one, threads, precision)
+            except FomkitError as error:
+                self.skipped.append((one.model.name, error.what))
+        self.spent(f"steps, {when}", begun)
+        return found
+
+    def machine(self, name: str, **asked: object) -> Machine:
+        begun, path = time.monotonic(), self.folder / f"{name}.yaml"
+        told = partial(_told, self.tell, name)
+        wanted = Asked(path, plan=self.plan, name=name, budget_s=BUDGET_S[self.plan], **asked)  # type: ignore[arg-type]
+        self.tools.measure(wanted, told)
+        self.spent(f"profile, {name}", begun)
+        return load_machine(path)
+
+
+def _told(tell: Tell, name: str, text: str) -> None:
+    tell(f"{name} profile: {text}")
+
+
+def _medians(runs: dict[str, MeasuredRun]) -> dict[str, float]:
+    return {name: step_of(run, name).median_s for name, run in runs.items()}
+
+
+def _width(run: MeasuredRun, name: str) -> float:
+    found = step_of(run, name)
+    if found.low_s is None or found.high_s is None:
+        return float("nan")
+    return (found.high_s - found.low_s) / 2 / found.median_s
+
+
+class _Other(NamedTuple):
+    """The second machine of a ratio: the same one, used in another way."""
+
+    name: str
+    quick: Sequence[str]
+    threads: int = 1
+    precision: Precision | None = None
+
+
+def _ratios(
+    proving: _Proving, traced: Sequence[Traced], one: Machine, timed: dict[str, float], other: _Other
+) -> Iterator[Ratio]:
+    """Compare the step as it is with that used in another way: projected by their profiles, and timed."""
+    if proving.plan == "quick":
+        traced = [some for some in traced if some.model.name in other.quick]
+    models, precision = tuple(str(some.path) for some in traced), other.precision or ""
+    if not models:
+        return
+    options = Options(precision=other.precision)
+    machine = proving.machine(other.name, models=models, threads=other.threads, options=options)
+    runs = _medians(proving.times(traced, other.name, other.threads, precision))
+    ours = dict(_steps(traced, one, DEFAULT_LEVEL, unseen=False))
+    theirs = dict(_steps(traced, machine, DEFAULT_LEVEL, unseen=False, precision=other.precision))
+    for name, time_s in runs.items():
+        if name in timed:
+            projected = ours[name].value / theirs[name].value
+            yield Ratio(name, timed[name] / time_s, projected, other.threads, precision)
+
+
+def _over_threads(
+    proving: _Proving, traced: Sequence[Traced], one: Machine, timed: dict[str, float]
+) -> Iterator[Ratio]:
+    """Compare one thread with more."""
+    cores, load = proving.tools.cores(), proving.tools.load()
+    if cores < THREADS:
+        proving.skipped.append(("ratio of threads", f"there are {cores} cores"))
+    elif load is not None and load > cores - SPARE:
+        why = f"the load is {load:.2g} on {cores} cores: threads would wait for other work"
+        proving.skipped.append(("ratio of threads", why))
+    else:
+        yield from _ratios(proving, traced, one, timed, _Other("two-threads", QUICK_RATIO, THREADS))
+
+
+def _over_narrow(
+    proving: _Proving, traced: Sequence[Traced], one: Machine, timed: dict[str, float]
+) -> list[Ratio]:
+    """Compare the step as it is with that under autocast; what goes wrong is left out, with its reason."""
+    why = f"the processor does not multiply {NARROW} numbers"
+    if proving.tools.narrow():
+        try:
+            return list(_ratios(proving, traced, one, timed, _Other(NARROW, QUICK_NARROW, precision=NARROW)))
+        except FomkitError as error:
+            why = str(error)
+    proving.skipped.append((f"ratio of fp32 and {NARROW}", why))
+    return []
+
+
+def _no_energy(runs: Iterable[MeasuredRun]) -> str:
+    """Say why the steps have no energy."""
+    said = [note for run in runs for note in run.notes if note.startswith(NO_ENERGY)]
+    return said[0].removeprefix(NO_ENERGY) if said else ""
+
+
+def _prove(proving: _Proving, names: Sequence[str], level: float) -> Proof:
+    begun = time.monotonic()
+    traced = trace_models(names, proving.folder, proving.tell, proving.tools.trace)
+    proving.spent("tracing", begun)
+    before = proving.times(traced, "before")
+    apart = frozenset().union(*(shapes_of(one.model) for one in traced))
+    unseen = proving.machine("unseen", apart=apart)
+    exact = proving.machine("exact", models=tuple(str(one.path) for one in traced))
+    after = proving.times(traced, "after")
+    first, last = _medians(before), _medians(after)
+    timed = {name: geometric_mean([first[name], last[name]]) for name in first if name in last}
+    ratios = (*_over_threads(proving, traced, exact, timed), *_over_narrow(proving, traced, exact, timed))
+    energy = {name: run.energy for name, run in before.items() if run.energy is not None}
+    if not energy and (why := _no_energy(before.values())):
+        proving.skipped.append(("energy", why))
+    return Proof(
+        exact=_compared(traced, exact, timed, level, unseen=False),
+        unseen=_compared(traced, unseen, timed, level, unseen=True),
+        ratios=ratios,
+        drift={name: last[name] / first[name] - 1 for name in timed},
+        widths={name: _width(before[name], name) for name in timed},
+        seconds=proving.seconds,
+        skipped=tuple(proving.skipped),
+        notes=exact.notes,
+        level=level,
+        energy=energy,
+    )
+
+
+def prove_here(
+    *,
+    quick: bool = False,
+    names: Sequence[str] = SOURCES,
+    level: float = DEFAULT_LEVEL,
+    tell: Tell = lambda _text: None,
+    tools: Tools | None = None,
+) -> Proof:
+    """Measure this machine, estimate the steps of ten models and time them.
+
+    Parameters
+    ----------
+    quick : bool
+        By the quick plan of ``fomkit measure``, and fewer models on two threads.
+    names : sequence of str
+        Sources below ``model_profiles/src``.
+    level : float
+        Level of the intervals.
+    tell : function of a text
+        Told before each part.
+    tools : Tools, optional
+        What traces, measures and times; default: those of this machine.
+
+    Raises
+    ------
+    FomkitError
+        When PyTorch is missing, nothing can be timed, or the profile without the models' shapes has one of them.
+    """
+    if tools is None:
+        check_installed("torch", "measure")
+    with tempfile.TemporaryDirectory(prefix="fomkit-") as folder:
+        proving = _Proving(Path(folder), quick, tools or Tools(), tell)
+        found = _prove(proving, names, level)
+    if not found.exact:
+        why = found.skipped[0][1] if found.skipped else "none was asked for"
+        raise FomkitError("validate --here", f"no step could be timed: {why}")
+    return found
+
+
+SCHEMA = "fomkit/here/1"
+EXACT, UNSEEN, RATIOS = "exact shapes", "unseen shapes", "ratio of threads"
+TARGETS = {EXACT: (0.06, 0.15), UNSEEN: (0.15, 0.40)}
+"""Median error that a quiet core should show, and the one past which the command fails: a busy one shows more."""
+
+
+def scores_of(proof: Proof) -> list[Score]:
+    """Score all models together, with exact shapes and with unseen ones."""
+    groups = ((EXACT, proof.exact), (UNSEEN, proof.unseen))
+    return [score(cases_of(steps), name, "model", "here", "step", interval=proof.level) for name, steps in groups]
+
+
+def _step(one: Compared) -> dict[str, Any]:
+    span = one.span
+    return {"value_s": span.value, "low_s": span.low, "high_s": span.high, "error": one.error, "hit": one.hit,
+            "interval_score": one.score}  # fmt: skip
+
+
+def _known(value: float) -> float | None:
+    return value if value == value else None
+
+
+def content_of(proof: Proof) -> dict[str, Any]:
+    """Give everything as plain content (``fomkit/here/1``)."""
+    lines = scores_of(proof)
+    aims = [
+        Aim(name, "model", "here", "step", "median", Range(0.0, target), Range(0.0, tolerance))
+        for name, (target, tolerance) in TARGETS.items()
+    ]
+    verdicts = judge(lines, aims)
+    return {
+        "schema": SCHEMA,
+        "fomkit": __version__,
+        "interval": proof.level,
+        "regressed": not all(one.kept for one in verdicts),
+        "models": [
+            {"model": exact.name, "timed_s": exact.timed_s, "half_width": _known(proof.widths[exact.name]),
+             "drift": proof.drift[exact.name], "exact": _step(exact), "unseen": _step(unseen),
+             "energy": asdict(proof.energy[exact.name]) if exact.name in proof.energy else None}
+            for exact, unseen in zip(proof.exact, proof.unseen, strict=True)
+        ],
+        "lines": [one.content() for one in lines],
+        "ratios": [
+            {"model": one.name, "threads": one.threads, "precision": one.precision or None, "timed": one.timed,
+             "projected": one.projected, "error": one.projected / one.timed - 1}
+            for one in proof.ratios
+        ],
+        "aims": [{**one.aim._asdict(), "value": one.value, "met": one.met, "kept": one.kept} for one in verdicts],
+        "seconds": {name: round(time_s, 1) for name, time_s in proof.seconds.items()},
+        "skipped": [{"what": what, "reason": why} for what, why in proof.skipped],
+        "notes": list(proof.notes),
+    }  # fmt: skip

@@ -1,0 +1,195 @@
+"""Estimates of steps beside the same steps timed: errors, and intervals that use in a step makes wider.
+
+The ten models that prove a profile of the machine at hand: traced and timed here, from the shipped sources.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+
+from fomkit.bench.libraries import cells_of, shape_of
+from fomkit.bench.model_steps import time_file
+from fomkit.bench.step_energy import watch_energy
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.core.measurement import MeasuredRun, Repeated
+from fomkit.core.model import ModelProfile
+from fomkit.frontends.profile import profile_file
+from fomkit.ops.pricing import split_recurrent
+from fomkit.ops.resize import resize_ops
+from fomkit.plan.coverage import Spread
+from fomkit.profiles.locate import shipped_folder
+from fomkit.profiles.models import save_model
+from fomkit.validation.scores import Cases, interval_scores, make_cases
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One model's step, estimated and timed.
+
+    Attributes
+    ----------
+    name : str
+    timed_s : float
+        Median of the steps [s].
+    span : Span
+        The estimate [s].
+    """
+
+    name: str
+    timed_s: float
+    span: Span
+
+    @property
+    def log_error(self) -> float:
+        """ln(timed / estimated)."""
+        return math.log(self.timed_s / self.span.value)
+
+    @property
+    def error(self) -> float:
+        """Estimated over timed, less 1."""
+        return self.span.value / self.timed_s - 1
+
+    @property
+    def hit(self) -> bool:
+        """True where the interval holds the timed step."""
+        return self.span.low <= self.timed_s <= self.span.high
+
+    @property
+    def score(self) -> float:
+        """Interval score; see `fomkit.validation.scores.interval_scores`."""
+        timed_s, low, high = (np.array([one]) for one in (self.timed_s, self.span.low, self.span.high))
+        return float(interval_scores(timed_s, low, high, self.span.level)[0])
+
+
+def _side(errors: Sequence[float], widths: Sequence[float], pooled: float) -> float:
+    """Give what errors towards one side have beyond their intervals, as a standard deviation; few are eked out."""
+    known = [error**2 - width**2 for error, width in zip(errors, widths, strict=True)]
+    return math.sqrt(max((sum(known) + pooled**2) / (len(known) + 1), 0.0))
+
+
+def use_spread(steps: Sequence[Compared]) -> Spread:
+    """Tell what a sum of single ops misses of a step, from steps that were timed.
+
+    Errors of each side, less what the intervals allow for already, with one more that has the spread of all.
+    """
+    below = [one for one in steps if one.log_error < 0]
+    above = [one for one in steps if one.log_error >= 0]
+
+    def width(one: Compared) -> float:
+        z = NormalDist().inv_cdf(0.5 + one.span.level / 2)
+        end = one.span.high / one.span.value if one.log_error >= 0 else one.span.value / one.span.low
+        return math.log(end) / z
+
+    def side(some: Sequence[Compared], pooled: float) -> float:
+        return _side([one.log_error for one in some], [width(one) for one in some], pooled)
+
+    pooled = side(steps, 0.0)
+    return Spread(side(below, pooled), side(above, pooled))
+
+
+def widened(one: Compared, spread: Spread) -> Compared:
+    """Give an estimate with its interval widened."""
+    low, high = spread.widen(one.span.value, one.span.low, one.span.high, one.span.level)
+    return replace(one, span=Span(one.span.value, low, high, one.span.level))
+
+
+def widen_left_out(steps: Sequence[Compared]) -> list[Compared]:
+    """Widen each estimate by what the other models tell: none is scored on what it was fitted to.
+
+    A single model has no others and stays as it is.
+    """
+    if len(steps) < 2:
+        return list(steps)
+    return [widened(one, use_spread([other for other in steps if other.name != one.name])) for one in steps]
+
+
+def cases_of(steps: Sequence[Compared]) -> Cases:
+    """Give steps as cases to score."""
+    columns = zip(*((one.timed_s, one.span.value, one.span.low, one.span.high) for one in steps), strict=True)
+    return make_cases(*(np.array(column) for column in columns))
+
+
+SOURCES = (
+    "here/multilayer_perceptron", "here/convolutional", "here/depthwise", "here/lstm", "here/gru", "here/encoder",
+    "here/decoder", "here/autoencoder", "here/embeddings", "candle/p1b3",
+)  # fmt: skip
+"""Below ``model_profiles/src``; a step of each takes 5 to 500 ms on one core."""
+Shapes = frozenset[tuple[str, ...]]
+Trace = Callable[[Path], ModelProfile]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A model of the ten: where its source is, and its profile in memory and as a file."""
+
+    source: Path
+    model: ModelProfile
+    path: Path
+
+
+def source_of(name: str) -> Path:
+    """Give the source of one of the ten."""
+    return shipped_folder("model_profiles") / "src" / f"{name}.py"
+
+
+def trace_models(names: Sequence[str], folder: Path, tell: Callable[[str], None], trace: Trace) -> list[Traced]:
+    """Trace models by the framework that is installed, and write their profiles for who measures their ops."""
+    found = []
+    for name in names:
+        tell(f"tracing {name}")
+        source = source_of(name)
+        model = trace(source)
+        path = folder / f"{model.name}.yaml"
+        save_model(model, path)
+        found.append(Traced(source, model, path))
+    return found
+
+
+def trace_file(source: Path) -> ModelProfile:
+    """Trace a training step, as ``fomkit profile`` does."""
+    return profile_file(source)
+
+
+def shapes_of(model: ModelProfile) -> Shapes:
+    """Give the shapes of all ops of a step; of recurrent layers those of the calls that they are made of, too."""
+    ops = resize_ops(model.ops, model.sizes, model.name)
+    rows = [*ops.to_dict("records"), *split_recurrent(ops).to_dict("records")]
+    return frozenset(shape_of(cells_of({str(name): value for name, value in row.items()})) for row in rows)
+
+
+def time_step(one: Traced, threads: int, precision: str = "") -> MeasuredRun:
+    """Time the plain step of a model, as ``fomkit profile --measure step`` does.
+
+    ``precision`` is as there: ``bf16``, or "" for the step as it is.
+
+    Raises
+    ------
+    FomkitError
+        When it does not run here.
+    """
+    mode = one.model.traced_with["mode"]
+    with watch_energy() as energy:
+        return time_file(
+            one.source, mode=mode, sizes=one.model.sizes, ops=False, threads=threads, precision=precision,
+            energy=energy,
+        ).run  # fmt: skip
+
+
+def step_of(run: MeasuredRun, where: str) -> Repeated:
+    """Give the times of a step by the clock that is meant.
+
+    Raises
+    ------
+    FomkitError
+        When that clock was not read.
+    """
+    if run.step_time is None:
+        raise FomkitError(where, f"the clock of {run.clock} was not read.")
+    return run.step_time

@@ -1,0 +1,211 @@
+"""NeuSight's labels: measured times of calls and of passes, and what four published predictors said of them.
+
+Rows of NeuSight's op graphs: what a traced model does, a line per distinct call, before any machine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fomkit.core.errors import FomkitError
+from fomkit.files.csv import read_rows
+from fomkit.readers.tables.foreign import read_columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+PEERS: Mapping[str, str] = {
+    "roofline": "pred_roofline", "Habitat": "pred_habitat", "Micro": "pred_micro", "NeuSight": "pred_neusight",
+}  # fmt: skip
+"""Published predictors to the beginning of their columns."""
+MODES: Mapping[str, str] = {"inf": "inference", "train": "training"}
+IDLE = ("size", "getattr")
+"""Calls that start no kernel: what a label says of them is its harness."""
+_LABELS: Mapping[str, str] = {"fw": "fw_ms", "bw": "bw_ms", "acc": "acc_ms"}
+_PASSES: Mapping[str, str] = {"forward": "fw", "backward": "bw"}
+_MS = 1e-3
+
+
+def _graph(table: pd.DataFrame) -> pd.Series:
+    """Name the op graph of each label: model, mode, sequence and batch."""
+    seq, batch = (table[name].map("{:.0f}".format) for name in ("seq", "batch"))
+    return table["model"] + "-" + table["mode"] + "-" + seq + "-" + batch
+
+
+def read_whole_models(path: Path) -> pd.DataFrame:
+    """Read the labels of whole passes.
+
+    Returns
+    -------
+    DataFrame
+        One row per device, model, mode, sequence, batch and option: ``device, graph, mode, option, flag``, the
+        measured ``forward`` and ``backward`` [s], and what each peer said of them as ``NAME forward``,
+        ``NAME backward``. Inference has no backward time.
+
+    Raises
+    ------
+    FomkitError
+        With file and line, when a column is missing or a cell is no number.
+    """
+    said = [f"{start}_{word}" for start in PEERS.values() for word in _PASSES.values()]
+    measured = [f"measured_{word}_ms" for word in _PASSES.values()]
+    texts = ("device", "model", "mode", "option", "flag")
+    table = read_columns(path, texts, ("batch", "seq", *measured, *said), optional=("option", "flag", *said))
+    found = table[["device"]].assign(
+        graph=_graph(table), mode=table["mode"].map(lambda word: MODES.get(word, word))
+    )
+    for name in ("option", "flag"):
+        found[name] = table[name] if name in table.columns else ""
+    training = table["mode"] == "train"
+    for name, word in _PASSES.items():
+        known = training if name == "backward" else table["mode"] != ""
+        found[name] = table[f"measured_{word}_ms"].mul(_MS).where(known, np.nan)
+        for peer, start in PEERS.items():
+            if f"{start}_{word}" in table.columns:
+                found[f"{peer} {name}"] = table[f"{start}_{word}"].mul(_MS).where(known, np.nan)
+    return found
+
+
+def read_single_calls(path: Path) -> pd.DataFrame:
+    """Read the labels of single calls, less what their harness adds.
+
+    The harness is the median label of calls that start no kernel on the same device, 6 to 12 µs.
+
+    Returns
+    -------
+    DataFrame
+        ``device, graph, call, class, count, label, seconds, harness_s, flag``; calls without a time are left out.
+
+    Raises
+    ------
+    FomkitError
+        With file and line, when a column is missing or a cell is no number.
+    """
+    import pandas as pd
+
+    texts = ("device", "graph", "name", "opname", "flag")
+    table = read_columns(path, texts, ("count", *_LABELS.values()), optional=("flag",))
+    table = table.assign(flag=table["flag"] if "flag" in table.columns else "")
+    idle = table["name"].str.startswith(IDLE) & (table["opname"] == "misc") & (table["fw_ms"] > 0)
+    harness_s = table["device"].map(table[idle].groupby("device")["fw_ms"].median()) * _MS
+    common = table[["device", "graph", "count", "flag"]].assign(
+        call=table["name"], **{"class": table["opname"]}, harness_s=harness_s
+    )
+    parts = [common.assign(label=label, seconds=table[name] * _MS) for label, name in _LABELS.items()]
+    found = pd.concat(parts, ignore_index=True)
+    found = found[found["seconds"] > 0].reset_index(drop=True)
+    return found.assign(seconds=found["seconds"] - found["harness_s"])
+
+
+Shape = tuple[int, ...]
+Called = tuple[tuple[str, Any], ...]
+"""Words of the graph with their sizes: ``("Linear", [rows, in, out])``, ``("MEM", [shape, …])``."""
+COLUMNS = ("graph", "name", "opname", "count", "fw_ops", "bw_ops", "acc_ops", "in_shapes", "out_shape")
+
+
+class GraphRow(NamedTuple):
+    """One call of a model.
+
+    Attributes
+    ----------
+    name : str
+        Name of the call in the traced model; calls of one function differ in their last number.
+    opname : str
+        NeuSight's class of it; ``misc`` is what that project takes as free.
+    runs : float
+        Times that it runs: layers of one shape are listed once.
+    forward, backward, accumulate : Called
+        What it does in each pass.
+    inputs : tuple of Shape
+    output : Shape
+    before : str
+        Name of the call before it, "" for the first.
+    """
+
+    name: str
+    opname: str
+    runs: float
+    forward: Called
+    backward: Called
+    accumulate: Called
+    inputs: tuple[Shape, ...]
+    output: Shape
+    before: str
+
+    @property
+    def function(self) -> str:
+        """The name without its running number: ``transpose`` of ``transpose_3``."""
+        return function_of(self.name)
+
+    @property
+    def numel(self) -> int:
+        """Elements of the output."""
+        return prod(self.output)
+
+
+def function_of(name: str) -> str:
+    """Strip the running number of a call.
+
+    Examples
+    --------
+    >>> function_of("transpose_3"), function_of("masked_fill_")
+    ('transpose', 'masked_fill_')
+    """
+    stem, _, number = name.rpartition("_")
+    return stem if stem and number.isdigit() else name
+
+
+def _shape(content: Any) -> Shape:
+    """Give a shape; of several results the first, which carries the size."""
+    while content and isinstance(content[0], list):
+        content = content[0]
+    return tuple(int(size) for size in content)
+
+
+def _called(text: str) -> Called:
+    return tuple((str(word), sizes) for word, sizes in json.loads(text))
+
+
+def _row(cells: dict[str, str], before: str) -> GraphRow:
+    return GraphRow(
+        name=cells["name"],
+        opname=cells["opname"],
+        runs=float(cells["count"]),
+        forward=_called(cells["fw_ops"]),
+        backward=_called(cells["bw_ops"]),
+        accumulate=_called(cells["acc_ops"]),
+        inputs=tuple(_shape(shape) for shape in json.loads(cells["in_shapes"])),
+        output=_shape(json.loads(cells["out_shape"])),
+        before=before,
+    )
+
+
+def read_graphs(path: Path) -> Iterator[tuple[str, GraphRow]]:
+    """Read op graphs, packed by gzip or not: the name of a graph with each of its rows, in order.
+
+    Raises
+    ------
+    FomkitError
+        With file and line, when a column is missing or a cell is not what it should be.
+    """
+    lines = read_rows(path)
+    _, header = next(lines, (1, []))
+    if missing := [name for name in COLUMNS if name not in header]:
+        raise FomkitError(f"{path}:1", f"has no column {', '.join(missing)}. Expected NeuSight's opgraphs.csv.")
+    last = ("", "")
+    for line, row in lines:
+        cells = dict(zip(header, row, strict=True))
+        graph = cells["graph"]
+        try:
+            found = _row(cells, last[1] if last[0] == graph else "")
+        except (ValueError, TypeError, IndexError) as error:
+            raise FomkitError(f"{path}:{line}", f"is no row of an op graph ({error}). Check the file.") from error
+        last = (graph, found.name)
+        yield graph, found

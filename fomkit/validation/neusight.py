@@ -1,0 +1,389 @@
+"""Whole models: predicted passes beside their labels and beside what published predictors said of these.
+
+Ratios of two machines: how much longer one model takes on one than on the other, over all pairs of devices.
+
+NeuSight's labels against predictions: calls, whole models and ratios, device by device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+
+from fomkit.core.interval import Span, divide_independent
+from fomkit.plan.coverage import USES, Uses, widen_calls
+from fomkit.validation.calls import call_scores, calls_by_group, cases_of_calls, learn_uses, scored_calls
+from fomkit.validation.graphs import (
+    NO_PROFILES,
+    LabelFolder,
+    per_pass,
+    predict_graphs,
+    profile_of,
+    without_timings,
+)
+from fomkit.validation.labels import PEERS
+from fomkit.validation.scores import Cases, Errors, Score, errors_of, make_cases, score
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fomkit.core.machine import Machine
+
+
+PASSES: Mapping[str, str | None] = {"step": None, "forward": "forward", "backward": "backward"}
+
+
+class Outcome(NamedTuple):
+    """One label and what was predicted of it.
+
+    Attributes
+    ----------
+    label : dict
+        A row of `fomkit.validation.labels.read_whole_models`.
+    spans : mapping
+        Predicted time [s] of step, forward and backward; None where work has no time or the pass is not there.
+    """
+
+    label: Mapping[str, object]
+    spans: Mapping[str, Span | None]
+
+    def seconds(self, pass_name: str, who: str = "") -> float:
+        """Give the measured time [s] of a pass, or what a peer said; NaN where there is none."""
+        prefix = f"{who} " if who else ""
+        forward = float(str(self.label.get(f"{prefix}forward", np.nan)))
+        backward = float(str(self.label.get(f"{prefix}backward", np.nan)))
+        training = self.label["mode"] == "training"
+        return {"forward": forward, "backward": backward, "step": forward + backward if training else forward}[
+            pass_name
+        ]
+
+
+def outcomes(labels: pd.DataFrame, timed: pd.DataFrame, level: float, uses: Uses = USES) -> list[Outcome]:
+    """Set labels of one device beside their predictions.
+
+    Parameters
+    ----------
+    labels : DataFrame
+        Rows of one device that are scored.
+    timed : DataFrame
+        What `fomkit.validation.graphs.predict_graphs` gives; it has every graph of ``labels``.
+    level : float
+    uses : mapping
+        What use in a step adds to the error of single kernels.
+    """
+    found = []
+    for row in labels.to_dict("records"):
+        label = {str(name): value for name, value in row.items()}
+        spans = {name: per_pass(timed, str(label["graph"]), word, level, uses) for name, word in PASSES.items()}
+        found.append(Outcome(label, spans))
+    return found
+
+
+def chosen(found: list[Outcome], pass_name: str, mode: str | None) -> list[tuple[Outcome, Span]]:
+    """Keep what was measured and predicted of a pass, in one mode or all."""
+    kept = []
+    for one in found:
+        span = one.spans[pass_name]
+        if span is not None and mode in (None, one.label["mode"]) and one.seconds(pass_name) > 0:
+            kept.append((one, span))
+    return kept
+
+
+def cases_of(kept: list[tuple[Outcome, Span]], pass_name: str) -> Cases:
+    """Give the times as arrays."""
+    return make_cases(
+        np.array([one.seconds(pass_name) for one, _ in kept]),
+        np.array([span.value for _, span in kept]),
+        np.array([span.low for _, span in kept]),
+        np.array([span.high for _, span in kept]),
+    )
+
+
+def peer_errors(kept: list[tuple[Outcome, Span]], pass_name: str) -> dict[str, Errors]:
+    """Give the errors of each published predictor that said something of every one of these cases."""
+    truth = np.array([one.seconds(pass_name) for one, _ in kept])
+    said = {peer: np.array([one.seconds(pass_name, peer) for one, _ in kept]) for peer in PEERS}
+    return {peer: errors_of(truth, values) for peer, values in said.items() if np.isfinite(values).all()}
+
+
+LINES: tuple[tuple[str, str, str | None], ...] = (
+    ("all", "step", None),
+    ("inference", "forward", "inference"),
+    ("training", "step", "training"),
+    ("training, forward", "forward", "training"),
+    ("training, backward", "backward", "training"),
+)
+"""What a line is of: its name, the pass and the mode."""
+
+
+def model_scores(found: list[Outcome], comparison: str, machine: str) -> Iterator[Score]:
+    """Score whole models of one machine or of several, all together and by mode and pass."""
+    for what, pass_name, mode in LINES:
+        kept = chosen(found, pass_name, mode)
+        if kept:
+            peers = peer_errors(kept, pass_name)
+            yield score(cases_of(kept, pass_name), comparison, "model", machine, what, peers)
+
+
+ALL_PAIRS = "all pairs"
+
+
+class Pair(NamedTuple):
+    """One model on two machines: the measured ratio, the predicted one, and those of peers."""
+
+    truth: float
+    span: Span
+    peers: Mapping[str, float]
+
+
+def _key(one: Outcome) -> tuple[object, ...]:
+    return one.label["graph"], one.label["option"]
+
+
+def pairs(one: list[Outcome], other: list[Outcome]) -> Iterator[Pair]:
+    """Give the ratio of each model that was measured and predicted on both machines."""
+    known = {_key(found): found for found in other}
+    for left in one:
+        right = known.get(_key(left))
+        above, below = left.spans["step"], right.spans["step"] if right is not None else None
+        if right is None or above is None or below is None:
+            continue
+        peers = {peer: left.seconds("step", peer) / right.seconds("step", peer) for peer in PEERS}
+        yield Pair(left.seconds("step") / right.seconds("step"), divide_independent(above, below), peers)
+
+
+def _cases(found: list[Pair]) -> Cases:
+    ends = (np.array([getattr(pair.span, end) for pair in found]) for end in ("value", "low", "high"))
+    return make_cases(np.array([pair.truth for pair in found]), *ends)
+
+
+def _score(found: list[Pair], comparison: str, machine: str) -> Score:
+    cases = _cases(found)
+    said = {peer: np.array([pair.peers[peer] for pair in found]) for peer in PEERS}
+    peers = {peer: errors_of(cases.truth, values) for peer, values in said.items() if np.isfinite(values).all()}
+    return score(cases, comparison, "ratio", machine, "all", peers)
+
+
+def ratio_cases(machines: Mapping[str, list[Outcome]]) -> list[Cases]:
+    """Give the ratios of all pairs of machines, for pooled figures."""
+    found = [pair for one, other in combinations(machines, 2) for pair in pairs(machines[one], machines[other])]
+    return [_cases(found)] if found else []
+
+
+def ratio_scores(machines: Mapping[str, list[Outcome]], comparison: str) -> Iterator[Score]:
+    """Score the ratios of each pair of machines, and of all pairs together."""
+    together: list[Pair] = []
+    for one, other in combinations(machines, 2):
+        found = list(pairs(machines[one], machines[other]))
+        together += found
+        if found:
+            yield _score(found, comparison, f"{one} / {other}")
+    if together:
+        yield _score(together, comparison, ALL_PAIRS)
+
+
+OWN, OTHER, FACTS = "own table", "another board's table", "facts only"
+ALL, WORST = "all counted", "worst counted"
+SAME_BOARD = 0.05
+"""Tables of one chip whose products differ by more than this are of different boards, clocks or libraries."""
+T = TypeVar("T")
+
+
+@dataclass
+class Found:
+    """What the comparisons with NeuSight's labels gave.
+
+    Attributes
+    ----------
+    scores : list of Score
+    outcomes : dict
+        By comparison and device: the labels that were scored.
+    calls : dict
+        By device: its scored calls.
+    left_out : list of (str, int, str)
+        What is not scored, how often, and why.
+    said : list of str
+        Warnings about where tables come from.
+    """
+
+    scores: list[Score] = field(default_factory=list)
+    outcomes: dict[str, dict[str, list[Outcome]]] = field(default_factory=dict)
+    calls: dict[str, Cases] = field(default_factory=dict)
+    left_out: list[tuple[str, int, str]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+
+def _usable(folder: LabelFolder, device: str, found: Found) -> pd.DataFrame | None:
+    """Give the labels of a device that can be scored, and say why others cannot."""
+    labels = folder.whole_models
+    if labels is None:
+        return None
+    rows = labels[labels["device"] == device]
+    reasons = {
+        "label flagged as doubtful": rows["flag"] != "",
+        "measured with an option that no op graph has": rows["option"] != "",
+        "no op graph of this model and size": ~rows["graph"].isin(folder.ops["graph"].unique()),
+    }
+    kept = rows["graph"] != ""
+    for reason, wrong in reasons.items():
+        if count := int((kept & wrong).sum()):
+            found.left_out.append((f"labels of {device}", count, reason))
+        kept &= ~wrong
+    return rows[kept] if kept.any() else None
+
+
+class Asked(NamedTuple):
+    """Level of the intervals, and what use in a step adds to them as other devices tell."""
+
+    level: float
+    uses: Uses
+
+
+def _ops_of(folder: LabelFolder, device: str, labels: pd.DataFrame | None) -> pd.DataFrame:
+    """Give the kernels of the op graphs that a device has labels of, whole ones and of calls."""
+    names = set() if labels is None else set(labels["graph"])
+    calls = _calls_of(folder, device)
+    names |= set() if calls is None else set(calls["graph"])
+    return folder.ops[folder.ops["graph"].isin(names)]
+
+
+def known_calls(folder: LabelFolder, machines: Mapping[str, Machine | None]) -> dict[str, pd.DataFrame]:
+    """Give the calls of each counted device beside what its own table predicts: what tells of use in a step."""
+    known = {}
+    for device, machine in counted_devices(machines, folder).items():
+        labels = _calls_of(folder, device)
+        if machine is not None and labels is not None:
+            timed = predict_graphs(_ops_of(folder, device, None), machine)
+            known[device] = calls_by_group(labels, timed)
+    return known
+
+
+def _calls_of(folder: LabelFolder, device: str) -> pd.DataFrame | None:
+    """Give the labels of a device's calls; None where it has none."""
+    labels = folder.single_calls
+    return None if labels is None or not (labels["device"] == device).any() else labels[labels["device"] == device]
+
+
+def _score_calls(folder: LabelFolder, device: str, timed: pd.DataFrame, asked: Asked, found: Found) -> None:
+    labels = _calls_of(folder, device)
+    if labels is None:
+        return
+    scored, reasons = scored_calls(labels, widen_calls(timed, asked.uses, asked.level))
+    found.scores += call_scores(scored, OWN, device)
+    if len(scored):
+        found.calls[device] = cases_of_calls(scored)
+    found.left_out += [(f"calls of {device}", count, reason) for reason, count in reasons.items()]
+
+
+def _compare(
+    folder: LabelFolder, device: str, machine: Machine, comparison: str, asked: Asked, found: Found
+) -> pd.DataFrame | None:
+    labels = _usable(folder, device, found if comparison != OTHER else Found())
+    ops = _ops_of(folder, device, labels)
+    if not len(ops):
+        return None
+    timed = predict_graphs(ops, machine, asked.level)
+    if comparison == OWN:
+        _score_calls(folder, device, timed, asked, found)
+    if labels is not None:
+        models = outcomes(labels, timed, asked.level, asked.uses)
+        if unpriced := sum(one.spans["step"] is None for one in models):
+            found.left_out.append((f"labels of {device}, {comparison}", unpriced, "work without a time"))
+        found.outcomes.setdefault(comparison, {})[device] = models
+        found.scores += model_scores(models, comparison, device)
+    return timed
+
+
+def _warn_of_another_board(device: str, own: pd.DataFrame, name: str, other: pd.DataFrame, found: Found) -> None:
+    """Say so where two tables of one chip disagree about its products; nothing is corrected."""
+    products = own["kind"] == "gemm"
+    ratio = float((other["time_s"][products] / own["time_s"][products]).median())
+    if abs(ratio - 1) > SAME_BOARD:
+        found.said.append(
+            f"Provenance: by the table of {name}, products of these models take {ratio:.2f} times as long as by "
+            f"that of {device}: another board, clock or library. Nothing is corrected; the intervals must hold it."
+        )
+
+
+def counted_devices(devices: Mapping[str, T], folder: LabelFolder) -> dict[str, T]:
+    """Leave out the devices whose figures are reported apart."""
+    return {
+        device: found for device, found in devices.items() if not folder.profiles.get(device, NO_PROFILES).apart
+    }
+
+
+def _worst(scores: list[Score], comparison: str, counted: set[str]) -> list[Score]:
+    """Give the line of the device with the largest mean error."""
+    lines = [
+        line for line in scores
+        if (line.comparison, line.level, line.what) == (comparison, "model", "all") and line.machine in counted
+    ]  # fmt: skip
+    return [replace(max(lines, key=lambda line: line.mean), machine=WORST)] if lines else []
+
+
+def _together(found: Found, folder: LabelFolder) -> None:
+    """Score all devices of a comparison together, but for those that are reported apart."""
+    for comparison, devices in found.outcomes.items():
+        counted = counted_devices(devices, folder)
+        everything = [one for models in counted.values() for one in models]
+        found.scores += model_scores(everything, comparison, ALL)
+        found.scores += _worst(found.scores, comparison, set(counted))
+        found.scores += ratio_scores(counted, comparison)
+
+
+def compare_labels(folder: LabelFolder, level: float) -> Found:
+    """Predict every labelled model on every labelled device, and score.
+
+    Each device is predicted from its own table and from another board's, where there are any, and from its facts
+    as if nobody had timed its chip. What use in a step adds to the intervals is told from the other devices'
+    calls.
+
+    Raises
+    ------
+    FomkitError
+        When a table of the folder cannot be read.
+    """
+    found = Found()
+    machines = {device: folder.own_machine(device) for device in folder.devices}
+    calls = known_calls(folder, machines)
+    for device, own in machines.items():
+        others = {name: rows for name, rows in calls.items() if name != device}
+        asked = Asked(level, learn_uses(others))
+        stated = folder.facts(device) if own is None else own
+        facts = None if stated is None else without_timings(stated, folder.architecture(device))
+        timed = None if own is None else _compare(folder, device, own, OWN, asked, found)
+        if facts is None:
+            count = sum(
+                int((table["device"] == device).sum())
+                for table in (folder.whole_models, folder.single_calls)
+                if table is not None
+            )
+            found.left_out.append((f"labels of {device}", count, "no profile and no facts of this device"))
+        else:
+            _compare(folder, device, facts, FACTS, asked, found if own is None else _quiet(found))
+        names = folder.profiles.get(device, NO_PROFILES)
+        other = profile_of(names.other)
+        if other is not None:
+            # Its table alone: what the device's own timings say is usual would help where it has none.
+            other = replace(other, unheard=(names.own,))
+            also = _compare(folder, device, other, OTHER, asked, found)
+            if timed is not None and also is not None:
+                _warn_of_another_board(device, timed, other.name, also, found)
+    _together(found, folder)
+    return found
+
+
+def _quiet(found: Found) -> Found:
+    """Give the same lists but for what was said to be left out already."""
+    return Found(found.scores, found.outcomes, found.calls, [], found.said)
+
+
+def label_cases(found: Found, folder: LabelFolder) -> list[Cases]:
+    """Give the labels of devices with their own table, passes apart, and their ratios, for pooled figures."""
+    counted = counted_devices(found.outcomes.get(OWN, {}), folder)
+    kept = [(chosen(models, name, None), name) for models in counted.values() for name in ("forward", "backward")]
+    return [*(cases_of(labels, name) for labels, name in kept if labels), *ratio_cases(counted)]

@@ -1,0 +1,304 @@
+"""How far predictions are from measurements: errors, bias, error of the sum, hits and the interval score.
+
+What the figures should reach and what they must not fall behind, by the table ``validation/aims.csv``.
+
+A target is where a figure should be; a tolerance is where it is today, with room for the noise of a refit. A
+figure past its tolerance has regressed, and the command fails; one that misses its target is printed as missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.readers.tables.foreign import read_columns
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Vector = NDArray[np.float64]
+
+
+Level = Literal["op", "model", "ratio"]
+
+
+class Errors(NamedTuple):
+    """Median and mean absolute error, as a share of the truth."""
+
+    median: float
+    mean: float
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Measured and predicted values of the same things, each with its interval; times [s] or ratios.
+
+    Attributes
+    ----------
+    truth, value, low, high : array (n,)
+        All above 0.
+    weight : array (n,)
+        Times that each occurs, for the sum of all.
+    fold : array (n,)
+        Cases of one fold were predicted from the same others; 0 where there are no folds.
+    constant_score : array (n,)
+        Interval score that one band of constant factors would have had; NaN where nobody asks.
+    """
+
+    truth: Vector
+    value: Vector
+    low: Vector
+    high: Vector
+    weight: Vector
+    fold: NDArray[np.int64]
+    constant_score: Vector
+
+    def __len__(self) -> int:
+        return len(self.truth)
+
+    @property
+    def log_error(self) -> Vector:
+        """ln(predicted / measured)."""
+        return np.asarray(np.log(self.value / self.truth), np.float64)
+
+
+def make_cases(
+    truth: Vector,
+    value: Vector,
+    low: Vector,
+    high: Vector,
+    *,
+    weight: Vector | None = None,
+    fold: NDArray[np.integer[Any]] | None = None,
+) -> Cases:
+    """Join arrays to cases, each of weight 1 and without a fold where nothing else is said."""
+    weight = np.ones(len(truth)) if weight is None else weight
+    numbers = np.zeros(len(truth), np.int64) if fold is None else np.asarray(fold, np.int64)
+    return Cases(truth, value, low, high, weight, numbers, np.full(len(truth), np.nan))
+
+
+def join_cases(parts: Iterable[Cases]) -> Cases:
+    """Put cases of several comparisons into one."""
+    found = list(parts)
+    return Cases(*(np.concatenate([getattr(part, name.name) for part in found]) for name in fields(Cases)))
+
+
+@dataclass(frozen=True)
+class Score:
+    """One line of a comparison.
+
+    Attributes
+    ----------
+    comparison : str
+        What was compared with what.
+    level : str
+        op, model or ratio.
+    machine : str
+        Profile, or sheet of a machine's table, or a group of them.
+    what : str
+        Kind, class of calls, mode or pass.
+    cases : int
+    median, mean : float
+        Absolute error, as a share of the truth.
+    bias : float
+        Mean signed error: above 0 predicts too long.
+    total : float
+        Signed error of the sum of all values; of ratios, of their product's root.
+    hit_rate : float
+        Share of intervals that hold the truth.
+    interval_score : float
+        Mean interval score on log values (Gneiting & Raftery, Journal of the American Statistical Association 102,
+        2007, eq. 43): width plus 2/(1 − level) times what the truth lies outside. Smaller is better.
+    half_width : float
+        Median factor from the middle of an interval to its end.
+    constant_score : float
+        The interval score of a band of two constant factors around the same values, taken from the other folds.
+    peers : mapping
+        Other predictors on the same cases: median and mean absolute error.
+    """
+
+    comparison: str
+    level: Level
+    machine: str
+    what: str
+    cases: int
+    median: float
+    mean: float
+    bias: float
+    total: float
+    hit_rate: float
+    interval_score: float
+    half_width: float
+    constant_score: float
+    peers: Mapping[str, Errors] = field(default_factory=dict)
+
+    def content(self) -> dict[str, Any]:
+        """Give the line as plain content; unknown is None."""
+        return {
+            name: None if isinstance(value, float) and np.isnan(value) else value
+            for name, value in asdict(self).items()
+        }
+
+
+def interval_scores(truth: Vector, low: Vector, high: Vector, level: float = DEFAULT_LEVEL) -> Vector:
+    """Score each interval on a log scale.
+
+    Examples
+    --------
+    >>> e = np.exp(1.0)
+    >>> interval_scores(np.array([1.0, 1.0]), np.array([1 / e, e]), np.array([e, e * e])).round(6).tolist()
+    [2.0, 11.0]
+    """
+    inside, below, above = np.log(truth), np.log(low), np.log(high)
+    outside = np.maximum(below - inside, 0.0) + np.maximum(inside - above, 0.0)
+    return np.asarray(above - below + 2 / (1 - level) * outside, np.float64)
+
+
+def constant_band(cases: Cases, level: float = DEFAULT_LEVEL) -> Cases:
+    """Add the interval scores of the plainest rival: the other folds' errors as one band for all."""
+    scores = np.full(len(cases), np.nan)
+    for number in np.unique(cases.fold):
+        out = cases.fold == number
+        if out.all():
+            break
+        ends = np.quantile(-cases.log_error[~out], [0.5 - level / 2, 0.5 + level / 2])
+        low, high = (cases.value[out] * np.exp(end) for end in ends)
+        scores[out] = interval_scores(cases.truth[out], low, high, level)
+    return replace(cases, constant_score=scores)
+
+
+def errors_of(truth: Vector, value: Vector) -> Errors:
+    """Give the errors of one predictor.
+
+    Examples
+    --------
+    >>> errors_of(np.array([1.0, 1.0, 2.0]), np.array([1.5, 1.0, 2.0]))
+    Errors(median=0.0, mean=0.16666666666666666)
+    """
+    error = np.abs(value / truth - 1)
+    return Errors(float(np.median(error)), float(error.mean()))
+
+
+def score(
+    cases: Cases,
+    comparison: str,
+    level: Level,
+    machine: str,
+    what: str,
+    peers: Mapping[str, Errors] | None = None,
+    interval: float = DEFAULT_LEVEL,
+) -> Score:
+    """Score predictions of one comparison.
+
+    Examples
+    --------
+    >>> two = make_cases(*map(np.array, ([1.0, 2.0], [1.1, 1.8], [0.9, 1.9], [1.3, 2.1])))
+    >>> one = score(two, "made up", "op", "m", "gemm")
+    >>> round(one.mean, 6), round(one.bias, 6), round(one.total, 6), one.hit_rate
+    (0.1, 0.0, -0.033333, 1.0)
+    """
+    error = cases.value / cases.truth - 1
+    sums = (cases.value * cases.weight).sum() / (cases.truth * cases.weight).sum()
+    total = np.exp(cases.log_error.mean()) if level == "ratio" else sums
+    return Score(
+        comparison=comparison,
+        level=level,
+        machine=machine,
+        what=what,
+        cases=len(cases),
+        median=float(np.median(np.abs(error))),
+        mean=float(np.abs(error).mean()),
+        bias=float(error.mean()),
+        total=float(total - 1),
+        hit_rate=float(((cases.low <= cases.truth) & (cases.truth <= cases.high)).mean()),
+        interval_score=float(interval_scores(cases.truth, cases.low, cases.high, interval).mean()),
+        half_width=float(np.median(np.sqrt(cases.high / cases.low))),
+        constant_score=float(cases.constant_score.mean()),
+        peers=dict(peers or {}),
+    )
+
+
+INTERVAL_GAIN = "interval_gain"
+"""How far the interval score lies below that of one constant band, as a share."""
+FIGURES = ("median", "mean", "bias", "total", "hit_rate", "half_width", INTERVAL_GAIN)
+_KEYS = ("comparison", "level", "machine", "what", "figure")
+_ENDS = ("target_least", "target_most", "tolerance_least", "tolerance_most")
+
+
+class Range(NamedTuple):
+    """Least and largest value, both included; of signed figures the absolute value counts."""
+
+    least: float
+    most: float
+
+    def holds(self, value: float) -> bool:
+        """Tell whether a value is in it; unknown is not."""
+        return self.least <= value <= self.most
+
+
+class Aim(NamedTuple):
+    """A figure with its target and tolerance: which line, which of its columns."""
+
+    comparison: str
+    level: str
+    machine: str
+    what: str
+    figure: str
+    target: Range
+    tolerance: Range
+
+
+class Verdict(NamedTuple):
+    """An aim with the figure that was found."""
+
+    aim: Aim
+    value: float
+
+    @property
+    def met(self) -> bool:
+        """True where the target is reached."""
+        return self.aim.target.holds(self.value)
+
+    @property
+    def kept(self) -> bool:
+        """True where the figure is not past its tolerance."""
+        return self.aim.tolerance.holds(self.value)
+
+
+def read_aims(path: Path) -> list[Aim]:
+    """Read the table of targets and tolerances.
+
+    Raises
+    ------
+    FomkitError
+        With file and line, when a figure is none or a cell is no number.
+    """
+    table = read_columns(path, _KEYS, _ENDS)
+    aims = []
+    for line, row in zip(table.index.tolist(), table.to_dict("records"), strict=True):
+        if row["figure"] not in FIGURES:
+            raise FomkitError(f"{path}:{line}", f"{row['figure']!r} is no figure. Expected {', '.join(FIGURES)}.")
+        ends = [float(row[name]) for name in _ENDS]
+        words = {name: str(row[name]) for name in _KEYS}
+        aims.append(Aim(**words, target=Range(*ends[:2]), tolerance=Range(*ends[2:])))
+    return aims
+
+
+def figure_of(line: Score, figure: str) -> float:
+    """Give one column of a line, without its sign where it has one."""
+    if figure == INTERVAL_GAIN:
+        return 1 - line.interval_score / line.constant_score
+    return abs(float(getattr(line, figure)))
+
+
+def judge(lines: Iterable[Score], aims: Iterable[Aim]) -> list[Verdict]:
+    """Judge each aim whose line is there; the others were not asked for."""
+    known = {(line.comparison, str(line.level), line.machine, line.what): line for line in lines}
+    keyed = [(aim, known.get((aim.comparison, aim.level, aim.machine, aim.what))) for aim in aims]
+    return [Verdict(aim, figure_of(line, aim.figure)) for aim, line in keyed if line is not None]

@@ -1,0 +1,255 @@
+"""What simple predictors reach on DeepBench's sheets, whole shape groups left out; from the notes on the data.
+
+DeepBench's sheets scored one by one, and their medians.
+
+Fully connected layers as somebody else timed them on a machine of ours: EIE's dense products.
+
+Single ops of machines as if nobody had timed their chip: what facts and other machines' tables know of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.ops.tables import DIMENSIONS
+from fomkit.plan.op_tables import predict_ops
+from fomkit.prediction.rates import op_seconds
+from fomkit.prediction.storage_order import row_major
+from fomkit.profiles.evidence import own_fits
+from fomkit.profiles.locate import shipped_folder
+from fomkit.profiles.machines import load_machine
+from fomkit.readers.tables.foreign import read_columns
+from fomkit.validation.deepbench import Sheet, few_rows_cases, left_out_cases, parts, read_sheets
+from fomkit.validation.graphs import without_timings
+from fomkit.validation.scores import Cases, Errors, Score, constant_band, errors_of, join_cases, make_cases, score
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fomkit.core.machine import Machine
+
+
+_NAMES = (
+    "datasheet roofline", "one efficiency", "calibrated roofline", "nearest, scaled", "and 3 neighbours",
+    "and Gaussian process",
+)  # fmt: skip
+
+
+def _peers(*errors: tuple[float, float]) -> dict[str, Errors]:
+    return {name: Errors(median / 100, mean / 100) for name, (median, mean) in zip(_NAMES, errors, strict=True)}
+
+
+SIMPLE: Mapping[str, Mapping[str, Errors]] = {
+    "gemm": _peers((37, 42), (23, 32), (11, 19), (7, 18), (6.8, 13), (6.4, 12)),
+    "conv forward": _peers((51, 47), (35, 49), (28, 33), (27, 45), (13, 21), (11, 16)),
+    "conv backward_input": _peers((55, 53), (42, 65), (39, 43), (32, 57), (20, 29), (13, 21)),
+    "conv backward_weight": _peers((62, 59), (38, 57), (25, 32), (29, 49), (14, 21), (14, 19)),
+}
+"""Kind and pass to predictors: medians over the eleven sheets of median and mean absolute error."""
+
+
+GROUPED, FEW = "shape groups left out", "20 rows known"
+SHEETS = "median of sheets"
+
+
+class SheetScores(NamedTuple):
+    """What DeepBench's sheets gave.
+
+    Attributes
+    ----------
+    lines : list of Score
+        Medians first, where all sheets were asked for.
+    cases : list of Cases
+        Left-out rows by kind, with the scores of one constant band per kind.
+    """
+
+    lines: list[Score]
+    cases: list[Cases]
+
+
+def median_line(
+    lines: list[Score], comparison: str, what: str, peers: Mapping[str, Errors], machine: str = SHEETS
+) -> Score:
+    """Give the medians over sheets or machines; totals and biases without their sign."""
+    values: dict[str, Any] = {}
+    for column in fields(Score):
+        if column.type == "float":
+            values[column.name] = float(np.median([abs(getattr(line, column.name)) for line in lines]))
+    cases = sum(line.cases for line in lines)
+    return Score(comparison, "op", machine, what, cases, **values, peers=peers)
+
+
+def _medians(lines: Iterable[Score], comparison: str) -> list[Score]:
+    kinds: dict[str, list[Score]] = {}
+    for line in lines:
+        kinds.setdefault(line.what, []).append(line)
+    peers = SIMPLE if comparison == GROUPED else {}
+    return [median_line(found, comparison, what, peers.get(what, {})) for what, found in kinds.items()]
+
+
+def choose_sheets(known: list[Sheet], titles: Iterable[str] | None) -> list[Sheet]:
+    """Take the sheets of these titles, or all.
+
+    Raises
+    ------
+    FomkitError
+        When a title is unknown.
+    """
+    by_title = {sheet.title: sheet for sheet in known}
+    asked = list(by_title if titles is None else titles)
+    for title in asked:
+        if title not in by_title:
+            raise FomkitError(title, f"is no sheet. {nearest_names(title, by_title)}")
+    return [by_title[title] for title in asked]
+
+
+def score_sheets(sheets: Iterable[Sheet], level: float, *, full: bool, whole: bool) -> SheetScores:
+    """Score DeepBench's sheets.
+
+    Parameters
+    ----------
+    sheets : iterable of Sheet
+    level : float
+    full : bool
+        Refit inside each fold.
+    whole : bool
+        True where these are all sheets, so that their medians mean something.
+    """
+    grouped: list[Score] = []
+    few: list[Score] = []
+    found: dict[str, list[Cases]] = {}
+    names = sorted(
+        {sheet.machine for sheet in read_sheets(shipped_folder("validation") / "deepbench" / "sheets.csv")}
+    )
+    lenders = tuple(own_fits(load_machine(name)) for name in names)
+    for sheet in sheets:
+        machine = load_machine(sheet.machine)
+        for part in parts(sheet, machine):
+            for what, cases in left_out_cases(part, machine, level, full=full):
+                grouped.append(score(cases, GROUPED, "op", sheet.title, what, interval=level))
+                found.setdefault(part.kind, []).append(cases)
+            seeds = list(few_rows_cases(part, machine, level, lenders))
+            if seeds:
+                few.append(score(join_cases(seeds), FEW, "op", sheet.title, part.what, interval=level))
+    medians = [*_medians(grouped, GROUPED), *_medians(few, FEW)] if whole else []
+    # The rival of all sheets together is one band per kind, whatever the sheet and the pass.
+    pooled = [constant_band(join_cases(cases), level) for cases in found.values()]
+    return SheetScores([*medians, *grouped, *few], pooled)
+
+
+NAME = "EIE's dense layers"
+_WORDS = ("machine", "kind", "dtype", "layout")
+_NUMBERS = ("batch", "b", "m", "n", "k", "trans_a", "trans_b", "time_s")
+_OF_AN_OP = ["kind", "dtype", "b", "m", "n", "k", "trans_a", "trans_b"]
+
+
+def _dense_cases(rows: pd.DataFrame, machine: str, level: float) -> Cases:
+    ops = row_major(rows)[_OF_AN_OP].reset_index(drop=True)
+    timed = predict_ops(ops, load_machine(machine), interval=level).ops
+    ends = (timed[name].to_numpy(np.float64) for name in ("time_s", "low_s", "high_s"))
+    return make_cases(rows["time_s"].to_numpy(np.float64), *ends)
+
+
+def dense_layer_scores(level: float = DEFAULT_LEVEL, path: Path | None = None) -> list[Score]:
+    """Score the layers, each batch by itself and all together; nothing is fitted to them.
+
+    Parameters
+    ----------
+    level : float
+        Of the intervals.
+    path : Path, optional
+        A table laid out like ``validation/eie/layers.csv``; default: that one.
+    """
+    table = read_columns(path or shipped_folder("validation") / "eie" / "layers.csv", _WORDS, _NUMBERS)
+    lines = []
+    for machine, rows in table.groupby("machine", sort=False):
+        parts = {
+            f"batch {batch:g}": _dense_cases(some, str(machine), level)
+            for batch, some in rows.groupby("batch", sort=True)
+        }
+        named = {**parts, "all": join_cases(parts.values())}
+        lines += [score(cases, NAME, "op", str(machine), what, interval=level) for what, cases in named.items()]
+    return lines
+
+
+LEFT_OUT = "device left out"
+MACHINES = "median of machines"
+MOST = 100
+"""Timings of one kind, format and pass of a machine that are scored, spread evenly over its table."""
+FEWEST = 20
+ROOFLINE = "datasheet roofline"
+_KEYS = ["dtype", "engine", "kind", "pass_name"]
+
+
+def _parts(machine: Machine) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Give sheet, kind and some rows of each part of a machine's table whose rates are stated."""
+    timings = row_major(machine.timings)
+    # Links make a collective's time, and no other machine has these.
+    timings = timings[timings["kind"] != "collective"]
+    passes = timings["pass_name"].where(timings["kind"].isin(["conv", "rnn"]), "").fillna("")
+    for key, rows in timings.groupby([timings[name] for name in _KEYS[:3]] + [passes], sort=True):
+        dtype, engine, kind, word = map(str, key)
+        if len(rows) >= FEWEST and machine.device.peak(dtype, engine) is not None:
+            places = np.unique(np.linspace(0, len(rows) - 1, min(MOST, len(rows))).round().astype(int))
+            yield f"{machine.name} {dtype}/{engine}", f"{kind} {word}".strip(), rows.iloc[places]
+
+
+def _floors(timed: pd.DataFrame, machine: Machine) -> NDArray[np.float64]:
+    first = timed.iloc[0]
+    peak, byte_per_s = machine.device.peak(str(first["dtype"]), str(first["engine"])), machine.device.byte_per_s
+    if peak is None or byte_per_s is None:
+        return np.full(len(timed), np.nan)
+    compute, memory = timed["flop"].to_numpy() / peak.rate.value, timed["byte"].to_numpy() / byte_per_s.value
+    return np.asarray(np.maximum(compute, memory), np.float64)
+
+
+def _left_out_cases(rows: pd.DataFrame, machine: Machine, level: float) -> tuple[Cases, Errors]:
+    """Give ops with their predictions, and the errors of the datasheet's floors."""
+    truth = op_seconds(rows)
+    asked = [name for name in ("op", *_KEYS, *(column.name for column in DIMENSIONS)) if name in rows.columns]
+    ops = rows[asked].dropna(axis=1, how="all").reset_index(drop=True)
+    timed = predict_ops(ops, without_timings(machine), interval=level).ops
+    ends = (timed[name].to_numpy(np.float64) for name in ("time_s", "low_s", "high_s"))
+    return make_cases(truth, *ends), errors_of(truth, _floors(timed, machine))
+
+
+def _middle(lines: list[Score]) -> Score:
+    peers = [line.peers[ROOFLINE] for line in lines]
+    middle = Errors(*(float(np.median([getattr(one, name) for one in peers])) for name in Errors._fields))
+    return median_line(lines, LEFT_OUT, lines[0].what, {ROOFLINE: middle}, MACHINES)
+
+
+def left_out_scores(level: float) -> list[Score]:
+    """Score timings of every shipped machine whose architecture is stated, its chip unheard.
+
+    Returns
+    -------
+    list of Score
+        Medians over machines first, then a line for each machine and format, last all ops together.
+
+    Raises
+    ------
+    FomkitError
+        When a profile cannot be read.
+    """
+    lines: dict[str, list[Score]] = {}
+    everything: list[Cases] = []
+    for path in sorted(shipped_folder("machine_profiles").glob("*.yaml")):
+        machine = load_machine(path)
+        if not machine.device.architecture or machine.device_of:
+            continue
+        for sheet, what, rows in _parts(machine):
+            cases, roofline = _left_out_cases(rows, machine, level)
+            everything.append(cases)
+            line = score(cases, LEFT_OUT, "op", sheet, what, {ROOFLINE: roofline}, level)
+            lines.setdefault(what, []).append(line)
+    together = [score(join_cases(everything), LEFT_OUT, "op", "all", "all", interval=level)] if everything else []
+    return [*map(_middle, lines.values()), *(line for found in lines.values() for line in found), *together]

@@ -1,0 +1,355 @@
+"""What a measured time waited for, by the profile's own bounds and by how it changes from machine to machine.
+
+Verdicts: what may be claimed of each cell, and whether the measurement agrees with the claim.
+
+Carrying what one measurement tells to other cells: a factor between models, a host term between machines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Literal
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, add_common, at_level, divide_independent
+from fomkit.merit.measured_steps import COMPARABLE, ENOUGH
+from fomkit.plan.estimate import Estimate
+from fomkit.validation.cells import Cell, ratio_to
+
+Claim = Literal["absolute", "ratio", "start-up bound", "host bound", "unexplained"]
+"""What a device model may claim of a cell: its time, only its ratio to another machine, or neither and why."""
+
+STEP_HOST_S = 10e-3
+"""Most that a framework's training loop takes for one step besides its kernels [s]."""
+FEW_STEPS, START_UP_S = 100, 60.0
+"""Up to so many steps an epoch does not tell its fixed cost, of up to so long [s], from its steps."""
+SLOWER = 0.95
+"""A machine is measured slower than another below this ratio; closer ones are taken for equal."""
+
+
+def slower_where_faster(cells: Sequence[Cell]) -> tuple[str, str] | None:
+    """Name a machine that is measured slower than another though its device is surely faster, and the other."""
+    for cell in cells:
+        for other in cells:
+            measured, projected = ratio_to(cell, other)
+            if projected is not None and projected.low > 1 and measured < SLOWER:
+                return cell.machine, other.machine
+    return None
+
+
+def _rest_s(cell: Cell) -> float | None:
+    """Give the measured epoch [s] less the projected one."""
+    if cell.projected is None or cell.quantity != "epoch_s":
+        return None
+    return cell.measured.value - cell.projected.value
+
+
+def _cost_of_steps(cell: Cell, one: Estimate) -> str:
+    """Tell the time beside the device's as a fixed cost of each step; "" where it is too long for one."""
+    steps, rest = one.run_time.steps_per_epoch, _rest_s(cell)
+    if rest is None or not steps or rest / steps > STEP_HOST_S:
+        return ""
+    return f"{rest / steps * 1e3:.2g} ms a step are not the device's"
+
+
+def _cost_of_epoch(cell: Cell, one: Estimate) -> str:
+    """Tell it as a fixed cost of each epoch; "" where the epoch has many steps or the rest is too long."""
+    steps, rest = one.run_time.steps_per_epoch, _rest_s(cell)
+    if rest is None or not steps or steps > FEW_STEPS or rest > START_UP_S:
+        return ""
+    return f"{rest:.2g} s an epoch of {steps} steps are not the device's"
+
+
+def _little_explained(cell: Cell, one: Estimate, against: tuple[str, str] | None) -> tuple[Claim, str]:
+    device = f"the device explains {cell.explained:.1%}"
+    if fixed := _cost_of_steps(cell, one) or _cost_of_epoch(cell, one):
+        return "start-up bound", f"{device}; {fixed}"
+    if against is not None:
+        return "host bound", f"{device}; {against[0]} is slower than {against[1]}, though its device is faster"
+    return "unexplained", f"{device}, and nothing here says what the rest is"
+
+
+def cause_of(cell: Cell, one: Estimate, same_model: Sequence[Cell]) -> tuple[Claim, str]:
+    """Say what a measured time waited for, and so what may be claimed of it.
+
+    Parameters
+    ----------
+    cell : Cell
+    one : Estimate
+        The cell's.
+    same_model : sequence of Cell
+        All measured cells of its model under the same conditions.
+
+    Returns
+    -------
+    claim, cause : str
+    """
+    bound, share = one.step_time.bound, cell.explained
+    if bound in ("launch", "input"):
+        return "host bound", f"the step waits for the host ({bound}), not for the device"
+    against = slower_where_faster(same_model)
+    if share is not None and share < COMPARABLE:
+        return _little_explained(cell, one, against)
+    if share is None and against is not None:
+        return "host bound", f"{against[0]} is slower than {against[1]}, though its device is faster"
+    if share is None:
+        return "ratio", f"the samples of an epoch are unknown; bound by {bound}"
+    if share < ENOUGH and not cell.holds and (fixed := _cost_of_steps(cell, one)):
+        return "start-up bound", f"the device explains {share:.1%}; {fixed}"
+    if cell.holds:
+        return "ratio", f"the figure holds {cell.holds}; the device explains {share:.0%}, bound by {bound}"
+    short = "" if share >= ENOUGH else f"; a verdict of fom needs {ENOUGH:.0%}"
+    return "absolute", f"the device explains {share:.0%}, bound by {bound}{short}"
+
+
+Agreement = Literal["inside", "ambiguous", "outside"]
+WIDER = 0.95
+"""Outside the interval but inside that of this level a cell is ambiguous: the model neither holds nor fails."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A cell and what may be said of it.
+
+    Attributes
+    ----------
+    claim : str or None
+        None where the figure is nobody's measurement, or nothing could be predicted.
+    cause : str
+        What the measured time waited for, in figures.
+    agreement : str or None
+        Of the time where the claim is absolute, of the ratio where it is the ratio; else None.
+    ratio, projected_ratio : float, Span or None
+        How many times faster than the baseline, measured and projected; None on the baseline and without one.
+    ratio_agreement : str or None
+    """
+
+    cell: Cell
+    claim: Claim | None
+    cause: str
+    agreement: Agreement | None = None
+    ratio: float | None = None
+    projected_ratio: Span | None = None
+    ratio_agreement: Agreement | None = None
+
+
+def agreement(value: float, low: float, high: float, span: Span) -> Agreement:
+    """Tell whether a measured value, with the ends of its own spread, lies in a projected interval."""
+    if span.low <= value <= span.high:
+        return "inside"
+    wide = at_level(span, max(WIDER, span.level))
+    touches = low <= span.high and high >= span.low
+    return "ambiguous" if touches or wide.low <= value <= wide.high else "outside"
+
+
+def _ratio(cell: Cell, baseline: Cell | None) -> tuple[float | None, Span | None, Agreement | None]:
+    if baseline is None or baseline.machine == cell.machine or not baseline.is_measured:
+        return None, None, None
+    measured, projected = ratio_to(cell, baseline)
+    if projected is None:
+        return measured, None, None
+    spread = math.hypot(*(math.log(one.measured.high / one.measured.low) for one in (cell, baseline))) / 2
+    ends = measured * math.exp(-spread), measured * math.exp(spread)
+    return measured, projected, agreement(measured, *ends, projected)
+
+
+def _judge(cell: Cell, same_model: Sequence[Cell], baseline: Cell | None) -> Judged:
+    one = cell.estimate
+    if not cell.is_measured:
+        return Judged(cell, None, f"the figure is {cell.rows[0].basis}, not measured")
+    if one is None:
+        return Judged(cell, None, cell.missing)
+    ratio, projected_ratio, ratio_agrees = _ratio(cell, baseline)
+    claim, cause = cause_of(cell, one, same_model)
+    agrees: Agreement | None = None
+    if claim == "absolute" and cell.projected is not None:
+        agrees = agreement(cell.measured.value, cell.measured.low, cell.measured.high, cell.projected)
+    elif claim == "ratio":
+        agrees = ratio_agrees
+    return Judged(cell, claim, cause, agrees, ratio, projected_ratio, ratio_agrees)
+
+
+def judge(cells: Sequence[Cell], baseline: str | None) -> tuple[Judged, ...]:
+    """Judge every cell, with ratios to the cell of a baseline machine under the same conditions.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+    baseline : str or None
+        Name of a machine.
+    """
+    found = []
+    for cell in cells:
+        key = (cell.model, cell.quantity, cell.batch)
+        alike = [one for one in cells if (one.model, one.quantity, one.batch) == key]
+        comparable = [one for one in alike if one.is_measured and one.estimate is not None]
+        base = next((one for one in alike if one.machine == baseline), None)
+        found.append(_judge(cell, comparable, base))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How far off the cells of one claim are; None where there are none.
+
+    Attributes
+    ----------
+    mean_factor : float
+        Geometric mean of measured over projected, times or ratios.
+    mean_error : float
+        Mean of |projected / measured - 1|.
+    inside : int
+        Cells whose measured figure lies in the projected interval.
+    """
+
+    count: int
+    mean_factor: float
+    mean_error: float
+    inside: int
+
+
+def summarise(pairs: Sequence[tuple[float, Span]]) -> Summary | None:
+    """Summarise measured figures beside projected ones; None where there are none."""
+    if not pairs:
+        return None
+    logs = [math.log(measured / projected.value) for measured, projected in pairs]
+    errors = [abs(projected.value / measured - 1) for measured, projected in pairs]
+    inside = sum(projected.low <= measured <= projected.high for measured, projected in pairs)
+    count = len(pairs)
+    return Summary(count, math.exp(math.fsum(logs) / count), math.fsum(errors) / count, inside)
+
+
+FEWEST = 3
+"""Models that it takes to tell how much host terms differ between two machines."""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A cell's projection after something was carried to it.
+
+    Attributes
+    ----------
+    cell : Cell
+        The cell it is carried to, whose own measurement took no part.
+    projected : Span
+        In the unit of the cell's quantity.
+    told_by : Cell
+        The cell whose measurement was carried.
+    """
+
+    cell: Cell
+    projected: Span
+    told_by: Cell
+
+    @property
+    def error(self) -> float:
+        """Projected over measured, less 1."""
+        return self.projected.value / self.cell.measured.value - 1
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measured figure lies in the projected interval."""
+        return self.projected.low <= self.cell.measured.value <= self.projected.high
+
+
+def _times(judged: Iterable[Judged], claims: Collection[Claim]) -> list[Cell]:
+    return [
+        one.cell
+        for one in judged
+        if one.claim in claims and one.cell.projected is not None and one.cell.quantity == "epoch_s"
+    ]
+
+
+def calibrated_on(judged: Sequence[Judged], model: str) -> tuple[Carried, ...]:
+    """Multiply each projection by how far off one model was on the same machine.
+
+    Only cells that do not wait for the host take part. The errors of the two projections are taken as independent,
+    which is on the wide side for models alike.
+
+    Parameters
+    ----------
+    judged : sequence of Judged
+    model : str
+        The model that was measured on each machine.
+
+    Raises
+    ------
+    FomkitError
+        When the model has no measured epoch.
+    """
+    known = _times(judged, ("absolute", "unexplained"))
+    told = {one.machine: one for one in known if one.model == model}
+    if not told:
+        raise FomkitError(model, "has no measured epoch, so nothing can be calibrated on it. Name another model.")
+    found = []
+    for one in known:
+        teller = told.get(one.machine)
+        if one.model == model or teller is None or teller.projected is None or one.projected is None:
+            continue
+        ratio = divide_independent(one.projected, teller.projected)
+        exact = Span.exact(teller.measured.value, ratio.level)
+        found.append(Carried(one, ratio.scaled(exact.value), teller))
+    return tuple(found)
+
+
+def host_epoch_s(cell: Cell) -> float | None:
+    """Give the part [s] of a measured epoch that the projection of the device leaves over; None where none is."""
+    if cell.projected is None:
+        return None
+    rest = cell.measured.value - cell.projected.value
+    return rest if rest > 0 else None
+
+
+def _difference(cells: Sequence[Cell], old: str, new: str, but: str) -> float | None:
+    """Give the deviation of ln(host term on new / on old) over the models other than one; None for too few."""
+    terms = {(one.model, one.batch, one.machine): host_epoch_s(one) for one in cells if one.model != but}
+    logs = []
+    for (model, batch, machine), there in terms.items():
+        here = terms.get((model, batch, old))
+        if machine == new and there is not None and here is not None:
+            logs.append(math.log(there / here))
+    # About 0, not about their mean: the term is carried as it is.
+    return math.sqrt(math.fsum(log * log for log in logs) / len(logs)) if len(logs) >= FEWEST else None
+
+
+def host_carried_from(judged: Sequence[Judged], machine: str) -> tuple[Carried, ...]:
+    """Add to each projection the host's part of the same model's epoch on another machine.
+
+    Cells whose time is the device's own take no part. How much the term differs from machine to machine is told by
+    the other models of the same two machines; the model itself takes no part in its interval.
+
+    Parameters
+    ----------
+    judged : sequence of Judged
+    machine : str
+        The machine whose measurements give the host's part.
+
+    Raises
+    ------
+    FomkitError
+        When no epoch was measured there.
+    """
+    known = _times(judged, ("start-up bound", "host bound", "ratio", "unexplained"))
+    told = {(one.model, one.batch): one for one in known if one.machine == machine}
+    if not told:
+        raise FomkitError(
+            machine, "has no epoch that waits for its host, so no host term can be carried. Name another machine."
+        )
+    found = []
+    for one in known:
+        teller = told.get((one.model, one.batch))
+        host = host_epoch_s(teller) if teller is not None else None
+        if one.machine == machine or teller is None or host is None or one.projected is None:
+            continue
+        deviation = _difference(known, machine, one.machine, one.model)
+        if deviation is None:
+            continue
+        level = one.projected.level
+        factor = math.exp(NormalDist().inv_cdf(0.5 + level / 2) * deviation)
+        found.append(
+            Carried(one, add_common([one.projected, Span(host, host / factor, host * factor, level)]), teller)
+        )
+    return tuple(found)

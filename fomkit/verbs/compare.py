@@ -1,0 +1,189 @@
+"""Several models on a target and a baseline: ratios, and one figure of merit over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fomkit.core.errors import FomkitError, ManyFomkitError, Shown
+from fomkit.core.interval import Span
+from fomkit.core.machine import Machine
+from fomkit.core.model import ModelProfile
+from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit
+from fomkit.merit.measured_steps import (
+    NOTHING_MEASURED,
+    Explained,
+    MeasuredRuns,
+    explained_models,
+    little_explained,
+)
+from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.options import Options, choose_scope
+
+
+@dataclass(frozen=True)
+class Comparison(Shown):
+    """Estimates of the same models on the targets and on a baseline.
+
+    Attributes
+    ----------
+    estimates : tuple of Estimate
+        Target by target, model by model.
+    baseline : tuple of Estimate
+        The same models on the baseline; empty without one.
+    merits : tuple of FigureOfMerit
+        One for each target; empty without a baseline or without runs.
+    failures : tuple of FomkitError
+        Why some models have no estimate; empty unless failures were to be skipped.
+    explained : mapping of str to tuple of Explained
+        By target with a figure of merit: of models that somebody measured a run of, how much of it the device
+        explains.
+    """
+
+    estimates: tuple[Estimate, ...]
+    baseline: tuple[Estimate, ...]
+    merits: tuple[FigureOfMerit, ...]
+    failures: tuple[FomkitError, ...] = ()
+    explained: Mapping[str, tuple[Explained, ...]] = field(default_factory=dict)
+
+    @property
+    def unfit(self) -> tuple[str, ...]:
+        """The work that no device holds, each with its machine and why."""
+        return unfit_of((*self.baseline, *self.estimates))
+
+    def caveats(self, target: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Explained, ...]]:
+        """Give what a target's figure of merit leaves out, what no device holds, and what measured runs say."""
+        under = (*self.baseline, *(one for one in self.estimates if one.machine.name == target))
+        excludes = tuple(sorted({term for one in under for term in one.excludes}))
+        return excludes, unfit_of(under), self.explained.get(target, ())
+
+    @property
+    def little_explained(self) -> tuple[str, ...]:
+        """The models under a figure of merit whose measured runs the device explains less than half."""
+        found = (little_explained(self.explained.get(one.target.machine, ()), one.ratios) for one in self.merits)
+        return tuple(dict.fromkeys(one.line for each in found for one in each))
+
+    def content(self) -> dict[str, Any]:
+        """Give everything as plain content (``fomkit/estimate/1``)."""
+        return self._view.content(self)
+
+    def summary(self) -> str:
+        """Write it as the text that the command line prints."""
+        return self._view.text(self)
+
+    def _repr_html_(self) -> str:
+        return self._view.html(self)
+
+
+def unfit_of(estimates: Sequence[Estimate]) -> tuple[str, ...]:
+    """Name the estimates whose step no device holds, each with why."""
+    return tuple(f"{one.model.name} on {one.machine.name} {one.fit.said}" for one in estimates if one.fit.said)
+
+
+def rates(estimates: Sequence[Estimate]) -> Rates:
+    """Collect the units per day of several models on one machine.
+
+    Raises
+    ------
+    FomkitError
+        When a model does not say what a run is.
+    """
+    units: dict[str, Span] = {}
+    for one in estimates:
+        if one.unit_per_day is None:
+            raise FomkitError(one.model.name, "has no units per day; its profile lacks train_samples or epochs.")
+        units[one.model.name] = one.unit_per_day
+    return Rates(estimates[0].machine.name, estimates[0].scope, units)
+
+
+def _no_watch() -> None:
+    """Let nobody watch."""
+
+
+def _estimates(
+    models: Sequence[ModelProfile],
+    machines: Sequence[Machine],
+    options: Options,
+    skip_failures: bool,
+    after_each: Callable[[], None],
+) -> tuple[list[list[Estimate]], list[FomkitError]]:
+    """Estimate model by model; one that fails on any machine is left out on all, so that ratios stay fair."""
+    by_machine: list[list[Estimate]] = [[] for _ in machines]
+    failures: list[FomkitError] = []
+    for model in models:
+        try:
+            row = []
+            for machine in machines:
+                row.append(estimate(model, machine, options))
+                after_each()
+        except FomkitError as error:
+            if not skip_failures:
+                raise
+            failures.append(error)
+            continue
+        for estimates, one in zip(by_machine, row, strict=True):
+            estimates.append(one)
+    return by_machine, failures
+
+
+def _check_distinct(models: Sequence[ModelProfile], targets: Sequence[Machine], baseline: Machine | None) -> None:
+    for what, names in (("model", [one.name for one in models]), ("machine", [one.name for one in targets])):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise FomkitError(twice[0], f"stands twice among the {what}s. Name each once.")
+    if baseline is not None and baseline.name in [one.name for one in targets]:
+        raise FomkitError(
+            baseline.name, "is the baseline and a target. Its ratio to itself is 1; name another one."
+        )
+
+
+def compare(
+    models: Sequence[ModelProfile],
+    targets: Sequence[Machine],
+    baseline: Machine | None,
+    options: Options,
+    *,
+    skip_failures: bool = False,
+    after_each: Callable[[], None] = _no_watch,
+    measured: MeasuredRuns = NOTHING_MEASURED,
+) -> Comparison:
+    """Estimate every model on every machine at one scope, and compare where there is a baseline.
+
+    Parameters
+    ----------
+    skip_failures : bool
+        Leave a model that cannot be estimated out and keep its reason, instead of raising.
+    after_each : function, optional
+        Called after each estimate, so that somebody can watch.
+    measured : MeasuredRuns
+        Runs that were measured, to hold what is under a figure of merit against.
+
+    Raises
+    ------
+    FomkitError
+        As `estimate` does, when the machines share no scope, and when no model can be estimated.
+    """
+    _check_distinct(models, targets, baseline)
+    machines = [*targets, *([baseline] if baseline else [])]
+    options = replace(options, scope=choose_scope(machines, options.scope))
+    by_machine, failures = _estimates(models, machines, options, skip_failures, after_each)
+    if not by_machine[0]:
+        raise ManyFomkitError(failures or [FomkitError("estimate", "no model profile was found. Name one.")])
+    on_target = by_machine[: len(targets)]
+    on_baseline = by_machine[-1] if baseline else []
+    whole = all(one.unit_per_day is not None for one in on_baseline)
+    merits = (
+        [figure_of_merit(rates(on_baseline), rates(one)) for one in on_target] if on_baseline and whole else []
+    )
+    explained = {
+        merit.target.machine: explained_models([*on_baseline, *one], options, measured)
+        for merit, one in zip(merits, on_target if merits else (), strict=True)
+    }
+    return Comparison(
+        tuple(one for estimates in on_target for one in estimates),
+        tuple(on_baseline),
+        tuple(merits),
+        tuple(failures),
+        explained,
+    )

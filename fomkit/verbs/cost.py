@@ -1,0 +1,353 @@
+"""What a training and its inference cost: time paid once, money, carbon, and all of it to a target accuracy.
+
+Cost as plain content (``fomkit/cost/1``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fomkit import __version__
+from fomkit.core.errors import FomkitError, Shown
+from fomkit.core.interval import Span
+from fomkit.core.machine import Machine, Price
+from fomkit.core.model import EpochsToTarget, ModelProfile
+from fomkit.merit.campaign import combine, money_of_run, paid_units
+from fomkit.plan.content import curve_content, energy_of_estimate, estimate_content, price_content, span_content
+from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.footprint import Grid, carbon_content, check_grid
+from fomkit.plan.options import Options, choose_scope
+from fomkit.plan.run import time_to_target
+from fomkit.plan.stack import (
+    FORWARD,
+    Once,
+    OneOff,
+    inference_of,
+    one_off_content,
+    one_offs,
+    shares_of,
+    times_of,
+    with_once,
+)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a user declares besides model, machine and options.
+
+    Attributes
+    ----------
+    price : Price or None
+        None takes the machine's own, where its profile states one.
+    once : sequence of Once
+        What is paid once a run, besides the machine's own overheads.
+    grid : Grid
+    epochs : EpochsToTarget or None
+        How many epochs a target needs, by batch.
+    infer_batch : int or None
+        Samples of one inference; None takes the training's.
+    claimed : mapping
+        Speed-ups over the baseline that others claim, by what gives them.
+    """
+
+    price: Price | None = None
+    once: Sequence[Once] = ()
+    grid: Grid = field(default_factory=Grid)
+    epochs: EpochsToTarget | None = None
+    infer_batch: int | None = None
+    claimed: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ToTarget:
+    """A training until a target is reached: its epochs, its time [s] with what is paid once, its money."""
+
+    curve: EpochsToTarget
+    epochs: Span
+    time_s: Span
+    money: Span | None
+
+
+@dataclass(frozen=True)
+class Cost(Shown):
+    """What one model costs on one machine.
+
+    Attributes
+    ----------
+    estimate : Estimate
+        On the machine with what is paid once.
+    inference : Estimate or None
+        Its forward pass; None where it has none.
+    price : Price or None
+    run_money, inference_money : Span or None
+        Of one run, and of one batch of inference, in the price's currency.
+    """
+
+    estimate: Estimate
+    inference: Estimate | None
+    baseline: Estimate | None
+    declared: Declared
+    price: Price | None
+    once: tuple[OneOff, ...]
+    run_money: Span | None
+    inference_money: Span | None
+    to_target: ToTarget | None
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """``fomkit/cost/1``."""
+        return self._view.content(self)
+
+    def summary(self) -> str:
+        """Write it as the text that the command line prints."""
+        return self._view.text(self)
+
+
+def _to_target(one: Estimate, declared: Declared, price: Price | None) -> ToTarget | None:
+    if declared.epochs is None:
+        return None
+    batch, epoch_s = one.sizes.get("batch"), one.run_time.epoch_s
+    if batch is None or epoch_s is None:
+        raise FomkitError(
+            one.model.name,
+            "does not say its batch or the samples of an epoch, so epochs have no time. State both.",
+        )
+    epochs, time_s = time_to_target(declared.epochs, batch, epoch_s, one.machine)
+    return ToTarget(declared.epochs, epochs, time_s, _money(one, price, time_s))
+
+
+def _money(one: Estimate, price: Price | None, time_s: Span | None) -> Span | None:
+    if price is None or time_s is None or not time_s.value:
+        return None
+    return money_of_run(price, one.machine, one.scope, one.runs_at_once, time_s)
+
+
+def _inference(one: Estimate, options: Options, batch: int | None) -> Estimate | None:
+    """Estimate inference at its own batch, where the step has a forward pass."""
+    if batch is None and not one.ops["pass_name"].isin([FORWARD]).any():
+        return None  # where a batch is asked for, the reason is told below
+    if batch in (None, one.sizes.get("batch")):
+        return inference_of(one)
+    sizes = {name: size for name, size in options.sizes.items() if name != "batch"}
+    return inference_of(estimate(one.model, one.machine, replace(options, batch=batch, sizes=sizes)))
+
+
+def _with_paid_once(model: ModelProfile, machine: Machine, options: Options, paid: Sequence[Once]) -> Estimate:
+    """Estimate with times that are paid once, then with shares of the job that this makes."""
+    one = estimate(model, with_once(machine, times_of(paid)), options)
+    if not one.step.value:
+        raise FomkitError(f"{model.name} on {machine.name}", "nothing of its step has a time, so it has no cost.")
+    shares, run_s, epoch_s = shares_of(paid), one.run_time.run_s, one.run_time.epoch_s
+    if not shares:
+        return one
+    if run_s is None or epoch_s is None or model.run.epochs is None:
+        raise FomkitError(
+            f"--once {next(iter(shares))}",
+            f"is a share of a job, and {model.name} does not say what a run is. Give a time, such as '40 s'.",
+        )
+    job_over_epochs = run_s.value / (epoch_s.value * model.run.epochs)
+    return estimate(model, with_once(machine, paid, job_over_epochs), options)
+
+
+def cost(
+    model: ModelProfile,
+    machine: Machine,
+    options: Options,
+    declared: Declared,
+    baseline: Machine | None = None,
+) -> Cost:
+    """Work out what a model costs on a machine.
+
+    Raises
+    ------
+    FomkitError
+        As `fomkit.plan.estimate` does, and when something declared cannot be used: a curve that does not cover
+        the batch, a factor of carbon without a grid, claims without a baseline.
+    """
+    check_grid(declared.grid)
+    if declared.claimed and baseline is None:
+        raise FomkitError(
+            "--claimed", "is a product of speed-ups, shown only beside the modelled one. Add --baseline MACHINE."
+        )
+    if baseline is not None and baseline.name == machine.name:
+        raise FomkitError(
+            machine.name, "is the baseline and the target. Its ratio to itself is 1; name another one."
+        )
+    options = replace(options, scope=choose_scope([machine, *([baseline] if baseline else [])], options.scope))
+    one = _with_paid_once(model, machine, options, declared.once)
+    infer, price = _inference(one, options, declared.infer_batch), declared.price or machine.price
+    return Cost(
+        estimate=one,
+        inference=infer,
+        baseline=estimate(model, baseline, options) if baseline else None,
+        declared=declared,
+        price=price,
+        once=one_offs(one, declared.once),
+        run_money=_money(one, price, one.run_time.run_s),
+        inference_money=_money(infer, price, infer.step) if infer else None,
+        to_target=_to_target(one, declared, price),
+    )
+
+
+SCHEMA = "fomkit/cost/1"
+MILLION = 1e6
+NAIVE = "product of claims as if none took from what another gains; no estimate"
+KEPT = (
+    "model", "target", "batch", "sizes", "precision", "scope", "runs_at_once", "unit", "step_s", "epoch_s",
+    "run_s", "unit_per_day", "coverage", "fits", "excludes", "deviations",
+)  # fmt: skip
+"""Parts of an estimate's content that a cost rests on."""
+
+
+def _scaled(span: Span | None, factor: float) -> dict[str, float] | None:
+    return None if span is None else span_content(span.scaled(factor))
+
+
+def _money_content(one: Cost) -> dict[str, Any] | None:
+    if one.price is None:
+        return None
+    machine, scope = one.estimate.machine, one.estimate.scope
+    idle = (machine.node_devices or 1) - 1
+    alone = one.price.per == "node" and scope == "device"
+    notes = (
+        [f"a node is paid whole: {idle} of its devices run nothing; --scope node fills it"]
+        if alone and idle > 0
+        else []
+    )
+    if alone and machine.node_devices is None:
+        notes.append(f"a node is paid whole; {machine.name} does not say how many devices it has")
+    if one.price.per_s.low == one.price.per_s.high:
+        notes.append("the price states no spread: the interval is that of the time")
+    return {
+        "price": price_content(one.price),
+        "currency": one.price.currency,
+        "paid_units": paid_units(one.price, machine, scope),
+        "run": span_content(one.run_money),
+        "unit": _scaled(one.run_money, one.estimate.model.unit.runs),
+        "notes": notes,
+    }
+
+
+def _inference_content(one: Cost) -> dict[str, Any] | None:
+    infer = one.inference
+    if infer is None:
+        return None
+    batch, latency_s = infer.sizes.get("batch"), infer.step
+    known = batch is not None and latency_s.value > 0
+    return {
+        "batch": batch,
+        "latency_s": span_content(latency_s),
+        "sample_per_s": span_content(latency_s.per(float(batch or 0) * infer.runs_at_once)) if known else None,
+        "money_per_million": _scaled(one.inference_money, MILLION / float(batch or 1)) if known else None,
+        "bound": infer.step_time.bound,
+        "excludes": list(infer.excludes),
+        "deviations": list(infer.deviations),
+    }
+
+
+def _energy_and_carbon(one: Cost) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    machine, found = one.estimate.machine, energy_of_estimate(one.estimate)
+    spent = {name: getattr(found, name) if found else None for name in ("run", "unit")}
+    energies = {name: each.energy_j if each else None for name, each in spent.items()}
+    scope = found.method.scope if found and found.method else None
+    missing = found.missing if found else (f"{machine.name} states nothing of energy (docs/energy.md)",)
+    if found and found.method and found.run is None:
+        missing = (*missing, f"{one.estimate.model.name} does not say what a run is")
+    carbon = carbon_content(energies, scope, missing, one.declared.grid)
+    if found is None:
+        return None, carbon
+    return {
+        **{name: span_content(energy) for name, energy in energies.items()},
+        "scope": scope,
+        "basis": found.method.basis if found.method else None,
+        "missing": list(missing),
+        "notes": list(found.notes),
+    }, carbon
+
+
+def _to_target_content(one: Cost) -> dict[str, Any] | None:
+    found = one.to_target
+    if found is None:
+        return None
+    curve = found.curve
+    exact = all(span.low == span.high for span in curve.epochs.values())
+    between = one.estimate.sizes.get("batch") not in curve.epochs
+    notes = ["the curve states no spread: the interval is that of the time"] if exact else []
+    if between:
+        notes.append("the batch lies between two of the curve: epochs by a straight line of their logarithms")
+    return {
+        **curve_content(curve),
+        "epochs": span_content(found.epochs),
+        "to_target_s": span_content(found.time_s),
+        "money": span_content(found.money),
+        "notes": notes,
+    }
+
+
+def _speedup(one: Cost) -> dict[str, Any] | None:
+    if one.baseline is None:
+        return None
+    ratio = estimate_content(one.estimate, one.baseline)["ratio"]
+    modelled = Span(ratio["value"], ratio["low"], ratio["high"], one.estimate.step.level)
+    combined = combine(one.declared.claimed, modelled)
+    return {
+        "baseline": ratio["baseline"],
+        "of": ratio["of"],
+        "modelled": span_content(combined.modelled),
+        "claimed": dict(combined.claimed),
+        "naive_product": combined.naive if combined.claimed else None,
+        "naive": NAIVE,
+    }
+
+
+def cost_content(one: Cost) -> dict[str, Any]:
+    """Put a cost in the form of ``fomkit/cost/1``."""
+    content = estimate_content(one.estimate)
+    energy, carbon = _energy_and_carbon(one)
+    return {
+        "schema": SCHEMA,
+        "fomkit": __version__,
+        "interval": one.estimate.step.level,
+        **{name: content[name] for name in KEPT},
+        "once": one_off_content(one.once),
+        "money": _money_content(one),
+        "inference": _inference_content(one),
+        "energy_j": energy,
+        "carbon": carbon,
+        "to_target": _to_target_content(one),
+        "speedup": _speedup(one),
+    }
+
+
+def figures_of(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Give the figures of a cost as rows: what it is, its unit, value and ends; what is unknown has no row."""
+    money, infer, carbon, target = (content[name] for name in ("money", "inference", "carbon", "to_target"))
+    currency = money["currency"] if money else ""
+    rows: list[tuple[str, str, dict[str, float] | None]] = [
+        *((f"once {one['name']}", "s", one["once_s"]) for one in content["once"]["terms"]),
+        *((f"epochs until {one['name']} is 1 %", "epochs", one["epochs_for_one_percent"])
+          for one in content["once"]["terms"]),
+        ("step", "s", content["step_s"]),
+        ("epoch", "s", content["epoch_s"]),
+        ("run", "s", content["run_s"]),
+    ]  # fmt: skip
+    if money:
+        rows += [("run", currency, money["run"]), (content["unit"], currency, money["unit"])]
+    if infer:
+        rows += [("inference latency", "s", infer["latency_s"]), ("inference rate", "1/s", infer["sample_per_s"]),
+                 ("a million samples of inference", currency, infer["money_per_million"])]  # fmt: skip
+    if content["energy_j"]:
+        rows.append((f"energy of a run, scope {content['energy_j']['scope']}", "J", content["energy_j"]["run"]))
+    if carbon:
+        rows.append(("carbon of a run", "kg", carbon["kg"]["run"]))
+    if target:
+        rows += [("epochs to the target", "epochs", target["epochs"]),
+                 ("to the target", "s", target["to_target_s"]),
+                 ("to the target", currency, target["money"])]  # fmt: skip
+    return [
+        {"model": content["model"], "target": content["target"], "figure": what, "unit": unit, **span}
+        for what, unit, span in rows
+        if span is not None
+    ]

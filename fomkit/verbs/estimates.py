@@ -1,0 +1,222 @@
+"""How long a model takes on a machine: one, several against a baseline, and what to change.
+
+Times of anybody's ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.machine import Machine, Scope
+from fomkit.core.model import LastBatch, ModelProfile
+from fomkit.core.units import Precision
+from fomkit.merit.measured_steps import NOTHING_MEASURED
+from fomkit.plan.estimate import Estimate
+from fomkit.plan.estimate import estimate as _estimate
+from fomkit.plan.op_tables import Prediction
+from fomkit.plan.op_tables import predict_ops as _predict_ops
+from fomkit.plan.options import Options
+from fomkit.readers.measurements import all_measured
+from fomkit.verbs.answer import check_frame, check_options
+from fomkit.verbs.compare import Comparison, compare
+from fomkit.verbs.profiles import as_machine, as_model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fomkit.whatif.advice.advise import Advice
+
+
+def estimate(
+    model: str | Path | ModelProfile,
+    machine: str | Path | Machine,
+    *,
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    precision: Precision | None = None,
+    interval: float = DEFAULT_LEVEL,
+    scope: Scope | None = None,
+    last_batch: LastBatch | None = None,
+    allow_uncovered: bool = False,
+) -> Estimate:
+    """Estimate one model on one machine.
+
+    Parameters
+    ----------
+    model, machine : name, path or profile
+    batch : int, optional
+        Samples in one step; default: the profile's.
+    sizes : mapping, optional
+        Other named sizes of the profile, for example ``{"seq": 512}``.
+    precision : str, optional
+        fp32, tf32, mixed, bf16 or fp8; default: what the framework would do on the machine.
+    interval : float
+        Level of all intervals.
+    scope : str, optional
+        device, node or system; default: the narrowest that the machine states.
+    last_batch : str, optional
+        drop or keep a partial last batch; default: the profile's choice.
+    allow_uncovered : bool
+        Leave work without a time out; times are then lower bounds.
+
+    Raises
+    ------
+    FomkitError
+        When a profile is unknown or work has no time.
+
+    Examples
+    --------
+    >>> one = estimate("p1b3-lecture", "x86-lecture")
+    >>> round(one.step.value * 1e3, 4), one.run_time.steps_per_epoch, round(one.unit_per_day.value, 5)
+    (287.2917, 8001, 1.87939)
+    """
+    check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
+    options = Options(batch, interval, scope, last_batch, allow_uncovered, sizes or {}, precision)
+    return _estimate(as_model(model), as_machine(machine), options)
+
+
+def estimate_all(
+    models: Sequence[str | Path | ModelProfile],
+    machines: Sequence[str | Path | Machine],
+    baseline: str | Path | Machine | None = None,
+    *,
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    precision: Precision | None = None,
+    interval: float = DEFAULT_LEVEL,
+    scope: Scope | None = None,
+) -> Comparison:
+    """Estimate several models on several machines at one scope, and compare them with a baseline.
+
+    Parameters
+    ----------
+    models, machines : sequence of name, path or profile
+    baseline : name, path or profile, optional
+        The machine that ratios and figures of merit are over.
+    batch, sizes, precision, interval, scope
+        As of `estimate`, for all of them.
+
+    Returns
+    -------
+    Comparison
+        Its ``estimates`` are machine by machine, model by model; ``merits`` one for each machine where there is a
+        baseline and every model says what a run is; ``summary()`` the text.
+
+    Raises
+    ------
+    FomkitError
+        When a profile is unknown or named twice, work has no time, or the machines share no scope.
+
+    Examples
+    --------
+    >>> both = estimate_all(["p1b3", "tc1"], ["v100"], baseline="p100")
+    >>> [one.model.name for one in both.estimates], sorted(both.merits[0].weights)
+    (['p1b3', 'tc1'], ['p1b3', 'tc1'])
+    >>> round(sum(both.merits[0].weights.values()), 12)
+    1.0
+    """
+    check_options(batch=batch, sizes=sizes, interval=interval, scope=scope)
+    for what, given in (("models", models), ("machines", machines)):
+        if isinstance(given, str | Path):
+            raise FomkitError(what, f"is one name, {str(given)!r}. Give a list, for example [{str(given)!r}].")
+    options = Options(batch, interval, scope, sizes=sizes or {}, precision=precision)
+    return compare(
+        [as_model(one) for one in models],
+        [as_machine(one) for one in machines],
+        None if baseline is None else as_machine(baseline, "baseline"),
+        options,
+        measured=NOTHING_MEASURED if baseline is None else all_measured()[0],
+    )
+
+
+def advise(
+    model: str | Path | ModelProfile,
+    machine: str | Path | Machine,
+    *,
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    precision: Precision | None = None,
+    interval: float = DEFAULT_LEVEL,
+) -> Advice:
+    """Advise what to change in a training on a machine; each change is estimated again.
+
+    Parameters
+    ----------
+    model, machine : name, path or profile
+    batch, sizes, precision, interval
+        As of `estimate`.
+
+    Returns
+    -------
+    Advice
+        Its ``findings`` are what is worth doing, ``content`` is everything, ``summary()`` the text.
+
+    Raises
+    ------
+    FomkitError
+        When a profile is unknown or no op has a time.
+
+    Examples
+    --------
+    >>> advice = advise("resnet50", "v100")
+    >>> advice.findings[0]["rule"], round(advice.findings[0]["stake"]["share"]["value"], 1)
+    ('faster engine', 0.6)
+    """
+    from fomkit.whatif.advice.advise import advise as _advise
+
+    check_options(batch=batch, sizes=sizes, interval=interval)
+    options = Options(batch=batch, interval=interval, sizes=sizes or {}, precision=precision)
+    return _advise(as_model(model), as_machine(machine), options)
+
+
+def predict_ops(
+    table: str | Path | pd.DataFrame,
+    machine: str | Path | Machine,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    interval: float = DEFAULT_LEVEL,
+) -> Prediction:
+    """Predict each op of a table of anybody's ops.
+
+    Parameters
+    ----------
+    table : path or DataFrame
+        With the columns ``kind``, ``dtype`` and the dimensions of the kinds (docs/profiles.md).
+    machine : name, path or profile
+    sizes : mapping, optional
+        The named sizes that dimensions use, for example ``{"batch": 64}``.
+    interval : float
+        Level of all intervals.
+
+    Returns
+    -------
+    Prediction
+        Its ``ops`` are the table with flop, byte, launches, least_flop, time_s, low_s, high_s [s], time_source,
+        bound and evidence; ``unpriced`` are the rows without a time, ``said`` what was filled in.
+
+    Raises
+    ------
+    FomkitError
+        When the machine is unknown, or a column, a dimension or a value is missing or cannot be.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> ops = pd.DataFrame({"kind": ["gemm"], "dtype": ["fp32"], "m": [1760], "n": [128], "k": [1760]})
+    >>> found = predict_ops(ops, "v100")
+    >>> found.ops["flop"].tolist(), len(found.unpriced)
+    ([792985600.0], 0)
+    """
+    from fomkit.files.op_csv import read_numbered_table
+
+    check_options(sizes=sizes, interval=interval)
+    target = as_machine(machine)
+    if isinstance(table, str | Path):
+        path, ops = str(table), read_numbered_table(Path(table), "TIMED", keep=())
+    else:
+        path, ops = "table", check_frame(table)
+    return _predict_ops(ops, target, sizes=sizes, interval=interval, where=path)

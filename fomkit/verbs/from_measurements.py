@@ -1,0 +1,324 @@
+"""Measured baseline × predicted ratio, beside the absolute prediction, and whether the two ways agree.
+
+What was made of measurements as plain content: the block ``from_measurements`` of ``fomkit/estimate/1``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.interval import Span, divide_independent
+from fomkit.core.measurement import Measurement
+from fomkit.core.model import LastBatch
+from fomkit.merit.fom import FigureOfMerit, figure_of_merit
+from fomkit.merit.measured_steps import MEASURED_LEVEL, Explained, MeasuredStep, Reading, measured_step, read_row
+from fomkit.plan.content import merit_content, span_content
+from fomkit.plan.coverage import UNPRICED
+from fomkit.plan.estimate import Estimate, with_step
+from fomkit.verbs.compare import Comparison, rates, unfit_of
+
+Verdict = Literal["agree", "disagree", "ambiguous"]
+_ROUNDING = 1e-9
+
+
+def inside(span: Span, value: float) -> bool:
+    """Tell whether a value lies in an interval, its ends and the rounding of the last digits included."""
+    return span.low * (1 - _ROUNDING) <= value <= span.high * (1 + _ROUNDING)
+
+
+@dataclass(frozen=True)
+class BaselineMeasured:
+    """One model on the baseline: its prediction and what was measured of it.
+
+    Attributes
+    ----------
+    readings : tuple of Reading
+        Every row about this model and machine, those set aside among them.
+    measured : MeasuredStep or None
+        None where every row was set aside, or there is none.
+    """
+
+    predicted: Estimate
+    readings: tuple[Reading, ...]
+    measured: MeasuredStep | None
+
+
+@dataclass(frozen=True)
+class TwoWays:
+    """One model on one target: predicted alone, and the measured baseline times the predicted ratio.
+
+    Attributes
+    ----------
+    predicted, baseline : Estimate
+        Of the target and of the baseline.
+    measured : MeasuredStep
+        Of the baseline.
+    ratio : Span
+        Predicted step of the target over that of the baseline.
+    scaled : Estimate
+        The target, rolled up from the measured step times ``ratio``.
+    """
+
+    predicted: Estimate
+    baseline: Estimate
+    measured: MeasuredStep
+    ratio: Span
+    scaled: Estimate
+
+    @property
+    def factor(self) -> float:
+        """The step by measured baseline × ratio over the predicted one."""
+        return self.scaled.step.value / self.predicted.step.value
+
+    @property
+    def overlap(self) -> bool:
+        """Whether the intervals of the two ways have a point in common."""
+        one, other = self.predicted.step, self.scaled.step
+        return one.low <= other.high * (1 + _ROUNDING) and other.low <= one.high * (1 + _ROUNDING)
+
+    @property
+    def baseline_holds(self) -> bool:
+        """Whether the measured step lies in the interval predicted for the baseline."""
+        return inside(self.baseline.step, self.measured.step.value)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Say disagree where the intervals are apart, agree where all values lie in the others' intervals."""
+        if not self.overlap:
+            return "disagree"
+        one, other = self.predicted.step, self.scaled.step
+        mutual = inside(one, other.value) and inside(other, one.value)
+        return "agree" if mutual and self.baseline_holds else "ambiguous"
+
+    @property
+    def excludes(self) -> tuple[str, ...]:
+        """Terms that are in neither the measured figure nor the roll-up."""
+        return tuple(term for term in self.scaled.run_time.excludes if term not in self.measured.holds)
+
+    @property
+    def unpredicted(self) -> tuple[str, ...]:
+        """Terms without a predicted ratio: as far as the measured figure holds them, they scale like the rest."""
+        both = (self.predicted, self.baseline)
+        of_step = {term for one in both for term in one.step_time.excludes}
+        unpriced = {UNPRICED for one in both if UNPRICED in one.excludes}
+        return tuple(sorted(of_step | unpriced | self.measured.holds))
+
+    @property
+    def counted_twice(self) -> tuple[str, ...]:
+        """Terms that the measured figure holds and that are added once more, because the target states them."""
+        return tuple(sorted(self.measured.holds - {*self.scaled.run_time.excludes}))
+
+
+@dataclass(frozen=True)
+class FromMeasurements:
+    """A comparison told both ways.
+
+    Attributes
+    ----------
+    baselines : tuple of BaselineMeasured
+        Model by model.
+    ways : tuple of TwoWays
+        Target by target, those models of which the baseline was measured.
+    merits : tuple of FigureOfMerit
+        By target, from measured baselines; empty unless every model has a measured step and a run. The measured
+        times weigh the ratios and are taken as they stand: in one line's ratio they cancel.
+    others : int
+        Rows about other models or machines.
+    explained : mapping of str to tuple of Explained
+        That of the comparison.
+    """
+
+    baselines: tuple[BaselineMeasured, ...]
+    ways: tuple[TwoWays, ...]
+    merits: tuple[FigureOfMerit, ...]
+    others: int
+    explained: Mapping[str, tuple[Explained, ...]] = field(default_factory=dict)
+
+
+def _two_ways(target: Estimate, baseline: BaselineMeasured, last_batch: LastBatch | None) -> TwoWays | None:
+    measured, reference = baseline.measured, baseline.predicted
+    if measured is None:
+        return None
+    # In this order a measurement that equals the prediction gives a correction of exactly 1.
+    step = divide_independent(target.step, divide_independent(reference.step, measured.step))
+    ratio = divide_independent(target.step, reference.step)
+    return TwoWays(target, reference, measured, ratio, with_step(target, step, last_batch))
+
+
+def _merit(ways: Sequence[TwoWays], last_batch: LastBatch | None) -> FigureOfMerit:
+    """Rate one target over the measured baseline; what was measured stands on both sides and has no error here."""
+    level = ways[0].predicted.step.level
+    old, new = [], []
+    for one in ways:
+        measured = Span.exact(one.measured.step.value, level)
+        old.append(with_step(one.baseline, measured, last_batch))
+        new.append(with_step(one.predicted, one.ratio.scaled(measured.value), last_batch))
+    return figure_of_merit(rates(old), rates(new))
+
+
+def _nothing_measured(
+    baselines: Sequence[BaselineMeasured], rows: Sequence[Measurement], where: str
+) -> FomkitError:
+    machine = baselines[0].predicted.machine.name
+    reasons = [f"{reading.row.where}: {reading.said}" for one in baselines for reading in one.readings]
+    if reasons:
+        return FomkitError(
+            where, f"no row is a measurement of this estimate on {machine}. Set aside: {'; '.join(reasons)}."
+        )
+    if machine not in (known := {row.machine for row in rows}):
+        return FomkitError(where, f"no row is of the baseline {machine!r}. {nearest_names(machine, known)}")
+    models = [one.predicted.model.name for one in baselines]
+    known = {row.model for row in rows if row.machine == machine}
+    return FomkitError(
+        where, f"no row of {machine} is of {', '.join(models[:5])}. {nearest_names(models[0], known)}"
+    )
+
+
+def from_measurements(
+    result: Comparison, rows: Sequence[Measurement], where: str, last_batch: LastBatch | None = None
+) -> FromMeasurements:
+    """Tell a comparison a second time, from what was measured on its baseline.
+
+    Parameters
+    ----------
+    result : Comparison
+        With a baseline.
+    rows : sequence of Measurement
+    where : str
+        The table's file, for messages.
+    last_batch : str, optional
+        As in the options of ``result``.
+
+    Raises
+    ------
+    FomkitError
+        When there is no baseline, or no row is a measurement of any of its estimates.
+    """
+    if not result.baseline:
+        raise FomkitError(
+            where, "measurements are of a baseline, and none is named. Add, for example, --baseline p100."
+        )
+    baselines = []
+    for one in result.baseline:
+        about = [row for row in rows if (row.model, row.machine) == (one.model.name, one.machine.name)]
+        readings = tuple(read_row(row, one) for row in about)
+        baselines.append(BaselineMeasured(one, readings, measured_step(readings)))
+    if all(one.measured is None for one in baselines):
+        raise _nothing_measured(baselines, rows, where)
+    by_target: dict[str, list[TwoWays]] = {}
+    models = len(baselines)
+    for place, target in enumerate(result.estimates):
+        way = _two_ways(target, baselines[place % models], last_batch)
+        if way is not None:
+            by_target.setdefault(target.machine.name, []).append(way)
+    whole = all(one.measured and one.predicted.unit_per_day for one in baselines)
+    return FromMeasurements(
+        tuple(baselines),
+        tuple(way for ways in by_target.values() for way in ways),
+        tuple(_merit(ways, last_batch) for ways in by_target.values()) if whole else (),
+        len(rows) - sum(len(one.readings) for one in baselines),
+        result.explained,
+    )
+
+
+RULE = "measured step of the baseline × predicted step of the target / predicted step of the baseline"
+ERRORS = (
+    "of the measurement and of both predictions, taken as independent: what the two predictions get wrong alike "
+    "would cancel in the ratio, but how much that is nobody knows"
+)
+VERDICTS = {
+    "agree": "the values lie in each other's intervals, and the measurement in that predicted for the baseline",
+    "ambiguous": "the intervals overlap, but a value lies outside of another's interval",
+    "disagree": "the intervals do not overlap",
+}
+
+
+def _row(reading: Reading) -> dict[str, Any]:
+    row = reading.row
+    return {
+        "row": row.where,
+        "quantity": row.quantity,
+        "value": row.value,
+        "low": row.low if row.spread_stated else None,
+        "high": row.high if row.spread_stated else None,
+        "repeats": row.repeats,
+        "basis": row.basis,
+        "party": row.party,
+        "framework": " ".join(word for word in (row.framework, row.framework_version) if word),
+        "date": row.date,
+        "source": row.source,
+        "note": row.note,
+        "step_s": span_content(reading.step),
+        "said": reading.said,
+    }
+
+
+def _baseline(one: BaselineMeasured) -> dict[str, Any]:
+    measured = one.measured
+    return {
+        "model": one.predicted.model.name,
+        "baseline": one.predicted.machine.name,
+        "measured_step_s": None if measured is None else span_content(measured.step),
+        "spread_stated": None if measured is None else measured.spread_stated,
+        "predicted_step_s": span_content(one.predicted.step),
+        "in_predicted_interval": None if measured is None else inside(one.predicted.step, measured.step.value),
+        "used": [_row(reading) for reading in one.readings if reading.step is not None],
+        "set_aside": [_row(reading) for reading in one.readings if reading.step is None],
+    }
+
+
+def _way(one: Estimate, excludes: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "step_s": span_content(one.step),
+        "epoch_s": span_content(one.run_time.epoch_s),
+        "run_s": span_content(one.run_time.run_s),
+        "unit_per_day": span_content(one.unit_per_day),
+        "excludes": list(excludes),
+    }
+
+
+def _two_ways_content(one: TwoWays) -> dict[str, Any]:
+    return {
+        "model": one.predicted.model.name,
+        "target": one.predicted.machine.name,
+        "baseline": one.baseline.machine.name,
+        "predicted_step_ratio": span_content(one.ratio),
+        "predicted": _way(one.predicted, one.predicted.excludes),
+        "measured_times_ratio": {
+            **_way(one.scaled, one.excludes),
+            "scaled_unpredicted": list(one.unpredicted),
+            "counted_twice": list(one.counted_twice),
+        },
+        "factor": one.factor,
+        "intervals_overlap": one.overlap,
+        "verdict": one.verdict,
+        "verdict_means": VERDICTS[one.verdict],
+    }
+
+
+def _caveats(
+    found: FromMeasurements, target: str
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Explained, ...]]:
+    """Give what a figure of merit from measured baselines leaves out, what no device holds, and what runs say."""
+    under = [one for one in found.ways if one.predicted.machine.name == target]
+    excludes = tuple(sorted({term for one in under for term in one.excludes}))
+    return excludes, unfit_of([one.predicted for one in under]), found.explained.get(target, ())
+
+
+def measured_content(found: FromMeasurements, where: str) -> dict[str, Any]:
+    """Put what was made of measurements in the form of the block ``from_measurements``."""
+    return {
+        "file": where,
+        "rule": RULE,
+        "errors": ERRORS,
+        "level_of_rows": MEASURED_LEVEL,
+        "rows_of_others": found.others,
+        "baselines": [_baseline(one) for one in found.baselines],
+        "models": [_two_ways_content(one) for one in found.ways],
+        "foms": [
+            merit_content(merit, "modelled", *_caveats(found, merit.target.machine)) for merit in found.merits
+        ],
+    }

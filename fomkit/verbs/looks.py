@@ -1,0 +1,384 @@
+"""A closer look: what a model or a machine is made of, what a step's time and memory rest on.
+
+The methods of a model's convolutions as one table, as a person asks for it in a notebook.
+
+The nine steps of the figure-of-merit method, each with its number, for one estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.find_figure import upper_bounds
+from fomkit.core.interval import DEFAULT_LEVEL, Span
+from fomkit.core.machine import Machine
+from fomkit.core.model import ModelProfile
+from fomkit.core.units import Precision, format_number, format_quantity, parse_quantity
+from fomkit.merit.fom import FigureOfMerit
+from fomkit.ops.groups import GROUPINGS, Grouping, fewest
+from fomkit.plan.convolutions import convolutions_content, method_rows
+from fomkit.plan.estimate import Estimate
+from fomkit.plan.options import Options
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
+from fomkit.verbs.answer import Answer, as_name, check_options
+from fomkit.verbs.model_view import COLUMNS, Measure, View, show_model
+from fomkit.verbs.profiles import as_machine, as_model
+
+
+def explain(
+    model: str | Path | ModelProfile,
+    machine: str | Path | Machine,
+    *,
+    top: int = 10,
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    precision: Precision | None = None,
+    interval: float = DEFAULT_LEVEL,
+) -> Answer:
+    """Explain a step's time: its longest ops, what each rests on, and what to time to know better.
+
+    Parameters
+    ----------
+    model, machine : name, path or profile
+    top : int
+        Ops, and measurements, to list.
+    batch, sizes, precision, interval
+        As of `fomkit.estimate`.
+
+    Returns
+    -------
+    Answer
+        ``fomkit/explain/1``; its table has the longest ops.
+
+    Raises
+    ------
+    FomkitError
+        When a profile is unknown or no op has a time.
+
+    Examples
+    --------
+    >>> explain("p1b3-lecture", "x86-lecture", top=1).table["time_source"].tolist()
+    ['measured']
+    """
+    from fomkit.output.estimates import format_evidence
+    from fomkit.plan.evidence import explain_ops
+
+    check_options(batch=batch, sizes=sizes, interval=interval)
+    options = Options(batch, interval, allow_uncovered=True, sizes=sizes or {}, precision=precision)
+    content = explain_ops(as_model(model), as_machine(machine), options, top)
+    return Answer(content, content["ops"], format_evidence)
+
+
+def follow_memory(
+    model: str | Path | ModelProfile,
+    machine: str | Path | Machine | None = None,
+    *,
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> Answer:
+    """Follow the memory of one step, moment by moment, and tell the largest batch that fits.
+
+    Parameters
+    ----------
+    model : name, path or profile
+        Without the order of its ops only what stands all the time is known, and the content says so.
+    machine : name, path or profile, optional
+        Whose device is to hold it.
+    batch, sizes
+        As of `fomkit.estimate`.
+
+    Returns
+    -------
+    Answer
+        ``fomkit/memory/1``; its table has a row for each moment.
+
+    Raises
+    ------
+    FomkitError
+        When a profile is unknown, or nothing is known of the memory.
+
+    Examples
+    --------
+    >>> follow_memory("alexnet", "v100", batch=64).content["target"]["largest_batch"]
+    1170
+    """
+    from fomkit.output.machines import format_memory
+    from fomkit.verbs.machine_view import memory_content
+
+    check_options(batch=batch, sizes=sizes)
+    device = None if machine is None else as_machine(machine)
+    content = memory_content(as_model(model), Options(batch, sizes=sizes or {}), device)
+    return Answer(content, content["live"], format_memory)
+
+
+def show(
+    profile: str | Path | ModelProfile | Machine | None = None,
+    *,
+    by: Grouping = "kind",
+    machine: str | Path | Machine | None = None,
+    measure: Measure | None = None,
+    top: float | None = None,
+    depth: int | None = None,
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    precision: Precision | None = None,
+) -> Answer:
+    """Show a model's ops by group, what is known of a machine, or what there is to name.
+
+    Parameters
+    ----------
+    profile : name, path or profile, optional
+        Of a model or a machine; none: list them all, for which no other argument is used.
+    by : str
+        Of a model: kind, op, shape, module, pass, scope or code.
+    machine : name, path or profile, optional
+        Of a model: predict its times there.
+    measure : str, optional
+        Of a model: order and cut by time, flop or byte; default: time where every op has one, else flop.
+    top : float, optional
+        Of a model: only the fewest groups that reach this share of the measure.
+    depth : int, optional
+        Of a model: levels of a tree; default: all.
+    batch, sizes, precision
+        Of a model, as of `fomkit.estimate`.
+
+    Returns
+    -------
+    Answer
+        ``fomkit/show/1``; its table has the groups, the families of a machine's tables, or the names.
+
+    Raises
+    ------
+    FomkitError
+        When there is no such profile, or an argument does not fit it.
+
+    Examples
+    --------
+    >>> [peak["dtype"] for peak in show("titan").content["facts"]["peaks"]]
+    ['fp32', 'fp64']
+    """
+    from fomkit.profiles.campaigns import find_profile
+
+    if profile is None:
+        return _names()
+    if isinstance(profile, str | Path):
+        path, what = find_profile(str(as_name(profile, "profile")))
+        profile = as_model(path) if what == "model" else as_machine(path)
+    if isinstance(profile, Machine):
+        return _show_machine(profile)
+    check_options(batch=batch, sizes=sizes)
+    _check_view(by, measure, top)
+    options = Options(batch, sizes=sizes or {}, precision=precision, allow_uncovered=True)
+    return _show_model(profile, View(by, measure, top, depth), options, machine)
+
+
+def _show_model(model: ModelProfile, view: View, options: Options, machine: str | Path | Machine | None) -> Answer:
+    from fomkit.output.models import format_model_view, view_rows
+
+    if options.precision is not None and machine is None:
+        raise FomkitError("precision", "depends on what a machine has. Add, for example, machine='v100'.")
+    content = show_model(model, view, options, None if machine is None else as_machine(machine))
+    return Answer(content, view_rows(content), format_model_view)
+
+
+def _check_view(by: str, measure: str | None, top: float | None) -> None:
+    if by not in GROUPINGS:
+        raise FomkitError("by", f"is {by!r}. Give one of {', '.join(GROUPINGS)}.")
+    if measure is not None and measure not in COLUMNS:
+        raise FomkitError("measure", f"is {measure!r}. Give one of {', '.join(COLUMNS)}.")
+    if top is not None and not 0 < top <= 1:
+        raise FomkitError("top", f"is {top!r}. Give a share above 0 and up to 1, for example 0.95.")
+
+
+def _show_machine(machine: Machine) -> Answer:
+    from fomkit.output.machines import format_machine_view
+    from fomkit.profiles.campaigns import shipped_models
+    from fomkit.verbs.machine_view import show_machine
+
+    content = show_machine(machine, [as_model(one) for one in shipped_models()])
+    rows = content["coverage"]["families"] if content["coverage"] else content["facts"]["peaks"]
+    return Answer(content, rows, format_machine_view)
+
+
+def work_formulas(
+    model: str | Path | ModelProfile, *, batch: int | None = None, sizes: Mapping[str, int] | None = None
+) -> Answer:
+    """Write the work of a step, by pass, as formulas of its batch and other sizes.
+
+    Parameters
+    ----------
+    model : name, path or profile
+    batch, sizes
+        Put in as numbers; the others stay names.
+
+    Returns
+    -------
+    Answer
+        ``fomkit/formulas/1``; its table has the formulas of each pass and of the step.
+
+    Raises
+    ------
+    FomkitError
+        When the profile is unknown, or a size cannot be had.
+
+    Examples
+    --------
+    >>> work_formulas("candle/p1b3").table["flop"].tolist()
+    ['60177401*batch', '61289152*batch', '60177402', '121466553*batch + 60177402']
+    """
+    from fomkit.output.models import format_formulas, formula_rows
+    from fomkit.plan.work_formulas import formulas_content
+
+    check_options(batch=batch, sizes=sizes)
+    content = formulas_content(as_model(model), Options(batch, sizes=sizes or {}))
+    return Answer(content, formula_rows(content), format_formulas)
+
+
+def _names() -> Answer:
+    from fomkit.output.screen import format_profiles
+    from fomkit.profiles.campaigns import list_profiles
+
+    rows = [one._asdict() for one in list_profiles()]
+    return Answer({"schema": "fomkit/show/1", "profiles": rows}, rows, lambda _content: format_profiles(rows))
+
+
+def convolution_methods(
+    model: str | Path | ModelProfile,
+    machine: str | Path | Machine | None = None,
+    *,
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    precision: Precision | None = None,
+    workspace: str | None = None,
+    interval: float = DEFAULT_LEVEL,
+) -> pd.DataFrame:
+    """Say what each convolution of a step takes by each method, one row for each of both.
+
+    Parameters
+    ----------
+    model : name, path or profile
+    machine : name, path or profile, optional
+        Gives floors, and the predicted time of the op beside them; without it, work only.
+    batch : int, optional
+        Samples in one step; default: the profile's.
+    sizes : mapping, optional
+        Other named sizes of the profile.
+    precision : str, optional
+        fp32, tf32, mixed, bf16 or fp8; it depends on what a machine has, so it needs one.
+    workspace : str, optional
+        Most that a method may take besides operands and result, for example ``"256 MiB"``.
+    interval : float
+        Level of the times' intervals.
+
+    Returns
+    -------
+    DataFrame
+        Columns as in the CSV file of ``fomkit show MODEL --convolutions`` (docs/views.md); where a method cannot
+        compute a convolution its figures are empty and ``absent`` says why.
+
+    Raises
+    ------
+    FomkitError
+        When a profile is unknown, the model has no convolution or the workspace is no size.
+
+    Examples
+    --------
+    >>> found = convolution_methods("vgg16", batch=1)
+    >>> one = found[found["shape"] == "1× 512→512 28×28 k3 p1"].set_index(["pass_name", "method"]).loc["forward"]
+    >>> one.loc["direct", ["multiply_adds", "work_depth"]].tolist()
+    [1849688064.0, 13.0]
+    """
+    check_options(batch=batch, sizes=sizes, interval=interval)
+    if precision is not None and machine is None:
+        raise FomkitError("precision", "depends on what a machine has. Name one.")
+    profile = model if isinstance(model, ModelProfile) else load_model(as_name(model, "model"))
+    target = machine if isinstance(machine, Machine | None) else load_machine(as_name(machine, "machine"))
+    limit = None if workspace is None else parse_quantity(workspace, "byte", "workspace", "the workspace")
+    options = Options(batch=batch, interval=interval, allow_uncovered=True, sizes=sizes or {}, precision=precision)
+    return pd.json_normalize(method_rows(convolutions_content(profile, options, target, limit)))
+
+
+DOMINANT_SHARE = 0.95
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the method: what is done, its number, and where the number comes from."""
+
+    title: str
+    number: str
+    detail: str
+
+
+def _dominant(ops: pd.DataFrame) -> tuple[dict[str, float], float]:
+    """Give the seconds per step of each dominant op, longest first, and the share of the step that they reach."""
+    seconds = (ops["time_s"] * ops["count"]).groupby(ops["op"].astype("str")).sum()
+    amounts = {str(name): float(value) for name, value in seconds.items()}
+    cut = fewest(amounts, DOMINANT_SHARE)
+    return {name: amounts[name] for name in cut.groups}, cut.reached
+
+
+def _products(ops: pd.DataFrame) -> str:
+    products = ops[ops["kind"] == "gemm"]
+    if products.empty:
+        return "no matrix product"
+    seconds = (products["time_s"] * products["count"]).sort_values(ascending=False)
+    longest = products.loc[seconds.index[:3], ["m", "n", "k"]].to_numpy(float)
+    sizes = [" × ".join(f"{size:g}" for size in row) for row in longest]
+    flop = (products["flop"] * products["count"]).sum()
+    work = f"{format_quantity(flop, 'flop')} in {format_quantity(seconds.sum(), 'time_s')}"
+    return f"{work}; longest (m × n × k): {'; '.join(sizes)}"
+
+
+def _time(span: Span | None) -> tuple[str, str]:
+    if span is None:
+        return "unknown", "the profile does not say"
+    low, high = (format_quantity(end, "time_s") for end in (span.low, span.high))
+    if span.low == span.high:
+        return format_quantity(span.value, "time_s", 7), "no spread stated"
+    return format_quantity(span.value, "time_s", 7), f"{low} … {high}, {span.level:.0%} interval"
+
+
+def method_steps(one: Estimate, merit: FigureOfMerit | None = None) -> list[Step]:
+    """Tell an estimate as the lecture's nine steps (Foster & Stevens 2018, lecture 10)."""
+    model, ops, run = one.model, one.ops, one.run_time
+    top, reached = _dominant(ops)
+    per_day = one.unit_per_day
+    traced = ", ".join(model.traced_with.values()) or "unknown framework"
+    parameters = "unknown" if model.parameters_total is None else f"{model.parameters_total:,}"
+    sources = ", ".join(f"{source} {share:.1%}" for source, share in one.coverage.items() if share > 0)
+    hours = "unknown" if run.run_s is None else f"{run.run_s.value / 3600:.3f} h"
+    epochs = "unknown" if model.run.epochs is None else f"{model.run.epochs} epochs"
+    steps = "unknown" if run.steps_per_epoch is None else f"{run.steps_per_epoch} steps"
+    epoch = "unknown" if run.epoch_s is None else f"{run.epoch_s.value:.2f} s per epoch"
+    rate = "unknown" if per_day is None else f"{format_number(per_day.value, 6)} {model.unit.name}s per day"
+    interval = "" if per_day is None else f"{format_number(per_day.low)} … {format_number(per_day.high)}; "
+    bound = upper_bounds(one.excludes) or "nothing excluded"
+    fom = "needs --baseline" if merit is None else format_number(merit.value.value, 6)
+    return [
+        Step(
+            "profile the model", f"{ops['count'].sum():,.0f} op executions", f"{parameters} parameters; {traced}"
+        ),
+        Step(
+            "take the dominant ops",
+            f"{reached:.2%} of the step",
+            ", ".join(f"{name} {format_quantity(s, 'time_s')}" for name, s in top.items()),
+        ),
+        Step("size the matrix products", f"{int((ops['kind'] == 'gemm').sum())} rows", _products(ops)),
+        Step("map onto the target's timings", sources, f"{one.machine.title}"),
+        Step(
+            "add up one pass",
+            f"{one.step.value * 1e3:.4f} ms",
+            f"{_time(one.step)[1]}; bound: {one.step_time.bound}",
+        ),
+        Step("roll up an epoch", epoch, f"{steps} of batch {one.sizes.get('batch', 'unknown')}"),
+        Step("roll up a run", hours, epochs),
+        Step("units of work per day", rate, f"{interval}{one.runs_at_once:,} at once, scope {one.scope}; {bound}"),
+        Step("figure of merit", fom, "" if merit is None else f"over {merit.baseline.machine}, {merit.mean}"),
+    ]

@@ -1,0 +1,342 @@
+"""A machine looked at: facts, ridge points, tables and what they cover, as plain content (``fomkit/show/1``).
+
+The memory of a model's step as plain content (``fomkit/memory/1``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from math import isfinite, isnan
+from typing import TYPE_CHECKING, Any
+
+from fomkit import __version__
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Energy, Machine
+from fomkit.core.model import ModelProfile
+from fomkit.files.op_csv import empty_table
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.resize import resize_ops, sizes_used
+from fomkit.ops.tables import ROLES
+from fomkit.plan.content import fact_content, price_content
+from fomkit.plan.memory import BLOCK_BYTE, Use, standing_memory
+from fomkit.plan.memory_of import BATCH, largest_batch, step_memory
+from fomkit.plan.options import Options, choose_sizes
+from fomkit.prediction.shape_coverage import LeftOutErrors, Reach, left_out_errors, reaches
+from fomkit.prediction.storage_order import row_major
+from fomkit.profiles.evidence import verdict_on, with_fits, without_implausible
+from fomkit.verbs.model_view import SCHEMA as MODEL_SCHEMA
+from fomkit.verbs.model_view import census_content
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+EVERY = 10**9
+"""Timings left out that are named one by one: all."""
+_TABLE_KEYS = ["kind", "dtype", "engine", "pass_name"]
+
+
+def _peaks(machine: Machine) -> list[dict[str, Any]]:
+    memory = machine.device.byte_per_s
+    return [
+        {
+            "dtype": peak.dtype,
+            "engine": peak.engine,
+            "accumulate_dtype": peak.accumulate_dtype or None,
+            "flop_per_s": fact_content(peak.rate),
+            "ridge_point": None if memory is None else peak.rate.value / memory.value,
+        }
+        for peak in machine.device.peaks
+    ]
+
+
+def _energy(energy: Energy | None) -> dict[str, Any] | None:
+    if energy is None:
+        return None
+    return {
+        "scope": energy.scope,
+        "devices": energy.devices,
+        "process_m": energy.process_m,
+        "idle_w": fact_content(energy.idle_w),
+        "per_flop": [
+            {"dtype": one.dtype, "engine": one.engine or None, "joule_per_flop": fact_content(one.joule)}
+            for one in energy.per_flop
+        ],
+        "joule_per_byte": fact_content(energy.byte_j),
+        "average": [{**vars(one), "power_w": fact_content(one.power_w)} for one in energy.average],
+        "limit_w": fact_content(energy.limit_w),
+    }
+
+
+def _facts(machine: Machine) -> dict[str, Any]:
+    device = machine.device
+    return {
+        "peaks": _peaks(machine),
+        "byte_per_s": fact_content(device.byte_per_s),
+        "capacity_byte": fact_content(device.capacity_byte),
+        "launch_s": fact_content(device.launch_s),
+        "fresh_byte_per_s": fact_content(device.fresh_byte_per_s),
+        "fresh_above_byte": device.fresh_above_byte,
+        "host_byte_per_s": fact_content(device.host_byte_per_s),
+        "node_devices": machine.node_devices,
+        "system_nodes": machine.system_nodes,
+        "availability": machine.availability,
+        "links": [vars(link) for link in machine.links],
+        "overheads": [
+            {
+                "name": one.name,
+                "per": one.per,
+                "time_s": fact_content(one.time_s),
+                "share": fact_content(one.share),
+            }
+            for one in machine.overheads
+        ],
+        "energy": _energy(machine.energy),
+        "price": price_content(machine.price),
+    }
+
+
+def _texts(timings: pd.DataFrame, column: str) -> pd.Series[str]:
+    import pandas as pd
+
+    if column not in timings.columns:
+        return pd.Series("", timings.index, dtype="str")
+    return timings[column].astype("str").fillna("")
+
+
+def _counted(timings: pd.DataFrame, *columns: str) -> list[dict[str, Any]]:
+    """Count rows by some text columns, leaving out rows that say nothing."""
+    words = timings.assign(**{name: _texts(timings, name) for name in columns})[list(columns)]
+    counts = words.groupby(list(columns), sort=False).size()
+    found = [(key if isinstance(key, tuple) else (key,), count) for key, count in counts.items()]
+    return [{**dict(zip(columns, key, strict=True)), "rows": int(count)} for key, count in found if any(key)]
+
+
+def _tables(timings: pd.DataFrame) -> dict[str, Any]:
+    named = _texts(timings, "op") != ""
+    return {
+        "rows": len(timings),
+        "sections": _counted(timings, *_TABLE_KEYS),
+        "rows_of_one_op": int(named.sum()),
+        "libraries": _counted(timings, "library", "library_version"),
+        "sources": _counted(timings, "source_file", "source_sheet"),
+        "corrected": int((_texts(timings, "note") != "").sum()),
+    }
+
+
+def _errors(errors: LeftOutErrors | None) -> dict[str, float] | None:
+    return None if errors is None else errors._asdict()
+
+
+def _family(reach: Reach) -> dict[str, Any]:
+    content = {**reach.name._asdict(), **reach._asdict()}
+    del content["name"]
+    content["errors"] = _errors(reach.errors)
+    content["near_flop_share"] = reach.near_flop_share if isfinite(reach.near_flop_share) else None
+    return content
+
+
+def _kinds(found: list[Reach], fits: Mapping[str, object]) -> list[dict[str, Any]]:
+    """Join the left-out errors of all families of a kind."""
+    kinds = []
+    for kind in dict.fromkeys(reach.name.kind for reach in found):
+        stored = [fits.get(str(reach.name)) for reach in found if reach.name.kind == kind]
+        fitted = [fit for fit in stored if isinstance(fit, Mapping)]
+        kinds.append({"kind": kind, "errors": _errors(left_out_errors(fitted))})
+    return kinds
+
+
+def _reference(models: Iterable[ModelProfile]) -> pd.DataFrame:
+    import pandas as pd
+
+    tables = [add_costs(resize_ops(model.ops, model.sizes, model.name)) for model in models]
+    return pd.concat(tables, ignore_index=True) if tables else add_costs(empty_table("OPS"))
+
+
+def _coverage(machine: Machine, reference: list[ModelProfile]) -> dict[str, Any] | None:
+    if not len(machine.timings):
+        return None
+    machine = with_fits(machine)
+    machine = replace(machine, timings=row_major(machine.timings))
+    found = list(reaches(machine, add_costs(machine.timings), _reference(reference)))
+    return {
+        "reference_models": [model.name for model in reference],
+        "families": [_family(reach) for reach in found],
+        "kinds": _kinds(found, machine.fits),
+    }
+
+
+def show_machine(machine: Machine, reference: list[ModelProfile]) -> dict[str, Any]:
+    """Look at a machine: what is stated of it, what was timed on it, and what the timings cover.
+
+    Parameters
+    ----------
+    machine : Machine
+    reference : list of ModelProfile
+        Models whose ops are asked for.
+
+    Returns
+    -------
+    dict
+        ``fomkit/show/1``.
+    """
+    machine = without_implausible(machine)
+    return {
+        "schema": MODEL_SCHEMA,
+        "fomkit": __version__,
+        "is": "machine",
+        "name": machine.name,
+        "title": machine.title,
+        "party": machine.party,
+        "device_of": machine.device_of or None,
+        "scopes": list(machine.scopes),
+        "facts": _facts(machine),
+        "timings": _tables(machine.timings) if len(machine.timings) else None,
+        "coverage": _coverage(machine, reference),
+        "plausibility": list(verdict_on(machine, EVERY)),
+        "notes": list(machine.notes),
+    }
+
+
+SCHEMA = "fomkit/memory/1"
+PASS_NAMES = ("forward", "backward", "update")
+
+ASSUMED = (
+    f"every piece of memory takes whole blocks of {BLOCK_BYTE} byte, as PyTorch's allocator for GPUs gives them",
+    "a convolution takes one sample's im2col as workspace; what cuDNN chooses is unknown",
+    "an attention runs as one kernel that keeps its factors and its result only",
+    "the model's output stays until the backward pass is over; gradients are freed after the update",
+    "number formats are those of the trace",
+)
+EXCLUDED = ("the framework's context and libraries on the device", "gaps between pieces (fragmentation)")
+
+
+def _moment(use: Use, moment: int) -> dict[str, Any]:
+    place = use.moments.iloc[moment]
+    return {
+        "id": moment,
+        "op": place["op"] or None,
+        "module": place["module"] or None,
+        "pass_name": place["pass_name"] or None,
+        "byte": float(use.live_byte[moment]),
+        "roles": use.by_role(moment),
+    }
+
+
+def _modules(use: Use) -> list[dict[str, Any]]:
+    """Add up by module what stands at the peak, the largest first."""
+    sums = use.standing(use.peak_id).pivot_table(
+        index="module", columns="role", values="byte", aggfunc="sum", fill_value=0.0, observed=True
+    )
+    sums = sums.assign(byte=sums.sum(axis="columns")).sort_values("byte", ascending=False, kind="stable")
+    return [
+        {
+            "module": str(module),
+            "byte": float(row["byte"]),
+            "roles": {str(role): float(byte) for role, byte in row.items() if role != "byte" and byte},
+        }
+        for module, row in sums.iterrows()
+    ]
+
+
+def _live(use: Use) -> list[dict[str, Any]]:
+    places = use.moments.itertuples(index=False, name=None)
+    return [
+        {"id": place, "op": op, "module": module, "pass_name": pass_name, "byte": float(byte)}
+        for place, ((op, module, pass_name), byte) in enumerate(zip(places, use.live_byte, strict=True))
+    ]
+
+
+def _followed(use: Use) -> dict[str, Any]:
+    peaks = {name: use.peak_of(name) for name in PASS_NAMES}
+    return {
+        "totals": {role: use.total(role) for role in ROLES if role != "temporary"},
+        "peak": _moment(use, use.peak_id),
+        "passes": {name: _moment(use, moment) for name, moment in peaks.items() if moment is not None},
+        "modules": _modules(use),
+        "live": _live(use),
+    }
+
+
+def _standing(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, Any]:
+    standing = standing_memory(resize_ops(model.ops, sizes, model.name), model.parameters_total)
+    if standing is None:
+        raise FomkitError(
+            model.name,
+            "says nothing of memory: it has no order of its ops, no update and no parameters in one format. "
+            "Profile the model anew with 'fomkit profile FILE.py'.",
+        )
+    totals = {role: None if isnan(byte) else byte for role, byte in standing._asdict().items()}
+    return {"totals": totals, "peak": None, "passes": {}, "modules": [], "live": []}
+
+
+def _layers(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, Any] | None:
+    """Say what the layers of one sample make, freed or not, as tables of the classic networks count it."""
+    census = census_content(model, sizes)
+    if census is None:
+        return None
+    return {
+        "samples": census["samples"],
+        "parameter_byte": census["total"]["parameter_byte"],
+        **census["activations"],
+        "im2col_byte": census["total"]["im2col_byte"],
+        "largest_im2col_byte": census["largest_im2col_byte"],
+    }
+
+
+def _room(
+    model: ModelProfile, machine: Machine, sizes: Mapping[str, int], needed: float, *, whole: bool
+) -> dict[str, Any]:
+    fact = machine.device.capacity_byte
+    if fact is None:
+        raise FomkitError(machine.name, "states no capacity. Add device.memory.capacity to its profile.")
+    # A lower bound can only show that a step does not fit.
+    fits = False if needed > fact.value else True if whole else None
+    largest = largest_batch(model, sizes, fact.value)
+    return {"name": machine.name, "capacity_byte": fact.value, "source": fact.source or None, "fits": fits,
+            "share": needed / fact.value if whole else None, "largest_batch": largest}  # fmt: skip
+
+
+def memory_content(model: ModelProfile, options: Options, machine: Machine | None = None) -> dict[str, Any]:
+    """Say what memory one step takes, when, for what and where, and whether a device holds it.
+
+    Parameters
+    ----------
+    model : ModelProfile
+        Without an order of its ops only the memory that stands whatever the batch is known.
+    options : Options
+        Batch and other sizes.
+    machine : Machine, optional
+        Whose device is to hold it.
+
+    Returns
+    -------
+    dict
+        ``fomkit/memory/1``.
+
+    Raises
+    ------
+    FomkitError
+        When a size cannot be had, nothing is known of the memory, or the machine states no capacity.
+    """
+    sizes = choose_sizes(model, options.wanted_sizes)
+    use = step_memory(model, sizes)
+    found = _standing(model, sizes) if use is None else _followed(use)
+    needed = sum(byte or 0.0 for byte in found["totals"].values()) if use is None else use.peak_byte
+    fixed = model.order is not None and BATCH in sizes and BATCH not in sizes_used(model.order)
+    return {
+        "schema": SCHEMA,
+        "fomkit": __version__,
+        "name": model.name,
+        "title": model.title,
+        "mode": model.traced_with.get("mode"),
+        "sizes": sizes,
+        **found,
+        "layers": _layers(model, sizes),
+        "target": None if machine is None else _room(model, machine, sizes, needed, whole=use is not None),
+        "batch_is_fixed": fixed,
+        "assumed": list(ASSUMED) if use is not None else [],
+        "excludes": list(EXCLUDED) if use is not None else ["activations and all else that the order would tell"],
+        "deviations": list(model.caveats),
+    }

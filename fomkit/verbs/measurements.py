@@ -1,0 +1,225 @@
+"""Measurements of whole models: beside projections, from records of others and into them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.machine import Machine
+from fomkit.core.model import LastBatch, ModelProfile
+from fomkit.plan.content import estimates_content
+from fomkit.plan.options import Options
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
+from fomkit.verbs.answer import Answer, check_options
+from fomkit.verbs.compare import Comparison
+from fomkit.verbs.from_measurements import from_measurements, measured_content
+from fomkit.verbs.profiles import as_machine, as_model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fomkit.readers.measurements import ImportedMeasurements
+
+
+def compare_measured(
+    table: str | Path = "candle-lecture",
+    *,
+    baseline: str | None = "p100",
+    interval: float = DEFAULT_LEVEL,
+) -> pd.DataFrame:
+    """Put projections beside a table of measurements, one row for each model on each machine.
+
+    Parameters
+    ----------
+    table : name or path
+        A shipped table of measurements, or your own (docs/profiles.md).
+    baseline : str, optional
+        Name of the machine that ratios are to.
+    interval : float
+        Level of all intervals.
+
+    Returns
+    -------
+    DataFrame
+        model, machine, batch, quantity, basis, claim, agrees, cause, error and explained (shares), and as value,
+        low and high: measured, projected [s, or 1/s], projected_ratio; ratio is the measured one.
+
+    Raises
+    ------
+    FomkitError
+        When the table or a model of it is unknown.
+    """
+    import pandas as pd
+
+    from fomkit.profiles.locate import locate
+    from fomkit.readers.measurements import read_measurements
+    from fomkit.validation.cells import make_cells
+    from fomkit.validation.grid import compare_content
+    from fomkit.validation.verdicts import judge
+
+    check_options(interval=interval)
+    rows = read_measurements(locate(str(table), "measurements"))
+    cells = make_cells(rows, Options(interval=interval), load_model, load_machine)
+    return pd.json_normalize(compare_content(judge(cells, baseline), baseline, interval)["cells"], sep="_")
+
+
+def project_measured(comparison: Comparison, table: str | Path, *, last_batch: LastBatch | None = None) -> Answer:
+    """Tell a comparison a second time: what was measured on its baseline times the predicted ratio.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        What `fomkit.estimate_all` gave, with a baseline.
+    table : name or path
+        Measurements of the baseline.
+    last_batch : str, optional
+        drop or keep a partial last batch; default: the profiles' choice.
+
+    Returns
+    -------
+    Answer
+        ``fomkit/estimate/1`` with ``from_measurements``: both ways, the factor between them and whether they
+        agree; its table has the models.
+
+    Raises
+    ------
+    FomkitError
+        When there is no baseline, or no row is a measurement of any of its estimates.
+    """
+    from fomkit.output.estimates import format_from_measurements, with_ways
+    from fomkit.profiles.locate import locate
+    from fomkit.readers.measurements import read_measurements
+
+    rows = read_measurements(locate(str(table), "measurements"))
+    block = measured_content(from_measurements(comparison, rows, str(table), last_batch), str(table))
+    content = estimates_content(comparison, block)
+    return Answer(content, with_ways(content), lambda whole: format_from_measurements(whole["from_measurements"]))
+
+
+def compare_rates(
+    models: Sequence[str | Path | ModelProfile],
+    machines: Sequence[str | Path | Machine],
+    *,
+    latency_s: float = 0.007,
+    interval: float = DEFAULT_LEVEL,
+) -> pd.DataFrame:
+    """Give rates of models on machines, in training and in inference within a latency.
+
+    Parameters
+    ----------
+    models, machines : sequence of name, path or profile
+    latency_s : float
+        Most that one forward pass of a batch may take [s].
+    interval : float
+        Level of all intervals.
+
+    Returns
+    -------
+    DataFrame
+        A row for each model, machine and mode, as ``fomkit compare --grid -o FILE.csv`` writes it.
+
+    Raises
+    ------
+    FomkitError
+        When a profile is unknown, or the limit is no time.
+    """
+    from fomkit.output.files import to_frame
+    from fomkit.validation.grid import grid_content, make_grid
+
+    check_options(interval=interval)
+    if not 0 < latency_s < float("inf"):
+        raise FomkitError("latency_s", f"is {latency_s!r}. Give seconds above 0, for example 0.007.")
+    profiles, targets = [as_model(one) for one in models], [as_machine(one) for one in machines]
+    cells = make_grid(profiles, targets, (), Options(interval=interval), latency_s)
+    return to_frame(grid_content(cells, interval, latency_s)["cells"])
+
+
+def import_measurements(
+    source: str | Path,
+    *,
+    model: str | None = None,
+    machine: str | None = None,
+    file_format: str | None = None,
+    start: str | None = None,
+    end: str | None = None,
+) -> ImportedMeasurements:
+    """Read a record of a run, or a wall meter's log, as a table of measurements.
+
+    Parameters
+    ----------
+    source : path
+        A DAWNBench entry, a record of the benchmarker, an MLPerf log, or a meter's log.
+    model, machine : str, optional
+        Names of the profiles that it is a run of; default: the file's own words, which no profile has.
+    file_format : str, optional
+        Default: by its content.
+    start, end : str, optional
+        Of a meter's log: moments, in the form of its times.
+
+    Returns
+    -------
+    ImportedMeasurements
+        Its ``table`` [MEASUREMENTS], and ``said``, what the reader noticed.
+
+    Raises
+    ------
+    FomkitError
+        When the file is of no known format, broken, or holds no measurement.
+    """
+    from fomkit.readers.imports import choose_import
+    from fomkit.readers.measurements import ImportedMeasurements
+    from fomkit.readers.measurements import import_measurements as _import
+    from fomkit.readers.meters import import_meter
+
+    path = Path(source)
+    chosen, _ = choose_import(path, "measurements", file_format)
+    if chosen == "meter":
+        metered = import_meter(path, model=model, machine=machine, start=start, end=end)
+        return ImportedMeasurements(metered.table, metered.said)
+    if start is not None or end is not None:
+        raise FomkitError("start, end", "cut a meter's log, and this is none. Leave them out.")
+    return _import(path, chosen, model=model, machine=machine)
+
+
+def export_measurements(
+    source: str | Path | ModelProfile,
+    output: str | Path,
+    *,
+    machine: str | None = None,
+    file_format: Literal["benchmarker", "measurements"] | None = None,
+    force: bool = False,
+) -> Path:
+    """Write measurements as the benchmarker's records, or a measured model's step as a table of measurements.
+
+    Parameters
+    ----------
+    source : name, path or profile
+        A table of measurements (.csv), or a model profile (.yaml) that was made with ``measure``.
+    output : path
+    machine : str, optional
+        Of a model profile: the machine profile that stands for where it ran.
+    file_format : str, optional
+        Default: measurements where the output ends in .csv.
+    force : bool
+        Replace a file that exists.
+
+    Raises
+    ------
+    FomkitError
+        When the source holds no measurement, or the file is there and ``force`` is not given.
+    """
+    from fomkit.files.write import check_absent, write_whole
+    from fomkit.readers.measurements import format_measurements
+    from fomkit.readers.records import format_benchmarker
+    from fomkit.verbs.measured_run import rows_to_export
+
+    target = Path(output)
+    check_absent([target], force)
+    chosen = file_format or ("measurements" if target.suffix == ".csv" else "benchmarker")
+    rows = rows_to_export(source, machine, chosen)
+    write_whole(target, format_measurements(rows) if chosen == "measurements" else format_benchmarker(rows))
+    return target

@@ -1,0 +1,312 @@
+"""The layers of a model by type, for one sample, as plain content.
+
+A model looked at by groups of its ops, as plain content (``fomkit/show/1``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import isnan
+from typing import TYPE_CHECKING, Any, Literal
+
+from fomkit import __version__
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Machine
+from fomkit.core.model import ModelProfile
+from fomkit.ops.check import check_table
+from fomkit.ops.conv_methods import im2col_byte
+from fomkit.ops.groups import GROUPINGS, Grouping, Sums, add_up, fewest, group_labels, identities
+from fomkit.ops.pricing import add_costs
+from fomkit.ops.resize import resize_ops, sizes_used
+from fomkit.ops.views import SEPARATORS, TYPE_COLUMNS, has_lines, layer_census, split_by_line, tree_labels
+from fomkit.plan.content import span_content
+from fomkit.plan.coverage import Uses, coverage, uses_of
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options, choose_sizes
+from fomkit.plan.step import device_time
+from fomkit.verbs.measured_run import run_content
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def census_content(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, Any] | None:
+    """Count a model's layers by type, in the forward pass of one sample; None where nobody recorded the layers.
+
+    A profile that is fixed at its batch is counted at that batch, and ``samples`` says so.
+
+    Parameters
+    ----------
+    model : ModelProfile
+    sizes : mapping
+        The named sizes of the study; the batch among them does not count.
+
+    Raises
+    ------
+    FomkitError
+        When the table of layers is not one.
+    """
+    if model.layers is None:
+        return None
+    samples = 1 if "batch" in sizes_used(model.ops) else model.sizes.get("batch")
+    sizes = {**model.sizes, **sizes, **({} if samples is None else {"batch": samples})}
+    where = f"{model.name}, layers"
+    layers = resize_ops(model.layers, sizes, where)
+    check_table(layers, "LAYERS", where)
+    ops = add_costs(resize_ops(model.ops, sizes, model.name))
+    census = layer_census(layers, ops, im2col_byte(ops, whole_batch=True))
+    total = {name: float(census.types[name].sum()) for name in TYPE_COLUMNS}
+    maps = total["output_byte"] + census.input_byte
+    return {
+        "samples": samples,
+        "types": [
+            {"layer": str(name), **{column: float(row[column]) for column in TYPE_COLUMNS}}
+            for name, row in census.types.iterrows()
+        ],
+        "total": total,
+        "all_operations": total["multiply_adds"] + total["other_operations"],
+        "activations": {
+            "input_byte": census.input_byte,
+            "feature_maps_byte": maps,
+            "feature_maps_in_place_byte": maps - census.in_place_byte,
+            "copies_byte": census.copy_byte,
+            "with_copies_byte": maps + census.copy_byte,
+        },
+        "largest_im2col_byte": census.largest_im2col_byte,
+        "not_counted": list(census.idle),
+        "outside_layers_flop": census.elsewhere_flop,
+    }
+
+
+SCHEMA = "fomkit/show/1"
+Measure = Literal["time", "flop", "byte"]
+COLUMNS: Mapping[Measure, str] = {"time": "time_s", "flop": "flop", "byte": "byte"}
+TRACED = "traced"
+"""Source of times that the trace itself measured."""
+
+
+@dataclass(frozen=True)
+class View:
+    """How to look at a model.
+
+    Attributes
+    ----------
+    by : str
+        A key of `GROUPINGS`.
+    measure : str or None
+        time, flop or byte; None takes time where every op has one, else flop.
+    top : float or None
+        Share of the measure: only the fewest groups that reach it are listed.
+    depth : int or None
+        Levels of a tree; None for all.
+    """
+
+    by: Grouping = "kind"
+    measure: Measure | None = None
+    top: float | None = None
+    depth: int | None = None
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The ops of a step with what is known of them, and their sums."""
+
+    ops: pd.DataFrame
+    labels: pd.Series[str]
+    distinct: pd.Series[int]
+    total: Sums
+    level: float
+    uses: Uses | None
+    """What use in a step adds to intervals; None where times are not predicted."""
+
+    @property
+    def beside(self) -> bool:
+        """Whether the trace has times that stand beside predicted ones."""
+        return self.uses is not None and not isnan(self.total.traced_s)
+
+
+def _ops(model: ModelProfile, machine: Machine | None, options: Options) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    if machine is not None:
+        found = estimate(model, machine, options)
+        ops, stale = _traced_at(found.ops, model, found.sizes)
+        return ops, (*found.formats.said.splitlines(), *found.deviations, *stale)
+    sizes = choose_sizes(model, options.wanted_sizes)
+    numeric = resize_ops(model.ops, sizes, model.name)
+    check_table(numeric, "OPS", model.name)
+    ops, stale = _traced_at(add_costs(numeric), model, sizes)
+    return (ops.assign(time_s=ops["traced_time_s"]) if _is_traced(ops) else ops), (*model.caveats, *stale)
+
+
+def _is_traced(ops: pd.DataFrame) -> bool:
+    return "traced_time_s" in ops.columns and bool(ops["traced_time_s"].notna().any())
+
+
+def _traced_at(
+    ops: pd.DataFrame, model: ModelProfile, sizes: Mapping[str, int]
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Leave the times of a trace out where another step is looked at."""
+    if not _is_traced(ops) or dict(sizes) == dict(model.sizes):
+        return ops, ()
+    own = ", ".join(f"{name} {size}" for name, size in model.sizes.items())
+    return ops.drop(columns="traced_time_s"), (f"times of its ops were traced at {own} and are left out",)
+
+
+def _number(value: float) -> float | None:
+    return None if isnan(value) else value
+
+
+def _share(part: float, whole: float) -> float | None:
+    return None if isnan(part) or isnan(whole) or whole <= 0 else part / whole
+
+
+def _entry(step: _Step, ops: pd.DataFrame) -> dict[str, Any]:
+    """Put the sums of some ops in the form of an entry of ``rows``."""
+    sums = add_up(ops, step.distinct)
+    content: dict[str, Any] = {
+        "count": sums.count,
+        "distinct_ops": sums.distinct,
+        "flop": _number(sums.flop),
+        "byte": _number(sums.byte),
+        "intensity": _number(sums.intensity),
+        "flop_share": _share(sums.flop, step.total.flop),
+        "byte_share": _share(sums.byte, step.total.byte),
+        "missing": {"flop": sums.flop_missing, "byte": sums.byte_missing},
+    }
+    if "time_s" not in ops.columns:
+        return content
+    if step.beside:
+        content["missing"]["traced"] = sums.traced_missing
+        content["traced_s"] = _number(sums.traced_s)
+        content["traced_share"] = _share(sums.traced_s, step.total.traced_s)
+    content["missing"]["time"] = sums.time_missing
+    content["time_share"] = _share(sums.time_s, step.total.time_s)
+    if step.uses is None:
+        known = not isnan(sums.time_s)
+        content["time_s"] = {"value": sums.time_s, "low": None, "high": None} if known else None
+        content["time_sources"] = {TRACED: 1.0} if known else {}
+        return content
+    span = device_time(ops, step.level, step.uses)
+    content["time_s"] = None if isnan(sums.time_s) else span_content(span)
+    content["time_sources"] = {name: share for name, share in coverage(ops).items() if share > 0 and len(ops)}
+    return content
+
+
+def choose_measure(total: Sums, wanted: Measure | None) -> Measure:
+    """Take the wanted measure, else time where every op has one, else flop.
+
+    Raises
+    ------
+    FomkitError
+        When times are wanted and no op has one.
+    """
+    if wanted == "time" and isnan(total.time_s):
+        raise FomkitError("--measure time", "no op has a time. Name a machine: --target v100.")
+    return wanted or ("flop" if total.time_missing else "time")
+
+
+def _amount(entry: Mapping[str, Any], measure: Measure) -> float:
+    found = entry.get(COLUMNS[measure])
+    value = found["value"] if isinstance(found, Mapping) else found
+    return float("nan") if value is None else float(value)
+
+
+def _sorted(entries: list[dict[str, Any]], measure: Measure) -> list[dict[str, Any]]:
+    def size(entry: Mapping[str, Any]) -> float:
+        amount = _amount(entry, measure)
+        return -1.0 if isnan(amount) else amount
+
+    return sorted(entries, key=size, reverse=True)
+
+
+def _flat(step: _Step, measure: Measure, top: float | None) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    groups = step.ops.groupby(step.labels, sort=False)
+    entries = _sorted([{"group": str(name), **_entry(step, rows)} for name, rows in groups], measure)
+    if top is None:
+        return entries, None
+    cut = fewest({entry["group"]: _amount(entry, measure) for entry in entries}, top)
+    left = ~step.labels.isin(cut.groups)
+    rest = {"groups": len(entries) - len(cut.groups), **_entry(step, step.ops[left])} if left.any() else None
+    said = {"share": top, "reached": cut.reached, "measure": measure, "rest": rest}
+    return [entry for entry in entries if entry["group"] in cut.groups], said
+
+
+def _tree(step: _Step, separator: str, depth: int | None) -> list[dict[str, Any]]:
+    rows = []
+    for place in tree_labels(step.labels, separator, depth):
+        own = _entry(step, step.ops[step.labels.isin(place.own)])
+        whole = place.inclusive if place.inclusive != place.own else None
+        inclusive = own if whole is None else _entry(step, step.ops[step.labels.isin(whole)])
+        rows.append({"group": place.path, "depth": place.depth, **own, "inclusive": inclusive})
+    return rows
+
+
+def _by_line(model: ModelProfile, ops: pd.DataFrame) -> pd.DataFrame:
+    if not has_lines(ops):
+        raise FomkitError(
+            model.name,
+            "its op table has no lines of code. Profile the program anew with 'fomkit profile FILE.py' or "
+            "'--script FILE.py', which note them; or show it --by module.",
+        )
+    return split_by_line(ops)
+
+
+def show_model(
+    model: ModelProfile, view: View, options: Options, machine: Machine | None = None
+) -> dict[str, Any]:
+    """Look at one training step of a model by groups of its ops.
+
+    Parameters
+    ----------
+    model : ModelProfile
+    view : View
+    options : Options
+        Batch and other sizes; precision and interval where times are predicted.
+    machine : Machine, optional
+        Machine to predict times on; without it the times of the trace are taken, where there are any.
+
+    Returns
+    -------
+    dict
+        ``fomkit/show/1``.
+
+    Raises
+    ------
+    FomkitError
+        When a size cannot be had, the measure is not known, or the profile has no lines of code to show.
+    """
+    ops, said = _ops(model, machine, options)
+    ops = _by_line(model, ops) if view.by == "code" else ops.reset_index(drop=True)
+    distinct = identities(ops)
+    total = add_up(ops, distinct)
+    measure = choose_measure(total, view.measure)
+    uses = uses_of(machine) if machine is not None else None
+    step = _Step(ops, group_labels(ops, view.by), distinct, total, options.interval, uses)
+    separator = SEPARATORS.get(view.by)
+    if separator is not None and view.top is None:
+        rows, top = _tree(step, separator, view.depth), None
+    else:
+        rows, top = _flat(step, measure, view.top)
+    sizes = choose_sizes(model, options.wanted_sizes)
+    return {
+        "schema": SCHEMA,
+        "fomkit": __version__,
+        "is": "model",
+        "name": model.name,
+        "title": model.title,
+        "mode": model.traced_with.get("mode"),
+        "parameters": {"total": model.parameters_total, "trainable": model.parameters_trainable},
+        "sizes": sizes,
+        "by": {"name": view.by, "means": GROUPINGS[view.by], "separator": separator},
+        "measure": measure,
+        "target": None if machine is None else machine.name,
+        "interval": options.interval if machine is not None else None,
+        "rows": rows,
+        "total": {**_entry(step, ops), "at_least": model.at_least},
+        "top": top,
+        "measured": None if model.measured is None else run_content(model.measured),
+        "layers": census_content(model, sizes) if view.by == "kind" else None,
+        "unsupported": list(model.unsupported),
+        "deviations": list(said),
+        "view": {name: value for name, value in asdict(view).items() if value is not None},
+    }

@@ -1,0 +1,1 @@
+"""The report of an estimate: everything that is known of it, on one page."""

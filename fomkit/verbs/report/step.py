@@ -1,0 +1,310 @@
+"""Projected against measured: what somebody measured of this model, beside what fomkit says of the same.
+
+What a step keeps in memory, and when.
+
+Where the time of a step goes: passes in parts, the longest ops, the roofline, and every op in a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.core.machine import Machine
+from fomkit.core.measurement import Measurement
+from fomkit.core.units import format_quantity
+from fomkit.output.pages import Cell, Figure, Head, Listing, Section, Table
+from fomkit.output.plots.charts import compared as draw_compared
+from fomkit.plan.estimate import Estimate
+from fomkit.plan.evidence import op_frame, roof_frame
+from fomkit.plan.op_tables import composition_table, memory_table, pareto_table
+from fomkit.plan.options import Options
+from fomkit.profiles.locate import locate, profile_names
+from fomkit.profiles.machines import load_machine
+from fomkit.readers.measurements import read_measurements
+from fomkit.validation.cells import Cell as Measured
+from fomkit.validation.cells import make_cells
+from fomkit.validation.verdicts import Judged, judge
+from fomkit.verbs.machine_view import ASSUMED, EXCLUDED
+from fomkit.verbs.report.words import figure, frame_table, number, share
+from fomkit.verbs.views import Plots
+
+MEASURED_TITLE = "Projected against measured"
+_QUANTITIES = {
+    "step_s": "step",
+    "epoch_s": "epoch",
+    "run_s": "run",
+    "latency_s": "latency",
+    "sample_per_s": "rate",
+}
+_CLAIMS = {
+    "absolute": "its time", "ratio": "only its ratio to another machine",
+    "start-up bound": "neither: fixed costs beside the device", "host bound": "neither: it waits for the host",
+    "unexplained": "neither, and nothing here says why",
+}  # fmt: skip
+
+
+def known_measurements() -> tuple[tuple[Measurement, ...], tuple[str, ...], tuple[str, ...]]:
+    """Read every table of measurements that can be named.
+
+    Returns
+    -------
+    rows : tuple of Measurement
+    names : tuple of str
+        Tables that were read.
+    said : tuple of str
+        Why a table was not.
+    """
+    rows, names, said = list[Measurement](), list[str](), list[str]()
+    for name in profile_names("measurements"):
+        try:
+            rows += read_measurements(locate(name, "measurements"))
+            names.append(name)
+        except FomkitError as error:
+            said.append(f"a table of measurements was left out: {error}")
+    return tuple(rows), tuple(names), tuple(said)
+
+
+def _cells(one: Estimate, rows: Sequence[Measurement]) -> tuple[Judged, ...]:
+    """Project and judge each measured figure of the model, those of this machine first."""
+
+    def machine_of(name: str) -> Machine:
+        return one.machine if name == one.machine.name else load_machine(name)
+
+    ordered = sorted(rows, key=lambda row: row.machine != one.machine.name)
+    options = Options(interval=one.step.level)
+    return judge(make_cells(ordered, options, lambda _name: one.model, machine_of), None)
+
+
+def _name(cell: Measured, here: str) -> str:
+    batch = "" if cell.batch is None else f", batch {cell.batch}"
+    return f"{cell.machine}{' (this page)' if cell.machine == here else ''}, {_QUANTITIES[cell.quantity]}{batch}"
+
+
+def _drawn(judged: Sequence[Judged], here: str) -> Any:
+    import pandas as pd
+
+    rows = []
+    for one in judged:
+        cell = one.cell
+        if cell.projected is None or cell.quantity == "sample_per_s":
+            continue
+        for what, span in (("projected", cell.projected), ("measured", cell.measured)):
+            rows.append({"name": _name(cell, here), "what": what, "time_s": span.value, "low_s": span.low,
+                         "high_s": span.high, "said": _CLAIMS.get(one.claim or "", one.cause)})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _text(span: Span | None, quantity: str) -> Cell:
+    if span is None:
+        return Cell("unknown")
+    dimension = None if quantity == "sample_per_s" else "time_s"
+    value = number(span.value, dimension)
+    if span.low == span.high:
+        return value
+    ends = [number(end, dimension).text for end in (span.low, span.high)]
+    return value._replace(text=f"{value.text} ({ends[0]} to {ends[1]})")
+
+
+def _table(judged: Sequence[Judged], here: str, level: float) -> Table:
+    head = (Head("measured where, what"), Head("projected", True), Head("measured", True),
+            Head("projected / measured", True), Head("inside the interval"), Head("what may be claimed"),
+            Head("why"), Head("source"))  # fmt: skip
+    rows = []
+    for one in judged:
+        cell = one.cell
+        ratio = None if cell.projected is None else cell.projected.value / cell.measured.value
+        inside = {None: "", True: "yes", False: "no"}[cell.inside]
+        sources = "; ".join(dict.fromkeys(row.source for row in cell.rows if row.source))
+        rows.append((
+            Cell(_name(cell, here)), _text(cell.projected, cell.quantity), _text(cell.measured, cell.quantity),
+            number(ratio), Cell(inside), Cell(_CLAIMS.get(one.claim or "", "nothing")), Cell(one.cause),
+            Cell(sources),
+        ))  # fmt: skip
+    return Table(f"Projected and measured, with {level:.0%} intervals where one is stated", head, tuple(rows))
+
+
+def measured(
+    one: Estimate, key: str, rows: Sequence[Measurement], names: Sequence[str], more: Sequence[str] = ()
+) -> Section:
+    """Put what was measured of the model beside what is projected, on this machine and on others.
+
+    Parameters
+    ----------
+    one : Estimate
+    key : str
+    rows : sequence of Measurement
+        Of any model.
+    names : sequence of str
+        Tables that they are from.
+    more : sequence of str
+        Sentences to add.
+    """
+    ours = [row for row in rows if row.model == one.model.name and row.quantity != "energy_j"]
+    here = [row for row in ours if row.machine == one.machine.name]
+    tables = ", ".join(names) or "none"
+    absent = "" if here else (
+        f"Nobody's measurement of {one.model.name} on {one.machine.name} is in the tables known here ({tables}). "
+        "Add your own with 'fomkit import' into the folder measurements/."
+    )  # fmt: skip
+    if not ours:
+        return Section(f"{key}-measured", MEASURED_TITLE, tuple(more), absent=absent)
+    judged = _cells(one, ours)
+    drawn = _drawn(judged, one.machine.name)
+    inside = [each.cell.inside for each in judged if each.cell.inside is not None]
+    says = (
+        f"{len(here)} measured figure{'s' * (len(here) != 1)} of {one.model.name} on {one.machine.name}, "
+        f"{len(ours) - len(here)} on other machines; each is projected at its own batch. "
+        f"{sum(inside)} of {len(inside)} lie inside the projected interval.",
+        "A device model tells what the device takes. Where a framework's fixed costs or the host decide, it must "
+        "not claim the time; the table says which.",
+        *more,
+    )
+    if drawn.empty:
+        return Section(f"{key}-measured", MEASURED_TITLE, says, absent=absent,
+                       tables=(_table(judged, one.machine.name, one.step.level),))  # fmt: skip
+    caption = ("Circles are projected, diamonds measured; lines are the intervals, where one is stated.",)
+    shown = figure(f"{key}-compared", "Projected and measured times", draw_compared(drawn), says[0], caption)
+    return Section(f"{key}-measured", MEASURED_TITLE, says, (shown,),
+                   (_table(judged, one.machine.name, one.step.level),), absent=absent)  # fmt: skip
+
+
+MEMORY_TITLE = "Memory over the step"
+
+
+def _verdict(one: Estimate, peak_byte: float) -> str:
+    holds = one.machine.device.capacity_byte
+    peak = format_quantity(peak_byte, "byte", 3)
+    has = "" if holds is None else format_quantity(holds.value, "byte", 3)
+    if holds is None:
+        return f"At most {peak} at once. How much the device of {one.machine.name} holds nobody stated."
+    said = "fits into" if peak_byte <= holds.value else "does not fit into"
+    return (
+        f"At most {peak} at once, which {said} the {has} of {one.machine.name} "
+        f"({peak_byte / holds.value:.0%}), before what is excluded below."
+    )
+
+
+def memory(one: Estimate, key: str) -> Section:
+    """Tell what stands in memory from op to op, and whether the device holds it."""
+    try:
+        live = memory_table(one)
+        chart = Plots(one).memory()
+    except FomkitError as error:
+        return Section(f"{key}-memory", MEMORY_TITLE, absent=f"Unknown: {error.what}")
+    said = _verdict(one, float(live["all_byte"].max()))
+    peak = live[live["all_byte"] == live["all_byte"].max()]
+    at_peak = peak.drop_duplicates("role")[["role", "byte"]]
+    shown = figure(
+        f"{key}-live", "Memory by what it is for, op by op", chart, said,
+        (f"{said} It is fullest at {peak['op'].iloc[0] or 'an op without a row'} ({peak['pass_name'].iloc[0]}).",),
+        frame_table("Memory at the peak", at_peak, {"role": "", "byte": "byte"}),
+    )  # fmt: skip
+    lists = (Listing("Assumed", ASSUMED), Listing("Not counted", EXCLUDED))
+    return Section(f"{key}-memory", MEMORY_TITLE, figures=(shown,), lists=lists)
+
+
+MOST_OPS = 1500
+"""Ops that the table of a page lists, the longest; more would make the file heavy."""
+
+
+def composition(one: Estimate, key: str) -> Section:
+    """Tell what a step is made of."""
+    parts = composition_table(one)
+    step = one.step_time
+    said = ", ".join(f"{name} {format_quantity(span.value, 'time_s', 3)}" for name, span in step.passes.items())
+    host = step.host_launch_s
+    beside = (
+        "What the host needs to start the kernels is unknown here." if host is None else
+        f"Meanwhile the host starts the kernels in {format_quantity(host.value, 'time_s', 3)}; the longer decides."
+    )  # fmt: skip
+    shown = figure(
+        f"{key}-parts", "Each pass, by kind of op", Plots(one).composition(),
+        f"Time of one step by pass: {said}.",
+        (f"The device runs {said}. {beside}",),
+        frame_table("One step by pass and kind of op", parts, {"pass": "", "part": "", "time_s": "time_s"}),
+    )  # fmt: skip
+    return Section(f"{key}-time", "Where the time goes", figures=(_longest(one, key), shown))
+
+
+def _longest(one: Estimate, key: str) -> Figure:
+    ops = op_frame(one)
+    longest = pareto_table(ops)
+    wholes = longest.drop_duplicates("name")
+    reached = float(wholes["reached"].iloc[-1]) if len(wholes) else 0.0
+    said = f"The {len(wholes)} longest ops take {reached:.0%} of the step."
+    return figure(
+        f"{key}-pareto", "The longest ops", Plots(one).pareto(), said,
+        (f"{said} Bars are passes, lines the {one.step.level:.0%} interval, and the number behind is the share of "
+         "the step that an op reaches together with those above it. Ops of equal sizes count as one.",),
+        frame_table("The longest ops", wholes, {"name": "", "time_s": "time_s", "low_s": "time_s",
+                                                "high_s": "time_s", "share": "share", "reached": "share"}),
+    )  # fmt: skip
+
+
+def roofline(one: Estimate, key: str) -> Section:
+    """Tell how near each op comes to what the machine can do."""
+    title = "Roofline"
+    ops = op_frame(one)
+    try:
+        chart = Plots(one).roofline()
+    except FomkitError as error:
+        return Section(f"{key}-roofline", title, absent=f"No roofline: {error.what}")
+    without = ops[~(ops["flop"] > 0) & ops["time_s"].notna()]
+    roofs = roof_frame(one, ops)
+    above = ops[ops["flop_per_s"] > roofs["flop_per_s"].max()]
+    caption = [
+        "Each mark is an op, as large as its share of the time. Under the sloping line memory traffic limits it, "
+        "under the flat one arithmetic. Choose a kind in the legend to see it alone; click an op to find it in "
+        "the table below.",
+    ]
+    if len(without):
+        caption.append(
+            f"{len(without)} ops without arithmetic (copies and the like, {share(without['share'].sum()).text} "
+            "of the time) have no place here; the table has them."
+        )
+    if len(above):
+        caption.append(
+            f"{len(above)} ops stand above the flat line: FLOP are counted as a direct product or convolution has "
+            "them, and libraries know cheaper algorithms (Winograd, FFT)."
+        )
+    shown = figure(f"{key}-roof", "Rate of every op over its arithmetic intensity", chart,
+                   f"Roofline of {len(ops) - len(without)} ops under {'; '.join(roofs['roof'])}.",
+                   tuple(caption), finds=f"{key}-ops-table")  # fmt: skip
+    return Section(f"{key}-roofline", title, figures=(shown,))
+
+
+def all_ops(one: Estimate, key: str) -> Section:
+    """List every distinct op, longest first."""
+    ops = op_frame(one)
+    shown, rest = ops.head(MOST_OPS), ops.iloc[MOST_OPS:]
+    says = [f"{len(ops):,} distinct ops; those of equal name, sizes, number format and pass count as one."]
+    if len(rest):
+        says.append(
+            f"The {len(shown):,} longest are listed; {len(rest):,} others take {rest['share'].sum():.2%} of it."
+        )
+    head = (
+        Head("op"), Head("time", True, "of all executions in one step"),
+        Head("share", True, "of the device time of a step"), Head("sizes"), Head("kind", filtered=True),
+        Head("pass", filtered=True), Head("interval", True), Head("runs", True, "executions in one step"),
+        Head("time is", filtered=True, hint="how the time was made"),
+        Head("bound by", filtered=True), Head("rate", True, "FLOP a second reached"), Head("module"),
+        Head("evidence", hint="the nearest timed op, or the rates used"),
+    )  # fmt: skip
+    rows = tuple(_op_row({str(name): cell for name, cell in row.items()}) for row in shown.to_dict("records"))
+    table = Table("Every op of one step, longest first", head, rows, key=f"{key}-ops-table")
+    return Section(f"{key}-ops", "Every op", tuple(says), tables=(table,))
+
+
+def _op_row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    time, ends = row["time_s"], [format_quantity(row[name], "time_s", 3) for name in ("low_s", "high_s")]
+    between = Cell(f"{ends[0]} to {ends[1]}", row["high_s"] - row["low_s"]) if time == time else Cell("", -1.0)
+    return (
+        Cell(row["op"].rpartition("::")[2] or row["op"], hint=row["op"]),
+        number(time, "time_s") if time == time else Cell("unknown", -1.0), share(row["share"]),
+        Cell(row["size"], hint=row["sizes"]), Cell(row["kind"]), Cell(row["pass_name"].replace("_", " ")), between,
+        number(row["count"]), Cell(row["time_source"] or "unpriced"), Cell(row["bound"]),
+        number(row["flop_per_s"] or None, "flop_per_s"), Cell(row["module"]), Cell(row["evidence"]),
+    )  # fmt: skip

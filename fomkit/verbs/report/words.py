@@ -1,0 +1,278 @@
+"""What the words of an estimate mean, for a reader who meets them for the first time.
+
+Charts and tables as records of a report.
+
+The answer, first: a figure, its unit and its interval; and beside it what the answer is made of.
+
+What an estimate assumes, and what it leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fomkit.core.find_figure import upper_bounds
+from fomkit.core.interval import Span
+from fomkit.core.units import format_number, format_quantity
+from fomkit.output.pages import Cell, Claim, Figure, Head, Listing, Section, Share, Table, Tile
+from fomkit.output.terminal import NARROW, NO_SPREAD
+from fomkit.plan.content import INTERVAL_MEANING
+from fomkit.plan.estimate import Estimate
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+
+SOURCES: Mapping[str, str] = {
+    "measured": "this very op was timed on this machine",
+    "interpolated": "from timed ops near it",
+    "extrapolated": "from timed ops farther off, with a wider interval",
+    "transferred": "another form of the op was timed here, and the interval is wider",
+    "roofline": "no such op was timed here: peak, bandwidth and launch cost, as far as timed machines use them",
+    "alpha_beta": "start-up time and bandwidth of a link",
+    "assumed": "somebody's assumption, marked as such",
+    "unpriced": "without any time; a share of op executions, and no part of the result",
+}  # fmt: skip
+
+LEFT_OUT: Mapping[str, str] = {
+    "input": "input: loading the data of a step; nobody stated how long it takes",
+    "validation": "validation: nobody stated how many samples are validated after an epoch",
+    "start_up": "start-up: importing, reading data and weights, once a run; nobody stated how long it takes",
+    "host_launch": "host launch: what the host needs to start the kernels; the machine's profile does not say",
+    "unpriced": "ops without a time",
+    "loss": "loss: the source of the profile did not hold it",
+}
+
+BOUND: Mapping[str, str] = {
+    "compute": "the device's arithmetic",
+    "memory": "the device's memory traffic",
+    "launch": "the host, which starts the kernels",
+    "input": "the input",
+    "network": "the network",
+    "measured": "the device, as it was measured",
+}
+
+
+def amount(span: Span | None, dimension: str | None = "time_s") -> str:
+    """Write the value of a span; ``unknown`` where there is none."""
+    if span is None:
+        return "unknown"
+    return format_number(span.value, 3) if dimension is None else format_quantity(span.value, dimension, 3)
+
+
+def both_ends(span: Span, dimension: str | None = "time_s") -> tuple[str, str]:
+    """Write the low and the high end of a span."""
+    low, high = (
+        format_number(end, 3) if dimension is None else format_quantity(end, dimension, 3)
+        for end in (span.low, span.high)
+    )
+    return low, high
+
+
+def ends(span: Span | None, dimension: str | None = "time_s") -> str:
+    """Write the interval of a span."""
+    if span is None or span.low == span.high:
+        return "" if span is None else NO_SPREAD
+    low, high = both_ends(span, dimension)
+    return NARROW if low == high else f"{low} to {high}"
+
+
+def interval(span: Span | None, dimension: str | None = "time_s") -> str:
+    """Write the interval of a span with its level, as a sentence does."""
+    if span is None or span.low == span.high:
+        return ends(span, dimension)
+    low, high = both_ends(span, dimension)
+    return f"{span.level:.0%} interval {NARROW}" if low == high else f"{span.level:.0%} between {low} and {high}"
+
+
+def number(value: float | None, dimension: str | None = None, digits: int = 3) -> Cell:
+    """Make a cell of a number that sorts by its value; an unknown one is empty and sorts last."""
+    if value is None or value != value:
+        return Cell("", -1.0)
+    if dimension is None:
+        return Cell(f"{value:,.0f}" if float(value).is_integer() else format_number(value, digits), value)
+    return Cell(format_quantity(value, dimension, digits), value)
+
+
+def share(value: float | None) -> Cell:
+    """Make a cell of a share."""
+    if value is None or value != value:
+        return Cell("", -1.0)
+    return Cell("< 0.1%" if 0 < value < 0.001 else f"{value:.1%}", value)
+
+
+_PARAMETERS: Mapping[str, str] = {
+    "byte_per_s": "memory bandwidth", "launch_s": "host cost of a launch", "alpha_s": "start-up time",
+    "train_samples": "samples of an epoch", "validation_samples": "samples validated", "nodes": "nodes",
+    "node_devices": "devices in a node", "availability": "share of time that the system is up",
+}  # fmt: skip
+
+
+def parameter(name: str) -> str:
+    """Say the name of a parameter in words.
+
+    Examples
+    --------
+    >>> parameter("flop_per_s/fp32/vector"), parameter("byte_per_s"), parameter("overhead/run/start-up")
+    ('peak, fp32 vector', 'memory bandwidth', 'start-up, per run')
+    >>> parameter("link/node/byte_per_s"), parameter("batch")
+    ('bandwidth of the node link', 'batch')
+    """
+    match name.split("/"):
+        case ["flop_per_s", dtype, engine]:
+            return f"peak, {dtype} {engine}"
+        case ["overhead", per, term]:
+            return f"{term}, per {per}"
+        case ["link", tier, "byte_per_s"]:
+            return f"bandwidth of the {tier} link"
+        case ["link", tier, figure]:
+            return f"{_PARAMETERS.get(figure, figure)} of the {tier} link"
+    return _PARAMETERS.get(name, name)
+
+
+def plural(name: str, count: float) -> str:
+    """Write a noun for a count."""
+    return name if count == 1 else f"{name}s"
+
+
+_HEADS = {
+    "time_s": "time", "low_s": "low", "high_s": "high", "flop_per_s": "rate", "all_byte": "together",
+    "pass_name": "pass", "name": "op", "reached": "with those above",
+}  # fmt: skip
+
+
+def figure(
+    key: str, title: str, chart: alt.TopLevelMixin, says: str, caption: tuple[str, ...] = (),
+    table: Table | None = None, finds: str = "",
+) -> Figure:  # fmt: skip
+    """Put a chart into a report; its width is the page's."""
+    # Data are records of our own making, so the library need not check each cell against its schema.
+    spec: dict[str, Any] = chart.to_dict(validate=False)
+    for name in ("$schema", "config", "title"):
+        spec.pop(name, None)
+    for layer in spec.get("layer", [spec]):
+        for channel in layer.get("encoding", {}).values():
+            if isinstance(channel, dict):  # the page places legends and cuts labels, by the width that it has
+                (channel.get("axis") or {}).pop("labelLimit", None)
+                (channel.get("legend") or {}).pop("orient", None)
+    return Figure(key, title, says, spec, caption, table, finds)
+
+
+def frame_table(caption: str, frame: pd.DataFrame, columns: Mapping[str, str]) -> Table:
+    """Put columns of a table into a report.
+
+    Parameters
+    ----------
+    caption : str
+    frame : DataFrame
+    columns : mapping
+        Dimension of each column (`fomkit.core.units`); ``share``, ``count``, or "" for text.
+    """
+    head = tuple(Head(_HEADS.get(name, name.replace("_", " ")), bool(kind)) for name, kind in columns.items())
+    rows = tuple(
+        tuple(_cell(row[name], kind) for name, kind in columns.items()) for row in frame.to_dict("records")
+    )
+    return Table(caption, head, rows)
+
+
+def _cell(value: Any, kind: str) -> Cell:
+    if not kind:
+        return Cell(str(value))
+    if kind == "share":
+        return share(value)
+    return number(value, None if kind == "count" else kind)
+
+
+_SCOPES = {"device": "one device", "node": "one node", "system": "the whole system"}
+
+
+def _excluded(one: Estimate) -> str:
+    if one.fit.said:
+        return f"Nobody can have it: the step {one.fit.said.removesuffix(' (fomkit memory)')}."
+    terms = [LEFT_OUT.get(term, term).partition(":")[0] for term in one.excludes]
+    if not terms:
+        return "Nothing is left out that the profiles name."
+    return f"{upper_bounds(terms, 'Units/day')}."
+
+
+def _claim(of: str, span: Span, dimension: str | None, unit: str, bound: str) -> Claim:
+    low, high = both_ends(span, dimension)
+    place = None if low == high else (span.value - span.low) / (span.high - span.low)
+    return Claim(of, amount(span, dimension), unit, interval(span, dimension), low, high, place, bound)
+
+
+def claim_of(one: Estimate) -> Claim:
+    """Put the answer of an estimate: units of work a day, else the step, where nobody said what a run is."""
+    of = f"{one.model.name} on {one.machine.name}"
+    per_day = one.unit_per_day
+    if per_day is None:
+        said = "Its profile does not say what a run is, so there are no runs a day."
+        return _claim(of, one.step, "time_s", "for one training step", said)
+    unit = f"{plural(one.model.unit.name, per_day.value)} a day on {_SCOPES[one.scope]}"
+    return _claim(of, per_day, None, unit, _excluded(one))
+
+
+def tiles_of(one: Estimate, content: dict[str, Any]) -> tuple[Tile, ...]:
+    """Put the figures beside the answer."""
+    run, batch = one.run_time, one.sizes.get("batch")
+    sizes = ", ".join(f"{name} {size}" for name, size in one.sizes.items() if name != "batch")
+    steps = "" if run.steps_per_epoch is None else f"{run.steps_per_epoch:,} steps an epoch"
+    epochs = "" if one.model.run.epochs is None else f", {one.model.run.epochs} epochs"
+    more, bound = ", ".join(filter(None, (sizes, steps + epochs))), one.step_time.bound
+    found = [
+        Tile("one step", amount(one.step), interval(one.step)),
+        Tile("one run", amount(run.run_s), interval(run.run_s) or "the profile does not say what a run is"),
+        Tile("batch", "unknown" if batch is None else f"{batch:,}", more),
+        Tile("number format", one.precision, one.formats.said),
+        Tile("waits for", BOUND.get(bound, bound)),
+    ]  # fmt: skip
+    ratio = content.get("ratio")
+    if ratio is not None:
+        of = Span(ratio["value"], ratio["low"], ratio["high"], one.step.level)
+        told = f"{interval(of, None)}; {ratio['of']}"
+        found.append(Tile(f"times {ratio['baseline']}", f"{format_number(ratio['value'], 3)} ×", told))
+    energy = content.get("energy_j")
+    if energy is not None and energy.get("run") is not None:
+        found.append(Tile("energy of a run", format_quantity(energy["run"]["value"], "energy_j", 3)))
+    return tuple(found)
+
+
+def evidence_of_time(one: Estimate) -> tuple[Share, ...]:
+    """Tell what the predicted time rests on, the largest share first; empty shares are left out."""
+    shares = sorted(one.coverage.items(), key=lambda pair: -pair[1])
+    return tuple(Share(name, part, SOURCES[name]) for name, part in shares if part > 0)
+
+
+_WORDS = (
+    "op: one operation of the network, such as a product or a convolution; kind: what sort of work it is",
+    "FLOP: one addition or multiplication; a fused multiply-add is two",
+    "arithmetic intensity: FLOP for each byte that an op must read from and write to the device's memory",
+    "pass: forward, backward (input: gradient of the op's input; weight: of its parameters), update (optimizer)",
+    "sizes: of a product (gemm) rows × columns × reduction length, Aᵀ and Bᵀ stored transposed; of a convolution "
+    "(conv) batch × channels in→out, height×width, k kernel, s stride, p padding, d dilation, g groups",
+    "vector and matrix: general arithmetic units, and units for products (tensor cores and the like)",
+)
+
+
+def limits(one: Estimate, key: str) -> Section:
+    """Tell what is assumed and left out, and what the page's words mean."""
+    left_out = tuple(LEFT_OUT.get(term, term) for term in one.excludes)
+    assumed = (
+        f"number formats: {one.formats.said}" if one.formats.said else f"number formats: {one.precision}",
+        f"intervals ({one.step.level:.0%}) cover {INTERVAL_MEANING}",
+        "a device runs one op after the other; host and input work meanwhile, and the longest decides",
+    )
+    lists = [
+        Listing("Left out; units/day are then upper bounds" if left_out else "Left out",
+                left_out or ("nothing that the profiles name",)),
+        Listing("Assumed", assumed),
+    ]  # fmt: skip
+    for title, lines in (("Done otherwise than usual", one.deviations), ("Notes of the model", one.model.notes),
+                         ("Notes of the machine", one.machine.notes)):  # fmt: skip
+        if lines:
+            lists.append(Listing(title, tuple(lines)))
+    sources = tuple(f"{name}: {meaning}" for name, meaning in SOURCES.items() if one.coverage.get(name, 0) > 0)
+    lists.append(Listing("Words of this page", (*_WORDS, *sources)))
+    return Section(f"{key}-limits", "What it assumes and leaves out", lists=tuple(lists))

@@ -1,0 +1,321 @@
+"""Where every number comes from: profiles with the hashes of their tables, timings, facts, libraries.
+
+Everything of some estimates as one report.
+
+The report as a file.
+
+The dossier of an estimate: everything that is known of it, put together for one page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from fomkit import __version__
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Fact, Machine
+from fomkit.core.measurement import Measurement
+from fomkit.core.units import Precision, exact_quantity, format_quantity
+from fomkit.files.op_csv import format_table
+from fomkit.files.write import check_absent, write_whole
+from fomkit.ops.precision import DEFAULTS
+from fomkit.output.pages import Book, Cell, Chapter, Head, Section, Table, check_libraries, render_book
+from fomkit.plan.content import estimate_content
+from fomkit.plan.coverage import UNPRICED
+from fomkit.plan.estimate import Estimate
+from fomkit.plan.options import Options
+from fomkit.verbs.compare import Comparison
+from fomkit.verbs.report.scaling import scaling, sensitivity
+from fomkit.verbs.report.step import all_ops, composition, known_measurements, measured, memory, roofline
+from fomkit.verbs.report.words import amount, claim_of, ends, evidence_of_time, limits, number, tiles_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def content_hash(table: pd.DataFrame, columns: str) -> str:
+    """Hash a table as fomkit writes it: SHA-256 of the CSV file of that content."""
+    return hashlib.sha256(format_table(table, columns).encode("utf-8")).hexdigest()
+
+
+def _profiles(one: Estimate) -> Table:
+    model, machine = one.model, one.machine
+    traced = ", ".join(f"{name} {value}" for name, value in model.traced_with.items()) or "not said"
+    parameters = "unknown" if model.parameters_total is None else f"{model.parameters_total:,}"
+    rows = [
+        ("model", f"{model.title or model.name}; {parameters} parameters; traced with: {traced}"),
+        ("its ops", f"{len(model.ops):,} rows, SHA-256 {content_hash(model.ops, 'OPS')}"),
+        ("machine", f"{machine.title}; figures by: {machine.party}"),
+        *([("its device", f"that of the profile {machine.device_of}")] if machine.device_of else []),
+        ("its timings", f"{len(machine.timings):,} rows, SHA-256 {content_hash(machine.timings, 'TIMINGS')}"
+                        if len(machine.timings) else "none: known by its datasheet only"),
+    ]  # fmt: skip
+    if model.measured is not None:
+        run = model.measured
+        rows.append(("its step was timed", f"on {run.processor}, {run.date or 'date unknown'}; not used here"))
+    cells = tuple((Cell(name), Cell(text)) for name, text in rows)
+    caption = "Profiles; a hash is that of the table's CSV file, unpacked, as sha256sum gives it"
+    return Table(caption, (Head("what"), Head("from")), cells)
+
+
+def _facts(machine: Machine) -> Iterator[tuple[str, Fact, str]]:
+    device = machine.device
+    for peak in device.peaks:
+        yield f"peak, {peak.dtype} {peak.engine}", peak.rate, "flop_per_s"
+    for name, fact, dimension in (
+        ("memory bandwidth", device.byte_per_s, "byte_per_s"), ("memory", device.capacity_byte, "byte"),
+        ("host cost of a launch", device.launch_s, "time_s"), ("new pages", device.fresh_byte_per_s, "byte_per_s"),
+        ("from the host", device.host_byte_per_s, "byte_per_s"),
+    ):  # fmt: skip
+        if fact is not None:
+            yield name, fact, dimension
+    for one in machine.overheads:
+        if one.time_s is not None:
+            yield f"{one.name}, per {one.per}", one.time_s, "time_s"
+        elif one.share is not None:
+            yield f"{one.name}, share per {one.per}", one.share, "share"
+
+
+def _say(value: float, dimension: str) -> str:
+    if dimension == "share":
+        return f"{value:.1%}"
+    return exact_quantity(value, dimension) if dimension == "byte" else format_quantity(value, dimension, 3)
+
+
+def _fact_table(machine: Machine) -> Table:
+    head = (Head("fact"), Head("value", True), Head("interval", True), Head("basis"), Head("source"))
+    rows = []
+    for name, fact, dimension in _facts(machine):
+        texts = [_say(value, dimension) for value in (fact.value, fact.low, fact.high)]
+        spread = "none stated" if fact.low == fact.high else f"{texts[1]} to {texts[2]}"
+        source = fact.source or "not said"
+        rows.append((Cell(name), Cell(texts[0], fact.value), Cell(spread), Cell(fact.basis), Cell(source)))
+    return Table(f"Facts of {machine.name}", head, tuple(rows))
+
+
+def _timings(timings: pd.DataFrame) -> Table:
+    columns = ["source_file", "source_sheet", "library", "library_version", "harness"]
+    words = timings.reindex(columns=columns).astype("object").fillna("").astype("str")
+    counts = words.groupby(columns, sort=False).size()
+    head = (Head("file"), Head("sheet"), Head("library"), Head("version"), Head("timed by"), Head("rows", True))
+    rows = tuple(
+        (*(Cell(str(word) or "not said") for word in key), number(float(count)))
+        for key, count in zip(counts.index.tolist(), counts.tolist(), strict=True)
+    )
+    return Table("Timings by source and library", head, rows)
+
+
+def provenance(one: Estimate, key: str) -> Section:
+    """Tell where every number of an estimate comes from."""
+    machine = one.machine
+    tables = [_profiles(one), _fact_table(machine)]
+    if len(machine.timings):
+        tables.append(_timings(machine.timings))
+    return Section(f"{key}-provenance", "Where the numbers come from", tables=tuple(tables))
+
+
+MOST = 12
+"""Estimates of one page; more would make it slow to open."""
+
+PRECISION_OF: dict[str, Precision] = {name: name for name in get_args(Precision)}
+
+
+def _no_watch() -> None:
+    """Let nobody watch."""
+
+
+def options_of(one: Estimate) -> Options:
+    """Give the options that an estimate was made with, as far as they change its figures.
+
+    Raises
+    ------
+    FomkitError
+        When its number formats are none that can be asked for.
+    """
+    formats = one.formats.name
+    if formats not in PRECISION_OF and formats not in DEFAULTS:
+        raise FomkitError(one.model.name, f"is priced in {formats!r}, which no option asks for.")
+    sizes = {name: size for name, size in one.sizes.items() if name != "batch"}
+    partial = bool(one.coverage[UNPRICED] or one.model.unsupported)
+    return Options(
+        batch=one.sizes.get("batch"), interval=one.step.level, scope=one.scope,
+        last_batch="keep" if one.run_time.partial_step else "drop", allow_uncovered=partial, sizes=sizes,
+        precision=PRECISION_OF.get(formats),
+    )  # fmt: skip
+
+
+def _chapter(
+    one: Estimate,
+    reference: Estimate | None,
+    key: str,
+    known: Known,
+    nodes: Sequence[int] | None,
+) -> Chapter:
+    rows, names, said = known
+    options = options_of(one)
+    sections: tuple[Section, ...] = (
+        roofline(one, key),
+        composition(one, key),
+        all_ops(one, key),
+        measured(one, key, rows, names, said),
+        scaling(one, key, options, nodes),
+        memory(one, key),
+        sensitivity(one, key, options),
+        provenance(one, key),
+        limits(one, key),
+    )
+    content = estimate_content(one, reference)
+    return Chapter(key, one.model.name, one.machine.name, claim_of(one), tiles_of(one, content),
+                   evidence_of_time(one), sections)  # fmt: skip
+
+
+Known = tuple[tuple[Measurement, ...], tuple[str, ...], tuple[str, ...]]
+
+
+def _index(estimates: Sequence[Estimate]) -> Table:
+    head = (Head("model on machine"), Head("units a day", True), Head("interval", True), Head("step", True),
+            Head("interval", True), Head("waits for"))  # fmt: skip
+    rows = tuple(
+        (
+            Cell(f"{one.model.name} on {one.machine.name}"),
+            Cell("unknown") if one.unit_per_day is None else number(one.unit_per_day.value),
+            Cell(ends(one.unit_per_day, None)), Cell(amount(one.step), one.step.value),
+            Cell(ends(one.step)), Cell(one.step_time.bound),
+        )
+        for one in estimates
+    )  # fmt: skip
+    levels = " and ".join(dict.fromkeys(f"{one.step.level:.0%}" for one in estimates))
+    return Table(f"Estimates of this page, with {levels} intervals", head, rows)
+
+
+def check_few(count: int) -> None:
+    """Raise when estimates are more than a page holds; better before the work than after it.
+
+    Raises
+    ------
+    FomkitError
+        With what holds any number.
+    """
+    if count > MOST:
+        raise FomkitError(
+            "report",
+            f"{count} estimates were asked for, and a page holds {MOST}. Name fewer models or machines; "
+            "-o study.json or study.csv hold any number.",
+        )
+
+
+def gather(
+    result: Comparison,
+    *,
+    rows: Sequence[Measurement] = (),
+    aside: str = "",
+    nodes: Sequence[int] | None = None,
+    after_each: Callable[[], None] = _no_watch,
+) -> Book:
+    """Put everything that is known of some estimates together.
+
+    Parameters
+    ----------
+    result : Comparison
+    rows : sequence of Measurement
+        The user's own, beside the tables that can be named.
+    aside : str
+        What measurements of the baseline tell, as lines in columns.
+    nodes : sequence of int, optional
+        Numbers of nodes to scale to; default: what the machine's profile names.
+    after_each : function, optional
+        Called after each estimate, so that somebody can watch.
+
+    Raises
+    ------
+    FomkitError
+        When they are more than a page holds.
+    """
+    check_few(len(result.estimates) + len(result.baseline))
+    shipped, names, said = known_measurements()
+    known = ((*shipped, *rows), (*names, *(["yours"] if rows else [])), said)
+    references = {one.model.name: one for one in result.baseline}
+    chapters = []
+    for place, one in enumerate((*result.estimates, *result.baseline)):
+        reference = references.get(one.model.name) if place < len(result.estimates) else None
+        chapters.append(_chapter(one, reference, f"e{place}", known, nodes))
+        after_each()
+    return _book(result, tuple(chapters), aside)
+
+
+def _merits(result: Comparison) -> tuple[str, ...]:
+    from fomkit.output.terminal import format_merit, merit_caveats
+    from fomkit.plan.content import merit_content, worst_basis
+
+    worst = worst_basis([*result.estimates, *result.baseline])
+    blocks = [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]
+    return tuple("; ".join([format_merit(one)[0], *merit_caveats(one)]) for one in blocks)
+
+
+def _book(result: Comparison, chapters: tuple[Chapter, ...], aside: str) -> Book:
+    estimates = (*result.estimates, *result.baseline)
+    names = list(dict.fromkeys(one.model.name for one in estimates))
+    title = f"{chapters[0].claim.of}" if len(chapters) == 1 else f"{', '.join(names)}: estimates"
+    made = f"Written by fomkit {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    notes = tuple(f"Not estimated: {error}" for error in result.failures)
+    index = _index(estimates) if len(chapters) > 1 else None
+    return Book(title, chapters, made, index, _merits(result), notes, aside)
+
+
+def write_comparison(
+    result: Comparison,
+    path: Path,
+    *,
+    rows: Sequence[Measurement] = (),
+    aside: str = "",
+    nodes: Sequence[int] | None = None,
+) -> None:
+    """Write everything that is known of some estimates as one HTML file, whole or not at all.
+
+    Parameters
+    ----------
+    result : Comparison
+    path : Path
+        Replaced where it exists.
+    rows, aside, nodes
+        As of `gather`.
+
+    Raises
+    ------
+    FomkitError
+        When the path cannot be written, a library is absent, or there are more estimates than a page holds.
+    """
+    check_libraries()
+    check_absent([path], force=True)
+    write_whole(path, render_book(gather(result, rows=rows, aside=aside, nodes=nodes)))
+
+
+def write_report(
+    estimates: Estimate | Sequence[Estimate], path: str | Path, *, nodes: Sequence[int] | None = None
+) -> None:
+    """Write everything that is known of some estimates as one HTML file that needs no network.
+
+    Parameters
+    ----------
+    estimates : Estimate or sequence of Estimate
+        12 at most; single figures of one are ``estimate.plot.roofline()`` and the like.
+    path : path
+        Ends in ``.html``; replaced where it exists, whole or not at all.
+    nodes : sequence of int, optional
+        Numbers of nodes to scale to; default: what the machine's profile names.
+
+    Raises
+    ------
+    FomkitError
+        When the path cannot be written, or a library that pages need is not installed.
+    """
+    found = (estimates,) if isinstance(estimates, Estimate) else tuple(estimates)
+    if not found or not all(isinstance(one, Estimate) for one in found):
+        raise FomkitError("write_report", "needs estimates. Give one, or a list of some, from fomkit.estimate().")
+    if Path(path).suffix != ".html":
+        raise FomkitError(str(path), "has an ending that a report cannot have. Use .html.")
+    write_comparison(Comparison(found, (), ()), Path(path), nodes=nodes)

@@ -1,0 +1,354 @@
+"""Scaling as plain content (``fomkit/scaling/1``).
+
+Scaling as a person gets it in a notebook: a table of its points, and the text that the command prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from fomkit import __version__
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.machine import Link, Machine
+from fomkit.core.model import EpochsToTarget, ModelProfile
+from fomkit.core.units import Precision, exact_quantity, format_quantity
+from fomkit.output.sweeps import format_scaling
+from fomkit.parallel.layout import Layout
+from fomkit.plan.content import curve_content, span_content
+from fomkit.plan.options import Options
+from fomkit.plan.replica_step import Service, no_run, parse_service, system_content, target_content
+from fomkit.plan.scaling import (
+    MODES,
+    NOT_OF_EXPERTS,
+    Asked,
+    Curve,
+    Mode,
+    Point,
+    Scaling,
+    bandwidth_content,
+    holds,
+    scale,
+    with_links,
+)
+from fomkit.plan.stack import Once, parse_once, stack_content, times_of, with_once
+from fomkit.prediction.links import said_of_links
+from fomkit.profiles.declared import spread_of
+from fomkit.profiles.machines import load_machine
+from fomkit.profiles.models import load_model
+from fomkit.verbs.answer import as_name, check_options
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+SCHEMA = "fomkit/scaling/1"
+ASSUMED = (
+    "links carry one collective at a time, at the stated rate for each device, and nothing else",
+    "a formula's time is taken as right within 0.7 to 2.3 times, as on NVLink from 1 MiB; between nodes nothing "
+    "was measured; through a host's bridge 23 times was seen; a measured collective's within the spread "
+    "of its repeats, or 0.91 to 1.06 where they are not told (80%)",
+    "every device is as fast as the others; a step waits for nothing but what is listed",
+    "the intervals of speed-up and efficiency are those of communication; calculation has its errors in common",
+)
+OF_MEASURED_LINKS = (
+    "the interval of a measured link is that of its messages, without the error of a collective's formula: by "
+    "gloo on one CPU all-reduces took 2.7 to 3.2 times as long as theirs says"
+)
+OF_EXPERTS = (
+    "tokens spread over experts as the capacity factor says, which is declared and not predicted: every place is "
+    "sent and worked on, and tokens that find none are dropped"
+)
+OF_RUNS = "a run has the same epochs at any batch; whether it still learns as much nobody says"
+OF_TRANSFORMERS = (
+    "sums over replicas are of fp32 gradients, a block at a time, beside the last microbatch's backward pass",
+    "sends between stages hide behind nothing",
+)
+
+
+def _point(
+    one: Point, curve: Curve, scaling: Scaling, service: Service, epochs: EpochsToTarget | None
+) -> dict[str, Any]:
+    step = one.step
+    at_target = None if epochs is None else target_content(scaling.model, scaling.machine, step, epochs)
+    return {
+        "mode": curve.mode,
+        "nodes": one.nodes,
+        "devices": step.devices,
+        "replicas": step.replicas,
+        "batch": step.samples,
+        "microbatches": step.microbatches,
+        "step_s": span_content(step.wall_s),
+        "compute_s": span_content(step.compute_s),
+        "busy_s": span_content(step.busy_s),
+        "exposed_s": span_content(step.exposed_s),
+        "bubble_s": span_content(step.bubble_s),
+        "sample_per_s": span_content(step.sample_per_s),
+        "speedup": span_content(one.speedup),
+        "gain": one.speedup.value - 1,
+        "efficiency": span_content(one.efficiency),
+        "limit": one.limit,
+        "losses": one.losses,
+        "peak_byte": step.memory_byte,
+        "fits": one.fits,
+        "sent_byte": dict(step.sent_byte),
+        "coverage": dict(step.coverage),
+        "system": system_content(scaling.model, scaling.machine, step, one.nodes, service),
+        "to_target": at_target,
+    }
+
+
+def _said(layout: Layout) -> str:
+    """Name what differs from plain copies."""
+    plain = vars(Layout())
+    changed = {name: value for name, value in vars(layout).items() if value != plain[name]}
+    told = [name if value is True else f"no {name}" if value is False else f"{name} {value}"
+            for name, value in changed.items()]  # fmt: skip
+    return ", ".join(told) or "copies of the model"
+
+
+def _reference(curve: Curve, capacity_byte: float | None) -> dict[str, Any]:
+    one = curve.reference
+    return {
+        "mode": curve.mode,
+        "devices": one.devices,
+        "batch": one.samples,
+        "step_s": span_content(one.wall_s),
+        "fits": holds(capacity_byte, one),
+    }
+
+
+def _messages(one: Link) -> str:
+    """Name the sizes of messages that a link holds for; "" for any."""
+    ends = {"from": one.least_byte, "to": one.most_byte}
+    return " ".join(f"{word} {exact_quantity(byte, 'byte')}" for word, byte in ends.items() if byte is not None)
+
+
+def _link(one: Link) -> dict[str, Any]:
+    """Put a link in plain form; ends that nobody stated are None."""
+    alpha, rate = one.alpha_range_s or (None, None), one.range_byte_per_s or (None, None)
+    return {
+        "tier": one.tier,
+        "channel": one.channel,
+        "direction": one.direction,
+        "alpha_s": {"value": one.alpha_s, "low": alpha[0], "high": alpha[1]},
+        "byte_per_s": {"value": one.byte_per_s, "low": rate[0], "high": rate[1]},
+        "messages": _messages(one),
+        "serialise_byte_per_s": one.serialise_byte_per_s,
+        "basis": one.basis,
+        "source": one.source,
+    }
+
+
+def _notes(scaling: Scaling) -> list[str]:
+    """Say what was chosen or done otherwise than is usual, each once."""
+    steps = [one.step.notes for curve in scaling.curves for one in curve.points]
+    found = [
+        *said_of_links(scaling.machine, scaling.asked.layout.channel),
+        *(note for notes in steps for note in notes),
+    ]
+    if scaling.asked.layout.expert > 1:
+        found.append(NOT_OF_EXPERTS)
+    return list(dict.fromkeys(found))
+
+
+def _excluded(scaling: Scaling) -> list[str]:
+    """Name what the steps are without, though it may take time."""
+    steps = [one.step.excludes for curve in scaling.curves for one in curve.points]
+    return list(dict.fromkeys(name for names in steps for name in names))
+
+
+def _assumed(scaling: Scaling) -> list[str]:
+    shape = scaling.model.transformer
+    found = [*ASSUMED]
+    if any(one.range_byte_per_s for one in scaling.machine.links):
+        found.append(OF_MEASURED_LINKS)
+    if shape is not None:
+        found += [*OF_TRANSFORMERS, *((OF_EXPERTS,) if shape.experts else ())]
+    return found
+
+
+def _does_not_fit(scaling: Scaling) -> list[str]:
+    """Say of each curve at which numbers of nodes no device holds its step."""
+    capacity, found = scaling.machine.device.capacity_byte, []
+    for curve in scaling.curves:
+        over = [one for one in curve.points if one.fits is False]
+        most = max((one.step.memory_byte or 0.0 for one in over), default=0.0)
+        if capacity is None or not over:
+            continue
+        nodes, name = ", ".join(f"{one.nodes:,}" for one in over), scaling.machine.name
+        found.append(
+            f"{scaling.model.name} on {name}, {curve.mode} scaling, nodes {nodes}: does not fit: {name} has "
+            f"{format_quantity(capacity.value, 'byte')} of memory a device, a step would fill "
+            f"{'at most ' if len(over) > 1 else ''}{format_quantity(most, 'byte')} (fomkit memory)"
+        )
+    return found
+
+
+def scaling_content(
+    scaling: Scaling,
+    service: Service | None = None,
+    once: Sequence[Once] = (),
+    epochs: EpochsToTarget | None = None,
+) -> dict[str, Any]:
+    """Put scaling in the form of ``fomkit/scaling/1``.
+
+    Parameters
+    ----------
+    scaling : Scaling
+    service : Service, optional
+        How jobs are served, for units a day.
+    once : sequence of Once
+        What is paid once a job; the machine's runs hold the times already (`with_once`).
+    epochs : EpochsToTarget, optional
+        How many epochs a target needs, by batch.
+    """
+    serves = service or Service()
+    capacity = scaling.machine.device.capacity_byte
+    points = [_point(one, curve, scaling, serves, epochs) for curve in scaling.curves for one in curve.points]
+    refused = [{"mode": curve.mode, "nodes": nodes, "why": why} for curve in scaling.curves
+               for nodes, why in curve.refused]  # fmt: skip
+    return {
+        "schema": SCHEMA,
+        "fomkit": __version__,
+        "model": scaling.model.name,
+        "target": scaling.machine.name,
+        "interval": scaling.network.level,
+        "node_devices": scaling.network.node_devices,
+        "layout": vars(scaling.asked.layout),
+        "layout_said": _said(scaling.asked.layout),
+        "links": [_link(one) for one in scaling.machine.links],
+        "capacity_byte": None if capacity is None else capacity.value,
+        "unit": scaling.model.unit.name,
+        "references": [
+            _reference(curve, None if capacity is None else capacity.value) for curve in scaling.curves
+        ],
+        "points": points,
+        "not_estimated": refused,
+        "does_not_fit": _does_not_fit(scaling),
+        "least_bandwidth": bandwidth_content(scaling),
+        "to_target": None if epochs is None else curve_content(epochs),
+        "stack": stack_content(once),
+        "excludes": _excluded(scaling),
+        "no_run": no_run(scaling.model),
+        "notes": _notes(scaling),
+        "assumed": [*_assumed(scaling), *((OF_RUNS,) if any(one["system"] for one in points) else ())],
+    }
+
+
+@dataclass(frozen=True)
+class ScalingResult:
+    """The curves of one model on one machine.
+
+    Attributes
+    ----------
+    model, target : str
+    content : mapping
+        Everything, in the form of ``fomkit/scaling/1``.
+    """
+
+    model: str
+    target: str
+    content: Mapping[str, Any] = field(repr=False)
+
+    def table(self) -> pd.DataFrame:
+        """Give one row for each number of nodes and mode.
+
+        Times [s], bytes and shares as the command's JSON has them; of a figure with an interval three columns,
+        such as ``step_s_value``, ``step_s_low`` and ``step_s_high``.
+        """
+        import pandas as pd
+
+        return pd.json_normalize(list(self.content["points"]), sep="_")
+
+    def bandwidth(self) -> pd.DataFrame:
+        """Give the bandwidth that a gain needs [byte/s] by number of replicas, with its ends.
+
+        Empty where it is not given: without a weak curve, with one replica, with shared experts. An end that is
+        missing says that no rate is enough there.
+        """
+        import pandas as pd
+
+        found = self.content["least_bandwidth"]
+        return pd.json_normalize(found["whole"] if found else [], sep="_")
+
+    def summary(self) -> str:
+        """Write it as the text that the command line prints."""
+        return format_scaling(self.content)
+
+
+def _whole(numbers: Sequence[int]) -> list[int]:
+    """Take numpy's whole numbers too; what is none stays, to be refused."""
+    return [one.__index__() if hasattr(one, "__index__") and not isinstance(one, bool) else one for one in numbers]
+
+
+def _modes(mode: str) -> list[Mode]:
+    modes = [one for one in MODES if mode in (one, "both")]
+    if not modes:
+        raise FomkitError("mode", f"is {mode!r}. Give strong, weak or both.")
+    return modes
+
+
+def scaling(
+    model: str | Path | ModelProfile, target: str | Path | Machine, *, nodes: Sequence[int] = (1, 2, 4, 8),
+    layout: str | Path = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
+    mode: Literal["strong", "weak", "both"] = "both", batch: int | None = None, whole_batch: int | None = None,
+    sizes: Mapping[str, int] | None = None, precision: Precision | None = None, interval: float = DEFAULT_LEVEL,
+    once: Sequence[str] = (), slots: int | None = None, checkpoint: str | None = None, restart: str | None = None,
+    device_mtbf: str | None = None, checkpoint_every: str | None = None,
+) -> ScalingResult:  # fmt: skip
+    """Scale a training over nodes: steps, efficiency, what limits it, and the bandwidth that a gain needs.
+
+    Parameters
+    ----------
+    model, target : name, path or profile
+    nodes : sequence of int
+    layout : str or path
+        Words such as ``"tensor=8,sequence"``, or a layout's file (docs/parallel.md); default: copies of the model.
+    links : sequence of str or Link
+        Such as ``"system, 5 us, 25 GB/s, each"``; they stand before the profile's.
+    node_devices, slots : int, optional
+        Devices in a node (default: the profile's); jobs that the queue lets run side by side.
+    mode : str
+        strong: one batch shared out; weak: one for each replica; both.
+    batch, whole_batch : int, optional
+        Samples of a replica, and of a strong step (default: a batch for each replica of the fewest nodes).
+    sizes, precision, interval
+        As of `fomkit.estimate`.
+    once : sequence of str
+        What is paid once a job: ``"scheduler=15.5 %"`` of it as it is, or ``"compile=40 s"``.
+    checkpoint, restart, device_mtbf, checkpoint_every : str, optional
+        Times such as ``"60 s"``: to write a checkpoint, to start again, between failures of one device, and
+        between checkpoints (default: Daly's best).
+
+    Returns
+    -------
+    ScalingResult
+        ``table()`` has a row for each number of nodes, ``bandwidth()`` what a gain needs, ``summary()`` the text.
+
+    Raises
+    ------
+    FomkitError
+        When a profile is unknown, a layout does not divide, or a link that is needed is not stated.
+
+    Examples
+    --------
+    >>> scaling("p1b3", "v100", nodes=[1], node_devices=1).table()["speedup_value"].tolist()
+    [1.0, 1.0]
+    """
+    stated = {"node_devices": node_devices, "whole_batch": whole_batch}
+    check_options(sizes={name: size for name, size in stated.items() if size is not None})
+    check_options(batch=batch, sizes=sizes, interval=interval)
+    profile = model if isinstance(model, ModelProfile) else load_model(as_name(model, "model"))
+    machine = target if isinstance(target, Machine) else load_machine(as_name(target, "target"))
+    spread, given = spread_of([str(layout)], links)
+    options = Options(batch=batch, interval=interval, sizes=sizes or {}, precision=precision)
+    service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
+                            checkpoint_every=checkpoint_every)  # fmt: skip
+    asked = Asked(_whole(nodes), spread, _modes(mode), whole_batch, options)
+    paid = parse_once(once)
+    found = scale(profile, with_once(with_links(machine, given, node_devices), times_of(paid)), asked)
+    return ScalingResult(profile.name, machine.name, scaling_content(found, service, paid))

@@ -1,0 +1,311 @@
+"""A suite's result as plain content, ``fomkit/fom/1``.
+
+Accepted lines as plain content, ``fomkit/accept/1``.
+
+Campaigns as plain content (``fomkit/campaign-cost/1``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fomkit import __version__
+from fomkit.core.interval import Span, add_known, probability_above
+from fomkit.core.suite import Suite
+from fomkit.merit.campaign import CampaignCost, PhaseCost, paid_units
+from fomkit.merit.fom import PROPOSAL, verdict
+from fomkit.merit.rated_lines import RatedLine
+from fomkit.merit.suites import AcceptedLine, SuiteResult
+from fomkit.plan.content import BASES_BY_TRUST, merit_content, price_content, span_content
+from fomkit.plan.footprint import Grid, footprint, grid_content, lacks
+from fomkit.profiles.evidence import verdict_on
+
+NOT_GIVEN = "not given"
+"""Instead of a verdict on a threshold that rests on work of which the device is the smaller part."""
+
+
+def _verdict(value: Span, threshold: float, *, has_interval: bool, withheld: str) -> dict[str, Any]:
+    if withheld:
+        return {"threshold": threshold, "probability": None, "verdict": NOT_GIVEN, "why": withheld}
+    probability = probability_above(value, threshold)
+    return {
+        "threshold": threshold,
+        "probability": probability if has_interval else None,
+        "verdict": verdict(probability, PROPOSAL),
+    }
+
+
+def _rated_content(one: RatedLine) -> dict[str, Any]:
+    return {
+        "unit_per_day": span_content(one.unit_per_day),
+        "basis": one.basis,
+        "party": one.party,
+        "class": one.category,
+        "from": one.source,
+        "kind": one.kind,
+        "precision": one.precision or None,
+        "fits": None if one.estimate is None else one.estimate.fit.fits,
+        "excludes": None if one.excludes is None else list(one.excludes),
+        "deviations": list(one.deviations),
+        "missing": one.missing or None,
+    }
+
+
+def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> dict[str, Any]:
+    line, merit = old.line, result.merit
+    names = [machine.name for machine in result.machines]
+    rates = {name: one.unit_per_day for name, one in zip(names, (old, new), strict=True)}
+    ratio = merit.ratios.get(line.name) if merit else None
+    held = next((one for one in result.explained if one.line == line.name), None)
+    return {
+        "name": line.name,
+        "unit": line.unit,
+        "runs_per_unit": line.runs,
+        "required": line.required,
+        "class": new.category,
+        "basis": max(old.basis, new.basis, key=BASES_BY_TRUST.index),
+        "party": new.party,
+        "model": line.model,
+        "relative": line.is_relative,
+        "precisions_differ": bool(old.precision and new.precision and old.precision != new.precision),
+        "fixed": line.conditions.stated(),
+        "unit_per_day": {name: rate.value if rate else None for name, rate in rates.items()},
+        "ratio": ratio.value if ratio else None,
+        "ratio_interval": span_content(ratio),
+        "weight": merit.weights.get(line.name) if merit else None,
+        "excludes": sorted({term for one in (old, new) for term in one.excludes or ()}),
+        "explained": None if held is None else held.share,
+        "measured_run": None if held is None else held.said,
+        "machines": {name: _rated_content(one) for name, one in zip(names, (old, new), strict=True)},
+    }
+
+
+def _campaigns(result: SuiteResult) -> list[dict[str, Any]]:
+    found = []
+    for campaign in result.suite.campaigns:
+        days = {
+            machine.name: span_content(next(one.unit_per_day for one in side if one.line.name == campaign.line))
+            for machine, side in zip(result.machines, (result.baseline, result.target), strict=True)
+        }
+        found.append(
+            {
+                "name": campaign.name,
+                "line": campaign.line,
+                "units": campaign.units,
+                "days": {name: campaign.units / rate["value"] if rate else None for name, rate in days.items()},
+            }
+        )
+    return found
+
+
+def suite_content(result: SuiteResult) -> dict[str, Any]:
+    """Put a suite's result in the form of ``fomkit/fom/1``."""
+    suite, merit = result.suite, result.merit
+    block = None
+    if merit is not None:
+        worst = max((one.basis for one in result.counted), key=BASES_BY_TRUST.index)
+        block = merit_content(merit, worst, result.excludes, result.unfit, result.explained)
+        if not result.has_interval:
+            block |= {"low": None, "high": None}
+    missing = [
+        {"line": one.line.name, "machine": name, "required": one.line.required, "why": one.missing}
+        for one, name in result.missing
+    ]
+    judged = None
+    if merit is not None and suite.threshold is not None:
+        judged = _verdict(merit.value, suite.threshold, has_interval=result.has_interval, withheld=result.withheld)
+    return {
+        "schema": "fomkit/fom/1",
+        "fomkit": __version__,
+        "suite": suite.name,
+        "title": suite.title,
+        "version": suite.version,
+        "baseline": result.machines[0].name,
+        "target": result.machines[1].name,
+        "frozen": bool(suite.frozen) and result.machines[0].name == suite.baseline,
+        "interval": merit.value.level if merit and result.has_interval else None,
+        "threshold": judged,
+        "incomplete": list(result.incomplete),
+        "missing": missing,
+        "deviations": [
+            {"line": one.line.name, "machine": machine.name, "deviation": said}
+            for machine, side in zip(result.machines, (result.baseline, result.target), strict=True)
+            for one in side
+            for said in one.deviations
+        ],
+        "fom": block,
+        "lines": [
+            _line_content(result, old, new) for old, new in zip(result.baseline, result.target, strict=True)
+        ],
+        "campaigns": _campaigns(result),
+        "notes": [
+            *suite.notes,
+            *dict.fromkeys(
+                text for one in result.estimates for text in (*one.machine.said_of_name, *verdict_on(one.machine))
+            ),
+        ],
+    }
+
+
+def _difference(one: AcceptedLine) -> float | None:
+    committed, measured = one.committed.unit_per_day, one.measured
+    return None if committed is None or measured is None else measured.value / committed.value - 1
+
+
+def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine], level: float) -> dict[str, Any]:
+    """Put accepted lines in the form that JSON, terminal and page show."""
+    return {
+        "schema": "fomkit/accept/1",
+        "fomkit": __version__,
+        "suite": suite.name,
+        "version": suite.version,
+        "machine": machine,
+        "interval": level,
+        "lines": [
+            {
+                "name": one.committed.line.name,
+                "required": one.committed.line.required,
+                "committed": span_content(one.committed.unit_per_day),
+                "committed_from": one.committed.missing or one.committed.source,
+                "basis": one.committed.basis,
+                "excludes": list(one.committed.excludes or ()),
+                "fits": None if one.committed.estimate is None else one.committed.estimate.fit.fits,
+                "party": one.committed.party,
+                "measured": span_content(one.measured),
+                "difference": _difference(one),
+                "spread_stated": one.spread_stated,
+                "probability": one.probability if one.spread_stated else None,
+                "verdict": one.verdict,
+                "contradictory": one.contradictory,
+                "modelled_share": one.modelled_share,
+                "deviations": list(one.committed.deviations),
+                "rows": [
+                    {"where": reading.row.where, "used": reading.step is not None, "said": reading.said}
+                    for reading in one.readings
+                ],
+            }
+            for one in lines
+        ],
+    }
+
+
+def all_required_met(lines: Sequence[AcceptedLine]) -> bool:
+    """Tell whether every required line is met."""
+    return all(one.verdict == "met" for one in lines if one.committed.line.required)
+
+
+SCHEMA = "fomkit/campaign-cost/1"
+
+
+def _order(days: Span | None) -> int | None:
+    return None if days is None else math.floor(math.log10(days.value))
+
+
+def _no_spread(
+    phases: Sequence[PhaseCost], spans: Sequence[Span | None], total: Span | None
+) -> dict[str, Any] | None:
+    """Name the phases whose figure states no spread, and the share of the sum that they carry."""
+    if total is None or not total.value:
+        return None
+    exact = {
+        one.phase.name: span for one, span in zip(phases, spans, strict=True) if span and span.low == span.high
+    }
+    share = math.fsum(span.value for span in exact.values()) / total.value
+    return {"phases": list(exact), "share": share}
+
+
+def _kg(one: PhaseCost, grid: Grid) -> Span | None:
+    return footprint(one.energy_j, one.energy_scope, grid)[1]
+
+
+def _phase(one: PhaseCost, grid: Grid) -> dict[str, Any]:
+    phase = one.phase
+    return {
+        "name": phase.name,
+        "work": phase.model or f"{phase.suite}: {phase.line}",
+        "mode": phase.mode,
+        "runs": phase.runs,
+        "runs_basis": phase.basis,
+        "source": phase.source,
+        "basis": one.basis,
+        "run_s": span_content(one.run_s),
+        "unit_per_day": span_content(one.per_day),
+        "days": span_content(one.days),
+        "order_of_magnitude": _order(one.days),
+        "money": span_content(one.money),
+        "energy_j": span_content(one.energy_j),
+        "energy_scope": one.energy_scope,
+        "energy_missing": list(one.energy_missing),
+        "kg": span_content(_kg(one, grid)),
+        "fits": one.fit.fits,
+        "explained": None if one.explained is None else one.explained.share,
+        "measured_run": None if one.explained is None else one.explained.said,
+        "excludes": list(one.excludes),
+        "deviations": list(one.said),
+        "missing": one.missing,
+    }
+
+
+def _carbon(phases: Sequence[PhaseCost], grid: Grid) -> dict[str, Any] | None:
+    """Add up the carbon of phases, each from its own scope to the wall; None where nobody asks for it."""
+    if grid.kg_per_j is None:
+        return None
+    lacking = [why for one in phases for why in lacks(one.energy_scope, one.energy_missing, grid)]
+    return {
+        "kg": span_content(add_known([_kg(one, grid) for one in phases])),
+        "missing": list(dict.fromkeys(lacking)),
+        **grid_content(grid),
+    }
+
+
+def campaign_content(one: CampaignCost, grid: Grid) -> dict[str, Any]:
+    """Put a campaign on one machine in the form of an entry of ``machines``."""
+    phases, scope = one.phases, one.options.scope or "system"
+    scopes = {each.energy_scope for each in phases}
+    energy_scope = next(iter(scopes)) if len(scopes) == 1 else None
+    of_each = {
+        "days": [each.days for each in phases],
+        "money": [each.money for each in phases],
+        "energy_j": [each.energy_j if energy_scope else None for each in phases],
+    }
+    sums = {name: add_known(spans) for name, spans in of_each.items()}
+    return {
+        "target": one.machine.name,
+        "scope": scope,
+        "interval": one.options.interval,
+        "price": price_content(one.price),
+        "currency": one.price.currency if one.price else None,
+        "paid_units": paid_units(one.price, one.machine, scope) if one.price else None,
+        "phases": [_phase(each, grid) for each in phases],
+        **{name: span_content(total) for name, total in sums.items()},
+        "order_of_magnitude": _order(sums["days"]),
+        "no_spread": {name: _no_spread(phases, of_each[name], total) for name, total in sums.items()},
+        "little_explained": [each.line for each in one.little_explained],
+        "lower_bound": [each.phase.name for each in phases if each.excludes],
+        "energy_scope": energy_scope,
+        "carbon": _carbon(phases, grid),
+    }
+
+
+def campaigns_content(found: Sequence[CampaignCost], grid: Grid) -> dict[str, Any]:
+    """Put a campaign on some machines in the form of ``fomkit/campaign-cost/1``."""
+    workflow = found[0].workflow
+    return {
+        "schema": SCHEMA,
+        "fomkit": __version__,
+        "campaign": workflow.name,
+        "title": workflow.title,
+        "machines": [campaign_content(one, grid) for one in found],
+        "notes": list(workflow.notes),
+    }
+
+
+def phase_rows(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Give one row for each phase on each machine."""
+    return [
+        {"target": one["target"], "currency": one["currency"], **phase}
+        for one in content["machines"]
+        for phase in one["phases"]
+    ]

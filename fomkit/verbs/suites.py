@@ -1,0 +1,214 @@
+"""Suites of work and talks with vendors: rate, ask, review, accept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.machine import Machine
+from fomkit.core.model import ModelProfile
+from fomkit.core.suite import Conditions
+from fomkit.core.units import Precision
+from fomkit.files.write import write_whole
+from fomkit.merit.suites import SuiteResult, run_suite
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options
+from fomkit.profiles.models import load_model
+from fomkit.profiles.suites import load_suite
+from fomkit.readers.measurements import all_measured
+from fomkit.verbs.answer import Answer, check_options
+from fomkit.verbs.compare import Comparison
+from fomkit.verbs.profiles import as_machine, as_model
+
+if TYPE_CHECKING:
+    from fomkit.workbook.review import Review
+
+
+def rate_suite(
+    suite: str | Path,
+    target: str | Path | Machine,
+    *,
+    baseline: str | Path | Machine | None = None,
+    proposals: Mapping[str, Conditions] | None = None,
+    interval: float = DEFAULT_LEVEL,
+    allow_excluded: bool = False,
+) -> SuiteResult:
+    """Rate a suite of work on a target and on its baseline.
+
+    The modelled lines are held against the runs that somebody measured of them, in the shipped tables and in
+    ``./measurements``.
+
+    Parameters
+    ----------
+    suite : name or path
+    target : name, path or profile
+    baseline : name, path or profile, optional
+        Default: the suite's.
+    proposals : mapping, optional
+        What the target does otherwise than a line fixes, by line.
+    interval : float
+        Level of all intervals.
+    allow_excluded : bool
+        Give a verdict on the suite's threshold though the device explains less than half of a line's measured run.
+
+    Raises
+    ------
+    FomkitError
+        When a profile is unknown, or a machine does not state the suite's scope.
+
+    Examples
+    --------
+    >>> rated = rate_suite("lecture", "a")
+    >>> round(rated.merit.value.value, 6), round(rated.merit.weights["P1"], 3)
+    (82.597332, 0.769)
+    """
+    check_options(interval=interval)
+    lines = load_suite(suite)
+    new = as_machine(target, "target")
+    old = as_machine(baseline if baseline is not None else lines.baseline, "baseline")
+    options, measured = Options(interval=interval), all_measured()[0]
+    return run_suite(lines, old, new, options, load_model, proposals, measured, allow_excluded)
+
+
+def write_workbook(result: Comparison | SuiteResult, path: str | Path, *, only: str | None = None) -> None:
+    """Write a workbook that computes the result from its inputs; replaces the file.
+
+    Parameters
+    ----------
+    result : Comparison or SuiteResult
+        What `fomkit.estimate_all` or `fomkit.rate_suite` gave.
+    path : path
+        ``NAME.xlsx``.
+    only : str, optional
+        A target: every other machine's name and figures stay out, for one vendor.
+
+    Raises
+    ------
+    FomkitError
+        When the path is no workbook's, or ``only`` is no target.
+    """
+    from fomkit.workbook.from_studies import ledger_of_comparison, ledger_of_suite
+    from fomkit.workbook.write import write_workbook as _write
+
+    if Path(path).suffix != ".xlsx":
+        raise FomkitError(str(path), "has an ending that no workbook has. Use .xlsx.")
+    ledger = ledger_of_suite(result) if isinstance(result, SuiteResult) else ledger_of_comparison(result)
+    _write(ledger, Path(path), only)
+
+
+def review(workbook: str | Path, issued: str | Path) -> Review:
+    """Compare a workbook that came back with the one that was sent; every number is computed anew.
+
+    Parameters
+    ----------
+    workbook, issued : path
+        The one that came back, and the one that was sent.
+
+    Returns
+    -------
+    Review
+        Its ``changes`` are cell by cell, its ``findings`` what there is to talk about; ``summary()`` the text.
+
+    Raises
+    ------
+    FomkitError
+        When one of them is no workbook of fomkit's.
+    """
+    from fomkit.workbook.review import review as _review
+
+    return _review(Path(workbook), Path(issued))
+
+
+def accept(
+    suite: str | Path,
+    committed: str | Path | Machine,
+    measured: str | Path,
+    *,
+    measured_on: str | None = None,
+    interval: float = DEFAULT_LEVEL,
+) -> Answer:
+    """Say for each line of a suite whether what was committed is met.
+
+    Parameters
+    ----------
+    suite : name or path
+    committed : name, path or profile
+        The machine that was committed to.
+    measured : name or path
+        A table of measurements of the delivered machine.
+    measured_on : str, optional
+        The machine's name in the table; default: that of ``committed``.
+    interval : float
+        Level of all intervals.
+
+    Returns
+    -------
+    Answer
+        ``fomkit/accept/1``; its table has the lines with their ``verdict``.
+
+    Raises
+    ------
+    FomkitError
+        When a profile or the table is unknown or wrong.
+    """
+    from fomkit.merit.suites import accept as _accept
+    from fomkit.output.suites import format_acceptance
+    from fomkit.profiles.locate import locate
+    from fomkit.readers.measurements import read_measurements
+    from fomkit.verbs.suite_content import acceptance_content
+
+    check_options(interval=interval)
+    lines_of, machine = load_suite(suite), as_machine(committed, "committed")
+    rows, name = read_measurements(locate(str(measured), "measurements")), measured_on or machine.name
+    lines = _accept(lines_of, machine, rows, name, Options(interval=interval), load_model)
+    content = acceptance_content(lines_of, name, lines, interval)
+    return Answer(content, content["lines"], format_acceptance)
+
+
+def pack(
+    models: Sequence[str | Path | ModelProfile],
+    machine: str | Path | Machine,
+    folder: str | Path,
+    *,
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    precision: Precision | None = None,
+) -> list[Path]:
+    """Write what to ask a vendor to time: the ops that carry the models' steps, and a script that times them.
+
+    Parameters
+    ----------
+    models : sequence of name, path or profile
+    machine : name, path or profile
+        By whose times the ops are chosen.
+    folder : path
+        A new one.
+    batch, sizes, precision
+        As of `fomkit.estimate`.
+
+    Returns
+    -------
+    list of Path
+        What was written.
+
+    Raises
+    ------
+    FomkitError
+        When the folder is there already, a profile is unknown, or nothing has a time.
+    """
+    from fomkit.workbook.vendor import make_pack
+
+    check_options(batch=batch, sizes=sizes)
+    place = Path(folder)
+    if place.exists():
+        raise FomkitError(str(place), "is there already. Name a new folder.")
+    options = Options(batch=batch, sizes=sizes or {}, precision=precision, allow_uncovered=True)
+    target = as_machine(machine)
+    files = make_pack([estimate(as_model(one), target, options) for one in models]).files
+    place.mkdir(parents=True)
+    for name, text in files.items():
+        write_whole(place / name, text)
+    return [place / name for name in files]

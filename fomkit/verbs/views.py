@@ -1,0 +1,154 @@
+"""``estimate.plot``: the figures of the report, one at a time, for notebooks.
+
+How each class of results is shown. What few ask for, and what is heavy, is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from fomkit.core.errors import FomkitError, View
+from fomkit.output.advice import format_advice
+from fomkit.output.decisions import format_sensitivity, format_solution, title_line
+from fomkit.output.estimates import format_prediction
+from fomkit.output.files import estimates_html
+from fomkit.output.money import format_cost
+from fomkit.output.suites import format_suite
+from fomkit.output.sweeps import format_sweep
+from fomkit.output.terminal import format_estimates
+from fomkit.plan.content import estimates_content
+from fomkit.verbs.compare import Comparison
+from fomkit.verbs.suite_content import suite_content
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    from fomkit.plan.estimate import Estimate
+    from fomkit.verbs.cost import Cost
+    from fomkit.whatif.sensitivity import Sensitivity
+    from fomkit.workbook.review import Review
+
+
+Part = Literal["kind", "time_source", "bound"]
+PARTS: dict[str, str] = {"kind": "kind of op", "time_source": "time is", "bound": "bound by"}
+
+
+@dataclass(frozen=True)
+class Plots:
+    """Figures of one estimate, as Altair charts; the extra ``report`` brings Altair.
+
+    Examples
+    --------
+    >>> import fomkit
+    >>> chart = fomkit.estimate("alexnet", "v100").plot.roofline()
+    >>> chart.to_dict()["width"]
+    640
+    """
+
+    estimate: Estimate
+
+    def roofline(self) -> alt.LayerChart:
+        """Draw the rate of every op over its arithmetic intensity, under the machine's rates.
+
+        Raises
+        ------
+        FomkitError
+            When no op with arithmetic has a time, or the machine's rates are unknown.
+        """
+        from fomkit.output.plots.charts import roofline as draw_roofline
+        from fomkit.plan.evidence import op_frame, roof_frame
+
+        ops = op_frame(self.estimate)
+        shown, roofs = ops[(ops["intensity"] > 0) & (ops["flop_per_s"] > 0)], roof_frame(self.estimate, ops)
+        if shown.empty or roofs.empty:
+            raise FomkitError(
+                f"{self.estimate.model.name} on {self.estimate.machine.name}",
+                "no op has arithmetic, traffic and a time under known rates, so there is no roofline to draw.",
+            )
+        return draw_roofline(shown, roofs)
+
+    def pareto(self, top: int = 15) -> alt.LayerChart:
+        """Draw the ``top`` longest ops, with the share of the step that they reach together."""
+        from fomkit.output.plots.charts import pareto as draw_pareto
+        from fomkit.plan.evidence import op_frame
+        from fomkit.plan.op_tables import pareto_table
+
+        return draw_pareto(pareto_table(op_frame(self.estimate), top))
+
+    def composition(self, by: Part = "kind") -> alt.Chart:
+        """Draw each pass in parts: by kind of op, by source of the time, or by what bounds the op.
+
+        Raises
+        ------
+        FomkitError
+            When ``by`` is none of these.
+        """
+        from fomkit.output.plots.charts import composition as draw_composition
+        from fomkit.plan.op_tables import composition_table
+
+        if by not in PARTS:
+            raise FomkitError("composition", f"by is {by!r}. Give one of: {', '.join(PARTS)}.")
+        return draw_composition(composition_table(self.estimate, by), PARTS[by])
+
+    def memory(self) -> alt.LayerChart:
+        """Draw the memory of each role while the step runs, beside what the device holds.
+
+        Raises
+        ------
+        FomkitError
+            When nobody recorded the order of the ops.
+        """
+        from fomkit.output.plots.charts import memory as draw_memory
+        from fomkit.plan.op_tables import memory_table
+
+        capacity = self.estimate.machine.device.capacity_byte
+        return draw_memory(memory_table(self.estimate), None if capacity is None else capacity.value)
+
+
+def _cost_content(found: Cost) -> dict[str, Any]:
+    from fomkit.verbs.cost import cost_content
+
+    return cost_content(found)
+
+
+def _review_text(found: Review) -> str:
+    from fomkit.output.suites import format_review
+    from fomkit.workbook.review import review_content
+
+    return format_review(review_content(found))
+
+
+def tornado_of(found: Sensitivity) -> alt.LayerChart:
+    """Draw the tornado of a sensitivity."""
+    from fomkit.core.find_figure import title_of
+    from fomkit.output.plots.curves import tornado
+
+    middle = found.figures[found.figure].value
+    return tornado(found.table(), middle, title_line(found.content), title_of(found.figure))
+
+
+VIEWS: Mapping[str, View] = {
+    "Advice": View(lambda found, *, tried: format_advice(found.content, tried=tried)),
+    "Comparison": View(
+        lambda found: format_estimates(estimates_content(found)),
+        content=estimates_content,
+        html=lambda found: estimates_html(estimates_content(found)),
+    ),
+    "Cost": View(lambda found: format_cost(found.content), content=_cost_content),
+    "Estimate": View(
+        lambda one: Comparison((one,), (), ()).summary(),
+        html=lambda one: Comparison((one,), (), ())._repr_html_(),
+        figure=Plots,
+    ),
+    "Prediction": View(
+        lambda found: "".join(f"{line}\n" for line in found.said) + format_prediction(found.content(), "table")
+    ),
+    "Review": View(_review_text),
+    "Sensitivity": View(lambda found: format_sensitivity(found.content), figure=tornado_of),
+    "Solution": View(lambda found: format_solution(found.content)),
+    "SuiteResult": View(lambda result: format_suite(suite_content(result))),
+    "Swept": View(lambda swept: format_sweep(swept.content)),
+}
+"""By the name of a class that derives from `fomkit.core.errors.Shown`; a test finds one that is missing."""

@@ -1,0 +1,330 @@
+"""The first question: does the training use the accelerator well.
+
+The second question: which layers and structures carry the memory.
+
+Advice on one model on one machine (``fomkit/advise/1``): three questions, then what the rules found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from math import isnan
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fomkit import __version__
+from fomkit.core.errors import FomkitError, Shown
+from fomkit.core.interval import Span
+from fomkit.core.machine import Machine
+from fomkit.core.model import ModelProfile
+from fomkit.ops.resize import resize_ops
+from fomkit.plan.content import INTERVAL_MEANING, span_content
+from fomkit.plan.coverage import uses_of
+from fomkit.plan.estimate import estimate
+from fomkit.plan.memory import standing_memory
+from fomkit.plan.options import Options
+from fomkit.plan.step import device_time
+from fomkit.prediction.rates import rates
+from fomkit.prediction.storage_order import ARITHMETIC_KINDS
+from fomkit.whatif.advice.case import WORTH, Case, Finding, beats_its_floor, one_at_a_time
+from fomkit.whatif.advice.rules import RULES, Rule
+
+if TYPE_CHECKING:
+    from fomkit.core.machine import Peak
+
+
+WELL, POORLY = 0.462, 0.213
+"""Shares of the peak in large trainings at the ends of a published table: PaLM 46.2 %, GPT-3 21.3 % (Chowdhery et
+al., "PaLM: Scaling Language Modeling with Pathways", 2022, table 3)."""
+
+_INTEGERS = "int"
+
+
+def fastest_peak(machine: Machine) -> Peak | None:
+    """Give the fastest stated engine for numbers with a fraction; None where no peak is stated."""
+    peaks = [peak for peak in machine.device.peaks if _INTEGERS not in peak.dtype]
+    return max(peaks, key=lambda peak: peak.rate.value, default=None)
+
+
+def _at_peak(case: Case) -> tuple[float, list[dict[str, Any]]]:
+    """Give what the products would take at the peaks of their engines [s], NaN where one is unknown, and these."""
+    ops = case.ops[case.ops["kind"].isin(ARITHMETIC_KINDS)]
+    found, total_s = [], 0.0
+    for (dtype, engine), rows in ops.groupby(["dtype", "engine"], observed=True):
+        flop = float((rows["flop"] * rows["count"]).sum(skipna=False))
+        rate = rates(case.fitted, str(dtype), str(engine)).flop_per_s
+        total_s += np.nan if rate is None else flop / rate.value
+        if rate is not None:
+            one = {"dtype": str(dtype), "engine": str(engine), "flop": flop, "flop_per_s": rate.value}
+            found.append({**one, "basis": rate.basis, "source": rate.source})
+    return total_s, sorted(found, key=lambda one: -one["flop"])
+
+
+def _bounds(case: Case) -> dict[str, Any]:
+    """Give the shares of the step that go with ops of each bound, and that the device waits, with intervals."""
+    ops, step = case.before.ops, case.before.step_time
+    level, uses = case.before.step.level, uses_of(case.machine)
+    names = [str(name) for name in ops.loc[ops["time_s"].notna(), "bound"].unique() if name]
+    parts = [device_time(ops[ops["bound"] == name], level, uses) for name in names]
+    parts = [part if part.low > 0 else Span.exact(part.value, level) for part in parts]
+    beside = [span for span in (step.host_launch_s, step.input_s) if span is not None]
+    beside_too = [*parts, *beside, step.extra_s]
+
+    def wall(at: list[float]) -> float:
+        device, others, extra = at[: len(parts)], at[len(parts) : -1], at[-1]
+        return max(sum(device), *others, 0.0) + extra
+
+    def share_of(place: int, at: list[float]) -> float:
+        return at[place] / wall(at)
+
+    shares: dict[str, Any] = {}
+    for place, name in enumerate(names):
+        if parts[place].value > 0:
+            share = one_at_a_time(beside_too, partial(share_of, place), level)
+            shares[name] = {"value": share.value, "low": share.low, "high": min(share.high, 1.0)}
+    if case.before.step.value > case.device_s:
+        busy = one_at_a_time(beside_too, lambda at: sum(at[: len(parts)]) / wall(at), level)
+        shares["waiting"] = {"value": 1 - busy.value, "low": max(0.0, 1 - busy.high), "high": 1 - busy.low}
+    return dict(sorted(shares.items(), key=lambda item: -item[1]["value"]))
+
+
+def _verdict(share: float) -> str:
+    if isnan(share):
+        return "unknown"
+    return "well" if share >= WELL else "poorly" if share < POORLY else "partly"
+
+
+def _why_above_peak(case: Case) -> str:
+    """Say how products can take less than the peak allows their flop."""
+    if "conv" in set(case.ops.loc[beats_its_floor(case.ops), "kind"].astype("str")):
+        return "Winograd and FFT convolutions do fewer operations than direct ones, which are what is counted"
+    return "the rates that times were measured at are above the stated ones"
+
+
+def use_content(case: Case) -> dict[str, Any]:
+    """Say how well the step uses the device: its share of the peak, and what its time goes with."""
+    at_peak_s, engines = _at_peak(case)
+    step = case.before.step
+    share = step.per(at_peak_s) if at_peak_s > 0 else None
+    fastest = fastest_peak(case.machine)
+    flop = sum(one["flop"] for one in engines)
+    of_fastest = None if fastest is None or share is None else step.per(flop / fastest.rate.value)
+    return {
+        "verdict": _verdict(float("nan") if share is None else share.value),
+        "at_peak_s": None if share is None else at_peak_s,
+        "peak_fraction": span_content(share),
+        "above_peak": None if share is None or share.value <= 1 else _why_above_peak(case),
+        "engines": engines,
+        "fastest": None if fastest is None else {
+            "dtype": fastest.dtype, "engine": fastest.engine, "flop_per_s": fastest.rate.value,
+            "source": fastest.rate.source, "peak_fraction": span_content(of_fastest),
+        },
+        "step_bound": case.before.step_time.bound,
+        "bounds": _bounds(case),
+    }  # fmt: skip
+
+
+STRUCTURES = 3
+"""Structures that are named."""
+
+_NUMBERED = re.compile(r"\d+[a-z]?(?=\.|$)")
+
+
+def structure(module: str) -> str:
+    """Name what a module is, whatever its number among its like.
+
+    Examples
+    --------
+    >>> structure("blocks.11.feed_forward.expand"), structure("stage2a.conv"), structure("head")
+    ('blocks.*.feed_forward.expand', 'stage*.conv', 'head')
+    """
+    return _NUMBERED.sub("*", module)
+
+
+def _structures(pieces: Any) -> list[dict[str, Any]]:
+    named = pieces.assign(structure=pieces["module"].map(structure))
+    found: list[dict[str, Any]] = []
+    for name, own in named.groupby("structure"):
+        by_role = own.groupby("role")["byte"].sum().sort_values(ascending=False)
+        one = {"structure": str(name), "byte": float(own["byte"].sum()), "modules": int(own["module"].nunique())}
+        found.append({**one, "mostly": str(by_role.index[0])})
+    largest = sorted(found, key=lambda one: one["byte"], reverse=True)[:STRUCTURES]
+    return [one for one in largest if one["byte"] >= WORTH * pieces["byte"].sum()]
+
+
+def memory_carriers(case: Case) -> dict[str, Any]:
+    """Say what stands in memory at the peak of the step, by role and by structure.
+
+    Returns
+    -------
+    dict
+        ``known`` is whole, standing (what needs no order of the ops) or nothing.
+    """
+    capacity = case.machine.device.capacity_byte
+    room = None if capacity is None else capacity.value
+    narrowed = case.before.formats.stream not in ("", "fp32")
+    shared = {"capacity_byte": room, "formats": "of the trace, which are wider" if narrowed else "of the trace"}
+    if case.memory is not None:
+        peak = case.memory.peak_id
+        roles = {role: byte for role, byte in case.memory.by_role(peak).items() if byte}
+        return {
+            "known": "whole",
+            "peak_byte": case.memory.peak_byte,
+            "roles": dict(sorted(roles.items(), key=lambda item: -item[1])),
+            "structures": _structures(case.memory.standing(peak)),
+            **shared,
+        }
+    sizes = case.before.sizes
+    standing = standing_memory(resize_ops(case.model.ops, sizes, case.model.name), case.model.parameters_total)
+    nothing: dict[str, Any] = {"peak_byte": None, "structures": [], **shared}
+    if standing is None:
+        return {"known": "nothing", "roles": {}, **nothing}
+    roles = {role: byte for role, byte in standing._asdict().items() if byte > 0}
+    return {"known": "standing", "roles": roles, **nothing}
+
+
+SCHEMA = "fomkit/advise/1"
+
+SURE, LIKELY = 0.95, 0.8
+"""Probabilities of any saving from which a finding is sure, or likely."""
+
+
+@dataclass(frozen=True)
+class Advice(Shown):
+    """What to change, and what is at stake.
+
+    Attributes
+    ----------
+    content : mapping
+        ``fomkit/advise/1``.
+    """
+
+    content: Mapping[str, Any]
+
+    @property
+    def findings(self) -> list[dict[str, Any]]:
+        """What is worth doing: first what cannot wait, then most time at stake first."""
+        return [one for one in self.content["findings"] if one["state"] == "advice"]
+
+    def summary(self, *, tried: bool = False) -> str:
+        """Write it as the text that the command line prints, with what was tried in vain if asked for."""
+        return self._view.text(self, tried=tried)
+
+
+def _surety(finding: Finding) -> str | None:
+    if finding.saving is None:
+        return None
+    if finding.at_most:
+        return "bound"
+    chance = finding.saving.chance
+    return "sure" if chance >= SURE else "likely" if chance >= LIKELY else "unsure"
+
+
+def _stake(finding: Finding) -> dict[str, Any] | None:
+    saving = finding.saving
+    if saving is None:
+        return None
+    per_day = saving.unit_per_day
+    return {
+        "time_s": saving.step_s._asdict(),
+        "share": saving.share._asdict(),
+        "unit_per_day": None if per_day is None else per_day._asdict(),
+        "probability": None if finding.at_most else saving.chance,
+        "at_most": finding.at_most,
+    }
+
+
+def _content(rule: Rule, finding: Finding) -> dict[str, Any]:
+    return {
+        "rule": rule.name,
+        "question": rule.question,
+        "state": finding.state,
+        "urgent": finding.urgent,
+        "says": finding.says,
+        "do": finding.do,
+        "sure": finding.sure,
+        "surety": _surety(finding),
+        "rejected": finding.why_rejected,
+        "stake": _stake(finding),
+        "column": finding.column,
+        "ops": list(finding.rows),
+    }
+
+
+def _order(one: Mapping[str, Any]) -> tuple[int, bool, float]:
+    place = ("advice", "rejected", "not_applicable").index(one["state"])
+    return place, not one["urgent"], -one["stake"]["time_s"]["value"] if one["stake"] else 0.0
+
+
+def _best(findings: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Take the advice with most time at stake whose changed step was estimated, not bounded."""
+    tried = [one for one in findings if one["state"] == "advice" and one["stake"] and not one["stake"]["at_most"]]
+    return tried[0] if tried else None
+
+
+def _least(case: Case) -> dict[str, Any] | None:
+    """Say what the step would take with every op at its floor, and for which share of it no floor is a bound.
+
+    An op that beats its floor shows that it is none: another algorithm does less, or a cache holds its bytes.
+    """
+    ops = case.ops[case.ops["time_s"].notna()]
+    if ops["floor_s"].isna().all():
+        return None
+    least_s = float((np.fmin(ops["floor_s"], ops["time_s"]) * ops["count"]).sum())
+    unbounded = beats_its_floor(ops) | ops["floor_s"].isna()
+    return {
+        "device_s": least_s,
+        "share_of_device": least_s / case.device_s,
+        "share_without_bound": float(ops.loc[unbounded, "seconds"].sum()) / case.device_s,
+    }
+
+
+def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
+    """Ask every rule about one model on one machine.
+
+    Raises
+    ------
+    FomkitError
+        When no op has a time, or the estimate cannot be made.
+    """
+    options = replace(options, allow_uncovered=True)
+    before = estimate(model, machine, options)
+    if before.ops["time_s"].isna().all():
+        raise FomkitError(
+            f"{model.name} on {machine.name}",
+            "no op has a time, so there is nothing to advise on. Add the machine's bandwidth and peak, or "
+            "timings.",
+        )
+    case = Case(model, machine, options, before)
+    findings = sorted((_content(rule, one) for rule in RULES for one in rule.find(case)), key=_order)
+    best = _best(findings)
+    return Advice(
+        {
+            "schema": SCHEMA,
+            "fomkit": __version__,
+            "model": model.name,
+            "title": model.title,
+            "target": machine.name,
+            "sizes": dict(before.sizes),
+            "precision": before.precision,
+            "interval": options.interval,
+            "interval_covers": INTERVAL_MEANING,
+            "step_s": span_content(before.step),
+            "device_s": span_content(before.step_time.device_s),
+            "unit_per_day": span_content(before.unit_per_day),
+            "unit": model.unit.name,
+            "coverage": dict(before.coverage),
+            "excludes": list(before.excludes),
+            "use": use_content(case),
+            "memory": memory_carriers(case),
+            "best": None if best is None else findings.index(best),
+            "least": _least(case),
+            "overlap": "findings overlap: what one saves another cannot save again, so no sum is given",
+            "findings": findings,
+            "deviations": list(before.deviations),
+        }
+    )

@@ -1,0 +1,377 @@
+"""What all rules look at: a model on a machine, its estimate, and the same once more with something changed.
+
+The interval of a result of several uncertain quantities, each moved to its ends alone.
+
+The time at stake: a step against the same step changed, with what both have in common left out of the error.
+
+What a rule answers: a finding with the time at stake, or why it does not apply.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fomkit.core.interval import Span, probability_above
+from fomkit.core.machine import Machine
+from fomkit.core.model import ModelProfile
+from fomkit.core.units import MATRIX_KINDS
+from fomkit.ops.resize import resize_ops, sizes_used
+from fomkit.plan.coverage import uses_of
+from fomkit.plan.estimate import Estimate, estimate, with_step
+from fomkit.plan.memory import Use
+from fomkit.plan.memory_of import step_memory
+from fomkit.plan.options import Options
+from fomkit.plan.step import device_time, terms_beside
+from fomkit.prediction.estimates import as_rows
+from fomkit.prediction.rates import bounds
+from fomkit.prediction.storage_order import settle_engines
+from fomkit.profiles.evidence import with_fits
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+ROUNDING = 1e-6
+"""Part of a floor by which a time may be below it without beating it."""
+
+
+def beats_its_floor(ops: pd.DataFrame) -> pd.Series[bool]:
+    """Tell which ops of a case take less than flop / peak or byte / bandwidth, the longer of the two."""
+    return ops["time_s"] < ops["floor_s"] * (1 - ROUNDING)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A study to advise on.
+
+    Attributes
+    ----------
+    options : Options
+        As the user chose them; work without a time is always left out and told of.
+    before : Estimate
+    """
+
+    model: ModelProfile
+    machine: Machine
+    options: Options
+    before: Estimate
+
+    @property
+    def device_s(self) -> float:
+        """What the device works in a step [s]."""
+        return self.before.step_time.device_s.value
+
+    @cached_property
+    def fitted(self) -> Machine:
+        """The machine with the fits of its tables."""
+        return with_fits(self.machine)
+
+    @cached_property
+    def ops(self) -> pd.DataFrame:
+        """The TIMED table with the engines that rows really run on, ``floor_s`` and ``seconds`` of a step [s]."""
+        ops = settle_engines(self.before.ops.reset_index(drop=True), self.fitted)[0]
+        floor_s = bounds(as_rows(ops), self.fitted).floor_s
+        return ops.assign(floor_s=floor_s, seconds=ops["time_s"] * ops["count"])
+
+    @cached_property
+    def memory(self) -> Use | None:
+        """The memory of the step in the formats of the trace; None where its order is unknown or fixed."""
+        sizes = self.before.sizes
+        if self.model.order is None:
+            return None
+        moved = {name for name, value in sizes.items() if value != self.model.sizes.get(name)}
+        return step_memory(self.model, sizes) if moved <= sizes_used(self.model.order) else None
+
+    @property
+    def fixed(self) -> ModelProfile:
+        """The model with the sizes of this study written into its ops as numbers."""
+        ops = resize_ops(self.model.ops, self.before.sizes, self.model.name)
+        return replace(self.model, ops=ops, sizes=dict(self.before.sizes))
+
+    def again(
+        self, model: ModelProfile | None = None, machine: Machine | None = None, **changed: object
+    ) -> Estimate:
+        """Estimate once more with another model, machine or options.
+
+        Raises
+        ------
+        FomkitError
+            When the change cannot be estimated.
+        """
+        options = replace(self.options, **changed)  # type: ignore[arg-type]
+        return estimate(model or self.model, machine or self.machine, options)
+
+    def lacks_times(self, after: Estimate) -> bool:
+        """Tell whether a changed step has work without a time that the step did not have: no saving, a gap."""
+        return bool(after.ops["time_s"].isna().sum() > self.before.ops["time_s"].isna().sum())
+
+    def with_times(self, rows: pd.Series[bool], time_s: pd.Series[float]) -> pd.DataFrame:
+        """Give the table with some rows at other times [s], known without error."""
+        times = self.ops["time_s"].mask(rows, time_s)
+        ends: Mapping[str, pd.Series[float]] = {
+            name: self.ops[name].mask(rows, times) for name in ("low_s", "high_s")
+        }
+        # An exact time rests on no table, so use in a step adds no error to it.
+        source = self.ops["time_source"].astype("object").mask(rows, "assumed")
+        return self.ops.assign(time_s=times, **ends, time_source=source)
+
+    def share_of_products(self, rows: pd.Series[bool]) -> float:
+        """Give the share of the flop of all products of the step that some rows do."""
+        products = self.ops["kind"].isin(MATRIX_KINDS)
+        flop = (self.ops["flop"] * self.ops["count"]).where(products).to_numpy(np.float64)
+        return float(np.nansum(flop[rows.to_numpy(bool)]) / max(np.nansum(flop), 1.0))
+
+
+def one_at_a_time(parts: Sequence[Span], result: Callable[[list[float]], float], level: float) -> Span:
+    """Give a positive result of quantities whose errors know nothing of each other.
+
+    Each quantity goes to its two ends while the others keep their values; the logarithms of what that changes
+    add in quadrature, on each side of the value.
+
+    Parameters
+    ----------
+    parts : sequence of Span
+    result : function of the quantities' values
+        Has to be above 0 at all ends.
+    level : float
+        The level of the intervals of the parts.
+
+    Examples
+    --------
+    >>> share = one_at_a_time([Span(3.0, 2.0, 4.0), Span(1.0, 1.0, 1.0)], lambda at: at[0] / sum(at), 0.8)
+    >>> share.value, round(share.low, 4), share.high
+    (0.75, 0.6667, 0.8)
+    """
+    values = [part.value for part in parts]
+    middle = result(values)
+    below, above = [0.0], [0.0]
+    for place, part in enumerate(parts):
+        ends = (part.low, part.high) if part.low < part.high else ()
+        moved = [math.log(result([*values[:place], end, *values[place + 1 :]]) / middle) for end in ends]
+        below.append(min(0.0, *moved) if moved else 0.0)
+        above.append(max(0.0, *moved) if moved else 0.0)
+    return Span(middle, middle * math.exp(-math.hypot(*below)), middle * math.exp(math.hypot(*above)), level)
+
+
+SAME = 1e-9
+"""Relative difference below which two times of an op are one."""
+
+Errors = Literal["independent", "launch"]
+
+
+class Amount(NamedTuple):
+    """A difference with its interval; any of the three may be below 0."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Saving:
+    """What a changed step saves.
+
+    Attributes
+    ----------
+    ratio : Span
+        Time of the changed step over that of the step, for the same samples.
+    step_s : Amount
+        Time saved [s] of each step; never more than the step takes.
+    unit_per_day : Amount or None
+        Units of work a day gained; None where the profile does not say what a run is.
+    """
+
+    ratio: Span
+    step_s: Amount
+    unit_per_day: Amount | None
+
+    @property
+    def share(self) -> Amount:
+        """Share of the step that is saved."""
+        return Amount(1 - self.ratio.value, 1 - self.ratio.high, 1 - self.ratio.low)
+
+    @property
+    def chance(self) -> float:
+        """The probability that anything is saved at all."""
+        if self.ratio.low == self.ratio.high:
+            return float(self.ratio.value < 1)
+        return 1.0 - probability_above(self.ratio, 1.0)
+
+
+def changed_rows(before: pd.DataFrame, after: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Tell which rows of two TIMED tables of one step differ in time or count; rows of only one of them do.
+
+    Parameters
+    ----------
+    before, after : DataFrame
+        The same rows in the same order, then those that only one of them has.
+    """
+    shared = min(len(before), len(after))
+    found = np.ones(len(before), bool), np.ones(len(after), bool)
+    differs = np.zeros(shared, bool)
+    for name in ("time_s", "count"):
+        old, new = (table[name].to_numpy(np.float64)[:shared] for table in (before, after))
+        differs |= ~np.isclose(old, new, rtol=SAME, atol=0.0, equal_nan=True)
+    for flags in found:
+        flags[:shared] = differs
+    return found
+
+
+def _starts(ops: pd.DataFrame) -> float:
+    return float(np.nansum(ops["launches"].to_numpy(np.float64) * ops["count"].to_numpy(np.float64)))
+
+
+def _wall(device_s: float, starts: float, machine: Machine, launch: float, load: float) -> float:
+    """Give the time of a step [s] with the launch cost and the input at multiples of their values."""
+    exact = Span.exact(device_s)
+    terms = terms_beside(starts, machine, exact)
+    known = [device_s]
+    if terms.host_s is not None:
+        known.append(terms.host_s.value * launch)
+    if terms.input_s is not None:
+        known.append(terms.input_s.value * load)
+    return max(known) + terms.extra_s.value
+
+
+def _relative(span: Span | None, level: float) -> Span:
+    if span is None or span.value == 0:
+        return Span.exact(1.0, level)
+    return Span(1.0, span.low / span.value, span.high / span.value, level)
+
+
+def _gain(one: Estimate, ratio: float) -> float | None:
+    changed = with_step(one, Span.exact(one.step.value * ratio, one.step.level)).unit_per_day
+    return None if changed is None or one.unit_per_day is None else changed.value - one.unit_per_day.value
+
+
+def saving_of(before: Estimate, ratio: Span) -> Saving:
+    """Put the ratio of two steps as time of a step and units of work a day."""
+    step_s = before.step.value
+    ends = (ratio.value, ratio.high, ratio.low)
+    gains = [gain for end in ends if (gain := _gain(before, end)) is not None]
+    times = Amount(*(step_s * (1 - end) for end in ends))
+    return Saving(ratio, times, Amount(*gains) if len(gains) == len(ends) else None)
+
+
+def saving(
+    before: Estimate,
+    ops: pd.DataFrame,
+    machine: Machine | None = None,
+    errors: Errors = "independent",
+    samples: float = 1.0,
+) -> Saving:
+    """Set a step against another one of the same training.
+
+    Ops that take the same time in both keep their errors in common. For those that changed, the errors before and
+    after are taken as independent, which is the wide side; where they differ by the launch cost only, by its.
+
+    Parameters
+    ----------
+    before : Estimate
+    ops : DataFrame
+        TIMED table of the changed step.
+    machine : Machine, optional
+        Where the changed step runs; default: the same.
+    errors : str
+        independent, or launch where the ops differ by what launches cost.
+    samples : float
+        Samples of the changed step over those of the step.
+    """
+    level, uses = before.step.level, uses_of(before.machine)
+    target = machine or before.machine
+    old_changed, new_changed = changed_rows(before.ops, ops)
+    parts = [
+        device_time(before.ops[~old_changed], level, uses),
+        device_time(before.ops[old_changed], level, uses),
+        device_time(ops[new_changed], level, uses),
+    ]
+    by_launches = errors == "launch"
+    if by_launches:
+        parts[1:] = [Span.exact(part.value, level) for part in parts[1:]]
+    step = before.step_time
+    parts += [_relative(span, level) for span in (step.host_launch_s, step.input_s)]
+    starts = _starts(before.ops), _starts(ops)
+
+    def ratio(at: list[float]) -> float:
+        kept_s, old_s, new_s, launch, load = at
+        if by_launches:  # the longer a launch took, the longer were the ops before
+            old_s += (old_s - new_s) * (launch - 1)
+        after_s = _wall(kept_s + new_s, starts[1], target, launch, load)
+        return after_s / samples / _wall(kept_s + old_s, starts[0], before.machine, launch, load)
+
+    return saving_of(before, one_at_a_time(parts, ratio, level))
+
+
+State = Literal["advice", "rejected", "not_applicable"]
+
+WORTH = 0.01
+"""Share of a step below which a saving is no advice: repeats of one step differ by about as much."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One answer of a rule.
+
+    Attributes
+    ----------
+    says : str
+        What was found, or why the rule does not apply, as a sentence.
+    do : str
+        What to change.
+    sure : str
+        What the time at stake rests on, beside its interval.
+    saving : Saving or None
+        The time at stake; None where nobody knows or none is.
+    at_most : bool
+        The time at stake is a bound, not the estimate of a changed step.
+    column : str
+        Column of the table of ops that tells, or the fact of the machine.
+    rows : tuple of mapping
+        The ops concerned, the longest first, with what their times rest on.
+    rejected : str
+        Why it is no advice although something was tried; "" where it is.
+    urgent : bool
+        True where it comes before any saving: the step may not run, or all times are too small.
+    applies : bool
+        False where the rule has nothing to look at.
+    """
+
+    says: str
+    do: str = ""
+    sure: str = ""
+    saving: Saving | None = None
+    at_most: bool = False
+    column: str = ""
+    rows: tuple[dict[str, Any], ...] = ()
+    rejected: str = ""
+    urgent: bool = False
+    applies: bool = True
+
+    @property
+    def state(self) -> State:
+        """Tell advice from what was tried in vain and from what does not apply."""
+        if not self.applies:
+            return "not_applicable"
+        return "rejected" if self.why_rejected else "advice"
+
+    @property
+    def why_rejected(self) -> str:
+        """Say why it is no advice; "" where it is."""
+        if self.rejected or self.saving is None:
+            return self.rejected
+        share = self.saving.share.value
+        if share < -WORTH:
+            return "the step would take longer"
+        return "" if share >= WORTH else f"less than {WORTH:.0%} of the step is at stake"
+
+
+def does_not_apply(why: str) -> Finding:
+    """Say that a rule has nothing to look at."""
+    return Finding(f"Does not apply because {why}.", applies=False)

@@ -1,0 +1,249 @@
+"""Steps that wait for their data.
+
+Steps that wait for the host to start kernels, or whose kernels are hardly longer than their start.
+
+Work that no figure here counts.
+
+Steps that fill the device's memory, or do not fit.
+
+A larger batch, where the device's memory has room for one.
+
+The rules of the advisor, all of them, in the order in which they are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from fomkit.core.units import format_mebibyte, format_quantity
+from fomkit.ops.resize import sizes_used
+from fomkit.plan.estimate import Estimate
+from fomkit.plan.memory_of import BATCH, largest_batch
+from fomkit.plan.options import change_machine
+from fomkit.plan.step import INPUT
+from fomkit.whatif.advice.case import Case, Finding, changed_rows, does_not_apply, saving
+from fomkit.whatif.advice.products import faster_engine, misaligned, unfused_update
+from fomkit.whatif.advice.slow_ops import evidence, expensive_ops, low_use, seconds_of
+
+
+def input_bound(case: Case) -> list[Finding]:
+    """Find out whether the input pipeline is slower than the rest of the step."""
+    step = case.before.step_time
+    if step.input_s is None:
+        return [
+            does_not_apply(
+                "nobody stated what the input pipeline takes; it is unknown, not 0 (overheads, named input, of "
+                "the machine profile)"
+            )
+        ]
+    known = [span.value for span in (step.device_s, step.host_launch_s) if span is not None]
+    input_text, other_text = (
+        format_quantity(time_s, "time_s", 3) for time_s in (step.input_s.value, max(known, default=0.0))
+    )
+    if step.input_s.value <= max(known):
+        return [does_not_apply(f"the input takes {input_text} of a step and hides behind {other_text} of work")]
+    ready = replace(
+        case.machine,
+        overheads=tuple(one for one in case.machine.overheads if (one.name, one.per) != (INPUT, "step")),
+    )
+    return [
+        Finding(
+            says=f"The input pipeline takes {input_text} of each step, the device and host {other_text}: the "
+            "device waits for data.",
+            do="Load with more workers, decode and augment on the device, or keep the data decoded and near "
+            "(DataLoader(num_workers=...), tf.data prefetch).",
+            sure="As sure as the stated time of the input; the saving is what is left when it hides behind the "
+            "other work.",
+            saving=saving(case.before, case.before.ops, ready),
+            column="overheads of the machine, named input",
+        )
+    ]
+
+
+IN_A_GRAPH_S = 0.5e-6
+"""What a kernel costs beside its own time in a replayed CUDA graph [s]: 3.4 µs each where the kernel took 2.9
+(A. Gray, "Getting Started with CUDA Graphs", NVIDIA Technical Blog, 2019; on a V100)."""
+
+
+def launch_bound(case: Case) -> list[Finding]:
+    """Find out what starting kernels costs, by replaying them from a graph."""
+    launch, host = case.machine.device.launch_s, case.before.step_time.host_launch_s
+    if launch is None or host is None:
+        return [does_not_apply("the machine does not state what a kernel launch costs")]
+    if launch.value <= IN_A_GRAPH_S:
+        return [does_not_apply("the machine starts kernels as fast as a graph does")]
+    starts = host.value / launch.value
+    machine = change_machine(case.machine, {"launch_s": IN_A_GRAPH_S})
+    after = case.again(machine=machine)
+    rows = case.ops["seconds"].notna() & changed_rows(case.before.ops, after.ops)[0]
+    host_text, device_text = (format_quantity(time_s, "time_s", 3) for time_s in (host.value, case.device_s))
+    waits = (
+        "the device waits for it"
+        if host.value > case.device_s
+        else "the device is busy meanwhile, but short ops hardly hide it"
+    )
+    return [
+        Finding(
+            says=f"{starts:,.0f} kernels are started in a step, which takes the host {host_text}; {waits} "
+            f"(its own work: {device_text}).",
+            do="Replay the step from a graph (torch.compile(mode='reduce-overhead'), torch.cuda.graphs), let a "
+            "compiler join kernels, or take a larger batch.",
+            sure="Each op without a timing of its own is estimated with its launch. The launch cost is "
+            f"{launch.basis}: {launch.source or 'no source'}. In a graph a kernel is taken to cost "
+            f"{format_quantity(IN_A_GRAPH_S, 'time_s', 2)}.",
+            saving=saving(case.before, after.ops, machine, errors="launch"),
+            column="launches; device.launch of the machine",
+            rows=evidence(case, rows, seconds_of(after.ops)),
+        )
+    ]
+
+
+def unpriced_ops(case: Case) -> list[Finding]:
+    """Find ops without a rule or without a time."""
+    missing = case.before.ops[case.before.ops["time_s"].isna()]
+    if not len(missing) and not case.model.unsupported:
+        return [does_not_apply("every op has a rule and a time")]
+    said, columns = [], []
+    if len(missing):
+        counts = missing.groupby("kind")["count"].sum().sort_values(ascending=False)
+        listed = ", ".join(f"{kind} ({count:,.0f})" for kind, count in counts.items())
+        said.append(f"Without a time on {case.machine.name}: {listed}.")
+        columns.append("time_s")
+    if case.model.unsupported:
+        said.append(f"Without a rule: {', '.join(case.model.unsupported)}.")
+        columns.append("unsupported of the model profile")
+    return [
+        Finding(
+            says=" ".join(said),
+            do="Time these ops on the machine and add the timings to its profile, or state its peak and bandwidth "
+            "(docs/profiles.md).",
+            sure="What they take is unknown, so every time here is a lower bound.",
+            urgent=True,
+            column=", ".join(columns),
+        )
+    ]
+
+
+ROOM = 0.9
+"""Share of the memory that a step should fill at most: the framework's context and libraries (0.5 to 1 GiB of
+16 GiB) and gaps between pieces come on top of what is counted."""
+
+
+def memory_full(case: Case) -> list[Finding]:
+    """Find out whether the step leaves room in the device's memory."""
+    capacity = case.machine.device.capacity_byte
+    if capacity is None:
+        return [does_not_apply("the machine states no memory capacity")]
+    if case.memory is None:
+        return [does_not_apply("nobody recorded the order of the ops, so the memory of the step is unknown")]
+    share = case.memory.peak_byte / capacity.value
+    if share < ROOM:
+        return [does_not_apply(f"the step fills {share:.0%} of the device's memory")]
+    fits = "does not fit" if share > 1 else "leaves little room"
+    most = largest_batch(case.model, case.before.sizes, ROOM * capacity.value)
+    room = f" The largest batch that leaves {1 - ROOM:.0%} free is {most:,}." if most else ""
+    return [
+        Finding(
+            says=f"The step {fits}: {format_mebibyte(case.memory.peak_byte)} MiB at its peak, {share:.0%} of the "
+            f"device's memory, before the framework's own.{room}",
+            do="Take a smaller batch and add gradients up over several, compute activations again in the backward "
+            "pass (torch.utils.checkpoint, about one forward pass more), or use a 16-bit format.",
+            sure="The memory was followed op by op in the formats of the trace; gaps between pieces are not "
+            "counted. What is at stake is the run, not a share of its time.",
+            urgent=True,
+            column="output_byte and freed_by of the order; device.memory.capacity",
+        )
+    ]
+
+
+DOUBLINGS = 4
+"""How often the batch is doubled at most: beyond 16 times it, learning rates and epochs are another training."""
+
+ENOUGH = 0.01
+"""A further doubling has to save so large a share, or the smaller batch is taken."""
+
+
+def _larger(case: Case, most: int) -> Iterator[int]:
+    batch = case.before.sizes[BATCH]
+    yield from (batch * 2**times for times in range(1, DOUBLINGS + 1) if batch * 2**times <= most)
+
+
+def _fastest(case: Case, most: int) -> Estimate | None:
+    """Take the batch of most samples a second; the smaller one where they are about equal."""
+    best, least = None, case.before.step.value / case.before.sizes[BATCH] * (1 - ENOUGH)
+    for batch in _larger(case, most):
+        other = case.again(batch=batch, sizes={**case.options.sizes, BATCH: batch})
+        if case.lacks_times(other):
+            return best
+        each = other.step.value / batch
+        if best is None or each < least:
+            best, least = other, each * (1 - ENOUGH)
+    return best
+
+
+def _why_not(case: Case) -> str:
+    capacity, model = case.machine.device.capacity_byte, case.model
+    if BATCH not in case.before.sizes or BATCH not in sizes_used(model.ops):
+        return "the profile is fixed at its batch"
+    if case.before.step_time.input_s is not None:
+        return "the input pipeline is stated for this batch only"
+    if capacity is None:
+        return "the machine states no memory capacity"
+    if case.memory is None or model.order is None or BATCH not in sizes_used(model.order):
+        return "nobody recorded the order of the ops, so what fits is unknown ('fomkit profile' records it)"
+    return ""
+
+
+def larger_batch(case: Case) -> list[Finding]:
+    """Find out what a larger batch that fits saves for each sample."""
+    why = _why_not(case)
+    capacity = case.machine.device.capacity_byte
+    if why or capacity is None:
+        return [does_not_apply(why)]
+    most = largest_batch(case.model, case.before.sizes, ROOM * capacity.value) or 0
+    batch = case.before.sizes[BATCH]
+    samples = case.model.data.train_samples
+    best = _fastest(case, min(most, samples) if samples is not None else most)
+    if best is None:
+        return [
+            does_not_apply(
+                f"twice the batch does not fit or has no time; the largest that leaves room is {most:,}"
+            )
+        ]
+    chosen = best.sizes[BATCH]
+    return [
+        Finding(
+            says=f"The device's memory has room for a larger batch: {most:,} leaves {1 - ROOM:.0%} of it free. "
+            f"Taken is batch {chosen:,} instead of {batch:,}; the time is for the same samples.",
+            do=f"Train with batch {chosen:,} and a learning rate to match; check that the epochs stay the same, "
+            "which is assumed.",
+            sure="The whole step was estimated again. The errors at the two batches are taken as independent, "
+            "which is the wide side; memory is that of the trace's formats.",
+            saving=saving(case.before, best.ops, samples=chosen / batch),
+            column="the named size batch",
+        )
+    ]
+
+
+class Rule(NamedTuple):
+    """A question that is asked of every study, and the function that answers it."""
+
+    name: str
+    question: str
+    find: Callable[[Case], list[Finding]]
+
+
+RULES = (
+    Rule("faster engine", "Has the machine a faster engine for another number format?", faster_engine),
+    Rule("misaligned", "Can the matrix engine load the rows of the products whole?", misaligned),
+    Rule("launch bound", "Does the step wait for the host to start kernels?", launch_bound),
+    Rule("input bound", "Does the step wait for its data?", input_bound),
+    Rule("larger batch", "Would a larger batch that fits take less time a sample?", larger_batch),
+    Rule("update", "Would a fused update save time?", unfused_update),
+    Rule("expensive ops", "Does one op take much of the step?", expensive_ops),
+    Rule("low use", "Which ops stay far above the least time?", low_use),
+    Rule("memory full", "Does the step leave room in the device's memory?", memory_full),
+    Rule("unknown work", "Is there work that no figure counts?", unpriced_ops),
+)

@@ -1,0 +1,383 @@
+"""What is asked of: something that gives figures with intervals at any values of its parameters.
+
+What is to be reached: a figure at a value, with a probability.
+
+A model on a machine, asked at other values of its parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.find_figure import title_of
+from fomkit.core.interval import Span, probability_above, reached_with
+from fomkit.core.machine import Machine
+from fomkit.core.model import ModelProfile
+from fomkit.plan.estimate import Estimate, estimate, with_step
+from fomkit.plan.options import Options
+from fomkit.plan.options import parameters as device_names
+from fomkit.plan.scenarios import Study, blocks_of, in_order, prepare_study
+from fomkit.profiles.evidence import verdict_on, with_fits
+from fomkit.whatif.measurements import measurements
+from fomkit.whatif.parameters import (
+    OF_A_RUN,
+    Parameter,
+    changed_machine,
+    changed_model,
+    device_parameters,
+    fixed_sizes,
+    model_parameters,
+    peaks_in_use,
+    scope_parameters,
+    unstated,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+Point = Mapping[str, float]
+"""Parameters at other values; what is not named stays as it is."""
+Figures = Mapping[str, Span]
+"""By name: fom, unit_per_day [1/day], sample_per_s [1/s], step_s [s]."""
+Outcome = Figures | FomkitError
+FIGURES = ("fom", "unit_per_day", "sample_per_s", "step_s")
+"""The order in which a subject's main figure is chosen: the first that it has."""
+SMALLER_IS_BETTER = ("step_s",)
+
+
+class Subject(Protocol):
+    """A model on a machine, on many nodes of it, or a suite."""
+
+    @property
+    def title(self) -> dict[str, Any]:
+        """Name what is asked of: model or suite, target, and under what conditions."""
+        ...
+
+    @property
+    def level(self) -> float:
+        """Level of the intervals."""
+        ...
+
+    @property
+    def tries(self) -> int:
+        """About how many values of one whole number may be tried; what an estimate costs decides."""
+        ...
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """List the parameters that are known."""
+        ...
+
+    def left_out(self) -> list[tuple[str, str]]:
+        """Name what cannot be varied, each with the reason."""
+        ...
+
+    def at(self, points: Sequence[Point]) -> list[Outcome]:
+        """Give the figures at each point, or why there are none."""
+        ...
+
+    def again(self, point: Point) -> Figures:
+        """Give the figures at a point by a whole estimate of its own.
+
+        Raises
+        ------
+        FomkitError
+            When there are none.
+        """
+        ...
+
+    def measurements(self) -> dict[str, Any]:
+        """Rank what could be measured by how much narrower the interval would be."""
+        ...
+
+    def binding(self, point: Point) -> str:
+        """Say what a step waits for at a point."""
+        ...
+
+    def unfit(self, point: Point) -> str:
+        """Say that the memory of a device does not hold a step at a point; "" where it does, or nobody knows."""
+        ...
+
+
+class OnMachine:
+    """What is asked of a machine under the options of an estimate."""
+
+    machine: Machine
+    options: Options
+
+    @property
+    def level(self) -> float:
+        """Level of the intervals."""
+        return self.options.interval
+
+    @cached_property
+    def _fitted(self) -> Machine:
+        return with_fits(self.machine)
+
+
+def main_figure(figures: Figures) -> str:
+    """Name the figure that an answer is about."""
+    return next(name for name in FIGURES if name in figures)
+
+
+OPTIONS: Mapping[str, str] = {
+    "unit_per_day": "--units-per-day", "step_s": "--step", "fom": "--fom", "probability": "--probability"
+}  # fmt: skip
+"""What the command line calls what a goal is made of; in Python the names are those of `make_goal`."""
+
+
+def said(figure: str) -> str:
+    """Name a figure as tables do.
+
+    Examples
+    --------
+    >>> said("unit_per_day")
+    'units/day'
+    """
+    return title_of(figure)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure that is to be at least a value, a step's time at most.
+
+    Attributes
+    ----------
+    figure : str
+        fom, unit_per_day [1/day] or step_s [s].
+    value : float
+        Above 0.
+    probability : float
+        With which it shall be reached, between 0 and 1; 0.5 asks it of the value itself.
+    """
+
+    figure: str
+    value: float
+    probability: float = 0.5
+
+    @property
+    def at_most(self) -> bool:
+        """True where smaller is better."""
+        return self.figure in SMALLER_IS_BETTER
+
+    def span(self, figures: Figures) -> Span:
+        """Give the figure that is asked of.
+
+        Raises
+        ------
+        FomkitError
+            When it is not known.
+        """
+        if self.figure in figures:
+            return figures[self.figure]
+        why = (
+            "it is a suite's" if self.figure == "fom" else "a suite has only its FOM" if "fom" in figures
+            else "the profile does not say what a run is: no train_samples or epochs"
+        )  # fmt: skip
+        hint = f"Ask of {' or '.join(map(said, figures))}." if figures else "Nothing is known."
+        raise FomkitError(said(self.figure), f"is not known here; {why}. {hint}")
+
+    def reached(self, figures: Figures) -> float:
+        """Give the probability that it is reached."""
+        above = probability_above(self.span(figures), self.value)
+        return 1 - above if self.at_most else above
+
+    def margin(self, figures: Figures) -> float:
+        """Give ln(what is reached with the probability / value), of a time the negative; 0 or more is enough."""
+        span = self.span(figures)
+        if self.at_most:
+            return math.log(self.value / reached_with(span, 1 - self.probability))
+        return math.log(reached_with(span, self.probability) / self.value)
+
+
+def _is_between(value: object, most: float) -> bool:
+    # A notebook may give anything.
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < most
+
+
+def make_goal(
+    *, unit_per_day: float | None = None, step_s: float | None = None, fom: float | None = None,
+    probability: float = 0.5, names: Mapping[str, str] | None = None,
+) -> Goal:  # fmt: skip
+    """Make a goal of the one figure that is given.
+
+    Parameters
+    ----------
+    unit_per_day, step_s, fom : float
+        One of them; a step's time in s.
+    probability : float
+    names : mapping, optional
+        What messages call them, such as `OPTIONS`; default: these names.
+
+    Raises
+    ------
+    FomkitError
+        When none or several are given, one is not above 0, or the probability is not between 0 and 1.
+
+    Examples
+    --------
+    >>> make_goal(unit_per_day=50.0, probability=0.9)
+    Goal(figure='unit_per_day', value=50.0, probability=0.9)
+    """
+    asked = {"unit_per_day": unit_per_day, "step_s": step_s, "fom": fom}
+    called = names or {name: name for name in (*asked, "probability")}
+    given = {name: value for name, value in asked.items() if value is not None}
+    if len(given) != 1:
+        what = f"{' and '.join(called[name] for name in given)} are given" if given else "none is given"
+        choices = ", ".join(called[name] for name in asked)
+        raise FomkitError("goal", f"{what}. Give one of {choices} (the FOM is a suite's).")
+    ((figure, value),) = given.items()
+    if not _is_between(value, math.inf):
+        raise FomkitError(called[figure], f"is {value!r}. Give a finite number above 0.")
+    if not _is_between(probability, 1.0):
+        raise FomkitError(
+            called["probability"], f"is {probability!r}. Give a number between 0 and 1, for example 0.9."
+        )
+    return Goal(figure, float(value), float(probability))
+
+
+FEW = 4
+"""Points of which each is estimated alone where one of them cannot be."""
+
+
+def figures_of(one: Estimate) -> Figures:
+    """Give what an estimate knows."""
+    batch = one.sizes.get("batch")
+    samples = None if batch is None else one.step.per(batch)
+    known = {"unit_per_day": one.unit_per_day, "sample_per_s": samples, "step_s": one.step}
+    return {name: span for name, span in known.items() if span is not None}
+
+
+def _figures(row: pd.Series[float], level: float) -> Figures:
+    spans = {
+        name: Span(float(row[name]), float(row[f"{name}_low"]), float(row[f"{name}_high"]), level)
+        for name in FIGURES
+        if name in row.index
+    }
+    return {name: span for name, span in spans.items() if span.value == span.value}
+
+
+@dataclass(frozen=True)
+class OneModel(OnMachine):
+    """A model on a machine."""
+
+    model: ModelProfile
+    machine: Machine
+    options: Options
+    tries = 512  # scenarios are priced together
+
+    @property
+    def title(self) -> dict[str, Any]:
+        """Name model, target and sizes, and what nobody stated."""
+        one = self.estimate
+        sizes = {"sizes": dict(one.sizes), "precision": one.precision, "scope": one.scope}
+        return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name, **sizes,
+                "excludes": sorted(one.excludes), "does_not_fit": one.fit.said,
+                "notes": list(verdict_on(one.machine))}  # fmt: skip
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """The estimate as it is."""
+        return estimate(self.model, self._fitted, self.options)
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """List rates, costs and overheads of the machine, sizes and run of the model."""
+        one = self.estimate
+        return (
+            *device_parameters(self.machine, peaks_in_use([one])),
+            *scope_parameters(self.machine, one.scope),
+            *model_parameters(self.model, self.options),
+        )
+
+    def left_out(self) -> list[tuple[str, str]]:
+        """Name rates that nobody stated and sizes that are fixed."""
+        return [*unstated(self.machine, peaks_in_use([self.estimate])), *fixed_sizes(self.model)]
+
+    def estimate_at(self, point: Point) -> Estimate:
+        """Estimate at one point.
+
+        Raises
+        ------
+        FomkitError
+            When a value cannot be.
+        """
+        if not point:
+            return self.estimate
+        ours = {one.name for one in self.parameters() if one.of == "machine"} | {*device_names(self.machine)}
+        machine = changed_machine(self._fitted, {name: value for name, value in point.items() if name in ours})
+        others = {name: value for name, value in point.items() if name not in ours}
+        return estimate(*_of(changed_model(self.model, self.options, others), machine))
+
+    @cached_property
+    def _study(self) -> Study:
+        return prepare_study(self.model, self._fitted, self.options)
+
+    def at(self, points: Sequence[Point]) -> list[Outcome]:
+        """Give the figures at each point; points of the same columns together, as scenarios."""
+        found: dict[int, Outcome] = {}
+        alike: dict[tuple[str, ...], list[int]] = {}
+        for place, point in enumerate(points):
+            alike.setdefault(tuple(sorted(point)), []).append(place)
+        for names, places in alike.items():
+            together = self._together(names, [points[place] for place in places])
+            found |= dict(zip(places, together, strict=True))
+        return [found[place] for place in range(len(points))]
+
+    def _together(self, names: tuple[str, ...], points: Sequence[Point]) -> list[Outcome]:
+        import pandas as pd
+
+        columns = {*device_names(self.machine), *self.model.sizes, "batch"}
+        if names and columns.issuperset(names):
+            table = pd.DataFrame([dict(point) for point in points], columns=list(names))
+            try:
+                results = in_order(blocks_of(self._study, table), table)
+            except FomkitError:
+                if len(points) > FEW:  # one of them cannot be; the other half may be
+                    half = len(points) // 2
+                    return self._together(names, points[:half]) + self._together(names, points[half:])
+            else:
+                return [_figures(row, self.level) for _, row in results.drop(columns="basis").iterrows()]
+        return [self._alone(point) for point in points]
+
+    def _alone(self, point: Point) -> Outcome:
+        try:
+            return self._run(point) if set(OF_A_RUN).issuperset(point) else self.again(point)
+        except FomkitError as error:
+            return error
+
+    def _run(self, point: Point) -> Figures:
+        """Give the figures where only the run changes: its step is that of the estimate as it is."""
+        model, options = changed_model(self.model, self.options, point)
+        one = replace(self.estimate, model=model)
+        return figures_of(with_step(one, one.step, options.last_batch))
+
+    def again(self, point: Point) -> Figures:
+        """Give the figures of an estimate at a point.
+
+        Raises
+        ------
+        FomkitError
+            When there are none.
+        """
+        return figures_of(self.estimate_at(point))
+
+    def measurements(self) -> dict[str, Any]:
+        """Rank what could be measured by how much narrower the step's interval would be."""
+        return measurements(self.estimate, self.options, self.parameters())
+
+    def binding(self, point: Point) -> str:
+        """Say what the step waits for."""
+        return self.estimate_at(point).step_time.bound
+
+    def unfit(self, point: Point) -> str:
+        """Say that a device's memory does not hold the step."""
+        return self.estimate_at(point).fit.said
+
+
+def _of(changed: tuple[ModelProfile, Options], machine: Machine) -> tuple[ModelProfile, Machine, Options]:
+    return changed[0], machine, changed[1]

@@ -1,0 +1,218 @@
+"""A training spread over the nodes of a machine, asked at other values of its parameters.
+
+From what a person asks for to what is asked of: a model, a model on nodes, or a suite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, add_independent
+from fomkit.core.machine import Machine
+from fomkit.core.model import ModelProfile
+from fomkit.core.suite import Suite
+from fomkit.core.units import format_quantity
+from fomkit.merit.measured_steps import NOTHING_MEASURED, MeasuredRuns
+from fomkit.merit.rated_lines import Load
+from fomkit.parallel.layout import Layout, check_layout
+from fomkit.parallel.step import ParallelStep
+from fomkit.plan.content import span_content
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options, choose_sizes
+from fomkit.plan.replica_step import Service, on_one_device, system_content
+from fomkit.plan.scaling import stepper_of
+from fomkit.prediction.exchange import Network
+from fomkit.profiles.evidence import verdict_on
+from fomkit.whatif.cases import Figures, OneModel, OnMachine, Outcome, Point, Subject
+from fomkit.whatif.measurements import OUT, SAID, measure_command
+from fomkit.whatif.parameters import (
+    Parameter,
+    changed_machine,
+    changed_model,
+    device_parameters,
+    fixed_sizes,
+    link_parameters,
+    model_parameters,
+    peaks_in_use,
+    unstated,
+    whole,
+)
+from fomkit.whatif.suite_cases import OfSuite
+
+
+@dataclass(frozen=True)
+class OnNodes(OnMachine):
+    """A job of so many nodes; the batch of the options is that of one replica."""
+
+    model: ModelProfile
+    machine: Machine
+    options: Options
+    layout: Layout
+    nodes: int
+    tries = 48  # each value is a step of its own
+
+    @property
+    def title(self) -> dict[str, Any]:
+        """Name model, target, nodes and layout, and what nobody stated."""
+        return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name,
+                "sizes": choose_sizes(self.model, self.options.wanted_sizes), "nodes": self.nodes,
+                "layout": vars(self.layout), "excludes": self._excludes,
+                "does_not_fit": self.unfit({}), "notes": list(verdict_on(self._fitted))}  # fmt: skip
+
+    @cached_property
+    def _excludes(self) -> list[str]:
+        model, machine, step, nodes = self._step({})
+        run = system_content(model, machine, step, nodes, Service())
+        return sorted({*step.excludes, *(() if run is None else run["excludes"])})
+
+    @cached_property
+    def _peaks(self) -> frozenset[str] | None:
+        """The peaks in use; None is all, of a transformer by its sizes, whose ops differ from device to device."""
+        if self.model.transformer is not None:
+            return None
+        return peaks_in_use([estimate(on_one_device(self.model), self._fitted, self.options)])
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """List rates, costs, overheads and links of the machine, nodes, sizes and run of the model."""
+        devices = Network(self.machine, self.layout.channel).node_devices
+        replicas = self.layout.replicas(self.nodes * devices)
+        of_a_copy = math.lcm(self.layout.fewest_devices, devices) // devices
+        return (
+            *device_parameters(self.machine, self._peaks),
+            *link_parameters(self.machine, self.layout.channel),
+            whole("nodes", self.nodes, "machine", of_a_copy),
+            *model_parameters(self.model, self.options, replicas),
+        )
+
+    def left_out(self) -> list[tuple[str, str]]:
+        """Name rates that nobody stated and sizes that are fixed."""
+        return [*unstated(self.machine, self._peaks or frozenset()), *fixed_sizes(self.model)]
+
+    def _step(self, point: Point) -> tuple[ModelProfile, Machine, ParallelStep, int]:
+        """Give model, machine, step and nodes at one point."""
+        ours = {one.name for one in self.parameters() if one.of == "machine"} - {"nodes"}
+        nodes = round(point.get("nodes", self.nodes))
+        of_machine = {name: value for name, value in point.items() if name in ours}
+        others = {name: value for name, value in point.items() if name not in {*ours, "nodes"}}
+        machine = changed_machine(self._fitted, of_machine, self.layout.channel)
+        model, options = changed_model(self.model, self.options, others)
+        batch = options.sizes.get("batch", model.batch)
+        if batch is None:
+            raise FomkitError(model.name, "does not say its batch. Give --batch.")
+        sizes = {name: size for name, size in options.sizes.items() if name != "batch"}
+        stepper = stepper_of(model, machine, self.layout, replace(options, sizes=sizes, batch=batch))
+        devices = nodes * Network(machine, self.layout.channel, self.level).node_devices
+        return model, machine, stepper.at(devices, batch * self.layout.replicas(devices)), nodes
+
+    def again(self, point: Point) -> Figures:
+        """Give the figures of a step of all nodes at a point.
+
+        Raises
+        ------
+        FomkitError
+            When there is none.
+        """
+        model, machine, step, nodes = self._step(point)
+        found = {"sample_per_s": step.sample_per_s, "step_s": step.wall_s}
+        system = system_content(model, machine, step, nodes, Service())
+        samples = model.data.train_samples
+        if system is None and samples is not None and model.run.epochs is not None:
+            raise FomkitError(
+                "batch", f"a step of {step.samples:,} is more than the {samples:,} samples of an epoch."
+            )
+        rate = None if system is None else system["unit_per_day"]
+        return found if rate is None else {"unit_per_day": Span(**rate, level=self.level), **found}
+
+    def at(self, points: Sequence[Point]) -> list[Outcome]:
+        """Give the figures at each point."""
+        found: list[Outcome] = []
+        for point in points:
+            try:
+                found.append(self.again(point))
+            except FomkitError as error:
+                found.append(error)
+        return found
+
+    def binding(self, point: Point) -> str:
+        """Say which part of the step is the longest."""
+        step = self._step(point)[2]
+        parts = {"calculation": step.compute_s, "communication": step.exposed_s, "pipeline": step.bubble_s}
+        return max(parts, key=lambda name: parts[name].value)
+
+    def unfit(self, point: Point) -> str:
+        """Say that a device's memory does not hold its part of the step."""
+        machine, step = self._step(point)[1:3]
+        capacity = machine.device.capacity_byte
+        if capacity is None or step.memory_byte is None or step.memory_byte <= capacity.value:
+            return ""
+        has, wants = (format_quantity(byte, "byte") for byte in (capacity.value, step.memory_byte))
+        return f"does not fit: {machine.name} has {has} of memory a device, a step would fill {wants}"
+
+    def measurements(self) -> dict[str, Any]:
+        """Rank a step on one device and the collectives by how much narrower the step's interval would be."""
+        step = self._step({})[2]
+        if self.model.transformer is not None:
+            return {"measurements": [], "measurements_say": "not worked out for a transformer by its sizes"}
+        compute, exposed = step.compute_s, step.exposed_s
+        parts = {
+            "a step on one device": ([Span.exact(compute.value, self.level), exposed],
+                                     measure_command(self.model, self.machine, self.options)),
+            "the collectives between the devices": (
+                [compute, Span.exact(exposed.value, self.level)],
+                f"fomkit measure --network {OUT}"),
+        }  # fmt: skip
+        now = step.wall_s.high - step.wall_s.low
+        found = []
+        for what, (terms, command) in parts.items():
+            then = add_independent(terms)
+            shrinks = (now - (then.high - then.low)) / now if now > 0 else 0.0
+            found.append({"kind": "part of the step", "what": what, "step_s": span_content(then),
+                          "shrinks": shrinks, "command": command})  # fmt: skip
+        return {"measurements": sorted(found, key=lambda entry: -entry["shrinks"]), "measurements_say": SAID}
+
+
+def subject_of_model(
+    model: ModelProfile, target: Machine, options: Options, nodes: int | None = None, layout: Layout | None = None
+) -> Subject:
+    """Choose a model on the scope of the options, or its training spread over nodes.
+
+    Raises
+    ------
+    FomkitError
+        When nodes are no number, a layout has no nodes, or both nodes and a scope are given.
+    """
+    if nodes is None:
+        if layout is not None:
+            raise FomkitError("layout", "says how a training is spread over nodes. Add --nodes.")
+        return OneModel(model, target, options)
+    given: object = nodes  # a notebook may give anything
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise FomkitError("nodes", f"{nodes!r} is no number of nodes. Give a whole number, 1 or more.")
+    if options.scope is not None:
+        raise FomkitError("scope", "and nodes say two things. Nodes are those of one job; leave the scope out.")
+    return OnNodes(model, target, options, check_layout(layout or Layout()), nodes)
+
+
+def subject_of_suite(
+    suite: Suite,
+    baseline: Machine,
+    target: Machine,
+    options: Options,
+    load: Load,
+    measured: MeasuredRuns = NOTHING_MEASURED,
+) -> Subject:
+    """Choose a suite, whose lines fix batch, sizes, precision and scope; ``measured`` runs are held against them.
+
+    Raises
+    ------
+    FomkitError
+        When the options would change what the lines fix.
+    """
+    if options.wanted_sizes or options.precision is not None or options.scope is not None:
+        raise FomkitError(suite.name, "fixes batch, sizes, precision and scope by its lines. Leave them out.")
+    return OfSuite(suite, baseline, target, options, cache(load), measured)

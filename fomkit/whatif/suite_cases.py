@@ -1,0 +1,255 @@
+"""A suite's figure of merit, asked at other values of the target's and the workloads' parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.core.machine import Machine
+from fomkit.core.suite import Conditions, Suite, SuiteLine
+from fomkit.merit.measured_steps import NOTHING_MEASURED, MeasuredRuns
+from fomkit.merit.rated_lines import LineRating, Load, RatedLine, fixed_conditions
+from fomkit.merit.suites import SuiteResult, merit_of, run_suite
+from fomkit.plan.content import span_content
+from fomkit.plan.estimate import Estimate
+from fomkit.plan.options import Options
+from fomkit.profiles.evidence import verdict_on
+from fomkit.whatif.cases import Figures, OneModel, OnMachine, Outcome, Point
+from fomkit.whatif.measurements import SAID, measure_command
+from fomkit.whatif.parameters import (
+    Parameter,
+    changed_machine,
+    device_parameters,
+    peaks_in_use,
+    scope_parameters,
+    unstated,
+    whole,
+)
+
+RATED = ("batch", "epochs", "samples")
+"""Conditions of a line that are numbers."""
+
+
+def _conditions(values: Mapping[str, float]) -> Conditions:
+    """Give what is proposed for a line."""
+    numbers = {name: round(value) for name, value in values.items()}
+    batch, epochs, samples = (numbers.pop(name, None) for name in RATED)
+    return Conditions(batch, epochs=epochs, samples=samples, sizes=numbers)
+
+
+def _command(one: Estimate, options: Options) -> str:
+    return measure_command(one.model, one.machine, replace(options, sizes=one.sizes, batch=None))
+
+
+@dataclass(frozen=True)
+class OfSuite(OnMachine):
+    """A suite on a target and a baseline; lines with a given time stay as they are."""
+
+    suite: Suite
+    baseline: Machine
+    machine: Machine
+    options: Options
+    load: Load
+    measured: MeasuredRuns = NOTHING_MEASURED
+    _rated: dict[tuple[object, ...], RatedLine] = field(default_factory=dict)
+    tries = 48  # each value rates the suite again
+
+    @property
+    def title(self) -> dict[str, Any]:
+        """Name suite, machines and scope, the lines that no parameter moves, and what nobody stated."""
+        still = [one.line.name for one in self.result.target if one.estimate is None]
+        return {"suite": self.suite.name, "target": self.machine.name, "baseline": self.baseline.name,
+                "scope": self.suite.scope, "lines_that_stay": still,
+                "excludes": list(self.result.excludes),
+                "little_explained": [one.line for one in self.result.little_explained],
+                "does_not_fit": "; ".join(self.result.unfit),
+                "notes": list(dict.fromkeys(
+                    text for one in self.result.estimates for text in verdict_on(one.machine)
+                ))}  # fmt: skip
+
+    @cached_property
+    def result(self) -> SuiteResult:
+        """The suite as it is.
+
+        Raises
+        ------
+        FomkitError
+            When there is no figure of merit, or nothing of it is estimated.
+        """
+        result = run_suite(
+            self.suite, self.baseline, self._fitted, self.options, self.load, measured=self.measured
+        )
+        if result.merit is None:
+            lacking = ", ".join(result.incomplete) or "every line"
+            raise FomkitError(
+                self.suite.name, f"has no figure of merit on {self.machine.name}: {lacking} has no time there."
+            )
+        if all(one.estimate is None for one in result.target):
+            raise FomkitError(
+                self.suite.name,
+                f"gives all its times on {self.machine.name}, so nothing of the machine moves them. Name a target "
+                "whose times are estimated.",
+            )
+        return result
+
+    def _line_parameters(self, one: RatedLine) -> Iterator[Parameter]:
+        if one.estimate is None:
+            return
+        fixed = fixed_conditions(one.line.conditions, one.estimate.model)
+        for name, value in fixed.stated().items():
+            if isinstance(value, int) and (name in RATED or value != 0):
+                grain = fixed.batch if name == "samples" and fixed.batch is not None else 1
+                yield whole(f"{one.line.name}.{name}", value, grain=grain)
+
+    @cached_property
+    def _peaks(self) -> frozenset[str]:
+        return peaks_in_use(one.estimate for one in self.result.target if one.estimate is not None)
+
+    def left_out(self) -> list[tuple[str, str]]:
+        """Name rates that nobody stated."""
+        return list(unstated(self.machine, self._peaks))
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """List rates, costs and overheads of the target, and the conditions of the estimated lines."""
+        target = self.result.target
+        return (
+            *device_parameters(self.machine, self._peaks),
+            *scope_parameters(self.machine, self.suite.scope),
+            *(parameter for one in target for parameter in self._line_parameters(one)),
+        )
+
+    def _rate(self, line: SuiteLine, machine: Machine, of_machine: Point, own: Point) -> RatedLine:
+        """Rate a line, once for the same machine and conditions."""
+        key = (line.name, tuple(sorted(of_machine.items())), tuple(sorted(own.items())))
+        if key not in self._rated:
+            proposed = {line.name: _conditions(own)} if own else {}
+            rating = LineRating(self.suite, machine, self.options, self.load, proposed)
+            self._rated[key] = rating.rate(line)
+        return self._rated[key]
+
+    def result_at(self, point: Point) -> SuiteResult:
+        """Rate the suite at one point.
+
+        Raises
+        ------
+        FomkitError
+            When a line that has a time has none there.
+        """
+        lines = {line.name for line in self.suite.lines}
+        of_line: dict[str, dict[str, float]] = {name: {} for name in lines}
+        of_machine = {}
+        for name, value in point.items():
+            line, dot, condition = name.rpartition(".")
+            if dot and line in lines:
+                of_line[line][condition] = value
+            else:
+                of_machine[name] = value
+        machine = changed_machine(self._fitted, of_machine) if of_machine else self._fitted
+        target = tuple(self._rate(line, machine, of_machine, of_line[line.name]) for line in self.suite.lines)
+        for new, now in zip(target, self.result.target, strict=True):
+            if new.unit_per_day is None and now.unit_per_day is not None:
+                raise FomkitError(new.line.name, new.missing)
+        changed = replace(self.result, machines=(self.baseline, machine), target=target)
+        return replace(changed, merit=merit_of(changed))
+
+    @cached_property
+    def _alone(self) -> dict[str, OneModel]:
+        """Each estimated line of the target as a model: its utilisations are worked out once for all machines."""
+        found = {}
+        for one in self.result.target:
+            if one.estimate is not None:
+                options = replace(self.options, sizes=one.estimate.sizes, scope=self.suite.scope,
+                                  precision=one.line.conditions.precision)  # fmt: skip
+                found[one.line.name] = OneModel(one.estimate.model, self._fitted, options)
+        return found
+
+    def _quickly(self, point: Point) -> Outcome:
+        """Give the figure of merit where only the machine changes: the numbers are those of `again`."""
+        target = []
+        for one in self.result.target:
+            alone = self._alone.get(one.line.name)
+            if alone is None:
+                target.append(one)
+                continue
+            (found,) = alone.at([point])
+            if isinstance(found, FomkitError):
+                return found
+            rate = found["unit_per_day"].scaled(alone.model.unit.runs / one.line.runs)
+            target.append(replace(one, unit_per_day=rate))
+        merit = merit_of(replace(self.result, target=tuple(target)))
+        return {} if merit is None else {"fom": merit.value}
+
+    def at(self, points: Sequence[Point]) -> list[Outcome]:
+        """Give the figures at each point."""
+        found: list[Outcome] = []
+        machine = {one.name for one in self.parameters() if one.of == "machine"}
+        for point in points:
+            try:
+                found.append(self._quickly(point) if machine.issuperset(point) else self.again(point))
+            except FomkitError as error:
+                found.append(error)
+        return found
+
+    def again(self, point: Point) -> Figures:
+        """Give the figure of merit at a point.
+
+        Raises
+        ------
+        FomkitError
+            When there is none.
+        """
+        merit = self.result_at(point).merit
+        return {} if merit is None else {"fom": merit.value}
+
+    def binding(self, point: Point) -> str:
+        """Say what the steps of the lines wait for, those of most weight first."""
+        result = self.result_at(point)
+        weights = result.merit.weights if result.merit is not None else {}
+        lines = sorted(result.target, key=lambda one: -weights.get(one.line.name, 0.0))
+        bounds = [one.estimate.step_time.bound for one in lines if one.estimate is not None]
+        return ", ".join(dict.fromkeys(bounds))
+
+    def unfit(self, point: Point) -> str:
+        """Say of which lines a device's memory does not hold the step."""
+        rated = self.result_at(point).target
+        told = {one.line.name: one.estimate.fit.said for one in rated if one.estimate is not None}
+        return "; ".join(f"{name} {text}" for name, text in told.items() if text)
+
+    def _with_baseline(self, rated: tuple[RatedLine, ...]) -> SuiteResult:
+        return replace(self.result, baseline=rated)
+
+    def _with_target(self, rated: tuple[RatedLine, ...]) -> SuiteResult:
+        return replace(self.result, target=rated)
+
+    def measurements(self) -> dict[str, Any]:
+        """Rank the lines by how much narrower the figure's interval would be if one rate were known exactly."""
+        merit = self.result.merit
+        if merit is None:
+            return {}
+        now = merit.value.high - merit.value.low
+        found = []
+        sides = ((self.result.baseline, self._with_baseline), (self.result.target, self._with_target))
+        for machine, (rated, with_rated) in zip(self.result.machines, sides, strict=True):
+            for place, one in enumerate(rated):
+                rate = one.unit_per_day
+                if rate is None or rate.low == rate.high:
+                    continue
+                known = replace(one, unit_per_day=Span.exact(rate.value, rate.level))
+                again = merit_of(with_rated((*rated[:place], known, *rated[place + 1 :])))
+                if again is None:
+                    continue
+                command = "" if one.estimate is None else _command(one.estimate, self.options)
+                found.append(
+                    {
+                        "kind": "line",
+                        "what": f"{one.line.name} on {machine.name}",
+                        "fom": span_content(again.value),
+                        "shrinks": (now - (again.value.high - again.value.low)) / now,
+                        "command": command,
+                    }
+                )
+        return {"measurements": sorted(found, key=lambda entry: -entry["shrinks"]), "measurements_say": SAID}

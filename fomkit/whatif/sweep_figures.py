@@ -1,0 +1,339 @@
+"""The memory of a sweep's points: peaks where sizes are few, else the largest batch that fits.
+
+The money of a sweep's points, by the rules of `fomkit.merit.campaign`: at a price asked for or the machine's.
+
+What points of a sweep are compared by, and the energy of those with a power.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span
+from fomkit.core.machine import Fact, Price
+from fomkit.core.units import DAY_S, UNITS, parse_money_rate
+from fomkit.files.csv import is_number
+from fomkit.merit.campaign import money, paid_units
+from fomkit.ops.precision import choose_formats
+from fomkit.plan.memory_of import BATCH, largest_batch, step_memory
+from fomkit.plan.options import choose_sizes
+from fomkit.whatif.sweep_axes import POWER, PRICE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fomkit.core.machine import Machine, Scope
+    from fomkit.core.model import ModelProfile
+    from fomkit.plan.options import Options
+    from fomkit.whatif.sweep_axes import Axis, Given
+
+    Values = tuple[float, ...]
+    Array = NDArray[np.float64]
+
+
+MOST_FOLLOWED = 256
+"""Sizes whose step is followed op by op; each takes some hundredths of a second."""
+MOST_SEARCHED = 16
+"""Combinations of other sizes for each of which the largest batch is sought: about twenty steps each."""
+PEAK_BYTE, FITS = "peak_byte", "fits"
+NO_CAPACITY = "the machine does not state the memory of its device"
+
+
+class Memory(NamedTuple):
+    """What is known of the memory of a sweep's points.
+
+    Attributes
+    ----------
+    sizes : tuple of str
+        Sizes that are varied.
+    peaks : mapping
+        Peak [byte] by the values of these, NaN where it is not known; empty where none is.
+    why_not : str
+        Why there are no peaks, or some are not known.
+    largest : mapping
+        The largest batch that fits, by the values of the sizes beside it; where there are too many for peaks.
+    unchecked : str
+        Why nobody knows of all points whether they fit; "" where it is known.
+    """
+
+    sizes: tuple[str, ...] = ()
+    peaks: Mapping[Values, float] = {}
+    why_not: str = ""
+    largest: Mapping[Values, int] = {}
+    unchecked: str = ""
+
+
+def _combinations(axes: Sequence[Axis]) -> Iterator[tuple[Values, dict[str, int]]]:
+    """Give every combination of sizes: its values, and these by name."""
+    for values in itertools.product(*(axis.grid().tolist() for axis in axes)):
+        yield values, {axis.name: int(value) for axis, value in zip(axes, values, strict=True)}
+
+
+def _count(axes: Sequence[Axis]) -> int:
+    return math.prod(axis.count or 0 for axis in axes)
+
+
+def _peaks(model: ModelProfile, base: Mapping[str, int], axes: Sequence[Axis]) -> tuple[dict[Values, float], str]:
+    """Follow every step; where one cannot be, its peak is NaN and the last reason is told."""
+    peaks, why = {}, ""
+    for values, sizes in _combinations(axes):
+        try:
+            use = step_memory(model, {**base, **sizes})
+        except FomkitError as error:
+            use, why = None, error.what
+        peaks[values] = math.nan if use is None else use.peak_byte
+    return peaks, why
+
+
+def _largest(
+    model: ModelProfile, base: Mapping[str, int], axes: Sequence[Axis], capacity_byte: float
+) -> tuple[dict[Values, int], str]:
+    """Seek the largest batch that fits, at every combination of the other sizes."""
+    rest = [axis for axis in axes if axis.name != BATCH]
+    if len(rest) == len(axes) or _count(rest) > MOST_SEARCHED:
+        return {}, (
+            f"{_count(axes):,} sizes are too many to follow each; list {MOST_FOLLOWED} or fewer, or vary the "
+            f"batch with at most {MOST_SEARCHED} combinations of other sizes"
+        )
+    found, why = {}, ""
+    for values, sizes in _combinations(rest):
+        try:
+            largest = largest_batch(model, {**base, **sizes}, capacity_byte)
+        except FomkitError as error:
+            largest, why = None, error.what
+        if largest is None:
+            why = why or "the order of ops is fixed at its batch"
+        else:
+            found[values] = largest
+    return found, why
+
+
+def follow_memory(model: ModelProfile, machine: Machine, axes: Sequence[Axis], options: Options) -> Memory:
+    """Learn what the sizes that a sweep can meet need of the device's memory, as far as it can be known."""
+    own = [axis for axis in axes if axis.name in model.sizes or axis.name == BATCH]
+    names = tuple(axis.name for axis in own)
+    formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine, model.ops)
+    why = "" if model.order is not None else "the profile has no order of its ops"
+    if formats.stream not in ("", "fp32"):
+        why = f"the order of ops is of the traced formats, not of {formats.name}"
+    if why:
+        return Memory(names, {}, why, {}, why)
+    base, capacity = choose_sizes(model, options.wanted_sizes), machine.device.capacity_byte
+    if _count(own) <= MOST_FOLLOWED:
+        peaks, why = _peaks(model, base, own)
+        known = peaks if any(not math.isnan(one) for one in peaks.values()) else {}
+        return Memory(names, known, why, {}, NO_CAPACITY if capacity is None else why)
+    why = f"{_count(own):,} sizes would each be followed op by op; list {MOST_FOLLOWED} or fewer to have it"
+    if capacity is None:
+        return Memory(names, {}, why, {}, NO_CAPACITY)
+    return Memory(names, {}, why, *_largest(model, base, own, capacity.value))
+
+
+def _rows(points: pd.DataFrame, names: Sequence[str]) -> Iterator[Values]:
+    return points[list(names)].itertuples(index=False, name=None) if names else itertools.repeat((), len(points))
+
+
+def add_memory(found: pd.DataFrame, points: pd.DataFrame, memory: Memory) -> pd.DataFrame:
+    """Add the peak of each point's sizes [byte], or whether its batch fits."""
+    if memory.peaks:
+        peaks = np.array([memory.peaks[tuple(one)] for one in _rows(points, memory.sizes)])
+        return found.assign(**{PEAK_BYTE: peaks})
+    if not memory.largest:
+        return found
+    rest = [name for name in memory.sizes if name != BATCH]
+    most = np.array([memory.largest.get(tuple(one), math.nan) for one in _rows(points, rest)])
+    return found.assign(**{FITS: _compared(points[BATCH].to_numpy(np.float64), most, found.index)})
+
+
+def _compared(needed: Array, most: Array | float, index: pd.Index) -> pd.Series:
+    """Tell yes, no or not known."""
+    told = pd.Series(needed <= most, index=index, dtype="boolean")
+    return told.mask(np.isnan(needed) | np.isnan(most))
+
+
+def add_fits(found: pd.DataFrame, capacity_byte: float | None) -> pd.DataFrame:
+    """Say whether a device holds a step, where its peak tells; <NA> where that is not known."""
+    if capacity_byte is None or PEAK_BYTE not in found:
+        return found
+    return found.assign(**{FITS: _compared(found[PEAK_BYTE].to_numpy(np.float64), capacity_byte, found.index)})
+
+
+Per = Literal["unit of work", "sample", "step"]
+HOUR_S = UNITS["time_s"]["h"]
+COST = "cost"
+ENDS = ("", "_low", "_high")
+_TURNED = {"": "", "_low": "_high", "_high": "_low"}
+
+
+class Bill(NamedTuple):
+    """What is paid: the price, whether its rate is varied, and the paid units; None is by the nodes of a point.
+
+    ``level`` is that of the intervals, ``up_share`` the time that a system is up, 1 below its scope.
+    """
+
+    price: Price
+    varied: bool
+    units: int | None
+    level: float
+    up_share: float
+    node_devices: int
+
+
+def _hourly(text: str, own: str, where: str) -> tuple[str, str]:
+    """Read one price: the number for an hour, and its currency."""
+    if is_number(text):
+        if not own:
+            raise FomkitError(
+                where, f"is {text!r}, which has no currency, and the machine states no price. Write, for example, "
+                f"--vary '{PRICE}=2.50 USD/h'.",
+            )  # fmt: skip
+        return text, own
+    per_s, currency = parse_money_rate(text, where, PRICE)
+    return f"{per_s * HOUR_S:.12g}", currency
+
+
+def read_prices(given: Given, own: Price | None) -> tuple[Given, str]:
+    """Take the currency out of prices: plain numbers for an hour remain, as `make_axis` reads them.
+
+    Raises
+    ------
+    FomkitError
+        When there is no currency, or more than one.
+
+    Examples
+    --------
+    >>> read_prices("1.50 USD/h..3 USD/h:4", None)
+    ('1.5..3:4', 'USD')
+    """
+    where, known = f"--vary {PRICE}", own.currency if own else ""
+    if not isinstance(given, str):
+        return given, _hourly(str(np.ravel(given)[0]) if np.size(given) else "0", known, where)[1]
+    body, colon, steps = given.partition(":")
+    parts = re.split(r"(\.\.|,)", body)
+    read = [_hourly(part.strip(), known, where) for part in parts[::2]]
+    currencies = sorted({currency for _, currency in read})
+    if len(currencies) > 1:
+        raise FomkitError(where, f"is in {' and '.join(currencies)}. Write all in one currency.")
+    parts[::2] = [number for number, _ in read]
+    return "".join(parts) + colon + steps, currencies[0]
+
+
+def with_prices(vary: Mapping[str, Given], own: Price | None) -> tuple[Mapping[str, Given], str]:
+    """Read the prices among what is varied; "" is the currency where there are none."""
+    if PRICE not in vary:
+        return vary, ""
+    prices, currency = read_prices(vary[PRICE], own)
+    return {**vary, PRICE: prices}, currency
+
+
+def bill_of(machine: Machine, scope: Scope, currency: str, level: float, *, on_nodes: bool) -> Bill | None:
+    """Choose the price: that asked for (``currency`` says of what), else the machine's; None where there is none.
+
+    Raises
+    ------
+    FomkitError
+        When the machine's price is of more than the scope.
+    """
+    if not currency and machine.price is None:
+        return None
+    asked = Price(Fact(1.0, 1.0, 1.0, "assumed", "given by the user"), currency, "device", "")
+    price = asked if currency or machine.price is None else machine.price
+    units = None if on_nodes else paid_units(price, machine, scope)
+    up_share = machine.availability if scope == "system" else 1.0
+    return Bill(price, bool(currency), units, level, up_share, machine.node_devices or 1)
+
+
+def _units(bill: Bill, found: pd.DataFrame) -> pd.Series | float:
+    """Count what is paid for at each point; of nodes, those of all jobs at once."""
+    if bill.units is not None:
+        return float(bill.units)
+    of = {"device": 1, "node": bill.node_devices}.get(bill.price.per)
+    return 1.0 if of is None else found["devices"] * found["jobs"] / of
+
+
+def add_cost(found: pd.DataFrame, points: pd.DataFrame, bill: Bill, per: Per) -> pd.DataFrame:
+    """Add what one unit of work, sample or step costs, as `fomkit.merit.campaign.money_of_run` has it."""
+    units = _units(bill, found)
+    share = units / (found["jobs"] * bill.up_share)
+    if per == "unit of work":  # its rate counts the jobs at once, and the time that they are up
+        paid_s = {end: units * DAY_S / found[f"unit_per_day{_TURNED[end]}"] for end in ENDS}
+    elif per == "sample":
+        paid_s = {end: share / found[f"sample_per_s{_TURNED[end]}"] for end in ENDS}
+    else:
+        paid_s = {end: share * found[f"step_s{end}"] for end in ENDS}
+    if bill.varied:
+        # A price without a spread only scales: the interval is that of the time.
+        return found.assign(**{f"{COST}{end}": points[PRICE] / HOUR_S * paid_s[end] for end in ENDS})
+    times = zip(*(paid_s[end].tolist() for end in ENDS), strict=True)
+    spans = [money(bill.price, Span(value, low, high, bill.level)) for value, low, high in times]
+    return found.assign(
+        **{COST: [one.value for one in spans], f"{COST}_low": [one.low for one in spans],
+           f"{COST}_high": [one.high for one in spans]}
+    )  # fmt: skip
+
+
+ENERGY = "energy_j"
+
+
+class Objective(NamedTuple):
+    """One thing that points are compared by."""
+
+    name: str
+    column: str
+    better: Literal["higher", "lower"]
+    unit: str
+
+
+def per_of(known: Sequence[str]) -> Per:
+    """Choose what cost and energy are of: the largest thing whose rate is known."""
+    if "unit_per_day" in known:
+        return "unit of work"
+    return "sample" if "sample_per_s" in known else "step"
+
+
+def device_seconds(found: pd.DataFrame, per: Per, devices: pd.Series, jobs: pd.Series) -> dict[str, pd.Series]:
+    """Give the seconds of a device that one unit, sample or step takes: value and ends.
+
+    Examples
+    --------
+    >>> two = pd.Series([2.0])
+    >>> found = pd.DataFrame({f"unit_per_day{end}": [4.0] for end in ENDS})
+    >>> device_seconds(found, "unit of work", two, two)[""].tolist()
+    [86400.0]
+    """
+    if per == "step":
+        return {end: devices * found[f"step_s{end}"] for end in ENDS}
+    turned = {"": "", "_low": "_high", "_high": "_low"}
+    if per == "sample":
+        return {end: devices / found[f"sample_per_s{turned[end]}"] for end in ENDS}
+    return {end: devices * jobs * DAY_S / found[f"unit_per_day{turned[end]}"] for end in ENDS}
+
+
+def add_energy(
+    found: pd.DataFrame, points: pd.DataFrame, seconds: Mapping[str, pd.Series], up_share: float
+) -> pd.DataFrame:
+    """Add the energy [J] of a power that is asked for; it is drawn while the machine is up."""
+    return found.assign(**{f"{ENERGY}{end}": points[POWER] * seconds[end] * up_share for end in ENDS})
+
+
+def objectives_of(known: Sequence[str], per: Per, currency: str) -> tuple[Objective, ...]:
+    """Name what points are compared by: time, cost, energy and memory, as far as they are known."""
+    time = {
+        "unit of work": Objective("time", "unit_per_day", "higher", "1/day"),
+        "sample": Objective("time", "sample_per_s", "higher", "1/s"),
+        "step": Objective("time", "step_s", "lower", "s"),
+    }[per]
+    others = (
+        Objective("cost", COST, "lower", f"{currency} a {per}"),
+        Objective("energy", ENERGY, "lower", f"J a {per}"),
+        Objective("memory", PEAK_BYTE, "lower", "byte"),
+    )
+    return (time, *(one for one in others if one.column in known))

@@ -1,0 +1,331 @@
+"""Studies as ledgers: the inputs that a workbook needs to compute the same answer by itself.
+
+A suite's result as a ledger: estimated lines with their ops, all others as the times they come to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import isnan
+from typing import Any
+
+from fomkit.core.find_figure import upper_bounds
+from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.machine import Device, Machine, Peak
+from fomkit.core.model import Unit
+from fomkit.core.units import DAY_S
+from fomkit.files.op_csv import empty_table
+from fomkit.merit.rated_lines import RatedLine, up_devices
+from fomkit.merit.suites import SuiteResult
+from fomkit.ops.groups import shape_label
+from fomkit.ops.tables import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS
+from fomkit.plan.content import BASES_BY_TRUST, worst_basis
+from fomkit.plan.coverage import USES, uses_of
+from fomkit.plan.estimate import Estimate
+from fomkit.prediction.rates import binding, rates
+from fomkit.prediction.storage_order import settle_engines
+from fomkit.profiles.evidence import verdict_on, with_fits
+from fomkit.verbs.compare import Comparison
+from fomkit.workbook.records import Case, Given, Ledger, OpLine, WorkloadFacts, floor_s, op_time
+
+ROUND = "round "
+"""Beginning of a machine's note that tells what a review changed."""
+
+
+def _used_device(estimates: Sequence[Estimate], machine: Machine) -> Device:
+    """Give a device with the rates that were fitted to its table where nobody stated them."""
+    fitted = with_fits(machine)
+    peaks = {(peak.dtype, peak.engine): peak for peak in machine.device.peaks}
+    bandwidth = machine.device.byte_per_s
+    for one in estimates:
+        rows = settle_engines(one.ops.reset_index(drop=True), machine)[0]
+        for dtype, engine in sorted(set(zip(rows["dtype"], rows["engine"], strict=True))):
+            known = rates(fitted, dtype, engine)
+            bandwidth = bandwidth or known.byte_per_s
+            if known.flop_per_s is not None:
+                peaks.setdefault((dtype, engine), Peak(dtype, engine, known.flop_per_s))
+    return replace(machine.device, peaks=tuple(peaks.values()), byte_per_s=bandwidth)
+
+
+def _facts_only(machine: Machine, device: Device) -> Machine:
+    return replace(machine, device=device, timings=empty_table("TIMINGS"), fits={}, timings_key="")
+
+
+def _dimensions(row: Mapping[str, Any]) -> tuple[tuple[str, float | str], ...]:
+    kind = str(row["kind"])
+    names = (*KIND_DIMENSIONS[kind], *OPTIONAL_DIMENSIONS.get(kind, ()))
+    return tuple((name, row[name]) for name in names if name in row and row[name] == row[name] and row[name] != "")
+
+
+def _study_line(row: Mapping[str, Any], machine: Machine, device: Device) -> OpLine:
+    time_s = float(row["time_s"])
+    line = OpLine(
+        op=str(row["op"]),
+        kind=str(row["kind"]),
+        sizes=shape_label(row),
+        dtype=str(row["dtype"]),
+        engine=str(row["engine"]),
+        pass_name=str(row["pass_name"]),
+        count=float(row["count"]),
+        launches=float(row["launches"]),
+        flop=float(row["flop"]),
+        byte=float(row["byte"]),
+        time_source=str(row["time_source"]),
+        bound=str(row["bound"]),
+        evidence=str(row["evidence"]),
+        dimensions=_dimensions(row),
+    )
+    if isnan(time_s):
+        return line
+    line = replace(line, low=float(row["low_s"]) / time_s, high=float(row["high_s"]) / time_s)
+    bound = binding(row, rates(machine, line.dtype, line.engine))
+    if line.time_source == "measured" or bound is None or bound.floor_s <= 0:
+        return replace(line, time_s=time_s)
+    launch = device.launch_s
+    # Only a roofline names its launches apart; a table's times hold them unseparated.
+    named = line.time_source == "roofline" and launch is not None and not isnan(line.launches)
+    starts = line.launches if named else 0.0
+    kernel_s = time_s - starts * (launch.value if launch is not None else 0.0)
+    if kernel_s <= 0:
+        starts, kernel_s = 0.0, time_s
+    return replace(line, utilisation=floor_s(line, device) / kernel_s, starts=starts)
+
+
+def _merged(lines: Sequence[OpLine]) -> tuple[OpLine, ...]:
+    """Put equal ops of different modules on one line, the longest first."""
+    together: dict[str, OpLine] = {}
+    for line in lines:
+        key = repr(replace(line, count=0.0))
+        known = together.get(key)
+        together[key] = line if known is None else replace(known, count=known.count + line.count)
+    return tuple(together.values())
+
+
+def _longest_first(lines: Sequence[OpLine], device: Device) -> tuple[OpLine, ...]:
+    def seconds(line: OpLine) -> float:
+        span = op_time(line, device, DEFAULT_LEVEL)
+        return 0.0 if span is None else span.value * line.count
+
+    return tuple(sorted(lines, key=seconds, reverse=True))
+
+
+def case_of(one: Estimate, name: str, device: Device) -> Case:
+    """Give the ops of one estimate, equal ones on one line."""
+    rows = settle_engines(one.ops.reset_index(drop=True), one.machine)[0].to_dict("records")
+    machine = with_fits(one.machine)
+    lines = [_study_line({str(key): cell for key, cell in row.items()}, machine, device) for row in rows]
+    return Case(
+        workload=name,
+        machine=one.machine.name,
+        ops=_longest_first(_merged(lines), device),
+        precision=f"{one.precision}: {one.formats.said}",
+        excludes=one.excludes,
+        deviations=tuple(said for said in one.deviations if said not in verdict_on(one.machine, named=False)),
+        unfit=one.fit.said,
+    )
+
+
+def _made_with(one: Estimate) -> tuple[tuple[str, str], ...]:
+    words = [(key, str(value)) for key, value in one.model.traced_with.items()]
+    if one.model.parameters_total is not None:
+        words.append(("parameters", f"{one.model.parameters_total:,}"))
+    return tuple(words)
+
+
+def workload_of(one: Estimate, name: str) -> WorkloadFacts:
+    """Give what one run of an estimate's model is."""
+    model = one.model
+    # What the study chose stands in the workbook, not what the profile would choose by itself.
+    kept = one.run_time.partial_step or model.data.last_batch == "keep"
+    steps, samples, batch = one.run_time.steps_per_epoch, model.data.train_samples, one.sizes.get("batch")
+    if steps is not None and samples is not None and batch is not None and samples % batch:
+        kept = steps > samples // batch
+    data = replace(model.data, last_batch="keep" if kept else "drop")
+    return WorkloadFacts(
+        name=name,
+        title=model.title,
+        batch=batch,
+        data=data,
+        run=model.run,
+        unit=model.unit,
+        made_with=_made_with(one),
+    )
+
+
+def machines_of(estimates: Sequence[Estimate], machines: Sequence[Machine]) -> dict[str, Machine]:
+    """Give the facts of machines, with fitted rates where their estimates rest on such."""
+    found = {}
+    for machine in machines:
+        own = [one for one in estimates if one.machine.name == machine.name]
+        found[machine.name] = _facts_only(machine, _used_device(own, machine))
+    return found
+
+
+def uses_at(level: float) -> dict[str, tuple[float, float]]:
+    """Give what use in a step adds to sums of single kernels' times, as ratios at a level."""
+    return {name: use.whole.widen(1.0, 1.0, 1.0, level) for name, use in USES.items()}
+
+
+def widened_of(machines: Iterable[Machine]) -> tuple[str, ...]:
+    """Name the machines whose tables are of single kernels."""
+    return tuple(dict.fromkeys(one.name for one in machines if uses_of(one)))
+
+
+def rounds_of(machines: Sequence[Machine]) -> tuple[tuple[str, str], ...]:
+    """Give what reviews changed in machines, as their notes tell."""
+    return tuple((one.name, note) for one in machines for note in one.notes if note.startswith(ROUND))
+
+
+def caveats_of(
+    excludes: Sequence[str], estimates: Iterable[tuple[str, Estimate]], little: Sequence[str] = ()
+) -> tuple[tuple[str, str], ...]:
+    """Say what a workbook's rates leave out, which work no device holds, and of which measured runs tell more.
+
+    What of a machine's table or facts cannot be is said once. The shares of ``little`` are left out: who may see
+    the workbook need not see what other machines took.
+    """
+    estimates = list(estimates)
+    left_out = (("", upper_bounds(excludes)),) if excludes else ()
+    unfit = ((one.machine.name, f"{name} {one.fit.said}") for name, one in estimates if one.fit.said)
+    listed = ", ".join(little)
+    runs = (("", f"the device explains less than half of a measured run of {listed}"),) if listed else ()
+    verdicts = dict.fromkeys((one.machine.name, said) for _, one in estimates for said in verdict_on(one.machine))
+    nobody = ((machine, f"nobody can have this rate: {said}") for machine, said in unfit)
+    return (*left_out, *nobody, *runs, *verdicts)
+
+
+def ledger_of_comparison(result: Comparison, title: str = "Units of work a day") -> Ledger:
+    """Give the ledger of several models on targets and a baseline."""
+    every = [*result.estimates, *result.baseline]
+    distinct = {one.machine.name: one.machine for one in every}
+    machines = machines_of(every, list(distinct.values()))
+    workloads = {one.model.name: workload_of(one, one.model.name) for one in result.estimates}
+    return Ledger(
+        title=title,
+        scope=every[0].scope,
+        machines=tuple(machines.values()),
+        workloads=tuple(workloads.values()),
+        cases=tuple(case_of(one, one.model.name, machines[one.machine.name].device) for one in every),
+        targets=tuple(dict.fromkeys(one.machine.name for one in result.estimates)),
+        baseline=result.baseline[0].machine.name if result.baseline else None,
+        level=every[0].step.level,
+        worst_basis=worst_basis(every) if result.merits else "",
+        caveats=caveats_of(
+            sorted({term for one in every for term in one.excludes}),
+            ((one.model.name, one) for one in every),
+            result.little_explained,
+        ),
+        notes=tuple(f"not estimated: {error}" for error in result.failures),
+        rounds=rounds_of(list(distinct.values())),
+        uses=uses_at(every[0].step.level),
+        widened=widened_of(distinct.values()),
+    )
+
+
+def _facts(rated: RatedLine) -> WorkloadFacts | None:
+    """Give what one run of an estimated line is; None where it is not estimated."""
+    if rated.estimate is None:
+        return None
+    facts = workload_of(rated.estimate, rated.line.name)
+    return replace(facts, unit=Unit(rated.line.unit, rated.line.runs))
+
+
+def _given(result: SuiteResult, rated: RatedLine, machine: Machine) -> Given | None:
+    """Give the time of one unit on one device that a rate comes to."""
+    if rated.unit_per_day is None:
+        return None
+    time = rated.unit_per_day.per(DAY_S * up_devices(machine, result.suite))
+    return Given(time, rated.basis, rated.party, rated.source)
+
+
+def _suite_line(result: SuiteResult, old: RatedLine, new: RatedLine) -> tuple[WorkloadFacts, dict[str, RatedLine]]:
+    """Give a line's facts, and the rated lines whose ops stand in the workbook.
+
+    A line estimated under other conditions on the baseline stands there as the time it comes to: a workbook has
+    one row of conditions for a line.
+    """
+    facts, before = _facts(new), _facts(old)
+    line = new.line
+    estimated = {}
+    if facts is not None:
+        estimated[result.machines[1].name] = new
+    if before is not None and facts in (None, before):
+        estimated[result.machines[0].name] = old
+    found = facts or before or WorkloadFacts(line.name, unit=Unit(line.unit, line.runs))
+    given = {
+        machine.name: time
+        for machine, rated in zip(result.machines, (old, new), strict=True)
+        if machine.name not in estimated and (time := _given(result, rated, machine)) is not None
+    }
+    whole = replace(
+        found,
+        given=given,
+        weight=line.weight,
+        required=line.required,
+        category=new.category,
+        basis=max(old.basis, new.basis, key=BASES_BY_TRUST.index),
+        party=new.party,
+    )
+    return whole, estimated
+
+
+def _level(rated: Sequence[RatedLine]) -> float:
+    return next((one.unit_per_day.level for one in rated if one.unit_per_day is not None), DEFAULT_LEVEL)
+
+
+def _deviations(result: SuiteResult) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (machine.name, f"{one.line.name}: {said}")
+        for machine, side in zip(result.machines, (result.baseline, result.target), strict=True)
+        for one in side
+        for said in one.deviations
+    )
+
+
+def _caveats(result: SuiteResult) -> tuple[tuple[str, str], ...]:
+    """Say what the figure of merit leaves out, what no device holds, and what measured runs say of it."""
+    estimated = [(one.line.name, one.estimate) for one in (*result.target, *result.baseline) if one.estimate]
+    found = caveats_of(result.excludes, estimated, [one.line for one in result.little_explained])
+    if result.withheld and result.suite.threshold is not None:
+        found += (("", f"threshold {result.suite.threshold:g}: no verdict is given, it rests on these lines"),)
+    return found
+
+
+def ledger_of_suite(result: SuiteResult) -> Ledger:
+    """Give the ledger of a suite on a target and a baseline."""
+    suite, (baseline, target) = result.suite, result.machines
+    level = _level([*result.target, *result.baseline])
+    machines = machines_of(result.estimates, [target, baseline])
+    lines = [_suite_line(result, old, new) for old, new in zip(result.baseline, result.target, strict=True)]
+    cases: list[Case] = [
+        case_of(rated.estimate, facts.name, machines[name].device)
+        for name in (target.name, baseline.name)
+        for facts, estimated in lines
+        if (rated := estimated.get(name)) is not None and rated.estimate is not None
+    ]
+    counted = result.merit.ratios if result.merit is not None else {}
+    bases = [facts.basis for facts, _ in lines if facts.name in counted]
+    return Ledger(
+        title=f"Suite {suite.name}, version {suite.version}",
+        scope=suite.scope,
+        machines=tuple(machines.values()),
+        workloads=tuple(facts for facts, _ in lines),
+        cases=tuple(cases),
+        targets=(target.name,),
+        baseline=baseline.name,
+        level=level,
+        mean=suite.mean,
+        threshold=None if result.withheld else suite.threshold,
+        worst_basis=max(bases, key=BASES_BY_TRUST.index) if bases else "",
+        deviations=_deviations(result),
+        caveats=_caveats(result),
+        notes=(
+            suite.title,
+            *suite.notes,
+            *(f"missing: {one.line.name} on {name}" for one, name in result.missing),
+        ),
+        rounds=rounds_of([target, baseline]),
+        uses=uses_at(level),
+        widened=widened_of(one.machine for one in result.estimates),
+    )

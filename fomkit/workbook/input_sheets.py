@@ -1,0 +1,310 @@
+"""The sheet Assumptions: the choices behind every number, some of them values that formulas use.
+
+A machine's facts as rows of a sheet: figures in the units that data sheets use, and back.
+
+The sheet Machines: every fact with its unit, interval, basis and source.
+
+The sheets Provenance, History and Read me: where figures come from, what changed, how to use the workbook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fomkit.core.machine import Fact, Machine
+from fomkit.core.units import UNITS
+from fomkit.plan.coverage import GROUPS
+from fomkit.workbook.cells import LEGEND, Formula, Page, Value, known
+from fomkit.workbook.layout import AS_ISSUED, ASSUMPTIONS, CHANGED, FACTS, HISTORY, PROVENANCE, Placed
+from fomkit.workbook.records import Ledger
+
+SCHEMA = "fomkit/workbook/1"
+NONE = "none"
+USE, WIDENED = "use in a step, ", "widened for use in a step"
+CAVEAT = "caveat"
+ASSUMPTION_ENDS = ("low", "high")
+
+
+def kinds_of(group: str) -> list[str]:
+    """List the kinds of op of a group."""
+    return [kind for kind, name in GROUPS.items() if name == group]
+
+
+_TEXTS = (
+    ("time of a predicted op", "max(flop / peak, byte / bandwidth) / utilisation, and starts · launch cost where "
+     "the op's row has starts. The utilisation is an input; its source stands beside it."),
+    ("time of a measured op", "an input. It does not move with peak or bandwidth, and its row says so."),
+    ("step", "the longest of device, host launch and input pipeline, plus the overheads of a step"),
+    ("intervals of ops", "errors of ops of one kind and time source are common, so their ends add; errors of "
+     "different kinds and sources are independent, so half-widths add in quadrature, each side on its own"),
+    ("intervals of ratios", "errors of the two machines are independent, as log-normals"),
+    ("units a day", "86,400 s · runs at once / (run · runs per unit)"),
+    ("unknown", "unknown work is the word unknown and left out of sums: times are lower bounds then"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AssumptionCells:
+    """Where the choices stand."""
+
+    placed: Placed
+    names: tuple[str, ...]
+
+    def at(self, name: str) -> str:
+        """Name the cell of a choice."""
+        return self.placed.at("value", self.names.index(name))
+
+
+def choices(ledger: Ledger) -> Iterator[tuple[str, Value, str]]:
+    """Walk over the choices that a reader needs to compute the same: name, value, meaning."""
+    yield "schema", SCHEMA, "the layout of this workbook; fomkit review reads it"
+    yield "title", ledger.title, "what was asked"
+    yield "interval level", ledger.level, "share of intervals that should contain the truth"
+    yield "scope", ledger.scope, "what the rates count: one device, one node or the whole system"
+    yield "mean", ledger.mean, "how the figure of merit is made of the lines"
+    yield "baseline", ledger.baseline or NONE, "the machine to compare with"
+    for target in ledger.targets:
+        yield "target", target, "a machine to rate"
+    yield "threshold", NONE if ledger.threshold is None else ledger.threshold, "the figure of merit to reach"
+    for name, ends in ledger.uses.items() if ledger.widened else ():
+        for end, ratio in zip(ASSUMPTION_ENDS, ends, strict=True):
+            what = "ends of the interval over the sum, from what kernels of a table do in a step"
+            yield f"{USE}{name}, {end}", ratio, f"{what}; kinds: {', '.join(kinds_of(name))}"
+    for machine in ledger.widened:
+        yield (
+            WIDENED,
+            machine,
+            "its times rest on a table of single kernels, so sums are widened for use in a step",
+        )
+    yield "worst basis", ledger.worst_basis or known(None), "the weakest ground that the figure of merit rests on"
+
+
+def write_assumptions(page: Page, ledger: Ledger) -> AssumptionCells:
+    """Write the choices, then the rules and what each estimate leaves out."""
+    page.line("What all numbers rest on. A change of a grey cell is a deviation.")
+    page.gap()
+    rows: list[list[Value]] = [list(row) for row in choices(ledger)]
+    names = tuple(str(row[0]) for row in rows)
+    rows += [[name, "rule", text] for name, text in _TEXTS]
+    rows += [[CAVEAT, text, "what the rates are not to be read without"] for _, text in ledger.caveats]
+    for case in ledger.cases:
+        of = f"{case.workload} on {case.machine}"
+        rows.append([of, "number formats", case.precision])
+        rows += [[of, "left out", term] for term in case.excludes]
+    return AssumptionCells(page.table(ASSUMPTIONS, rows), names)
+
+
+UNIT_OF = {
+    "peak": "TFLOP/s", "memory bandwidth": "GB/s", "memory capacity": "GiB", "launch cost": "us",
+    "devices per node": "1", "nodes": "1", "availability": "share", "overhead": "s", "overhead share": "share",
+}  # fmt: skip
+"""The unit in which each fact stands in its sheet."""
+_DIMENSION = {"TFLOP/s": "flop_per_s", "GB/s": "byte_per_s", "GiB": "byte", "us": "time_s", "s": "time_s"}
+
+
+@dataclass(frozen=True)
+class FactRow:
+    """One row of the table of facts, in SI units; ``fact`` is None where nobody stated it."""
+
+    machine: str
+    name: str
+    what: str
+    where: str
+    fact: Fact | None
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Identify the row."""
+        return self.machine, self.name, self.what, self.where
+
+
+def scale_of(name: str) -> float:
+    """Give the size of a fact's unit in SI.
+
+    Examples
+    --------
+    >>> scale_of("peak"), scale_of("launch cost"), scale_of("nodes")
+    (1000000000000.0, 1e-06, 1.0)
+    """
+    unit = UNIT_OF[name]
+    return UNITS[_DIMENSION[unit]][unit] if unit in _DIMENSION else 1.0
+
+
+def to_unit(name: str, value: float) -> float:
+    """Give an SI value in the fact's unit, without the last digit's noise."""
+    scale = scale_of(name)
+    return float(f"{value / scale if scale >= 1 else value * round(1 / scale):.15g}")
+
+
+def from_unit(name: str, value: float) -> float:
+    """Give a value in the fact's unit in SI units, as the formula beside it does."""
+    scale = scale_of(name)
+    return value * scale if scale >= 1 else value / round(1 / scale)
+
+
+def si_formula(name: str, cell: str) -> str:
+    """Write `from_unit` as a formula of a cell that may hold a word."""
+    scale = scale_of(name)
+    factor = f"*{scale:.0f}" if scale >= 1 else f"/{round(1 / scale)}"
+    return f'IF(ISNUMBER({cell}),{cell}{"" if scale == 1 else factor},"unknown")'
+
+
+def _count(value: float | None, machine: Machine) -> Fact | None:
+    if value is None:
+        return None
+    return Fact(float(value), float(value), float(value), "published", f"profile of {machine.name}")
+
+
+def fact_rows(machine: Machine) -> Iterator[FactRow]:
+    """Walk over everything that is, or could be, stated of a machine."""
+    device, name = machine.device, machine.name
+    for peak in device.peaks:
+        yield FactRow(name, "peak", peak.dtype, peak.engine, peak.rate)
+    yield FactRow(name, "memory bandwidth", "", "", device.byte_per_s)
+    yield FactRow(name, "memory capacity", "", "", device.capacity_byte)
+    yield FactRow(name, "launch cost", "", "", device.launch_s)
+    yield FactRow(name, "devices per node", "", "", _count(machine.node_devices, machine))
+    yield FactRow(name, "nodes", "", "", _count(machine.system_nodes, machine))
+    yield FactRow(name, "availability", "", "", _count(machine.availability, machine))
+    for one in machine.overheads:
+        if one.time_s is not None:
+            yield FactRow(name, "overhead", one.name, one.per, one.time_s)
+        else:
+            yield FactRow(name, "overhead share", one.name, one.per, one.share)
+
+
+MACHINE_ENDS = ("value", "low", "high")
+
+
+@dataclass(frozen=True)
+class MachineCells:
+    """Where the facts stand."""
+
+    placed: Placed
+    rows: tuple[FactRow, ...]
+
+    def find(self, machine: str, name: str, what: str = "", where: str = "") -> int | None:
+        """Give the 0-based row of a fact; None where it has none."""
+        keys = [row.key for row in self.rows]
+        key = (machine, name, what, where)
+        return keys.index(key) if key in keys else None
+
+    def si(self, machine: str, name: str, what: str = "", where: str = "", end: str = "value") -> str:
+        """Name the cell of a fact in SI units."""
+        index = self.find(machine, name, what, where)
+        key = "si" if end == "value" else f"si_{end}"
+        return self.placed.at(key, index or 0)
+
+    def states(self, machine: str) -> str:
+        """Name the cells that tell which facts of a machine were changed."""
+        own = [index for index, row in enumerate(self.rows) if row.machine == machine]
+        return self.placed.block("state", own[0], own[-1] + 1)
+
+
+def state_of_inputs(pairs: list[tuple[str, str]]) -> str:
+    """Write the formula that compares inputs with what was issued."""
+    same = ",".join(f"{now}={was}" for now, was in pairs)
+    return f'IF(AND({same}),"{AS_ISSUED}","{CHANGED}")'
+
+
+def _row(number: int, row: FactRow, party: str) -> Iterator[Value]:
+    yield from (row.machine, row.name, row.what, row.where)
+    fact = row.fact
+    shown = [None] * 3 if fact is None else [to_unit(row.name, end) for end in (fact.value, fact.low, fact.high)]
+    value, low, high = (known(one) for one in shown)
+    yield from (value, UNIT_OF[row.name])
+    # Where nobody stated a spread the ends follow the value, until somebody writes a number over them.
+    follow = f"{FACTS.letter('value')}{number}"
+    for written in (low, high):
+        yield Formula(follow, value, is_input=True) if fact is not None and written == value else written
+    yield from ("", party, "nobody stated it") if fact is None else (fact.basis, party, fact.source)
+    for key, end in zip(MACHINE_ENDS, shown, strict=True):
+        si = known(None if end is None else from_unit(row.name, end))
+        yield Formula(si_formula(row.name, f"{FACTS.letter(key)}{number}"), si)
+    yield from (value, low, high)
+    pairs = [
+        (f"{FACTS.letter(key)}{number}", f"{FACTS.letter(was)}{number}")
+        for key, was in zip(MACHINE_ENDS, ("was", "was_low", "was_high"), strict=True)
+    ]
+    yield Formula(state_of_inputs(pairs), AS_ISSUED)
+
+
+def write_machines(page: Page, ledger: Ledger) -> MachineCells:
+    """Write the facts of all machines."""
+    page.line(
+        "Facts of the machines: change the yellow cells, in the unit that stands beside them. "
+        "Rows of the machine to compare with are grey. "
+        "What is grey on white moves nothing here; a note in the cell says why."
+    )
+    page.gap()
+    rows = tuple(row for machine in ledger.machines for row in fact_rows(machine))
+    parties = {machine.name: machine.party for machine in ledger.machines}
+    first = page.first_row()
+    cells = [list(_row(first + index, row, parties[row.machine])) for index, row in enumerate(rows)]
+    own = {index for index, row in enumerate(rows) if row.machine not in ledger.targets}
+    return MachineCells(page.table(FACTS, cells, conditions=own), rows)
+
+
+_PURPOSE = (
+    "This workbook says how many units of work a day the machines named in Summary do, and how sure that is. It "
+    "computes by itself: change a yellow cell and everything behind it follows.",
+    "Please put what you know into the yellow cells of Machines, Workloads and Ops, state the basis (measured, "
+    "simulated, modelled, estimated, committed), put 'vendor' as the party and say the source. Send the file back "
+    "as .xlsx; it is compared with the one that was sent, cell by cell, and each change is shown with its effect.",
+    "Figures stand in the unit beside them, with a decimal point or comma as your program shows it. What is not "
+    "known is the word unknown, never 0 and never an empty cell.",
+    "What moves nothing here is not yellow; a note in the cell says why. A change there is shown, with no effect.",
+    "Conditions (cells on grey: batch, samples, epochs, work of an op, the machine to compare with) are the same "
+    "for everybody. Another batch or "
+    "precision needs a new workbook, because the sizes of all ops follow from them.",
+    "The columns 'as issued' hold Python's values. A row says 'as issued' while nothing behind it was changed, "
+    "then 'changed'. 'error' in Checks means that the workbook itself was damaged.",
+)
+_COVERS = (
+    "An interval of {level:.0%} should hold the truth in {level:.0%} of cases: of repeats on the stated machine "
+    "with the stated software. It does not cover other software, another batch, precision or problem, nor terms "
+    "that Assumptions lists as left out; where such terms are left out, units/day are upper bounds."
+)
+
+
+def _provenance(ledger: Ledger, version: str) -> Iterator[tuple[str, str, str]]:
+    yield "made by", "fomkit", version
+    for machine in ledger.machines:
+        yield "machine", machine.name, f"{machine.title} (party: {machine.party})"
+        for note in machine.notes:
+            yield "note on the machine", machine.name, note
+    for one in ledger.workloads:
+        made_with = ", ".join(f"{key} {said}" for key, said in one.made_with)
+        yield "workload", one.name, "; ".join(part for part in (one.title, made_with) if part) or "given times"
+
+
+def write_provenance(page: Page, ledger: Ledger, version: str) -> None:
+    """Write where machines and workloads come from; each figure's own source stands beside it."""
+    page.line("Each fact and each op has its own source in Machines and Ops; this is what they have in common.")
+    page.gap()
+    page.table(PROVENANCE, [list(row) for row in _provenance(ledger, version)])
+
+
+def write_history(page: Page, ledger: Ledger) -> None:
+    """Write what was changed in earlier rounds, and this issue last."""
+    page.line("What happened to the figures, oldest first.")
+    page.gap()
+    rounds = [[str(number), f"{name}: {said}"] for number, (name, said) in enumerate(ledger.rounds, start=1)]
+    page.table(HISTORY, [*rounds, ["this issue", "written by fomkit; changes in it are found by 'fomkit review'"]])
+
+
+def write_read_me(page: Page, ledger: Ledger, only: str | None) -> None:
+    """Write how to use the workbook and what its intervals cover."""
+    page.sheet.column_dimensions["A"].width = 110
+    page.line("Read me", "headline")
+    page.gap()
+    for text in (*_PURPOSE, _COVERS.format(level=ledger.level)):
+        page.line(text, "prose")
+        page.gap()
+    if only is not None:
+        page.line(f"This copy is for {only}: it holds no other target.", "prose")
+        page.gap()
+    page.line("Colours", "title")
+    for role, meaning in LEGEND.items():
+        page.line(f"{role}: {meaning}", role)

@@ -1,0 +1,402 @@
+"""The inputs of a workbook: machines, workloads, ops of each workload on each machine, and what is compared.
+
+The time of one op of a ledger, by the formula that stands in its cell.
+
+What a ledger evaluates to.
+
+A ledger evaluated by the stages that make an estimate: roll up, rate, compare.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import NormalDist
+
+import numpy as np
+import pandas as pd
+
+from fomkit.core.interval import DEFAULT_LEVEL, Span, divide_independent
+from fomkit.core.machine import Device, Machine, Scope
+from fomkit.core.model import Data, ModelProfile, Run, Unit
+from fomkit.merit.fom import MEAN, FigureOfMerit, Rates, figure_of_merit, unit_per_day
+from fomkit.plan.coverage import Spread, Use, Uses, check_work, coverage
+from fomkit.plan.run import RunTime, roll_up_run, runs_at_once, runs_per_day
+from fomkit.plan.step import StepTime, roll_up_step
+
+
+@dataclass(frozen=True)
+class Given:
+    """The time of one unit of work on one device set, as somebody stated it or as it was computed elsewhere."""
+
+    unit_s: Span
+    basis: str
+    party: str
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class OpLine:
+    """One op of a workload on a machine, or all ops that are alike.
+
+    Its time is either ``max(flop / peak, byte / bandwidth) / utilisation + starts · launch cost``, which moves
+    with the machine's facts, or ``time_s``, which does not. With neither the op is unpriced.
+
+    Attributes
+    ----------
+    sizes : str
+        Kind and dimensions as text.
+    dtype, engine : str
+        Those of the peak that bounds it.
+    count : float
+        Executions per step.
+    launches : float
+        Kernels the host starts for one execution; NaN is unknown.
+    flop, byte : float
+        Work of one execution [flop, byte]; NaN is unknown.
+    utilisation : float or None
+        Floor over kernel time; None where the time is an input.
+    starts : float
+        Kernel starts that its time holds beside the kernel itself.
+    time_s : float or None
+        Time of one execution as an input [s].
+    low, high : float
+        Ends of the interval as ratios to the time.
+    evidence : str
+        What the utilisation or the time rests on.
+    dimensions : tuple of (name, size)
+        Those of the table of ops, as many as the kind has.
+    """
+
+    op: str
+    kind: str
+    sizes: str
+    dtype: str
+    engine: str
+    pass_name: str
+    count: float
+    launches: float
+    flop: float
+    byte: float
+    time_source: str
+    bound: str
+    evidence: str
+    utilisation: float | None = None
+    starts: float = 0.0
+    time_s: float | None = None
+    low: float = 1.0
+    high: float = 1.0
+    dimensions: tuple[tuple[str, float | str], ...] = ()
+
+    @property
+    def phase(self) -> str:
+        """forward, backward or update."""
+        return self.pass_name.partition("_")[0]
+
+
+@dataclass(frozen=True)
+class WorkloadFacts:
+    """A line of work: what makes one run of it and one unit, and times that were given for it.
+
+    Attributes
+    ----------
+    batch : int or None
+        Samples in one step.
+    given : mapping
+        Stated times by machine; empty where it is estimated.
+    weight : float
+        Weight in the weighted means.
+    category, basis, party : str
+        As in a suite; "" elsewhere.
+    made_with : tuple of (what, text)
+        What traced its model, and the parameters of it.
+    """
+
+    name: str
+    title: str = ""
+    batch: int | None = None
+    data: Data = field(default_factory=Data)
+    run: Run = field(default_factory=Run)
+    unit: Unit = field(default_factory=Unit)
+    given: Mapping[str, Given] = field(default_factory=dict)
+    weight: float = 1.0
+    required: bool = True
+    category: str = ""
+    basis: str = ""
+    party: str = ""
+    made_with: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One workload on one machine: its ops, and what was said of them.
+
+    Attributes
+    ----------
+    precision : str
+        Name and meaning of the number formats.
+    excludes, deviations : tuple of str
+        What the estimate leaves out, and what it did differently from what was asked.
+    unfit : str
+        That no device holds its step, in words; "" where one does or nobody knows.
+    """
+
+    workload: str
+    machine: str
+    ops: tuple[OpLine, ...]
+    precision: str = ""
+    excludes: tuple[str, ...] = ()
+    deviations: tuple[str, ...] = ()
+    unfit: str = ""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All inputs of a workbook.
+
+    Attributes
+    ----------
+    machines : tuple of Machine
+        Facts only, the baseline last; their tables of timings stay behind.
+    cases : tuple of Case
+        Those that are estimated; a workload with given times has none.
+    targets : tuple of str
+        Machines to rate, the first of which the defined names are about.
+    baseline : str or None
+        Machine to compare with.
+    mean : str
+        A key of `fomkit.merit.fom.MEANS`.
+    threshold : float or None
+        The figure of merit to reach.
+    worst_basis : str
+        The weakest basis that a figure of merit rests on; "" where there is none.
+    deviations : tuple of (machine, text)
+        What differs from what the lines fix.
+    caveats : tuple of (machine, text)
+        What the headline must not be read without: what rates leave out, steps that no device holds, what
+        measured runs say; "" for the machine where it is of no single one.
+    uses : mapping
+        What use in a step adds to the sum of a group of ops whose times rest on a table of single kernels: ends of
+        its interval as ratios to the sum.
+    widened : tuple of str
+        The machines with such tables.
+    rounds : tuple of (machine, text)
+        What happened to the figures before, oldest first.
+    """
+
+    title: str
+    scope: Scope
+    machines: tuple[Machine, ...]
+    workloads: tuple[WorkloadFacts, ...]
+    cases: tuple[Case, ...]
+    targets: tuple[str, ...]
+    baseline: str | None = None
+    level: float = DEFAULT_LEVEL
+    mean: str = MEAN
+    threshold: float | None = None
+    worst_basis: str = ""
+    deviations: tuple[tuple[str, str], ...] = ()
+    caveats: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    rounds: tuple[tuple[str, str], ...] = ()
+    uses: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    widened: tuple[str, ...] = ()
+
+    def machine(self, name: str) -> Machine:
+        """Find a machine by name."""
+        return next(one for one in self.machines if one.name == name)
+
+    def workload(self, name: str) -> WorkloadFacts:
+        """Find a workload by name."""
+        return next(one for one in self.workloads if one.name == name)
+
+
+def _seconds(work: float, rate: float) -> float:
+    # Somebody may type a rate or a utilisation of 0 into a workbook.
+    return work / rate if rate else math.inf
+
+
+def floor_s(line: OpLine, device: Device) -> float:
+    """Give the longer of arithmetic and traffic at the machine's rates [s]; NaN where neither is known.
+
+    Examples
+    --------
+    >>> from fomkit.core.machine import Fact
+    >>> line = OpLine("mm", "gemm", "", "fp32", "vector", "forward", 1, 1, 2e9, 3e6, "roofline", "", "")
+    >>> floor_s(line, Device(byte_per_s=Fact(1e9, 1e9, 1e9, "assumed", "")))
+    0.003
+    """
+    terms: list[float] = []
+    peak = device.peak(line.dtype, line.engine)
+    if peak is not None and not math.isnan(line.flop):
+        terms.append(_seconds(line.flop, peak.rate.value))
+    if device.byte_per_s is not None and not math.isnan(line.byte):
+        terms.append(_seconds(line.byte, device.byte_per_s.value))
+    return max(terms) if terms else math.nan
+
+
+def op_time(line: OpLine, device: Device, level: float) -> Span | None:
+    """Give the time of one execution [s]; None where nothing is known of it."""
+    if line.utilisation is not None:
+        start_s = device.launch_s.value if device.launch_s is not None else 0.0
+        value = _seconds(floor_s(line, device), line.utilisation) + line.starts * start_s
+    elif line.time_s is not None:
+        value = line.time_s
+    else:
+        return None
+    return Span(value, value * line.low, value * line.high, level)
+
+
+@dataclass(frozen=True)
+class CaseValues:
+    """One workload on one machine.
+
+    Attributes
+    ----------
+    ops : tuple of Span or None
+        Time of one execution of each op [s].
+    step, run : StepTime, RunTime
+        The roll-up, term by term.
+    unit_per_day : Span or None
+        None where the workload does not say what a run is.
+    coverage : mapping
+        Share of the device's time by time source; sums to 1.
+    """
+
+    ops: tuple[Span | None, ...]
+    step: StepTime
+    run: RunTime
+    runs_at_once: int
+    unit_per_day: Span | None
+    coverage: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Values:
+    """Everything a ledger says.
+
+    Attributes
+    ----------
+    cases : mapping
+        By workload and machine.
+    unit_per_day : mapping
+        Units of work per day by workload and machine, given ones among them.
+    ratios : mapping
+        Target over baseline by workload and target, of units per day, else of steps per second.
+    merits : mapping
+        By target; empty without a baseline or without runs.
+    """
+
+    cases: Mapping[tuple[str, str], CaseValues]
+    unit_per_day: Mapping[tuple[str, str], Span]
+    ratios: Mapping[tuple[str, str], Span]
+    merits: Mapping[str, FigureOfMerit]
+
+
+_UNKNOWN = Span(math.nan, math.nan, math.nan)
+
+
+def as_model(workload: WorkloadFacts) -> ModelProfile:
+    """Give a workload as a model without ops, for the stages that ask for its data and its run."""
+    nothing = pd.DataFrame()
+    sizes = {} if workload.batch is None else {"batch": workload.batch}
+    return ModelProfile(
+        workload.name,
+        workload.title,
+        nothing,
+        nothing,
+        sizes,
+        {},
+        data=workload.data,
+        run=workload.run,
+        unit=workload.unit,
+    )
+
+
+def timed_table(case: Case, times: tuple[Span | None, ...]) -> pd.DataFrame:
+    """Give the ops of a case as the columns of a TIMED table that the roll-up reads."""
+    rows = [
+        (
+            one.kind,
+            one.pass_name,
+            one.count,
+            one.launches,
+            *(span or _UNKNOWN).ends,
+            one.time_source if span else "",
+            one.bound,
+        )
+        for one, span in zip(case.ops, times, strict=True)
+    ]
+    names = [
+        "kind", "pass_name", "count", "launches", "time_s", "low_s", "high_s", "time_source", "bound"
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=names)
+
+
+def _case(case: Case, ledger: Ledger) -> CaseValues:
+    machine, workload = ledger.machine(case.machine), ledger.workload(case.workload)
+    model = as_model(workload)
+    times = tuple(op_time(one, machine.device, ledger.level) for one in case.ops)
+    timed = timed_table(case, times)
+    check_work(timed, f"{case.workload} on {case.machine}")
+    step = roll_up_step(timed, machine, ledger.level, uses_in(ledger, case.machine))
+    run = roll_up_run(model, machine, step, workload.batch, workload.data.last_batch)
+    at_once = runs_at_once(model, machine, ledger.scope)
+    rate = run.run_s and runs_per_day(model, machine, run.run_s, ledger.scope, at_once)
+    return CaseValues(times, step, run, at_once, rate, coverage(timed))
+
+
+def uses_in(ledger: Ledger, machine: str) -> Uses:
+    """Give what use in a step adds to the errors of a machine's single kernels."""
+    if machine not in ledger.widened:
+        return {}
+    z = NormalDist().inv_cdf(0.5 + ledger.level / 2)
+    spreads = {name: Spread(-math.log(low) / z, math.log(high) / z) for name, (low, high) in ledger.uses.items()}
+    return {name: Use(spread, spread) for name, spread in spreads.items()}
+
+
+def _given(workload: WorkloadFacts, machine: str, ledger: Ledger) -> Span:
+    facts = ledger.machine(machine)
+    up_share = facts.availability if ledger.scope == "system" else 1.0
+    return unit_per_day(workload.given[machine].unit_s, facts.devices(ledger.scope) * up_share)
+
+
+def _merit(ledger: Ledger, target: str, units: dict[tuple[str, str], Span]) -> FigureOfMerit | None:
+    """Compare the lines rated on both machines; None where there is none, or a required one is not."""
+    if ledger.baseline is None:
+        return None
+    both = [one for one in ledger.workloads if {(one.name, target), (one.name, ledger.baseline)} <= units.keys()]
+    if not both or any(one.required and one not in both for one in ledger.workloads):
+        return None
+    old, new = (
+        Rates(machine, ledger.scope, {one.name: units[one.name, machine] for one in both})
+        for machine in (ledger.baseline, target)
+    )
+    return figure_of_merit(old, new, ledger.mean, {one.name: one.weight for one in both})
+
+
+def evaluate(ledger: Ledger) -> Values:
+    """Compute everything that the formulas of a ledger's workbook compute.
+
+    Raises
+    ------
+    FomkitError
+        When an epoch has not one full batch, a run takes several devices, or a step executes nothing.
+    """
+    with np.errstate(all="ignore"):  # anything may be typed into a workbook; what cannot be is a finding
+        cases = {(one.workload, one.machine): _case(one, ledger) for one in ledger.cases}
+    units = {key: values.unit_per_day for key, values in cases.items() if values.unit_per_day is not None}
+    units |= {
+        (one.name, machine): _given(one, machine, ledger) for one in ledger.workloads for machine in one.given
+    }
+    ratios = {}
+    for target in ledger.targets if ledger.baseline is not None else ():
+        for one in ledger.workloads:
+            ours, theirs = (one.name, target), (one.name, str(ledger.baseline))
+            if ours in units and theirs in units:
+                ratios[ours] = divide_independent(units[ours], units[theirs])
+            elif ours in cases and theirs in cases:
+                ratios[ours] = divide_independent(cases[theirs].step.wall_s, cases[ours].step.wall_s)
+    merits = {target: _merit(ledger, target, units) for target in ledger.targets}
+    return Values(cases, units, ratios, {name: merit for name, merit in merits.items() if merit is not None})

@@ -1,0 +1,354 @@
+"""What a review keeps: the vendor's figures as a machine profile, and the round in its notes.
+
+A returned workbook against the one that was sent: what changed, whether it can be, and what it does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fomkit import __version__
+from fomkit.core.errors import FomkitError, Shown
+from fomkit.core.machine import Device, Machine, Party
+from fomkit.prediction.estimates import PASS_FREE
+from fomkit.prediction.plausibility import judge_facts
+from fomkit.prediction.rates import FITTED
+from fomkit.prediction.storage_order import ARITHMETIC_KINDS
+from fomkit.workbook.changes import Change, Finding, changes, follow_ends
+from fomkit.workbook.from_studies import ROUND
+from fomkit.workbook.layout import FACTS, GIVEN, INPUT_TABLES, OPS, UNKNOWN
+from fomkit.workbook.read import FOLLOWS, Book, read_book
+from fomkit.workbook.read_ledger import ledger_from
+from fomkit.workbook.records import Ledger, OpLine, evaluate, op_time
+from fomkit.workbook.tampering import appearance, tampering
+from fomkit.workbook.validity import (
+    Effector,
+    Effects,
+    above_peak,
+    barred,
+    columns,
+    headlines,
+    validate,
+    with_changes,
+)
+from fomkit.workbook.vendor import BASELINE
+
+_ANY_NAME = (*ARITHMETIC_KINDS, "collective", "optimizer")
+VENDOR: Party = "vendor"
+
+
+@dataclass(frozen=True)
+class Review(Shown):
+    """A returned workbook compared with the one that was sent.
+
+    Attributes
+    ----------
+    sent : Book
+        The workbook that was sent.
+    before, after : Ledger
+        Its ledger as sent, and with all changes.
+    """
+
+    returned: Path
+    issued: Path
+    sent: Book
+    before: Ledger
+    after: Ledger
+    changes: tuple[Change, ...]
+    findings: tuple[Finding, ...]
+
+    def summary(self) -> str:
+        """Write it as the text that the command line prints."""
+        return self._view.text(self)
+
+
+def changed_machine(found: Review) -> str:
+    """Name the target whose facts or ops were changed; the first target where nothing was.
+
+    Raises
+    ------
+    FomkitError
+        When the changes are about several machines, or about one that is no target.
+    """
+    rows = {title: found.sent.tables[title].entries for title in (FACTS.title, OPS.title)}
+    names = {str(rows[one.title][one.index]["machine"]) for one in found.changes if one.title in rows}
+    own = sorted(name for name in names if name not in found.before.targets or name == BASELINE)
+    if own:
+        raise FomkitError(
+            str(found.returned),
+            f"changes {', '.join(own)}, which is no target. Nothing is kept. Ask for its rows as issued.",
+        )
+    if len(names) > 1:
+        listed = ", ".join(sorted(names))
+        raise FomkitError(
+            str(found.returned), f"changes several machines: {listed}. Keep one; send others their own."
+        )
+    name = names.pop() if names else found.before.targets[0]
+    if name == BASELINE:
+        raise FomkitError(str(found.returned), f"rates a machine called {BASELINE!r}, of which nothing is kept.")
+    return name
+
+
+def _is_kept(change: Change) -> bool:
+    return change.title in (FACTS.title, OPS.title) and not (change.is_condition or change.is_left_out)
+
+
+def not_kept(found: Review) -> list[str]:
+    """Say which changes have no place in a machine profile."""
+    own = [one for one in found.changes if not (one.is_ground or _is_kept(one))]
+    given = sum(one.title == GIVEN.title and not one.is_left_out for one in own)
+    others = len(own) - given
+    said = []
+    if given:
+        said.append(f"not kept: {given} change{'s' * (given > 1)} of given times; they belong in the suite")
+    if others:
+        said.append(
+            f"not kept: {others} change{'s' * (others > 1)} of conditions; they are the same for everybody"
+        )
+    return said
+
+
+def _stated(after: Device, before: Device, facts: bool) -> Device:
+    """Leave out the rates that were fitted to a table, unless somebody changed them."""
+    fitted = {(peak.dtype, peak.engine): peak.rate.value for peak in before.peaks if peak.rate.source == FITTED}
+    peaks = tuple(peak for peak in after.peaks if fitted.get((peak.dtype, peak.engine)) != peak.rate.value)
+    bandwidth = after.byte_per_s
+    if facts and bandwidth is not None and bandwidth.source == FITTED and bandwidth == before.byte_per_s:
+        bandwidth = None
+    return replace(after, peaks=peaks, byte_per_s=bandwidth)
+
+
+def _changed_ops(found: Review, machine: str) -> Iterator[tuple[OpLine, Change]]:
+    lines = [(case, line) for case in found.after.cases for line in case.ops]
+    seen = set()
+    for change in found.changes:
+        if change.title == OPS.title and change.key in ("utilisation", "time") and change.index not in seen:
+            seen.add(change.index)
+            case, line = lines[change.index]
+            if case.machine == machine:
+                yield line, change
+
+
+def _timing(line: OpLine, change: Change, device: Device, level: float) -> dict[str, Any]:
+    span = op_time(line, device, level)
+    time_s = float("nan") if span is None else span.value
+    return _row(line, time_s, change.basis, VENDOR, f"{change.where}: {change.source}")
+
+
+def _row(line: OpLine, time_s: float, basis: str, party: str, note: str) -> dict[str, Any]:
+    return {
+        "kind": line.kind,
+        "op": "" if line.kind in _ANY_NAME else line.op,
+        "pass_name": "" if line.kind in PASS_FREE else line.pass_name,
+        "dtype": line.dtype,
+        "engine": line.engine,
+        **dict(line.dimensions),
+        "time_s": time_s,
+        "harness": "",
+        "basis": basis,
+        "party": party,
+        "note": note,
+    }
+
+
+def _untouched(found: Review, machine: str, party: Party) -> Iterator[dict[str, Any]]:
+    """Give the measured ops that nobody changed: inputs of the workbook, which do not move with the facts."""
+    changed = {id(line) for line, _ in _changed_ops(found, machine)}
+    for case in found.after.cases:
+        for line in case.ops:
+            measured = case.machine == machine and line.time_source == "measured" and id(line) not in changed
+            if measured and line.time_s is not None:
+                yield _row(line, line.time_s, "measured", party, line.evidence)
+
+
+def _number(entry: object) -> str:
+    return f"{entry:.6g}" if isinstance(entry, float) else UNKNOWN if entry is None else str(entry)
+
+
+def _note(change: Change, number: int) -> str:
+    ground = ", ".join(word for word in (change.basis, change.party, change.source) if word)
+    moved = f"{_number(change.old)} → {_number(change.new)} {change.unit}".rstrip()
+    return f"{ROUND}{number}: {change.where}, {change.what}: {moved} ({ground})"
+
+
+def round_machine(found: Review, base: Machine | None) -> Machine:
+    """Give the changed machine with the vendor's figures.
+
+    Its facts are those of the returned workbook; each op whose time was stated is a timing that says
+    ``party: vendor``. Where facts of a machine with a table were changed, the table stays that of the machine as
+    built (``origin``): measured ops keep their times and all others their utilisation, as in the workbook. Every
+    change is a note, which the next workbook shows under History.
+
+    Parameters
+    ----------
+    base : Machine or None
+        The machine's own profile with its table of timings, where there is one.
+    """
+    import pandas as pd
+
+    name = changed_machine(found)
+    facts, before = found.after.machine(name), found.before.machine(name)
+    old = base if base is not None else replace(facts, notes=())
+    device = _stated(facts.device, before.device, base is None or not len(base.timings))
+    rows = [_timing(line, change, facts.device, found.after.level) for line, change in _changed_ops(found, name)]
+    origin = None
+    if base is not None and len(base.timings) and (base.origin is not None or device != base.device):
+        origin = base.origin or base.device
+        known = [] if base.origin is not None else _untouched(found, name, base.party)
+        rows = [*known, *rows]
+    earlier = [note for note in old.notes if note.startswith(ROUND)]
+    number = 1 + max((int(note[len(ROUND) :].partition(":")[0]) for note in earlier), default=0)
+    notes = [_note(change, number) for change in found.changes if _is_kept(change) and not change.is_ground]
+    return replace(
+        old,
+        party=VENDOR,
+        device=device,
+        origin=origin,
+        node_devices=facts.node_devices,
+        system_nodes=facts.system_nodes,
+        availability=facts.availability,
+        overheads=facts.overheads,
+        timings=pd.concat([old.timings, pd.DataFrame(rows)], ignore_index=True) if rows else old.timings,
+        fits={},
+        timings_key="",
+        notes=(*old.notes, *notes),
+    )
+
+
+MOST_ALONE = 200
+"""Changes whose effect is computed one by one."""
+
+
+def _facts_of(ledger: Ledger) -> dict[str, tuple[str, ...]]:
+    """Say of each machine which facts hardly can be beside each other."""
+    found = {}
+    for machine in ledger.machines:
+        try:
+            found[machine.name] = judge_facts(machine.device, machine.name)
+        except FomkitError as error:
+            found[machine.name] = (error.what,)
+    return found
+
+
+def _implausible(before: Ledger, after: Ledger) -> list[Finding]:
+    """Find facts that became implausible by the changes."""
+    old = _facts_of(before)
+    return [
+        Finding(f"facts of {name}", "plausibility", f"{text[:1].upper()}{text[1:]}.".replace("..", "."))
+        for name, texts in _facts_of(after).items()
+        for text in texts
+        if text not in old.get(name, ())
+    ]
+
+
+def review(returned: Path, issued: Path) -> Review:
+    """Compare a returned workbook with the one that was sent.
+
+    Raises
+    ------
+    FomkitError
+        When either cannot be read, or rows and columns are not in their places.
+    """
+    sent, back = read_book(issued), read_book(returned)
+    changed = tuple(changes(sent, back))
+    back.check()
+    before, book = ledger_from(sent), with_changes(sent, changed)
+    after = ledger_from(book)
+    findings = [*tampering(sent, back, is_unchanged=not changed), *appearance(sent, back)]
+    findings += validate(changed, sent, follow_ends(sent, back))
+    findings += _implausible(before, after)
+    findings += above_peak(changed, after, sent.tables[OPS.title].first)
+    return Review(returned, issued, sent, before, after, changed, tuple(findings))
+
+
+def _said(entry: object) -> object:
+    return UNKNOWN if entry is None else "the value" if entry == FOLLOWS else entry
+
+
+def _change_content(change: Change, alone: Effects | None, why_not: str) -> dict[str, Any]:
+    return {
+        "where": change.where,
+        "what": change.what,
+        "unit": change.unit,
+        "old": _said(change.old),
+        "new": _said(change.new),
+        "basis": change.basis,
+        "party": change.party,
+        "source": change.source,
+        "alone": alone,
+        "not_computed": why_not,
+        "moves_nothing": change.is_idle and not change.is_left_out,
+    }
+
+
+def _finding_content(finding: Finding) -> dict[str, str]:
+    return {"where": finding.where, "kind": finding.kind, "said": finding.said}
+
+
+def _moves(pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Count what became what, the most frequent first."""
+    return [{"old": old, "new": new, "count": count} for (old, new), count in Counter(pairs).most_common()]
+
+
+def _group_content(some: Sequence[Change], effector: Effector) -> dict[str, Any]:
+    """Put the changes of one column in a form: how many, from what to what, on which ground, and what they do."""
+    ratios = [
+        one.new / one.old for one in some if isinstance(one.old, float) and isinstance(one.new, float) and one.old
+    ]
+    table = next(one for one in INPUT_TABLES if one.title == some[0].title)
+    header = next(column.header for column in table.columns if column.key == some[0].key)
+    is_told = some[0].is_number and not some[0].is_left_out
+    alone, why_not = effector.of(some, "with this column") if is_told else (None, "")
+    return {
+        "sheet": table.sheet,
+        "machine": some[0].machine,
+        "column": header,
+        "where": [one.where for one in some],
+        "count": len(some),
+        "factor_low": min(ratios, default=None),
+        "factor_high": max(ratios, default=None),
+        "basis": _moves([(one.was_basis, one.basis) for one in some]),
+        "party": _moves([(one.was_party, one.party) for one in some]),
+        "sources": list(dict.fromkeys(one.source for one in some if one.source)),
+        "alone": alone,
+        "not_computed": why_not,
+        "moves_nothing": all(one.is_idle for one in some) and not some[0].is_left_out,
+    }
+
+
+def review_content(found: Review) -> dict[str, Any]:
+    """Put a review in the form of ``fomkit/review/1``: each change with its effect alone, and all together.
+
+    An effect is None, and ``not_computed`` says why, where a figure is unknown or cannot be. ``groups`` are the
+    columns in which many figures of a machine were changed, each with the effect of all of them.
+    """
+    findings, entries = list(found.findings), []
+    effector = Effector(found.sent, headlines(found.before, evaluate(found.before)), found.findings)
+    told = [one for one in found.changes if not one.is_ground]
+    for index, change in enumerate(told):
+        alone, why_not = None, ""
+        if change.is_number and not change.is_left_out and index < MOST_ALONE:
+            alone, why_not = effector.of([change], f"{change.what}:")
+            if why_not and not barred(change, found.findings):
+                findings.append(Finding(change.where, "range", f"{why_not}."))
+        entries.append(_change_content(change, alone, why_not))
+    together, why_not = effector.of(found.changes, "with all changes")
+    if why_not and not any(one.kind == "range" for one in findings):
+        findings.append(Finding(str(found.returned), "range", f"{why_not}."))
+    return {
+        "schema": "fomkit/review/1",
+        "fomkit": __version__,
+        "workbook": str(found.returned),
+        "issued": str(found.issued),
+        "caveats": [said for _, said in found.before.caveats],
+        "threshold": found.before.threshold,
+        "changes": entries,
+        "groups": [_group_content(some, effector) for some in columns(told)],
+        "together": together,
+        "not_computed": why_not,
+        "findings": [_finding_content(finding) for finding in findings],
+    }

@@ -1,0 +1,381 @@
+"""The copy of a ledger that one vendor may see: its own machine, the work, and the baseline's units a day.
+
+Nothing is looked for in texts. `SEEN` lists the fields that go along as they are, of the target's records and of
+the work; what other records say is left out, or made anew from figures of the target.
+
+Texts of a ledger that people wrote: they go into its workbook as they are, whatever they say.
+
+The ops of an estimate that its time stands on, as a table for somebody else to time.
+
+The script of a pack as one text: how ops are made and checked, how they are timed, and what repeats tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.interval import Span
+from fomkit.core.machine import Device, Machine
+from fomkit.core.units import DAY_S
+from fomkit.harness.torch.cases import CannotTimeError
+from fomkit.harness.torch.makers import check_case, knows_op
+from fomkit.ops.tables import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS, column_names
+from fomkit.plan.estimate import Estimate
+from fomkit.workbook.input_sheets import fact_rows
+from fomkit.workbook.records import Case, Given, Ledger, OpLine, WorkloadFacts, evaluate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+Record = TypeVar("Record")
+BASELINE = "baseline"
+SEEN: Mapping[type, tuple[str, ...]] = {
+    Ledger: ("title", "scope", "level", "mean", "threshold", "worst_basis", "uses"),
+    Machine: (
+        "name", "title", "party", "device", "timings", "node_devices", "system_nodes", "availability", "overheads",
+    ),
+    WorkloadFacts: (
+        "name", "title", "batch", "data", "run", "unit", "weight", "required", "category", "basis", "party",
+    ),
+    Case: ("workload", "machine", "precision", "excludes", "unfit", "deviations"),
+    OpLine: (
+        "op", "kind", "sizes", "dtype", "engine", "pass_name", "count", "launches", "flop", "byte", "time_source",
+        "bound", "utilisation", "starts", "time_s", "low", "high", "dimensions",
+    ),
+}  # fmt: skip
+"""Fields that the target may see as they are, by record; every other field keeps its default or is made anew."""
+_MADE_WITH = ("framework", "version", "mode", "parameters")
+"""What of a model's making goes along; the device that it ran on may be somebody else's."""
+_OWN_TABLE = ("measured", "interpolated", "extrapolated", "assumed")
+"""Time sources that name rows of the machine's own table and nothing else."""
+
+
+def _allowed(record: Record, **own: object) -> Record:
+    kept = {name: getattr(record, name) for name in SEEN[type(record)]}
+    return cast("Record", cast("Any", type(record))(**kept, **own))
+
+
+def _nameless(ledger: Ledger) -> Machine:
+    """Give the machine to compare with: one device that does all its units of work."""
+    timings = ledger.machines[0].timings
+    title = "the machine that the suite compares with, known by its units a day"
+    return Machine(BASELINE, title, "lab", Device(), timings, node_devices=1, system_nodes=1)
+
+
+def _workload(one: WorkloadFacts, target: str, rate: Span | None) -> WorkloadFacts:
+    times = {
+        name: Given(time.unit_s, time.basis, time.party) for name, time in one.given.items() if name == target
+    }
+    if rate is not None:
+        times[BASELINE] = Given(
+            rate.per(DAY_S), one.basis or "modelled", "lab", "the lab's figure for the baseline"
+        )
+    made_with = tuple((key, said) for key, said in one.made_with if key in _MADE_WITH)
+    return _allowed(one, given=times, made_with=made_with)
+
+
+def _evidence(line: OpLine) -> str:
+    """Say what an op's time rests on; where other machines may be part of it, from the target's figures alone."""
+    if line.time_source in ("", *_OWN_TABLE):
+        return line.evidence
+    op = f"{line.kind}/{line.engine}"
+    if line.utilisation is None:
+        return f"carried over by the lab from what timed machines take for {op}"
+    if line.time_source == "roofline":
+        return f"rates of this machine; utilisation {line.utilisation:.2g}, usual for {op} on timed machines"
+    return f"carried over from timed ops; comes to a utilisation of {line.utilisation:.2g} here"
+
+
+def _case(case: Case) -> Case:
+    return _allowed(case, ops=tuple(_allowed(line, evidence=_evidence(line)) for line in case.ops))
+
+
+def for_target(ledger: Ledger, target: str) -> Ledger:
+    """Leave out everything that belongs to other machines; of the baseline its units a day stay, without its name.
+
+    Raises
+    ------
+    FomkitError
+        When the machine is no target, or is called as the machine to compare with is called in copies.
+    """
+    if target not in ledger.targets:
+        raise FomkitError(f"--for {target}", f"is no target here. {nearest_names(target, ledger.targets)}")
+    if target == BASELINE:
+        said = "is what copies call the machine to compare with. Give the target another name in its profile."
+        raise FomkitError(f"--for {target}", said)
+    values, old = evaluate(ledger), ledger.baseline
+    rates = {one.name: values.unit_per_day.get((one.name, str(old))) for one in ledger.workloads}
+    rated = any(rate is not None for rate in rates.values())
+    own = _allowed(ledger.machine(target))
+    return _allowed(
+        ledger,
+        machines=(own, _nameless(ledger)) if rated else (own,),
+        workloads=tuple(_workload(one, target, rates[one.name]) for one in ledger.workloads),
+        cases=tuple(_case(one) for one in ledger.cases if one.machine == target),
+        targets=(target,),
+        baseline=BASELINE if rated else None,
+        widened=tuple(name for name in ledger.widened if name == target),
+        deviations=tuple(one for one in ledger.deviations if one[0] == target),
+        caveats=tuple(one for one in ledger.caveats if one[0] in ("", target)),
+        rounds=tuple(one for one in ledger.rounds if one[0] == target),
+    )
+
+
+def _texts(ledger: Ledger) -> Iterator[tuple[str, str]]:
+    yield "title of the study", ledger.title
+    for one in ledger.workloads:
+        yield "line names", one.name
+        yield "what lines are", one.title
+        yield "what lines are", ", ".join(f"{key} {said}" for key, said in one.made_with)
+        yield "units of work", one.unit.name
+        yield "classes of lines", one.category
+        for time in one.given.values():
+            yield "sources of given times", time.source
+    for machine in ledger.machines:
+        yield "titles of machines", machine.title
+        for note in machine.notes:
+            yield "notes on machines", note
+        for row in fact_rows(machine):
+            yield "names of overheads", row.what if row.name.startswith("overhead") else ""
+            yield "sources of facts", row.fact.source if row.fact is not None else ""
+    for sort, told in (("deviations", ledger.deviations), ("caveats", ledger.caveats)):
+        for _, said in told:
+            yield sort, said
+    for said in (*ledger.notes, *(note for case in ledger.cases for note in case.deviations)):
+        yield "notes", said
+    for _, said in ledger.rounds:
+        yield "history", said
+    for case in ledger.cases:
+        yield "number formats", case.precision
+        for line in case.ops:
+            yield "sources of ops (sheet Ops)", line.evidence
+
+
+def free_texts(ledger: Ledger) -> dict[str, tuple[str, ...]]:
+    """Give the texts that go into a workbook of a ledger, by what they are about, each once.
+
+    Examples
+    --------
+    >>> free_texts(Ledger("spring offer", "device", (), (), (), ()))
+    {'title of the study': ('spring offer',)}
+    """
+    found: dict[str, dict[str, None]] = {}
+    for sort, text in _texts(ledger):
+        if text:
+            found.setdefault(sort, {})[text] = None
+    return {sort: tuple(texts) for sort, texts in found.items()}
+
+
+DOMINANT = 0.95
+"""Share of the predicted time that the ops of a pack carry, as the lecture cuts its table."""
+_PASS_FREE = ("gemm", "sparse_gemm")
+
+
+@dataclass(frozen=True)
+class Pack:
+    """What somebody is asked to time.
+
+    Attributes
+    ----------
+    files : dict
+        Texts by file name: the table to fill, the script that fills it, and what to do with both.
+    asked, timed : dict
+        Share of each model's predicted step time that the table carries, and that the script can time.
+    lines : tuple of str
+        The same in words, and what the script cannot time and why.
+    """
+
+    files: dict[str, str]
+    asked: dict[str, float]
+    timed: dict[str, float]
+    lines: tuple[str, ...]
+
+
+def _key_columns() -> list[str]:
+    dimensions = {name for names in (*KIND_DIMENSIONS.values(), *OPTIONAL_DIMENSIONS.values()) for name in names}
+    identity = {"kind", "op", "dtype", "engine", "pass_name", *dimensions}
+    return [name for name in column_names("TIMINGS") if name in identity]
+
+
+def _keyed(ops: pd.DataFrame) -> pd.DataFrame:
+    """Give what makes ops themselves: a name only where the script makes the op by it, a pass where it matters."""
+    import pandas as pd
+
+    rows = ops.reindex(columns=_key_columns())
+    named = [knows_op(cells) for cells in _cells(rows)]
+    rows = rows.assign(op=rows["op"].where(pd.Series(named, rows.index), ""))
+    return rows.assign(pass_name=rows["pass_name"].mask(rows["kind"].isin(_PASS_FREE), ""))
+
+
+def _cells(rows: pd.DataFrame) -> list[dict[str, str]]:
+    """Write rows as the script reads them from the table."""
+    names = [str(name) for name in rows.columns]
+    columns = [[_cell(value) for value in rows[name].tolist()] for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _cell(value: object) -> str:
+    if value is None or value != value:
+        return ""
+    return value if isinstance(value, str) else f"{float(str(value)):.17g}"
+
+
+def _refusals(rows: pd.DataFrame) -> list[str]:
+    """Say why the script cannot time a row, in the row's place; "" where it can."""
+    found = []
+    for cells in _cells(rows):
+        try:
+            check_case(cells)
+            found.append("")
+        except CannotTimeError as reason:
+            found.append(str(reason))
+    return found
+
+
+def _together(shares: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for each in shares:
+        for model, share in each.items():
+            found[model] = found.get(model, 0.0) + share
+    return found
+
+
+def dominant_ops(estimates: Sequence[Estimate], share: float = DOMINANT) -> pd.DataFrame:
+    """Give the distinct ops that carry most of the predicted time of some estimates.
+
+    Parameters
+    ----------
+    estimates : sequence of Estimate
+        Of one machine; each counts by its own step, so that a short one is not lost beside a long one.
+    share : float
+        Share of each step's predicted time that the ops carry, the longest first.
+
+    Returns
+    -------
+    DataFrame
+        A TIMINGS table without times; ``note`` names the models and the share of their steps, ``shares`` (model to
+        share) gives them as numbers.
+
+    Raises
+    ------
+    FomkitError
+        When nothing has a time.
+    """
+    import pandas as pd
+
+    keys, found = _key_columns(), []
+    for one in estimates:
+        timed = one.ops[one.ops["time_s"].notna()]
+        rows = _keyed(timed).assign(seconds=timed["time_s"] * timed["count"])
+        total = rows["seconds"].sum()
+        grouped = rows.groupby(keys, dropna=False, sort=False)["seconds"].sum().sort_values(ascending=False)
+        before = (grouped.cumsum() - grouped) / total
+        chosen = grouped[before < share].reset_index()
+        parts, model = (chosen["seconds"] / total).tolist(), one.model.name
+        notes = [f"{model} {part:.1%}" for part in parts]
+        shares = pd.Series([{model: part} for part in parts], chosen.index, dtype=object)
+        found.append(chosen.assign(note=notes, shares=shares))
+    if not any(map(len, found)):
+        raise FomkitError("pack", "no op has a time, so none can be asked for. Choose another target.")
+    together = pd.concat(found).groupby(keys, dropna=False, sort=False)
+    table = together.agg(
+        note=("note", "; ".join), seconds=("seconds", "max"), shares=("shares", _together)
+    ).reset_index()
+    table = table.sort_values("seconds", ascending=False, kind="stable").drop(columns="seconds")
+    return table.reindex(columns=[*column_names("TIMINGS"), "shares"]).reset_index(drop=True)
+
+
+_TO_FILL = ("time_s", "p25_s", "p75_s", "repeats", "harness", "library", "library_version", "note")
+_PAGE = """The {count} ops of cases.csv carry most of the predicted step time of {models}.
+Please time exactly these, and send the table back with its columns as they are.
+
+{shares}
+
+Where PyTorch runs on the machine:
+
+    python time_ops.py cases.csv -o timed.csv
+
+times each op, checks its result against double precision, and writes timed.csv with the device, clocks and
+software in the column note. It needs nothing but Python and PyTorch. --device cpu|cuda and --threads choose
+where; ops that it cannot make are named and left out.
+
+From a simulator, fill time_s (seconds for one execution, fixed costs of the harness taken off) and, where
+known, p25_s and p75_s (quartiles), repeats, harness (the simulator), library and library_version, and delete
+the rows without a time.
+
+What comes back becomes a machine profile with:
+
+    fomkit import timed.csv --facts facts.yaml -o machine.yaml
+
+where facts.yaml is a machine profile without timings, for example
+
+    schema: fomkit/machine/1
+    name: machine
+    party: vendor
+    device:
+      peak:
+        - {{dtype: fp32, engine: vector, rate: 15 TFLOP/s, source: "datasheet, 2026"}}
+      memory: {{capacity: 16 GiB, bandwidth: 900 GB/s, source: "datasheet, 2026"}}
+"""
+
+
+def _lines(table: pd.DataFrame, asked: Mapping[str, float], timed: Mapping[str, float]) -> tuple[str, ...]:
+    carried = "cases.csv carries {:.1%} of the predicted step time, time_ops.py can time {:.1%}"
+    found = [f"{model}: {carried.format(share, timed[model])}" for model, share in asked.items()]
+    for (kind, dtype, why), rows in table[table["refusal"] != ""].groupby(
+        ["kind", "dtype", "refusal"], sort=False
+    ):
+        found.append(f"not by time_ops.py: {len(rows)} {kind} of {dtype}, {why} ({'; '.join(rows['note'])})")
+    return tuple(found)
+
+
+def make_pack(estimates: Sequence[Estimate]) -> Pack:
+    """Make a pack of the ops that carry most of the predicted time of some estimates.
+
+    Raises
+    ------
+    FomkitError
+        When nothing has a time.
+    """
+    from fomkit.files.op_csv import format_as_given
+
+    table = dominant_ops(estimates)
+    table = table.assign(refusal=_refusals(table[_key_columns()]))
+    asked, timed = ({one.model.name: 0.0 for one in estimates} for _ in range(2))
+    for shares, refusal in zip(table["shares"], table["refusal"], strict=True):
+        for model, share in shares.items():
+            asked[model] += share
+            timed[model] += 0.0 if refusal else share
+    sized = [
+        name for name in _key_columns() if name in table and (table[name].notna() & (table[name] != "")).any()
+    ]
+    lines = _lines(table, asked, timed)
+    page = _PAGE.format(count=len(table), models=", ".join(asked), shares="\n".join(f"- {line}" for line in lines))
+    files = {
+        "cases.csv": format_as_given(table[[*sized, *_TO_FILL]], "TIMINGS"),
+        "time_ops.py": script_text(),
+        "README.txt": page,
+    }
+    return Pack(files, asked, timed, lines)
+
+
+PARTS = ("cases", "products", "traffic", "windows", "makers", "times")
+"""The files of the script, in the order in which they use each other."""
+_OWN_IMPORT = re.compile(
+    r"^from fomkit\.harness\.torch\.\w+ import (?:\([^)]*\)|[^\n(]*)(?:  #[^\n]*)?\n", re.MULTILINE
+)
+_FUTURE = "from __future__ import annotations\n"
+
+
+def script_text() -> str:
+    """Give the source of a script that needs nothing but Python and PyTorch."""
+    folder = Path(__file__).parents[1] / "harness" / "torch"
+    texts = [(folder / f"{part}.py").read_text(encoding="utf-8") for part in PARTS]
+    bodies = [_OWN_IMPORT.sub("", text.partition(_FUTURE)[2]).lstrip() for text in texts]
+    return texts[0].partition(_FUTURE)[0] + _FUTURE + "\n" + "\n\n".join(bodies)
