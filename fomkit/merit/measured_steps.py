@@ -182,7 +182,7 @@ def measured_step(readings: Sequence[Reading]) -> MeasuredStep | None:
 ENOUGH = 0.5
 """Share of a measured time from which on a verdict may rest on the device's work: it is then the larger part."""
 COMPARABLE = 1 / 3
-"""Share from which on a projected time may be held against the measured one (`fomkit.compare`): less than
+"""Share from which on a projected time may be held against the measured one (`fomkit compare`): less than
 ``ENOUGH``, because this decides nothing, and a projection may be too short by its own error as well."""
 
 

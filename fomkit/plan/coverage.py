@@ -157,7 +157,7 @@ USES: Uses = {
 
 
 MEASURED = "fomkit measure"
-"""How the harness begins that times ops for a step (`fomkit.measure`), with the framework's own time in them."""
+"""How the harness begins that times ops for a step (`fomkit measure`), with the framework's own time in them."""
 MEASURED_SPREAD = Spread(0.0, 0.056)
 """Beyond the intervals of ops and of fresh pages, told from steps of ten models (`fomkit validate --here`, which
 tells it anew for each from the others)."""

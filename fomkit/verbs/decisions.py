@@ -1,9 +1,4 @@
-"""The Python interface of decisions: what a result hangs on, and the smallest change that reaches a target.
-
-The Python interface of what-if questions; `fomkit` offers them beside those of `fomkit.api`.
-
-What a training and its inference cost: money, and what is paid once.
-"""
+"""The Python interface of decisions: sensitivity, the smallest change that reaches a goal, sweeps, cost."""
 
 from __future__ import annotations
 

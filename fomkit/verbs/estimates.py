@@ -1,7 +1,4 @@
-"""How long a model takes on a machine: one, several against a baseline, and what to change.
-
-Times of anybody's ops.
-"""
+"""How long a model takes on a machine, several against a baseline, advice, times of anybody's ops."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""A closer look: what a model or a machine is made of, what a step's time and memory rest on.
-
-The methods of a model's convolutions as one table, as a person asks for it in a notebook.
-
-The nine steps of the figure-of-merit method, each with its number, for one estimate.
-"""
+"""A closer look: what models and machines are made of, where time goes, methods of convolutions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Profiles in and out: loaded by name, traced from code, written to files.
-
-Foreign files as profiles; records of runs are in `fomkit.verbs.measurements`.
-"""
+"""Profiles in and out: loaded by name, traced from code, imported from foreign files, written."""
 
 from __future__ import annotations
 

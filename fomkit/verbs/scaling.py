@@ -1,7 +1,4 @@
-"""Scaling as plain content (``fomkit/scaling/1``).
-
-Scaling as a person gets it in a notebook: a table of its points, and the text that the command prints.
-"""
+"""Scaling: a training on more and more nodes, its table and the bandwidth that a gain needs."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ class LogRow:
     line : int
     collective : str
     message_byte, time_s : float
-        As `fomkit.schema` means them.
+        As the columns of `fomkit.ops.tables` mean them.
     dtype, note : str
     repeats : float
         NaN where the log does not say.

@@ -1,11 +1,4 @@
-"""Where every number comes from: profiles with the hashes of their tables, timings, facts, libraries.
-
-Everything of some estimates as one report.
-
-The report as a file.
-
-The dossier of an estimate: everything that is known of it, put together for one page.
-"""
+"""The report of an estimate: everything that is known of it, put together and written as a file."""
 
 from __future__ import annotations
 

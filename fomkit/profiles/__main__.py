@@ -1,4 +1,4 @@
-"""``python benchmarks/refit.py machine_profiles/v100.yaml`` fits a table and keeps the fits beside it."""
+"""``python -m fomkit.profiles machine_profiles/v100.yaml`` fits a table and keeps the fits beside it."""
 
 import sys
 from pathlib import Path
