@@ -8,7 +8,7 @@ for each machine from the others alone, so that no machine's intervals rest on i
 from __future__ import annotations
 
 from fomkit.plan.coverage import USES
-from fomkit.validation.calls import learn_uses
+from fomkit.validation.calls import fit_uses
 from fomkit.validation.graphs import LabelFolder, shipped
 from fomkit.validation.neusight import known_calls
 
@@ -17,7 +17,7 @@ def main() -> None:
     folder = LabelFolder(shipped())
     calls = known_calls(folder, {device: folder.own_machine(device) for device in folder.devices})
     print(*(f"{device}: {len(rows)} calls" for device, rows in calls.items()), sep="; ")
-    for group, use in learn_uses(calls).items():
+    for group, use in fit_uses(calls).items():
         now, stated = (
             ", ".join(f"Spread({one.faster:.3f}, {one.slower:.3f})" for one in found)
             for found in (use, USES[group])

@@ -31,7 +31,7 @@ from fomkit.prediction.exact import thinness
 from fomkit.prediction.rates import op_seconds
 from fomkit.prediction.storage_order import row_major
 from fomkit.prediction.surfaces import DIGITS, as_kept, side_by_side, weights_of
-from fomkit.prediction.typical import BY_PASS, FEATURES, MATVEC, SHORTEST_S, balance_of, likeness, tell
+from fomkit.prediction.typical import BY_PASS, FEATURES, MATVEC, SHORTEST_S, balance_of, similarity, tell
 from fomkit.profiles.evidence import FOLDER, OP_COLUMNS, OPS, SURFACE_COLUMNS, SURFACES
 from fomkit.profiles.machines import load_machine
 
@@ -136,12 +136,12 @@ def surface(table: Table, work: str, length: np.ndarray, errors: tuple[float, ..
 
 def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray) -> tuple[float, ...]:
     """What the surfaces of other chips miss of a table, in standard deviations, as evenly probable values."""
-    heard = [other for other in others if other.architecture != one.architecture]
-    if not heard:
+    included = [other for other in others if other.architecture != one.architecture]
+    if not included:
         return ()
-    found = side_by_side(length, heard)
+    found = side_by_side(length, included)
     at = spaced(table.features, JUDGED)
-    value, sigma = tell(found, table.features[at], likeness(found, one.dtype, one.balance, one.architecture))
+    value, sigma = tell(found, table.features[at], similarity(found, one.dtype, one.balance, one.architecture))
     return tuple(np.quantile((table.reached[at] - value) / sigma, PROBABILITIES).round(2).tolist())
 
 

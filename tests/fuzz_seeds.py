@@ -14,7 +14,7 @@ from timings.deepbench_cells import GEMM, PREAMBLE
 from timings.test_aiconfigurator import ATTENTION, NCCL, gemm
 from timings.test_aiconfigurator import GEMM as PRODUCTS
 from timings.test_neusight import HEADER, additions, linears
-from workbook.made_ledgers import ledger
+from workbook.made_ledgers import sheet_model
 from xplane_files import device, host
 
 from fomkit.bench.journal import SCHEMA as JOURNAL
@@ -127,7 +127,7 @@ ONNX = (DATA / "doors" / "perceptron.onnx").read_bytes()
 @cache
 def issued(folder: Path) -> bytes:
     path = folder / "issued.xlsx"
-    write_workbook(ledger(), path)
+    write_workbook(sheet_model(), path)
     return path.read_bytes()
 
 

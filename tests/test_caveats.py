@@ -26,7 +26,7 @@ from fomkit.profiles.models import load_model, save_model
 from fomkit.profiles.suites import load_suite
 from fomkit.verbs.compare import compare
 from fomkit.verbs.suite_content import suite_content
-from fomkit.workbook.from_studies import ledger_of_comparison
+from fomkit.workbook.from_studies import sheet_model_of_comparison
 from fomkit.workbook.write import write_workbook
 
 LITTLE = {"P1B1", "P1B2", "P1B3", "NT3", "UNO", "COMBO", "P2B1", "P3B1"}
@@ -167,7 +167,7 @@ def test_the_workbook_and_python_of_an_estimate_carry_it(tmp_path: Path) -> None
     assert both.little_explained == ("p1b3",)
     assert "less than half of a measured run: p1b3 0.3%" in both.summary()
     said = ("", "the device explains less than half of a measured run of p1b3")
-    assert said in ledger_of_comparison(both).caveats
+    assert said in sheet_model_of_comparison(both).caveats
     fomkit.write_workbook(both, path := tmp_path / "b.xlsx")
     cells = [cell for sheet in openpyxl.load_workbook(path) for row in sheet.values for cell in row]
     assert any(said[1] in str(cell) for cell in cells)
@@ -384,7 +384,7 @@ def test_a_suite_and_a_campaign_name_the_line(tmp_path: Path) -> None:
 def test_workbook_and_report_mark_it(tmp_path: Path) -> None:
     made = compare([load_model("vgg16")], [load_machine("v100")], None, Options(batch=4096))
     path = tmp_path / "v.xlsx"
-    write_workbook(ledger_of_comparison(made), path)
+    write_workbook(sheet_model_of_comparison(made), path)
     texts = [
         str(cell) for row in openpyxl.load_workbook(path)["Summary"].iter_rows(values_only=True) for cell in row
     ]

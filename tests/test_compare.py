@@ -73,18 +73,18 @@ def test_tc1_stands_beside_its_44_seconds_uncalibrated(lecture) -> None:
 @pytest.mark.parametrize(("name", "seconds"), [("v100", 11.4), ("titan", 87.6), ("knl-7250", 501), ("p100", 19.7)])
 def test_calibrating_on_tc1_predicts_nt3(lecture, name: str, seconds: float) -> None:
     """But for the P100, whose 29 s are off its own trend."""
-    carried = lecture["nt3", name]["calibrated"]
-    assert carried["value"] == pytest.approx(seconds, rel=5e-3)
-    assert carried["inside"] or name == "p100"
+    extended = lecture["nt3", name]["calibrated"]
+    assert extended["value"] == pytest.approx(seconds, rel=5e-3)
+    assert extended["inside"] or name == "p100"
 
 
 def test_a_host_term_is_carried_with_the_spread_of_the_other_models(lecture) -> None:
-    carried = lecture["p1b1", "v100"]["with_host_term"]
+    extended = lecture["p1b1", "v100"]["with_host_term"]
     here = lecture["p1b1", "p100"]
     host = here["measured"]["value"] - here["projected"]["value"]
-    assert carried["value"] == pytest.approx(host + lecture["p1b1", "v100"]["projected"]["value"])
-    assert carried["low"] < carried["value"] < carried["high"]
-    assert carried["inside"]
+    assert extended["value"] == pytest.approx(host + lecture["p1b1", "v100"]["projected"]["value"])
+    assert extended["low"] < extended["value"] < extended["high"]
+    assert extended["inside"]
     assert lecture["tc1", "v100"]["with_host_term"] is None  # its time is the device's own
 
 

@@ -19,8 +19,8 @@ from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 from fomkit.profiles.suites import load_suite
 from fomkit.verbs.compare import Comparison, compare
-from fomkit.workbook.from_studies import ledger_of_comparison, ledger_of_suite
-from fomkit.workbook.records import CaseValues, Ledger, evaluate, floor_s, op_time
+from fomkit.workbook.from_studies import sheet_model_of_comparison, sheet_model_of_suite
+from fomkit.workbook.records import CaseValues, SheetModel, evaluate, floor_s, op_time
 
 NEAR = 1e-12
 
@@ -51,8 +51,8 @@ def assert_same(found: CaseValues, one: Estimate) -> None:
     assert found.run.steps_per_epoch == one.run_time.steps_per_epoch
 
 
-def assert_ledger_is(result: Comparison) -> Ledger:
-    book = ledger_of_comparison(result)
+def assert_sheet_model_is(result: Comparison) -> SheetModel:
+    book = sheet_model_of_comparison(result)
     values = evaluate(book)
     for one in (*result.estimates, *result.baseline):
         assert_same(values.cases[one.model.name, one.machine.name], one)
@@ -76,7 +76,7 @@ def run(models: list[str], targets: list[Machine], baseline: Machine | None, **o
 
 def test_of_models_on_machines_with_tables() -> None:
     names = ["resnet50", "gpt2", "p1b3"]
-    book = assert_ledger_is(run(names, [machine("v100")], machine("p100"), interval=0.5))
+    book = assert_sheet_model_is(run(names, [machine("v100")], machine("p100"), interval=0.5))
     assert book.level == 0.5
     assert max(len(case.ops) for case in book.cases) < 200  # equal ops of many modules are one line
     for case in book.cases:
@@ -84,15 +84,15 @@ def test_of_models_on_machines_with_tables() -> None:
         assert seconds == sorted(seconds, reverse=True)
 
 
-def priced(book: Ledger, workload: str, name: str) -> list[tuple[object, Span]]:
+def priced(book: SheetModel, workload: str, name: str) -> list[tuple[object, Span]]:
     case = next(one for one in book.cases if (one.workload, one.machine) == (workload, name))
     device = book.machine(name).device
     return [(line, span) for line in case.ops if (span := op_time(line, device, book.level)) is not None]
 
 
 def test_of_another_batch_a_kept_last_batch_and_a_machine_known_by_measured_ops() -> None:
-    assert_ledger_is(run(["p1b3"], [machine("v100")], None, batch=256, last_batch="keep"))
-    book = assert_ledger_is(run(["p1b3-lecture"], [machine("x86-lecture")], None))
+    assert_sheet_model_is(run(["p1b3"], [machine("v100")], None, batch=256, last_batch="keep"))
+    book = assert_sheet_model_is(run(["p1b3-lecture"], [machine("x86-lecture")], None))
     assert all(line.time_s is not None and line.utilisation is None for line in book.cases[0].ops)
 
 
@@ -112,18 +112,18 @@ def test_of_overheads_validation_and_a_system() -> None:
     )
     model = load_model("p1b3")
     model = replace(model, data=replace(model.data, validation_samples=20_000))
-    assert_ledger_is(compare([model], [slowed], machine("a"), Options(scope="system")))
+    assert_sheet_model_is(compare([model], [slowed], machine("a"), Options(scope="system")))
 
 
 def test_of_work_without_a_time() -> None:
     unknown = replace(machine("x86-lecture"), name="partly")
     short = replace(unknown, timings=unknown.timings.iloc[:10].reset_index(drop=True), timings_key="")
-    book = assert_ledger_is(run(["p1b3-lecture"], [short], None, allow_uncovered=True))
+    book = assert_sheet_model_is(run(["p1b3-lecture"], [short], None, allow_uncovered=True))
     assert any(line.time_s is None and line.utilisation is None for line in book.cases[0].ops)
 
 
-def assert_suite_is(result: SuiteResult) -> Ledger:
-    book = ledger_of_suite(result)
+def assert_suite_is(result: SuiteResult) -> SheetModel:
+    book = sheet_model_of_suite(result)
     values = evaluate(book)
     for machine_, side in zip(result.machines, (result.baseline, result.target), strict=True):
         for one in side:
@@ -177,7 +177,7 @@ def test_of_a_suite_with_estimated_given_changed_and_missing_lines(mean: MeanNam
 
 
 def test_a_predicted_op_follows_the_facts_and_a_measured_one_does_not() -> None:
-    book = ledger_of_comparison(run(["p1b3", "alexnet"], [machine("v100")], None))
+    book = sheet_model_of_comparison(run(["p1b3", "alexnet"], [machine("v100")], None))
     device = book.machine("v100").device
     assert device.byte_per_s is not None
     twice = replace(device, byte_per_s=replace(device.byte_per_s, value=2 * device.byte_per_s.value))
@@ -195,7 +195,7 @@ def test_a_predicted_op_follows_the_facts_and_a_measured_one_does_not() -> None:
 
 
 def test_a_run_of_several_devices_is_refused() -> None:
-    book = ledger_of_comparison(run(["p1b3"], [machine("v100")], None))
+    book = sheet_model_of_comparison(run(["p1b3"], [machine("v100")], None))
     (one,) = book.workloads
     greedy = replace(book, workloads=(replace(one, run=replace(one.run, devices_per_run=2)),))
     with pytest.raises(FomkitError, match=r"its run takes 2 devices .* without what the devices send each other"):

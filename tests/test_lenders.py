@@ -26,8 +26,8 @@ def short(root):
 
 def test_a_short_table_borrows_from_shipped_machines(short, root, monkeypatch):
     mine, others = short
-    lender = own_fits(load_machine(root / "machine_profiles" / "titan-x.yaml"))
-    monkeypatch.setattr(lenders, "shipped_lenders", lambda: (lender, replace(lender, name="mine")))
+    donor = own_fits(load_machine(root / "machine_profiles" / "titan-x.yaml"))
+    monkeypatch.setattr(lenders, "shipped_donors", lambda: (donor, replace(donor, name="mine")))
     machine = with_fits(mine)
     assert [one.name for one in machine.lenders] == ["titan-x"]
     timed = add_times(costed(others), machine)
@@ -49,9 +49,9 @@ def costed(timings):
 def test_long_tables_and_none_are_left_alone(root):
     for name in ("v100", "a"):
         machine = load_machine(root / "machine_profiles" / f"{name}.yaml")
-        assert lenders.with_lenders(machine) is machine
+        assert lenders.with_donors(machine) is machine
 
 
 def test_shipped_lenders_have_convolutions():
-    for machine in lenders.shipped_lenders():
+    for machine in lenders.shipped_donors():
         assert any(key.startswith("conv/") for key in machine.fits)

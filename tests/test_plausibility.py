@@ -499,10 +499,10 @@ def test_a_table_in_milliseconds_ends_every_command_with_code_2(tmp_path: Path) 
 
 def test_a_review_finds_facts_that_became_implausible() -> None:
     from fomkit.verbs.compare import compare
-    from fomkit.workbook.from_studies import ledger_of_comparison
+    from fomkit.workbook.from_studies import sheet_model_of_comparison
     from fomkit.workbook.review import _implausible
 
-    before = ledger_of_comparison(compare([load_model("p1b3")], [load_machine("titan")], None, Options()))
+    before = sheet_model_of_comparison(compare([load_model("p1b3")], [load_machine("titan")], None, Options()))
     (machine,) = before.machines
     after = replace(before, machines=(with_rates(machine, 1e3, "fp32"),))
     assert _implausible(before, before) == []

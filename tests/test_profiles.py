@@ -20,7 +20,7 @@ from fomkit.files.write import write_whole
 from fomkit.files.yaml import load_document
 from fomkit.ops.check import check_table
 from fomkit.profiles.campaigns import find_profile
-from fomkit.profiles.evidence import shipped_lenders, with_lenders
+from fomkit.profiles.evidence import shipped_donors, with_donors
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
 from fomkit.profiles.save_machine import save_machine
@@ -226,8 +226,8 @@ def test_devices_that_cannot_be_taken_are_refused(
 
 def test_a_machine_of_a_named_device_is_no_second_board() -> None:
     """Summit is a V100: it must neither lend to one nor be judged as another machine."""
-    assert "summit" not in {one.name for one in shipped_lenders()}
-    assert {one.name for one in with_lenders(short_of_convolutions("summit")).lenders}.isdisjoint(
+    assert "summit" not in {one.name for one in shipped_donors()}
+    assert {one.name for one in with_donors(short_of_convolutions("summit")).lenders}.isdisjoint(
         {"v100", "summit"}
     )
 

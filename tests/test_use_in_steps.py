@@ -11,7 +11,7 @@ import pytest
 from fomkit.core.machine import Device, Machine
 from fomkit.plan.coverage import USES, Spread, Use, uses_of, widen_calls
 from fomkit.plan.step import device_time, roll_up_step, steps_if_timed
-from fomkit.validation.calls import learn_uses
+from fomkit.validation.calls import fit_uses
 from fomkit.validation.graphs import LabelFolder, shipped
 from fomkit.validation.neusight import OWN, compare_labels, known_calls
 
@@ -72,21 +72,21 @@ def calls(factors: list[float], own: float = 1.0) -> pd.DataFrame:
 
 def test_a_spread_is_what_the_intervals_lack():
     errors = np.exp(np.random.default_rng(1).normal(0.0, 0.2, 4000)).tolist()
-    found = learn_uses({"a": calls(errors), "b": calls(errors)})["library"]
+    found = fit_uses({"a": calls(errors), "b": calls(errors)})["library"]
     assert found.call == pytest.approx((0.2, 0.2), rel=0.05)
     # Two independent calls of a model cancel in part.
     assert found.whole == pytest.approx((0.2 / math.sqrt(2), 0.2 / math.sqrt(2)), rel=0.08)
-    wide = learn_uses({"a": calls(errors, own=3.0), "b": calls(errors, own=3.0)})["library"]
+    wide = fit_uses({"a": calls(errors, own=3.0), "b": calls(errors, own=3.0)})["library"]
     assert wide == Use(Spread(0.0, 0.0), Spread(0.0, 0.0))
 
 
 def test_each_machine_has_one_weight():
     few, many = calls([1.5] * 4), calls([1.0] * 400)
-    assert learn_uses({"a": few, "b": many})["library"].call.slower == pytest.approx(math.log(1.5) / Z)
+    assert fit_uses({"a": few, "b": many})["library"].call.slower == pytest.approx(math.log(1.5) / Z)
 
 
 def test_one_machine_alone_tells_nothing():
-    assert learn_uses({"a": calls([2.0, 2.0])}) is USES
+    assert fit_uses({"a": calls([2.0, 2.0])}) is USES
 
 
 def test_a_device_is_never_judged_by_intervals_from_its_own_labels():
@@ -106,7 +106,7 @@ def test_a_device_is_never_judged_by_intervals_from_its_own_labels():
 
 def test_the_stated_spreads_are_those_that_the_labels_tell():
     folder = LabelFolder(shipped())
-    told = learn_uses(known_calls(folder, {name: folder.own_machine(name) for name in folder.devices}))
+    told = fit_uses(known_calls(folder, {name: folder.own_machine(name) for name in folder.devices}))
     for group, use in told.items():
         for found, stated in zip(use, USES[group], strict=True):
             assert found == pytest.approx(stated, abs=0.02), f"{group}: run benchmarks/use_in_steps.py"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fomkit.bench.model_steps import WARM_UP, Door, Sample, run_timing, stopwatch, time_steps
+from fomkit.bench.model_steps import WARM_UP, FrameworkTimer, Sample, run_timing, stopwatch, time_steps
 from fomkit.bench.record import conditions_before, load
 from fomkit.core.errors import FomkitError
 from fomkit.frontends.drafting import Request
@@ -155,9 +155,9 @@ def _lacks_memory(error: BaseException) -> bool:
     return is_told or isinstance(error, MemoryError | tf.errors.ResourceExhaustedError)
 
 
-DOOR = Door(_timed, _lacks_memory)
+TIMER = FrameworkTimer(_timed, _lacks_memory)
 
 
 def main() -> None:
     """Run one request."""
-    run_timing(DOOR)
+    run_timing(TIMER)

@@ -370,7 +370,7 @@ class TimedStep(Protocol):
 
 
 @dataclass(frozen=True)
-class Door:
+class FrameworkTimer:
     """How models of one framework are timed.
 
     Attributes
@@ -384,31 +384,31 @@ class Door:
     lacks_memory: Callable[[BaseException], bool]
 
 
-def _explained(door: Door, error: BaseException, request: Request, path: Path) -> list[str]:
+def _explained(timer: FrameworkTimer, error: BaseException, request: Request, path: Path) -> list[str]:
     told = explain_exception(error, request.where, path)
-    if not door.lacks_memory(error):
+    if not timer.lacks_memory(error):
         return [told.where, told.what]
     what = f"does not fit into the memory here ({told.what}). Measure a smaller step with --batch."
     return [told.where, what]
 
 
-def timing_result(door: Door, path: Path, request: Request, **asked: Any) -> dict[str, Any]:
+def timing_result(timer: FrameworkTimer, path: Path, request: Request, **asked: Any) -> dict[str, Any]:
     """Time a file's model; what keeps it from being timed is told in the result."""
     try:
         with tempfile.TemporaryDirectory(prefix="fomkit-") as folder:
-            return {"timed": door.timed(path, request, folder=folder, **asked)}
+            return {"timed": timer.timed(path, request, folder=folder, **asked)}
     except ManyFomkitError as errors:
         return {"errors": [[error.where, error.what] for error in errors.errors]}
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
-        return {"errors": [_explained(door, error, request, path)]}
+        return {"errors": [_explained(timer, error, request, path)]}
 
 
-def run_timing(door: Door) -> None:
+def run_timing(timer: FrameworkTimer) -> None:
     """Run one request, then end the process at once, whatever threads and exit handlers the file left behind."""
     message, answer = take_request()
     path = Path(message.pop("path"))
     asked = {name: message.pop(name) for name in ("ops", "threads", "precision")}
     sys.dont_write_bytecode = True
     sys.argv = [str(path)]
-    answer.leave(timing_result(door, path, Request(**message), **asked))
+    answer.leave(timing_result(timer, path, Request(**message), **asked))
     os._exit(0)

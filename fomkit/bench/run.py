@@ -314,12 +314,12 @@ def _verdict(session: Session, asked: Asked, clocks: Clocks, begun: tuple[float,
         else {DESIGN: design_share(session.wanted, machine)}
     )
     answers = session.journal.answers
-    heard = [answers[key_of(one.cells)][1] for one in session.wanted if key_of(one.cells) in answers]
-    waiting = ended == "interrupted" or len(heard) < len(session.wanted)
+    received = [answers[key_of(one.cells)][1] for one in session.wanted if key_of(one.cells) in answers]
+    waiting = ended == "interrupted" or len(received) < len(session.wanted)
     return Verdict(
         shares=shares,
         wanted=len(session.wanted),
-        timed=sum("reason" not in answer for answer in heard),
+        timed=sum("reason" not in answer for answer in received),
         own_s=clocks.own() - begun[0],
         wall_s=clocks.wall() - begun[1],
         budget_s=asked.budget_s or PLANS[asked.plan].budget_s,

@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from fomkit.bench.model_steps import (
     WARM_UP,
-    Door,
+    FrameworkTimer,
     Sample,
     TimedSteps,
     run_timing,
@@ -82,12 +82,12 @@ def _lacks_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError | RuntimeError) and any(words in told for words in _LACKS_MEMORY)
 
 
-DOOR = Door(_timed, _lacks_memory)
+TIMER = FrameworkTimer(_timed, _lacks_memory)
 
 
 def main() -> None:
     """Run one request."""
-    run_timing(DOOR)
+    run_timing(TIMER)
 
 
 PROFILER = "torch.profiler, with shapes"

@@ -53,7 +53,7 @@ Sheet = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="Write .json, .csv or .xlsx as well; replaces the file."),
 ]
-_USUAL_BASELINE = "p100"
+_DEFAULT_BASELINE = "p100"
 
 
 def compare(
@@ -62,7 +62,7 @@ def compare(
     measured: Table = "candle-lecture",
     baseline: Annotated[
         str, typer.Option(help="Machine that ratios are to.", autocompletion=complete_machine)
-    ] = _USUAL_BASELINE,
+    ] = _DEFAULT_BASELINE,
     calibrate_on: Annotated[
         str | None, typer.Option(metavar="MODEL", help="Carry how far off this model is to the others.")
     ] = None,
@@ -106,7 +106,7 @@ def compare(
     baseline = loads.machine(baseline)
     calibrate_on, host_from = calibrate_on and loads.model(calibrate_on), host_from and loads.machine(host_from)
     if not grid:
-        others = [name for name in (baseline, host_from) if name not in (None, _USUAL_BASELINE)]
+        others = [name for name in (baseline, host_from) if name not in (None, _DEFAULT_BASELINE)]
         _check_names(measured, rows, models, [*target, *others])
     rows = tuple(row for row in rows if not models or row.model in (*models, calibrate_on))
     wanted = {*target, baseline, host_from} if target else None
@@ -191,13 +191,13 @@ def _compare(
     from fomkit.output.comparisons import format_compare
     from fomkit.validation.cells import make_cells
     from fomkit.validation.grid import compare_content
-    from fomkit.validation.verdicts import calibrated_on, host_carried_from, judge
+    from fomkit.validation.verdicts import calibrated_on, host_extended_from, judge
 
     with progress("projecting", len(found[0]), quiet=ways[2]) as advance:
         cells = make_cells(found[0], options, loads.load_model, loads.load_machine, advance)
     judged = judge(cells, baseline)
     calibrated = calibrated_on(judged, calibrate_on) if calibrate_on else ()
-    hosted = host_carried_from(judged, host_from) if host_from else ()
+    hosted = host_extended_from(judged, host_from) if host_from else ()
     content = compare_content(judged, baseline, options.interval, calibrated, hosted, found[1])
     _show(content, format_compare(content, standard_output()), ways)
 

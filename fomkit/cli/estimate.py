@@ -172,10 +172,10 @@ def _write(
     """Write a workbook or a page; the other endings are of what is shown."""
     from fomkit.output.estimates import format_from_measurements
     from fomkit.verbs.report.write import write_comparison
-    from fomkit.workbook.from_studies import ledger_of_comparison
+    from fomkit.workbook.from_studies import sheet_model_of_comparison
 
     if path.suffix == ".xlsx":
-        write_and_tell(ledger_of_comparison(result), path, only)
+        write_and_tell(sheet_model_of_comparison(result), path, only)
     if path.suffix == ".html":
         aside = "" if block is None else format_from_measurements(block)
         with progress("writing the report", quiet=quiet):

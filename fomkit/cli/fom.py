@@ -167,9 +167,9 @@ def _freeze(suite: str, others: dict[str, object], path: Path, quiet: bool) -> N
 
 
 def _write_workbook(result: SuiteResult, path: Path, only: str | None) -> None:
-    from fomkit.workbook.from_studies import ledger_of_suite
+    from fomkit.workbook.from_studies import sheet_model_of_suite
 
-    write_and_tell(ledger_of_suite(result), path, only)
+    write_and_tell(sheet_model_of_suite(result), path, only)
 
 
 def _check_strict(result: SuiteResult) -> None:

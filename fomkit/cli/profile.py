@@ -133,7 +133,7 @@ def profile(
     wanted, is_onnx = parse_sizes(sizes or ()), _is_onnx(source, script, optimizer)
     _check_use(source, script, arguments or [], mode=mode, batch=batch, sizes=wanted)
     _check_measuring(source, measure, threads, precision or "", program=script, graph=is_onnx)
-    limits, path = _limits(time_limit, memory_limit), output or _usual_path(source, name)
+    limits, path = _limits(time_limit, memory_limit), output or _default_path(source, name)
     _check_output(path, source, force=force)
     with progress(f"profiling {source.name}", quiet=quiet):
         of_step: dict[str, Any] = {"mode": mode, "batch": batch, "sizes": wanted}
@@ -175,7 +175,7 @@ def _of_sizes(
     return replace(found, name=name or found.name, sizes=used)
 
 
-def _usual_path(source: Path, name: str | None) -> Path:
+def _default_path(source: Path, name: str | None) -> Path:
     return Path(f"{name or source.stem.removesuffix('.transformer')}.yaml")
 
 

@@ -34,7 +34,7 @@ from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
     from fomkit.core.machine import Machine
-    from fomkit.workbook.records import Ledger
+    from fomkit.workbook.records import SheetModel
     from fomkit.workbook.review import Review
 
 
@@ -200,12 +200,12 @@ _SHOWN = 8
 """Texts of one sort that are shown; the others stand in the workbook."""
 
 
-def write_and_tell(ledger: Ledger, path: Path, only: str | None) -> None:
+def write_and_tell(sheet_model: SheetModel, path: Path, only: str | None) -> None:
     """Write a workbook; of a copy for one target, list its free texts, which no program can judge."""
     from fomkit.workbook.vendor import free_texts
     from fomkit.workbook.write import write_workbook
 
-    shown = write_workbook(ledger, path, only)
+    shown = write_workbook(sheet_model, path, only)
     if only is None:
         return
     typer.echo(f"free texts that go along in {path}; read them before you send it:", err=True)

@@ -290,7 +290,7 @@ class TimedWork(NamedTuple):
 
 
 @dataclass(frozen=True)
-class UsualTables:
+class TypicalTables:
     """What timed machines reached, by kind of work such as ``gemm/matrix`` or ``conv/vector/forward``.
 
     Two are equal where their ``key``, a hash of what they were read from, is: results are kept by it.
@@ -328,7 +328,7 @@ class Machine:
         The short name that this board was chosen for, such as h100 for h100-sxm; "" where its own was given.
     plausibility : Plausibility or None
         What came of checking timings and facts, before the first answer; None until then.
-    usual : UsualTables or None
+    typical : UsualTables or None
         What other machines reached, for ops that this one has no timing for; None until a prediction is prepared.
     """
 
@@ -353,7 +353,7 @@ class Machine:
     device_of: str = ""
     plausibility: Plausibility | None = None
     asked_as: str = ""
-    usual: UsualTables | None = field(default=None, repr=False)
+    typical: TypicalTables | None = field(default=None, repr=False)
 
     @property
     def said_of_name(self) -> tuple[str, ...]:

@@ -330,14 +330,14 @@ PRODUCT_KINDS = ("sparse_gemm", *MATRIX_KINDS)
 _MATRIX_DTYPES = ("fp16", "bf16", "fp8", "int8")
 
 
-def usual_engine(kind: str, dtype: str) -> str:
+def default_engine(kind: str, dtype: str) -> str:
     """Name the arithmetic unit that the frameworks use by default.
 
     Half-width formats go to the matrix units; fp32 does not, because TF32 products must be asked for.
 
     Examples
     --------
-    >>> usual_engine("gemm", "fp16"), usual_engine("gemm", "fp32"), usual_engine("norm", "fp16")
+    >>> default_engine("gemm", "fp16"), default_engine("gemm", "fp32"), default_engine("norm", "fp16")
     ('matrix', 'vector', 'vector')
     """
     return "matrix" if kind in MATRIX_KINDS and dtype in _MATRIX_DTYPES else "vector"

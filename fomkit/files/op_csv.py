@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.core.units import usual_engine
+from fomkit.core.units import default_engine
 from fomkit.files.csv import disarm, disarm_stranger, format_number, parse_number, read_rows, rearm, shown
 from fomkit.ops.tables import LINE, PLAIN_TABLES, SIZED, TABLES, column_names
 
@@ -262,7 +262,7 @@ def fill_defaults(ops: pd.DataFrame, where: str = "fill_defaults") -> Filled:
     filling = _Filling(data)
     everywhere = pd.Series(data=True, index=data.index)
     pairs = zip(data["kind"].astype(str), data["dtype"].astype(str), strict=True)
-    engines = pd.Series([usual_engine(kind, dtype) for kind, dtype in pairs], data.index, dtype=object)
+    engines = pd.Series([default_engine(kind, dtype) for kind, dtype in pairs], data.index, dtype=object)
     filling.fill("op", everywhere, data["kind"], "the kind")
     filling.fill("engine", everywhere, engines, "what the frameworks use for the kind and dtype")
     filling.fill("pass_name", everywhere, "forward", "forward")

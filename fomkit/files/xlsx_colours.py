@@ -116,7 +116,7 @@ def palette_of(theme: bytes | None, index: Sequence[str] | None = None) -> Palet
     for one in scheme:
         if local(one) in _ORDER and len(one) and local(one) not in found:
             found[local(one)] = one[0].get("lastClr") or one[0].get("val") or ""
-    colours = tuple(found.get(name) or usual for name, usual in zip(_ORDER, _THEME, strict=True))
+    colours = tuple(found.get(name) or default for name, default in zip(_ORDER, _THEME, strict=True))
     return Palette(colours, tuple(index) if index else COLOR_INDEX)
 
 

@@ -239,7 +239,7 @@ def make_draft(
     """
     step = sized.step
     ops, layers = split_layers(sized.ops)
-    deaf = _deaf_to_the_batch(ops, sized.sizes, request, sized.fixed)
+    unused_batch = _unused_batch_notes(ops, sized.sizes, request, sized.fixed)
     rows, parts = count_rows(ops)
     infer = request.mode == "infer"
     return Draft(
@@ -261,11 +261,13 @@ def make_draft(
         optimizer=step.optimizer,
         unsupported=step.listed_unsupported,
         missing=[] if infer or any(op.pass_name == UPDATE for op in ops) else [UPDATE],
-        notes=[step.shares, *notes, *deaf, *step.notes, *sized.fixed, *sized.notes, *workload.notes],
+        notes=[step.shares, *notes, *unused_batch, *step.notes, *sized.fixed, *sized.notes, *workload.notes],
     )
 
 
-def _deaf_to_the_batch(ops: Sequence[TracedOp], sizes: Sizes, request: Request, fixed: Sequence[str]) -> list[str]:
+def _unused_batch_notes(
+    ops: Sequence[TracedOp], sizes: Sizes, request: Request, fixed: Sequence[str]
+) -> list[str]:
     """Say where inputs gives one size whatever batch it is asked for.
 
     Raises

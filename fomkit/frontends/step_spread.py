@@ -99,7 +99,7 @@ CONTENDED = 0.2
 """Share of a trace's time beyond the medians of equal executions from which it is told to be shared."""
 IDLE = 0.5
 """Share of a step's wall time in which nothing that was traced ran, from which it is told what that may be."""
-FEWEST_ALIKE = 3
+MIN_REPEATS = 3
 
 
 def excess_share(times: Iterable[NDArray[np.float64]]) -> float:
@@ -122,7 +122,7 @@ def excess_share(times: Iterable[NDArray[np.float64]]) -> float:
     for each in times:
         known = np.asarray(each, np.float64)
         known = known[~np.isnan(known)]
-        if len(known) >= FEWEST_ALIKE:
+        if len(known) >= MIN_REPEATS:
             beyond_s += float(np.maximum(known - np.median(known), 0.0).sum())
             all_s += float(known.sum())
     return beyond_s / all_s if all_s else 0.0

@@ -189,7 +189,7 @@ def _merit(mean: str, old: Sequence[Span], new: Sequence[Span], weights: Sequenc
     return Span(value, value * math.exp(-below), value * math.exp(above), new[0].level)
 
 
-def _check_alike(baseline: Rates, target: Rates) -> None:
+def _check_comparable(baseline: Rates, target: Rates) -> None:
     where = f"fom of {target.machine} over {baseline.machine}"
     if baseline.scope != target.scope:
         raise FomkitError(
@@ -220,7 +220,7 @@ def figure_of_merit(
     FomkitError
         When the scopes or the lines differ.
     """
-    _check_alike(baseline, target)
+    _check_comparable(baseline, target)
     lines = list(baseline.unit_per_day)
     old = [baseline.unit_per_day[line] for line in lines]
     new = [target.unit_per_day[line] for line in lines]

@@ -87,9 +87,9 @@ def _gemm(row: Row) -> str:
     return f"{batched}{row['m']:.0f}×{row['n']:.0f}×{row['k']:.0f}{stored}{dense}"
 
 
-def _axes(row: Row, stem: str, names: tuple[str, ...], usual: float | None = None) -> str:
+def _axes(row: Row, stem: str, names: tuple[str, ...], common: float | None = None) -> str:
     sizes = [row[name] for name in names]
-    if usual is not None and all(size == usual for size in sizes):
+    if common is not None and all(size == common for size in sizes):
         return ""
     same = stem and len(set(sizes)) == 1
     return f" {stem}" + (f"{sizes[0]:.0f}" if same else "×".join(f"{size:.0f}" for size in sizes))
@@ -101,8 +101,8 @@ def _conv(row: Row) -> str:
     sizes = ("depth", "height", "width") if solid else ("height", "width")
     text = f"{row['batch']:.0f}× {row['in_channels']:.0f}→{row['out_channels']:.0f}"
     text += _axes(row, "", sizes) + _axes(row, "k", tuple(f"kernel{axis}" for axis in axes))
-    for stem, name, usual in (("s", "stride", 1.0), ("p", "pad", 0.0), ("d", "dilation", 1.0)):
-        text += _axes(row, stem, tuple(f"{name}{axis}" for axis in axes), usual)
+    for stem, name, common in (("s", "stride", 1.0), ("p", "pad", 0.0), ("d", "dilation", 1.0)):
+        text += _axes(row, stem, tuple(f"{name}{axis}" for axis in axes), common)
     groups = f" g{row['groups']:.0f}" if row["groups"] != 1 else ""
     layout = f" {row['layout']}" if row.get("layout") not in ("", "nchw", None) else ""
     return f"{text}{groups}{layout}{_flags(row, {'transposed': 'transposed'})}"
@@ -163,11 +163,12 @@ _IDENTITY = ("op", "kind", "dtype", "engine", "pass_name", *(column.name for col
 
 def _shapes(ops: pd.DataFrame) -> list[str]:
     formats = ops["dtype"].astype("str") + " " + ops["engine"].astype("str")
-    usual = formats.mode()
+    common = formats.mode()
     labels = [shape_label({str(name): cell for name, cell in row.items()}) for row in ops.to_dict("records")]
     # Most ops of a step share one format, which need not stand in every label.
     return [
-        label if form == usual.iloc[0] else f"{label}, {form}" for label, form in zip(labels, formats, strict=True)
+        label if form == common.iloc[0] else f"{label}, {form}"
+        for label, form in zip(labels, formats, strict=True)
     ]
 
 

@@ -71,7 +71,7 @@ def _cells(cell: Mapping[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def _carried_line(cell: Mapping[str, Any], key: str) -> str:
+def _extended_line(cell: Mapping[str, Any], key: str) -> str:
     one, quantity = cell[key], cell["quantity"]
     inside = "inside" if one["inside"] else "outside"
     return (
@@ -99,11 +99,11 @@ def format_compare(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
         ("calibrated", "calibrated on another model:"),
         ("with_host_term", "with a host term carried:"),
     ):
-        carried = [cell for cell in content["cells"] if cell[key] is not None]
-        if carried:
+        extended = [cell for cell in content["cells"] if cell[key] is not None]
+        if extended:
             page.line(title, "bold")
-            for cell in carried:
-                page.line(_carried_line(cell, key))
+            for cell in extended:
+                page.line(_extended_line(cell, key))
     for key, found in content["summary"].items():
         if found is not None:
             page.line(

@@ -143,7 +143,7 @@ def _span(ends: Sequence[float] | None, dimension: str) -> str:
     return " … ".join(format_quantity(end, dimension, 2) for end in ends)
 
 
-def _near(family: Entry) -> tuple[str, str]:
+def _coverage_cells(family: Entry) -> tuple[str, str]:
     if not family["reference"]:
         return "none asked", ""
     share = family["near_flop_share"]
@@ -157,8 +157,8 @@ def _add_coverage(page: Page, coverage: Entry, screen: Screen) -> None:
     works = ("flop",) if narrow else ("flop", "byte")
     ranges = [(name, "") for name in works] if wide else []
     decades = [(f"decades\nof {name}", "right") for name in works]
-    reached = figure("spacing"), figure("near"), figure("near_flop_share")
-    table = table_of_numbers([*_FAMILY, figure("ops"), *ranges, *decades, *reached])
+    coverage_columns = figure("spacing"), figure("near"), figure("near_flop_share")
+    table = table_of_numbers([*_FAMILY, figure("ops"), *ranges, *decades, *coverage_columns])
     for family in coverage["families"]:
         spacing = family["spacing"] or ()
         table.add_row(
@@ -167,7 +167,7 @@ def _add_coverage(page: Page, coverage: Entry, screen: Screen) -> None:
             *((_span(family[name], name) for name in works) if wide else ()),
             *(_decades(family[name]) for name in works),
             ", ".join(f"{distance:.2f}" for distance in spacing[: 1 if narrow else 2]) or "no fit",
-            *_near(family),
+            *_coverage_cells(family),
         )
     page.table(table)
     page.line("decades: powers of ten between the least and the largest op")

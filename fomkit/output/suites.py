@@ -234,7 +234,7 @@ def _group(page: Page, one: Content, threshold: float | None) -> None:
         _put(page, "  together:", lines)
 
 
-def _alike(finding: Content) -> tuple[str, ...]:
+def _similarity_key(finding: Content) -> tuple[str, ...]:
     """Give what findings of one column have in common: all but the row's name and its figures."""
     found = _CELL.fullmatch(finding["where"])
     place = found.groups() if found else (finding["where"],)
@@ -243,10 +243,10 @@ def _alike(finding: Content) -> tuple[str, ...]:
 
 
 def _findings(page: Page, findings: Sequence[Content]) -> None:
-    alike: dict[tuple[str, ...], list[Content]] = {}
+    similar: dict[tuple[str, ...], list[Content]] = {}
     for one in findings:
-        alike.setdefault(_alike(one), []).append(one)
-    for some in alike.values():
+        similar.setdefault(_similarity_key(one), []).append(one)
+    for some in similar.values():
         if len(some) < _BULK:
             for one in some:
                 page.line(f"to talk about: {one['where']} ({one['kind']}): {one['said']}", "yellow")

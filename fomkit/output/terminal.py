@@ -100,13 +100,13 @@ def energy_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
         if energy is not None and energy["step"] is None:
             missing.setdefault((one["target"], *energy["missing"]), []).append(one)
     lines = [energy_line(one) for one in models if one["energy_j"] is not None and one["energy_j"]["step"]]
-    for (target, *reasons), alike in missing.items():
-        if len(alike) == 1:
-            lines.append(energy_line(alike[0]))
+    for (target, *reasons), similar in missing.items():
+        if len(similar) == 1:
+            lines.append(energy_line(similar[0]))
             continue
-        limit_w = alike[0]["energy_j"]["limit_w"]
+        limit_w = similar[0]["energy_j"]["limit_w"]
         limit = f"; the chip's limit is {limit_w:g} W, which is no average" if limit_w else ""
-        lines.append(f"energy: {len(alike)} models on {target}: missing, {'; '.join(reasons)}{limit}")
+        lines.append(f"energy: {len(similar)} models on {target}: missing, {'; '.join(reasons)}{limit}")
     return lines
 
 

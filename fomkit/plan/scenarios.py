@@ -98,7 +98,7 @@ def _changed_floors(study: Study, timed: Timed, changes: Mapping[str, Array]) ->
     return before, after
 
 
-def _carried(study: Study, timed: Timed, changes: Mapping[str, Array]) -> Timed:
+def _rescaled(study: Study, timed: Timed, changes: Mapping[str, Array]) -> Timed:
     """Carry the times of all ops (n, s) over to the changed machine of each scenario."""
     launch = study.machine.device.launch_s
     launch_s = launch.value if launch is not None else 0.0
@@ -240,7 +240,7 @@ def _block(
     here = _of_scenarios(timed, shape)
     values = {str(name): changes[name].to_numpy(np.float64) for name in changes.columns}
     if values:
-        here = _carried(study, here, values)
+        here = _rescaled(study, here, values)
     batches: list[int | None] = [None] * len(shape)
     if "batch" in sizes:
         batches = [int(batch) for batch in sizes["batch"][shape].tolist()]

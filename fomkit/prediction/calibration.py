@@ -17,7 +17,15 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
 from fomkit.prediction.gp import LIMIT, Hyper, correlation, distances
-from fomkit.prediction.interpolate import LEVELS, Fit, believe, cross_validated_rows, deviation, ready, row_noise
+from fomkit.prediction.interpolate import (
+    LEVELS,
+    Fit,
+    cross_validated_rows,
+    deviation,
+    predict_log_time,
+    ready,
+    row_noise,
+)
 from fomkit.prediction.storage_order import row_major
 
 if TYPE_CHECKING:
@@ -178,7 +186,7 @@ def leave_out(rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], asked: NDA
         out = rounds == number
         known = rows[fold != number].reset_index(drop=True)
         fit = _fit_rows(known, kind)
-        log_s[out], correction = believe(ready(fit, known, kind), tried[out], kind)
+        log_s[out], correction = predict_log_time(ready(fit, known, kind), tried[out], kind)
         features = look_at(tried, kind, len(known))
         apart[out] = distances(features[out], features, fit.hyper.length)
         parts.append((out, correction))

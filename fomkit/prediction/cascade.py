@@ -20,7 +20,7 @@ from fomkit.core.machine import Machine
 from fomkit.ops.check import check_table
 from fomkit.ops.tables import COSTS, DIMENSIONS, TIME_SOURCES, TIMES, in_order
 from fomkit.prediction import donors, exact, interpolate, prior, transfer
-from fomkit.prediction.donors import carry_over, original, stated
+from fomkit.prediction.donors import original, rescale_answers, stated
 from fomkit.prediction.estimates import (
     Answers,
     Estimator,
@@ -34,7 +34,7 @@ from fomkit.prediction.estimates import (
     records,
 )
 from fomkit.prediction.exact import hits
-from fomkit.prediction.families import families, learnt, look_at, same_ops, servable, training_rows
+from fomkit.prediction.families import families, fitted, look_at, same_ops, servable, training_rows
 from fomkit.prediction.gp import distances
 from fomkit.prediction.interpolate import as_fit
 from fomkit.prediction.prior import name_bounds
@@ -109,7 +109,7 @@ def _sum(rows: Table, _machine: Machine, _interval: float, *, parts: pd.DataFram
     return add_up(parts, rows.index.tolist())
 
 
-def ladder(calls: pd.DataFrame | None, parts: pd.DataFrame | None) -> tuple[Estimator, ...]:
+def estimator_cascade(calls: pd.DataFrame | None, parts: pd.DataFrame | None) -> tuple[Estimator, ...]:
     """List the estimators in the order in which they are asked; the first that knows a row prices it.
 
     1. the op was timed; 2. the product was timed in other storage orders only; 3. a few similar ops were timed,
@@ -205,7 +205,9 @@ def price(
         Those rows that have a time.
     """
     timed_calls = _sums(calls, machine, interval)
-    steps = ladder(None if timed_calls is None else fully_timed(timed_calls), _sums(parts, machine, interval))
+    steps = estimator_cascade(
+        None if timed_calls is None else fully_timed(timed_calls), _sums(parts, machine, interval)
+    )
     return name_bounds(rows, _climb(rows, machine, interval, steps), machine)
 
 
@@ -272,7 +274,7 @@ def _on_changed(rows: Rows, answers: Answers, machine: Machine, built: Machine, 
     own = prepared(stated(machine))
     known = name_bounds(rows, as_answers(exact.estimate(rows, own, interval)), own)
     rest = answers.chosen(np.flatnonzero(~np.isin(answers.index, known.index)))
-    return join_answers([known, carry_over(rows, rest, replace(machine, timings=built.timings))])
+    return join_answers([known, rescale_answers(rows, rest, replace(machine, timings=built.timings))])
 
 
 def _columns(
@@ -331,7 +333,7 @@ def _fitted(rows: pd.DataFrame, machine: Machine, most: int) -> Iterator[tuple[i
         if not isinstance(stored, dict) or not len(chosen):
             continue
         training = training_rows(machine.timings, name)
-        chosen = chosen[learnt(chosen, training, name.kind)]
+        chosen = chosen[fitted(chosen, training, name.kind)]
         known, asked = (look_at(table, name.kind, len(training)) for table in (training, chosen))
         apart = distances(asked, known, as_fit(stored).hyper.length)
         nearest = np.argsort(apart, axis=1, kind="stable")[:, :most]

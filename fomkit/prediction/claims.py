@@ -17,7 +17,7 @@ from fomkit.core.machine import Device, Machine, Peak
 from fomkit.core.units import format_quantity
 from fomkit.prediction.estimates import Table, are, as_rows, numbers, same_texts
 from fomkit.prediction.prior import CACHED_BYTE
-from fomkit.prediction.typical import usual_utilisation
+from fomkit.prediction.typical import typical_utilisation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,7 +182,7 @@ MUST_EXPLAIN, MUST_GAIN = 0.6, 1.0
 """Share of what is bad that a slip may leave, and e-folds that it must mend."""
 FEW = 3
 """Number of impossible rows from which a family, or a fact, is wrong."""
-ALIKE = 0.7
+SIMILAR_SCORE = 0.7
 """e-folds by which two slips explain what is bad nearly alike; then both are named."""
 RIDGES: Mapping[str, tuple[float, float]] = {"vector": (0.1, 1500.0), "matrix": (1.0, 2e4)}
 """flop/byte of peak over bandwidth; shipped machines have 0.6 to 115 (vector) and 9.6 to 848 (matrix)."""
@@ -230,24 +230,24 @@ def some(at: NDArray[np.intp]) -> NDArray[np.intp]:
     return at[:: -(-len(at) // SAMPLE)] if len(at) else at
 
 
-def usual_of(timings: Table, machine: Machine, at: NDArray[np.intp]) -> Array:
+def utilisation_at(timings: Table, machine: Machine, at: NDArray[np.intp]) -> Array:
     """Give the utilisation that like machines reach at some rows, 1 where none is like."""
     device, pairs = machine.device, same_texts(timings, "dtype", "engine")[0]
     found = [(dtype, engine, *peak_for(device, dtype, engine)) for dtype, engine in pairs]
-    lent = [
+    substitute_peaks = [
         replace(device.peaks[place], dtype=dtype, engine=engine)
         for dtype, engine, place, is_own in found
         if place >= 0 and not is_own
     ]
-    whole = replace(machine, device=replace(device, peaks=(*device.peaks, *lent)), fits={})
-    usual = usual_utilisation(as_rows(timings).take(at), whole, 0.8).value
-    return np.where(np.isnan(usual), 1.0, usual)
+    whole = replace(machine, device=replace(device, peaks=(*device.peaks, *substitute_peaks)), fits={})
+    utilisation = typical_utilisation(as_rows(timings).take(at), whole, 0.8).value
+    return np.where(np.isnan(utilisation), 1.0, utilisation)
 
 
-def beside_others(seen: Claims, usual: Array) -> Array:
+def beside_others(seen: Claims, utilisation: Array) -> Array:
     """Give how many times as long timings take as the usual utilisation says, launches aside."""
     starts = np.nan_to_num(np.minimum(seen.launch, 0.5))
-    slower = (1 - starts) * usual / np.fmax(seen.compute, seen.traffic)
+    slower = (1 - starts) * utilisation / np.fmax(seen.compute, seen.traffic)
     return np.where(seen.exchanged, np.nan, slower)
 
 
@@ -296,11 +296,11 @@ def best_slips(
     """
     chosen = [some(family.at) for family in families]
     at, ends = np.concatenate(chosen), np.cumsum([0, *map(len, chosen)])
-    usual, part = usual_of(timings, machine, at), seen.take(at)
+    utilisation, part = utilisation_at(timings, machine, at), seen.take(at)
     spans = [slice(*pair) for pair in pairwise(ends.tolist())]
 
     def apart(claimed: Claims) -> list[float]:
-        slower = beside_others(claimed, usual)
+        slower = beside_others(claimed, utilisation)
         middles = [median(slower[span]) for span in spans]
         return [abs(math.log(middle)) for middle in middles if middle > 0]
 
@@ -325,15 +325,15 @@ def best_slips(
     )
     if not order:
         return []
-    best = _least([slip for slip in order if scores[slip] < scores[order[0]] + ALIKE], seen)
-    others = [slip for slip in order if slip.of != best.of and scores[slip] < scores[order[0]] + ALIKE]
+    best = _least([slip for slip in order if scores[slip] < scores[order[0]] + SIMILAR_SCORE], seen)
+    others = [slip for slip in order if slip.of != best.of and scores[slip] < scores[order[0]] + SIMILAR_SCORE]
     return [best, *others[:1]]
 
 
-def _least(alike: Sequence[Slip], seen: Claims) -> Slip:
+def _least(similar: Sequence[Slip], seen: Claims) -> Slip:
     """Choose, of the slips of one fact that explain alike, the least that leaves no more impossible rows."""
-    best = alike[0]
-    left = {slip: seen.without(slip).impossible.sum() for slip in alike if slip[::2] == best[::2]}
+    best = similar[0]
+    left = {slip: seen.without(slip).impossible.sum() for slip in similar if slip[::2] == best[::2]}
     least = [slip for slip in left if left[slip] <= left[best]]
     return min(least, key=lambda slip: abs(math.log(slip.factor)))
 

@@ -37,7 +37,7 @@ from fomkit.prediction.estimates import (
 )
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.families import ONE_WAY, FamilyName, families, look_at, servable, training_rows
-from fomkit.prediction.gp import Hyper, Learnt, ask, correlation, distances, join_posteriors, learn
+from fomkit.prediction.gp import Hyper, Precomputed, ask, correlation, distances, join_posteriors, precompute
 from fomkit.prediction.links import Collective
 from fomkit.prediction.rates import bounds
 
@@ -64,7 +64,7 @@ NOISE = 0.1
 """Share of the ratio's variance that no size explains."""
 
 
-class _Lender(NamedTuple):
+class _Donor(NamedTuple):
     """A machine and its fit of the family that serves, with what that learnt from."""
 
     machine: str
@@ -77,10 +77,10 @@ def _own(machine: Machine, name: FamilyName) -> pd.DataFrame:
     return kept(machine.timings, None, f"distinct ops of {name}", make)
 
 
-def _lenders(machine: Machine, name: FamilyName) -> list[_Lender]:
+def _donors(machine: Machine, name: FamilyName) -> list[_Donor]:
     """Find tables of the same number format, engine and pass that have more than a few ops."""
-    families_of = ((lender.name, interpolate.family_of(lender, name)) for lender in machine.lenders)
-    return [_Lender(lender, one) for lender, one in families_of if one is not None and len(one.training) > MOST]
+    families_of = ((donor.name, interpolate.family_of(donor, name)) for donor in machine.lenders)
+    return [_Donor(donor, one) for donor, one in families_of if one is not None and len(one.training) > MOST]
 
 
 def _variance(log_ratio: Matrix) -> Matrix:
@@ -119,9 +119,9 @@ def _typical_error(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper
     return float(np.quantile(errors, min(interval * (1 + 1 / len(target)), 1.0)))
 
 
-def _log_times(lenders: list[_Lender], rows: Table, kind: str) -> tuple[Matrix, Matrix]:
+def _log_times(lenders: list[_Donor], rows: Table, kind: str) -> tuple[Matrix, Matrix]:
     """Give ln(time) on each lender (lenders × n), and its variance less what repeating the op would show too."""
-    found = [interpolate.believe(one.family, rows, kind) for one in lenders]
+    found = [interpolate.predict_log_time(one.family, rows, kind) for one in lenders]
     variance = [
         there.variance - one.family.fit.hyper.noise for one, (_, there) in zip(lenders, found, strict=True)
     ]
@@ -135,7 +135,7 @@ class _Followed(NamedTuple):
     ----------
     lenders : list of _Lender
     share : array (lenders,)
-    usual : float
+    offset : float
         Median of ln(own time / the lenders').
     ratio : Learnt
         What the ratio adds to that, by the sizes.
@@ -143,14 +143,14 @@ class _Followed(NamedTuple):
         Of the own timings.
     """
 
-    lenders: list[_Lender]
+    lenders: list[_Donor]
     share: Matrix
-    usual: float
-    ratio: Learnt
+    offset: float
+    ratio: Precomputed
     features: Matrix
 
 
-def _follow(training: pd.DataFrame, lenders: list[_Lender], kind: str) -> _Followed | None:
+def _follow(training: pd.DataFrame, lenders: list[_Donor], kind: str) -> _Followed | None:
     """Compare a table with its lenders'; None where it does not follow them."""
     known_s = np.log(training["_time_s"].to_numpy(np.float64))
     theirs, _ = _log_times(lenders, training, kind)
@@ -158,20 +158,20 @@ def _follow(training: pd.DataFrame, lenders: list[_Lender], kind: str) -> _Follo
     ratio = known_s - share @ theirs
     if _variance(ratio) > STEADY**2:
         return None
-    usual = float(np.median(ratio))
+    offset = float(np.median(ratio))
     known = look_at(training, kind, len(training))
-    learnt = learn(known, ratio - usual, interpolate.row_noise(training), _hyper(known, ratio - usual))
-    return _Followed(lenders, share, usual, learnt, known)
+    precomputed = precompute(known, ratio - offset, interpolate.row_noise(training), _hyper(known, ratio - offset))
+    return _Followed(lenders, share, offset, precomputed, known)
 
 
 def _answers(rows: Rows, training: pd.DataFrame, followed: _Followed, kind: str, interval: float) -> Answers:
-    lenders, share, usual, learnt, known = followed
+    lenders, share, offset, precomputed, known = followed
     asked = look_at(rows, kind, len(training))
-    correction = join_posteriors([part for _, _, part in ask(learnt, asked)])
+    correction = join_posteriors([part for _, _, part in ask(precomputed, asked)])
     there, unsure = _log_times(lenders, rows, kind)
-    log_s = share @ there + usual + correction.mean
+    log_s = share @ there + offset + correction.mean
     # What the lenders do not know of an op that they never timed comes on top of how well they are followed.
-    factor = _typical_error(known, learnt.target, learnt.noise, learnt.hyper, interval)
+    factor = _typical_error(known, precomputed.target, precomputed.noise, precomputed.hyper, interval)
     own = factor * np.sqrt(correction.variance)
     width = np.hypot(own, NormalDist().inv_cdf(0.5 + interval / 2) * np.sqrt(share @ unsure))
     first = lenders[int(share.argmax())].machine
@@ -218,7 +218,7 @@ def estimate_from_donors(rows: Table, machine: Machine, interval: float) -> Answ
             training = _own(machine, name)
             if not len(chosen) or not FEWEST <= len(training) <= MOST:
                 continue
-            lenders = _lenders(machine, name)
+            lenders = _donors(machine, name)
             make = partial(_follow, training, lenders, name.kind)
             followed = kept(machine.timings, machine.lenders, f"lenders of {name}", make) if lenders else None
             if followed is not None:
@@ -281,7 +281,7 @@ def factor(
     return np.asarray(fixed_share * launches + (1 - fixed_share) * np.where(np.isnan(ratio), 1.0, ratio))
 
 
-def carry_over(rows: Rows, answers: Answers, machine: Machine) -> Answers:
+def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
     """Carry what is known of the original machine over to the changed one.
 
     Parameters

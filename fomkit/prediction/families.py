@@ -265,11 +265,11 @@ VIEWS: Mapping[str, View] = {
 """The kinds that can be fitted."""
 
 
-def look_at(rows: Table, kind: str, learnt_rows: int) -> Matrix:
+def look_at(rows: Table, kind: str, row_count: int) -> Matrix:
     """Give the features of rows, as a fit of so many training rows looks at them."""
     view = VIEWS[kind]
     features = view.features(rows)
-    return np.column_stack([features, view.tiles(rows)]) if view.tiles and learnt_rows > LIMIT else features
+    return np.column_stack([features, view.tiles(rows)]) if view.tiles and row_count > LIMIT else features
 
 
 def families(rows: Table) -> Iterator[tuple[FamilyName, NDArray[np.intp]]]:
@@ -297,7 +297,7 @@ def servable(rows: Table, kind: str) -> NDArray[np.bool_]:
     return good
 
 
-def learnt(rows: Table, training: pd.DataFrame, kind: str) -> NDArray[np.bool_]:
+def fitted(rows: Table, training: pd.DataFrame, kind: str) -> NDArray[np.bool_]:
     """Tell which rows have values that their fit has met, in the columns where no value lies between two others.
 
     An all-reduce over 64 ranks says nothing of the machine's 8: it runs over other links by another algorithm.

@@ -49,7 +49,7 @@ class Posterior(NamedTuple):
     distance: Matrix
 
 
-class Learnt(NamedTuple):
+class Precomputed(NamedTuple):
     """Rows of a table made ready for queries.
 
     Attributes
@@ -105,40 +105,42 @@ def covariance(distance: Matrix, variance: float) -> Matrix:
     return np.asarray(shared)
 
 
-def _exact(distance: Matrix, learnt: Learnt) -> tuple[Matrix, Matrix]:
+def _exact(distance: Matrix, precomputed: Precomputed) -> tuple[Matrix, Matrix]:
     """Predict from all rows; the distances stay as they are."""
-    shared = covariance(distance, learnt.hyper.variance)
-    mean = shared @ learnt.weights
-    half = shared @ learnt.half.T
-    return mean, np.asarray(learnt.hyper.variance + learnt.hyper.noise - np.einsum("ij,ij->i", half, half))
+    shared = covariance(distance, precomputed.hyper.variance)
+    mean = shared @ precomputed.weights
+    half = shared @ precomputed.half.T
+    return mean, np.asarray(
+        precomputed.hyper.variance + precomputed.hyper.noise - np.einsum("ij,ij->i", half, half)
+    )
 
 
-def _local(distance: Matrix, learnt: Learnt) -> tuple[Matrix, Matrix]:
+def _local(distance: Matrix, precomputed: Precomputed) -> tuple[Matrix, Matrix]:
     """Predict each query from its nearest rows alone, all queries at once."""
-    hyper = learnt.hyper
+    hyper = precomputed.hyper
     near = np.argpartition(distance, NEIGHBOURS, 1)[:, :NEIGHBOURS]
-    scaled = learnt.scaled[near]
+    scaled = precomputed.scaled[near]
     squares = (scaled * scaled).sum(2)
     between = squares[:, :, None] + squares[:, None, :] - 2 * scaled @ scaled.transpose(0, 2, 1)
     among = hyper.variance * correlation(np.sqrt(np.maximum(between, 0.0)))
     diagonal = np.arange(NEIGHBOURS)
-    among[:, diagonal, diagonal] = hyper.variance + hyper.noise + learnt.noise[near]
+    among[:, diagonal, diagonal] = hyper.variance + hyper.noise + precomputed.noise[near]
     shared = hyper.variance * correlation(np.take_along_axis(distance, near, 1))
-    solved = np.linalg.solve(among, np.stack([learnt.target[near], shared], 2))
+    solved = np.linalg.solve(among, np.stack([precomputed.target[near], shared], 2))
     explained = (shared[:, :, None] * solved).sum(1)
     return explained[:, 0], hyper.variance + hyper.noise - explained[:, 1]
 
 
-def learn(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> Learnt:
+def precompute(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> Precomputed:
     """Prepare the rows of a table (n, p) for queries; see `posterior`."""
     scaled = features / hyper.length
     squares = (scaled * scaled).sum(1)
     if len(features) > LIMIT:
-        return Learnt(scaled, squares, target, noise, hyper, np.empty((0, 0)), np.empty(0))
+        return Precomputed(scaled, squares, target, noise, hyper, np.empty((0, 0)), np.empty(0))
     between = distances(features, features, hyper.length)
     lower = np.linalg.cholesky(hyper.variance * correlation(between) + np.diag(hyper.noise + noise))
     half = np.linalg.inv(lower)
-    return Learnt(scaled, squares, target, noise, hyper, half, half.T @ (half @ target))
+    return Precomputed(scaled, squares, target, noise, hyper, half, half.T @ (half @ target))
 
 
 def apart(query: Matrix, known: Matrix, squares: Matrix) -> Iterator[tuple[slice, Matrix]]:
@@ -155,7 +157,7 @@ def apart(query: Matrix, known: Matrix, squares: Matrix) -> Iterator[tuple[slice
         yield block, np.sqrt(np.maximum(between, 0.0, out=between), out=between)
 
 
-def ask(learnt: Learnt, query: Matrix) -> Iterator[tuple[slice, Matrix, Posterior]]:
+def ask(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[slice, Matrix, Posterior]]:
     """Predict the target at each query (q, p), a block of queries at a time.
 
     Yields
@@ -163,12 +165,12 @@ def ask(learnt: Learnt, query: Matrix) -> Iterator[tuple[slice, Matrix, Posterio
     slice, array (block, n), Posterior
         The block, its distances to the rows, and what is believed of it.
     """
-    exact = len(learnt.target) <= LIMIT
-    for block, distance in apart(query / learnt.hyper.length, learnt.scaled, learnt.squares):
-        mean, variance = _exact(distance, learnt) if exact else _local(distance, learnt)
+    exact = len(precomputed.target) <= LIMIT
+    for block, distance in apart(query / precomputed.hyper.length, precomputed.scaled, precomputed.squares):
+        mean, variance = _exact(distance, precomputed) if exact else _local(distance, precomputed)
         nearest = distance.argmin(1)
         least = distance[np.arange(len(distance)), nearest]
-        yield block, distance, Posterior(mean, np.maximum(variance, learnt.hyper.noise), nearest, least)
+        yield block, distance, Posterior(mean, np.maximum(variance, precomputed.hyper.noise), nearest, least)
 
 
 def posterior(features: Matrix, target: Matrix, noise: Matrix, query: Matrix, hyper: Hyper) -> Posterior:
@@ -188,7 +190,7 @@ def posterior(features: Matrix, target: Matrix, noise: Matrix, query: Matrix, hy
     Posterior
         The variance is that of a new observation: the common noise is in it.
     """
-    return join_posteriors([part for _, _, part in ask(learn(features, target, noise, hyper), query)])
+    return join_posteriors([part for _, _, part in ask(precompute(features, target, noise, hyper), query)])
 
 
 def join_posteriors(parts: Sequence[Posterior]) -> Posterior:

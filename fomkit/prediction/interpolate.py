@@ -19,7 +19,7 @@ from fomkit.prediction.families import (
     VIEWS,
     FamilyName,
     families,
-    learnt,
+    fitted,
     look_at,
     servable,
     training_key,
@@ -29,14 +29,14 @@ from fomkit.prediction.gp import (
     JUDGED,
     LIMIT,
     Hyper,
-    Learnt,
     Posterior,
+    Precomputed,
     ask,
     bounded,
     correlation,
     distances,
     join_posteriors,
-    learn,
+    precompute,
 )
 from fomkit.prediction.monotone import Falls, Surroundings, never_falling, timed_falls
 from fomkit.prediction.rates import bounds
@@ -62,7 +62,7 @@ ENOUGH = 5 * ERRORS
 FAR, LITTLE = 20.0, 0.01
 """Lengths from which nothing correlates any more, and the share that is not worth a second estimate."""
 
-NEAR = 0.5
+MIN_CORRELATION = 0.5
 """Correlation with the nearest timed op from which a prediction counts as interpolated, not extrapolated."""
 
 
@@ -114,7 +114,7 @@ class Family(NamedTuple):
     ----------
     fit : Fit
     training : DataFrame
-    learnt : Learnt
+    fitted : Learnt
     alike : mapping
         The value of each size that all timed ops share.
     describe : function
@@ -127,14 +127,14 @@ class Family(NamedTuple):
 
     fit: Fit
     training: pd.DataFrame
-    learnt: Learnt
+    fitted: Precomputed
     alike: Mapping[str, float]
     describe: Callable[[int], str]
     falls: Callable[[], Falls]
     rungs: dict[tuple[Any, ...], tuple[Any, dict[tuple[bytes, float], Any]]]
 
 
-def _alike(training: pd.DataFrame, kind: str) -> dict[str, float]:
+def _constant_sizes(training: pd.DataFrame, kind: str) -> dict[str, float]:
     sizes = {
         name: training[name].to_numpy()
         for name in KIND_DIMENSIONS[kind]
@@ -156,14 +156,14 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
     def falls() -> Falls:
         return timed_falls(as_rows(training))
 
-    learnt_rows = learn(known, fit.residual, row_noise(training), fit.hyper)
-    return Family(fit, training, learnt_rows, _alike(training, kind), describe, falls, {})
+    precomputed = precompute(known, fit.residual, row_noise(training), fit.hyper)
+    return Family(fit, training, precomputed, _constant_sizes(training, kind), describe, falls, {})
 
 
-def believe(family: Family, rows: Table, kind: str) -> tuple[Matrix, Posterior]:
+def predict_log_time(family: Family, rows: Table, kind: str) -> tuple[Matrix, Posterior]:
     """Predict ln(time) of rows, and give the correction that is part of it with its variance."""
     asked = look_at(rows, kind, len(family.training))
-    correction = join_posteriors([part for _, _, part in ask(family.learnt, asked)])
+    correction = join_posteriors([part for _, _, part in ask(family.fitted, asked)])
     return np.log(VIEWS[kind].terms(rows) @ family.fit.mean) + correction.mean, correction
 
 
@@ -255,12 +255,12 @@ def _answers(rows: Rows, terms: Matrix, kind: str, family: Family, interval: flo
     fit, count = family.fit, len(family.training)
     spread, mean, apart = np.empty((3, len(rows)))
     nearest, places = np.empty(len(rows), np.intp), cross_validated_rows(count)
-    for block, distance, part in ask(family.learnt, look_at(rows, kind, count)):
+    for block, distance, part in ask(family.fitted, look_at(rows, kind, count)):
         tried = distance if len(places) == count else distance[:, places]
         spread[block] = deviation(part, tried, fit.errors)
         mean[block], apart[block], nearest[block] = part.mean, part.distance, part.nearest
     log_s = np.log(terms @ fit.mean) + mean
-    far = _strange(rows, family.alike) | (correlation(apart) < NEAR)
+    far = _strange(rows, family.alike) | (correlation(apart) < MIN_CORRELATION)
 
     def evidence(place: int) -> str:
         return f"nearest of {count}: {family.describe(int(nearest[place]))}, distance {apart[place]:.2g}"
@@ -285,8 +285,8 @@ def _untimed(rows: Rows, family: Family) -> Matrix:
     apart, length = np.full(len(rows), np.inf), np.ones(scaled.shape[1])
     for alike, timed in ((asked == 1, known == 1), (asked < 1, known >= 0)):
         if alike.any() and timed.any():
-            apart[alike] = distances(scaled[alike], family.learnt.scaled[timed], length).min(1)
-    near = correlation(np.minimum(apart, FAR)) / NEAR
+            apart[alike] = distances(scaled[alike], family.fitted.scaled[timed], length).min(1)
+    near = correlation(np.minimum(apart, FAR)) / MIN_CORRELATION
     return np.asarray(asked * np.maximum(1 - near, 0.0), np.float64)
 
 
@@ -299,27 +299,27 @@ def _with_vectors(rows: Rows, found: Answers, family: Family, machine: Machine, 
     if len(at):
         share[at] = _untimed(rows.take(at), family)
     at = np.flatnonzero(share > LITTLE)
-    usual = prior.estimate(rows.take(at), machine, interval) if len(at) else None
-    if usual is None or not len(usual):
+    from_rates = prior.estimate(rows.take(at), machine, interval) if len(at) else None
+    if from_rates is None or not len(from_rates):
         return found
-    at = at[np.isin(rows.index[at], usual.index)]
+    at = at[np.isin(rows.index[at], from_rates.index)]
     # Several rows run by the kernels of large products, of which the table knows what a start costs.
     start_s = np.where(thin[at] < 1, family.fit.mean[0], 0.0)
     times = found.times
-    elsewhere = np.log(np.maximum(usual.times, start_s))
+    elsewhere = np.log(np.maximum(from_rates.times, start_s))
     times[:, at] = np.exp(mix(np.log(times[:, at]), elsewhere, share[at], interval))
     mostly = share[at] > 0.5
     source, bound = found.time_source.copy(), found.bound.copy()
     source[at], bound[at] = (
-        np.where(mostly, usual.time_source, source[at]),
-        np.where(mostly, usual.bound, bound[at]),
+        np.where(mostly, from_rates.time_source, source[at]),
+        np.where(mostly, from_rates.bound, bound[at]),
     )
     places = {int(place): number for number, place in enumerate(at.tolist())}
 
     def evidence(place: int) -> str:
         if place not in places:
             return found.evidence(place)
-        words = f"as products of a matrix and a vector by {share[place]:.0%}: {usual.evidence(places[place])}"
+        words = f"as products of a matrix and a vector by {share[place]:.0%}: {from_rates.evidence(places[place])}"
         return f"{words}; {found.evidence(place)}"
 
     return Answers(rows.index, times, source, bound, evidence)
@@ -334,8 +334,8 @@ def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> 
 
     def near(asked: Rows, places: NDArray[np.intp]) -> NDArray[np.bool_]:
         scaled = look_at(asked, "gemm", len(family.training)) / family.fit.hyper.length
-        apart = np.sqrt(((scaled - family.learnt.scaled[places]) ** 2).sum(1))
-        return np.asarray(correlation(apart) >= NEAR)
+        apart = np.sqrt(((scaled - family.fitted.scaled[places]) ** 2).sum(1))
+        return np.asarray(correlation(apart) >= MIN_CORRELATION)
 
     # A large table tells what sizes that fill no tile cost; it has few pairs that differ in one size alone.
     if len(family.training) > LIMIT:
@@ -384,7 +384,7 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
         good = servable(chosen, name.kind) & np.isfinite(terms).all(1)
         family = family_of(machine, name) if good.any() else None
         if family is not None:
-            good &= learnt(chosen, family.training, name.kind)
+            good &= fitted(chosen, family.training, name.kind)
             if good.any():
                 served = chosen.take(good)
                 is_product = name.kind == "gemm"
@@ -423,7 +423,7 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     -------
     Answers
         The rows of fitted families; ``time_source`` is interpolated where the nearest timed op correlates by
-        `NEAR` or more, else extrapolated.
+        `MIN_CORRELATION` or more, else extrapolated.
 
     Raises
     ------

@@ -86,7 +86,7 @@ class Surroundings(NamedTuple):
     falls : Falls
     tell : function
         What it says of rows.
-    near : function
+    is_covered : function
         Tells which rows lie near the timings at these places.
     found : dict
         What was told and shown of lines before, kept for the next batch.
@@ -95,7 +95,7 @@ class Surroundings(NamedTuple):
     timed: Rows
     falls: Falls
     tell: Callable[[Rows], Answers]
-    near: Callable[[Rows, NDArray[np.intp]], Flags]
+    is_covered: Callable[[Rows, NDArray[np.intp]], Flags]
     found: dict[tuple[bytes, float], Any]
 
 
@@ -151,7 +151,7 @@ def _shown(rows: Rows, axes: NDArray[np.object_], known: Surroundings) -> list[t
         if not len(at):
             return [nothing] * len(rows)
         there = resized(rows.take(of[at]), axes[of[at]], np.asarray(np.round(np.exp(size[pair[at]])), np.float64))
-        good[at] = known.near(there, places[pair[at]])
+        good[at] = known.is_covered(there, places[pair[at]])
     found = []
     for number in range(len(rows)):
         pairs = pair[good & (of == number)]

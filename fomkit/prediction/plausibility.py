@@ -38,7 +38,7 @@ from fomkit.prediction.claims import (
     median,
     ridges,
     some,
-    usual_of,
+    utilisation_at,
     words_of,
 )
 from fomkit.prediction.estimates import Table, as_rows, describe_sizes, numbers
@@ -176,7 +176,7 @@ def _slow_families(timings: Table, seen: Claims, machine: Machine, families: Seq
     for family in families:
         if median(slowness[family.at]) > LOOK:
             at = some(family.at)
-            middle = median(beside_others(seen.take(at), usual_of(timings, machine, at)))
+            middle = median(beside_others(seen.take(at), utilisation_at(timings, machine, at)))
             if middle > (SLOW if len(family.at) >= SLOW_FEW else SLOW_SMALL):
                 found[str(family)] = middle
     return found
@@ -193,7 +193,7 @@ def _odd_rows(
         if len(own) < SLOW_FEW or not len(looked):
             continue
         at = np.concatenate([looked, some(family.at)])
-        slower = beside_others(seen.take(at), usual_of(timings, machine, at))
+        slower = beside_others(seen.take(at), utilisation_at(timings, machine, at))
         middle = median(slower[len(looked) :])
         for place, times in zip(looked.tolist(), slower.tolist(), strict=False):
             if times > max(SLOW, SLOW_IN_FAMILY * middle) or times < min(FAST, FAST_IN_FAMILY * middle):
@@ -313,7 +313,7 @@ def _apart(timings: Table, seen: Claims, machine: Machine, families: Sequence[Fa
     found = {}
     for family in families:
         at = some(family.at)
-        middle = median(beside_others(seen.take(at), usual_of(timings, machine, at)))
+        middle = median(beside_others(seen.take(at), utilisation_at(timings, machine, at)))
         if middle > BAND or middle < 1 / BAND:
             found[f"{family}: {_times(middle)} as long as on like machines"] = abs(math.log(middle))
     return sorted(found, key=found.__getitem__, reverse=True)
@@ -362,11 +362,11 @@ def _strange_peaks(peaks: Sequence[Peak], rate: float, name: str, *, refuse: boo
         )
     for peak, by in zip(peaks, off, strict=True):
         stated, ridge = format_quantity(peak.rate.value, "flop_per_s"), format_number(peak.rate.value / rate, 3)
-        usual = "2.9 to 106 in fp32" if peak.engine == "vector" else "9.6 to 848"
+        reference = "2.9 to 106 in fp32" if peak.engine == "vector" else "9.6 to 848"
         more, less = ("low", "high") if by < 0 else ("high", "low")
         text = (
             f"the peak of {peak.dtype} on the {peak.engine} engine, {stated}, is {ridge} flop a byte of the "
-            f"memory's {shown}; shipped machines have {usual} there, so it looks too {more}, or the bandwidth "
+            f"memory's {shown}; shipped machines have {reference} there, so it looks too {more}, or the bandwidth "
             f"too {less}; check the units of both"
         )
         if refuse and abs(by) > _IMPOSSIBLE_RIDGE:

@@ -17,7 +17,7 @@ from fomkit.core.units import format_quantity
 from fomkit.prediction.estimates import Answers, Rows, Table, are, as_rows, numbers, places_of
 from fomkit.prediction.monotone import growing_axes, resized
 from fomkit.prediction.rates import Bounds, Rates, bounds, rates
-from fomkit.prediction.typical import Usuals, usual_utilisation
+from fomkit.prediction.typical import TypicalUtilisations, typical_utilisation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,8 +29,8 @@ PRODUCTS_AT_ONCE = 4_000
 """Products whose smaller batches are priced together; each has some ten, with all their columns."""
 
 
-def _evidence(known: Rates, usual: float, source: str, launch: Fact | None, starts: float) -> str:
-    words = [known.describe(), f"utilisation {usual:.2g}, {source}"]
+def _evidence(known: Rates, utilisation: float, source: str, launch: Fact | None, starts: float) -> str:
+    words = [known.describe(), f"utilisation {utilisation:.2g}, {source}"]
     if known.flop_per_s is None:
         words.append("no peak known, traffic only")
     if launch is None:
@@ -41,12 +41,12 @@ def _evidence(known: Rates, usual: float, source: str, launch: Fact | None, star
     return "; ".join(words)
 
 
-def _times(rows: Rows, found: Bounds, usual: Usuals, machine: Machine) -> Matrix:
+def _times(rows: Rows, found: Bounds, utilisation: TypicalUtilisations, machine: Machine) -> Matrix:
     """Give value, ends, and the value without launches (4, q) [s], by the floors and the usual utilisation."""
-    kernel_s, launch = found.floor_s / usual.value, machine.device.launch_s
+    kernel_s, launch = found.floor_s / utilisation.value, machine.device.launch_s
     # The usual utilisation and the stated rate err independently; both are factors.
-    faster = np.hypot(np.log(usual.high / usual.value), np.log(found.high))
-    slower = np.hypot(np.log(usual.value / usual.low), np.log(found.low))
+    faster = np.hypot(np.log(utilisation.high / utilisation.value), np.log(found.high))
+    slower = np.hypot(np.log(utilisation.value / utilisation.low), np.log(found.low))
     starts, (start_s, low_s, high_s) = _starts(rows, launch)
     time_s = kernel_s + starts * start_s
     below = np.hypot(kernel_s * (1 - np.exp(-faster)), starts * (start_s - low_s))
@@ -88,7 +88,7 @@ def _running_maxima(rows: Rows, machine: Machine, interval: float) -> Matrix:
     smaller = resized(rows.take(of), axes[of], 2.0**power)
     times = np.full((4, len(rows), int(counts.max())), -np.inf)
     times[:, of, power] = _times(
-        smaller, bounds(smaller, machine), usual_utilisation(smaller, machine, interval), machine
+        smaller, bounds(smaller, machine), typical_utilisation(smaller, machine, interval), machine
     )
     times = np.maximum.accumulate(times, 2)
     at = np.arange(len(rows))
@@ -96,20 +96,22 @@ def _running_maxima(rows: Rows, machine: Machine, interval: float) -> Matrix:
     return np.asarray(left + (right - left) * (size / 2.0**below - 1), np.float64)
 
 
-def _answers(rows: Rows, found: Bounds, usual: Usuals, machine: Machine, interval: float) -> Answers:
-    times, launch = _times(rows, found, usual, machine), machine.device.launch_s
+def _answers(
+    rows: Rows, found: Bounds, utilisation: TypicalUtilisations, machine: Machine, interval: float
+) -> Answers:
+    times, launch = _times(rows, found, utilisation, machine), machine.device.launch_s
     products = np.flatnonzero(are(rows, "kind", "gemm"))
     if len(products):
         times[:, products] = _never_falling(rows.take(products), machine, interval)
     kernel_s, (starts, (start_s, _, _)) = times[3], _starts(rows, launch)  # time less launches may round to 0
-    reached = np.divide(found.floor_s, kernel_s, out=usual.value.copy(), where=kernel_s > 0)
+    reached = np.divide(found.floor_s, kernel_s, out=utilisation.value.copy(), where=kernel_s > 0)
     known_of = cache(partial(rates, machine))
 
     dtypes, engines = (rows.text(name) for name in ("dtype", "engine"))
 
     def evidence(place: int) -> str:
         known = known_of(dtypes.words[dtypes.codes[place]], engines.words[engines.codes[place]])
-        return _evidence(known, reached[place], usual.source[place], launch, float(starts[place]))
+        return _evidence(known, reached[place], utilisation.source[place], launch, float(starts[place]))
 
     return Answers(
         rows.index,
@@ -142,11 +144,11 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
         The rows for which every rate that their kind needs is known.
     """
     rows = as_rows(rows)
-    found, usual = bounds(rows, machine), usual_utilisation(rows, machine, interval)
-    known = ~np.isnan(found.floor_s) & ~np.isnan(usual.value)
+    found, utilisation = bounds(rows, machine), typical_utilisation(rows, machine, interval)
+    known = ~np.isnan(found.floor_s) & ~np.isnan(utilisation.value)
     if not known.all():
-        rows, found, usual = rows.take(known), found.chosen(known), usual.chosen(known)
-    return _answers(rows, found, usual, machine, interval)
+        rows, found, utilisation = rows.take(known), found.chosen(known), utilisation.chosen(known)
+    return _answers(rows, found, utilisation, machine, interval)
 
 
 REASONS: Mapping[tuple[str, str], str] = {("attention", "compute"): "a fused kernel skips the masked half"}
@@ -163,7 +165,7 @@ AT_MOST: Mapping[str, float] = {
 }
 """How many times faster each reason can make an op, `BOOST` aside; beyond it nothing is explained away."""
 
-USUAL_REASONS: Mapping[str, str] = {"compute": "boost clocks", "memory": "caches hold part of the data"}
+DEFAULT_REASONS: Mapping[str, str] = {"compute": "boost clocks", "memory": "caches hold part of the data"}
 
 BOOST = 1.1
 """How far boost clocks carried matrix products above a datasheet's peak (DeepBench, GTX 1080 Ti: 1.07)."""
@@ -182,7 +184,7 @@ def _reason(kind: str, bound: str, byte: float, share: float, least: float) -> s
         return f"{UNEXPLAINED} by the cheapest algorithm known here, {least:.0%} of the arithmetic"
     if bound == "compute" and least < 1:
         return f"{LESS_ARITHMETIC}, down to {least:.0%}"
-    reason = REASONS.get((kind, bound), USUAL_REASONS[bound])
+    reason = REASONS.get((kind, bound), DEFAULT_REASONS[bound])
     if share * BOOST * AT_MOST[reason] < 1:
         return f"no reason known here gives so much ({reason}: up to {AT_MOST[reason] * BOOST:.1f} times)"
     return reason

@@ -45,7 +45,7 @@ class LeftOutErrors(NamedTuple):
     hit_rate: float
 
 
-class Reach(NamedTuple):
+class ShapeCoverage(NamedTuple):
     """What the timed ops of one family cover.
 
     Attributes
@@ -141,7 +141,7 @@ def _outside(asked: pd.DataFrame, sizes: Mapping[str, Ends]) -> dict[str, int]:
     return {column: count for column, count in counts.items() if count}
 
 
-def _near(asked: pd.DataFrame, machine: Machine) -> tuple[int, float]:
+def _interpolated_share(asked: pd.DataFrame, machine: Machine) -> tuple[int, float]:
     if not len(asked):
         return 0, np.nan
     times = interpolate.estimate(asked, machine, DEFAULT_LEVEL)
@@ -150,7 +150,7 @@ def _near(asked: pd.DataFrame, machine: Machine) -> tuple[int, float]:
     return len(near), float(asked["_work"][near].sum()) / total if total > 0 else np.nan
 
 
-def reaches(machine: Machine, costed: pd.DataFrame, reference: pd.DataFrame) -> Iterator[Reach]:
+def coverage_by_family(machine: Machine, costed: pd.DataFrame, reference: pd.DataFrame) -> Iterator[ShapeCoverage]:
     """Describe every family of a machine's timings.
 
     Parameters
@@ -170,14 +170,14 @@ def reaches(machine: Machine, costed: pd.DataFrame, reference: pd.DataFrame) -> 
         stored = machine.fits.get(str(name))
         fit = interpolate.as_fit(stored) if isinstance(stored, Mapping) else None
         asked = _asked(name, reference)
-        near, near_flop_share = _near(asked, machine) if fit is not None else (0, np.nan)
+        near, near_flop_share = _interpolated_share(asked, machine) if fit is not None else (0, np.nan)
         costs = {column: _ends(rows[column]) for column in work}
         sizes = {
             column: ends
             for column in KIND_DIMENSIONS[name.kind]
             if column in _NUMBERS and (ends := _ends(rows[column])) is not None
         }
-        yield Reach(
+        yield ShapeCoverage(
             name=name,
             ops=len(rows),
             sizes=sizes,

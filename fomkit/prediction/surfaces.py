@@ -22,7 +22,7 @@ from fomkit.prediction.gp import apart, correlation, covariance, distances
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fomkit.core.machine import Surface, UsualTables
+    from fomkit.core.machine import Surface, TypicalTables
 
     Matrix = NDArray[np.float64]
 
@@ -81,7 +81,7 @@ def side_by_side(length: Matrix, known: Sequence[Surface]) -> Surfaces:
 
 
 @lru_cache(maxsize=64)
-def surfaces(tables: UsualTables, work: str, unheard: tuple[str, ...] = ()) -> Surfaces | None:
+def surfaces(tables: TypicalTables, work: str, unheard: tuple[str, ...] = ()) -> Surfaces | None:
     """Give the surfaces of a kind of work, some architectures' and machines' left out; None where none is left."""
     if (found := tables.of.get(work)) is None:
         return None

@@ -36,7 +36,7 @@ from fomkit.prediction.estimates import (
     words_of,
 )
 from fomkit.prediction.rates import Bounds, bounds
-from fomkit.prediction.typical import Usuals, usual_utilisation, without_pass
+from fomkit.prediction.typical import TypicalUtilisations, typical_utilisation, without_pass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,18 +56,18 @@ Recurrent layers do not follow: their weight gradient is one product over all st
 """
 
 
-class UsualHere(NamedTuple):
+class BoundUtilisation(NamedTuple):
     """What bounds ops on a machine, and their usual utilisation; ``known`` is False where a rate is unknown."""
 
     bounds: Bounds
-    usual: Usuals
+    utilisation: TypicalUtilisations
     known: NDArray[np.bool_]
 
 
-def usual_here(rows: Table, machine: Machine, interval: float) -> UsualHere:
+def bound_utilisation(rows: Table, machine: Machine, interval: float) -> BoundUtilisation:
     """Give what bounds ops on a machine, and their usual utilisation."""
-    usual, found = usual_utilisation(rows, machine, interval), bounds(rows, machine)
-    return UsualHere(found, usual, ~np.isnan(usual.value) & ~np.isnan(found.floor_s))
+    utilisation, found = typical_utilisation(rows, machine, interval), bounds(rows, machine)
+    return BoundUtilisation(found, utilisation, ~np.isnan(utilisation.value) & ~np.isnan(found.floor_s))
 
 
 def widen(times: Matrix, faster: Matrix | float, slower: Matrix | float) -> Matrix:
@@ -85,7 +85,9 @@ def transferred(
     return Answers(known.index, times, np.full(len(known), "transferred", object), bound, evidence)
 
 
-def _answers(known: Answers, asked: Usuals, baseline: Usuals, bound: NDArray[np.object_]) -> Answers:
+def _answers(
+    known: Answers, asked: TypicalUtilisations, baseline: TypicalUtilisations, bound: NDArray[np.object_]
+) -> Answers:
     ratio = baseline.value / asked.value
     times = widen(known.times, asked.high / asked.value, asked.value / asked.low) * ratio
 
@@ -120,12 +122,17 @@ def estimate(chosen: Rows, machine: Machine, interval: float, *, table: Estimato
     found = []
     for number, (kind, word) in enumerate(groups):
         at, of = np.flatnonzero(numbers_of == number), without_pass(machine, kind, word)
-        asked, baseline = (usual_here(part.take(at), of, interval) for part in (chosen, forward))
+        asked, baseline = (bound_utilisation(part.take(at), of, interval) for part in (chosen, forward))
         places = places_of(chosen.index[at], known.index)
         good = (places >= 0) & asked.known & baseline.known
         bound = asked.bounds.names[good]
         found.append(
-            _answers(known.chosen(places[good]), asked.usual.chosen(good), baseline.usual.chosen(good), bound)
+            _answers(
+                known.chosen(places[good]),
+                asked.utilisation.chosen(good),
+                baseline.utilisation.chosen(good),
+                bound,
+            )
         )
     return join_answers(found)
 
@@ -155,7 +162,7 @@ H100 (1,147; root mean square), other versions and harnesses included (``benchma
 end. For kinds other than products it is an assumption."""
 
 
-USUAL_SUMS = "fp32"
+DEFAULT_SUM_DTYPE = "fp32"
 
 
 class _Sibling(NamedTuple):
@@ -188,7 +195,7 @@ def _timed_orders(timings: pd.DataFrame) -> dict[str, dict[float, int]]:
     return table
 
 
-def _usual_orders(products: Table, timings: pd.DataFrame) -> NDArray[np.float64]:
+def _commonest_orders(products: Table, timings: pd.DataFrame) -> NDArray[np.float64]:
     """Give products the commonest storage order of their class in the table; NaN where it has their own."""
     table = kept(timings, None, "storage orders", partial(_timed_orders, timings))
     pairs = list(zip(_classes(products), _orders(products).tolist(), strict=True))
@@ -211,7 +218,7 @@ def another_order(products: Rows, machine: Machine, interval: float, *, table: E
 
     It is an `Estimator` of those of which the table has fewer than `FEWEST` timings in their storage order.
     """
-    orders = _usual_orders(products, machine.timings)
+    orders = _commonest_orders(products, machine.timings)
     lacking = ~np.isnan(orders)
     if not lacking.any():
         return as_answers({})
@@ -248,7 +255,7 @@ def siblings(machine: Machine) -> dict[str, _Sibling]:
     found: dict[str, _Sibling] = {}
     for own, there in product(peaks, peaks):
         if there.dtype == SAME_WIDTH.get(own.dtype):
-            sums = {one.accumulate_dtype or USUAL_SUMS for one in (own, there)}
+            sums = {one.accumulate_dtype or DEFAULT_SUM_DTYPE for one in (own, there)}
             if len(sums) == 1 and timed.get((there.dtype, "matrix"), set()) <= sums:
                 found.setdefault(own.dtype, _Sibling(there.dtype, own.rate.value / there.rate.value))
     return found
@@ -303,7 +310,7 @@ def moved_data(chosen: Rows, machine: Machine, interval: float, *, table: Estima
     like = chosen.assign(
         kind="pointwise", engine="vector", pass_name=BASELINE, op="", inputs=np.nan, flop=chosen.number("numel")
     )
-    return _carried_over(
+    return _from_same_traffic(
         chosen, as_answers(table(like, machine, interval)), machine, interval, "an element-wise op"
     )
 
@@ -329,17 +336,17 @@ def row_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Est
     known = as_answers(table(like, machine, interval))
     more = (chosen.number("byte") / (2 * once))[places_of(known.index, chosen.index)]
     scaled = Answers(known.index, known.times * more, known.time_source, known.bound, known.evidence)
-    return _carried_over(chosen, scaled, machine, interval, f"its {BASELINE} pass")
+    return _from_same_traffic(chosen, scaled, machine, interval, f"its {BASELINE} pass")
 
 
-def _carried_over(chosen: Rows, known: Answers, machine: Machine, interval: float, what: str) -> Answers:
+def _from_same_traffic(chosen: Rows, known: Answers, machine: Machine, interval: float, what: str) -> Answers:
     """Take over the times of ops of the same traffic, wider by how far ops of the kind usually lie apart."""
-    here, places = usual_here(chosen, machine, interval), places_of(chosen.index, known.index)
+    here, places = bound_utilisation(chosen, machine, interval), places_of(chosen.index, known.index)
     good = (places >= 0) & here.known
-    usual, same = here.usual.chosen(good), known.chosen(places[good])
+    utilisation, same = here.utilisation.chosen(good), known.chosen(places[good])
 
     def evidence(place: int) -> str:
         return f"as {what} of this traffic ({same.time_source[place]}, {same.evidence(place)})"
 
-    times = widen(same.times, usual.high / usual.value, usual.value / usual.low)
+    times = widen(same.times, utilisation.high / utilisation.value, utilisation.value / utilisation.low)
     return transferred(same, times, here.bounds.names[good], evidence)

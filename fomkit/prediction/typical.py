@@ -28,7 +28,7 @@ from fomkit.prediction.surfaces import LOAD_BYTE, PRODUCT_TILE, Surfaces, fill, 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fomkit.core.machine import Machine, Surface, UsualTables
+    from fomkit.core.machine import Machine, Surface, TypicalTables
 
     Matrix = NDArray[np.float64]
 
@@ -142,7 +142,7 @@ BY_PASS = ("conv", "rnn")
 BALANCED = ("gemm",)
 """Work that comes nearest to the peak where memory is fast beside the arithmetic. Of other kinds the balance tells
 nothing: with it, ops of chips that were left out are worse predicted."""
-ALIKE = 0.5
+BALANCE_TOLERANCE = 0.5
 """Powers of two by which flop per byte of two machines may differ until one tells little of the other."""
 AT_LEAST = 0.01
 OTHER_VENDOR, OTHER_WIDTH = 0.3, 0.1
@@ -159,7 +159,7 @@ UNJUDGED = 2.5
 _GROUP = ("kind", "dtype", "engine", "pass_name")
 
 
-class Usual(NamedTuple):
+class TypicalUtilisation(NamedTuple):
     """Utilisation floor / time: median, ends of the interval, and where it comes from."""
 
     value: float
@@ -168,7 +168,7 @@ class Usual(NamedTuple):
     source: str
 
 
-class Usuals(Mapping[int, Usual]):
+class TypicalUtilisations(Mapping[int, TypicalUtilisation]):
     """The usual utilisation of many ops, as columns; as a mapping, of those of which it is known.
 
     Attributes
@@ -184,10 +184,10 @@ class Usuals(Mapping[int, Usual]):
         self.index, self.source = index, source
         self.value, self.low, self.high = ends
 
-    def chosen(self, which: NDArray[np.bool_]) -> Usuals:
+    def chosen(self, which: NDArray[np.bool_]) -> TypicalUtilisations:
         """Give those of some of the ops."""
         ends = np.stack([self.value, self.low, self.high])[:, which]
-        return Usuals(self.index[which], ends, self.source[which])
+        return TypicalUtilisations(self.index[which], ends, self.source[which])
 
     def _known(self) -> list[int]:
         return [int(one) for one in self.index[~np.isnan(self.value)]]
@@ -198,12 +198,12 @@ class Usuals(Mapping[int, Usual]):
     def __iter__(self) -> Iterator[int]:
         return iter(self._known())
 
-    def __getitem__(self, index: int) -> Usual:
+    def __getitem__(self, index: int) -> TypicalUtilisation:
         places = np.flatnonzero((self.index == index) & ~np.isnan(self.value))
         if not len(places):
             raise KeyError(index)
         value, low, high = (float(column[places[0]]) for column in (self.value, self.low, self.high))
-        return Usual(value, low, high, str(self.source[places[0]]))
+        return TypicalUtilisation(value, low, high, str(self.source[places[0]]))
 
 
 def _names(kind: str, engine: str, pass_name: str) -> Iterator[str]:
@@ -220,7 +220,7 @@ def _names(kind: str, engine: str, pass_name: str) -> Iterator[str]:
 
 
 def _choose(
-    tables: UsualTables, kind: str, engine: str, pass_name: str, unheard: tuple[str, ...]
+    tables: TypicalTables, kind: str, engine: str, pass_name: str, unheard: tuple[str, ...]
 ) -> tuple[str, Surfaces] | None:
     for name in _names(kind, engine, pass_name):
         found = surfaces(tables, name, unheard)
@@ -237,10 +237,10 @@ def balance_of(machine: Machine, work: str, dtype: str, engine: str) -> float:
     return float(np.log2(known.flop_per_s.value / known.byte_per_s.value))
 
 
-def _likeness(one: Surface, dtype: str, balance: float, architecture: str) -> float:
+def _similarity(one: Surface, dtype: str, balance: float, architecture: str) -> float:
     weight = 1.0 if ITEM_BYTE[dtype] == ITEM_BYTE[one.dtype] else OTHER_WIDTH
     if not np.isnan(balance) and not np.isnan(one.balance):
-        weight *= float(np.exp(-0.5 * ((one.balance - balance) / ALIKE) ** 2)) + AT_LEAST
+        weight *= float(np.exp(-0.5 * ((one.balance - balance) / BALANCE_TOLERANCE) ** 2)) + AT_LEAST
     here, there = architecture.split(), one.architecture.split()
     if here and here[0] != there[0]:
         return weight * OTHER_VENDOR
@@ -248,14 +248,14 @@ def _likeness(one: Surface, dtype: str, balance: float, architecture: str) -> fl
     return weight * (SAME_ARCHITECTURE if same else 1.0) * (SAME_CHIP if same and here == there else 1.0)
 
 
-def likeness(found: Surfaces, dtype: str, balance: float, architecture: str) -> Matrix:
+def similarity(found: Surfaces, dtype: str, balance: float, architecture: str) -> Matrix:
     """Weigh what each surface says of a machine, by its number format, balance, architecture and chip (surfaces).
 
     Boards of one chip say much the same: together they count as their root.
     """
     boards = [(one.architecture, one.dtype) for one in found.known]
-    alike = (_likeness(one, dtype, balance, architecture) for one in found.known)
-    weight = [weight / np.sqrt(boards.count(board)) for weight, board in zip(alike, boards, strict=True)]
+    similarities = (_similarity(one, dtype, balance, architecture) for one in found.known)
+    weight = [weight / np.sqrt(boards.count(board)) for weight, board in zip(similarities, boards, strict=True)]
     return np.asarray(np.array(weight) / sum(weight), np.float64)
 
 
@@ -326,7 +326,7 @@ def _ends(found: Surfaces, interval: float) -> tuple[float, float]:
     return below, above
 
 
-class _Heard(NamedTuple):
+class _IncludedMachines(NamedTuple):
     """What a machine hears of others about one kind of work.
 
     How much each weighs, the ends of an interval in standard deviations, and whom it hears most.
@@ -338,32 +338,32 @@ class _Heard(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _heard(
-    tables: UsualTables,
+def _included_machines(
+    tables: TypicalTables,
     name: str,
     unheard: tuple[str, ...],
     dtype: str,
     balance: float,
     architecture: str,
     interval: float,
-) -> _Heard:
+) -> _IncludedMachines:
     found = surfaces(tables, name, unheard)
     if found is None:
         raise KeyError(name)
-    weight = likeness(found, dtype, balance, architecture)
+    weight = similarity(found, dtype, balance, architecture)
     first = found.known[int(weight.argmax())].machine
     below, above = _ends(found, interval)
     if name.startswith(MATVEC):
         # A dozen rows of each board tell of vectors, so their errors are known no better than so few draws.
         wider = of_few(max(len({one.architecture for one in found.known}), 2))
         below, above = below * wider, above * wider
-    return _Heard(weight, (below, above), f"usual for {name} on {first} and the like")
+    return _IncludedMachines(weight, (below, above), f"usual for {name} on {first} and the like")
 
 
 def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: float) -> tuple[Matrix, str] | None:
     """Give median, low end and high end (3, q) of rows of one kind, format, engine and pass, and the source."""
     kind, dtype, engine, pass_name = group
-    if (tables := machine.usual) is None:
+    if (tables := machine.typical) is None:
         raise FomkitError(
             machine.name, "was not told what others reach. Prepare it by fomkit.profiles.evidence.with_fits."
         )
@@ -378,10 +378,12 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
     peak = np.full(len(rows), known.flop_per_s.value if known.flop_per_s else np.nan)
     # Of a kind that nobody timed anywhere, a like machine knows no more than another.
     like = "" if work == MOVING else machine.device.architecture
-    heard = _heard(tables, name, machine.unheard, dtype, balance_of(machine, work, dtype, engine), like, interval)
-    value, sigma = tell(found, FEATURES[work](rows, peak, known.byte_per_s.value), heard.weight)
-    below, above = heard.ends
-    return np.exp([value, value + below * sigma, value + above * sigma]), heard.source
+    included = _included_machines(
+        tables, name, machine.unheard, dtype, balance_of(machine, work, dtype, engine), like, interval
+    )
+    value, sigma = tell(found, FEATURES[work](rows, peak, known.byte_per_s.value), included.weight)
+    below, above = included.ends
+    return np.exp([value, value + below * sigma, value + above * sigma]), included.source
 
 
 def _thinned(
@@ -400,7 +402,7 @@ def _thinned(
 
 def without_pass(machine: Machine, kind: str, pass_name: str) -> Machine:
     """Give the machine deaf to those that timed a kind, but not in this pass: a ratio needs both of each."""
-    known = machine.usual.of if machine.usual is not None else {}
+    known = machine.typical.of if machine.typical is not None else {}
     asked = {
         name: {one.machine for one in work.known} for name, work in known.items() if name.startswith(f"{kind}/")
     }
@@ -408,7 +410,7 @@ def without_pass(machine: Machine, kind: str, pass_name: str) -> Machine:
     return replace(machine, unheard=(*machine.unheard, *sorted(set[str]().union(*asked.values()) - timed)))
 
 
-def usual_utilisation(rows: Table, machine: Machine, interval: float) -> Usuals:
+def typical_utilisation(rows: Table, machine: Machine, interval: float) -> TypicalUtilisations:
     """Give the utilisation usual for ops on a machine.
 
     Each timed machine's surface (`surfaces`) says what it would reach; the weighted median counts,
@@ -445,4 +447,4 @@ def usual_utilisation(rows: Table, machine: Machine, interval: float) -> Usuals:
             ends[:, at], sources[at] = _thinned(rows.take(at), group, machine, interval, found)
         elif found is not None:
             ends[:, at], sources[at] = found
-    return Usuals(rows.index, ends, sources)
+    return TypicalUtilisations(rows.index, ends, sources)

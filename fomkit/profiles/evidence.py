@@ -32,7 +32,7 @@ import numpy as np
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Machine, Plausibility, Surface, TimedWork, UsualTables
+from fomkit.core.machine import Machine, Plausibility, Surface, TimedWork, TypicalTables
 from fomkit.core.units import ITEM_BYTE
 from fomkit.files.csv import read_bytes, read_rows
 from fomkit.ops.check import check_table
@@ -58,20 +58,20 @@ def is_short(machine: Machine) -> bool:
 
 
 @cache
-def shipped_lenders() -> tuple[Machine, ...]:
+def shipped_donors() -> tuple[Machine, ...]:
     """Load the shipped machines that have fits of such kinds of their own."""
     found = (load_machine(path) for path in sorted(shipped_folder("machine_profiles").glob("*.yaml")))
-    lending = (one for one in found if not one.device_of and one.timings["kind"].isin(KINDS).any())
-    fitted = map(own_fits, lending)
+    candidates = (one for one in found if not one.device_of and one.timings["kind"].isin(KINDS).any())
+    fitted = map(own_fits, candidates)
     return tuple(one for one in fitted if any(key.partition("/")[0] in KINDS for key in one.fits))
 
 
 @cache
 def _others(*names: str) -> tuple[Machine, ...]:
-    return tuple(one for one in shipped_lenders() if one.name not in names)
+    return tuple(one for one in shipped_donors() if one.name not in names)
 
 
-def with_lenders(machine: Machine) -> Machine:
+def with_donors(machine: Machine) -> Machine:
     """Give a machine with a short table the shipped machines to borrow from, and its timings their costs.
 
     A machine without such a table comes back as it is.
@@ -144,7 +144,7 @@ def _surface(cells: Sequence[str], rows: NDArray[np.int32]) -> tuple[tuple[float
     return length, Surface(machine, architecture, dtype, *numbers, missed, rows)
 
 
-def load_usual(folder: Path) -> UsualTables:
+def load_typical_tables(folder: Path) -> TypicalTables:
     """Read what timed machines reached from the two files of a folder.
 
     Raises
@@ -171,11 +171,11 @@ def load_usual(folder: Path) -> UsualTables:
             raise FomkitError(f"{path}:{line}", f"expected surface {number} of a work, its lengths as above.")
         found[work] = so_far._replace(known=(*so_far.known, one))
     key = hashlib.sha256(f"{lines}".encode() + b"".join(rows.tobytes() for rows in ops))
-    return UsualTables(key.hexdigest(), found)
+    return TypicalTables(key.hexdigest(), found)
 
 
 @cache
-def shipped_usual() -> UsualTables:
+def shipped_typical_tables() -> TypicalTables:
     """Read what came with this installation, once.
 
     Raises
@@ -184,7 +184,7 @@ def shipped_usual() -> UsualTables:
         With what to do about it, when the files are not as they came.
     """
     try:
-        return load_usual(shipped_folder("machine_profiles") / FOLDER)
+        return load_typical_tables(shipped_folder("machine_profiles") / FOLDER)
     except FomkitError as error:
         do = "It comes with fomkit: install that again. In a checkout, run python benchmarks/usual_utilisation.py."
         raise FomkitError(error.where, f"{error.what} {do}") from error
@@ -229,8 +229,8 @@ def without_implausible(machine: Machine) -> Machine:
     FomkitError
         When timings or facts cannot be as a whole.
     """
-    if machine.usual is None:
-        machine = replace(machine, usual=shipped_usual())
+    if machine.typical is None:
+        machine = replace(machine, typical=shipped_typical_tables())
     known = machine.plausibility
     if known is not None and known.is_of(machine):
         return machine
@@ -313,7 +313,7 @@ def _cached_fits(machine: Machine, key: str) -> dict[str, object]:
 
 def with_fits(machine: Machine) -> Machine:
     """Give the machine with fits of its timings (`own_fits`), and with lenders where its table is short."""
-    return with_lenders(own_fits(machine))
+    return with_donors(own_fits(machine))
 
 
 def own_fits(machine: Machine) -> Machine:

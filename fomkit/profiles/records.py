@@ -300,8 +300,8 @@ def _known(content: dict[str, Any]) -> dict[str, Any]:
 def _time(value: float) -> str:
     """Write a time in the unit that people would take, unless that rounds it."""
     number, _, unit = format_quantity(value, "time_s", 6).replace(",", "").partition(" ")
-    usual = f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
-    return usual if parse_quantity(usual, "time_s", "", "") == value else exact_quantity(value, "time_s")
+    shown = f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
+    return shown if parse_quantity(shown, "time_s", "", "") == value else exact_quantity(value, "time_s")
 
 
 def _repeated_content(times: Repeated | None) -> dict[str, str]:

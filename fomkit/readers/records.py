@@ -84,7 +84,7 @@ _BESIDE = "fomkit"
 _ENDS, _WORDS = ("low", "high"), ("basis", "party", "date", "source", "note", "holds")
 
 
-def _usual(mode: str) -> dict[str, str]:
+def _default_words(mode: str) -> dict[str, str]:
     return {"basis": "measured", "note": f"mode {mode}"}
 
 
@@ -93,9 +93,9 @@ def _beside(row: Measurement, mode: str) -> dict[str, Any]:
     words = {name: getattr(row, name) for name in _WORDS}
     if row.source.startswith(_SOURCE):
         words["source"] = ""
-    usual = _usual(mode)
+    defaults = _default_words(mode)
     ends = {"low": row.low, "high": row.high} if row.spread_stated else {}
-    return {**ends, **{name: text for name, text in words.items() if text and text != usual.get(name)}}
+    return {**ends, **{name: text for name, text in words.items() if text and text != defaults.get(name)}}
 
 
 def _taken_beside(rest: dict[str, Any]) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _row(record: Mapping[str, Any], where: str) -> dict[str, Any]:
         "framework": framework,
         "framework_version": text(record, "framework_full", where),
         "record": _kept(rest, where),
-        **_usual(mode),
+        **_default_words(mode),
         **beside,
     }
 

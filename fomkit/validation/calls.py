@@ -140,7 +140,7 @@ def _spread(cases: pd.DataFrame) -> Spread:
     )
 
 
-def learn_uses(calls: Mapping[str, pd.DataFrame]) -> Uses:
+def fit_uses(calls: Mapping[str, pd.DataFrame]) -> Uses:
     """Tell what use in a step adds, from the calls of several machines.
 
     Parameters

@@ -19,7 +19,7 @@ from fomkit.plan.content import INTERVAL_MEANING, span_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
 from fomkit.validation.cells import MEASURED, said_of_several
-from fomkit.validation.verdicts import Carried, Judged, summarise
+from fomkit.validation.verdicts import ExtendedProjection, Judged, summarise
 
 Mode = Literal["train", "infer"]
 LATENCY_S = 7e-3
@@ -181,7 +181,7 @@ def make_grid(
     return tuple(cells)
 
 
-def _carried(one: Carried) -> dict[str, Any]:
+def _extended_content(one: ExtendedProjection) -> dict[str, Any]:
     return {
         **(span_content(one.projected) or {}),
         "told_by": f"{one.told_by.model} on {one.told_by.machine}",
@@ -190,7 +190,9 @@ def _carried(one: Carried) -> dict[str, Any]:
     }
 
 
-def _row(one: Judged, calibrated: Sequence[Carried], hosted: Sequence[Carried]) -> dict[str, Any]:
+def _row(
+    one: Judged, calibrated: Sequence[ExtendedProjection], hosted: Sequence[ExtendedProjection]
+) -> dict[str, Any]:
     cell = one.cell
     return {
         "model": cell.model,
@@ -210,8 +212,8 @@ def _row(one: Judged, calibrated: Sequence[Carried], hosted: Sequence[Carried]) 
         "agrees": one.agreement,
         "cause": one.cause,
         "holds": cell.holds or None,
-        "calibrated": next((_carried(other) for other in calibrated if other.cell is cell), None),
-        "with_host_term": next((_carried(other) for other in hosted if other.cell is cell), None),
+        "calibrated": next((_extended_content(other) for other in calibrated if other.cell is cell), None),
+        "with_host_term": next((_extended_content(other) for other in hosted if other.cell is cell), None),
         "sources": list(dict.fromkeys(row.source for row in cell.rows if row.source)),
         "rows": [row.where for row in cell.rows],
     }
@@ -222,10 +224,10 @@ def _summary(pairs: list[tuple[float, Span]]) -> dict[str, Any] | None:
     return asdict(found) if found is not None else None
 
 
-def _carried_summary(carried: Sequence[Carried], judged: Sequence[Judged]) -> dict[str, Any] | None:
+def _extended_summary(extended: Sequence[ExtendedProjection], judged: Sequence[Judged]) -> dict[str, Any] | None:
     """Summarise what was carried to cells of which a device model, or a host term, may claim something."""
     unexplained = {id(one.cell) for one in judged if one.claim == "unexplained"}
-    counted = [one for one in carried if id(one.cell) not in unexplained]
+    counted = [one for one in extended if id(one.cell) not in unexplained]
     return _summary([(one.cell.measured.value, one.projected) for one in counted])
 
 
@@ -233,8 +235,8 @@ def compare_content(
     judged: Sequence[Judged],
     baseline: str | None,
     level: float,
-    calibrated: Sequence[Carried] = (),
-    hosted: Sequence[Carried] = (),
+    calibrated: Sequence[ExtendedProjection] = (),
+    hosted: Sequence[ExtendedProjection] = (),
     said: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Put judged cells in the form of ``fomkit/compare/1``; ``said`` is what became of rows on the way."""
@@ -259,8 +261,8 @@ def compare_content(
         "summary": {
             "absolute": _summary(absolute),
             "ratio": _summary(ratios),
-            "calibrated": _carried_summary(calibrated, judged),
-            "with_host_term": _carried_summary(hosted, judged),
+            "calibrated": _extended_summary(calibrated, judged),
+            "with_host_term": _extended_summary(hosted, judged),
         },
     }
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from fomkit.core.interval import Span, divide_independent
 from fomkit.plan.coverage import USES, Uses, widen_calls
-from fomkit.validation.calls import call_scores, calls_by_group, cases_of_calls, learn_uses, scored_calls
+from fomkit.validation.calls import call_scores, calls_by_group, cases_of_calls, fit_uses, scored_calls
 from fomkit.validation.graphs import (
     NO_PROFILES,
     LabelFolder,
@@ -352,7 +352,7 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
     calls = known_calls(folder, machines)
     for device, own in machines.items():
         others = {name: rows for name, rows in calls.items() if name != device}
-        asked = Asked(level, learn_uses(others))
+        asked = Asked(level, fit_uses(others))
         stated = folder.facts(device) if own is None else own
         facts = None if stated is None else without_timings(stated, folder.architecture(device))
         timed = None if own is None else _compare(folder, device, own, OWN, asked, found)

@@ -184,9 +184,9 @@ def judge(cells: Sequence[Cell], baseline: str | None) -> tuple[Judged, ...]:
     found = []
     for cell in cells:
         key = (cell.model, cell.quantity, cell.batch)
-        alike = [one for one in cells if (one.model, one.quantity, one.batch) == key]
-        comparable = [one for one in alike if one.is_measured and one.estimate is not None]
-        base = next((one for one in alike if one.machine == baseline), None)
+        similar = [one for one in cells if (one.model, one.quantity, one.batch) == key]
+        comparable = [one for one in similar if one.is_measured and one.estimate is not None]
+        base = next((one for one in similar if one.machine == baseline), None)
         found.append(_judge(cell, comparable, base))
     return tuple(found)
 
@@ -227,7 +227,7 @@ FEWEST = 3
 
 
 @dataclass(frozen=True)
-class Carried:
+class ExtendedProjection:
     """A cell's projection after something was carried to it.
 
     Attributes
@@ -263,7 +263,7 @@ def _times(judged: Iterable[Judged], claims: Collection[Claim]) -> list[Cell]:
     ]
 
 
-def calibrated_on(judged: Sequence[Judged], model: str) -> tuple[Carried, ...]:
+def calibrated_on(judged: Sequence[Judged], model: str) -> tuple[ExtendedProjection, ...]:
     """Multiply each projection by how far off one model was on the same machine.
 
     Only cells that do not wait for the host take part. The errors of the two projections are taken as independent,
@@ -291,7 +291,7 @@ def calibrated_on(judged: Sequence[Judged], model: str) -> tuple[Carried, ...]:
             continue
         ratio = divide_independent(one.projected, teller.projected)
         exact = Span.exact(teller.measured.value, ratio.level)
-        found.append(Carried(one, ratio.scaled(exact.value), teller))
+        found.append(ExtendedProjection(one, ratio.scaled(exact.value), teller))
     return tuple(found)
 
 
@@ -315,7 +315,7 @@ def _difference(cells: Sequence[Cell], old: str, new: str, but: str) -> float | 
     return math.sqrt(math.fsum(log * log for log in logs) / len(logs)) if len(logs) >= FEWEST else None
 
 
-def host_carried_from(judged: Sequence[Judged], machine: str) -> tuple[Carried, ...]:
+def host_extended_from(judged: Sequence[Judged], machine: str) -> tuple[ExtendedProjection, ...]:
     """Add to each projection the host's part of the same model's epoch on another machine.
 
     Cells whose time is the device's own take no part. How much the term differs from machine to machine is told by
@@ -350,6 +350,8 @@ def host_carried_from(judged: Sequence[Judged], machine: str) -> tuple[Carried, 
         level = one.projected.level
         factor = math.exp(NormalDist().inv_cdf(0.5 + level / 2) * deviation)
         found.append(
-            Carried(one, add_common([one.projected, Span(host, host / factor, host * factor, level)]), teller)
+            ExtendedProjection(
+                one, add_common([one.projected, Span(host, host / factor, host * factor, level)]), teller
+            )
         )
     return tuple(found)

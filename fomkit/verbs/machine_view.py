@@ -22,7 +22,7 @@ from fomkit.plan.content import fact_content, price_content
 from fomkit.plan.memory import BLOCK_BYTE, Use, standing_memory
 from fomkit.plan.memory_of import BATCH, largest_batch, step_memory
 from fomkit.plan.options import Options, choose_sizes
-from fomkit.prediction.shape_coverage import LeftOutErrors, Reach, left_out_errors, reaches
+from fomkit.prediction.shape_coverage import LeftOutErrors, ShapeCoverage, coverage_by_family, left_out_errors
 from fomkit.prediction.storage_order import row_major
 from fomkit.profiles.evidence import verdict_on, with_fits, without_implausible
 from fomkit.verbs.model_view import SCHEMA as MODEL_SCHEMA
@@ -129,19 +129,19 @@ def _errors(errors: LeftOutErrors | None) -> dict[str, float] | None:
     return None if errors is None else errors._asdict()
 
 
-def _family(reach: Reach) -> dict[str, Any]:
-    content = {**reach.name._asdict(), **reach._asdict()}
+def _family(family: ShapeCoverage) -> dict[str, Any]:
+    content = {**family.name._asdict(), **family._asdict()}
     del content["name"]
-    content["errors"] = _errors(reach.errors)
-    content["near_flop_share"] = reach.near_flop_share if isfinite(reach.near_flop_share) else None
+    content["errors"] = _errors(family.errors)
+    content["near_flop_share"] = family.near_flop_share if isfinite(family.near_flop_share) else None
     return content
 
 
-def _kinds(found: list[Reach], fits: Mapping[str, object]) -> list[dict[str, Any]]:
+def _kinds(found: list[ShapeCoverage], fits: Mapping[str, object]) -> list[dict[str, Any]]:
     """Join the left-out errors of all families of a kind."""
     kinds = []
-    for kind in dict.fromkeys(reach.name.kind for reach in found):
-        stored = [fits.get(str(reach.name)) for reach in found if reach.name.kind == kind]
+    for kind in dict.fromkeys(family.name.kind for family in found):
+        stored = [fits.get(str(family.name)) for family in found if family.name.kind == kind]
         fitted = [fit for fit in stored if isinstance(fit, Mapping)]
         kinds.append({"kind": kind, "errors": _errors(left_out_errors(fitted))})
     return kinds
@@ -159,10 +159,10 @@ def _coverage(machine: Machine, reference: list[ModelProfile]) -> dict[str, Any]
         return None
     machine = with_fits(machine)
     machine = replace(machine, timings=row_major(machine.timings))
-    found = list(reaches(machine, add_costs(machine.timings), _reference(reference)))
+    found = list(coverage_by_family(machine, add_costs(machine.timings), _reference(reference)))
     return {
         "reference_models": [model.name for model in reference],
-        "families": [_family(reach) for reach in found],
+        "families": [_family(family) for family in found],
         "kinds": _kinds(found, machine.fits),
     }
 

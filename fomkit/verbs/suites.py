@@ -90,13 +90,15 @@ def write_workbook(result: Comparison | SuiteResult, path: str | Path, *, only: 
     FomkitError
         When the path is no workbook's, or ``only`` is no target.
     """
-    from fomkit.workbook.from_studies import ledger_of_comparison, ledger_of_suite
+    from fomkit.workbook.from_studies import sheet_model_of_comparison, sheet_model_of_suite
     from fomkit.workbook.write import write_workbook as _write
 
     if Path(path).suffix != ".xlsx":
         raise FomkitError(str(path), "has an ending that no workbook has. Use .xlsx.")
-    ledger = ledger_of_suite(result) if isinstance(result, SuiteResult) else ledger_of_comparison(result)
-    _write(ledger, Path(path), only)
+    sheet_model = (
+        sheet_model_of_suite(result) if isinstance(result, SuiteResult) else sheet_model_of_comparison(result)
+    )
+    _write(sheet_model, Path(path), only)
 
 
 def review(workbook: str | Path, issued: str | Path) -> Review:

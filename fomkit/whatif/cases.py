@@ -320,10 +320,10 @@ class OneModel(OnMachine):
     def at(self, points: Sequence[Point]) -> list[Outcome]:
         """Give the figures at each point; points of the same columns together, as scenarios."""
         found: dict[int, Outcome] = {}
-        alike: dict[tuple[str, ...], list[int]] = {}
+        similar: dict[tuple[str, ...], list[int]] = {}
         for place, point in enumerate(points):
-            alike.setdefault(tuple(sorted(point)), []).append(place)
-        for names, places in alike.items():
+            similar.setdefault(tuple(sorted(point)), []).append(place)
+        for names, places in similar.items():
             together = self._together(names, [points[place] for place in places])
             found |= dict(zip(places, together, strict=True))
         return [found[place] for place in range(len(points))]

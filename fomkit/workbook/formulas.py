@@ -18,7 +18,7 @@ from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import USE, AssumptionCells, MachineCells
 from fomkit.workbook.layout import AS_ISSUED, CHANGED, FAMILIES, TERMS, UNKNOWN, Placed
 from fomkit.workbook.op_sheets import OpCells, WorkloadCells, devices_formula, up_share_formula
-from fomkit.workbook.records import Case, CaseValues, Ledger, Values
+from fomkit.workbook.records import Case, CaseValues, SheetModel, Values
 
 _TOTALS = ("total", "total_low", "total_high")
 _Sums = dict[tuple[str, str], list[float]]
@@ -97,17 +97,17 @@ def _in_use(
 
 
 def write_families(
-    page: Page, ledger: Ledger, values: Values, ops: OpCells, assumptions: AssumptionCells
+    page: Page, sheet_model: SheetModel, values: Values, ops: OpCells, assumptions: AssumptionCells
 ) -> FamilyCells:
     """Write the sums of every case by kind and time source, and what use in a step adds to their widths."""
     first, rows, starts = page.first_row(), list[list[Value]](), {}
-    for case in ledger.cases:
+    for case in sheet_model.cases:
         start, sums = len(rows), _sums(case, values)
         total = sum(one[0] for one in sums.values())
         span = (first + start, first + start + len(sums) - 1)
         for family, one in sums.items():
             rows.append(list(_row(first + len(rows), case, family, one, ops, span, total)))
-        for group, ends in ledger.uses.items() if case.machine in ledger.widened else ():
+        for group, ends in sheet_model.uses.items() if case.machine in sheet_model.widened else ():
             bounds = (assumptions.at(f"{USE}{group}, low"), assumptions.at(f"{USE}{group}, high"))
             widened = _in_use(case, group, first + start, sums, ends, bounds)
             rows += [widened] if widened is not None else []
@@ -126,7 +126,7 @@ Triple = tuple[str, str, str]
 class Sources:
     """Where the sheets that the terms draw on have their cells."""
 
-    ledger: Ledger
+    sheet_model: SheetModel
     machines: MachineCells
     workloads: WorkloadCells
     ops: OpCells
@@ -196,7 +196,7 @@ def _quadrature(source: Sources, case: Case, prefix: str) -> Triple:
 def _overheads(rows: TermRows, source: Sources, case: Case, per: str, of: Triple, base: Span) -> dict[str, Triple]:
     """Add the overheads of a machine per step, epoch or run; they are times, or shares of what they add to."""
     cells: dict[str, Triple] = {}
-    for one in source.ledger.machine(case.machine).overheads:
+    for one in source.sheet_model.machine(case.machine).overheads:
         if one.per != per:
             continue
         if one.time_s is not None:
@@ -253,8 +253,8 @@ def _epoch(
 
 
 def _run(rows: TermRows, source: Sources, case: Case, values: CaseValues, epoch: Triple) -> None:
-    run, at, ledger = values.run, source.workloads.at, source.ledger
-    workload = ledger.workload(case.workload)
+    run, at, sheet_model = values.run, source.workloads.at, source.sheet_model
+    workload = sheet_model.workload(case.workload)
     if run.run_s is None or run.epoch_s is None or workload.run.epochs is None:
         return
     trained_s = run.epoch_s.scaled(workload.run.epochs)
@@ -262,11 +262,11 @@ def _run(rows: TermRows, source: Sources, case: Case, values: CaseValues, epoch:
     trained = rows.add(case, "all epochs", "s", trained_s, formulas, "epoch · epochs")
     extra = _overheads(rows, source, case, "run", trained, trained_s).values()
     total = rows.add(case, RUN, "s", run.run_s, each(trained, *extra, join="+"), "all epochs and overheads")
-    devices = devices_formula(ledger, case.machine, source.machines)
+    devices = devices_formula(sheet_model, case.machine, source.machines)
     at_once = f"QUOTIENT({devices},{at(case.workload, 'devices')})"
-    how = f"devices of one {ledger.scope} / devices per run"
+    how = f"devices of one {sheet_model.scope} / devices per run"
     count = rows.add(case, "runs at once", "1", float(values.runs_at_once), same(at_once), how)
-    share = up_share_formula(ledger, case.machine, source.machines)
+    share = up_share_formula(sheet_model, case.machine, source.machines)
     seconds = f"({{}}*{at(case.workload, 'runs')})"
     rates = [f"{DAY_S:.0f}*{count[0]}{share}/{seconds.format(end)}" for end in (total[0], total[2], total[1])]
     how = "seconds of a day · runs at once / (run · runs per unit)"
@@ -307,7 +307,7 @@ class TermCells:
 
 def write_timings(
     page: Page,
-    ledger: Ledger,
+    sheet_model: SheetModel,
     values: Values,
     sheets: tuple[AssumptionCells, MachineCells, WorkloadCells, OpCells],
 ) -> TermCells:
@@ -315,9 +315,9 @@ def write_timings(
     page.line("All of this is computed. Inputs stand in Workloads, Machines and Ops.")
     page.gap()
     assumptions, machines, workloads, ops = sheets
-    families = write_families(page, ledger, values, ops, assumptions)
+    families = write_families(page, sheet_model, values, ops, assumptions)
     rows = TermRows(page.first_row())
-    source = Sources(ledger, machines, workloads, ops, families)
-    for case in ledger.cases:
+    source = Sources(sheet_model, machines, workloads, ops, families)
+    for case in sheet_model.cases:
         add_case(rows, source, case, values.cases[case.workload, case.machine])
     return TermCells(page.table(TERMS, rows.rows), families, rows.places)

@@ -27,7 +27,7 @@ from fomkit.prediction.rates import binding, rates
 from fomkit.prediction.storage_order import settle_engines
 from fomkit.profiles.evidence import verdict_on, with_fits
 from fomkit.verbs.compare import Comparison
-from fomkit.workbook.records import Case, Given, Ledger, OpLine, WorkloadFacts, floor_s, op_time
+from fomkit.workbook.records import Case, Given, OpLine, SheetModel, WorkloadFacts, floor_s, op_time
 
 ROUND = "round "
 """Beginning of a machine's note that tells what a review changed."""
@@ -195,13 +195,13 @@ def caveats_of(
     return (*left_out, *nobody, *runs, *verdicts)
 
 
-def ledger_of_comparison(result: Comparison, title: str = "Units of work a day") -> Ledger:
+def sheet_model_of_comparison(result: Comparison, title: str = "Units of work a day") -> SheetModel:
     """Give the ledger of several models on targets and a baseline."""
     every = [*result.estimates, *result.baseline]
     distinct = {one.machine.name: one.machine for one in every}
     machines = machines_of(every, list(distinct.values()))
     workloads = {one.model.name: workload_of(one, one.model.name) for one in result.estimates}
-    return Ledger(
+    return SheetModel(
         title=title,
         scope=every[0].scope,
         machines=tuple(machines.values()),
@@ -292,7 +292,7 @@ def _caveats(result: SuiteResult) -> tuple[tuple[str, str], ...]:
     return found
 
 
-def ledger_of_suite(result: SuiteResult) -> Ledger:
+def sheet_model_of_suite(result: SuiteResult) -> SheetModel:
     """Give the ledger of a suite on a target and a baseline."""
     suite, (baseline, target) = result.suite, result.machines
     level = _level([*result.target, *result.baseline])
@@ -306,7 +306,7 @@ def ledger_of_suite(result: SuiteResult) -> Ledger:
     ]
     counted = result.merit.ratios if result.merit is not None else {}
     bases = [facts.basis for facts, _ in lines if facts.name in counted]
-    return Ledger(
+    return SheetModel(
         title=f"Suite {suite.name}, version {suite.version}",
         scope=suite.scope,
         machines=tuple(machines.values()),

@@ -17,7 +17,7 @@ from fomkit.core.units import UNITS
 from fomkit.plan.coverage import GROUPS
 from fomkit.workbook.cells import LEGEND, Formula, Page, Value, known
 from fomkit.workbook.layout import AS_ISSUED, ASSUMPTIONS, CHANGED, FACTS, HISTORY, PROVENANCE, Placed
-from fomkit.workbook.records import Ledger
+from fomkit.workbook.records import SheetModel
 
 SCHEMA = "fomkit/workbook/1"
 NONE = "none"
@@ -56,39 +56,47 @@ class AssumptionCells:
         return self.placed.at("value", self.names.index(name))
 
 
-def choices(ledger: Ledger) -> Iterator[tuple[str, Value, str]]:
+def choices(sheet_model: SheetModel) -> Iterator[tuple[str, Value, str]]:
     """Walk over the choices that a reader needs to compute the same: name, value, meaning."""
     yield "schema", SCHEMA, "the layout of this workbook; fomkit review reads it"
-    yield "title", ledger.title, "what was asked"
-    yield "interval level", ledger.level, "share of intervals that should contain the truth"
-    yield "scope", ledger.scope, "what the rates count: one device, one node or the whole system"
-    yield "mean", ledger.mean, "how the figure of merit is made of the lines"
-    yield "baseline", ledger.baseline or NONE, "the machine to compare with"
-    for target in ledger.targets:
+    yield "title", sheet_model.title, "what was asked"
+    yield "interval level", sheet_model.level, "share of intervals that should contain the truth"
+    yield "scope", sheet_model.scope, "what the rates count: one device, one node or the whole system"
+    yield "mean", sheet_model.mean, "how the figure of merit is made of the lines"
+    yield "baseline", sheet_model.baseline or NONE, "the machine to compare with"
+    for target in sheet_model.targets:
         yield "target", target, "a machine to rate"
-    yield "threshold", NONE if ledger.threshold is None else ledger.threshold, "the figure of merit to reach"
-    for name, ends in ledger.uses.items() if ledger.widened else ():
+    yield (
+        "threshold",
+        NONE if sheet_model.threshold is None else sheet_model.threshold,
+        "the figure of merit to reach",
+    )
+    for name, ends in sheet_model.uses.items() if sheet_model.widened else ():
         for end, ratio in zip(ASSUMPTION_ENDS, ends, strict=True):
             what = "ends of the interval over the sum, from what kernels of a table do in a step"
             yield f"{USE}{name}, {end}", ratio, f"{what}; kinds: {', '.join(kinds_of(name))}"
-    for machine in ledger.widened:
+    for machine in sheet_model.widened:
         yield (
             WIDENED,
             machine,
             "its times rest on a table of single kernels, so sums are widened for use in a step",
         )
-    yield "worst basis", ledger.worst_basis or known(None), "the weakest ground that the figure of merit rests on"
+    yield (
+        "worst basis",
+        sheet_model.worst_basis or known(None),
+        "the weakest ground that the figure of merit rests on",
+    )
 
 
-def write_assumptions(page: Page, ledger: Ledger) -> AssumptionCells:
+def write_assumptions(page: Page, sheet_model: SheetModel) -> AssumptionCells:
     """Write the choices, then the rules and what each estimate leaves out."""
     page.line("What all numbers rest on. A change of a grey cell is a deviation.")
     page.gap()
-    rows: list[list[Value]] = [list(row) for row in choices(ledger)]
+    rows: list[list[Value]] = [list(row) for row in choices(sheet_model)]
     names = tuple(str(row[0]) for row in rows)
     rows += [[name, "rule", text] for name, text in _TEXTS]
-    rows += [[CAVEAT, text, "what the rates are not to be read without"] for _, text in ledger.caveats]
-    for case in ledger.cases:
+    rows += [[CAVEAT, text, "what the rates are not to be read without"] for _, text in sheet_model.caveats]
+    for case in sheet_model.cases:
         of = f"{case.workload} on {case.machine}"
         rows.append([of, "number formats", case.precision])
         rows += [[of, "left out", term] for term in case.excludes]
@@ -230,7 +238,7 @@ def _row(number: int, row: FactRow, party: str) -> Iterator[Value]:
     yield Formula(state_of_inputs(pairs), AS_ISSUED)
 
 
-def write_machines(page: Page, ledger: Ledger) -> MachineCells:
+def write_machines(page: Page, sheet_model: SheetModel) -> MachineCells:
     """Write the facts of all machines."""
     page.line(
         "Facts of the machines: change the yellow cells, in the unit that stands beside them. "
@@ -238,11 +246,11 @@ def write_machines(page: Page, ledger: Ledger) -> MachineCells:
         "What is grey on white moves nothing here; a note in the cell says why."
     )
     page.gap()
-    rows = tuple(row for machine in ledger.machines for row in fact_rows(machine))
-    parties = {machine.name: machine.party for machine in ledger.machines}
+    rows = tuple(row for machine in sheet_model.machines for row in fact_rows(machine))
+    parties = {machine.name: machine.party for machine in sheet_model.machines}
     first = page.first_row()
     cells = [list(_row(first + index, row, parties[row.machine])) for index, row in enumerate(rows)]
-    own = {index for index, row in enumerate(rows) if row.machine not in ledger.targets}
+    own = {index for index, row in enumerate(rows) if row.machine not in sheet_model.targets}
     return MachineCells(page.table(FACTS, cells, conditions=own), rows)
 
 
@@ -268,38 +276,38 @@ _COVERS = (
 )
 
 
-def _provenance(ledger: Ledger, version: str) -> Iterator[tuple[str, str, str]]:
+def _provenance(sheet_model: SheetModel, version: str) -> Iterator[tuple[str, str, str]]:
     yield "made by", "fomkit", version
-    for machine in ledger.machines:
+    for machine in sheet_model.machines:
         yield "machine", machine.name, f"{machine.title} (party: {machine.party})"
         for note in machine.notes:
             yield "note on the machine", machine.name, note
-    for one in ledger.workloads:
+    for one in sheet_model.workloads:
         made_with = ", ".join(f"{key} {said}" for key, said in one.made_with)
         yield "workload", one.name, "; ".join(part for part in (one.title, made_with) if part) or "given times"
 
 
-def write_provenance(page: Page, ledger: Ledger, version: str) -> None:
+def write_provenance(page: Page, sheet_model: SheetModel, version: str) -> None:
     """Write where machines and workloads come from; each figure's own source stands beside it."""
     page.line("Each fact and each op has its own source in Machines and Ops; this is what they have in common.")
     page.gap()
-    page.table(PROVENANCE, [list(row) for row in _provenance(ledger, version)])
+    page.table(PROVENANCE, [list(row) for row in _provenance(sheet_model, version)])
 
 
-def write_history(page: Page, ledger: Ledger) -> None:
+def write_history(page: Page, sheet_model: SheetModel) -> None:
     """Write what was changed in earlier rounds, and this issue last."""
     page.line("What happened to the figures, oldest first.")
     page.gap()
-    rounds = [[str(number), f"{name}: {said}"] for number, (name, said) in enumerate(ledger.rounds, start=1)]
+    rounds = [[str(number), f"{name}: {said}"] for number, (name, said) in enumerate(sheet_model.rounds, start=1)]
     page.table(HISTORY, [*rounds, ["this issue", "written by fomkit; changes in it are found by 'fomkit review'"]])
 
 
-def write_read_me(page: Page, ledger: Ledger, only: str | None) -> None:
+def write_read_me(page: Page, sheet_model: SheetModel, only: str | None) -> None:
     """Write how to use the workbook and what its intervals cover."""
     page.sheet.column_dimensions["A"].width = 110
     page.line("Read me", "headline")
     page.gap()
-    for text in (*_PURPOSE, _COVERS.format(level=ledger.level)):
+    for text in (*_PURPOSE, _COVERS.format(level=sheet_model.level)):
         page.line(text, "prose")
         page.gap()
     if only is not None:

@@ -14,7 +14,7 @@ from fomkit.merit.fom import MISSED, PROPOSAL, REACHED, FigureOfMerit, verdict
 from fomkit.workbook.cells import Formula, Page, Value
 from fomkit.workbook.input_sheets import AssumptionCells
 from fomkit.workbook.layout import AS_ISSUED, CHANGED, MERITS, Placed
-from fomkit.workbook.records import Ledger, Values
+from fomkit.workbook.records import SheetModel, Values
 
 MEANS = ("ratio_of_harmonic_means", "weighted_harmonic", "harmonic", "geometric", "arithmetic")
 
@@ -83,13 +83,13 @@ class MeritCells:
     """Where the table of merits starts; each target has the same `rows`."""
 
     start: int
-    ledger: Ledger
+    sheet_model: SheetModel
     targets: tuple[str, ...]
 
     @property
     def rows(self) -> tuple[str, ...]:
         """The rows of one target."""
-        return (FOM, *RATES, *(mean for mean in MEANS if mean != self.ledger.mean), CHANCE, VERDICT)
+        return (FOM, *RATES, *(mean for mean in MEANS if mean != self.sheet_model.mean), CHANCE, VERDICT)
 
     @property
     def height(self) -> int:
@@ -138,7 +138,7 @@ def _chance_formula(cells: MeritCells, target: str, assumptions: AssumptionCells
 
 
 def _verdict_rows(cells: MeritCells, merit: FigureOfMerit, assumptions: AssumptionCells) -> Iterator[list[Value]]:
-    target, limit = merit.target.machine, cells.ledger.threshold
+    target, limit = merit.target.machine, cells.sheet_model.threshold
     chance = None if limit is None else round(probability_above(merit.value, limit), 6)
     said, blank = "no threshold" if chance is None else verdict(chance, PROPOSAL), [None] * 2
     if limit is None or chance is None:

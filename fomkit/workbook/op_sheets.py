@@ -16,7 +16,7 @@ from fomkit.files.csv import format_number
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import MachineCells, state_of_inputs
 from fomkit.workbook.layout import AS_ISSUED, CHANGED, GIVEN, OP_KEYS, OPS, RUN_KEYS, UNKNOWN, WORKLOADS, Placed
-from fomkit.workbook.records import Case, Ledger, OpLine, Values, WorkloadFacts
+from fomkit.workbook.records import Case, OpLine, SheetModel, Values, WorkloadFacts
 
 HOUR_S = 3600
 
@@ -79,30 +79,30 @@ def _workload_row(number: int, one: WorkloadFacts) -> Iterator[Value]:
     yield Formula(state_of_inputs(pairs), AS_ISSUED)
 
 
-def devices_formula(ledger: Ledger, machine: str, machines: MachineCells) -> str:
+def devices_formula(sheet_model: SheetModel, machine: str, machines: MachineCells) -> str:
     """Write the number of devices at the scope of the ledger."""
     per_node, nodes = machines.si(machine, "devices per node"), machines.si(machine, "nodes")
-    return {"device": "1", "node": per_node, "system": f"{per_node}*{nodes}"}[ledger.scope]
+    return {"device": "1", "node": per_node, "system": f"{per_node}*{nodes}"}[sheet_model.scope]
 
 
-def up_share_formula(ledger: Ledger, machine: str, machines: MachineCells) -> str:
+def up_share_formula(sheet_model: SheetModel, machine: str, machines: MachineCells) -> str:
     """Write the factor by which a system that is down at times does less; "" at other scopes."""
-    return f"*{machines.si(machine, 'availability')}" if ledger.scope == "system" else ""
+    return f"*{machines.si(machine, 'availability')}" if sheet_model.scope == "system" else ""
 
 
 def _given_row(
-    number: int, key: tuple[str, str], ledger: Ledger, values: Values, machines: MachineCells
+    number: int, key: tuple[str, str], sheet_model: SheetModel, values: Values, machines: MachineCells
 ) -> Iterator[Value]:
-    one, machine = ledger.workload(key[0]), key[1]
-    facts, given, rate = ledger.machine(machine), one.given[machine].unit_s, values.unit_per_day[key]
+    one, machine = sheet_model.workload(key[0]), key[1]
+    facts, given, rate = sheet_model.machine(machine), one.given[machine].unit_s, values.unit_per_day[key]
     hours, *ends = (float(f"{end / HOUR_S:.15g}") for end in (given.value, given.low, given.high))
-    at_once = facts.devices(ledger.scope) * (facts.availability if ledger.scope == "system" else 1.0)
+    at_once = facts.devices(sheet_model.scope) * (facts.availability if sheet_model.scope == "system" else 1.0)
     cell = {column.key: f"{GIVEN.letter(column.key)}{number}" for column in GIVEN.columns}
     yield from (*key, hours)
     for end in ends:
         yield Formula(cell["hours"], hours, is_input=True) if end == hours else end
     yield from (one.given[machine].basis, one.given[machine].party, one.given[machine].source)
-    count = devices_formula(ledger, machine, machines) + up_share_formula(ledger, machine, machines)
+    count = devices_formula(sheet_model, machine, machines) + up_share_formula(sheet_model, machine, machines)
     yield Formula(count, at_once)
     for divisor, rated in zip(("hours", "high", "low"), (rate.value, rate.low, rate.high), strict=True):
         yield Formula(f"{DAY_S:.0f}*{cell['at_once']}/({cell[divisor]}*{HOUR_S})", rated)
@@ -113,23 +113,26 @@ def _given_row(
     yield Formula(f'IF(AND({same},{changed}=0),"{AS_ISSUED}","{CHANGED}")', AS_ISSUED)
 
 
-def write_workloads(page: Page, ledger: Ledger, values: Values, machines: MachineCells) -> WorkloadCells:
+def write_workloads(page: Page, sheet_model: SheetModel, values: Values, machines: MachineCells) -> WorkloadCells:
     """Write the workloads and, where there are any, the given times."""
     page.line("What one run of each workload is. Grey cells are set: a change of one is a deviation, and said so.")
     page.gap()
     first = page.first_row()
-    rows = [list(_workload_row(first + index, one)) for index, one in enumerate(ledger.workloads)]
+    rows = [list(_workload_row(first + index, one)) for index, one in enumerate(sheet_model.workloads)]
     placed = page.table(WORKLOADS, rows)
-    keys = tuple((one.name, machine) for one in ledger.workloads for machine in one.given)
+    keys = tuple((one.name, machine) for one in sheet_model.workloads for machine in one.given)
     given = None
     if keys:
         first = page.first_row()
         given = page.table(
             GIVEN,
-            [list(_given_row(first + index, key, ledger, values, machines)) for index, key in enumerate(keys)],
-            conditions={index for index, (_, machine) in enumerate(keys) if machine not in ledger.targets},
+            [
+                list(_given_row(first + index, key, sheet_model, values, machines))
+                for index, key in enumerate(keys)
+            ],
+            conditions={index for index, (_, machine) in enumerate(keys) if machine not in sheet_model.targets},
         )
-    return WorkloadCells(placed, tuple(one.name for one in ledger.workloads), given, keys)
+    return WorkloadCells(placed, tuple(one.name for one in sheet_model.workloads), given, keys)
 
 
 PREDICTED = "floor / utilisation"
@@ -248,15 +251,15 @@ def _op_row(
     yield Formula(state_of_inputs(pairs), AS_ISSUED)
 
 
-def write_ops(page: Page, ledger: Ledger, values: Values, machines: MachineCells) -> OpCells:
+def write_ops(page: Page, sheet_model: SheetModel, values: Values, machines: MachineCells) -> OpCells:
     """Write the ops of every case, the longest first as issued."""
     page.line(
         "One row for all equal ops of a step. The time of a predicted op follows peak, bandwidth and launch cost."
     )
     page.gap()
     first, rows, starts = page.first_row(), list[list[Value]](), {}
-    for case in ledger.cases:
-        machine, spans = ledger.machine(case.machine), values.cases[case.workload, case.machine].ops
+    for case in sheet_model.cases:
+        machine, spans = sheet_model.machine(case.machine), values.cases[case.workload, case.machine].ops
         start = len(rows)
         for line, span in zip(case.ops, spans, strict=True):
             rows.append(list(_op_row(first + len(rows), case, line, span, machine, machines)))
@@ -264,7 +267,7 @@ def write_ops(page: Page, ledger: Ledger, values: Values, machines: MachineCells
     own = {
         index
         for (_, machine), (start, stop) in starts.items()
-        if machine not in ledger.targets
+        if machine not in sheet_model.targets
         for index in range(start, stop)
     }
     return OpCells(page.table(OPS, rows, conditions=own), starts)

@@ -33,7 +33,7 @@ from fomkit.workbook.layout import (
     Table,
     letters,
 )
-from fomkit.workbook.records import Ledger
+from fomkit.workbook.records import SheetModel
 
 FOLLOWS = "follows the value"
 """Entry of an end that is the value itself."""
@@ -334,19 +334,19 @@ _COUNTS = {"devices per node": ("node", "system"), "nodes": ("system",), "availa
 """The scopes at which each count is part of a rate."""
 
 
-def why_nothing(row: FactRow, ledger: Ledger) -> str:
+def why_nothing(row: FactRow, sheet_model: SheetModel) -> str:
     """Say why no headline of a ledger's workbook hangs on a fact.
 
     Examples
     --------
-    >>> why_nothing(FactRow("a", "memory capacity", "", "", None), Ledger("", "device", (), (), (), ()))
+    >>> why_nothing(FactRow("a", "memory capacity", "", "", None), SheetModel("", "device", (), (), (), ()))
     'no time follows from the size of the memory'
     """
-    cases = [case for case in ledger.cases if case.machine == row.machine]
+    cases = [case for case in sheet_model.cases if case.machine == row.machine]
     if row.name == "memory capacity":
         return "no time follows from the size of the memory"
-    if row.name in _COUNTS and ledger.scope not in _COUNTS[row.name]:
-        return f"rates count one {ledger.scope}"
+    if row.name in _COUNTS and sheet_model.scope not in _COUNTS[row.name]:
+        return f"rates count one {sheet_model.scope}"
     if not cases:
         return "the times of all lines are given (sheet Workloads) and do not follow from it"
     if row.name == "peak":
@@ -363,18 +363,20 @@ def why_ends_nothing(row: FactRow) -> str:
     return "only the value counts; its ends keep their ratio to it"
 
 
-def _reasons(ledger: Ledger, machines: MachineCells, moving: frozenset[Place]) -> Mapping[tuple[int, str], str]:
+def _reasons(
+    sheet_model: SheetModel, machines: MachineCells, moving: frozenset[Place]
+) -> Mapping[tuple[int, str], str]:
     """Give the note of each idle figure of the facts, by row and column."""
     notes: dict[tuple[int, str], str] = {}
     for index, row in enumerate(machines.rows):
         number = machines.placed.first + index
         is_moving = (FACTS.sheet, number, FACTS.position("value")) in moving
-        why = why_ends_nothing(row) if is_moving else why_nothing(row, ledger)
+        why = why_ends_nothing(row) if is_moving else why_nothing(row, sheet_model)
         notes |= {(number, key): f"{_NOTHING}{why}." for key in ("value", "low", "high")}
     return notes
 
 
-def mark_idle(pages: Mapping[str, Page], ledger: Ledger, machines: MachineCells) -> None:
+def mark_idle(pages: Mapping[str, Page], sheet_model: SheetModel, machines: MachineCells) -> None:
     """Make grey every cell for input on which no headline hangs; words go with the figures of their row."""
     formulas: dict[Place, str] = {}
     for name, page in pages.items():
@@ -382,7 +384,7 @@ def mark_idle(pages: Mapping[str, Page], ledger: Ledger, machines: MachineCells)
             cell = page.sheet[address]
             formulas[name, cell.row, cell.column] = str(cell.value)
     moving = behind_headlines(formulas)
-    notes = _reasons(ledger, machines, moving)
+    notes = _reasons(sheet_model, machines, moving)
     for name, page in pages.items():
         rows = {row for row, position, _ in page.inputs if (name, row, position) in moving}
         for row, position, column in page.inputs:

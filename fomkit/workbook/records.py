@@ -152,7 +152,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Ledger:
+class SheetModel:
     """All inputs of a workbook.
 
     Attributes
@@ -334,49 +334,55 @@ def timed_table(case: Case, times: tuple[Span | None, ...]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names)
 
 
-def _case(case: Case, ledger: Ledger) -> CaseValues:
-    machine, workload = ledger.machine(case.machine), ledger.workload(case.workload)
+def _case(case: Case, sheet_model: SheetModel) -> CaseValues:
+    machine, workload = sheet_model.machine(case.machine), sheet_model.workload(case.workload)
     model = as_model(workload)
-    times = tuple(op_time(one, machine.device, ledger.level) for one in case.ops)
+    times = tuple(op_time(one, machine.device, sheet_model.level) for one in case.ops)
     timed = timed_table(case, times)
     check_work(timed, f"{case.workload} on {case.machine}")
-    step = roll_up_step(timed, machine, ledger.level, uses_in(ledger, case.machine))
+    step = roll_up_step(timed, machine, sheet_model.level, uses_in(sheet_model, case.machine))
     run = roll_up_run(model, machine, step, workload.batch, workload.data.last_batch)
-    at_once = runs_at_once(model, machine, ledger.scope)
-    rate = run.run_s and runs_per_day(model, machine, run.run_s, ledger.scope, at_once)
+    at_once = runs_at_once(model, machine, sheet_model.scope)
+    rate = run.run_s and runs_per_day(model, machine, run.run_s, sheet_model.scope, at_once)
     return CaseValues(times, step, run, at_once, rate, coverage(timed))
 
 
-def uses_in(ledger: Ledger, machine: str) -> Uses:
+def uses_in(sheet_model: SheetModel, machine: str) -> Uses:
     """Give what use in a step adds to the errors of a machine's single kernels."""
-    if machine not in ledger.widened:
+    if machine not in sheet_model.widened:
         return {}
-    z = NormalDist().inv_cdf(0.5 + ledger.level / 2)
-    spreads = {name: Spread(-math.log(low) / z, math.log(high) / z) for name, (low, high) in ledger.uses.items()}
+    z = NormalDist().inv_cdf(0.5 + sheet_model.level / 2)
+    spreads = {
+        name: Spread(-math.log(low) / z, math.log(high) / z) for name, (low, high) in sheet_model.uses.items()
+    }
     return {name: Use(spread, spread) for name, spread in spreads.items()}
 
 
-def _given(workload: WorkloadFacts, machine: str, ledger: Ledger) -> Span:
-    facts = ledger.machine(machine)
-    up_share = facts.availability if ledger.scope == "system" else 1.0
-    return unit_per_day(workload.given[machine].unit_s, facts.devices(ledger.scope) * up_share)
+def _given(workload: WorkloadFacts, machine: str, sheet_model: SheetModel) -> Span:
+    facts = sheet_model.machine(machine)
+    up_share = facts.availability if sheet_model.scope == "system" else 1.0
+    return unit_per_day(workload.given[machine].unit_s, facts.devices(sheet_model.scope) * up_share)
 
 
-def _merit(ledger: Ledger, target: str, units: dict[tuple[str, str], Span]) -> FigureOfMerit | None:
+def _merit(sheet_model: SheetModel, target: str, units: dict[tuple[str, str], Span]) -> FigureOfMerit | None:
     """Compare the lines rated on both machines; None where there is none, or a required one is not."""
-    if ledger.baseline is None:
+    if sheet_model.baseline is None:
         return None
-    both = [one for one in ledger.workloads if {(one.name, target), (one.name, ledger.baseline)} <= units.keys()]
-    if not both or any(one.required and one not in both for one in ledger.workloads):
+    both = [
+        one
+        for one in sheet_model.workloads
+        if {(one.name, target), (one.name, sheet_model.baseline)} <= units.keys()
+    ]
+    if not both or any(one.required and one not in both for one in sheet_model.workloads):
         return None
     old, new = (
-        Rates(machine, ledger.scope, {one.name: units[one.name, machine] for one in both})
-        for machine in (ledger.baseline, target)
+        Rates(machine, sheet_model.scope, {one.name: units[one.name, machine] for one in both})
+        for machine in (sheet_model.baseline, target)
     )
-    return figure_of_merit(old, new, ledger.mean, {one.name: one.weight for one in both})
+    return figure_of_merit(old, new, sheet_model.mean, {one.name: one.weight for one in both})
 
 
-def evaluate(ledger: Ledger) -> Values:
+def evaluate(sheet_model: SheetModel) -> Values:
     """Compute everything that the formulas of a ledger's workbook compute.
 
     Raises
@@ -385,18 +391,20 @@ def evaluate(ledger: Ledger) -> Values:
         When an epoch has not one full batch, a run takes several devices, or a step executes nothing.
     """
     with np.errstate(all="ignore"):  # anything may be typed into a workbook; what cannot be is a finding
-        cases = {(one.workload, one.machine): _case(one, ledger) for one in ledger.cases}
+        cases = {(one.workload, one.machine): _case(one, sheet_model) for one in sheet_model.cases}
     units = {key: values.unit_per_day for key, values in cases.items() if values.unit_per_day is not None}
     units |= {
-        (one.name, machine): _given(one, machine, ledger) for one in ledger.workloads for machine in one.given
+        (one.name, machine): _given(one, machine, sheet_model)
+        for one in sheet_model.workloads
+        for machine in one.given
     }
     ratios = {}
-    for target in ledger.targets if ledger.baseline is not None else ():
-        for one in ledger.workloads:
-            ours, theirs = (one.name, target), (one.name, str(ledger.baseline))
+    for target in sheet_model.targets if sheet_model.baseline is not None else ():
+        for one in sheet_model.workloads:
+            ours, theirs = (one.name, target), (one.name, str(sheet_model.baseline))
             if ours in units and theirs in units:
                 ratios[ours] = divide_independent(units[ours], units[theirs])
             elif ours in cases and theirs in cases:
                 ratios[ours] = divide_independent(cases[theirs].step.wall_s, cases[ours].step.wall_s)
-    merits = {target: _merit(ledger, target, units) for target in ledger.targets}
+    merits = {target: _merit(sheet_model, target, units) for target in sheet_model.targets}
     return Values(cases, units, ratios, {name: merit for name, merit in merits.items() if merit is not None})

@@ -22,8 +22,8 @@ from fomkit.workbook.changes import Change, Finding, changes, follow_ends
 from fomkit.workbook.from_studies import ROUND
 from fomkit.workbook.layout import FACTS, GIVEN, INPUT_TABLES, OPS, UNKNOWN
 from fomkit.workbook.read import FOLLOWS, Book, read_book
-from fomkit.workbook.read_ledger import ledger_from
-from fomkit.workbook.records import Ledger, OpLine, evaluate, op_time
+from fomkit.workbook.read_sheet_model import sheet_model_from
+from fomkit.workbook.records import OpLine, SheetModel, evaluate, op_time
 from fomkit.workbook.tampering import appearance, tampering
 from fomkit.workbook.validity import (
     Effector,
@@ -56,8 +56,8 @@ class Review(Shown):
     returned: Path
     issued: Path
     sent: Book
-    before: Ledger
-    after: Ledger
+    before: SheetModel
+    after: SheetModel
     changes: tuple[Change, ...]
     findings: tuple[Finding, ...]
 
@@ -223,10 +223,10 @@ MOST_ALONE = 200
 """Changes whose effect is computed one by one."""
 
 
-def _facts_of(ledger: Ledger) -> dict[str, tuple[str, ...]]:
+def _facts_of(sheet_model: SheetModel) -> dict[str, tuple[str, ...]]:
     """Say of each machine which facts hardly can be beside each other."""
     found = {}
-    for machine in ledger.machines:
+    for machine in sheet_model.machines:
         try:
             found[machine.name] = judge_facts(machine.device, machine.name)
         except FomkitError as error:
@@ -234,7 +234,7 @@ def _facts_of(ledger: Ledger) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _implausible(before: Ledger, after: Ledger) -> list[Finding]:
+def _implausible(before: SheetModel, after: SheetModel) -> list[Finding]:
     """Find facts that became implausible by the changes."""
     old = _facts_of(before)
     return [
@@ -256,8 +256,8 @@ def review(returned: Path, issued: Path) -> Review:
     sent, back = read_book(issued), read_book(returned)
     changed = tuple(changes(sent, back))
     back.check()
-    before, book = ledger_from(sent), with_changes(sent, changed)
-    after = ledger_from(book)
+    before, book = sheet_model_from(sent), with_changes(sent, changed)
+    after = sheet_model_from(book)
     findings = [*tampering(sent, back, is_unchanged=not changed), *appearance(sent, back)]
     findings += validate(changed, sent, follow_ends(sent, back))
     findings += _implausible(before, after)

@@ -15,7 +15,7 @@ from fomkit.workbook.input_sheets import UNIT_OF, AssumptionCells, MachineCells
 from fomkit.workbook.layout import ANSWERS, AS_ISSUED, CHECKS, FACTS, RATIOS, UNKNOWN, Placed
 from fomkit.workbook.merits import FOM, MeritCells, mean_formula, share_formula, write_merits
 from fomkit.workbook.op_sheets import OpCells, WorkloadCells
-from fomkit.workbook.records import Ledger, Values
+from fomkit.workbook.records import SheetModel, Values
 
 PER_DAY, PER_SECOND = "units per day", "steps per second"
 
@@ -66,10 +66,15 @@ def _weight(number: int, workload: str, merit: FigureOfMerit | None) -> Value:
 
 
 def _ratio_row(
-    number: int, key: tuple[str, str], ledger: Ledger, values: Values, terms: TermCells, workloads: WorkloadCells
+    number: int,
+    key: tuple[str, str],
+    sheet_model: SheetModel,
+    values: Values,
+    terms: TermCells,
+    workloads: WorkloadCells,
 ) -> Iterator[Value]:
     workload, target = key
-    old, ratio = (workload, str(ledger.baseline)), values.ratios[key]
+    old, ratio = (workload, str(sheet_model.baseline)), values.ratios[key]
     of = PER_DAY if key in values.unit_per_day and old in values.unit_per_day else PER_SECOND
     yield from (workload, target, of)
     cell = {column.key: f"{RATIOS.letter(column.key)}{number}" for column in RATIOS.columns}
@@ -79,7 +84,7 @@ def _ratio_row(
     yield Formula(f"{cell['value']}*EXP(-SQRT({below}))", ratio.low)
     yield Formula(f"{cell['value']}*EXP(SQRT({above}))", ratio.high)
     yield _weight(number, workload, values.merits.get(target))
-    yield Formula(workloads.at(workload, "weight"), ledger.workload(workload).weight)
+    yield Formula(workloads.at(workload, "weight"), sheet_model.workload(workload).weight)
     yield ratio.value
     states = [_state(old, terms, workloads), _state(key, terms, workloads)]
     yield Formula(worst_state(states), AS_ISSUED)
@@ -96,9 +101,9 @@ def worst_state(states: list[str]) -> str:
 
 
 def _answer_row(
-    key: tuple[str, str], ledger: Ledger, values: Values, terms: TermCells, workloads: WorkloadCells
+    key: tuple[str, str], sheet_model: SheetModel, values: Values, terms: TermCells, workloads: WorkloadCells
 ) -> Iterator[Value]:
-    case = next((one for one in ledger.cases if (one.workload, one.machine) == key), None)
+    case = next((one for one in sheet_model.cases if (one.workload, one.machine) == key), None)
     yield from (*key, "given" if case is None else case.precision.partition(":")[0])
     step = None if case is None else values.cases[key].step.wall_s
     for index, end in enumerate(ENDS):
@@ -112,43 +117,43 @@ def _answer_row(
     yield "" if case is None else ", ".join((*unfit, *case.excludes))
 
 
-def _first_lines(page: Page, ledger: Ledger) -> None:
-    page.line(ledger.title, "headline")
-    against = f", against {ledger.baseline}" if ledger.baseline is not None else ""
-    page.line(f"Machines to rate: {', '.join(ledger.targets)}{against}.")
+def _first_lines(page: Page, sheet_model: SheetModel) -> None:
+    page.line(sheet_model.title, "headline")
+    against = f", against {sheet_model.baseline}" if sheet_model.baseline is not None else ""
+    page.line(f"Machines to rate: {', '.join(sheet_model.targets)}{against}.")
     page.line(
-        f"Rates count one {ledger.scope}. Intervals: {ledger.level:.0%}. Every number below is computed here."
+        f"Rates count one {sheet_model.scope}. Intervals: {sheet_model.level:.0%}. Every number below is computed here."
     )
-    for _, said in ledger.caveats:
+    for _, said in sheet_model.caveats:
         page.line(f"caveat: {said}")
-    for machine, said in ledger.deviations:
+    for machine, said in sheet_model.deviations:
         page.line(f"deviation on {machine}: {said}")
-    for case in ledger.cases:
+    for case in sheet_model.cases:
         for said in case.deviations:
             page.line(f"note: {case.workload} on {case.machine}: {said}")
-    for note in ledger.notes:
+    for note in sheet_model.notes:
         page.line(f"note: {note}")
     page.gap()
 
 
 def write_summary(
     page: Page,
-    ledger: Ledger,
+    sheet_model: SheetModel,
     values: Values,
     assumptions: AssumptionCells,
     terms: TermCells,
     workloads: WorkloadCells,
 ) -> SummaryCells:
     """Write the first page; the figure of merit stands above the ratios that it is made of."""
-    _first_lines(page, ledger)
-    merits = MeritCells(page.row, ledger, tuple(values.merits))
+    _first_lines(page, sheet_model)
+    merits = MeritCells(page.row, sheet_model, tuple(values.merits))
     page.row += merits.height
-    keys = tuple(sorted(values.ratios, key=lambda key: ledger.targets.index(key[1])))
+    keys = tuple(sorted(values.ratios, key=lambda key: sheet_model.targets.index(key[1])))
     ratios = None
     if keys:
         first = page.first_row()
         rows = [
-            list(_ratio_row(first + index, key, ledger, values, terms, workloads))
+            list(_ratio_row(first + index, key, sheet_model, values, terms, workloads))
             for index, key in enumerate(keys)
         ]
         ratios = page.table(RATIOS, rows)
@@ -157,10 +162,10 @@ def write_summary(
     if ratios is not None:
         write_merits(page, merits, values, assumptions, ratios, keys)
     page.row = after
-    pairs = [(one.name, machine.name) for machine in ledger.machines for one in ledger.workloads]
+    pairs = [(one.name, machine.name) for machine in sheet_model.machines for one in sheet_model.workloads]
     answer_keys = tuple(key for key in pairs if key in values.cases or key in values.unit_per_day)
     answers = page.table(
-        ANSWERS, [list(_answer_row(key, ledger, values, terms, workloads)) for key in answer_keys]
+        ANSWERS, [list(_answer_row(key, sheet_model, values, terms, workloads)) for key in answer_keys]
     )
     return SummaryCells(answers, answer_keys, ratios, keys, merits)
 
@@ -178,9 +183,9 @@ def _equal(number: int, what: str, of: str, found: str, expected: str, value: fl
 
 
 def _case_checks(
-    number: int, ledger: Ledger, values: Values, terms: TermCells, ops: OpCells
+    number: int, sheet_model: SheetModel, values: Values, terms: TermCells, ops: OpCells
 ) -> Iterator[list[Value]]:
-    for case in ledger.cases:
+    for case in sheet_model.cases:
         key, of = (case.workload, case.machine), f"{case.workload} on {case.machine}"
         one = values.cases[key]
         device = one.step.device_s.value
@@ -248,9 +253,9 @@ def _mean_checks(number: int, values: Values, summary: SummaryCells, mean: str) 
 
 
 def _issued_checks(
-    ledger: Ledger, values: Values, terms: TermCells, summary: SummaryCells
+    sheet_model: SheetModel, values: Values, terms: TermCells, summary: SummaryCells
 ) -> Iterator[list[Value]]:
-    for case in ledger.cases:
+    for case in sheet_model.cases:
         key, of = (case.workload, case.machine), f"{case.workload} on {case.machine}"
         for term in (STEP, RATE):
             if terms.has(*key, term):
@@ -275,7 +280,7 @@ def _pair(cells: list[str], value: float) -> list[Value]:
 
 def write_checks(
     page: Page,
-    ledger: Ledger,
+    sheet_model: SheetModel,
     values: Values,
     machines: MachineCells,
     ops: OpCells,
@@ -288,10 +293,10 @@ def write_checks(
     counted = page.row
     page.row += 2
     first = page.first_row()
-    rows = list(_case_checks(first, ledger, values, terms, ops)) if ledger.cases else []
+    rows = list(_case_checks(first, sheet_model, values, terms, ops)) if sheet_model.cases else []
     rows += _unit_checks(first + len(rows), machines)
-    rows += _mean_checks(first + len(rows), values, summary, ledger.mean)
-    rows += _issued_checks(ledger, values, terms, summary)
+    rows += _mean_checks(first + len(rows), values, summary, sheet_model.mean)
+    rows += _issued_checks(sheet_model, values, terms, summary)
     placed = page.table(CHECKS, rows)
     after, page.row = page.row, counted
     block = f"{state}{placed.first}:{state}{placed.last}"

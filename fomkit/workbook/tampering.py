@@ -197,15 +197,15 @@ def _names(issued: Book, returned: Book) -> Iterator[Finding]:
 
 def _forms(issued: Book, returned: Book) -> Iterator[Finding]:
     """Tell of number formats of figures, cells that changed alike in one finding."""
-    alike: dict[tuple[str, str, str], list[str]] = {}
+    similar: dict[tuple[str, str, str], list[str]] = {}
     for sheet, cells in issued.sheets.items():
         there = returned.sheets[sheet]
         for place, was in cells.items():
             now = there.get(place)
             if now is None or isinstance(now.value, str | bool) or plain_form(now.form) == plain_form(was.form):
                 continue
-            alike.setdefault((sheet, was.form, now.form), []).append(cell_name(*place))
-    for (sheet, old, new), places in alike.items():
+            similar.setdefault((sheet, was.form, now.form), []).append(cell_name(*place))
+    for (sheet, old, new), places in similar.items():
         more = f" (and {len(places) - 1} more cells)" if len(places) > 1 else ""
         said = f"the number format {old} was issued, {new} is found{more}. Look at the cells themselves."
         yield Finding(f"{sheet}!{places[0]}", "format", said)

@@ -16,8 +16,8 @@ from fomkit.ops.tables import BASES
 from fomkit.workbook.changes import Change, Finding, follow_ends
 from fomkit.workbook.layout import FACTS, GIVEN, OPS, WORKLOADS
 from fomkit.workbook.read import LEADERS, Book, Entry
-from fomkit.workbook.read_ledger import ledger_from
-from fomkit.workbook.records import Ledger, Values, evaluate, floor_s, op_time
+from fomkit.workbook.read_sheet_model import sheet_model_from
+from fomkit.workbook.records import SheetModel, Values, evaluate, floor_s, op_time
 
 _OTHER_UNIT = 100.0
 """A figure so many times the one issued is likely in another unit."""
@@ -127,22 +127,22 @@ def validate(changed: Sequence[Change], issued: Book, returned: Book) -> Iterato
                 yield Finding(change.where, kind, f"{change.what}: {said}.")
 
 
-def above_peak(changed: Sequence[Change], ledger: Ledger, first: int) -> Iterator[Finding]:
+def above_peak(changed: Sequence[Change], sheet_model: SheetModel, first: int) -> Iterator[Finding]:
     """Walk over changed ops that are faster than the stated rates allow.
 
     Parameters
     ----------
-    ledger : Ledger
+    sheet_model : Ledger
         With all changes.
     first : int
         Number of the first row of ops.
     """
     touched = {change.index for change in changed if change.title == OPS.title}
     index = 0
-    for case in ledger.cases:
-        device = ledger.machine(case.machine).device
+    for case in sheet_model.cases:
+        device = sheet_model.machine(case.machine).device
         for line in case.ops:
-            span = op_time(line, device, ledger.level) if index in touched else None
+            span = op_time(line, device, sheet_model.level) if index in touched else None
             floor = floor_s(line, device)
             if span is not None and span.value < floor:
                 said = (
@@ -157,7 +157,7 @@ IMPOSSIBLE = (FomkitError, ArithmeticError, ValueError)
 """What figures that cannot be end in: divisions by 0, logarithms of negative numbers."""
 BULK = 6
 """Changes of one column from which on they are told together."""
-_ALIKE = (OPS.title, GIVEN.title, WORKLOADS.title)
+_ROW_TABLES = (OPS.title, GIVEN.title, WORKLOADS.title)
 """Tables whose rows are alike; each fact of a machine is a thing of its own."""
 _NEAR = 1e-12
 Effects = list[dict[str, Any]]
@@ -176,14 +176,14 @@ class Headline:
         return (*self.span.ends, *(() if self.probability is None else (self.probability,)))
 
 
-def headlines(ledger: Ledger, values: Values) -> dict[str, Headline]:
+def headlines(sheet_model: SheetModel, values: Values) -> dict[str, Headline]:
     """Give the headlines that a change may move: FOM and units a day of the targets, else their steps."""
     found: dict[str, Headline] = {}
-    for target in ledger.targets:
+    for target in sheet_model.targets:
         if target in values.merits:
-            span, bar = values.merits[target].value, ledger.threshold
+            span, bar = values.merits[target].value, sheet_model.threshold
             found[f"FOM of {target}"] = Headline(span, None if bar is None else probability_above(span, bar))
-        for one in ledger.workloads:
+        for one in sheet_model.workloads:
             rate, case = values.unit_per_day.get((one.name, target)), values.cases.get((one.name, target))
             if rate is not None:
                 found[f"units/day of {one.name} on {target}"] = Headline(rate)
@@ -204,8 +204,8 @@ def _is_moved(old: Headline, new: Headline) -> bool:
     return any(abs(now - was) > _NEAR * abs(was) for was, now in zip(old.figures, new.figures, strict=True))
 
 
-def _effects(before: Mapping[str, Headline], ledger: Ledger) -> Effects:
-    after = headlines(ledger, evaluate(ledger))
+def _effects(before: Mapping[str, Headline], sheet_model: SheetModel) -> Effects:
+    after = headlines(sheet_model, evaluate(sheet_model))
     for name, old in before.items():
         now = after[name].figures if name in after else (float("nan"),)
         if all(map(isfinite, old.figures)) and not all(map(isfinite, now)):
@@ -252,15 +252,15 @@ class Effector:
         if impossible:
             return None, f"{', '.join(dict.fromkeys(one.where for one in impossible))} cannot be"
         try:
-            return _effects(self.before, ledger_from(with_changes(self.sent, known))), ""
+            return _effects(self.before, sheet_model_from(with_changes(self.sent, known))), ""
         except IMPOSSIBLE as error:
             return None, f"{name} nothing can be computed ({error})"
 
 
 def columns(changed: Iterable[Change]) -> Iterator[list[Change]]:
     """Walk over the changes of one machine in one column, where they are many."""
-    alike: dict[tuple[str, str, str], list[Change]] = {}
+    similar: dict[tuple[str, str, str], list[Change]] = {}
     for one in changed:
-        if one.title in _ALIKE:
-            alike.setdefault((one.title, one.machine, one.key), []).append(one)
-    yield from (some for some in alike.values() if len(some) >= BULK)
+        if one.title in _ROW_TABLES:
+            similar.setdefault((one.title, one.machine, one.key), []).append(one)
+    yield from (some for some in similar.values() if len(some) >= BULK)

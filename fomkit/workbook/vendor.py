@@ -27,7 +27,7 @@ from fomkit.harness.torch.makers import check_case, knows_op
 from fomkit.ops.tables import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS, column_names
 from fomkit.plan.estimate import Estimate
 from fomkit.workbook.input_sheets import fact_rows
-from fomkit.workbook.records import Case, Given, Ledger, OpLine, WorkloadFacts, evaluate
+from fomkit.workbook.records import Case, Given, OpLine, SheetModel, WorkloadFacts, evaluate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Record = TypeVar("Record")
 BASELINE = "baseline"
 SEEN: Mapping[type, tuple[str, ...]] = {
-    Ledger: ("title", "scope", "level", "mean", "threshold", "worst_basis", "uses"),
+    SheetModel: ("title", "scope", "level", "mean", "threshold", "worst_basis", "uses"),
     Machine: (
         "name", "title", "party", "device", "timings", "node_devices", "system_nodes", "availability", "overheads",
     ),
@@ -61,9 +61,9 @@ def _allowed(record: Record, **own: object) -> Record:
     return cast("Record", cast("Any", type(record))(**kept, **own))
 
 
-def _nameless(ledger: Ledger) -> Machine:
+def _nameless(sheet_model: SheetModel) -> Machine:
     """Give the machine to compare with: one device that does all its units of work."""
-    timings = ledger.machines[0].timings
+    timings = sheet_model.machines[0].timings
     title = "the machine that the suite compares with, known by its units a day"
     return Machine(BASELINE, title, "lab", Device(), timings, node_devices=1, system_nodes=1)
 
@@ -96,7 +96,7 @@ def _case(case: Case) -> Case:
     return _allowed(case, ops=tuple(_allowed(line, evidence=_evidence(line)) for line in case.ops))
 
 
-def for_target(ledger: Ledger, target: str) -> Ledger:
+def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
     """Leave out everything that belongs to other machines; of the baseline its units a day stay, without its name.
 
     Raises
@@ -104,32 +104,32 @@ def for_target(ledger: Ledger, target: str) -> Ledger:
     FomkitError
         When the machine is no target, or is called as the machine to compare with is called in copies.
     """
-    if target not in ledger.targets:
-        raise FomkitError(f"--for {target}", f"is no target here. {nearest_names(target, ledger.targets)}")
+    if target not in sheet_model.targets:
+        raise FomkitError(f"--for {target}", f"is no target here. {nearest_names(target, sheet_model.targets)}")
     if target == BASELINE:
         said = "is what copies call the machine to compare with. Give the target another name in its profile."
         raise FomkitError(f"--for {target}", said)
-    values, old = evaluate(ledger), ledger.baseline
-    rates = {one.name: values.unit_per_day.get((one.name, str(old))) for one in ledger.workloads}
+    values, old = evaluate(sheet_model), sheet_model.baseline
+    rates = {one.name: values.unit_per_day.get((one.name, str(old))) for one in sheet_model.workloads}
     rated = any(rate is not None for rate in rates.values())
-    own = _allowed(ledger.machine(target))
+    own = _allowed(sheet_model.machine(target))
     return _allowed(
-        ledger,
-        machines=(own, _nameless(ledger)) if rated else (own,),
-        workloads=tuple(_workload(one, target, rates[one.name]) for one in ledger.workloads),
-        cases=tuple(_case(one) for one in ledger.cases if one.machine == target),
+        sheet_model,
+        machines=(own, _nameless(sheet_model)) if rated else (own,),
+        workloads=tuple(_workload(one, target, rates[one.name]) for one in sheet_model.workloads),
+        cases=tuple(_case(one) for one in sheet_model.cases if one.machine == target),
         targets=(target,),
         baseline=BASELINE if rated else None,
-        widened=tuple(name for name in ledger.widened if name == target),
-        deviations=tuple(one for one in ledger.deviations if one[0] == target),
-        caveats=tuple(one for one in ledger.caveats if one[0] in ("", target)),
-        rounds=tuple(one for one in ledger.rounds if one[0] == target),
+        widened=tuple(name for name in sheet_model.widened if name == target),
+        deviations=tuple(one for one in sheet_model.deviations if one[0] == target),
+        caveats=tuple(one for one in sheet_model.caveats if one[0] in ("", target)),
+        rounds=tuple(one for one in sheet_model.rounds if one[0] == target),
     )
 
 
-def _texts(ledger: Ledger) -> Iterator[tuple[str, str]]:
-    yield "title of the study", ledger.title
-    for one in ledger.workloads:
+def _texts(sheet_model: SheetModel) -> Iterator[tuple[str, str]]:
+    yield "title of the study", sheet_model.title
+    for one in sheet_model.workloads:
         yield "line names", one.name
         yield "what lines are", one.title
         yield "what lines are", ", ".join(f"{key} {said}" for key, said in one.made_with)
@@ -137,36 +137,36 @@ def _texts(ledger: Ledger) -> Iterator[tuple[str, str]]:
         yield "classes of lines", one.category
         for time in one.given.values():
             yield "sources of given times", time.source
-    for machine in ledger.machines:
+    for machine in sheet_model.machines:
         yield "titles of machines", machine.title
         for note in machine.notes:
             yield "notes on machines", note
         for row in fact_rows(machine):
             yield "names of overheads", row.what if row.name.startswith("overhead") else ""
             yield "sources of facts", row.fact.source if row.fact is not None else ""
-    for sort, told in (("deviations", ledger.deviations), ("caveats", ledger.caveats)):
+    for sort, told in (("deviations", sheet_model.deviations), ("caveats", sheet_model.caveats)):
         for _, said in told:
             yield sort, said
-    for said in (*ledger.notes, *(note for case in ledger.cases for note in case.deviations)):
+    for said in (*sheet_model.notes, *(note for case in sheet_model.cases for note in case.deviations)):
         yield "notes", said
-    for _, said in ledger.rounds:
+    for _, said in sheet_model.rounds:
         yield "history", said
-    for case in ledger.cases:
+    for case in sheet_model.cases:
         yield "number formats", case.precision
         for line in case.ops:
             yield "sources of ops (sheet Ops)", line.evidence
 
 
-def free_texts(ledger: Ledger) -> dict[str, tuple[str, ...]]:
+def free_texts(sheet_model: SheetModel) -> dict[str, tuple[str, ...]]:
     """Give the texts that go into a workbook of a ledger, by what they are about, each once.
 
     Examples
     --------
-    >>> free_texts(Ledger("spring offer", "device", (), (), (), ()))
+    >>> free_texts(SheetModel("spring offer", "device", (), (), (), ()))
     {'title of the study': ('spring offer',)}
     """
     found: dict[str, dict[str, None]] = {}
-    for sort, text in _texts(ledger):
+    for sort, text in _texts(sheet_model):
         if text:
             found.setdefault(sort, {})[text] = None
     return {sort: tuple(texts) for sort, texts in found.items()}
@@ -326,8 +326,8 @@ where facts.yaml is a machine profile without timings, for example
 
 
 def _lines(table: pd.DataFrame, asked: Mapping[str, float], timed: Mapping[str, float]) -> tuple[str, ...]:
-    carried = "cases.csv carries {:.1%} of the predicted step time, time_ops.py can time {:.1%}"
-    found = [f"{model}: {carried.format(share, timed[model])}" for model, share in asked.items()]
+    template = "cases.csv carries {:.1%} of the predicted step time, time_ops.py can time {:.1%}"
+    found = [f"{model}: {template.format(share, timed[model])}" for model, share in asked.items()]
     for (kind, dtype, why), rows in table[table["refusal"] != ""].groupby(
         ["kind", "dtype", "refusal"], sort=False
     ):

@@ -36,7 +36,7 @@ from fomkit.workbook.layout import PARETO, SHEETS, UNKNOWN, Placed
 from fomkit.workbook.merits import FOM
 from fomkit.workbook.op_sheets import OpCells, write_ops, write_workloads
 from fomkit.workbook.read import mark_idle
-from fomkit.workbook.records import Case, Ledger, Values, evaluate
+from fomkit.workbook.records import Case, SheetModel, Values, evaluate
 from fomkit.workbook.summary_sheet import SummaryCells, write_checks, write_summary
 from fomkit.workbook.vendor import for_target
 
@@ -167,12 +167,12 @@ def _pareto_rows(number: int, case: Case, values: Values, ops: OpCells, terms: T
         ]
 
 
-def add_op_charts(page: Page, ledger: Ledger, values: Values, ops: OpCells, terms: TermCells) -> None:
+def add_op_charts(page: Page, sheet_model: SheetModel, values: Values, ops: OpCells, terms: TermCells) -> None:
     """Put the longest ops of each workload on each target below the workloads, each table with its chart."""
     from openpyxl.chart import Series
 
-    for case in ledger.cases:
-        if case.machine not in ledger.targets:
+    for case in sheet_model.cases:
+        if case.machine not in sheet_model.targets:
             continue
         rows = list(_pareto_rows(page.first_row(), case, values, ops, terms))
         if not rows or rows[0][2] == UNKNOWN:
@@ -201,9 +201,11 @@ def name_of(*words: str) -> str:
     return "_".join(re.sub(r"[^A-Za-z0-9_]", "_", word) for word in words)[:250]
 
 
-def defined_names(ledger: Ledger, machines: MachineCells, summary: SummaryCells) -> Iterator[tuple[str, str]]:
+def defined_names(
+    sheet_model: SheetModel, machines: MachineCells, summary: SummaryCells
+) -> Iterator[tuple[str, str]]:
     """Give name and cell of each headline; those of the first target go by the short name."""
-    for place, target in enumerate(ledger.targets):
+    for place, target in enumerate(sheet_model.targets):
         end = () if place == 0 else (target,)
         if target in summary.merits.targets:
             yield name_of("fom", *end), summary.merits.at(target, FOM)
@@ -232,31 +234,31 @@ _MAX_OPS = MAX_ROWS - 100
 """Ops that a sheet can hold and `fomkit review` reads back, with room for its other rows."""
 
 
-def _check_size(ledger: Ledger) -> None:
-    rows = sum(len(case.ops) for case in ledger.cases)
+def _check_size(sheet_model: SheetModel) -> None:
+    rows = sum(len(case.ops) for case in sheet_model.cases)
     if rows > _MAX_OPS:
         raise FomkitError("workbook", f"{rows:,} ops do not fit a sheet. Write fewer models or targets in one.")
 
 
-def _fill(book: Workbook, ledger: Ledger, only: str | None) -> dict[str, Page]:
+def _fill(book: Workbook, sheet_model: SheetModel, only: str | None) -> dict[str, Page]:
     from openpyxl.workbook.defined_name import DefinedName
 
-    values = evaluate(ledger)
+    values = evaluate(sheet_model)
     pages = {name: Page(book.create_sheet(name)) for name in SHEETS}
-    machines = write_machines(pages["Machines"], ledger)
-    workloads = write_workloads(pages["Workloads"], ledger, values, machines)
-    ops = write_ops(pages["Ops"], ledger, values, machines)
-    assumptions = write_assumptions(pages["Assumptions"], ledger)
-    terms = write_timings(pages["Timings"], ledger, values, (assumptions, machines, workloads, ops))
-    summary = write_summary(pages["Summary"], ledger, values, assumptions, terms, workloads)
-    add_op_charts(pages["Workloads"], ledger, values, ops, terms)
+    machines = write_machines(pages["Machines"], sheet_model)
+    workloads = write_workloads(pages["Workloads"], sheet_model, values, machines)
+    ops = write_ops(pages["Ops"], sheet_model, values, machines)
+    assumptions = write_assumptions(pages["Assumptions"], sheet_model)
+    terms = write_timings(pages["Timings"], sheet_model, values, (assumptions, machines, workloads, ops))
+    summary = write_summary(pages["Summary"], sheet_model, values, assumptions, terms, workloads)
+    add_op_charts(pages["Workloads"], sheet_model, values, ops, terms)
     add_ratio_charts(pages["Summary"], summary)
-    write_checks(pages["Checks"], ledger, values, machines, ops, terms, summary)
-    write_provenance(pages["Provenance"], ledger, __version__)
-    write_history(pages["History"], ledger)
-    write_read_me(pages["Read me"], ledger, only)
-    mark_idle(pages, ledger, machines)
-    for name, cell in unique_names(defined_names(ledger, machines, summary)).items():
+    write_checks(pages["Checks"], sheet_model, values, machines, ops, terms, summary)
+    write_provenance(pages["Provenance"], sheet_model, __version__)
+    write_history(pages["History"], sheet_model)
+    write_read_me(pages["Read me"], sheet_model, only)
+    mark_idle(pages, sheet_model, machines)
+    for name, cell in unique_names(defined_names(sheet_model, machines, summary)).items():
         book.defined_names[name] = DefinedName(name, attr_text=cell)
     return pages
 
@@ -298,7 +300,7 @@ def _roles() -> set[tuple[str, str]]:
     return pairs | forms | {(role, "General") for role in LEGEND}
 
 
-def workbook_bytes(shown: Ledger, only: str | None = None) -> bytes:
+def workbook_bytes(shown: SheetModel, only: str | None = None) -> bytes:
     """Make the workbook of a ledger.
 
     Parameters
@@ -325,7 +327,7 @@ def workbook_bytes(shown: Ledger, only: str | None = None) -> bytes:
     return add_cached_values(saved.getvalue(), parts)
 
 
-def write_workbook(ledger: Ledger, path: Path, only: str | None = None) -> Ledger:
+def write_workbook(sheet_model: SheetModel, path: Path, only: str | None = None) -> SheetModel:
     """Write the workbook of a ledger, whole or not at all, and give what it shows of the ledger.
 
     Parameters
@@ -338,6 +340,6 @@ def write_workbook(ledger: Ledger, path: Path, only: str | None = None) -> Ledge
     FomkitError
         When ``only`` is no target, the ops do not fit, or the file cannot be written.
     """
-    shown = ledger if only is None else for_target(ledger, only)
+    shown = sheet_model if only is None else for_target(sheet_model, only)
     write_whole(path, workbook_bytes(shown, only))
     return shown

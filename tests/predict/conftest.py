@@ -45,5 +45,5 @@ def left_out(root):
 
 
 @pytest.fixture(scope="session")
-def usual_script(root):
+def typical_script(root):
     return script(root, "usual_utilisation")

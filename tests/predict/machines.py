@@ -9,7 +9,7 @@ import pandas as pd
 
 from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.ops.tables import column_names
-from fomkit.profiles.evidence import shipped_usual
+from fomkit.profiles.evidence import shipped_typical_tables
 from fomkit.profiles.machines import load_machine
 
 NUMBERS = column_names("TIMINGS", "number")
@@ -34,9 +34,9 @@ def device(launch: Fact | None = None, bandwidth: Fact | None = None, **peaks: f
 
 def machine(of: Device | None = None, table: pd.DataFrame | None = None, **more: object) -> Machine:
     known = timings() if table is None else table
-    return Machine("test", "test", "lab", of or Device(), known, usual=shipped_usual(), **more)
+    return Machine("test", "test", "lab", of or Device(), known, typical=shipped_typical_tables(), **more)
 
 
 def loaded(name: str | Path) -> Machine:
     """Load a machine, ready for predictions that need no fits."""
-    return replace(load_machine(name), usual=shipped_usual())
+    return replace(load_machine(name), typical=shipped_typical_tables())

@@ -23,15 +23,15 @@ def test_kept_errors_say_what_the_summary_says(name, request):
 
 def test_hits_are_judged_by_the_other_rounds():
     """One round errs ten times as far as the others: the others' interval holds none of its rows."""
-    usual = np.linspace(-1, 1, 30)
-    error = np.concatenate([usual, usual, 10 * np.linspace(0.9, 1.0, 30)])
+    typical = np.linspace(-1, 1, 30)
+    error = np.concatenate([typical, typical, 10 * np.linspace(0.9, 1.0, 30)])
     fold = np.repeat([0, 1, 2], 30)
     found = LeftOut(-error, np.ones(90), fold)
     # Rounds 0 and 1 lie inside an interval that round 2 has widened; round 2 lies outside theirs.
-    above = np.quantile(np.concatenate([usual, error[60:]]), 0.9)
+    above = np.quantile(np.concatenate([typical, error[60:]]), 0.9)
     assert above > 1
-    low = np.quantile(np.concatenate([usual, error[60:]]), 0.1)
-    inside = 2 * (usual > low).sum() / 90
+    low = np.quantile(np.concatenate([typical, error[60:]]), 0.1)
+    inside = 2 * (typical > low).sum() / 90
     assert hit_rate(found) == pytest.approx(inside, abs=0.04)
     assert hit_rate(found) < 2 / 3
 

@@ -12,7 +12,7 @@ from predict.machines import device, fact, machine
 
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import prior
-from fomkit.prediction.typical import usual_utilisation
+from fomkit.prediction.typical import typical_utilisation
 
 PRODUCT = gemm(4096, 4096, 4096)
 
@@ -25,13 +25,13 @@ def test_a_large_product_by_hand():
     known = machine(device(fact(5e-6), fact(1e12), fp32_vector=1e13))
     answer = estimate(PRODUCT, known)
     floor_s = 2 * 4096**3 / 1e13
-    usual = usual_utilisation(add_costs(table(PRODUCT)), known, 0.8)[0]
-    assert answer.time_s == pytest.approx(floor_s / usual.value + 5e-6)
-    assert answer.low_s == pytest.approx(floor_s / usual.high + 5e-6)
-    assert answer.high_s == pytest.approx(floor_s / usual.low + 5e-6)
+    utilisation = typical_utilisation(add_costs(table(PRODUCT)), known, 0.8)[0]
+    assert answer.time_s == pytest.approx(floor_s / utilisation.value + 5e-6)
+    assert answer.low_s == pytest.approx(floor_s / utilisation.high + 5e-6)
+    assert answer.high_s == pytest.approx(floor_s / utilisation.low + 5e-6)
     assert (answer.bound, answer.time_source) == ("compute", "roofline")
     assert answer.evidence == (
-        f"10.00 TFLOP/s, 1.000 TB/s; utilisation {usual.value:.2g}, {usual.source}; 1 launch of 5.0 µs"
+        f"10.00 TFLOP/s, 1.000 TB/s; utilisation {utilisation.value:.2g}, {utilisation.source}; 1 launch of 5.0 µs"
     )
 
 
@@ -63,8 +63,8 @@ def test_next_to_nothing_takes_its_launch_alone_at_the_usual_utilisation(numel):
     answer = estimate(traffic("copy", numel), known)
     assert answer.time_s == pytest.approx(5e-6)
     assert answer.bound == "launch"
-    usual = usual_utilisation(add_costs(table(traffic("copy", numel))), known, 0.8)[0]
-    assert f"utilisation {usual.value:.2g}, " in answer.evidence
+    utilisation = typical_utilisation(add_costs(table(traffic("copy", numel))), known, 0.8)[0]
+    assert f"utilisation {utilisation.value:.2g}, " in answer.evidence
 
 
 @pytest.mark.parametrize(

@@ -106,8 +106,8 @@ def test_timings_of_one_op_teach_what_others_of_the_same_traffic_take():
     rows = [traffic(op, 2.0**power, 3e-6 + 2.0**power * 1e-11) for op in ("aten::add", "aten::mul")
             for power in range(14, 26)]  # fmt: skip
     timings = add_costs(pd.DataFrame(rows))
-    learnt = training_rows(timings, FamilyName("pointwise", "fp32", "vector", "forward"))
-    assert len(learnt) == 24
+    training = training_rows(timings, FamilyName("pointwise", "fp32", "vector", "forward"))
+    assert len(training) == 24
     assert "pointwise/fp32/vector/forward" in fit_timings(timings)
 
 

@@ -15,7 +15,7 @@ from fomkit.prediction import exact as measured
 from fomkit.prediction import transfer
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.storage_order import row_major
-from fomkit.prediction.typical import usual_utilisation, without_pass
+from fomkit.prediction.typical import typical_utilisation, without_pass
 
 TRAINED = ["v100", "p100", "m40", "titan-x", "titan-x-pascal", "gtx-1080-ti", "mi25", "vega-fe", "knl-7250"]
 GRADIENTS = ("backward_input", "backward_weight")
@@ -34,11 +34,11 @@ def test_a_gradient_takes_the_usual_ratio_to_its_forward_pass(forward_only):
     assert timed["time_source"].tolist() == ["measured", "transferred", "transferred"]
     asked = add_costs(table(*({**op, "pass_name": word} for word in ("forward", *GRADIENTS))))
     for at, word in enumerate(GRADIENTS, 1):
-        usual = usual_utilisation(asked, without_pass(known, "conv", word), 0.8)
-        assert timed["time_s"].iloc[at] == pytest.approx(1e-3 * usual[0].value / usual[at].value)
+        utilisation = typical_utilisation(asked, without_pass(known, "conv", word), 0.8)
+        assert timed["time_s"].iloc[at] == pytest.approx(1e-3 * utilisation[0].value / utilisation[at].value)
         # The forward time is measured and exact, so the spread is that of the ratio.
         assert timed["time_s"].iloc[at] / timed["low_s"].iloc[at] == pytest.approx(
-            usual[at].high / usual[at].value
+            utilisation[at].high / utilisation[at].value
         )
         assert "× its forward pass (measured, in the table)" in timed["evidence"].iloc[at]
         assert timed["bound"].iloc[at] == "compute"

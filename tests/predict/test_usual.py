@@ -14,8 +14,8 @@ from fomkit.core.machine import Surface
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import surfaces as surfaces_of
 from fomkit.prediction.surfaces import as_kept, heights, side_by_side, surfaces, weights_of
-from fomkit.prediction.typical import likeness, middle, tell, usual_utilisation
-from fomkit.profiles.evidence import shipped_usual
+from fomkit.prediction.typical import middle, similarity, tell, typical_utilisation
+from fomkit.profiles.evidence import shipped_typical_tables
 
 PRODUCT = gemm(4096, 4096, 4096)
 LIMIT_BYTE, LIMIT_LINE = 400_000, 320
@@ -27,8 +27,8 @@ def known(architecture="", unheard=(), **peaks):
     return replace(machine(replace(of, architecture=architecture)), unheard=unheard)
 
 
-def usual(row, of=None, interval=0.8):
-    return usual_utilisation(add_costs(table(row)), of or known(), interval).get(0)
+def typical(row, of=None, interval=0.8):
+    return typical_utilisation(add_costs(table(row)), of or known(), interval).get(0)
 
 
 def made_up(name, architecture, level, balance=4.0, dtype="fp32"):
@@ -60,16 +60,16 @@ def test_like_machines_weigh_more():
         made_up("other balance", "X Old Five", 0.9, balance=6.0),
         made_up("other width", "X Old Six", 0.9, dtype="fp16"),
     ])  # fmt: skip
-    weight = likeness(found, "fp32", 4.0, "X New One")
+    weight = similarity(found, "fp32", 4.0, "X New One")
     assert weight.sum() == pytest.approx(1.0)
     assert weight[0] > weight[1] > weight[2] > max(weight[3:])
-    blind = likeness(found, "fp32", float("nan"), "")
+    blind = similarity(found, "fp32", float("nan"), "")
     assert blind[:5] == pytest.approx([blind[0]] * 5)
 
 
 def test_two_boards_of_a_chip_do_not_count_twice():
     boards = [made_up("a", "X O One", 0.9), made_up("b", "X O One", 0.9), made_up("c", "X O Two", 0.5)]
-    weight = likeness(side_by_side(np.array([1.0]), boards), "fp32", 4.0, "")
+    weight = similarity(side_by_side(np.array([1.0]), boards), "fp32", 4.0, "")
     assert weight[0] + weight[1] == pytest.approx(weight[2] * 2**0.5)
 
 
@@ -81,23 +81,23 @@ def test_machines_that_disagree_widen_the_interval():
 
 
 def test_what_is_left_out_is_not_heard(monkeypatch):
-    heard = []
+    included = []
     real = surfaces_of.surfaces
 
     def listening(tables, work, unheard=()):
         found = real(tables, work, unheard)
-        heard.extend(one.architecture for one in found.known)
+        included.extend(one.architecture for one in found.known)
         return found
 
     monkeypatch.setattr("fomkit.prediction.typical.surfaces", listening)
     chip = "NVIDIA Volta GV100"
-    assert any(one.architecture == chip for one in shipped_usual().of["gemm/vector"].known)
-    full, without = usual(PRODUCT), usual(PRODUCT, known(unheard=(chip,)))
-    assert chip in heard
-    heard.clear()
-    assert usual(PRODUCT, known(unheard=(chip,))) == without
-    assert heard
-    assert chip not in heard
+    assert any(one.architecture == chip for one in shipped_typical_tables().of["gemm/vector"].known)
+    full, without = typical(PRODUCT), typical(PRODUCT, known(unheard=(chip,)))
+    assert chip in included
+    included.clear()
+    assert typical(PRODUCT, known(unheard=(chip,))) == without
+    assert included
+    assert chip not in included
     assert full.value != without.value
 
 
@@ -107,9 +107,9 @@ def test_every_kind_has_an_answer_whatever_chip_is_left_out():
         rnn("lstm", 16.0, 25.0, 512.0), traffic("copy", 1e8), traffic("softmax", 1e8), traffic("norm", 1e8),
         traffic("embedding", 1e8), optimizer("adam", "per_tensor", 1000.0, 100.0),
     ]  # fmt: skip
-    chips = {one.architecture for work in shipped_usual().of.values() for one in work.known}
+    chips = {one.architecture for work in shipped_typical_tables().of.values() for one in work.known}
     for chip in sorted(chips):
-        found = usual_utilisation(add_costs(table(*rows)), known(unheard=(chip,)), 0.8)
+        found = typical_utilisation(add_costs(table(*rows)), known(unheard=(chip,)), 0.8)
         assert set(found) == set(range(len(rows))), chip
         assert all(0.001 < one.low < one.value < one.high < 10 for one in found.values()), chip
 
@@ -127,35 +127,35 @@ def test_every_kind_has_an_answer_whatever_chip_is_left_out():
     ],
 )
 def test_the_closest_table_serves(row, source):
-    assert usual(row).source.startswith(f"usual for {source} on ")
+    assert typical(row).source.startswith(f"usual for {source} on ")
 
 
 def test_short_ops_reach_less_and_wider_intervals_are_wider():
-    assert usual(gemm(64, 64, 64)).value < usual(PRODUCT).value
-    narrow, wide = usual(PRODUCT, interval=0.5), usual(PRODUCT, interval=0.9)
+    assert typical(gemm(64, 64, 64)).value < typical(PRODUCT).value
+    narrow, wide = typical(PRODUCT, interval=0.5), typical(PRODUCT, interval=0.9)
     assert wide.low < narrow.low < narrow.value == wide.value < narrow.high < wide.high
 
 
 def test_the_likest_machine_is_named():
     of = device(None, fact(3.35e12), bf16_matrix=9.89e14)
     like = machine(replace(of, architecture="NVIDIA Hopper GH100"))
-    source = usual(gemm(4096, 4096, 4096, engine="matrix", dtype="bf16"), like).source
+    source = typical(gemm(4096, 4096, 4096, engine="matrix", dtype="bf16"), like).source
     assert any(board in source for board in ("h100-sxm", "h200-sxm")), source
 
 
-def test_the_tables_are_what_their_script_makes(usual_script):
-    made = usual_script.texts()
-    kept = {path.name: path.read_bytes().decode() for path in usual_script.TARGET.iterdir()}
+def test_the_tables_are_what_their_script_makes(typical_script):
+    made = typical_script.texts()
+    kept = {path.name: path.read_bytes().decode() for path in typical_script.TARGET.iterdir()}
     assert kept == made
     assert sum(len(text.encode()) for text in made.values()) < LIMIT_BYTE
     assert max(map(len, "".join(made.values()).splitlines())) < LIMIT_LINE
 
 
 def test_work_that_nobody_timed_has_no_surfaces():
-    assert surfaces(shipped_usual(), "no such work") is None
-    assert surfaces(shipped_usual(), "sparse_gemm/vector", ("NVIDIA Pascal GP102",)) is None
+    assert surfaces(shipped_typical_tables(), "no such work") is None
+    assert surfaces(shipped_typical_tables(), "sparse_gemm/vector", ("NVIDIA Pascal GP102",)) is None
 
 
 def test_a_machine_that_was_not_told_of_others_is_refused():
     with pytest.raises(FomkitError, match=r"test: was not told what others reach\. Prepare it by"):
-        usual(PRODUCT, replace(known(), usual=None))
+        typical(PRODUCT, replace(known(), typical=None))

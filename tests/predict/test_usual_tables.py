@@ -12,11 +12,11 @@ import pytest
 from predict.machines import machine
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import UsualTables
+from fomkit.core.machine import TypicalTables
 from fomkit.prediction.surfaces import surfaces
 from fomkit.prediction.typical import FEATURES
 from fomkit.profiles import evidence, locate
-from fomkit.profiles.evidence import OPS, SURFACES, load_usual, shipped_usual
+from fomkit.profiles.evidence import OPS, SURFACES, load_typical_tables, shipped_typical_tables
 from fomkit.profiles.locate import shipped_folder
 from fomkit.study.plausible import judged
 
@@ -36,21 +36,21 @@ def test_what_is_read_is_what_stands_there(folder: Path) -> None:
     (folder / OPS).write_text(
         ",".join(evidence.OP_COLUMNS) + f"\n1,-7,100,200{empty}\n1,8,300,-400{empty}\n2,9,50,{empty}\n"
     )
-    read = load_usual(folder).of
+    read = load_typical_tables(folder).of
     first, second = read["gemm/vector"], read["norm/vector"]
     assert (first.length.tolist(), second.length.tolist()) == ([0.5, 2.0], [4.0])
     assert first.known[0][:6] == ("a", "X Y Z", "fp32", 3.5, -0.25, (-1.0, 1.0))
     assert first.known[0].rows.tolist() == [[-7, 100, 200], [8, 300, -400]]
     assert np.isnan(second.known[0].balance)
     assert second.known[0].rows.tolist() == [[9, 50]]
-    whole = surfaces(load_usual(folder), "gemm/vector")
+    whole = surfaces(load_typical_tables(folder), "gemm/vector")
     assert whole is not None
     assert whole.scaled.tolist() == [[2.0, 1.0], [6.0, -2.0]]
     assert whole.weight.tolist() == [-0.007, 0.008]
 
 
 def test_every_work_has_the_features_that_its_ops_are_looked_at_by() -> None:
-    assert {name.partition("/")[0] for name in shipped_usual().of} == set(FEATURES)
+    assert {name.partition("/")[0] for name in shipped_typical_tables().of} == set(FEATURES)
 
 
 DAMAGE = [
@@ -85,7 +85,7 @@ def test_damage_is_refused_where_it_is(folder: Path, name: str, before: str, aft
     assert before in text
     (folder / name).write_text(text.replace(before, after, 1))
     with pytest.raises(FomkitError) as error:
-        load_usual(folder)
+        load_typical_tables(folder)
     assert told in str(error.value)
 
 
@@ -95,7 +95,7 @@ def test_a_file_that_was_cut_or_emptied_is_refused(folder: Path, name: str, left
     lines = (folder / name).read_text().splitlines(keepends=True)
     (folder / name).write_text("".join(lines[: left if left in (0, 1) else int(left * len(lines))]))
     with pytest.raises(FomkitError, match=f"{SURFACES}|{OPS}"):
-        load_usual(folder)
+        load_typical_tables(folder)
 
 
 def test_they_are_found_in_an_installation_and_an_absent_one_says_what_to_do(
@@ -105,22 +105,22 @@ def test_they_are_found_in_an_installation_and_an_absent_one_says_what_to_do(
     installed.mkdir(parents=True)
     folder.rename(installed / evidence.FOLDER)
     monkeypatch.setattr(locate.fomkit, "__file__", str(tmp_path / "fomkit" / "__init__.py"))
-    assert shipped_usual.__wrapped__() == shipped_usual()
+    assert shipped_typical_tables.__wrapped__() == shipped_typical_tables()
     (installed / evidence.FOLDER / OPS).unlink()
     with pytest.raises(
         FomkitError, match=r"ops\.csv: cannot be read .* It comes with fomkit: install that again\."
     ):
-        shipped_usual.__wrapped__()
+        shipped_typical_tables.__wrapped__()
 
 
 def test_a_copy_from_another_process_keeps_what_was_worked_out() -> None:
-    known = shipped_usual()
+    known = shipped_typical_tables()
     copied = pickle.loads(pickle.dumps(known))
     assert copied is not known
     assert surfaces(copied, "gemm/vector") is surfaces(known, "gemm/vector")
 
 
 def test_a_machine_made_in_python_is_told_of_the_others_and_one_that_was_told_keeps_its_own() -> None:
-    assert judged(replace(machine(), usual=None)).usual is shipped_usual()
-    own = UsualTables("own", {})
-    assert judged(replace(machine(), usual=own)).usual is own
+    assert judged(replace(machine(), typical=None)).typical is shipped_typical_tables()
+    own = TypicalTables("own", {})
+    assert judged(replace(machine(), typical=own)).typical is own

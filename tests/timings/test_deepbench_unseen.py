@@ -44,10 +44,10 @@ SPELLINGS = {
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_other_spellings_of_titles_and_headers_read_the_same(make_workbook, kind, spelling):
-    usual = read_deepbench(make_workbook({"a": [*PREAMBLE, *BLOCKS[kind]]}, "usual.xlsx"))
+    expected = read_deepbench(make_workbook({"a": [*PREAMBLE, *BLOCKS[kind]]}, "usual.xlsx"))
     rows = respelled(BLOCKS[kind], SPELLINGS[spelling])
     other = read_deepbench(make_workbook({"a": [*PREAMBLE, *rows]}, "other.xlsx"))
-    dimensions = usual.timings.drop(columns="source_file")
+    dimensions = expected.timings.drop(columns="source_file")
     assert other.timings.drop(columns="source_file").equals(dimensions)
     assert set(dimensions.kind) >= {kind}
 
@@ -74,9 +74,9 @@ def test_columns_may_stand_in_another_order(make_workbook, kind):
     moved = [[*row[:1], *[None] * (12 - len(row)), *reversed(row[1:])] for row in rows]
     if kind == "collective":
         moved = [[*row[:1], *row[5:], *[None] * (12 - len(row)), *row[1:5]] for row in rows]
-    usual = read_deepbench(make_workbook({"a": [*PREAMBLE, *rows]}))
+    expected = read_deepbench(make_workbook({"a": [*PREAMBLE, *rows]}))
     other = read_deepbench(make_workbook({"a": [*PREAMBLE, *moved]}))
-    assert other.timings.equals(usual.timings)
+    assert other.timings.equals(expected.timings)
 
 
 def test_a_misspelled_header_is_read_and_said(make_workbook):

@@ -318,7 +318,7 @@ def test_a_single_step_of_a_recurrent_layer_can_be_estimated(torch: Any) -> None
     assert 0 < one < many
 
 
-DEAF = """
+UNUSED_BATCH = """
 import torch
 model = torch.nn.Linear(4, 2)
 def inputs(batch):
@@ -330,7 +330,7 @@ batch_size = 8
 def test_inputs_that_do_not_hear_the_batch_are_told_of(tmp_path):
     """Else '--batch 16' would count 16 samples for the work of 8."""
     path = tmp_path / "deaf.py"
-    path.write_text(DEAF)
+    path.write_text(UNUSED_BATCH)
     told = fomkit.profile(path)
     assert any(
         "no op depends on the batch: its work is taken to be that of 8 samples" in note for note in told.notes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from made_ledgers import ledger
+from made_ledgers import sheet_model
 
 from fomkit.workbook.write import write_workbook
 
@@ -14,5 +14,5 @@ from fomkit.workbook.write import write_workbook
 def issued(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The workbook of `made_ledgers.ledger`."""
     path = tmp_path_factory.mktemp("workbooks") / "sent.xlsx"
-    write_workbook(ledger(), path)
+    write_workbook(sheet_model(), path)
     return path

@@ -9,7 +9,7 @@ from fomkit.core.machine import Device, Fact, Machine, Overhead, Peak
 from fomkit.core.model import Data, Run, Unit
 from fomkit.files.op_csv import empty_table
 from fomkit.ops.tables import KIND_DIMENSIONS
-from fomkit.workbook.records import Case, Given, Ledger, OpLine, WorkloadFacts
+from fomkit.workbook.records import Case, Given, OpLine, SheetModel, WorkloadFacts
 
 
 def fact(value: float, low: float | None = None, high: float | None = None, source: str = "made up") -> Fact:
@@ -85,7 +85,7 @@ def workload(name: str, **changes: object) -> WorkloadFacts:
 LAUNCH = fact(5e-6, 3e-6, 1e-5)
 
 
-def ledger(scope: str = "system", mean: str = "ratio_of_harmonic_means") -> Ledger:
+def sheet_model(scope: str = "system", mean: str = "ratio_of_harmonic_means") -> SheetModel:
     """Two estimated workloads and a given one, two targets and a baseline."""
     machines = (machine("acme-1", 2.0, LAUNCH), machine("rival-9", 3.0), machine("oldlab-3", 1.0, LAUNCH))
     hours = {"acme-1": 4.0, "rival-9": 3.0, "oldlab-3": 60.0}
@@ -94,7 +94,7 @@ def ledger(scope: str = "system", mean: str = "ratio_of_harmonic_means") -> Ledg
         for name, hour in hours.items()
     }
     speeds = {"acme-1": 2.0, "rival-9": 3.0, "oldlab-3": 1.0}
-    return Ledger(
+    return SheetModel(
         title="made for a test",
         scope=scope,  # type: ignore[arg-type]
         machines=machines,

@@ -10,7 +10,7 @@ import openpyxl
 import pandas as pd
 import pytest
 from libreoffice import resaved
-from made_ledgers import ledger
+from made_ledgers import sheet_model
 from returns import ACME, Edit, content, fact, op, returned
 from sheets import find
 from typer.testing import CliRunner
@@ -40,7 +40,7 @@ def test_each_change_has_its_effect_alone_and_all_together(issued: Path, tmp_pat
     assert (first["old"], first["new"], first["unit"]) == (1600, 1700, "GB/s")
     assert (first["basis"], first["party"], first["source"]) == ("committed", "vendor", "contract, annex 2")
     assert second["what"].startswith("net-a acme-1 aten::conv")
-    made = ledger()
+    made = sheet_model()
     device = made.machines[0].device
     assert device.byte_per_s is not None
     faster = replace(device, byte_per_s=replace(device.byte_per_s, value=1.7e12))
@@ -206,7 +206,7 @@ def test_rounds_stand_in_the_next_workbook(issued: Path, tmp_path: Path) -> None
     from fomkit.workbook.from_studies import rounds_of
 
     said = rounds_of([load_machine(kept)])
-    write_workbook(replace(ledger(), rounds=said), tmp_path / "next.xlsx", "acme-1")
+    write_workbook(replace(sheet_model(), rounds=said), tmp_path / "next.xlsx", "acme-1")
     sheet = openpyxl.load_workbook(tmp_path / "next.xlsx")["History"]
     texts = [str(cell.value) for row in sheet.iter_rows() for cell in row]
     assert any("round 1: Machines!E7" in text and "1600 → 1700 GB/s" in text for text in texts)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import openpyxl
 import pytest
-from made_ledgers import ledger
+from made_ledgers import sheet_model
 from openpyxl import Workbook
 from returns import Edit, content, fact, returned
 from sheets import find
@@ -79,7 +79,7 @@ def test_nothing_is_kept_of_a_machine_that_is_no_target(issued: Path, tmp_path: 
     assert code == 2
     assert "changes oldlab-3, which is no target. Nothing is kept" in said
     sent = tmp_path / "for.xlsx"
-    write_workbook(ledger(), sent, "acme-1")
+    write_workbook(sheet_model(), sent, "acme-1")
     edit: Edit = lambda book: setattr(  # noqa: E731
         find(book, FACTS, "value", machine="baseline", fact="memory bandwidth"), "value", 5.0
     )

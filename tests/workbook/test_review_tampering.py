@@ -8,7 +8,7 @@ from typing import Any
 
 import openpyxl
 import pytest
-from made_ledgers import ledger
+from made_ledgers import sheet_model
 from openpyxl import Workbook
 from openpyxl.comments import Comment
 from openpyxl.workbook.defined_name import DefinedName
@@ -149,7 +149,7 @@ def test_a_note_on_the_first_page(tmp_path: Path) -> None:
     from dataclasses import replace
 
     path = tmp_path / "sent.xlsx"
-    write_workbook(replace(ledger(), deviations=(("acme-1", "net-a: batch 64, not 32"),)), path)
+    write_workbook(replace(sheet_model(), deviations=(("acme-1", "net-a: batch 64, not 32"),)), path)
     found = told(content(path, returned(path, tmp_path, worded("Summary", "deviation on", "no deviations"))))
     assert any(kind == "label" and "is 'no deviations'" in text for kind, text in found), found
 

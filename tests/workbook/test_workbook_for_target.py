@@ -9,14 +9,14 @@ from pathlib import Path
 
 import openpyxl
 import pytest
-from made_ledgers import LAUNCH, ledger, machine, op
+from made_ledgers import LAUNCH, machine, op, sheet_model
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine
 from fomkit.merit.fom import MEAN
 from fomkit.workbook.layout import FACTS, GIVEN, OPS
-from fomkit.workbook.records import Case, Given, Ledger, OpLine, WorkloadFacts
+from fomkit.workbook.records import Case, Given, OpLine, SheetModel, WorkloadFacts
 from fomkit.workbook.vendor import SEEN, for_target
 from fomkit.workbook.write import write_workbook
 
@@ -42,7 +42,7 @@ def rich(name: str) -> Machine:
     return replace(one, title=title, device=replace(one.device, peaks=peaks), notes=(f"note {secret(name)}",))
 
 
-def named(target: str) -> Ledger:
+def named(target: str) -> SheetModel:
     """Every machine is a target but the last of the others, which is the baseline."""
     machines = tuple(rich(name) for name in NAMES)
     old = next(name for name in reversed(NAMES) if name != target)
@@ -57,12 +57,12 @@ def named(target: str) -> Ledger:
         op("norm", time_source="transferred", utilisation=None, time_s=1e-4, evidence=f"as {others}"),
         op("softmax", time_source="measured", utilisation=None, time_s=1e-4, evidence="NV_V100 a.xlsx, row 4"),
     )
-    work = ledger().workloads[0]
+    work = sheet_model().workloads[0]
     made_with = (("framework", "torch"), ("device", others), ("parameters", "3"))
     return replace(
-        ledger(),
+        sheet_model(),
         machines=machines,
-        workloads=(replace(work, made_with=made_with), replace(ledger().workloads[2], given=given)),
+        workloads=(replace(work, made_with=made_with), replace(sheet_model().workloads[2], given=given)),
         cases=tuple(
             Case(work.name, one.name, lines, "fp32: as traced", ("input",), (f"of {secret(one.name)}",))
             for one in machines
@@ -120,7 +120,7 @@ def test_a_source_that_may_be_others_is_said_from_its_own_figures() -> None:
 
 
 MADE_ANEW = {
-    Ledger: {
+    SheetModel: {
         "machines",
         "workloads",
         "cases",
@@ -137,10 +137,10 @@ MADE_ANEW = {
     OpLine: {"evidence"},
 }
 KEPT_BACK = {
-    Ledger: {"notes"},
+    SheetModel: {"notes"},
     Machine: {
         "links", "fits", "timings_key", "unheard", "notes", "lenders", "origin", "energy", "price", "device_of",
-        "plausibility", "asked_as", "usual",
+        "plausibility", "asked_as", "typical",
     },
     WorkloadFacts: set(), Case: set(), OpLine: set(),
 }  # fmt: skip
@@ -164,7 +164,7 @@ def test_the_work_is_the_same_and_so_is_the_answer() -> None:
 
 
 def test_a_target_cannot_be_called_as_copies_call_the_baseline() -> None:
-    book = ledger()
+    book = sheet_model()
     target = replace(book.machines[0], name="baseline")
     whole = replace(book, machines=(target, *book.machines[1:]), targets=("baseline",))
     with pytest.raises(FomkitError, match="is what copies call the machine to compare with"):

@@ -11,7 +11,7 @@ from typing import Any
 import openpyxl
 import pytest
 from libreoffice import program, without_values
-from made_ledgers import ledger, machine
+from made_ledgers import machine, sheet_model
 from openpyxl.cell.cell import Cell
 from sheets import find
 from typer.testing import CliRunner
@@ -20,8 +20,8 @@ from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.workbook.layout import FACTS, GIVEN, OPS, SHEETS, Table
 from fomkit.workbook.read import Book, read_book
-from fomkit.workbook.read_ledger import ledger_from
-from fomkit.workbook.records import Ledger, Values, evaluate
+from fomkit.workbook.read_sheet_model import sheet_model_from
+from fomkit.workbook.records import SheetModel, Values, evaluate
 from fomkit.workbook.write import write_workbook
 
 ROLES = ("input", "idle")
@@ -123,10 +123,10 @@ def moved(book: Book, table: Table, index: int, key: str, before: list[float]) -
     if now is None and table is FACTS:  # a fact that nobody stated: it is stated whole, then changed
         for other in ("value", "low", "high"):
             book = book.with_entry(table.title, index, other, 3e3)
-        now, before = 3e3, said(evaluate(ledger_from(book)))
+        now, before = 3e3, said(evaluate(sheet_model_from(book)))
     for value in [now * factor for factor in (1.01, 2.0, 1e-3, 1e3)] if isinstance(now, float) else [3.0]:
         try:
-            after = said(evaluate(ledger_from(book.with_entry(table.title, index, key, value))))
+            after = said(evaluate(sheet_model_from(book.with_entry(table.title, index, key, value))))
         except FomkitError:  # fewer devices than a run needs
             return True
         if after != before:
@@ -134,7 +134,7 @@ def moved(book: Book, table: Table, index: int, key: str, before: list[float]) -
     return False
 
 
-def on_one_device(made: Ledger) -> Ledger:
+def on_one_device(made: SheetModel) -> SheetModel:
     """Give a ledger whose runs need one device each."""
     return replace(
         made, workloads=tuple(replace(one, run=replace(one.run, devices_per_run=1)) for one in made.workloads)
@@ -144,10 +144,10 @@ def on_one_device(made: Ledger) -> Ledger:
 @pytest.mark.parametrize("scope", ["device", "system"])
 def test_the_evaluator_says_the_same_of_every_cell(tmp_path: Path, scope: str) -> None:
     path = tmp_path / "sent.xlsx"
-    made = on_one_device(ledger(scope))
+    made = on_one_device(sheet_model(scope))
     write_workbook(made, path)
     roles, book = figures(path), read_book(path)
-    before = said(evaluate(ledger_from(book)))
+    before = said(evaluate(sheet_model_from(book)))
     judged = 0
     for table in TABLES:
         for index, key in cells(book, table):
@@ -179,7 +179,7 @@ def test_a_time_written_for_an_op_that_had_none_counts(issued: Path, tmp_path: P
     )
     assert after != before
     changed = read_book(tmp_path / "edit-1.xlsx")
-    rate = evaluate(ledger_from(changed)).unit_per_day["net-a", "acme-1"].value
+    rate = evaluate(sheet_model_from(changed)).unit_per_day["net-a", "acme-1"].value
     assert any(isinstance(one, float) and one == pytest.approx(rate, rel=1e-9) for one in after)
     checks = openpyxl.load_workbook(tmp_path / "out" / "bare-1.xlsx", data_only=True)["Checks"]
     assert "error" not in {cell.value for row in checks for cell in row}
@@ -194,7 +194,7 @@ REASONS = {
 
 def test_reasons(tmp_path: Path) -> None:
     path = tmp_path / "sent.xlsx"
-    write_workbook(on_one_device(ledger("device")), path)
+    write_workbook(on_one_device(sheet_model("device")), path)
     book = openpyxl.load_workbook(path)
     for fact, why in REASONS.items():
         cell = find(book, FACTS, "value", machine="acme-1", fact=fact)
@@ -208,7 +208,7 @@ def test_reasons(tmp_path: Path) -> None:
     assert find(book, FACTS, "low", machine="acme-1", fact="launch cost").comment is None
 
 
-def unused(made: Ledger) -> Ledger:
+def unused(made: SheetModel) -> SheetModel:
     fast = machine("acme-1", 2.0)
     more = replace(fast.device.peaks[0], dtype="fp64")
     device = replace(fast.device, peaks=(*fast.device.peaks, more))
@@ -217,7 +217,7 @@ def unused(made: Ledger) -> Ledger:
 
 def test_a_peak_that_no_op_uses(tmp_path: Path) -> None:
     path = tmp_path / "sent.xlsx"
-    write_workbook(unused(ledger()), path)
+    write_workbook(unused(sheet_model()), path)
     book = openpyxl.load_workbook(path)
     cell = find(book, FACTS, "value", machine="acme-1", fact="peak", what="fp64")
     assert cell.comment is not None

@@ -10,15 +10,15 @@ from pathlib import Path
 import openpyxl
 import pytest
 from libreoffice import resaved
-from made_ledgers import ledger
+from made_ledgers import sheet_model
 from openpyxl import Workbook
 from sheets import find
 
 from fomkit.core.errors import FomkitError
 from fomkit.workbook.layout import FACTS, OPS
 from fomkit.workbook.read import read_book
-from fomkit.workbook.read_ledger import ledger_from
-from fomkit.workbook.records import Ledger, evaluate
+from fomkit.workbook.read_sheet_model import sheet_model_from
+from fomkit.workbook.records import SheetModel, evaluate
 
 Edit = Callable[[Workbook], None]
 
@@ -38,7 +38,7 @@ def put(key: str, value: object) -> Edit:
     return edit
 
 
-def assert_equal(found: Ledger, made: Ledger) -> None:
+def assert_equal(found: SheetModel, made: SheetModel) -> None:
     ours, theirs = evaluate(found), evaluate(made)
     for key, one in theirs.cases.items():
         assert ours.cases[key].step.wall_s.value == pytest.approx(one.step.wall_s.value, rel=1e-12)
@@ -56,11 +56,11 @@ def assert_equal(found: Ledger, made: Ledger) -> None:
 
 
 def test_the_ledger_comes_back(issued: Path) -> None:
-    assert_equal(ledger_from(read_book(issued)), ledger())
+    assert_equal(sheet_model_from(read_book(issued)), sheet_model())
 
 
 def test_the_ledger_comes_back_after_libreoffice_saved_it(issued: Path, tmp_path: Path) -> None:
-    assert_equal(ledger_from(read_book(resaved(issued, tmp_path))), ledger())
+    assert_equal(sheet_model_from(read_book(resaved(issued, tmp_path))), sheet_model())
 
 
 BROKEN: dict[str, tuple[Edit, str]] = {
@@ -90,7 +90,7 @@ def test_broken_workbooks(issued: Path, tmp_path: Path, case: str) -> None:
     edit, said = BROKEN[case]
     path = edited(issued, tmp_path, edit)
     with pytest.raises(FomkitError, match=said):
-        ledger_from(read_book(path))
+        sheet_model_from(read_book(path))
 
 
 def test_all_texts_in_number_cells_are_told_together(issued: Path, tmp_path: Path) -> None:

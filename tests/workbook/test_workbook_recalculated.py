@@ -8,13 +8,13 @@ from pathlib import Path
 import openpyxl
 import pytest
 from libreoffice import recalculated
-from made_ledgers import ledger
+from made_ledgers import sheet_model
 from sheets import find
 
 from fomkit.workbook.layout import ANSWERS, CHECKS, FACTS, GIVEN, MERITS, OPS, RATIOS, TERMS, WORKLOADS
 from fomkit.workbook.read import read_book
-from fomkit.workbook.read_ledger import ledger_from
-from fomkit.workbook.records import Ledger, Values, evaluate
+from fomkit.workbook.read_sheet_model import sheet_model_from
+from fomkit.workbook.records import SheetModel, Values, evaluate
 from fomkit.workbook.write import write_workbook
 
 NEAR = 1e-9
@@ -40,7 +40,7 @@ def ends(values: object) -> list[float]:
     return [getattr(values, end) for end in ("value", "low", "high")]
 
 
-def expected(book: Ledger, values: Values) -> Iterator[tuple[str, list[object], list[float]]]:
+def expected(book: SheetModel, values: Values) -> Iterator[tuple[str, list[object], list[float]]]:
     """Give what some cells must show: where they stand and Python's figures."""
     for (workload, name), one in values.cases.items():
         place = {"workload": workload, "machine": name}
@@ -70,7 +70,7 @@ def expected(book: Ledger, values: Values) -> Iterator[tuple[str, list[object], 
             yield f"{mean} {name}", [MERITS, ("value", "low", "high"), place], ends(span)
 
 
-def assert_agrees(path: Path, book: Ledger) -> None:
+def assert_agrees(path: Path, book: SheetModel) -> None:
     computed = openpyxl.load_workbook(path, data_only=True)
     rows = list(expected(book, evaluate(book)))
     assert len(rows) > 20
@@ -88,7 +88,7 @@ def states(path: Path) -> set[str]:
 @pytest.mark.parametrize(("scope", "mean"), [("node", "geometric"), ("system", "ratio_of_harmonic_means")])
 def test_every_formula_gives_pythons_value(tmp_path: Path, scope: str, mean: str) -> None:
     path = tmp_path / "sent.xlsx"
-    write_workbook(ledger(scope, mean), path)
+    write_workbook(sheet_model(scope, mean), path)
     shown = openpyxl.load_workbook(path, data_only=True)
     formulas = openpyxl.load_workbook(path)
     computed = openpyxl.load_workbook(recalculated(path, tmp_path), data_only=True)
@@ -115,9 +115,9 @@ def test_it_follows_its_inputs(issued: Path, tmp_path: Path) -> None:
     path = tmp_path / "changed.xlsx"
     book.save(path)
     after = recalculated(path, tmp_path)
-    changed = ledger_from(read_book(path))
+    changed = sheet_model_from(read_book(path))
     assert_agrees(after, changed)
-    before = evaluate(ledger()).merits["acme-1"].value.value
+    before = evaluate(sheet_model()).merits["acme-1"].value.value
     assert evaluate(changed).merits["acme-1"].value.value != pytest.approx(before, rel=0.01)
     assert "error" not in states(after)
     assert "changed" in states(after)

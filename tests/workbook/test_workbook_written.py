@@ -10,7 +10,7 @@ from pathlib import Path
 import openpyxl
 import pandas as pd
 import pytest
-from made_ledgers import ledger, op
+from made_ledgers import op, sheet_model
 from sheets import find
 
 from fomkit.core.errors import FomkitError
@@ -18,9 +18,9 @@ from fomkit.plan.options import Options
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 from fomkit.verbs.compare import compare
-from fomkit.workbook.from_studies import ledger_of_comparison
+from fomkit.workbook.from_studies import sheet_model_of_comparison
 from fomkit.workbook.layout import ANSWERS, FACTS, INPUT_TABLES, OPS, SHEETS, WORKLOADS
-from fomkit.workbook.records import Case, Ledger, evaluate
+from fomkit.workbook.records import Case, SheetModel, evaluate
 from fomkit.workbook.write import name_of, unique_names, write_workbook
 
 LIVE = ["=1+1", "+1", "-x", "@x", '=HYPERLINK("http://x","y")', "\tx", "=cmd|' /C calc'!A0"]
@@ -48,7 +48,7 @@ def test_sheets_names_and_set_up(issued: Path) -> None:
         sheet, _, cell = names[name].partition("!")
         return shown[sheet][cell.replace("$", "")].value
 
-    values = evaluate(ledger())
+    values = evaluate(sheet_model())
     assert value("fom") == pytest.approx(values.merits["acme-1"].value.value)
     assert value("fom_rival_9") == pytest.approx(values.merits["rival-9"].value.value)
     assert value("target_nodes") == 100
@@ -120,8 +120,8 @@ def test_charts_are_native_and_read_cells(issued: Path) -> None:
     assert all("Summary" in text and "<c:plus>" in text.replace("<plus>", "<c:plus>") for text in ratio)
 
 
-def hostile(text: str) -> Ledger:
-    book = ledger()
+def hostile(text: str) -> SheetModel:
+    book = sheet_model()
     lines = (replace(op("gemm"), op=text, sizes=text, evidence=text, bound=text), *book.cases[0].ops)
     first = replace(book.workloads[0], name=text, title=text)
     cases = tuple(
@@ -168,8 +168,8 @@ def test_unknown_is_a_word_and_long_text_is_cut_visibly(tmp_path: Path) -> None:
 
 def test_a_copy_for_one_target_names_nobody_else(tmp_path: Path) -> None:
     path = tmp_path / "for.xlsx"
-    write_workbook(ledger(), path, "acme-1")
-    values = evaluate(ledger())
+    write_workbook(sheet_model(), path, "acme-1")
+    values = evaluate(sheet_model())
     content = parts(path)
     words = "".join(content.values()).lower()
     for word in ("rival", "oldlab", "price", "usd", "eur"):
@@ -194,11 +194,11 @@ def test_a_copy_for_one_target_names_nobody_else(tmp_path: Path) -> None:
         for cell in row
     )
     with pytest.raises(FomkitError, match=r"--for acme-2: is no target here\. The nearest names are 'acme-1'"):
-        write_workbook(ledger(), path, "acme-2")
+        write_workbook(sheet_model(), path, "acme-2")
 
 
 def test_sources_of_given_times_stay_behind(tmp_path: Path) -> None:
-    book = ledger()
+    book = sheet_model()
     lines = tuple(
         replace(one, given={name: replace(time, source="mail of the 3rd") for name, time in one.given.items()})
         for one in book.workloads
@@ -215,8 +215,8 @@ def test_a_copy_of_a_real_study_names_no_other_machine(tmp_path: Path, root: Pat
     models = [load_model(name) for name in ("p1b3", "alexnet")]
     result = compare(models, [load_machine("mi25"), load_machine("v100")], load_machine("p100"), Options())
     whole, own = tmp_path / "whole.xlsx", tmp_path / "own.xlsx"
-    write_workbook(ledger_of_comparison(result), whole)
-    write_workbook(ledger_of_comparison(result), own, "mi25")
+    write_workbook(sheet_model_of_comparison(result), whole)
+    write_workbook(sheet_model_of_comparison(result), own, "mi25")
     names = [path.stem for path in (root / "machine_profiles").glob("*.yaml") if len(path.stem) > 1]
     words = re.compile(rf"(?<![\w-])(?:{'|'.join(names)}|nvidia)(?![\w-])", re.IGNORECASE)
 
@@ -233,12 +233,12 @@ def test_a_copy_of_a_real_study_names_no_other_machine(tmp_path: Path, root: Pat
 
 def test_same_content_gives_the_same_cells_and_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
     first, second = tmp_path / "a.xlsx", tmp_path / "b.xlsx"
-    write_workbook(ledger(), first)
-    write_workbook(ledger(), second)
+    write_workbook(sheet_model(), first)
+    write_workbook(sheet_model(), second)
     sheets = [{name: text for name, text in parts(path).items() if "sheet" in name} for path in (first, second)]
     assert sheets[0] == sheets[1]
     before = first.read_bytes()
-    broken = replace(ledger(), cases=(Case("net-a", "acme-1", (op("gemm"),) * 20_000),))
+    broken = replace(sheet_model(), cases=(Case("net-a", "acme-1", (op("gemm"),) * 20_000),))
     with pytest.raises(FomkitError, match="20,000 ops do not fit a sheet"):
         write_workbook(broken, first)
     assert first.read_bytes() == before

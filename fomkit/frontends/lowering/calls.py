@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from fomkit.core.units import usual_engine
+from fomkit.core.units import default_engine
 
 Dimensions = dict[str, int | float | str]
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
@@ -172,7 +172,7 @@ class TracedOp:
     @property
     def engine(self) -> str:
         """The arithmetic unit that the framework uses by default."""
-        return usual_engine(self.kind, self.dtype)
+        return default_engine(self.kind, self.dtype)
 
     @property
     def identity(self) -> tuple[str, ...]:

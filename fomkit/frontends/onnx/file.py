@@ -276,9 +276,9 @@ def _batch_axis(graph: Any, name: str) -> int:
 def _batch_name(given: Sequence[tuple[str, int, list[Any]]], first_axis: int) -> str:
     """Find the name that the file has for the batch; "" where that is a number."""
     named = [dim.dim_param for _, _, dims in given for dim in dims if dim.dim_param]
-    alike = next((one for one in named if _SAMPLES.fullmatch(one)), "")
+    sample_name = next((one for one in named if _SAMPLES.fullmatch(one)), "")
     dims = given[0][2]
-    return alike or (dims[first_axis].dim_param if len(dims) > first_axis else "")
+    return sample_name or (dims[first_axis].dim_param if len(dims) > first_axis else "")
 
 
 def read_inputs(graph: Any, wanted: Sizes, where: str) -> Inputs:

@@ -58,7 +58,7 @@ class Watch(Protocol[T]):
 
 
 @dataclass(frozen=True)
-class Door(Generic[T]):
+class FrameworkCapture(Generic[T]):
     """How one framework's programs are taken.
 
     Attributes
@@ -96,10 +96,10 @@ def run_program(path: Path, arguments: Sequence[str]) -> None:
     spec.loader.exec_module(program)
 
 
-def _stop_with(answer: Answer, door: Door[T], request: dict[str, Any]) -> Callable[[T], None]:
+def _stop_with(answer: Answer, framework: FrameworkCapture[T], request: dict[str, Any]) -> Callable[[T], None]:
     def on_taken(taken: T) -> None:
         try:
-            answer.leave({"draft": asdict(door.draft(taken, request, ""))})
+            answer.leave({"draft": asdict(framework.draft(taken, request, ""))})
         except Exception as error:  # else the user's code might swallow it and train on
             told = explain_exception(error, request["where"], Path(request["path"]))
             answer.leave({"error": [told.where, told.what], "quotes": False})
@@ -113,7 +113,7 @@ def _stop_with(answer: Answer, door: Door[T], request: dict[str, Any]) -> Callab
 
 
 def _ended(
-    error: BaseException | None, watch: Watch[Any], door: Door[Any], request: dict[str, Any]
+    error: BaseException | None, watch: Watch[Any], framework: FrameworkCapture[Any], request: dict[str, Any]
 ) -> FomkitError:
     """Say how a program ended that no step could be taken from."""
     where, path = request["where"], Path(request["path"])
@@ -132,7 +132,7 @@ def _ended(
             "train three steps: more samples or epochs, or a smaller batch.",
         )
     expected = (
-        f"A program that trains by {door.trains} was expected; its own arguments go after '--', for "
+        f"A program that trains by {framework.trains} was expected; its own arguments go after '--', for "
         f"example: fomkit profile --script {where} -- --epochs 1"
     )
     if error is not None:
@@ -152,7 +152,7 @@ def _partial(error: BaseException | None, watch: Watch[Any], request: dict[str, 
     return f"the program {ended} after {steps}, of which {WANTED_ROUND} or more were wanted"
 
 
-def _result(request: dict[str, Any], watch: Watch[T], door: Door[T]) -> dict[str, Any]:
+def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCapture[T]) -> dict[str, Any]:
     """Run the program, and tell of one that was not stopped."""
     error, path = None, Path(request["path"])
     try:
@@ -161,23 +161,23 @@ def _result(request: dict[str, Any], watch: Watch[T], door: Door[T]) -> dict[str
     except BaseException as raised:  # the program may raise anything, SystemExit too; the parent tells it
         error = raised
     if watch.taken is None:
-        told = _ended(error, watch, door, request)
+        told = _ended(error, watch, framework, request)
         return {"error": [told.where, told.what], "quotes": isinstance(error, SystemExit)}
     if watch.is_over:
         return {}  # the answer was left when it was stopped
     try:
-        return {"draft": asdict(door.draft(watch.taken, request, _partial(error, watch, request)))}
+        return {"draft": asdict(framework.draft(watch.taken, request, _partial(error, watch, request)))}
     except Exception as raised:  # the user's own step may fail where only its shapes are known
         told = explain_exception(raised, request["where"], path)
         return {"error": [told.where, told.what], "quotes": False}
 
 
-def run_script(door: Door[T]) -> None:
+def run_script(framework: FrameworkCapture[T]) -> None:
     """Run one request from standard input, then end the process at once."""
     request, answer = take_request()
     sys.dont_write_bytecode = True
-    watch = door.watch(is_user_file, _stop_with(answer, door, request))
-    result = _result(request, watch, door)
+    watch = framework.watch(is_user_file, _stop_with(answer, framework, request))
+    result = _result(request, watch, framework)
     if not watch.is_over:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the program may have closed or replaced it

@@ -21,7 +21,7 @@ from fomkit.frontends.keras.inputs import Prepared, batched, specs
 from fomkit.frontends.keras.layers import watch_made_layers
 from fomkit.frontends.keras.profile import describe_model, step_tracer
 from fomkit.frontends.model_file import explain_exception
-from fomkit.frontends.script.child import Door, run_script
+from fomkit.frontends.script.child import FrameworkCapture, run_script
 from fomkit.frontends.script.keras_steps import (
     FIT,
     Epoch,
@@ -155,4 +155,4 @@ def draft_script(taken: Taken, request: dict[str, Any], partial_because: str = "
 def main() -> None:
     """Run one request."""
     with watch_made_layers():
-        run_script(Door(FitWatch, draft_script, "Model.fit or train_on_batch"))
+        run_script(FrameworkCapture(FitWatch, draft_script, "Model.fit or train_on_batch"))

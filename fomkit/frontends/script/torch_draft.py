@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fomkit.frontends.layers import count_layers, split_layers
-from fomkit.frontends.script.child import Door, run_script
+from fomkit.frontends.script.child import FrameworkCapture, run_script
 from fomkit.frontends.script.torch_recorder import Fetched, LoaderFacts, loader_facts, shapes_in
 from fomkit.frontends.script.torch_steps import StepWatch, Taken
 from fomkit.frontends.step import Draft, count_rows
@@ -151,4 +151,4 @@ def _draft(taken: Taken, request: dict[str, Any], partial: str) -> Draft:
 
 def main() -> None:
     """Run one request."""
-    run_script(Door(StepWatch, _draft, "a torch.optim optimizer"))
+    run_script(FrameworkCapture(StepWatch, _draft, "a torch.optim optimizer"))

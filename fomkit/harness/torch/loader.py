@@ -190,20 +190,20 @@ def blocks_of(epochs: Sequence[Epoch], ahead: int, workers: int) -> list[tuple[f
         return []
     gap_s, turn = sum(span for span, _ in gaps) / count, max(1, workers)
     size = turn * max(1, ceil(BLOCK_S / max(gap_s * turn, 1e-12)))
-    longest, usual = max(len(one.arrived_s) for one in epochs), _usual(epochs)
+    longest, common = max(len(one.arrived_s) for one in epochs), _common_sizes(epochs)
     size = min(size, max(1, longest // 4))
     found = []
     for one in epochs:
         first = min(ahead, len(one.arrived_s) // 2)
         for start in range(first, len(one.arrived_s) - size, size):
             span = one.arrived_s[start + size] - one.arrived_s[start]
-            if set(one.samples[start + 1 : start + size + 1]) <= usual:
+            if set(one.samples[start + 1 : start + size + 1]) <= common:
                 counted = sum(one.samples[start + 1 : start + size + 1])
                 found.append((round(span / size, 12), counted / size))
     return found
 
 
-def _usual(epochs: Sequence[Epoch]) -> set[int]:
+def _common_sizes(epochs: Sequence[Epoch]) -> set[int]:
     """Give the sizes of batches that count: the most usual one, or all where most are of another."""
     sizes = [size for one in epochs for size in one.samples]
     often = max(set(sizes), key=sizes.count)

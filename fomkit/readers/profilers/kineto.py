@@ -20,7 +20,7 @@ from fomkit.frontends.step import count_rows, make_table
 from fomkit.frontends.step_spread import Spent, say_busiest, say_cold, say_contention, say_spread, step_sums
 from fomkit.readers.profilers.kineto_device import DeviceTimes, join_device
 from fomkit.readers.profilers.kineto_nesting import Nesting, step_windows
-from fomkit.readers.profilers.kineto_rows import Row, Rows, usual_dtype
+from fomkit.readers.profilers.kineto_rows import Row, Rows, commonest_dtype
 from fomkit.readers.profilers.kineto_steps import Collector, Executions
 from fomkit.readers.profilers.kineto_stream import Events, TraceReader
 
@@ -114,7 +114,7 @@ def _notes(events: Events, executions: Executions, rows: Rows, device: DeviceTim
         yield "the trace marks no steps (ProfilerStep#N) and is taken as one step"
     else:
         taken = "and were taken" if cold is None else f"and {len(executions.step_s)} of these were taken"
-        yield f"{executions.alike} of {executions.steps} steps are alike {taken}, {by[executions.told]}"
+        yield f"{executions.similar} of {executions.steps} steps are alike {taken}, {by[executions.told]}"
     if cold is not None:
         yield say_cold(f"step {cold[0] + 1} of {executions.steps}", cold[1], executions.step_s)
     if executions.input_calls:
@@ -174,12 +174,12 @@ def steps_of(events: Events, head: Mapping[str, Any]) -> Steps:
     """
     nesting = Nesting(events)
     device = join_device(events, nesting)
-    usual = usual_dtype(events)
-    executions = Collector(events, nesting, device, usual).collect()
+    default_dtype = commonest_dtype(events)
+    executions = Collector(events, nesting, device, default_dtype).collect()
     ranks = _entry(head, "distributedInfo", "world_size")
     properties = _entry(head, "deviceProperties")
     local = len(properties) if isinstance(properties, list) else 0
-    rows = Rows(events, executions, usual, ranks if type(ranks) is int and ranks > 1 else 0, local)
+    rows = Rows(events, executions, default_dtype, ranks if type(ranks) is int and ranks > 1 else 0, local)
     return Steps(head, events, nesting, device, executions, rows)
 
 
@@ -209,8 +209,8 @@ def _properties(head: Mapping[str, Any], unit: str) -> Mapping[str, Any]:
     listed = _entry(head, "deviceProperties")
     known = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     numbered = [one for one in known if str(one.get("id")) == unit]
-    alike = known if len({str(one.get("name")) for one in known}) == 1 else []
-    return next(iter(numbered or alike), {})
+    similar = known if len({str(one.get("name")) for one in known}) == 1 else []
+    return next(iter(numbered or similar), {})
 
 
 def rows_of(found: Steps) -> TraceRows:

@@ -107,11 +107,11 @@ def parse_value(text: Any) -> Any:
 class _Given:
     """The arguments of a signature by position."""
 
-    def __init__(self, signature: Signature, usual: str) -> None:
+    def __init__(self, signature: Signature, default_dtype: str) -> None:
         dims, types, strides, values = signature
         if not isinstance(dims, list) or not isinstance(types, list) or len(dims) != len(types):
             raise CallError("its dims or types are not in the trace")
-        self.dims, self.types, self._usual = dims, types, usual
+        self.dims, self.types, self._default_dtype = dims, types, default_dtype
         self._strides = strides if isinstance(strides, list) and len(strides) == len(dims) else [None] * len(dims)
         self._values = values if isinstance(values, list) and len(values) == len(dims) else [None] * len(dims)
 
@@ -137,7 +137,9 @@ class _Given:
             steps = stride if isinstance(stride, list) and len(stride) == len(dims) else [None] * len(dims)
             words = word if isinstance(word, list) and len(word) == len(dims) else [""] * len(dims)
             return tuple(
-                make_array(_lengths(one), DTYPES.get(str(each), self._usual), 1000 * (place + 1) + number, step)
+                make_array(
+                    _lengths(one), DTYPES.get(str(each), self._default_dtype), 1000 * (place + 1) + number, step
+                )
                 for number, (one, step, each) in enumerate(zip(dims, steps, words, strict=True))
             )
         return parse_value(self._values[place])
@@ -155,7 +157,7 @@ def _fits(schema: Schema, given: _Given) -> bool:
     return True
 
 
-def describe(name: str, signature: Signature, usual: str) -> tuple[Call, Schema]:
+def describe(name: str, signature: Signature, default_dtype: str) -> tuple[Call, Schema]:
     """Put a call into the rules' words; its results are those written in place.
 
     Parameters
@@ -163,7 +165,7 @@ def describe(name: str, signature: Signature, usual: str) -> tuple[Call, Schema]
     name : str
         The op's without its library.
     signature : Signature
-    usual : str
+    default_dtype : str
         Number format of lists of tensors, which the trace does not tell.
 
     Raises
@@ -171,7 +173,7 @@ def describe(name: str, signature: Signature, usual: str) -> tuple[Call, Schema]
     CallError
         When the trace does not say enough.
     """
-    given = _Given(signature, usual)
+    given = _Given(signature, default_dtype)
     fitting = [schema for schema in schemas()[1].get(name, ()) if _fits(schema, given)]
     if not fitting:
         raise CallError("its arguments are none that are known")
@@ -183,7 +185,7 @@ def describe(name: str, signature: Signature, usual: str) -> tuple[Call, Schema]
     return Call(f"aten::{name}", arguments, results), schema
 
 
-def loose(signature: Signature, usual: str) -> list[Any]:
+def loose(signature: Signature, default_dtype: str) -> list[Any]:
     """Give the arguments of a call whose spelling nobody keeps, by position.
 
     Raises
@@ -191,7 +193,7 @@ def loose(signature: Signature, usual: str) -> list[Any]:
     CallError
         When the trace does not say enough.
     """
-    given = _Given(signature, usual)
+    given = _Given(signature, default_dtype)
     return [given.argument(place, given.kind(place)) for place in range(len(given.dims))]
 
 

@@ -76,7 +76,7 @@ class Told:
     called: int = 0
 
 
-def usual_dtype(events: Events) -> str:
+def commonest_dtype(events: Events) -> str:
     """Give the floating format that most distinct calls have; fp32 where there is none."""
     found: Counter[str] = Counter()
     for (_, types, _, _), _ in events.calls.values:
@@ -115,8 +115,8 @@ def _attention(arguments: Sequence[Any]) -> tuple[Dimensions, str]:
     return sizes, query.dtype
 
 
-def _owner(name: str, signature: Signature, usual: str, pass_name: str) -> TracedOp:
-    arguments = loose(signature, usual)
+def _owner(name: str, signature: Signature, default_dtype: str, pass_name: str) -> TracedOp:
+    arguments = loose(signature, default_dtype)
     try:
         attention = name == "scaled_dot_product_attention"
         dimensions, dtype = _attention(arguments) if attention else _rnn(name, arguments)
@@ -136,15 +136,15 @@ class Rows:
     ----------
     events : Events
     executions : Executions
-    usual : str
+    default_dtype : str
         Number format of lists of tensors.
     ranks : int
         Processes of the run, 0 where the trace does not say; ``local`` of them on the node.
     """
 
-    def __init__(self, events: Events, executions: Executions, usual: str, ranks: int, local: int) -> None:
+    def __init__(self, events: Events, executions: Executions, default_dtype: str, ranks: int, local: int) -> None:
         self.told = Told()
-        self._events, self._executions, self._usual = events, executions, usual
+        self._events, self._executions, self._default_dtype = events, executions, default_dtype
         self._ranks, self._local = ranks, local
 
     def __iter__(self) -> Iterator[Row]:
@@ -174,7 +174,7 @@ class Rows:
             if key.call < 0 and key.what != "unknown":
                 self.told.without_shapes += count
             self.told.unsupported[f"{name} ({error})"] += count
-            op = TracedOp(name, "other", {}, self._usual, key.pass_name, "", count=count)
+            op = TracedOp(name, "other", {}, self._default_dtype, key.pass_name, "", count=count)
             yield Row(op, times, alone=True, unit="")
             return
         parted = self._parted(key, ops, times, count)
@@ -190,11 +190,11 @@ class Rows:
             raise CallError("no shapes")
         signature = self._events.calls.values[key.call][0]
         if key.what == "owner_back" or short in (*_CELLS, "scaled_dot_product_attention"):
-            row = _owner(short, signature, self._usual, key.pass_name)
+            row = _owner(short, signature, self._default_dtype, key.pass_name)
             halves = (INPUT_GRADIENT, WEIGHT_GRADIENT) if (row.kind, key.pass_name) == ("rnn", BACKWARD) else ()
             return [replace(row, pass_name=pass_name) for pass_name in halves] or [row]
         _, rule = find_rule(name)
-        call, _ = describe(short, signature, self._usual)
+        call, _ = describe(short, signature, self._default_dtype)
         rule = rule or pointwise
         try:
             works = works_of(with_results(call, rule), rule)
@@ -250,9 +250,9 @@ class Rows:
                 sizes = {"collective": word, "message_byte": byte, "ranks": ranks, "link": link}
                 return TracedOp(kernel.partition("(")[0], "collective", sizes, dtype, key.pass_name, "")
             self.told.unsupported[f"{kernel[:80]} (its message or ranks are not in the trace)"] += count
-            return TracedOp(kernel[:80], "other", {}, self._usual, key.pass_name, "")
+            return TracedOp(kernel[:80], "other", {}, self._default_dtype, key.pass_name, "")
         self.told.unsupported[f"{kernel[:80]} (a kernel that no call of the trace launched)"] += count
-        return TracedOp(kernel[:80], "other", {}, self._usual, key.pass_name, "")
+        return TracedOp(kernel[:80], "other", {}, self._default_dtype, key.pass_name, "")
 
 
 _NEVER = ("other", "input", "optimizer")

@@ -56,10 +56,10 @@ def optimizer_class(annotation: str) -> str:
     return annotation.partition("#")[2].partition(".")[0]
 
 
-def _parameters(entry: Entry, usual: str) -> list[Array]:
+def _parameters(entry: Entry, default_dtype: str) -> list[Array]:
     if entry.signature is None:
         raise CallError("it has no shapes")
-    arguments = loose(entry.signature, usual)
+    arguments = loose(entry.signature, default_dtype)
     if entry.name.endswith("add_"):
         rate = arguments[2] if len(arguments) > 2 else None
         if not isinstance(rate, int | float) or rate >= 0:
@@ -76,7 +76,7 @@ def _rule(kind: str, entries: Iterable[Entry]) -> str:
     return kind.lower() + ("_amsgrad" if any("maximum" in name for name in names) else "")
 
 
-def describe_update(annotation: str, impl: str, entries: Sequence[Entry], usual: str) -> TracedOp | None:
+def describe_update(annotation: str, impl: str, entries: Sequence[Entry], default_dtype: str) -> TracedOp | None:
     """Describe one step of an optimizer.
 
     Parameters
@@ -87,7 +87,7 @@ def describe_update(annotation: str, impl: str, entries: Sequence[Entry], usual:
         per_tensor, foreach or fused.
     entries : sequence of Entry
         Its calls.
-    usual : str
+    default_dtype : str
         Number format of lists of tensors.
 
     Returns
@@ -98,7 +98,7 @@ def describe_update(annotation: str, impl: str, entries: Sequence[Entry], usual:
     kind = optimizer_class(annotation)
     closing = [entry for entry in entries if entry.name in _CLOSING.get(kind, ())]
     try:
-        parameters = [array for entry in closing for array in _parameters(entry, usual)]
+        parameters = [array for entry in closing for array in _parameters(entry, default_dtype)]
     except CallError:
         return None
     if not parameters:
@@ -128,7 +128,7 @@ class Key(NamedTuple):
     detail: int = -1
 
 
-class Alike(NamedTuple):
+class SimilarSteps(NamedTuple):
     """The steps that are alike, and what ran in those that were taken.
 
     Attributes
@@ -192,18 +192,18 @@ class Collected:
             if (both := to_input + to_weight) > 0
         }
 
-    def most_alike(self) -> Alike:
+    def most_similar(self) -> SimilarSteps:
         """Take the steps that ran the same, the most there are, of equally many the later ones; no cold start."""
         step, key = np.frombuffer(self._step, np.int32), np.frombuffer(self._key, np.int32)
         time = np.frombuffer(self._time, np.float64)
         order = np.lexsort((key, step))
         starts = np.flatnonzero(np.diff(step[order], prepend=-1))
-        alike: dict[bytes, list[int]] = {}
+        similar: dict[bytes, list[int]] = {}
         for first, last in zip(starts, [*starts[1:], len(order)], strict=True):
-            alike.setdefault(key[order[first:last]].tobytes(), []).append(int(step[order[first]]))
-        taken = max(alike.values(), key=lambda members: (len(members), members[-1]), default=[])
+            similar.setdefault(key[order[first:last]].tobytes(), []).append(int(step[order[first]]))
+        taken = max(similar.values(), key=lambda members: (len(members), members[-1]), default=[])
         known = np.nan_to_num(time)
-        alike_count, cold = len(taken), None
+        similar_count, cold = len(taken), None
         step_s = tuple(float(known[step == one].sum()) for one in sorted(taken))
         if is_cold(step_s):
             cold = min(taken), step_s[0]
@@ -213,8 +213,8 @@ class Collected:
         ran, counts = np.unique(key[inside], return_counts=True)
         sorted_by_key = np.lexsort((step[inside], key[inside]))
         parts = np.split(time[inside][sorted_by_key], np.cumsum(counts)[:-1])
-        return Alike(
-            alike_count,
+        return SimilarSteps(
+            similar_count,
             {names[one]: int(count) // len(taken) for one, count in zip(ran, counts, strict=True)},
             {names[one]: part for one, part in zip(ran, parts, strict=True)},
             step_s,
@@ -244,7 +244,7 @@ class Executions:
         Achieved occupancy [share], weighted by time, of keys whose kernels say one.
     updates : list
         What the keys of updates stand for.
-    steps, alike : int
+    steps, similar : int
         Steps in the trace, and the most of them that are alike.
     step_s : tuple of float
         Time of all executions in each of the chosen steps [s].
@@ -266,7 +266,7 @@ class Executions:
     updates: list[tuple[object, ...]]
     steps: int
     told: str
-    alike: int
+    similar: int
     step_s: tuple[float, ...]
     cold: tuple[int, float] | None
     input_calls: int
@@ -295,12 +295,12 @@ class Collector:
     ----------
     events, nesting, device
         Of one trace.
-    usual : str
+    default_dtype : str
         Number format of lists of tensors, which the trace does not tell.
     """
 
-    def __init__(self, events: Events, nesting: Nesting, device: DeviceTimes, usual: str) -> None:
-        self._events, self._nesting, self._device, self._usual = events, nesting, device, usual
+    def __init__(self, events: Events, nesting: Nesting, device: DeviceTimes, default_dtype: str) -> None:
+        self._events, self._nesting, self._device, self._default_dtype = events, nesting, device, default_dtype
         self._windows = _Windows(events)
         self._found = Collected()
         self._on_device = bool(len(events.device_time))
@@ -386,7 +386,7 @@ class Collector:
             call = events.call[event]
             entries.append(Entry(name, events.calls.values[call][0] if call >= 0 else None))
         annotation = events.names.values[events.name[update]]
-        described = describe_update(annotation, self._nesting.updates[update], entries, self._usual)
+        described = describe_update(annotation, self._nesting.updates[update], entries, self._default_dtype)
         if described is None:
             for row in members:
                 self._add(step, row)
@@ -425,11 +425,11 @@ class Collector:
 
     def _chosen(self) -> Executions:
         found, windows = self._found, self._windows
-        alike, counts, times, step_s, cold, taken = found.most_alike()
+        similar, counts, times, step_s, cold, taken = found.most_similar()
         spans = [windows.windows[step] for step in taken if step < len(windows.windows)]
         wall_s = tuple((end - start) / 1e6 for start, end in spans)
         return Executions(
             counts, times, found.shares(), found.units, found.occupancy(), list(found.updates),
-            len(windows.windows) or 1, windows.told, alike, step_s, cold, self._input_calls,
+            len(windows.windows) or 1, windows.told, similar, step_s, cold, self._input_calls,
             wall_s if np.isfinite(wall_s).all() else (),
         )  # fmt: skip

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from fomkit.core.errors import FomkitError, printable
 from fomkit.core.measurement import Unjoined
 from fomkit.core.model import ModelProfile
-from fomkit.core.units import usual_engine
+from fomkit.core.units import default_engine
 from fomkit.files.op_csv import empty_table
 from fomkit.frontends.layers import GraphNode, Nodes
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE
@@ -274,7 +274,7 @@ STAND_IN = "fp32"
 """Number format of ops whose trace tells none; the op table has no word for that."""
 UNKNOWN_FORMAT = (
     f"partial: the trace tells neither number format nor arithmetic unit of an op: {STAND_IN} and "
-    f"{usual_engine('other', STAND_IN)} stand in the op table for unknown ones"
+    f"{default_engine('other', STAND_IN)} stand in the op table for unknown ones"
 )
 JOIN = (
     "its events carry no shapes. For sizes, work and prediction say which model it is of: --graph model.py, the "
@@ -328,7 +328,7 @@ def table_of_times(times: PlaneTimes) -> tuple[pd.DataFrame, PlaneSteps]:
             "op": op,
             "kind": "other",
             "dtype": STAND_IN,
-            "engine": usual_engine("other", STAND_IN),
+            "engine": default_engine("other", STAND_IN),
             "pass_name": pass_name,
             "module": scope,
             "count": count / steps.steps,

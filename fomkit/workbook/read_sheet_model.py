@@ -17,7 +17,7 @@ from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, OPS, WORKLOADS
 from fomkit.workbook.merits import MEANS
 from fomkit.workbook.op_sheets import HOUR_S
 from fomkit.workbook.read import Book, Entry
-from fomkit.workbook.records import Case, Given, Ledger, OpLine, WorkloadFacts
+from fomkit.workbook.records import Case, Given, OpLine, SheetModel, WorkloadFacts
 
 Row = Mapping[str, Entry]
 _NUMBERS = {column.name for column in DIMENSIONS if column.dtype == "number"}
@@ -180,7 +180,7 @@ def _check_choices(book: Book, chosen: Mapping[str, Entry]) -> None:
             )
 
 
-def ledger_from(book: Book) -> Ledger:
+def sheet_model_from(book: Book) -> SheetModel:
     """Make the ledger of a workbook's inputs.
 
     Raises
@@ -198,7 +198,7 @@ def ledger_from(book: Book) -> Ledger:
         machines.setdefault(_text(row, "machine"), []).append(row)
     given = book.rows(GIVEN)
     baseline, threshold = str(chosen["baseline"]), chosen.get("threshold")
-    return Ledger(
+    return SheetModel(
         title=str(chosen.get("title")),
         scope=cast("Scope", str(chosen["scope"])),
         machines=tuple(_machine(name, rows) for name, rows in machines.items()),
