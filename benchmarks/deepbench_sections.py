@@ -33,7 +33,7 @@ def workbooks(data: Path) -> Iterator[tuple[str, Path]]:
             yield name.removesuffix(".inference"), path
 
 
-def left_out_error(fits: dict, kind: str, dtype: str, engine: str, pass_name: str) -> str:
+def cross_validation_error(fits: dict, kind: str, dtype: str, engine: str, pass_name: str) -> str:
     word = "" if kind in PASS_FREE else pass_name
     fit = fits.get("/".join(part for part in (kind, dtype, engine, word) if part))
     if fit is None:
@@ -52,7 +52,8 @@ def sections(machine: str, path: Path) -> Iterator[dict[str, object]]:
             "machine": machine, "workbook": path.parent.name, "section": one.section, "kind": one.kind,
             "precision": dtype, "pass": one.pass_name, "imported": one.imported, "corrected": one.corrected,
             "no time": one.without_time,
-            "left out: median (mean) %, hits": left_out_error(fits, one.kind, dtype, engine, one.pass_name),
+            "left out: median (mean) %, hits":
+                cross_validation_error(fits, one.kind, dtype, engine, one.pass_name),
         }  # fmt: skip
 
 

@@ -221,7 +221,7 @@ DOORS = {
 class Spent(NamedTuple):
     """What a command said and took, its children with it."""
 
-    said: str
+    output: str
     code: int
     processor_s: float
     memory_byte: float
@@ -230,9 +230,9 @@ class Spent(NamedTuple):
 def run(command: list[str], folder: Path, backend: str) -> Spent:
     """Run a command and wait for it by ``wait4``, which tells its own use and its children's, not its sisters'."""
     log = folder / "said.txt"
-    with log.open("w") as said:
+    with log.open("w") as output:
         settings = {**os.environ, "KERAS_BACKEND": backend}
-        child = subprocess.Popen(command, cwd=folder, stdout=said, stderr=subprocess.STDOUT, env=settings)
+        child = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, env=settings)
         _, status, use = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
     return Spent(log.read_text(), child.returncode, use.ru_utime + use.ru_stime, use.ru_maxrss * 1024)
@@ -277,14 +277,14 @@ def flop_of(path: Path) -> float:
     return sum(flop for name, flop in work.items() if name != "update")
 
 
-def coverage_of(said: str) -> str:
+def coverage_of(output: str) -> str:
     """Give the ops that are priced or have no work over all, as the command said them."""
-    ops = re.search(r"([\d,]+) ops in the step: .* ([\d,]+) unsupported", said)
+    ops = re.search(r"([\d,]+) ops in the step: .* ([\d,]+) unsupported", output)
     if ops:
         every, missing = (int(one.replace(",", "")) for one in ops.groups())
         return f"{1 - missing / every:.1%}"
-    missing = len(re.findall(r"unsupported: ", said))
-    return f"{missing} unsupported" if missing else "partial" if "partial:" in said else "100 %"
+    missing = len(re.findall(r"unsupported: ", output))
+    return f"{missing} unsupported" if missing else "partial" if "partial:" in output else "100 %"
 
 
 def measure(model: str, batch: int, name: str, folder: Path) -> dict[str, str | float]:
@@ -293,16 +293,16 @@ def measure(model: str, batch: int, name: str, folder: Path) -> dict[str, str | 
     if door.before:
         made = run([sys.executable, door.before], folder, door.backend)
         if made.code:
-            return {**found, "coverage": f"not recorded: {made.said.strip()[-100:]}"}
-        told = re.search(r"overhead (\S+)", made.said)
-        overhead = f"{float(told[1]):+.0%}" if told else ""
+            return {**found, "coverage": f"not recorded: {made.output.strip()[-100:]}"}
+        parsed = re.search(r"overhead (\S+)", made.output)
+        overhead = f"{float(parsed[1]):+.0%}" if parsed else ""
     xplane = next(map(str, folder.rglob("*.xplane.pb")), "")
     command = door.command.format(batch=batch, xplane=xplane).split()
     spent = run([*COMMAND, *command, "-o", "out.yaml", "--force"], folder, door.backend)
     if spent.code:
-        return {**found, "coverage": f"not read: {spent.said.strip()[-160:]}"}
+        return {**found, "coverage": f"not read: {spent.output.strip()[-160:]}"}
     figures = {"processor [s]": f"{spent.processor_s:.1f}", "memory [MB]": f"{spent.memory_byte / 1e6:,.0f}"}
-    return {**found, "flop": flop_of(folder / "out.yaml"), "coverage": coverage_of(spent.said),
+    return {**found, "flop": flop_of(folder / "out.yaml"), "coverage": coverage_of(spent.output),
             "recording": overhead, **figures}  # fmt: skip
 
 
@@ -322,18 +322,18 @@ def main() -> None:
     arguments.add_argument("--model", choices=MODELS, action="append")
     arguments.add_argument("--door", default="", help="doors whose name has this")
     arguments.add_argument("--public", action="store_true", help="ResNet-50 and GPT-2 too, from their model.py")
-    told = arguments.parse_args()
+    parsed = arguments.parse_args()
     rows, start = [], time.perf_counter()
-    for model in told.model or MODELS:
+    for model in parsed.model or MODELS:
         with TemporaryDirectory() as name:
             folder, twin = Path(name), MODELS[model]
             write_files(folder, twin)
             for door in DOORS:
-                is_asked = told.door in door or door == next(iter(DOORS))
-                if is_asked and (door != "text of tfprof" or model == "mlp"):
+                is_wanted = parsed.door in door or door == next(iter(DOORS))
+                if is_wanted and (door != "text of tfprof" or model == "mlp"):
                     rows.append(measure(model, twin.batch, door, folder))
                     print(rows[-1], file=sys.stderr, flush=True)
-    for model in ("resnet50", "gpt2") if told.public else ():
+    for model in ("resnet50", "gpt2") if parsed.public else ():
         with TemporaryDirectory() as name:
             (Path(name) / "model_torch.py").write_bytes((SOURCES / f"{model}.py").read_bytes())
             rows.append(measure(model, 0, next(iter(DOORS)), Path(name)))

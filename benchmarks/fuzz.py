@@ -56,18 +56,18 @@ def main() -> int:
     arguments.add_argument("--seed", type=int, default=secrets.randbelow(10**9), help="default: a new one")
     arguments.add_argument("--door", choices=DOORS, action="append", help="of this door only; may be repeated")
     arguments.add_argument("--case", type=int, help="one case of one door, by its number")
-    told = arguments.parse_args()
-    print(f"seed {told.seed}", flush=True)
+    options = arguments.parse_args()
+    print(f"seed {options.seed}", flush=True)
     found, start = Counter[str](), time.perf_counter()
     with TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["FOMKIT_CACHE"] = str(folder / "cache")
         furnish(folder)
-        for door, count in shares(told.files).items():
-            if told.door and door not in told.door:
+        for door, count in shares(options.files).items():
+            if options.door and door not in options.door:
                 continue
-            first = told.seed * STRIDE if told.case is None else told.case
-            numbers = range(first, first + (count if told.case is None else 1))
+            first = options.seed * STRIDE if options.case is None else options.case
+            numbers = range(first, first + (count if options.case is None else 1))
             begun = time.perf_counter()
             read = run(door, numbers, folder, found)
             took = time.perf_counter() - begun

@@ -44,18 +44,18 @@ def tables(machine: Machine) -> Iterator[tuple[FamilyName, pd.DataFrame]]:
                 yield name, rows
 
 
-def nearest_scaled(known: pd.DataFrame, asked: pd.DataFrame, kind: str, floor_s: pd.Series) -> np.ndarray:
+def nearest_scaled(known: pd.DataFrame, query: pd.DataFrame, kind: str, floor_s: pd.Series) -> np.ndarray:
     """Time of the nearest known op in log sizes, scaled by the ratio of their floors."""
     columns = [name for name in KIND_DIMENSIONS[kind] if pd.api.types.is_float_dtype(known[name])]
-    log = [np.log(table[columns].clip(lower=1)).to_numpy() for table in (asked, known)]
+    log = [np.log(table[columns].clip(lower=1)).to_numpy() for table in (query, known)]
     if kind == "gemm":
         stored = ["trans_a", "trans_b"]
-        log = [np.hstack([sizes, table[stored]]) for sizes, table in zip(log, (asked, known), strict=True)]
+        log = [np.hstack([sizes, table[stored]]) for sizes, table in zip(log, (query, known), strict=True)]
     apart = ((log[0][:, None] - log[1][None]) ** 2).sum(2)
     for name in ("cell",) if kind == "rnn" else VIEWS[kind].exact:
-        apart[asked[name].to_numpy()[:, None] != known[name].to_numpy()[None]] = np.inf
+        apart[query[name].to_numpy()[:, None] != known[name].to_numpy()[None]] = np.inf
     near = known.iloc[apart.argmin(1)]
-    return near["_time_s"].to_numpy() * floor_s[asked.index].to_numpy() / floor_s[near.index].to_numpy()
+    return near["_time_s"].to_numpy() * floor_s[query.index].to_numpy() / floor_s[near.index].to_numpy()
 
 
 def floors(machine: Machine, name: FamilyName, rows: pd.DataFrame) -> pd.Series:
@@ -72,19 +72,19 @@ def predicted(machine: Machine, name: FamilyName, rows: pd.DataFrame, folds: int
     fold = shape_groups(rows, name.kind) % folds
     found = []
     for number in np.unique(fold):
-        known, asked = rows[fold != number], rows[fold == number]
+        known, query = rows[fold != number], rows[fold == number]
         fits = fit_timings(known)
-        times = interpolate.estimate(asked, replace(machine, timings=known, fits=fits), 0.8)
+        times = interpolate.estimate(query, replace(machine, timings=known, fits=fits), 0.8)
         found.append(
             pd.DataFrame(
                 {
-                    "truth_s": asked["_time_s"],
-                    "time_s": [times[index].time_s for index in asked.index],
-                    "low_s": [times[index].low_s for index in asked.index],
-                    "high_s": [times[index].high_s for index in asked.index],
-                    "nearest_s": nearest_scaled(known, asked, name.kind, floor_s),
+                    "truth_s": query["_time_s"],
+                    "time_s": [times[index].time_s for index in query.index],
+                    "low_s": [times[index].low_s for index in query.index],
+                    "high_s": [times[index].high_s for index in query.index],
+                    "nearest_s": nearest_scaled(known, query, name.kind, floor_s),
                 },
-                index=asked.index,
+                index=query.index,
             )
         )
     return pd.concat(found).sort_index()

@@ -27,10 +27,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=["resnet50", "v100"], help="model and machine")
     parser.add_argument("-o", "--output", type=Path, default=Path("docs/images/report.png"))
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
-        fomkit.write_report(fomkit.estimate(*asked.names), page)
+        fomkit.write_report(fomkit.estimate(*options.names), page)
         with opened(page, WIDTH) as window:
             last = window.find_element("css selector", LAST).rect
             height = int(last["y"] + last["height"]) + 16
@@ -39,9 +39,9 @@ def main() -> None:
                 {"format": "png", "optimizeForSpeed": False, "captureBeyondViewport": True,
                  "clip": {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 1}},
             )  # fmt: skip
-    asked.output.parent.mkdir(parents=True, exist_ok=True)
-    asked.output.write_bytes(base64.b64decode(shot["data"]))
-    print(f"{asked.output}: {asked.output.stat().st_size / 1e3:.0f} kB")
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_bytes(base64.b64decode(shot["data"]))
+    print(f"{options.output}: {options.output.stat().st_size / 1e3:.0f} kB")
 
 
 if __name__ == "__main__":

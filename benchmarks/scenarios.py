@@ -64,8 +64,8 @@ def row(what: str, figure: str, aim: str, reached: bool, peer: str) -> dict[str,
 def fits() -> list[dict[str, str]]:
     spent = processor_s(lambda: fit(fomkit.machine("v100")))
     command = [sys.executable, "-c", FIT_OF_MANY]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    many_s, held = float(said[0]), float(said[1])
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    many_s, held = float(output[0]), float(output[1])
     return [
         row("fit of v100, 1,182 timings", f"{spent:.1f} s", "5 s", spent <= 5, ""),
         row("fit of 36,000 products", f"{many_s:.1f} s", "60 s", many_s <= 60, ""),

@@ -70,13 +70,13 @@ def rates(name: str, target: str, points: int) -> list[dict[str, str]]:
     wired = with_links(machine, links, 8)
     facts = of_facts(machine)
     # A scrambled Sobol sequence meets each of as many whole numbers as it has points exactly once.
-    asked = [
+    sweeps = [
         ("every shape changing", "3,000 /s", machine, {"batch": f"1..{points}", **facts}, points),
         ("shapes reused", "10,000 /s", machine, {"batch": [1, 2, 4, 8, 16, 32, 64, 128], **facts}, points),
         ("nodes and links", "", wired, {"batch": [16, 32], "nodes": [1, 2, 4, 8], "link_byte_per_s": LINK}, 64),
     ]
     found = []
-    for what, aim, on, vary, count in asked:
+    for what, aim, on, vary, count in sweeps:
         sweep = make_sweep(model, on, vary, way="sobol", points=count)
         found.append({"what": what, "points": f"{count:,}", "rate": f"{rate(sweep):,.0f} /s", "aim": aim})
     return found
@@ -97,8 +97,8 @@ def millions(name: str, target: str) -> list[dict[str, str]]:
                     str(points),
                     f"{folder}/points.{ending}",
                 ]
-                said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-                spent, held, seen, front, size = map(float, said)
+                output = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+                spent, held, seen, front, size = map(float, output)
                 found.append({"into": ending, "points": f"{seen:,.0f}", "rate": f"{seen / spent:,.0f} /s",
                               "peak of memory": f"{held / 1e6:.0f} MB", "file": f"{size / 1e6:.0f} MB",
                               "front": f"{front:.0f}"})  # fmt: skip

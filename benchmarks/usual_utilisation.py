@@ -30,8 +30,16 @@ from fomkit.prediction.estimates import are
 from fomkit.prediction.exact import thinness
 from fomkit.prediction.rates import op_seconds
 from fomkit.prediction.storage_order import row_major
-from fomkit.prediction.surfaces import DIGITS, as_kept, side_by_side, weights_of
-from fomkit.prediction.typical import BY_PASS, FEATURES, MATVEC, SHORTEST_S, balance_of, similarity, tell
+from fomkit.prediction.surfaces import DIGITS, side_by_side, surface_rows, weights_of
+from fomkit.prediction.typical import (
+    BY_PASS,
+    FEATURES,
+    MATVEC,
+    SHORTEST_S,
+    balance_of,
+    median_and_spread,
+    similarity,
+)
 from fomkit.profiles.evidence import FOLDER, OP_COLUMNS, OPS, SURFACE_COLUMNS, SURFACES
 from fomkit.profiles.machines import load_machine
 
@@ -41,7 +49,7 @@ MOVING = ("norm", "pointwise", "softmax")
 APART = ("trtllm_mha",)
 """Libraries that no framework calls: what B200's attention reaches by TensorRT-LLM says nothing of other machines'
 FlashAttention. With its rows, attention of left-out chips is off by 37 % in the middle instead of 30."""
-FEWEST, FEWEST_THIN, REACH, JUDGED = 20, 4, 2.0, 200
+FEWEST, FEWEST_THIN, REACH, SAMPLE_ROWS = 20, 4, 2.0, 200
 PROBABILITIES = (np.arange(20) + 0.5) / 20
 ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "machine_profiles" / FOLDER
@@ -68,7 +76,7 @@ def machines() -> Iterator[Machine]:
 def traffic(timings: pd.DataFrame) -> pd.DataFrame:
     """All timed kinds that move data, for those that nobody timed."""
     moving = timings[timings["kind"].isin(MOVING)].groupby("kind")
-    found = [rows.iloc[spaced_evenly(len(rows), JUDGED)] for _, rows in moving]
+    found = [rows.iloc[spaced_evenly(len(rows), SAMPLE_ROWS)] for _, rows in moving]
     return pd.concat(found).assign(kind="traffic") if found else timings.iloc[:0]
 
 
@@ -129,7 +137,7 @@ def surface(table: Table, work: str, length: np.ndarray, errors: tuple[float, ..
     features, reached = table.features[at], table.reached[at]
     mean = float(reached.mean().round(4))
     balance = round(balance_of(table.machine, work.partition("/")[0], table.dtype, table.engine), 3)
-    rows = as_kept(features, weights_of(features, reached - mean, length))
+    rows = surface_rows(features, weights_of(features, reached - mean, length))
     of = table.machine
     return Surface(of.name, of.device.architecture, table.dtype, balance, mean, errors, rows)
 
@@ -140,14 +148,16 @@ def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray
     if not included:
         return ()
     found = side_by_side(length, included)
-    at = spaced(table.features, JUDGED)
-    value, sigma = tell(found, table.features[at], similarity(found, one.dtype, one.balance, one.architecture))
+    at = spaced(table.features, SAMPLE_ROWS)
+    value, sigma = median_and_spread(
+        found, table.features[at], similarity(found, one.dtype, one.balance, one.architecture)
+    )
     return tuple(np.quantile((table.reached[at] - value) / sigma, PROBABILITIES).round(2).tolist())
 
 
 def entry(work: str, found: list[Table]) -> Iterator[tuple[list[object], np.ndarray]]:
     """The cells of each surface, from the work on, and the whole numbers of its ops."""
-    spread = np.concatenate([table.features[spaced(table.features, JUDGED)] for table in found]).std(0)
+    spread = np.concatenate([table.features[spaced(table.features, SAMPLE_ROWS)] for table in found]).std(0)
     length = np.where(spread > 0, REACH * spread, 1e6).round(3)
     plain = [surface(table, work, length) for table in found]
     for table, one in zip(found, plain, strict=True):

@@ -49,7 +49,7 @@ from fomkit.plan.footprint import Grid
 from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.options import Options
 from fomkit.plan.run import epochs_at
-from fomkit.plan.scaling import Asked, scale, with_links
+from fomkit.plan.scaling import ScalingSpec, scale, with_links
 from fomkit.plan.timeline import timeline_content
 from fomkit.plan.transformer_step import load_recipe
 from fomkit.profiles.campaigns import load_campaign, load_epochs
@@ -140,7 +140,7 @@ def use_layout(path: Path) -> None:
     machine = with_links(known_machine(path.with_name("matrix.yaml")), links, 4)
     split = layout.fewest_devices > 1
     model = load_recipe(path.with_name("small.yaml")) if split else known_model("p1b2")
-    scaling_content(scale(model, machine, Asked([1, 2, 4], layout, options=Options(allow_uncovered=True))))
+    scaling_content(scale(model, machine, ScalingSpec([1, 2, 4], layout, options=Options(allow_uncovered=True))))
 
 
 def use_recipe(path: Path) -> None:
@@ -325,7 +325,7 @@ def limited() -> Iterator[None]:
             signal.signal(number, before[number])
 
 
-def check_told(error: FomkitError) -> None:
+def check_error_text(error: FomkitError) -> None:
     """A message is one or several whole sentences that a terminal can show, each saying where."""
     for line in str(error).split("\n"):
         assert line.isprintable(), repr(line)
@@ -342,7 +342,7 @@ def attempt(path: Path, content: bytes, use: Callable[[Path], object]) -> bool:
             warnings.simplefilter("error")
             use(path)
     except FomkitError as error:
-        check_told(error)
+        check_error_text(error)
         return False
     return True
 

@@ -79,7 +79,7 @@ def model(*rows: dict[str, object], **changed: object) -> ModelProfile:
     return replace(made, **changed)  # type: ignore[arg-type]
 
 
-def asked(net: ModelProfile, on: Machine, **options: object) -> Advice:
+def advice_for(net: ModelProfile, on: Machine, **options: object) -> Advice:
     return advise(net, on, Options(**options))  # type: ignore[arg-type]
 
 
@@ -93,7 +93,7 @@ def only(advice: Advice, rule: str) -> dict:
 
 
 def test_every_rule_answers_every_study() -> None:
-    found = {one["rule"] for one in asked(model(product(1024)), machine()).content["findings"]}
+    found = {one["rule"] for one in advice_for(model(product(1024)), machine()).content["findings"]}
     assert found == {rule.name for rule in RULES}
     assert len(found) == len(RULES)
 
@@ -103,7 +103,7 @@ def test_every_rule_answers_every_study() -> None:
 
 def test_a_faster_engine_is_found_and_the_saving_is_that_of_an_estimate() -> None:
     net, on = model(product(4096, 10)), machine()
-    one = of(asked(net, on), "faster engine", "advice")[0]
+    one = of(advice_for(net, on), "faster engine", "advice")[0]
     before, after = (fomkit.estimate(net, on, precision=name) for name in (None, "mixed"))
     assert one["stake"]["time_s"]["value"] == pytest.approx(before.step.value - after.step.value, rel=1e-9)
     gain = after.unit_per_day.value - before.unit_per_day.value
@@ -115,17 +115,17 @@ def test_a_faster_engine_is_found_and_the_saving_is_that_of_an_estimate() -> Non
 def test_no_faster_engine_no_advice() -> None:
     slow = machine()
     slow = replace(slow, device=replace(slow.device, peaks=slow.device.peaks[:1]))
-    found = of(asked(model(product(4096)), slow), "faster engine")
+    found = of(advice_for(model(product(4096)), slow), "faster engine")
     assert {one["state"] for one in found} == {"not_applicable"}
     assert "nothing is known of mixed on made" in found[-1]["says"]
-    asked_for = only(asked(model(product(4096)), machine(), precision="mixed"), "faster engine")
-    assert "was asked for in mixed" in asked_for["says"]
+    mixed = only(advice_for(model(product(4096)), machine(), precision="mixed"), "faster engine")
+    assert "was asked for in mixed" in mixed["says"]
 
 
 def test_a_format_that_costs_time_is_tried_and_rejected() -> None:
     update = op({"op": "sgd", "kind": "optimizer", "rule": "sgd", "impl": "foreach"}, numel=5e8, tensors=4.0)
     net = model(product(128), relu(10), {**update, "pass_name": "update"})
-    one = of(asked(net, machine()), "faster engine", "rejected")[0]
+    one = of(advice_for(net, machine()), "faster engine", "rejected")[0]
     assert one["stake"]["time_s"]["value"] < 0
     assert one["rejected"] == "the step would take longer"
 
@@ -133,7 +133,7 @@ def test_a_format_that_costs_time_is_tried_and_rejected() -> None:
 def test_a_changed_step_with_a_gap_saves_nothing() -> None:
     """Without the columns of traffic, the casts of the weights have no time: that is no saving."""
     update = op({"op": "sgd", "kind": "optimizer", "rule": "sgd", "impl": "foreach"}, numel=5e8, tensors=4.0)
-    found = of(asked(model(product(1024), {**update, "pass_name": "update"}), machine()), "faster engine")
+    found = of(advice_for(model(product(1024), {**update, "pass_name": "update"}), machine()), "faster engine")
     assert "in mixed part of the step has no time" in found[-1]["says"]
 
 
@@ -152,7 +152,7 @@ def test_a_product_of_odd_rows_is_found_on_a_table_that_knows() -> None:
 
 
 def test_a_product_of_1023_is_seen_where_padding_does_not_pay() -> None:
-    one = only(asked(model(product(1023, 1, "fp16")), machine()), "misaligned")
+    one = only(advice_for(model(product(1023, 1, "fp16")), machine()), "misaligned")
     assert one["state"] == "rejected"
     assert one["ops"][0]["sizes"] == "gemm 1023×1023×1023"
 
@@ -176,7 +176,7 @@ def test_a_table_without_such_products_gives_a_bound_only() -> None:
     ],
 )
 def test_aligned_products_and_other_engines_are_left_alone(row, why) -> None:
-    one = only(asked(model(row), machine()), "misaligned")
+    one = only(advice_for(model(row), machine()), "misaligned")
     assert one["state"] == "not_applicable"
     assert why in one["says"]
 
@@ -185,7 +185,7 @@ def test_aligned_products_and_other_engines_are_left_alone(row, why) -> None:
 
 
 def test_a_tiny_model_waits_for_its_launches() -> None:
-    advice = asked(model(relu(1000, 300), product(64, 100)), machine(launch_s=10e-6))
+    advice = advice_for(model(relu(1000, 300), product(64, 100)), machine(launch_s=10e-6))
     one = only(advice, "launch bound")
     assert one["state"] == "advice"
     assert one["stake"]["share"]["value"] > 0.8
@@ -198,10 +198,10 @@ def test_a_tiny_model_waits_for_its_launches() -> None:
 
 
 def test_long_kernels_do_not_wait() -> None:
-    assert only(asked(model(product(8192)), machine()), "launch bound")["state"] == "rejected"
+    assert only(advice_for(model(product(8192)), machine()), "launch bound")["state"] == "rejected"
     silent = machine()
     silent = replace(silent, device=replace(silent.device, launch_s=None))
-    one = only(asked(model(product(1024)), silent), "launch bound")
+    one = only(advice_for(model(product(1024)), silent), "launch bound")
     assert "does not state what a kernel launch costs" in one["says"]
 
 
@@ -212,16 +212,16 @@ def with_input(time_s: float) -> Machine:
 def test_a_stated_input_pipeline_that_is_slower_is_found() -> None:
     net = model(product(4096, 10))
     device_s = fomkit.estimate(net, machine()).step.value
-    advice = asked(net, with_input(3 * device_s))
+    advice = advice_for(net, with_input(3 * device_s))
     one = only(advice, "input bound")
     assert one["state"] == "advice"
     assert one["stake"]["time_s"]["value"] == pytest.approx(2 * device_s, rel=1e-6)
     assert advice.content["use"]["bounds"]["waiting"]["value"] == pytest.approx(2 / 3, rel=1e-6)
     # What the device does is hidden behind the input: no change of it is advice.
     assert of(advice, "faster engine", "rejected")
-    hidden = only(asked(net, with_input(device_s / 3)), "input bound")
+    hidden = only(advice_for(net, with_input(device_s / 3)), "input bound")
     assert "hides behind" in hidden["says"]
-    unknown = only(asked(net, machine()), "input bound")
+    unknown = only(advice_for(net, machine()), "input bound")
     assert "unknown, not 0" in unknown["says"]
 
 
@@ -243,24 +243,24 @@ def with_order(byte: float, sizes: dict[str, int] | None = None) -> ModelProfile
 
 
 def test_memory_near_full_is_told_and_room_is_not() -> None:
-    full = asked(with_order(0.95e9 / 8), machine())
+    full = advice_for(with_order(0.95e9 / 8), machine())
     one = only(full, "memory full")
     assert one["state"] == "advice"
     assert "leaves little room" in one["says"]
     assert f"leaves {1 - ROOM:.0%} free is 7" in one["says"]
     assert "twice the batch does not fit or has no time" in only(full, "larger batch")["says"]
-    assert "does not fit: " in only(asked(with_order(1.2e9 / 8), machine()), "memory full")["says"]
-    large = asked(with_order(1.2e9 / 8), machine())
+    assert "does not fit: " in only(advice_for(with_order(1.2e9 / 8), machine()), "memory full")["says"]
+    large = advice_for(with_order(1.2e9 / 8), machine())
     assert large.findings[0]["rule"] == "memory full"
     assert "First make the step fit" in large.summary()
-    room = asked(with_order(1e6), machine())
+    room = advice_for(with_order(1e6), machine())
     assert only(room, "memory full")["state"] == "not_applicable"
     assert full.content["memory"]["structures"][0]["structure"] == "net.*"
 
 
 def test_a_larger_batch_that_fits_is_priced_for_the_same_samples() -> None:
     net, on = with_order(1e6), machine(launch_s=20e-6)
-    one = only(asked(net, on), "larger batch")
+    one = only(advice_for(net, on), "larger batch")
     assert one["state"] == "advice"
     assert "batch 128 instead of 8" in one["says"]
     small, large = (fomkit.estimate(net, on, batch=batch).step.value for batch in (8, 128))
@@ -268,10 +268,10 @@ def test_a_larger_batch_that_fits_is_priced_for_the_same_samples() -> None:
 
 
 def test_a_larger_batch_needs_to_know_what_fits() -> None:
-    fixed = only(asked(model(product(64)), machine()), "larger batch")
+    fixed = only(advice_for(model(product(64)), machine()), "larger batch")
     assert "fixed at its batch" in fixed["says"]
     unknown = replace(with_order(1e6), order=None)
-    assert "what fits is unknown" in only(asked(unknown, machine()), "larger batch")["says"]
+    assert "what fits is unknown" in only(advice_for(unknown, machine()), "larger batch")["says"]
 
 
 # --- update, floors, unknown work
@@ -284,7 +284,7 @@ def update(rule: str, impl: str) -> dict[str, object]:
 
 def test_a_fused_update_is_estimated_again() -> None:
     net, on = model(product(2048), update("adam", "foreach")), machine()
-    one = only(asked(net, on), "update")
+    one = only(advice_for(net, on), "update")
     fused = fomkit.estimate(model(product(2048), update("adam", "fused")), on)
     saved = fomkit.estimate(net, on).step.value - fused.step.value
     assert one["state"] == "advice"
@@ -301,19 +301,19 @@ def test_a_fused_update_is_estimated_again() -> None:
     ],
 )
 def test_updates_that_cannot_be_fused(rows, why) -> None:
-    assert why in only(asked(model(product(64), *rows), machine()), "update")["says"]
+    assert why in only(advice_for(model(product(64), *rows), machine()), "update")["says"]
 
 
 def test_expensive_ops_and_low_use_are_bounded_by_the_floor() -> None:
     """A tiny product takes its launch, far more than its floor; a big one is near it."""
-    advice = asked(model(product(64, 100), product(4096)), machine(launch_s=20e-6))
+    advice = advice_for(model(product(64, 100), product(4096)), machine(launch_s=20e-6))
     low = only(advice, "low use")
     assert low["stake"]["at_most"] is True
     assert [one["sizes"] for one in low["ops"]] == ["gemm 64×64×64"]
     row = low["ops"][0]
     assert low["stake"]["time_s"]["value"] == pytest.approx(row["step_time_s"] - row["floor_s"], rel=0.35)
     assert only(advice, "expensive ops")["state"] == "advice"
-    even = asked(model(*(product(4096 + 8 * place) for place in range(12))), machine())
+    even = advice_for(model(*(product(4096 + 8 * place) for place in range(12))), machine())
     assert "no op takes 10%" in only(even, "expensive ops")["says"]
 
 
@@ -337,7 +337,7 @@ def test_no_cap_is_stated_where_ops_beat_their_floors() -> None:
 
 
 def test_a_cap_is_stated_where_every_op_keeps_to_its_floor() -> None:
-    advice = asked(model(product(4096), relu(1e6)), machine())
+    advice = advice_for(model(product(4096), relu(1e6)), machine())
     assert advice.content["least"]["share_without_bound"] == 0
     assert advice.content["use"]["above_peak"] is None
     assert "formats and algorithms as they are cannot save more than" in " ".join(advice.summary().split())
@@ -364,7 +364,7 @@ def test_every_view_says_what_the_profile_says_is_missing() -> None:
     options, ordered = Options(), with_order(1e6)
     memory = memory_content(replace(net, ops=ordered.ops, order=ordered.order), options)
     excluding = [
-        asked(net, machine()).content,
+        advice_for(net, machine()).content,
         timeline_content(net, machine(), options)["otherData"],
         estimate_content(fomkit.estimate(net, machine())),
     ]
@@ -372,19 +372,19 @@ def test_every_view_says_what_the_profile_says_is_missing() -> None:
     for content in (memory, *views, *excluding):
         assert said <= set(content["deviations"])
     assert all("loss" in content["excludes"] for content in excluding)
-    for text in (format_memory(memory), format_model_view(views[0]), asked(net, machine()).summary()):
+    for text in (format_memory(memory), format_model_view(views[0]), advice_for(net, machine()).summary()):
         assert all(one in " ".join(text.split()) for one in said)
 
 
 def test_work_without_a_time_is_told_and_never_counts_nothing() -> None:
     odd = {"op": "sort", "kind": "other", "numel": 1e6, "read_byte": np.nan, "write_byte": np.nan}
     net = model(product(1024), op(odd, 3), unsupported=("aten::nonzero (2)",))
-    one = only(asked(net, machine()), "unknown work")
+    one = only(advice_for(net, machine()), "unknown work")
     assert "other (3)" in one["says"]
     assert "aten::nonzero (2)" in one["says"]
     assert one["stake"] is None
     with pytest.raises(FomkitError, match="no op has a time, so there is nothing to advise on"):
-        asked(model(op(odd)), machine())
+        advice_for(model(op(odd)), machine())
 
 
 # --- the whole
@@ -429,7 +429,7 @@ def test_the_best_is_the_change_that_saves_most(shipped) -> None:
 
 def test_the_share_of_the_peak_is_flop_over_peak_and_time() -> None:
     net, on = model(product(1024, 3), relu(1e6)), machine()
-    used = asked(net, on).content["use"]
+    used = advice_for(net, on).content["use"]
     step_s = fomkit.estimate(net, on).step.value
     assert used["peak_fraction"]["value"] == pytest.approx(3 * 2 * 1024**3 / 10e12 / step_s)
     assert used["fastest"]["peak_fraction"]["value"] == pytest.approx(3 * 2 * 1024**3 / 100e12 / step_s)
@@ -471,7 +471,7 @@ def test_the_page_names_every_rule(root) -> None:
 
 
 def test_without_an_order_memory_is_said_to_be_unknown() -> None:
-    text = format_advice(asked(model(product(64)), machine()).content)
+    text = format_advice(advice_for(model(product(64)), machine()).content)
     assert "Unknown: the profile has no order of its ops" in text
 
 

@@ -272,8 +272,8 @@ def test_rates_within_a_latency() -> None:
 
 
 def test_scaling_is_a_table_with_intervals() -> None:
-    asked = {"nodes": range(1, 3), "links": ["system, 5 us, 25 GB/s, each"]}
-    found = fomkit.scaling("p1b3", "a100-sxm", **asked, slots=2, checkpoint="60 s", device_mtbf="50000 h")
+    options = {"nodes": range(1, 3), "links": ["system, 5 us, 25 GB/s, each"]}
+    found = fomkit.scaling("p1b3", "a100-sxm", **options, slots=2, checkpoint="60 s", device_mtbf="50000 h")
     table = found.table()
     assert table[["mode", "nodes"]].to_numpy().tolist() == [["strong", 1], ["strong", 2], ["weak", 1], ["weak", 2]]
     assert (table["efficiency_low"] < table["efficiency_value"]).all()

@@ -19,7 +19,7 @@ from fomkit.output.screen import Screen
 from fomkit.output.suites import format_suite
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
-from fomkit.plan.scaling import Asked, scale
+from fomkit.plan.scaling import ScalingSpec, scale
 from fomkit.plan.scenarios import prepare_study
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, save_model
@@ -444,7 +444,7 @@ def test_a_run_of_several_devices_is_refused_until_jobs_have_layouts(tmp_path: P
     nodes = ("--nodes", "1", "--node-devices", "2", "--link", "node, 5 us, 25 GB/s, each")
     done = run("sensitivity", str(path), "-t", "v100", *nodes)
     assert done.exit_code == 0, done.output
-    layout = scale(eight, replace(load_machine("v100"), node_devices=1), Asked([1]))
+    layout = scale(eight, replace(load_machine("v100"), node_devices=1), ScalingSpec([1]))
     assert layout.curves[0].points[0].step.devices == 1
 
 

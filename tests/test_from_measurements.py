@@ -141,7 +141,7 @@ def test_of_several_rows_the_median_counts_and_their_spread_widens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("quantity", "value", "said"),
+    ("quantity", "value", "message"),
     [
         ("sample_per_s", 16.0, "a batch of 32 per step"),
         ("epoch_s", 6.0, "epoch_s of the profile's 3 steps"),
@@ -149,10 +149,10 @@ def test_of_several_rows_the_median_counts_and_their_spread_widens() -> None:
         ("step_s", 2.0, "as it stands"),
     ],
 )
-def test_every_quantity_becomes_the_same_step(quantity: str, value: float, said: str) -> None:
+def test_every_quantity_becomes_the_same_step(quantity: str, value: float, message: str) -> None:
     found = from_measurements(worked(Span.exact(2.0), Span.exact(1.0)), [row(value, quantity)], "m.csv")
     reading = found.baselines[0].readings[0]
-    assert reading.said == said
+    assert reading.message == message
     assert reading.step is not None
     assert reading.step.value == pytest.approx(2.0, rel=1e-15)
     assert ("start_up" in found.ways[0].excludes) is (quantity != "run_s")
@@ -172,7 +172,7 @@ def test_latency_is_of_a_forward_pass() -> None:
     whole, forward = (
         worked(Span.exact(2.0), Span.exact(1.0), passes=passes).baseline[0] for passes in ((), ("forward",))
     )
-    assert read_row(row(2.0, "latency_s"), whole).said.startswith("latency_s is of a forward pass")
+    assert read_row(row(2.0, "latency_s"), whole).message.startswith("latency_s is of a forward pass")
     assert read_row(row(2.0, "latency_s"), forward).step == Span.exact(2.0)
 
 
@@ -187,7 +187,7 @@ def test_an_epoch_with_priced_validation_is_its_steps_and_forward_passes() -> No
         reading = read_row(row(factor * epoch_s, "epoch_s"), validated)
         assert reading.step is not None
         assert reading.step.value == pytest.approx(2.0 * factor)
-        assert "3 steps and 64 samples of validation that take as long as" in reading.said
+        assert "3 steps and 64 samples of validation that take as long as" in reading.message
         again = with_step(validated, reading.step).run_time.epoch_s
         assert again is not None
         assert again.value == pytest.approx(factor * epoch_s)
@@ -199,7 +199,7 @@ def test_an_epoch_with_stated_overheads_is_no_sum_of_steps() -> None:
     with_saving = with_step(replace(one, machine=replace(one.machine, overheads=(saving,))), Span.exact(2.0))
     reading = read_row(row(11.0, "epoch_s"), with_saving)
     assert reading.step is None
-    assert reading.said == "epoch_s holds epoch overheads besides steps; measure step_s"
+    assert reading.message == "epoch_s holds epoch overheads besides steps; measure step_s"
 
 
 def test_the_lecture_s_epochs_of_p1b3_are_read() -> None:
@@ -228,7 +228,7 @@ def test_a_start_up_that_the_target_states_is_told_to_count_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"basis": "estimated"}, "its basis is estimated, not measured"),
         ({"batch": 64}, "its batch is 64, the estimate's is 32"),
@@ -238,12 +238,12 @@ def test_a_start_up_that_the_target_states_is_told_to_count_twice() -> None:
         ({"devices": 8}, "its devices is 8, the estimate's is 1"),
     ],
 )
-def test_rows_that_do_not_match_are_set_aside_by_name(changes: dict[str, object], said: str) -> None:
+def test_rows_that_do_not_match_are_set_aside_by_name(changes: dict[str, object], message: str) -> None:
     other = row(9.0, **changes)
     found = from_measurements(predicted(), [row(0.15), other], "m.csv")
     assert found.ways[0].measured.step.value == 0.15
     aside = measured_content(found, "m.csv")["baselines"][0]["set_aside"]
-    assert [one["said"] for one in aside] == [said]
+    assert [one["said"] for one in aside] == [message]
     with pytest.raises(
         FomkitError, match=r"no row is a measurement of this estimate on p100\. Set aside: m\.csv:2"
     ):
@@ -253,20 +253,20 @@ def test_rows_that_do_not_match_are_set_aside_by_name(changes: dict[str, object]
 def test_another_size_than_the_profiles_is_not_known_to_be_measured() -> None:
     one = predicted().baseline[0]
     longer = replace(one, sizes={**one.sizes, "seq": 512}, model=replace(one.model, sizes={"batch": 32, "seq": 9}))
-    assert read_row(row(1.0), longer).said == "it does not say seq, and the estimate's is not the profile's"
+    assert read_row(row(1.0), longer).message == "it does not say seq, and the estimate's is not the profile's"
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"machine": "p10"}, "no row is of the baseline 'p100'. The nearest names are 'p10'."),
         ({"model": "resnet"}, "no row of p100 is of resnet50. The nearest names are 'resnet'."),
     ],
 )
-def test_a_table_about_something_else_is_refused(changes: dict[str, str], said: str) -> None:
+def test_a_table_about_something_else_is_refused(changes: dict[str, str], message: str) -> None:
     with pytest.raises(FomkitError) as caught:
         from_measurements(predicted(), [replace(row(1.0), **changes)], "m.csv")
-    assert str(caught.value) == f"m.csv: {said}"
+    assert str(caught.value) == f"m.csv: {message}"
 
 
 def test_without_a_baseline_there_is_nothing_to_hold_against() -> None:
@@ -288,7 +288,7 @@ def test_models_without_a_measurement_stay_predicted_and_have_no_merit() -> None
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         (",0.14,", ",,", "2: states one end of its interval. Give low and high, or neither."),
         ("0.14,0.16", "0.16,0.14", "2: value 0.15 is not between low 0.16 and high 0.14. Check which is which."),
@@ -301,12 +301,14 @@ def test_models_without_a_measurement_stay_predicted_and_have_no_merit() -> None
         (",scope,", ",scopes,", "1: the column 'scopes' is not a column of MEASUREMENTS."),
     ],
 )
-def test_slips_in_the_table_are_one_message_with_the_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_slips_in_the_table_are_one_message_with_the_line(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
     path = tmp_path / "m.csv"
     path.write_text(f"{HEADER}\n{ROW}\n".replace(old, new, 1))
     with pytest.raises(FomkitError) as caught:
         read_measurements(path)
-    assert str(caught.value).startswith(f"{path}:{said}")
+    assert str(caught.value).startswith(f"{path}:{message}")
 
 
 def test_words_of_the_table_are_those_of_machines() -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from fomkit.bench.design import design
 from fomkit.bench.libraries import shape_of
-from fomkit.bench.run import Asked, Measured, measure
+from fomkit.bench.run import Measured, MeasureSpec, measure
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -22,7 +22,7 @@ from fomkit.output.comparisons import format_proof
 from fomkit.plan.coverage import Spread
 from fomkit.profiles.models import load_model
 from fomkit.validation.here import Proof, Tools, content_of, prove_here
-from fomkit.validation.here_scores import SOURCES, Compared, Traced, source_of, use_spread, widen_left_out
+from fomkit.validation.here_scores import SOURCES, Compared, Traced, source_of, use_spread, widen_leave_one_out
 
 sys.path.insert(0, str(Path(__file__).parent / "measure"))
 from simple_machine import Simple
@@ -46,16 +46,16 @@ def time_step(one: Traced, threads: int, precision: str) -> MeasuredRun:
     return MeasuredRun("process", "cpu", "Example 9000", threads, {}, 3, StepTimes(10, process=found), notes=why)
 
 
-def simply(asked: Asked, tell) -> Measured:
+def simply(requested: MeasureSpec, tell) -> Measured:
     tell("an op")
-    return measure(asked, start=lambda _setup: Simple())
+    return measure(requested, start=lambda _setup: Simple())
 
 
 @pytest.fixture(autouse=True, scope="module")
 def few_ops():
     """Time too few ops of the design for a fit, which takes longer than all the rest."""
     patched = pytest.MonkeyPatch()
-    patched.setattr("fomkit.bench.run.design", lambda *asked: design(*asked)[::37])
+    patched.setattr("fomkit.bench.run.design", lambda *requested: design(*requested)[::37])
     yield
     patched.undo()
 
@@ -96,10 +96,10 @@ def test_threads_are_not_compared_where_they_would_wait(cores: int, load: float,
 def test_two_number_formats_are_compared_as_two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fomkit.bench.run.formats_here", lambda _: [("fp32", "vector"), ("bf16", "vector")])
     monkeypatch.setattr("fomkit.validation.here.QUICK_NARROW", ("p1b2",))
-    asked: list[Asked] = []
+    requested: list[MeasureSpec] = []
 
-    def keep(one: Asked, tell) -> Measured:
-        asked.append(one)
+    def keep(one: MeasureSpec, tell) -> Measured:
+        requested.append(one)
         return simply(one, tell)
 
     tools = TOOLS._replace(cores=lambda: 1, narrow=lambda: True, measure=keep)
@@ -109,7 +109,7 @@ def test_two_number_formats_are_compared_as_two_machines(monkeypatch: pytest.Mon
     assert ratio.timed == pytest.approx(1.5)
     # The machine of the mind moves half the bytes of products, and computes as fast.
     assert 1.0 < ratio.projected < 2.0
-    (narrow,) = (one for one in asked if one.options.precision == "bf16")
+    (narrow,) = (one for one in requested if one.options.precision == "bf16")
     assert len(narrow.models) == 1
     (content,) = content_of(found)["ratios"]
     assert (content["precision"], content["error"]) == ("bf16", pytest.approx(ratio.projected / 1.5 - 1))
@@ -117,7 +117,7 @@ def test_two_number_formats_are_compared_as_two_machines(monkeypatch: pytest.Mon
 
 
 def test_a_format_that_cannot_be_measured_costs_its_ratio_only() -> None:
-    def refusing(one: Asked, tell) -> Measured:
+    def refusing(one: MeasureSpec, tell) -> Measured:
         if one.options.precision:
             raise FomkitError("measure", "no bf16 here.")
         return simply(one, tell)
@@ -140,9 +140,9 @@ def test_energy_of_steps_is_told_or_why_there_is_none(proof: Proof) -> None:
 
 
 def test_a_shape_that_is_known_where_none_may_be_is_an_error() -> None:
-    def leaky(asked: Asked, tell) -> Measured:
-        models = asked.models or (str(asked.output.with_name("p1b3.yaml")),)
-        return simply(replace(asked, models=models), tell)
+    def leaky(requested: MeasureSpec, tell) -> Measured:
+        models = requested.models or (str(requested.output.with_name("p1b3.yaml")),)
+        return simply(replace(requested, models=models), tell)
 
     with pytest.raises(FomkitError, match="of its ops have their exact shape"):
         prove_here(quick=True, names=("candle/p1b3",), tools=TOOLS._replace(measure=leaky))
@@ -151,8 +151,8 @@ def test_a_shape_that_is_known_where_none_may_be_is_an_error() -> None:
 def test_shapes_that_are_kept_apart_are_not_timed(tmp_path: Path) -> None:
     def shapes(apart: frozenset) -> set:
         timer = Simple()
-        measure(Asked(tmp_path / "here.yaml", "quick", apart=apart), start=lambda _setup: timer)
-        return {shape_of(one) for one in timer.asked}
+        measure(MeasureSpec(tmp_path / "here.yaml", "quick", apart=apart), start=lambda _setup: timer)
+        return {shape_of(one) for one in timer.requested}
 
     some = frozenset(sorted(one for one in shapes(frozenset()) if one[0] != "gemm")[:3])
     assert len(some) == 3
@@ -168,11 +168,11 @@ def test_an_interval_comes_of_the_other_models_alone() -> None:
     spread = use_spread(steps)
     assert spread.faster == pytest.approx(spread.slower, rel=0.01)
     assert 0.08 < spread.slower < 0.1
-    assert all(one.hit for one in widen_left_out(steps))
+    assert all(one.hit for one in widen_leave_one_out(steps))
     far = [*steps[:-1], compared("5", 9.0)]
-    assert not widen_left_out(far)[-1].hit
-    assert widen_left_out(far)[-1].span == widen_left_out([*steps[:-1], compared("5", 2.0)])[-1].span
-    assert widen_left_out(steps[:1]) == steps[:1]
+    assert not widen_leave_one_out(far)[-1].hit
+    assert widen_leave_one_out(far)[-1].span == widen_leave_one_out([*steps[:-1], compared("5", 2.0)])[-1].span
+    assert widen_leave_one_out(steps[:1]) == steps[:1]
     assert use_spread([compared("0", 1.0), compared("1", 1.0)]) == Spread(0.0, 0.0)
 
 
@@ -182,7 +182,7 @@ def test_it_is_told_as_text_and_as_json(proof: Proof, monkeypatch: pytest.Monkey
     text = format_proof(content)
     for word in ("p1b3", "exact shapes: median error", "unseen shapes", "PAST ITS TOLERANCE", "left out: tc1"):
         assert word in text, word
-    monkeypatch.setattr("fomkit.validation.here.prove_here", lambda **_asked: proof)
+    monkeypatch.setattr("fomkit.validation.here.prove_here", lambda **_settings: proof)
     path = tmp_path / "proof.csv"
     done = CliRunner().invoke(app, ["validate", "--here", "--quick", "--json", "-o", str(path)])
     assert done.exit_code == 1

@@ -54,7 +54,7 @@ def test_an_estimated_cell_is_never_taken_for_a_measurement_or_averaged_with_one
     one = estimate(load_model("p2b1"), load_machine("titan"), Options(allow_uncovered=True))
     printed = read_row(ROWS["p2b1", "titan"], one)
     assert printed.step is None
-    assert printed.said == "its basis is estimated, not measured"
+    assert printed.message == "its basis is estimated, not measured"
     on_v100 = estimate(load_model("p2b1"), load_machine("v100"), Options())
     measured = read_row(ROWS["p2b1", "v100"], on_v100)
     assert measured.step is not None

@@ -25,8 +25,8 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "meter.csv"
 
 
-def said(path: Path, **cut: str) -> tuple[str, ...]:
-    return import_meter(path, model="m", machine="x", **cut).said
+def notes(path: Path, **cut: str) -> tuple[str, ...]:
+    return import_meter(path, model="m", machine="x", **cut).notes
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_is_to_be_pasted_is_read_back(log: Path, tmp_path: Path) -> None:
     from fomkit.profiles.machines import load_machine
 
     log.write_text(PLAIN, encoding="utf-8")
-    entry = said(log)[-1].partition("energy.average: ")[2]
+    entry = notes(log)[-1].partition("energy.average: ")[2]
     path = tmp_path / "x.yaml"
     path.write_text(f"schema: fomkit/machine/1\nname: x\nnode: {{devices: 4}}\nenergy:\n  scope: wall\n"
                     f"  average:\n    - {entry}\n", encoding="utf-8")  # fmt: skip
@@ -81,7 +81,7 @@ def test_what_is_to_be_pasted_is_read_back(log: Path, tmp_path: Path) -> None:
 
 def test_a_gap_is_told_with_its_place(log: Path) -> None:
     log.write_text("time,power_w\n0,100\n1,100\n2,100\n60,100\n61,300\n", encoding="utf-8")
-    assert any("no reading for 58 s, 2 s after the start" in line for line in said(log))
+    assert any("no reading for 58 s, 2 s after the start" in line for line in notes(log))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_logs_that_are_none(log: Path, text: str, message: str) -> None:
 def test_cuts_that_cannot_be(log: Path, cut: dict[str, str], message: str) -> None:
     log.write_text(PLAIN, encoding="utf-8")
     with pytest.raises(FomkitError, match=message):
-        said(log, **cut)
+        notes(log, **cut)
 
 
 def test_the_command_says_what_it_misses(log: Path, tmp_path: Path) -> None:

@@ -79,10 +79,10 @@ def test_a_machine_without_the_figure_is_left_alone(model: ModelProfile) -> None
 
 
 def test_an_update_that_nobody_asked_for_runs_as_its_device_has_it(model: ModelProfile) -> None:
-    asked = replace(model, optimizer={"rule": "sgd", "impl": "foreach"})
-    default = replace(model, optimizer={**asked.optimizer, "impl_from": "default"})
+    requested = replace(model, optimizer={"rule": "sgd", "impl": "foreach"})
+    default = replace(model, optimizer={**requested.optimizer, "impl_from": "default"})
     processor, board = on_processor(fomkit.machine("knl-7250")), fomkit.machine("v100")
-    assert updated_as_there(asked, processor) is asked
+    assert updated_as_there(requested, processor) is requested
     assert updated_as_there(default, board) is default
     there = updated_as_there(default, processor)
     impl = there.ops.loc[there.ops["kind"] == "optimizer", "impl"]
@@ -98,8 +98,8 @@ def test_a_trace_notes_whether_an_implementation_was_asked_for() -> None:
     parameter = torch.nn.Parameter(torch.zeros(4))
     parameter.grad = torch.zeros(4)
     found = [
-        trace_update(torch.optim.SGD([parameter], lr=0.1, **asked), {}).optimizer.get("impl_from")
-        for asked in ({}, {"foreach": True}, {"foreach": False})
+        trace_update(torch.optim.SGD([parameter], lr=0.1, **requested), {}).optimizer.get("impl_from")
+        for requested in ({}, {"foreach": True}, {"foreach": False})
     ]
     assert found == ["default", None, None]
 

@@ -36,9 +36,9 @@ from fomkit.prediction.links import (
     ends_of,
     hierarchical_s,
     ingress_byte,
+    link_notes,
     parameter_server_s,
     ring_s,
-    said_of_links,
     tree_s,
 )
 from fomkit.profiles.machines import load_machine
@@ -333,9 +333,9 @@ def test_start_up_with_an_end_of_nothing_is_no_mistake():
 def test_one_channel_is_taken_and_said_and_of_several_none():
     one = replace(MACHINE, links=(LINKS[1], *classes()))
     assert Network(one).ends("node", 2**20).value.alpha_s == 5e-4
-    assert said_of_links(one, "")[0] == "links of tier node are those of gloo, the only channel there"
-    assert "up to 67,108,864 byte" in said_of_links(one, "")[1]
-    assert said_of_links(MACHINE, "") == []
+    assert link_notes(one, "")[0] == "links of tier node are those of gloo, the only channel there"
+    assert "up to 67,108,864 byte" in link_notes(one, "")[1]
+    assert link_notes(MACHINE, "") == []
     several = replace(MACHINE, links=(*classes(), *classes(channel="nccl")))
     with pytest.raises(FomkitError, match=r"m: has links of tier 'node' by 2 channels, and none was asked for"):
         Network(several).ends("node", 1024)

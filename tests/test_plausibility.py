@@ -191,9 +191,9 @@ def with_peaks(machine: Machine, factor: float, places: tuple[int, ...] | None =
 
 
 def test_a_fact_that_is_too_high_is_suspected_from_timings_that_all_can_be() -> None:
-    quarantined, (said,) = found(with_peaks(load_machine("p100"), 10, (0,)))
+    quarantined, (message,) = found(with_peaks(load_machine("p100"), 10, (0,)))
     assert quarantined == ()
-    assert said.startswith(
+    assert message.startswith(
         "the peak of fp32 on the vector engine, 93.00 TFLOP/s, looks too high (about 10 ×: with 9.300 TFLOP/s"
     )
     quarantined, suspicions = found(with_peaks(load_machine("v100"), 1e3))
@@ -248,9 +248,9 @@ def test_times_and_a_peak_that_explain_alike_are_both_named(of: str, words: str)
 
 
 def test_rows_that_only_a_wrong_bandwidth_makes_impossible_stay() -> None:
-    quarantined, (said,) = found(with_rates(load_machine("p100"), 1 / 8))
+    quarantined, (message,) = found(with_rates(load_machine("p100"), 1 / 8))
     assert quarantined == ()
-    assert said.startswith(
+    assert message.startswith(
         "the memory bandwidth, 91.50 GB/s, looks too low (about 8 ×, bits for bytes?: with 732.0 GB/s the timings "
         "fit the other facts; gemm/fp32/vector: 4 of 160 timings cannot be, up to 5.03 × the bandwidth)"
     )
@@ -276,9 +276,9 @@ def test_small_tables_are_held_against_like_machines_too() -> None:
 
 @pytest.mark.parametrize(("name", "most"), [("v100", "1.88 ×"), ("p100", "1.96 ×"), ("titan-x", "1.60 ×")])
 def test_halved_times_are_suspected_by_their_products(name: str, most: str) -> None:
-    _, (said, *_) = found(times(load_machine(name), 0.5))
-    assert said.startswith("gemm/fp32/vector: ")
-    assert f" of 160 products lie above the peak, up to {most}: halved times, a peak stated too low" in said
+    _, (message, *_) = found(times(load_machine(name), 0.5))
+    assert message.startswith("gemm/fp32/vector: ")
+    assert f" of 160 products lie above the peak, up to {most}: halved times, a peak stated too low" in message
 
 
 def test_bits_for_bytes_are_named_and_gibibytes_are_no_finding() -> None:
@@ -296,9 +296,9 @@ def test_one_impossible_row_is_left_out_by_name(name: str, factor: float, row: i
     row %= len(machine.timings) - 40
     changed = without_implausible(times(machine, factor, [row]))
     assert changed.plausibility is not None
-    (said,) = changed.plausibility.quarantined
-    assert said.startswith(f"row {row + 1}, {machine.timings['kind'].iat[row]} ")
-    assert str(machine.timings["source_file"].iat[row]) in said
+    (message,) = changed.plausibility.quarantined
+    assert message.startswith(f"row {row + 1}, {machine.timings['kind'].iat[row]} ")
+    assert str(machine.timings["source_file"].iat[row]) in message
     assert len(changed.timings) == len(machine.timings) - 1
     assert changed.plausibility.messages(name)[0].startswith(
         f"{name}: 1 of {len(machine.timings):,} timings cannot be and are left out of every answer: row "
@@ -342,15 +342,15 @@ def test_a_family_of_other_rows_than_it_says_is_refused_without_a_slip() -> None
 
 def test_facts_alone_are_held_against_machines_that_exist() -> None:
     assert found(board(15e12, 900e9)) == ((), ())
-    _, (said,) = found(board(15e9, 900e9))
-    assert said.startswith(
+    _, (message,) = found(board(15e9, 900e9))
+    assert message.startswith(
         "the peak of fp32 on the vector engine, 15.00 GFLOP/s, is 0.0167 flop a byte of the memory's 900.0 GB/s; "
         "shipped machines have 2.9 to 106 in fp32 there, so it looks too low, or the bandwidth too high"
     )
-    _, (said,) = found(board(15e12, 900e12, (125e12, 250e12)))
-    assert said.startswith("all 5 peaks look too low, or the memory bandwidth of 900.0 TB/s too high, by")
-    _, (said,) = found(board(15e15, 900e9, (125e15, 250e15)))
-    assert said.startswith("all 5 peaks look too high, or the memory bandwidth of 900.0 GB/s too low, by")
+    _, (message,) = found(board(15e12, 900e12, (125e12, 250e12)))
+    assert message.startswith("all 5 peaks look too low, or the memory bandwidth of 900.0 TB/s too high, by")
+    _, (message,) = found(board(15e15, 900e9, (125e15, 250e15)))
+    assert message.startswith("all 5 peaks look too high, or the memory bandwidth of 900.0 GB/s too low, by")
     with pytest.raises(FomkitError, match=r"board: facts: the peak of fp32 .* Correct device.peak"):
         without_implausible(board(15e6, 900e9))
 
@@ -366,16 +366,16 @@ def test_facts_alone_are_held_against_machines_that_exist() -> None:
 def test_capacity_and_launch_in_another_unit_are_suspected(capacity: float, launch: float, words: str) -> None:
     machine = board(15e12, 900e9)
     device = replace(machine.device, capacity_byte=fact(capacity), launch_s=fact(launch))
-    _, (said,) = found(replace(machine, device=device))
-    assert said.startswith(words)
+    _, (message,) = found(replace(machine, device=device))
+    assert message.startswith(words)
 
 
 def test_milliseconds_of_exchanges_alone_are_suspected() -> None:
     machine = load_machine("l40s")
     own = machine.timings[machine.timings["kind"] == "collective"].reset_index(drop=True)
     assert found(timed(machine, own)) == ((), ())
-    _, (said,) = found(times(timed(machine, own), 1e3))
-    assert "time_s may be in milliseconds" in said
+    _, (message,) = found(times(timed(machine, own), 1e3))
+    assert "time_s may be in milliseconds" in message
     with pytest.raises(FomkitError, match=r"up to .* × the bandwidth"):
         without_implausible(times(timed(machine, own), 1e-3))
 
@@ -458,12 +458,12 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> str:
     ],
 )  # fmt: skip
 def test_every_command_with_a_target_says_once_what_was_left_out(odd: str, command: str, form: str) -> None:
-    asked = [*command.split(), "--target", odd, *(["--json"] if form == "json" else [])]
-    done = CliRunner().invoke(app, asked)
+    arguments = [*command.split(), "--target", odd, *(["--json"] if form == "json" else [])]
+    done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.stderr
-    said = " ".join(done.stdout.split())
-    assert said.count("1 of 626 timings cannot be and are left out of every answer: row 6, gemm fp32") == 1
-    assert "odd: odd: " not in said
+    message = " ".join(done.stdout.split())
+    assert message.count("1 of 626 timings cannot be and are left out of every answer: row 6, gemm fp32") == 1
+    assert "odd: odd: " not in message
 
 
 def test_a_workbook_of_a_suite_names_what_was_left_out_once(odd: str, tmp_path: Path) -> None:
@@ -473,18 +473,18 @@ def test_a_workbook_of_a_suite_names_what_was_left_out_once(odd: str, tmp_path: 
     done = CliRunner().invoke(app, ["fom", "candle", "--target", odd, "-o", str(book)])
     assert done.exit_code == 0, done.stderr
     cells = [str(cell.value) for row in load_workbook(book)["Summary"].iter_rows() for cell in row]
-    (said,) = [cell for cell in cells if "1 of 626 timings cannot be" in cell]
-    assert said.startswith("caveat: odd: 1 of 626")
+    (message,) = [cell for cell in cells if "1 of 626 timings cannot be" in cell]
+    assert message.startswith("caveat: odd: 1 of 626")
 
 
 def test_many_timings_left_out_are_one_row_and_a_count() -> None:
     machine = without_implausible(times(load_machine("titan-x"), 1e-3, [5, 300, 500]))
-    (said,) = machine.plausibility.messages("titan-x")
-    assert said.startswith(
+    (message,) = machine.plausibility.messages("titan-x")
+    assert message.startswith(
         "titan-x: 3 of 626 timings cannot be and are left out of every answer: row 6, gemm fp32 b 1"
     )
-    assert said.endswith("; and 2 more, `fomkit show` lists them")
-    assert len(said) < 300
+    assert message.endswith("; and 2 more, `fomkit show` lists them")
+    assert len(message) < 300
     assert show_machine(machine, [])["plausibility"][0].count("; row ") == 2
 
 
@@ -508,7 +508,9 @@ def test_a_review_finds_facts_that_became_implausible() -> None:
     assert _implausible(before, before) == []
     (finding,) = _implausible(before, after)
     assert (finding.where, finding.kind) == ("facts of titan", "plausibility")
-    assert finding.said.startswith("The peak of fp32 on the vector engine, 3.950 PFLOP/s, is 15,800 flop a byte")
+    assert finding.message.startswith(
+        "The peak of fp32 on the vector engine, 3.950 PFLOP/s, is 15,800 flop a byte"
+    )
 
 
 def test_an_import_of_milliseconds_writes_nothing(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_unasked_the_precision_is_what_the_products_are_priced_in(dtype, kind, k
     formats = choose_formats(None, "torch", machine(*known), traced)
     costed = restate_ops(traced, formats).assign(flop=[8.0, 2.0, 90.0])
     assert name_precision(formats, costed) == shown
-    assert ("tf32" in formats.said) == ("tf32" in shown)
+    assert ("tf32" in formats.message) == ("tf32" in shown)
 
 
 def test_an_estimate_of_a_model_in_bf16_says_bf16() -> None:
@@ -182,7 +182,7 @@ def test_unasked_a_framework_keeps_its_habit(framework, dtypes, conv, gemm) -> N
     formats = choose_formats(None, framework, machine(*dtypes))
     ops = restate_ops(pd.DataFrame([op("conv"), op("gemm")]), formats)
     assert ops["dtype"].tolist() == [conv, gemm]
-    assert formats.said
+    assert formats.message
 
 
 def test_arithmetic_that_the_machine_lacks_is_refused_by_name() -> None:

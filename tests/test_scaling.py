@@ -18,7 +18,7 @@ from fomkit.core.model import Transformer
 from fomkit.parallel.layout import Layout
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
-from fomkit.plan.scaling import Asked, scale, stepper_of, with_links
+from fomkit.plan.scaling import ScalingSpec, scale, stepper_of, with_links
 from fomkit.plan.transformer_step import load_recipe, transformer_profile
 from fomkit.profiles.declared import load_layout, parse_layout, parse_link
 from fomkit.profiles.machines import load_machine
@@ -118,7 +118,7 @@ def test_overlap_accumulation_and_compression_help(machine, p1b3):
 
 
 def test_a_gain_may_be_negative(machine, p1b3):
-    found = scale(p1b3, machine, Asked([1, 2], Layout(channel="grpc"), ("strong",)))
+    found = scale(p1b3, machine, ScalingSpec([1, 2], Layout(channel="grpc"), ("strong",)))
     for point in found.curves[0].points:
         assert point.speedup.value < 1
         assert point.limit == "communication"
@@ -181,8 +181,8 @@ def test_laws_of_a_split_step(machine, layout):
 def test_stages_that_wait_are_the_limit(machine):
     model = transformer_profile(SMALL, "small", batch=4)
     links = with_links(machine, [parse_link("system, 1 us, 2500 GB/s, each")])
-    asked = Asked([8], Layout(pipeline=4, microbatch=1), ("strong",))
-    (point,) = scale(replace(model, sizes={**model.sizes, "batch": 32}), links, asked).curves[0].points
+    spec = ScalingSpec([8], Layout(pipeline=4, microbatch=1), ("strong",))
+    (point,) = scale(replace(model, sizes={**model.sizes, "batch": 32}), links, spec).curves[0].points
     assert point.losses["pipeline"] == pytest.approx(point.step.bubble_s.value / point.step.wall_s.value)
     assert min(point.losses["pipeline"], point.losses["communication"]) >= 0
     assert point.limit == "pipeline"
@@ -236,7 +236,7 @@ def test_laws_of_a_step_with_experts(machine, mixed, layout):
     assert step.wall_s.value == pytest.approx(parts)
     assert step.exposed_s.value <= step.busy_s.value * (1 + 1e-9)
     assert sum(step.coverage.values()) == pytest.approx(1)
-    found = scale(mixed, machine, Asked([1, 2], layout))
+    found = scale(mixed, machine, ScalingSpec([1, 2], layout))
     for curve in found.curves:
         assert curve.reference.devices == layout.fewest_devices
         assert len(curve.points) == 2
@@ -259,7 +259,7 @@ def test_experts_that_cannot_be_shared_are_refused(machine, mixed):
         stepper_of(dense, machine, Layout(expert=2), Options())
     with pytest.raises(FomkitError, match=r"layout: experts 8 do not divide by expert 16"):
         stepper_of(mixed, machine, Layout(expert=16), Options())
-    found = scale(mixed, machine, Asked([1, 2, 3], Layout(expert=4, tensor=4)))
+    found = scale(mixed, machine, ScalingSpec([1, 2, 3], Layout(expert=4, tensor=4)))
     for curve in found.curves:
         assert [nodes for nodes, _ in curve.refused] == [1, 3]
         assert "do not divide into groups of expert 4. Take a multiple of 16 devices" in curve.refused[0][1]
@@ -357,24 +357,26 @@ def test_bad_input_is_told(words, said):
 def test_no_step_at_all_is_a_mistake_and_some_are_told(machine):
     small = transformer_profile(SMALL, "small", batch=4)
     with pytest.raises(FomkitError, match=r"8 devices do not divide into copies of tensor 4 × pipeline 4"):
-        scale(small, machine, Asked([1], Layout(tensor=4, pipeline=4, microbatch=1)))
-    found = scale(small, machine, Asked([1, 2, 64], modes=("strong",), whole_batch=128))
+        scale(small, machine, ScalingSpec([1], Layout(tensor=4, pipeline=4, microbatch=1)))
+    found = scale(small, machine, ScalingSpec([1, 2, 64], modes=("strong",), whole_batch=128))
     assert [nodes for nodes, _ in found.curves[0].refused] == [64]
     assert "no sample for each of 512 replicas" in found.curves[0].refused[0][1]
     with pytest.raises(FomkitError, match=r"2.0 is no number of nodes"):
-        scale(small, machine, Asked([2.0]))  # type: ignore[list-item]
+        scale(small, machine, ScalingSpec([2.0]))  # type: ignore[list-item]
     with pytest.raises(FomkitError, match=r"nodes: are none"):
-        scale(small, machine, Asked([]))
+        scale(small, machine, ScalingSpec([]))
 
 
 def test_memory_limits(machine):
     big = load_model("gpt-22b")
-    found = scale(big, machine, Asked([1], Layout(tensor=8, microbatch=4), ("weak",)))
+    found = scale(big, machine, ScalingSpec([1], Layout(tensor=8, microbatch=4), ("weak",)))
     (point,) = found.curves[0].points
     assert point.fits is False
     assert point.limit == "memory"
     less = scale(
-        big, machine, Asked([1], Layout(tensor=8, microbatch=4, sequence=True, recompute="selective"), ("weak",))
+        big,
+        machine,
+        ScalingSpec([1], Layout(tensor=8, microbatch=4, sequence=True, recompute="selective"), ("weak",)),
     )
     assert less.curves[0].points[0].fits
 
@@ -435,7 +437,7 @@ def at_rate(rate: float, node_devices: int, channel: str = ""):
 )  # fmt: skip
 def test_at_the_least_bandwidth_a_step_gains_exactly_nothing(p1b3, layout, node_devices):
     """The rate is the priced step solved for it, whatever the algorithm: priced there the speed-up is 1."""
-    found = scale(p1b3, at_rate(0.2e9, node_devices), Asked([2, 8], layout, ("weak",)))
+    found = scale(p1b3, at_rate(0.2e9, node_devices), ScalingSpec([2, 8], layout, ("weak",)))
     told = scaling_content(found)["least_bandwidth"]
     assert told["algorithm"] == layout.algorithm
     for nodes, one in zip((2, 8), told["whole"], strict=True):
@@ -447,7 +449,7 @@ def test_at_the_least_bandwidth_a_step_gains_exactly_nothing(p1b3, layout, node_
         for factor, gains in ((1.0, 0), (0.9, -1), (1.1, 1)):
             machine = at_rate(factor * needed["value"], node_devices)
             bare = replace(layout, overlap=False)
-            (point,) = scale(p1b3, machine, Asked([nodes], bare, ("weak",))).curves[0].points
+            (point,) = scale(p1b3, machine, ScalingSpec([nodes], bare, ("weak",))).curves[0].points
             assert (
                 point.speedup.value == pytest.approx(1, rel=1e-9)
                 if not gains
@@ -460,18 +462,20 @@ def test_the_least_bandwidth_of_a_transformer_and_inside_a_node(p1b3, machine):
     layout = Layout(tensor=2, overlap=False)
     links = [parse_link("node, 5 us, 300 GB/s, each"), parse_link(SYSTEM)]
     wide = with_links(load_machine("a100-sxm"), links, 2)
-    told = scaling_content(scale(small, wide, Asked([4], layout, ("weak",))))["least_bandwidth"]["whole"]
+    told = scaling_content(scale(small, wide, ScalingSpec([4], layout, ("weak",))))["least_bandwidth"]["whole"]
     rate = told[0]["needed_byte_per_s"]["value"]
     again = with_links(load_machine("a100-sxm"), [links[0], replace(links[1], byte_per_s=rate)], 2)
-    (point,) = scale(small, again, Asked([4], layout, ("weak",))).curves[0].points
+    (point,) = scale(small, again, ScalingSpec([4], layout, ("weak",))).curves[0].points
     assert point.speedup.value == pytest.approx(1, rel=1e-9)
     # Inside a node a table of collectives has no rate: the formula on the node's links answers.
-    (inside,) = scaling_content(scale(p1b3, machine, Asked([1], Layout(), ("weak",))))["least_bandwidth"]["whole"]
+    (inside,) = scaling_content(scale(p1b3, machine, ScalingSpec([1], Layout(), ("weak",))))["least_bandwidth"][
+        "whole"
+    ]
     assert inside["tier"] == "node"
     bare = replace(machine, timings=machine.timings[machine.timings["kind"] != "collective"])
     slower = [replace(one, byte_per_s=inside["needed_byte_per_s"]["value"]) for one in bare.links
               if one.tier == "node" and not one.channel]  # fmt: skip
-    (point,) = scale(p1b3, with_links(replace(bare, links=()), slower, 8), Asked([1], Layout(overlap=False),
+    (point,) = scale(p1b3, with_links(replace(bare, links=()), slower, 8), ScalingSpec([1], Layout(overlap=False),
                      ("weak",))).curves[0].points  # fmt: skip
     assert point.speedup.value == pytest.approx(1, rel=1e-9)
 
@@ -546,7 +550,7 @@ def test_text_says_where_times_are_from_and_what_is_left_out():
 
 def test_measured_links_are_plain_content_with_their_ends(p1b3):
     link = Link("node", 1e-4, 2e9, "each", "here", "gloo", 4096.0, 2.0**20, (5e-5, 2e-4), (1e9, 3e9), "measured")
-    found = scale(p1b3, with_links(load_machine("v100"), [link], 2), Asked([1]))
+    found = scale(p1b3, with_links(load_machine("v100"), [link], 2), ScalingSpec([1]))
     content = scaling_content(found)
     (one,) = content["links"]
     assert one["alpha_s"] == {"value": 1e-4, "low": 5e-5, "high": 2e-4}
@@ -600,6 +604,6 @@ def test_recipes(root, tmp_path):
 
 
 def test_content_says_what_is_assumed(machine, p1b3):
-    content = scaling_content(scale(p1b3, machine, Asked([1], modes=("weak",))))
+    content = scaling_content(scale(p1b3, machine, ScalingSpec([1], modes=("weak",))))
     assert any("epochs at any batch" in one for one in content["assumed"])
     assert content["layout_said"] == "copies of the model"

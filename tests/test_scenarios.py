@@ -51,8 +51,8 @@ def test_scenarios_are_a_loop_of_estimates(model_name: str, name: str, columns: 
         batch = int(line["batch"]) if "batch" in line else None
         changed = change_machine(machine, dict(line.drop("batch", errors="ignore"))) if len(line) > 1 else machine
         one = estimate(model, changed, Options(batch=batch, interval=0.7))
-        asked = [one.step, one.step.per(one.sizes["batch"]), one.unit_per_day]
-        wanted = [end for span in asked if span is not None for end in (span.value, span.low, span.high)]
+        spans = [one.step, one.step.per(one.sizes["batch"]), one.unit_per_day]
+        wanted = [end for span in spans if span is not None for end in (span.value, span.low, span.high)]
         here = found.loc[at, list(RESULTS[: len(wanted)])].to_numpy(np.float64)
         np.testing.assert_allclose(here, wanted, rtol=1e-9)
     assert found[list(table.columns)].equals(table)

@@ -43,8 +43,8 @@ def slopes(found: Sensitivity, figure: str = "unit_per_day") -> dict[str, float]
     return {one.parameter.name: one.elasticity[figure] for one in found.effects}
 
 
-def why_left_out(found: Sensitivity) -> dict[str, str]:
-    return dict(found.left_out)
+def why_not_varied(found: Sensitivity) -> dict[str, str]:
+    return dict(found.not_varied)
 
 
 # --- by hand
@@ -56,15 +56,15 @@ def test_a_step_that_waits_for_memory_hangs_on_bandwidth_alone() -> None:
     assert slopes(found)["epochs"] == pytest.approx(-1.0, abs=1e-9)
     assert slopes(found)["train_samples"] == pytest.approx(-1.0, abs=1e-9)
     assert slopes(found, "step_s")["byte_per_s"] == pytest.approx(-1.0, abs=1e-9)
-    assert why_left_out(found)[PEAK] == "no figure moves with it"
-    assert "does not state it" in why_left_out(found)["launch_s"]
-    assert why_left_out(found)["batch"] == "the ops of the profile are fixed at it"
+    assert why_not_varied(found)[PEAK] == "no figure moves with it"
+    assert "does not state it" in why_not_varied(found)["launch_s"]
+    assert why_not_varied(found)["batch"] == "the ops of the profile are fixed at it"
 
 
 def test_a_step_that_waits_for_arithmetic_hangs_on_the_peak_alone() -> None:
     found = fomkit.sensitivity(made_model(WIDE), made_machine())
     assert slopes(found)[PEAK] == pytest.approx(1.0, abs=1e-9)
-    assert why_left_out(found)["byte_per_s"] == "no figure moves with it"
+    assert why_not_varied(found)["byte_per_s"] == "no figure moves with it"
 
 
 def test_ten_percent_more_bandwidth_is_ten_percent_more_a_day() -> None:
@@ -110,7 +110,7 @@ def test_data_that_are_late_bind_and_nothing_else_does() -> None:
     late = Overhead("input", "step", fact(1.0, 0.5, 2.0), None)
     found = fomkit.sensitivity(made_model(THIN), made_machine(overheads=(late,)))
     assert slopes(found)[INPUT] == pytest.approx(-1.0, abs=1e-9)
-    assert why_left_out(found)["byte_per_s"] == "no figure moves with it"
+    assert why_not_varied(found)["byte_per_s"] == "no figure moves with it"
     (one,) = (one for one in found.effects if one.parameter.name == INPUT)
     assert one.parameter.has_interval
     assert (one.low, one.high) == (0.5, 2.0)
@@ -135,7 +135,7 @@ def test_the_swing_is_over_the_interval_that_the_source_states() -> None:
 
 def test_a_launch_cost_of_nothing_has_no_logarithm() -> None:
     found = fomkit.sensitivity(made_model(THIN), made_machine(launch=fact(0.0)))
-    assert why_left_out(found)["launch_s"] == "it is 0, which has no logarithm"
+    assert why_not_varied(found)["launch_s"] == "it is 0, which has no logarithm"
 
 
 def test_whole_numbers_move_to_their_neighbours() -> None:
@@ -295,7 +295,7 @@ def test_a_training_on_nodes_hangs_on_its_links() -> None:
     assert -1 < names["link_alpha_s"] < 0
     assert 0 < names["nodes"] <= 1
     # A table of collectives inside the node, not the link, says what they take there.
-    assert why_left_out(found)["node_link_byte_per_s"] == "no figure moves with it"
+    assert why_not_varied(found)["node_link_byte_per_s"] == "no figure moves with it"
     assert {one["what"] for one in found.to_measure["measurements"]} == {
         "a step on one device", "the collectives between the devices"
     }  # fmt: skip

@@ -34,7 +34,7 @@ from fomkit.output.sweeps import write_blocks
 from fomkit.plan.estimate import estimate
 from fomkit.plan.memory_of import step_memory
 from fomkit.plan.options import Options, change_machine
-from fomkit.plan.scaling import Asked, scale, with_links
+from fomkit.plan.scaling import ScalingSpec, scale, with_links
 from fomkit.whatif import cluster, sweep_figures
 from fomkit.whatif.sweep import linked, make_sweep
 from fomkit.whatif.sweep_axes import Kind, Plan, make_axis, make_plan
@@ -369,7 +369,7 @@ def test_nodes_and_links_are_those_of_scaling() -> None:
     assert len(swept.table) == 4
     for row in swept.table.to_dict("records"):
         wired = linked(machine, "", 5e-6, row["link_byte_per_s"])
-        one = scale(model, wired, Asked([int(row["nodes"])], modes=("weak",))).curves[0].points[0].step
+        one = scale(model, wired, ScalingSpec([int(row["nodes"])], modes=("weak",))).curves[0].points[0].step
         assert row["step_s"] == one.wall_s.value
         assert row["step_s_high"] == one.wall_s.high
         assert row["peak_byte"] == one.memory_byte
@@ -387,14 +387,14 @@ def test_nodes_and_links_are_those_of_scaling() -> None:
 def test_a_random_sweep_is_the_same_in_other_stretches(monkeypatch) -> None:
     from fomkit.whatif import sweep as module
 
-    asked = make_sweep(fomkit.model("p1b3"), fomkit.machine("titan"), {"byte_per_s": "0.1 TB/s..4 TB/s"},
+    one_sweep = make_sweep(fomkit.model("p1b3"), fomkit.machine("titan"), {"byte_per_s": "0.1 TB/s..4 TB/s"},
                        way="random", points=50, seed=9)  # fmt: skip
-    whole = run_sweep(asked)
+    whole = run_sweep(one_sweep)
     monkeypatch.setattr(module, "CHUNK", 7)
-    parts = run_sweep(asked)
+    parts = run_sweep(one_sweep)
     pd.testing.assert_frame_equal(whole.table, parts.table, rtol=1e-12)
     pd.testing.assert_frame_equal(whole.front, parts.front, rtol=1e-12)
-    assert len(asked.stretches()) == 8
+    assert len(one_sweep.stretches()) == 8
 
 
 @pytest.mark.parametrize(
@@ -623,10 +623,10 @@ def test_ten_times_the_points_take_no_more_memory(tmp_path, ending) -> None:
 
 
 def test_a_tally_counts_and_keeps_the_first_of_equals() -> None:
-    asked = make_sweep(fomkit.model("p1b3"), fomkit.machine("titan"), {"launch_s": "1 us,2 us"})
-    tally = Tally(asked)
-    block = asked.stretch(0, 2)
-    same = block.assign(**{one.column: block[one.column].iloc[0] for one in asked.objectives})
+    one_sweep = make_sweep(fomkit.model("p1b3"), fomkit.machine("titan"), {"launch_s": "1 us,2 us"})
+    tally = Tally(one_sweep)
+    block = one_sweep.stretch(0, 2)
+    same = block.assign(**{one.column: block[one.column].iloc[0] for one in one_sweep.objectives})
     tally.add(same)
     tally.add(same)
     assert tally.seen == 4

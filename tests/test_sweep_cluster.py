@@ -33,13 +33,13 @@ def two_workers(monkeypatch) -> Iterator[LocalCluster]:
         yield made
 
 
-def asked(points: int = 12_000) -> Sweep:
+def sweep_of(points: int = 12_000) -> Sweep:
     vary = {"batch": "1..400", "byte_per_s": "0.1 TB/s..4 TB/s", "price_per_h": "2 USD/h"}
     return make_sweep(fomkit.model("p1b3"), fomkit.machine("v100"), vary, way="sobol", points=points, seed=2)
 
 
 def test_a_killed_worker_loses_nothing(two_workers) -> None:
-    one = asked()
+    one = sweep_of()
     expected = pd.concat(one.blocks())
     blocks = blocks_on(one, two_workers.scheduler_address)
     found = [next(blocks)]
@@ -63,7 +63,7 @@ class Deadly(Sweep):
 
 
 def test_a_worker_that_keeps_dying_is_one_message(two_workers) -> None:
-    one = Deadly(**{name: value for name, value in vars(asked(3_000)).items() if name != "_study"})
+    one = Deadly(**{name: value for name, value in vars(sweep_of(3_000)).items() if name != "_study"})
     with pytest.raises(FomkitError, match="workers died again and again over the same stretch"):
         list(blocks_on(one, two_workers.scheduler_address))
 
@@ -71,7 +71,7 @@ def test_a_worker_that_keeps_dying_is_one_message(two_workers) -> None:
 def test_a_mistake_on_a_worker_is_its_message(two_workers, monkeypatch) -> None:
     monkeypatch.setattr(cluster, "__version__", "0.0.0")
     with pytest.raises(FomkitError, match=r"and 0\.0\.0 asks\. Install the same there"):
-        list(blocks_on(asked(10), two_workers.scheduler_address))
+        list(blocks_on(sweep_of(10), two_workers.scheduler_address))
 
 
 def test_without_workers_a_sweep_ends(monkeypatch) -> None:
@@ -79,5 +79,5 @@ def test_without_workers_a_sweep_ends(monkeypatch) -> None:
     with LocalCluster(n_workers=0, processes=True, dashboard_address=None) as made:
         begun = time.monotonic()
         with pytest.raises(FomkitError, match=r"has no worker, and none came within 0\.5 s"):
-            list(blocks_on(asked(10), made.scheduler_address))
+            list(blocks_on(sweep_of(10), made.scheduler_address))
         assert time.monotonic() - begun < 10

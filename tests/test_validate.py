@@ -40,9 +40,9 @@ from fomkit.validation.scores import (
     Aim,
     Range,
     Verdict,
+    check_aims,
     constant_band,
     interval_scores,
-    judge,
     make_cases,
     read_aims,
     score,
@@ -248,7 +248,7 @@ def test_dense_layers_of_another_source_are_met_within_two_sources_noise() -> No
     assert found["all"].hit_rate >= 0.7
     aims = [aim for aim in read_aims(shipped_folder("validation") / "aims.csv") if aim.comparison == DENSE]
     assert len(aims) == 3
-    assert all(one.kept for one in judge(found.values(), aims))
+    assert all(one.kept for one in check_aims(found.values(), aims))
 
 
 # --- scores and aims ---------------------------------------------------------------------------------------------
@@ -273,8 +273,12 @@ def test_past_its_tolerance_is_regressed_and_past_its_target_missed() -> None:
     line = score(make_cases(*(np.array([one]) for one in (1.0, 1.05, 0.9, 1.2))), "c", "op", "m", "gemm")
     aims = [Aim("c", "op", "m", "gemm", "bias", Range(0, target), Range(0, most)) for target, most in
             ((0.1, 0.1), (0.01, 0.1), (0.01, 0.02))]  # fmt: skip
-    assert [(one.met, one.kept) for one in judge([line], aims)] == [(True, True), (False, True), (False, False)]
-    assert judge([line], [aims[0]._replace(what="conv")]) == []
+    assert [(one.met, one.kept) for one in check_aims([line], aims)] == [
+        (True, True),
+        (False, True),
+        (False, False),
+    ]
+    assert check_aims([line], [aims[0]._replace(what="conv")]) == []
     assert not Verdict(aims[0], float("nan")).kept
 
 
@@ -282,11 +286,11 @@ def test_published_steps_that_move_are_a_regression() -> None:
     """The aims of the four steps hold as they are, and not where each takes a tenth longer."""
     figures = megatron_figures()
     aims = read_aims(shipped_folder("validation") / "aims.csv")
-    now = judge(megatron_scores(figures), aims)
+    now = check_aims(megatron_scores(figures), aims)
     assert len(now) == 4
     assert all(one.kept and one.met for one in now)
     slower = [one._replace(projected=one.projected.scaled(1.1)) if one.unit == "s" else one for one in figures]
-    assert [one.aim.what for one in judge(megatron_scores(slower), aims) if not one.kept] == [
+    assert [one.aim.what for one in check_aims(megatron_scores(slower), aims) if not one.kept] == [
         "steps",
         "worst step",
     ]
@@ -319,8 +323,8 @@ def test_figures_are_not_past_their_tolerance() -> None:
 
 def test_the_command_prints_writes_and_fails_past_a_tolerance(tmp_path: Path) -> None:
     folder = small_folder(tmp_path / "labels", factor=2.0).path
-    asked = ["validate", "--data", str(folder), "--sheet", SHEET, "-o", str(tmp_path / "v.json")]
-    done = CliRunner().invoke(app, asked)
+    arguments = ["validate", "--data", str(folder), "--sheet", SHEET, "-o", str(tmp_path / "v.json")]
+    done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 1
     assert "REGRESSED" in done.output
     content = json.loads((tmp_path / "v.json").read_text(encoding="utf-8"))
@@ -352,7 +356,7 @@ def test_a_device_nobody_knows_is_said_not_guessed(tmp_path: Path) -> None:
     labels[labels["device"] == "P4"].assign(device="Z9000").to_csv(tmp_path / "e2e.csv", index=False)
     found = compare_labels(LabelFolder(tmp_path), 0.8)
     assert not found.scores
-    assert ("labels of Z9000", 3, "no profile and no facts of this device") in found.left_out
+    assert ("labels of Z9000", 3, "no profile and no facts of this device") in found.not_scored
 
 
 def test_a_device_without_a_profile_is_predicted_from_facts(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ INPUT_FILE = Program(
 
 
 @dataclass(frozen=True)
-class InputAsked:
+class InputSpec:
     """What the user asked: the file, the profile, and for a dataset workers and batch."""
 
     file: Path
@@ -91,34 +91,34 @@ class InputMeasured:
         """Write what was found."""
         fact, batch = self.fact, self.batch
         start, *again = self.starts_s
-        said = [
+        messages = [
             f"{batch / fact.value:,.4g} samples/s ({batch / fact.high:,.4g} to {batch / fact.low:,.4g}), "
             f"{fact.value * 1e3:.4g} ms a batch of {batch:.4g}: {self.what}",
             f"cold start, to the first batch: {start:.3g} s, not in the rate",
         ]
         if again:
-            said.append(
+            messages.append(
                 f"start of {len(again)} later epochs: {sorted(again)[len(again) // 2]:.3g} s in the middle"
             )
         if self.per_batch.low_s is None:
-            said.append(f"{self.per_batch.repeats} repeats only: the interval is their range")
-        return said
+            messages.append(f"{self.per_batch.repeats} repeats only: the interval is their range")
+        return messages
 
 
-def _read(asked: InputAsked) -> dict[str, Any]:
-    limit_s, memory = LIMITS_S[asked.plan], read_facts().memory_byte
+def _read(spec: InputSpec) -> dict[str, Any]:
+    limit_s, memory = LIMITS_S[spec.plan], read_facts().memory_byte
     request = {
-        "path": str(asked.file.resolve()), "where": str(asked.file), "workers": asked.workers,
-        "batch": asked.batch, "limit_s": limit_s, "target": TARGET,
+        "path": str(spec.file.resolve()), "where": str(spec.file), "workers": spec.workers,
+        "batch": spec.batch, "limit_s": limit_s, "target": TARGET,
     }  # fmt: skip
-    result = run_child(request, str(asked.file), limit_s + START_S, memory or float("inf"), INPUT_FILE)
+    result = run_child(request, str(spec.file), limit_s + START_S, memory or float("inf"), INPUT_FILE)
     if "error" in result:
         where, what = result["error"]
         raise FomkitError(where, what)
     return result
 
 
-def measure_input(asked: InputAsked) -> InputMeasured:
+def measure_input(spec: InputSpec) -> InputMeasured:
     """Read a file's input pipeline and write its time per batch as the overhead ``input`` of each step.
 
     Raises
@@ -126,22 +126,22 @@ def measure_input(asked: InputAsked) -> InputMeasured:
     FomkitError
         When the file is not there, fails, or gives too few batches.
     """
-    if not asked.file.is_file():
-        raise FomkitError(str(asked.file), "is not a file. Give a Python file with a 'loader'.")
+    if not spec.file.is_file():
+        raise FomkitError(str(spec.file), "is not a file. Give a Python file with a 'loader'.")
     facts = read_facts()
-    machine = begun_machine(asked.output, asked.name, facts.model or "measured input", add=asked.add)
-    before, result = read_moment().load, _read(asked)
+    machine = begun_machine(spec.output, spec.name, facts.model or "measured input", add=spec.add)
+    before, result = read_moment().load, _read(spec)
     batch = sum(result["samples"]) / len(result["samples"])
     workers = f", {result['workers']} workers" if result["workers"] else ""
-    what = f"{asked.file.name}, {result['what']}{workers}, batch {batch:.4g}, {result['batches']:,} batches read"
+    what = f"{spec.file.name}, {result['what']}{workers}, batch {batch:.4g}, {result['batches']:,} batches read"
     found = InputMeasured(what, batch, tuple(result["times"]), tuple(result["starts_s"]), machine)
-    others = [one for one in machine.overheads if (one.name, one.per) != (INPUT, "step")]
+    others = [overhead for overhead in machine.overheads if (overhead.name, overhead.per) != (INPUT, "step")]
     notes = [f"input pipeline: {line}" for line in found.lines()]
     if before is not None:
         notes.append(f"input pipeline: load before it was read {before:.2f} (/proc/loadavg)")
-    kept = tuple(one for one in machine.notes if not one.startswith("input pipeline: "))
+    kept = tuple(note for note in machine.notes if not note.startswith("input pipeline: "))
     machine = replace(machine, overheads=(*others, Overhead(INPUT, "step", found.fact, None)), notes=kept)
-    return replace(found, machine=machine, files=tuple(write_machine(machine, asked.output, notes)))
+    return replace(found, machine=machine, files=tuple(write_machine(machine, spec.output, notes)))
 
 
 ENOUGH_BLOCKS = 30
@@ -159,15 +159,15 @@ def rate_of(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     epochs = read_loader(loader, request["limit_s"], enough)
     blocks = blocks_of(epochs, loader.ahead, loader.workers)
     if len(blocks) < 2:
-        count = sum(len(one.arrived_s) for one in epochs)
+        count = sum(len(epoch.arrived_s) for epoch in epochs)
         raise CannotTimeError(f"gave {count} batches, too few to tell a rate. Give it more data, or try --full")
     return {
         "what": loader.what,
         "workers": loader.workers,
         "times": [time_s for time_s, _ in blocks],
         "samples": [samples for _, samples in blocks],
-        "batches": sum(len(one.arrived_s) for one in epochs),
-        "starts_s": [one.arrived_s[0] - one.begun_s for one in epochs if one.arrived_s],
+        "batches": sum(len(epoch.arrived_s) for epoch in epochs),
+        "starts_s": [epoch.arrived_s[0] - epoch.begun_s for epoch in epochs if epoch.arrived_s],
     }
 
 
@@ -180,6 +180,6 @@ def main() -> None:
     except CannotTimeError as reason:
         result = {"error": [request["where"], f"{reason}."]}
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
-        told = explain_exception(error, request["where"], path)
-        result = {"error": [told.where, told.what]}
+        explained = explain_exception(error, request["where"], path)
+        result = {"error": [explained.where, explained.what]}
     answer.leave(result)

@@ -91,7 +91,7 @@ class Journal:
         before = header.get("about")
         if before != self.about:
             raise FomkitError(
-                where, f"was measured on {_said(before)}, and this is {_said(self.about)}. "
+                where, f"was measured on {_about_text(before)}, and this is {_about_text(self.about)}. "
                        "Measure anew, without --resume.",
             )  # fmt: skip
         for number, line in enumerate(lines, 2):
@@ -133,14 +133,14 @@ class Journal:
 
     def marked(self, name: str) -> list[dict[str, Any]]:
         """Give what was seen under a name, in order."""
-        return [one for one in self.marks if one["mark"] == name]
+        return [mark for mark in self.marks if mark["mark"] == name]
 
     def close(self) -> None:
         """Delete the file: its profile is written."""
         self.path.unlink(missing_ok=True)
 
 
-def _said(about: object) -> str:
+def _about_text(about: object) -> str:
     return ", ".join(str(value) for value in about.values()) if isinstance(about, dict) else "something else"
 
 
@@ -207,7 +207,7 @@ def timings_table(
     return table.assign(**texts)[names]
 
 
-KEPT_SHARE = 0.2
+LEAST_OP_SHARE = 0.2
 """Share of a timing that stays the op's own, however dear its pages are said to be."""
 
 
@@ -216,14 +216,14 @@ def without_fresh(timings: pd.DataFrame, device: Device) -> pd.DataFrame:
     fresh_s = fresh_seconds(timings, device)
     if not fresh_s.any():
         return timings
-    return timings.assign(harness_s=np.minimum(fresh_s, (1 - KEPT_SHARE) * timings["p25_s"]))
+    return timings.assign(harness_s=np.minimum(fresh_s, (1 - LEAST_OP_SHARE) * timings["p25_s"]))
 
 
 def noise_of(answers: Iterable[Mapping[str, Any]]) -> tuple[int, int, float]:
     """Count timings, those whose median is not known well, and give the median of all half-widths [share]."""
     from statistics import median
 
-    widths = [summarise(in_step(one)).width for one in answers if "reason" not in one]
+    widths = [summarise(in_step(answer)).width for answer in answers if "reason" not in answer]
     return len(widths), sum(width > NOISY for width in widths), median(widths) if widths else float("nan")
 
 

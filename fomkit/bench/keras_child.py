@@ -24,7 +24,7 @@ from fomkit.frontends.keras.inputs import step_values
 from fomkit.frontends.keras.profile import TracedWorkload, check_workload, trace_workload
 from fomkit.frontends.keras.step import nodes_of_step, specs_of, whole_step_of
 from fomkit.frontends.model_file import run_file, take_workload
-from fomkit.readers.profilers.xplane import JoinedNodes, join_nodes, say_gaps
+from fomkit.readers.profilers.xplane import JoinedNodes, gap_notes, join_nodes
 from fomkit.readers.profilers.xplane_times import read_plane_times
 
 PROFILER = "tf.profiler, joined to the graph; ops are not fused"
@@ -137,7 +137,7 @@ def _timed(
     timed = time_steps(lambda: plain(values), watch, profiled, partial(_check_finite, where=request.where))
     if times is not None and times.joined is not None:
         notes += [
-            *say_gaps(times.joined),
+            *gap_notes(times.joined),
             "the profiled step runs each op by itself; the plain one fuses products with what follows them",
         ]
     return {
@@ -150,9 +150,9 @@ def _timed(
 
 
 def _lacks_memory(error: BaseException) -> bool:
-    told = str(error).lower()
-    is_told = any(words in told for words in _LACKS_MEMORY)
-    return is_told or isinstance(error, MemoryError | tf.errors.ResourceExhaustedError)
+    text = str(error).lower()
+    lacks_memory = any(words in text for words in _LACKS_MEMORY)
+    return lacks_memory or isinstance(error, MemoryError | tf.errors.ResourceExhaustedError)
 
 
 TIMER = FrameworkTimer(_timed, _lacks_memory)

@@ -140,9 +140,9 @@ class Library:
         Cells of the op that shows the bandwidth.
     words : mapping or None
         What the design's ops are called there; "" for any op of the kind. None where they are its own.
-    left_out : mapping
+    unsupported : mapping
         Kinds that are not timed, and why.
-    said : tuple of str
+    notes : tuple of str
         What a reader of its profile should know.
     """
 
@@ -152,8 +152,8 @@ class Library:
     knows_op: Callable[[Cells], bool]
     stream: Cells
     words: Mapping[str, str] | None = None
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    said: tuple[str, ...] = ()
+    unsupported: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 LIBRARIES: Mapping[str, Library] = {
@@ -173,8 +173,8 @@ LIBRARIES: Mapping[str, Library] = {
             "aten::_log_softmax": "LogSoftmax", "aten::embedding": "ResourceGather",
             "aten::embedding_dense_backward": "UnsortedSegmentSum",
         },
-        left_out=tensorflow_makers.LEFT_OUT,
-        said=(
+        unsupported=tensorflow_makers.UNSUPPORTED,
+        notes=(
             "library: ops run in compiled graphs (tf.function); the call of the function is taken off, and no ops "
             "are fused, as a step fuses some",
             "fresh pages: not measured with TensorFlow; timings of large results have them in themselves",
@@ -189,7 +189,7 @@ def choose_library(name: str, device: str) -> tuple[Library, str]:
     Returns
     -------
     library : Library
-    said : str
+    notes : str
         Why it is another than usual; "" where it is not.
 
     Raises
@@ -199,37 +199,37 @@ def choose_library(name: str, device: str) -> tuple[Library, str]:
     """
     if name and name not in LIBRARIES:
         raise FomkitError("--library", f"{name!r} is not one. {nearest_names(name, get_args(Name))}")
-    said = ""
+    notes = ""
     if not name:
         name = "torch"
         if find_spec("torch") is None and device == "cpu" and find_spec("tensorflow") is not None:
-            name, said = "tensorflow", "library: TensorFlow, because PyTorch is not here"
+            name, notes = "tensorflow", "library: TensorFlow, because PyTorch is not here"
     found = LIBRARIES[name]
     if device != "cpu" and found.name == "tensorflow":
         raise FomkitError(
             f"--device {device}", "is timed by events, which TensorFlow does not give. Take --library torch."
         )
-    return found, said
+    return found, notes
 
 
-def _said(cells: Cells, library: Library) -> str:
+def _why_missing(cells: Cells, library: Library) -> str:
     """Say why an op of the design is not one of the library's; "" where it is."""
-    if cells["kind"] in library.left_out:
-        return library.left_out[cells["kind"]]
+    if cells["kind"] in library.unsupported:
+        return library.unsupported[cells["kind"]]
     if cells.get("op") and library.words is not None and cells["op"] not in library.words:
         return f"{library.title} has no op that does what {cells['op']} does"
     return ""
 
 
-def _translated(one: Wanted, words: Mapping[str, str]) -> Wanted:
-    cells = dict(one.cells)
+def _translated(wanted: Wanted, words: Mapping[str, str]) -> Wanted:
+    cells = dict(wanted.cells)
     if name := cells.pop("op", ""):
         cells |= {"op": words[name]} if words[name] else {}
     if cells["kind"] == "conv":
         cells["layout"] = "nhwc"
     if (cells.get("op"), cells.get("pass_name")) == ("Sum", "backward"):
         cells["op"] = "BiasAddGrad"
-    return one._replace(cells=cells)
+    return wanted._replace(cells=cells)
 
 
 def in_words_of(library: Library, ops: Iterable[Wanted]) -> tuple[list[Wanted], list[str]]:
@@ -238,7 +238,7 @@ def in_words_of(library: Library, ops: Iterable[Wanted]) -> tuple[list[Wanted], 
     Returns
     -------
     ops : list of Wanted
-    said : list of str
+    notes : list of str
         One line for each reason and kind.
     """
     words = library.words
@@ -247,12 +247,12 @@ def in_words_of(library: Library, ops: Iterable[Wanted]) -> tuple[list[Wanted], 
     kept: list[Wanted] = []
     missing: Counter[tuple[str, str]] = Counter()
     for one in ops:
-        if why := _said(one.cells, library):
+        if why := _why_missing(one.cells, library):
             missing[one.cells["kind"], why] += 1
         else:
             kept.append(_translated(one, words))
-    said = [f"not timed: {count} {kind} of the design, {why}" for (kind, why), count in missing.items()]
-    return distinct(kept), said
+    notes = [f"not timed: {count} {kind} of the design, {why}" for (kind, why), count in missing.items()]
+    return distinct(kept), notes
 
 
 START_S = 120.0

@@ -78,7 +78,9 @@ class Timed:
 
 def step_times(samples: Sequence[Mapping[str, float]]) -> StepTimes:
     """Sum up the samples of a step, each of them a time [s] by clock."""
-    clocks = {name: [one[name] for one in samples] for name in ("process", "wall", "device") if name in samples[0]}
+    clocks = {
+        name: [sample[name] for sample in samples] for name in ("process", "wall", "device") if name in samples[0]
+    }
     return StepTimes(len(samples), **{name: Repeated.of(times) for name, times in clocks.items()})
 
 
@@ -122,19 +124,19 @@ def by_processor(timed: Timed, covered: float) -> Timed:
         return timed
     if factor > MOST_SHARED:
         why = f"by the wall its ops took {factor:.3g} times their processor time, so that no times of ops are kept"
-        told = f"the processor was shared: {why}; run again when it is quiet, or with --measure step"
-        return Timed(_noted(timed.run, told))
-    told = f"times of ops are those of the wall divided by {factor:.3g}, so that their sum is processor time"
-    return _faster(replace(timed, run=_noted(timed.run, f"the processor was shared: {told}")), factor)
+        text = f"the processor was shared: {why}; run again when it is quiet, or with --measure step"
+        return Timed(_noted(timed.run, text))
+    text = f"times of ops are those of the wall divided by {factor:.3g}, so that their sum is processor time"
+    return _faster(replace(timed, run=_noted(timed.run, f"the processor was shared: {text}")), factor)
 
 
 def _calm(timed: Timed) -> Timed:
     """Take the times of the least disturbed steps, where steps are told apart."""
     if not timed.spent or any(math.isnan(one.calm_s) for one in timed.spent):
         return timed
-    told = "the time of each op is that of the quarter of profiled steps that disturbed it least"
+    text = "the time of each op is that of the quarter of profiled steps that disturbed it least"
     spent = tuple(replace(one, time_s=one.calm_s) for one in timed.spent if one.calm_s > 0)
-    return replace(timed, run=_noted(timed.run, f"the processor was shared: {told}"), spent=spent)
+    return replace(timed, run=_noted(timed.run, f"the processor was shared: {text}"), spent=spent)
 
 
 def _faster(timed: Timed, factor: float) -> Timed:
@@ -143,8 +145,8 @@ def _faster(timed: Timed, factor: float) -> Timed:
     return replace(timed, spent=spent, joined=joined, scaled_by=factor)
 
 
-def _noted(run: MeasuredRun, told: str) -> MeasuredRun:
-    return replace(run, notes=(*run.notes, told))
+def _noted(run: MeasuredRun, text: str) -> MeasuredRun:
+    return replace(run, notes=(*run.notes, text))
 
 
 def _timed(result: Mapping[str, Any]) -> Timed:
@@ -244,8 +246,8 @@ def time_file(
                "ops": ops, "threads": threads, "precision": precision}  # fmt: skip
     result = run_child(request, where, time_limit_s, memory_limit_byte, program)
     if "timed" not in result:
-        told = [FomkitError(*error) for error in result["errors"]]
-        raise told[0] if len(told) == 1 else ManyFomkitError(told)
+        errors = [FomkitError(*error) for error in result["errors"]]
+        raise errors[0] if len(errors) == 1 else ManyFomkitError(errors)
     timed = _timed(result["timed"])
     return timed if energy is None else _with_energy(timed, result["timed"], energy)
 
@@ -385,18 +387,18 @@ class FrameworkTimer:
 
 
 def _explained(timer: FrameworkTimer, error: BaseException, request: Request, path: Path) -> list[str]:
-    told = explain_exception(error, request.where, path)
+    explained = explain_exception(error, request.where, path)
     if not timer.lacks_memory(error):
-        return [told.where, told.what]
-    what = f"does not fit into the memory here ({told.what}). Measure a smaller step with --batch."
-    return [told.where, what]
+        return [explained.where, explained.what]
+    what = f"does not fit into the memory here ({explained.what}). Measure a smaller step with --batch."
+    return [explained.where, what]
 
 
-def timing_result(timer: FrameworkTimer, path: Path, request: Request, **asked: Any) -> dict[str, Any]:
+def timing_result(timer: FrameworkTimer, path: Path, request: Request, **options: Any) -> dict[str, Any]:
     """Time a file's model; what keeps it from being timed is told in the result."""
     try:
         with tempfile.TemporaryDirectory(prefix="fomkit-") as folder:
-            return {"timed": timer.timed(path, request, folder=folder, **asked)}
+            return {"timed": timer.timed(path, request, folder=folder, **options)}
     except ManyFomkitError as errors:
         return {"errors": [[error.where, error.what] for error in errors.errors]}
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
@@ -407,8 +409,8 @@ def run_timing(timer: FrameworkTimer) -> None:
     """Run one request, then end the process at once, whatever threads and exit handlers the file left behind."""
     message, answer = take_request()
     path = Path(message.pop("path"))
-    asked = {name: message.pop(name) for name in ("ops", "threads", "precision")}
+    options = {name: message.pop(name) for name in ("ops", "threads", "precision")}
     sys.dont_write_bytecode = True
     sys.argv = [str(path)]
-    answer.leave(timing_result(timer, path, Request(**message), **asked))
+    answer.leave(timing_result(timer, path, Request(**message), **options))
     os._exit(0)

@@ -133,12 +133,12 @@ def _payloads(plan: NetworkPlan, hosts: list[str], tier: str) -> Iterator[Case]:
 
 MENDS = 3
 """Times that lost ranks are started anew before the rest is given up."""
-Tell = Callable[[str], None]
+Reporter = Callable[[str], None]
 Key = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class NetworkAsked:
+class NetworkSpec:
     """What the user asked of a measurement between processes.
 
     Attributes
@@ -184,22 +184,22 @@ class NetworkMeasured:
     wall_s: float
 
 
-def _open(asked: NetworkAsked, backend: str) -> Ranks:
-    if asked.place is None:
-        return LocalRanks(backend, asked.ranks)
+def _open(spec: NetworkSpec, backend: str) -> Ranks:
+    if spec.place is None:
+        return LocalRanks(backend, spec.ranks)
     try:
-        return LaunchedRank(backend, asked.place, asked.environment or {})
+        return LaunchedRank(backend, spec.place, spec.environment or {})
     except ValueError as error:
-        raise FomkitError(f"measure --network ({asked.place.launcher})", str(error)) from error
+        raise FomkitError(f"measure --network ({spec.place.launcher})", str(error)) from error
 
 
-def _journal(asked: NetworkAsked, backend: str, facts: Mapping[str, Any]) -> Journal:
-    path = journal_path(asked.output.with_name(f"{asked.output.stem}.{backend}.yaml"))
+def _journal(spec: NetworkSpec, backend: str, facts: Mapping[str, Any]) -> Journal:
+    path = journal_path(spec.output.with_name(f"{spec.output.stem}.{backend}.yaml"))
     about = {"backend": backend, "ranks": len(facts["hosts"]), "torch": facts["library_version"]}
     journal = Journal(path, about)
-    if asked.resume and asked.writes and path.exists():
+    if spec.resume and spec.writes and path.exists():
         journal.resume()
-    elif asked.writes:
+    elif spec.writes:
         journal.begin()
     return journal
 
@@ -231,7 +231,7 @@ def pooled(before: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, An
     return {**visits, "times": times} if times else {**visits, "reason": answer["reason"]}
 
 
-def time_cases(ranks: Ranks, journal: Journal, wanted: list[Case], tell: Tell, *, keep: bool = True) -> None:
+def time_cases(ranks: Ranks, journal: Journal, wanted: list[Case], report: Reporter, *, keep: bool = True) -> None:
     """Have exchanges timed one after the other; lost ranks are mended, where they can be, and the next is asked.
 
     Each that cannot be timed keeps its reason; after `MENDS` losses all that is left does.
@@ -239,8 +239,8 @@ def time_cases(ranks: Ranks, journal: Journal, wanted: list[Case], tell: Tell, *
     mends, gone = 0, ""
     for number, one in enumerate(wanted, 1):
         byte = float(one.cells["message_byte"])
-        tell(f"{one.cells['collective']} of {byte:,.0f} bytes, {number} of {len(wanted)}")
-        answer = {"reason": gone} if gone else ranks.ask(one.request)
+        report(f"{one.cells['collective']} of {byte:,.0f} bytes, {number} of {len(wanted)}")
+        answer = {"reason": gone} if gone else ranks.run_exchange(one.request)
         if keep:
             _, before = journal.answers.get(key_of(one.cells), ({}, {}))
             journal.keep(one.cells, pooled(before, answer))
@@ -265,33 +265,33 @@ def _end_by_interrupt(*, launched: bool) -> None:
     signal.signal(signal.SIGTERM, stop)
 
 
-def _over(asked: NetworkAsked, backend: str, machine: Machine, tell: Tell) -> tuple[Machine, str, bool]:
+def _over(spec: NetworkSpec, backend: str, machine: Machine, report: Reporter) -> tuple[Machine, str, bool]:
     """Measure over one backend: the machine with it, why there is nothing, and whether the user ended it."""
-    ranks, interrupted = _open(asked, backend), False
+    ranks, interrupted = _open(spec, backend), False
     try:
         if reason := ranks.facts.get("missing"):
             return machine, f"{backend}, not timed: {reason}", False
-        journal = _journal(asked, backend, ranks.facts)
+        journal = _journal(spec, backend, ranks.facts)
         # Launched ranks each go through the list, and only one of them knows what was kept.
         done = {key: answer["visits"] for key, (_, answer) in journal.answers.items() if "times" in answer}
-        wanted = ordered(PLANS[asked.plan], ranks.facts["hosts"], asked.seed, {} if asked.place else done)
+        wanted = ordered(PLANS[spec.plan], ranks.facts["hosts"], spec.seed, {} if spec.place else done)
         try:
-            _end_by_interrupt(launched=asked.place is not None)
-            time_cases(ranks, journal, wanted, tell, keep=asked.writes)
+            _end_by_interrupt(launched=spec.place is not None)
+            time_cases(ranks, journal, wanted, report, keep=spec.writes)
         except KeyboardInterrupt:
             interrupted = True
     finally:
         ranks.close()
-    if not asked.writes:
+    if not spec.writes:
         return machine, "", interrupted
-    launcher = asked.place.launcher if asked.place else "fomkit"
+    launcher = spec.place.launcher if spec.place else "fomkit"
     found = with_network(machine, journal.answers.values(), backend, ranks.facts, launcher)
     if not interrupted:
         journal.close()
     return found, "", interrupted
 
 
-def measure_network(asked: NetworkAsked, tell: Tell = lambda _text: None) -> NetworkMeasured | None:
+def measure_network(spec: NetworkSpec, report: Reporter = lambda _text: None) -> NetworkMeasured | None:
     """Measure the links between processes and write them into a machine profile.
 
     Returns
@@ -306,23 +306,23 @@ def measure_network(asked: NetworkAsked, tell: Tell = lambda _text: None) -> Net
     """
     begun = time.monotonic()
     facts = read_facts()
-    machine = begun_machine(asked.output, asked.name, facts.model or "measured network", add=asked.add)
+    machine = begun_machine(spec.output, spec.name, facts.model or "measured network", add=spec.add)
     before, reasons, interrupted = read_moment().load, list[str](), False
     measured = False
-    for backend in asked.backends:
-        machine, reason, interrupted = _over(asked, backend, machine, tell)
+    for backend in spec.backends:
+        machine, reason, interrupted = _over(spec, backend, machine, report)
         reasons += [reason] if reason else []
         measured |= not reason
         if interrupted:
             break
     if not measured:
         raise FomkitError("measure --network", f"nothing could be exchanged. {'; '.join(reasons)}.")
-    if not asked.writes:
+    if not spec.writes:
         return None
     load = read_moment().load
     if before is not None and load is not None:
         reasons.append(f"load around the network's measurement: {before:.2f} and {load:.2f} (/proc/loadavg)")
-    files = write_machine(machine, asked.output, reasons)
+    files = write_machine(machine, spec.output, reasons)
     return NetworkMeasured(machine, tuple(files), interrupted, time.monotonic() - begun)
 
 
@@ -357,7 +357,7 @@ class Job(NamedTuple):
 def _command(job: Job) -> str:
     words: Sequence[str] = (
         "fomkit", "measure", "--network", *([] if job.plan == "default" else [f"--{job.plan}"]),
-        *(word for one in job.backends for word in ("--backend", one)), "-o", job.output,
+        *(word for backend in job.backends for word in ("--backend", backend)), "-o", job.output,
         *(["--add"] if job.add else []),
     )  # fmt: skip
     return " ".join(map(shlex.quote, words))

@@ -97,7 +97,7 @@ def _noise(answers: Answers) -> str:
     )
 
 
-def _kept_rows(machine: Machine, channel: str, rows: pd.DataFrame) -> pd.DataFrame:
+def _merged_rows(machine: Machine, channel: str, rows: pd.DataFrame) -> pd.DataFrame:
     """Give the timings that this measurement does not replace: all but its own, of like ranks."""
     import pandas as pd
 
@@ -143,20 +143,20 @@ def with_network(
     source = f"measured here, {channel} of torch {version}, {where}"
     rows = [_row(cells, answer, channel, version) for cells, answer in answers if "times" in answer]
     links = [one for tier in ("node", "system") for one in link_of(answers, tier, channel, source)]
-    new = {(one.tier, one.channel) for one in links}
-    kept = [one for one in machine.links if (one.tier, one.channel) not in new]
+    new = {(link.tier, link.channel) for link in links}
+    kept = [link for link in machine.links if (link.tier, link.channel) not in new]
     notes = [f"network: {source}", f"{channel}: {_noise(answers)}" if rows else ""]
     notes += [f"{channel}, {one}" for one in _skipped(answers)]
     if rows and not links:
         notes.append(f"{channel}, no link: its messages do not tell start-up time and rate apart")
     before = [
-        one
-        for one in machine.notes
-        if not one.startswith((f"{channel}: noise", f"{channel}, not timed", f"{channel}, no link"))
+        note
+        for note in machine.notes
+        if not note.startswith((f"{channel}: noise", f"{channel}, not timed", f"{channel}, no link"))
     ]
     return replace(
         machine,
-        timings=_kept_rows(machine, channel, pd.DataFrame(rows)) if rows else machine.timings,
+        timings=_merged_rows(machine, channel, pd.DataFrame(rows)) if rows else machine.timings,
         links=(*kept, *links),
         notes=tuple(dict.fromkeys(filter(None, (*before, *notes)))),
     )
@@ -240,8 +240,8 @@ def place_of(environment: Mapping[str, str]) -> Place | None:
 
 def _tasks_here(environment: Mapping[str, str], ranks: int) -> int:
     """Give the tasks of the first node, as Slurm counts them: ``4(x2)`` is 4 on each of two."""
-    told = environment.get("SLURM_STEP_TASKS_PER_NODE", "").split(",")[0].partition("(")[0]
-    return int(told) if told.isdigit() else ranks
+    stated = environment.get("SLURM_STEP_TASKS_PER_NODE", "").split(",")[0].partition("(")[0]
+    return int(stated) if stated.isdigit() else ranks
 
 
 def meeting_of(place: Place, environment: Mapping[str, str]) -> str:
@@ -278,7 +278,7 @@ class Ranks(Protocol):
 
     facts: Answer
 
-    def ask(self, request: Mapping[str, Any]) -> Answer:
+    def run_exchange(self, request: Mapping[str, Any]) -> Answer:
         """Have all ranks run an exchange; ``times`` or ``reason``, and ``broken`` where the ranks are lost."""
 
     def mend(self) -> bool:
@@ -325,21 +325,21 @@ class LocalRanks:
         ]  # fmt: skip
         # They meet while they start, so that none can be waited for alone.
         self._together(Child.__enter__)
-        told = [child.facts for child in self.children]
-        self.facts = next((one for one in told if "missing" in one), told[0])
+        stated = [child.facts for child in self.children]
+        self.facts = next((one for one in stated if "missing" in one), stated[0])
 
     def _together(self, act: Callable[[Child], Any]) -> list[Any]:
         with ThreadPoolExecutor(self._ranks) as pool:
             return list(pool.map(act, self.children))
 
-    def ask(self, request: Mapping[str, Any]) -> Answer:
+    def run_exchange(self, request: Mapping[str, Any]) -> Answer:
         """Have all ranks run an exchange."""
         limit_s = self._limit_s + GRACE_S
         answers: list[Answer] = self._together(lambda child: child.time_op(request, limit_s))
         lost = [rank for rank, one in enumerate(answers) if one.get("reason", "").startswith(GONE)]
         if lost:
             return {"reason": f"rank {lost[0]}: {answers[lost[0]]['reason']}", "broken": True}
-        failed = [one for one in answers if "reason" in one]
+        failed = [answer for answer in answers if "reason" in answer]
         return failed[0] if failed else answers[0]
 
     def mend(self) -> bool:
@@ -384,7 +384,7 @@ class LaunchedRank:
         except (RuntimeError, OSError) as problem:
             self.facts = {"missing": f"the ranks did not meet ({str(problem).splitlines()[0][:160]})"}
 
-    def ask(self, request: Mapping[str, Any]) -> Answer:
+    def run_exchange(self, request: Mapping[str, Any]) -> Answer:
         """Do this rank's part."""
         return self._rank.time_exchange(request)
 

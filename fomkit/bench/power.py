@@ -213,7 +213,7 @@ LEAST_SHARE = 0.1
 """Below so small a share of timed work the power of the work cannot be told from that of the rest."""
 
 
-def _kept(reading: Reading, meter: Meter) -> dict[str, Any]:
+def _reading_fields(reading: Reading, meter: Meter) -> dict[str, Any]:
     energy = reading.energy_j
     return {"joule": energy.value, "low": energy.low, "high": energy.high, "wall_s": reading.wall_s,
             "source": meter.source, "scope": meter.scope, "limit_w": meter.limit_w}  # fmt: skip
@@ -246,7 +246,7 @@ def watching(meter: Meter, journal: Journal) -> Around:
         if reading is None:
             journal.mark("power_missed", said=trouble)
         elif "reason" not in answer and reading.wall_s > 0:
-            journal.mark("power", timed_s=_timed_s(answer), **_kept(reading, meter))
+            journal.mark("power", timed_s=_timed_s(answer), **_reading_fields(reading, meter))
         return answer
 
     return around
@@ -270,7 +270,7 @@ def start_watching(
             reading = meter.end()
             if not reading.energy_j.value > 0 or not reading.wall_s > 0:
                 raise CannotReadError(f"{meter.source}: did not move in {IDLE_S:g} s")
-            journal.mark("idle", **_kept(reading, meter))
+            journal.mark("idle", **_reading_fields(reading, meter))
     except (CannotReadError, FomkitError) as reason:
         said = f"energy: not measured, {reason}"
         if said not in [one["said"] for one in journal.marked("said")]:
@@ -281,10 +281,10 @@ def start_watching(
 
 def _powers(marks: Sequence[dict[str, Any]]) -> tuple[float, float, float]:
     """Give mean, least and largest power [W] of readings: of all time, and of nine in ten of the readings."""
-    wall = sum(one["wall_s"] for one in marks)
-    value, low, high = (sum(one[name] for one in marks) / wall for name in ("joule", "low", "high"))
+    wall = sum(mark["wall_s"] for mark in marks)
+    value, low, high = (sum(mark[name] for mark in marks) / wall for name in ("joule", "low", "high"))
     if len(marks) >= FEWEST:
-        each = quantiles([one["joule"] / one["wall_s"] for one in marks], n=10, method="inclusive")
+        each = quantiles([mark["joule"] / mark["wall_s"] for mark in marks], n=10, method="inclusive")
         low, high = min(low, each[0]), max(high, each[-1])
     # A power of 0 is no reading of anything; an interval that reaches it says only "below".
     return value, max(low, 1e-3 * value), high
@@ -292,7 +292,7 @@ def _powers(marks: Sequence[dict[str, Any]]) -> tuple[float, float, float]:
 
 def _undiluted(marks: Sequence[dict[str, Any]], value: float, idle_w: float) -> tuple[float, float]:
     """Give the share of the readings' time that is timed work, and its power if the device idled for the rest."""
-    share = sum(one["timed_s"] for one in marks) / sum(one["wall_s"] for one in marks)
+    share = sum(mark["timed_s"] for mark in marks) / sum(mark["wall_s"] for mark in marks)
     used = min(max(share, LEAST_SHARE), 1.0)
     return share, (value - idle_w * (1 - used)) / used
 
@@ -300,7 +300,7 @@ def _undiluted(marks: Sequence[dict[str, Any]], value: float, idle_w: float) -> 
 def energy_of(journal: Journal, device: str) -> Energy | None:
     """Make the energy part of a profile: idle power, and the power of timed ops; None where nothing was read."""
     idle, marks = journal.marked("idle"), journal.marked("power")
-    if not sum(one["joule"] for one in marks) > 0:
+    if not sum(mark["joule"] for mark in marks) > 0:
         marks = []
     if not idle and not marks:
         return None

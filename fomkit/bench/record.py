@@ -112,20 +112,22 @@ class HostFacts:
 
     def lines(self) -> list[str]:
         """Write the facts as sentences, each with where it stands."""
-        said = []
+        messages = []
         if self.cores:
             guest = ", guest of a hypervisor" if self.hypervisor else ""
-            said.append(f"{self.model or 'processor without a name'}, {self.cores} cores{guest} (/proc/cpuinfo)")
+            messages.append(
+                f"{self.model or 'processor without a name'}, {self.cores} cores{guest} (/proc/cpuinfo)"
+            )
         if self.cache_byte:
             levels = ", ".join(f"L{level} {size / 2**20:g} MiB" for level, size in sorted(self.cache_byte.items()))
-            said.append(f"data caches: {levels} (/sys/devices/system/cpu)")
+            messages.append(f"data caches: {levels} (/sys/devices/system/cpu)")
         if self.clock_hz:
             low, high = (f"{value / 1e9:.2f}" for value in (min(self.clock_hz), max(self.clock_hz)))
             governor = f", governor {self.governor}" if self.governor else ""
-            said.append(f"clock before the run: {low} to {high} GHz ({self.clock_source}){governor}")
+            messages.append(f"clock before the run: {low} to {high} GHz ({self.clock_source}){governor}")
         else:
-            said.append("clock: not readable here")
-        return said
+            messages.append("clock: not readable here")
+        return messages
 
 
 def _text(path: Path) -> str:
@@ -148,8 +150,8 @@ def _caches(root: Path) -> dict[int, float]:
 def _memory(root: Path) -> float | None:
     stated = re.search(r"^MemTotal:\s*(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE)
     limits = [float(stated[1]) * _SIZES["K"]] if stated else []
-    told = map(_text, (root / "sys/fs/cgroup/memory.max", root / "sys/fs/cgroup/memory/memory.limit_in_bytes"))
-    limits += [float(limit) for limit in told if limit.isdigit()]
+    reported = map(_text, (root / "sys/fs/cgroup/memory.max", root / "sys/fs/cgroup/memory/memory.limit_in_bytes"))
+    limits += [float(limit) for limit in reported if limit.isdigit()]
     return min(limits, default=None)
 
 
@@ -157,8 +159,8 @@ def _clocks(root: Path, cpuinfo: str) -> tuple[tuple[float, ...], str]:
     files = sorted((root / _CPU).glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
     if clocks := tuple(float(text) * 1e3 for text in map(_text, files) if text.isdigit()):
         return clocks, "/sys/devices/system/cpu"
-    told = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", cpuinfo, re.MULTILINE)
-    return tuple(float(text) * 1e6 for text in told), "/proc/cpuinfo" if told else ""
+    reported = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", cpuinfo, re.MULTILINE)
+    return tuple(float(text) * 1e6 for text in reported), "/proc/cpuinfo" if reported else ""
 
 
 def read_facts(root: Path = Path("/")) -> HostFacts:
@@ -171,14 +173,14 @@ def read_facts(root: Path = Path("/")) -> HostFacts:
     """
     cpuinfo = _text(root / "proc/cpuinfo")
 
-    def told(name: str) -> str:
+    def reported(name: str) -> str:
         found = re.search(rf"^{name}\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
         return found[1].strip() if found else ""
 
-    flags = frozenset((told("flags") or told("Features")).split())
+    flags = frozenset((reported("flags") or reported("Features")).split())
     clocks, source = _clocks(root, cpuinfo)
     return HostFacts(
-        model=told("model name") or told("Hardware"),
+        model=reported("model name") or reported("Hardware"),
         cores=len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE)) or None,
         flags=flags,
         cache_byte=_caches(root),
@@ -342,22 +344,29 @@ def notes_of(journal: Journal, subject: Subject) -> tuple[str, ...]:
     count, noisy, width = noise_of([answer for _, answer in journal.answers.values()])
     clock = "process time of" if subject.device == "cpu" and subject.facts["threads"] == 1 else "wall time with"
     how = "CUDA events" if subject.device == "cuda" else f"{clock} {subject.facts['threads']} thread(s)"
-    said = [f"{subject.facts['about']}; {how}", *subject.host.lines()]
-    said.append(
+    messages = [f"{subject.facts['about']}; {how}", *subject.host.lines()]
+    messages.append(
         f"noise: of {count} timings the median is known to ±{width:.1%} in the middle; "
         f"{noisy} are wider than ±10 %, their intervals say so"
     )
-    said += _drift(journal)
+    messages += _drift(journal)
     loads = [one["load"] for one in journal.marked("moment") if one.get("load") is not None]
     if loads:
-        said.append(f"load while measuring: {min(loads):.2f} to {max(loads):.2f} (/proc/loadavg), ours is about 1")
+        messages.append(
+            f"load while measuring: {min(loads):.2f} to {max(loads):.2f} (/proc/loadavg), ours is about 1"
+        )
     counts = [one["throttled"] for one in journal.marked("moment") if one.get("throttled") is not None]
-    said.append(
+    messages.append(
         f"throttling: {counts[-1] - counts[0]} more events while measuring"
         if counts
         else "throttling: not readable"
     )
-    return (*said, *(str(one["said"]) for one in journal.marked("said")), *missed_of(journal), *_skipped(journal))
+    return (
+        *messages,
+        *(str(one["said"]) for one in journal.marked("said")),
+        *missed_of(journal),
+        *_skipped(journal),
+    )
 
 
 def _added_s(journal: Journal, subject: Subject) -> float:

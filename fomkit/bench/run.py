@@ -93,7 +93,7 @@ def probe(session: Session, formats: list[tuple[str, str]]) -> None:
     session.time_all([Wanted(_square(side, *pair), 1.0) for pair in formats for side in (*SQUARES, *large)])
     if not session.journal.marked("bandwidth"):
         stream = LIBRARIES[session.subject.framework].stream
-        answer = session.ask(stream)
+        answer = session.measure_op(stream)
         if "reason" not in answer:
             byte = sum(float(stream[f"{way}_byte"]) for way in ("read", "write"))
             session.journal.mark("bandwidth", byte=byte, answer=answer)
@@ -105,19 +105,19 @@ NAMELESS = (*ARITHMETIC_KINDS, "optimizer")
 """Kinds whose sizes say all, whatever the framework calls the op."""
 
 
-def _lengths(one: Estimate, row: Mapping[str, object]) -> str:
+def _lengths(estimated: Estimate, row: Mapping[str, object]) -> str:
     """Give the elements of each tensor that an update changes; "" where the layers do not tell them all."""
-    layers = one.model.layers
+    layers = estimated.model.layers
     if layers is None or not len(layers):
         return ""
     weights = (layers["parameters"] - layers["bias"]).to_numpy(np.float64)
     lengths = [int(size) for size in (*weights, *layers["bias"].to_numpy(np.float64)) if size > 0]
     tensors = row["tensors"] if row["kind"] == "optimizer" else len(lengths)
-    told = sum(lengths) == float(str(row["numel"])) and len(lengths) == float(str(tensors))
-    return " ".join(map(str, lengths)) if told else ""
+    agrees = sum(lengths) == float(str(row["numel"])) and len(lengths) == float(str(tensors))
+    return " ".join(map(str, lengths)) if agrees else ""
 
 
-def _of_rows(one: Estimate, rows: pd.DataFrame, knows_op: Callable[[Cells], bool]) -> list[Wanted]:
+def _of_rows(estimated: Estimate, rows: pd.DataFrame, knows_op: Callable[[Cells], bool]) -> list[Wanted]:
     found = []
     counts = rows["count"].to_numpy(np.float64)
     records = ({str(name): value for name, value in row.items()} for row in rows.to_dict("records"))
@@ -128,10 +128,10 @@ def _of_rows(one: Estimate, rows: pd.DataFrame, knows_op: Callable[[Cells], bool
         if cells["kind"] in PASS_FREE:
             cells.pop("pass_name", None)
         if cells["kind"] == "optimizer" and (
-            lengths := _lengths(one, {str(name): value for name, value in row.items()})
+            lengths := _lengths(estimated, {str(name): value for name, value in row.items()})
         ):
             cells["lengths"] = lengths
-        found.append(Wanted(cells, count / one.step.value, one.model.name))
+        found.append(Wanted(cells, count / estimated.step.value, estimated.model.name))
     return found
 
 
@@ -150,9 +150,9 @@ def ops_of_models(
         Whether the op that a row names is made, so that its timing may carry the name.
     """
     found: list[Wanted] = []
-    for one in estimates:
-        settled = settle_engines(one.ops.reset_index(drop=True), machine)[0]
-        found += _of_rows(one, settled[settled["kind"] != "other"], knows_op)
+    for estimated in estimates:
+        settled = settle_engines(estimated.ops.reset_index(drop=True), machine)[0]
+        found += _of_rows(estimated, settled[settled["kind"] != "other"], knows_op)
     return distinct(found)
 
 
@@ -167,7 +167,7 @@ FIT_S = {"quick": 12.0, "default": 30.0, "full": 120.0}
 
 
 @dataclass(frozen=True)
-class Asked:
+class MeasureSpec:
     """What the user asked of a measurement.
 
     Attributes
@@ -227,22 +227,22 @@ class Measured:
     verdict: Verdict
 
 
-def _project(asked: Asked) -> Callable[[str, Machine], Estimate]:
-    options = replace(asked.options, allow_uncovered=True)
+def _project(spec: MeasureSpec) -> Callable[[str, Machine], Estimate]:
+    options = replace(spec.options, allow_uncovered=True)
     return lambda name, machine: estimate(load_model(name), machine, options)
 
 
-def _wanted_of_models(session: Session, asked: Asked) -> list[Wanted]:
-    machine, project = machine_of(session.journal, session.subject), _project(asked)
-    estimates = [project(name, machine) for name in asked.models]
+def _wanted_of_models(session: Session, spec: MeasureSpec) -> list[Wanted]:
+    machine, project = machine_of(session.journal, session.subject), _project(spec)
+    estimates = [project(name, machine) for name in spec.models]
     return ops_of_models(estimates, machine, LIBRARIES[session.subject.framework].knows_op)
 
 
-def _time_ops(session: Session, asked: Asked, plan: Plan) -> None:
+def _time_ops(session: Session, spec: MeasureSpec, plan: Plan) -> None:
     formats = formats_here(session)
     probe(session, formats)
-    if asked.models:
-        session.wanted = _wanted_of_models(session, asked)
+    if spec.models:
+        session.wanted = _wanted_of_models(session, spec)
         session.time_best(session.wanted)
         return
     machine = machine_of(session.journal, session.subject)
@@ -253,14 +253,14 @@ def _time_ops(session: Session, asked: Asked, plan: Plan) -> None:
     if plan.name == "quick":
         ops = [one for one in ops if one.cells["kind"] not in SLOW_KINDS]
     ops, missing = in_words_of(LIBRARIES[session.subject.framework], ops)
-    _say(session.journal, missing)
-    ops = [one for one in ops if shape_of(one.cells) not in asked.apart]
+    _mark_notes(session.journal, missing)
+    ops = [one for one in ops if shape_of(one.cells) not in spec.apart]
     session.wanted = ops
     session.time_all(seeds(ops))
     session.time_best(ops)
 
 
-def _say(journal: Journal, lines: Iterable[str]) -> None:
+def _mark_notes(journal: Journal, lines: Iterable[str]) -> None:
     """Add lines to the notes, each once, also when a run goes on."""
     said = {one["said"] for one in journal.marked("said")}
     for line in lines:
@@ -268,17 +268,17 @@ def _say(journal: Journal, lines: Iterable[str]) -> None:
             journal.mark("said", said=line)
 
 
-def _subject(asked: Asked, child: Child, library: Library) -> Subject:
-    name = asked.name or asked.output.name.removesuffix(".yaml")
-    return Subject(name, asked.device, read_facts(), child.facts, library.name)
+def _subject(spec: MeasureSpec, child: Child, library: Library) -> Subject:
+    name = spec.name or spec.output.name.removesuffix(".yaml")
+    return Subject(name, spec.device, read_facts(), child.facts, library.name)
 
 
-def _journal(asked: Asked, subject: Subject) -> Journal:
+def _journal(spec: MeasureSpec, subject: Subject) -> Journal:
     facts = subject.facts
     library = f"{subject.framework} {facts['library_version']}"
     about = {"device": subject.title, "threads": facts["threads"], "library": library}
-    journal = Journal(journal_path(asked.output), about)
-    if asked.resume:
+    journal = Journal(journal_path(spec.output), about)
+    if spec.resume:
         journal.resume()
     else:
         journal.begin()
@@ -290,27 +290,29 @@ def start_child(setup: Mapping[str, Any]) -> Child:
     return Child(child_command(LIBRARIES[setup["library"]].worker), setup)
 
 
-def resume_command(asked: Asked) -> str:
+def resume_command(spec: MeasureSpec) -> str:
     """Write the command that goes on with a measurement."""
-    options, words = asked.options, ["fomkit", "measure", "--resume"]
-    words += [f"--{asked.plan}"] if asked.plan != "default" else []
-    words += [word for name in asked.models for word in ("--for", name)]
+    options, words = spec.options, ["fomkit", "measure", "--resume"]
+    words += [f"--{spec.plan}"] if spec.plan != "default" else []
+    words += [word for name in spec.models for word in ("--for", name)]
     words += ["--batch", str(options.batch)] if options.batch else []
     words += [word for name, size in options.sizes.items() for word in ("--set", f"{name}={size}")]
     words += ["--precision", options.precision] if options.precision else []
-    words += ["--device", asked.device] if asked.device != "cpu" else []
-    words += ["--threads", str(asked.threads)] if asked.threads != 1 else []
-    words += ["--library", asked.library] if asked.library else []
-    words += ["--name", asked.name] if asked.name else []
-    return shlex.join([*words, "-o", str(asked.output)])
+    words += ["--device", spec.device] if spec.device != "cpu" else []
+    words += ["--threads", str(spec.threads)] if spec.threads != 1 else []
+    words += ["--library", spec.library] if spec.library else []
+    words += ["--name", spec.name] if spec.name else []
+    return shlex.join([*words, "-o", str(spec.output)])
 
 
-def _verdict(session: Session, asked: Asked, clocks: Clocks, begun: tuple[float, float], ended: Ended) -> Verdict:
+def _verdict(
+    session: Session, spec: MeasureSpec, clocks: Clocks, begun: tuple[float, float], ended: Ended
+) -> Verdict:
     """Judge a profile that is written: as an estimate would use it."""
-    machine = own_fits(load_machine(asked.output))
+    machine = own_fits(load_machine(spec.output))
     shares = (
-        model_shares(asked.models, machine, _project(asked))
-        if asked.models
+        model_shares(spec.models, machine, _project(spec))
+        if spec.models
         else {DESIGN: design_share(session.wanted, machine)}
     )
     answers = session.journal.answers
@@ -322,22 +324,22 @@ def _verdict(session: Session, asked: Asked, clocks: Clocks, begun: tuple[float,
         timed=sum("reason" not in answer for answer in received),
         own_s=clocks.own() - begun[0],
         wall_s=clocks.wall() - begun[1],
-        budget_s=asked.budget_s or PLANS[asked.plan].budget_s,
+        budget_s=spec.budget_s or PLANS[spec.plan].budget_s,
         clock=clocks.name,
         ended=ended if waiting else "done",
-        resume=resume_command(asked) if waiting else "",
+        resume=resume_command(spec) if waiting else "",
     )
 
 
-def _clocks(asked: Asked, child: Child) -> Clocks:
-    return clocks_of(asked.device, asked.threads, child.spent_s)
+def _clocks(spec: MeasureSpec, child: Child) -> Clocks:
+    return clocks_of(spec.device, spec.threads, child.spent_s)
 
 
 def measure(
-    asked: Asked,
+    spec: MeasureSpec,
     advance: Callable[[str], None] = lambda _text: None,
     start: Callable[[Mapping[str, Any]], Child] = start_child,
-    choose_clocks: Callable[[Asked, Child], Clocks] = _clocks,
+    choose_clocks: Callable[[MeasureSpec, Child], Clocks] = _clocks,
 ) -> Measured:
     """Measure this machine and write its profile, with the fits of its timings.
 
@@ -347,7 +349,7 @@ def measure(
 
     Parameters
     ----------
-    asked : Asked
+    spec : Asked
     advance : function of a text
         Told before each op.
     start : function of the setup
@@ -360,45 +362,47 @@ def measure(
     FomkitError
         When nothing can be timed here, or there is nothing to resume.
     """
-    plan = PLANS[asked.plan]
-    budget_s = asked.budget_s or plan.budget_s
-    library, why = choose_library(asked.library, asked.device)
+    plan = PLANS[spec.plan]
+    budget_s = spec.budget_s or plan.budget_s
+    library, why = choose_library(spec.library, spec.device)
     if start is start_child:
         check_installed(library.name, "measure")
-    for name in asked.models:
+    for name in spec.models:
         load_model(name)  # a mistake in it is told before anything is timed
     host, ended = read_facts(), _BUDGET
     flush = max(CACHES * host.last_cache_byte, LEAST_FLUSH_BYTE)
-    setup = {"device": asked.device, "threads": asked.threads, "cache_byte": flush, "library": library.name}
+    setup = {"device": spec.device, "threads": spec.threads, "cache_byte": flush, "library": library.name}
     with start(setup) as child:
-        clocks = choose_clocks(asked, child)
+        clocks = choose_clocks(spec, child)
         begun = clocks.own(), clocks.wall()
-        subject = _subject(asked, child, library)
-        journal = _journal(asked, subject)
-        _say(journal, [why, *library.said])
+        subject = _subject(spec, child, library)
+        journal = _journal(spec, subject)
+        _mark_notes(journal, [why, *library.notes])
         ends = begun[0] + budget_s - FIT_S[plan.name]
         session = Session(
-            plan, journal, subject, child, ends, asked.seed, advance, clock=clocks.own, wall=clocks.wall,
+            plan, journal, subject, child, ends, spec.seed, advance, clock=clocks.own, wall=clocks.wall,
             gives_up=begun[1] + WALL_FACTOR * budget_s,
         )  # fmt: skip
         try:
-            session.around = start_watching(journal, asked.device)
-            _time_ops(session, asked, plan)
+            session.around = start_watching(journal, spec.device)
+            _time_ops(session, spec, plan)
             ended = "wall" if session.wall_is_over() else _BUDGET
             session.look()
         except KeyboardInterrupt:
             ended = "interrupted"
-    return _written(session, asked, clocks, begun, ended)
+    return _written(session, spec, clocks, begun, ended)
 
 
-def _written(session: Session, asked: Asked, clocks: Clocks, begun: tuple[float, float], ended: Ended) -> Measured:
+def _written(
+    session: Session, spec: MeasureSpec, clocks: Clocks, begun: tuple[float, float], ended: Ended
+) -> Measured:
     """Write the profile, judge it as an estimate would use it, and keep the journal where it can go on."""
     machine = machine_of(session.journal, session.subject)
-    save_machine(machine, asked.output)
-    files = write_fits(load_machine(asked.output), asked.output)
-    verdict = _verdict(session, asked, clocks, begun, ended)
+    save_machine(machine, spec.output)
+    files = write_fits(load_machine(spec.output), spec.output)
+    verdict = _verdict(session, spec, clocks, begun, ended)
     machine = replace(machine, notes=(*machine.notes, *verdict.lines()))
-    files = [*save_machine(machine, asked.output), *files]
+    files = [*save_machine(machine, spec.output), *files]
     if not verdict.resume or (verdict.sufficient and ended != "interrupted"):
         session.journal.close()
     return Measured(machine, tuple(files), ended == "interrupted", verdict.wall_s, verdict)

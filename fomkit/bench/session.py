@@ -205,7 +205,7 @@ class Session:
         """Tell whether the wall time is over."""
         return self.wall() >= self.gives_up
 
-    def ask(self, cells: Cells) -> dict[str, Any]:
+    def measure_op(self, cells: Cells) -> dict[str, Any]:
         """Have an op timed, whatever is known of it already."""
         if key_of(cells) not in self._byte:
             self._weigh([cells])
@@ -235,19 +235,19 @@ class Session:
                 if answer and "reason" not in answer:
                     self.journal.mark(name, **answer)
 
-    def time_one(self, one: Wanted) -> None:
+    def time_one(self, wanted: Wanted) -> None:
         """Have an op timed and keep what comes of it; look at the reference now and then."""
         if self.clock() - self._looked > EVERY_S:
             self.look()
-        what = f"{one.cells['kind']} {one.cells['dtype']} {one.cells.get('pass_name', '')}".rstrip()
+        what = f"{wanted.cells['kind']} {wanted.cells['dtype']} {wanted.cells.get('pass_name', '')}".rstrip()
         self.advance(f"{what}; at most {max(0.0, self.left_s()):.0f} s of its own time left")
-        self.journal.keep(one.cells, self.around(lambda: self.ask(one.cells)))
+        self.journal.keep(wanted.cells, self.around(lambda: self.measure_op(wanted.cells)))
 
     def look(self) -> None:
         """Time the reference again, and read load and throttling."""
         moment = read_moment()
         self.journal.mark("moment", load=moment.load, throttled=moment.throttled)
-        answer = self.ask(REFERENCE)
+        answer = self.measure_op(REFERENCE)
         if "reason" not in answer:
             self.journal.mark("reference", answer=answer)
         self._looked = self.clock()

@@ -27,7 +27,7 @@ class _Read(NamedTuple):
     """What an instrument said at a moment [s]: its counters [J], or one power [W]."""
 
     moment_s: float
-    said: Sequence[float]
+    quantities: Sequence[float]
 
 
 class EnergyLog:
@@ -51,11 +51,11 @@ class EnergyLog:
         """Read once."""
         meter = self.meter
         try:
-            said = meter.read() if isinstance(meter, CounterMeter) else [_power(meter)]
+            quantities = meter.read() if isinstance(meter, CounterMeter) else [_power(meter)]
         except CannotReadError as reason:
             self.trouble = str(reason)
             return
-        self.readings.append(_Read(self._clock(), said))
+        self.readings.append(_Read(self._clock(), quantities))
 
     def _read_all(self) -> None:
         while not self.trouble and not self._done.wait(PERIOD_S):
@@ -80,18 +80,21 @@ class EnergyLog:
         """
         if self.trouble:
             raise CannotReadError(self.trouble)
-        inside = [one for one in self.readings if begin_s <= one.moment_s <= end_s]
+        inside = [reading for reading in self.readings if begin_s <= reading.moment_s <= end_s]
         if len(inside) < 2:
             raise CannotReadError(f"{self.meter.source}: was read {len(inside)} times while steps ran, too few")
         meter = self.meter
         if not isinstance(meter, CounterMeter):
             error_w = meter.error_w if isinstance(meter, SampledMeter) else 0.0
-            found = integrate([Sample(one.moment_s, one.said[0]) for one in inside], error_w=error_w)
+            found = integrate([Sample(one.moment_s, one.quantities[0]) for one in inside], error_w=error_w)
             return Reading(found.energy_j, found.wall_s)
         joule, wall_s = 0.0, inside[-1].moment_s - inside[0].moment_s
         for one, other in pairwise(inside):
             apart_s = other.moment_s - one.moment_s
-            joule += sum(counted(*each, apart_s) for each in zip(one.said, other.said, meter.most_j, strict=True))
+            joule += sum(
+                counted(*each, apart_s)
+                for each in zip(one.quantities, other.quantities, meter.most_j, strict=True)
+            )
         open_j = meter.open_j(joule, wall_s)
         return Reading(Span(joule, max(joule - open_j, 0.0), joule + open_j), wall_s)
 
@@ -118,7 +121,7 @@ def energy_of_step(log: EnergyLog, moments: Moments, steps: int) -> StepEnergy:
     CannotReadError, FomkitError
         When too little was read while they ran, or the instrument stood still.
     """
-    found = [log.between(*one) for one in moments if one[1] > one[0]]
+    found = [log.between(*moment) for moment in moments if moment[1] > moment[0]]
     read_s, ran_s = sum(one.wall_s for one in found), sum(end - begin for begin, end in moments)
     if not sum(one.energy_j.value for one in found) > 0 or not read_s > 0:
         raise CannotReadError(f"{log.meter.source}: did not move while steps ran")

@@ -78,8 +78,8 @@ def _timed(
 
 
 def _lacks_memory(error: BaseException) -> bool:
-    told = str(error).lower()
-    return isinstance(error, MemoryError | RuntimeError) and any(words in told for words in _LACKS_MEMORY)
+    text = str(error).lower()
+    return isinstance(error, MemoryError | RuntimeError) and any(words in text for words in _LACKS_MEMORY)
 
 
 TIMER = FrameworkTimer(_timed, _lacks_memory)

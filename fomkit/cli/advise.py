@@ -234,7 +234,7 @@ def predict(
     else:
         write_whole(output, text)
     summary = format_prediction(found.content(), source.name)
-    _say(found, source)
+    _print_notes(found, source)
     print(summary, end="", file=sys.stderr if output == STDOUT else sys.stdout)
     if output != STDOUT:
         print(f"Written: {output}")
@@ -242,6 +242,6 @@ def predict(
         raise typer.Exit(1)
 
 
-def _say(found: Prediction, source: Path) -> None:
+def _print_notes(found: Prediction, source: Path) -> None:
     for line in found.said:
         print(f"{source}: {line}", file=sys.stderr)

@@ -95,7 +95,7 @@ DELAY_S = 1.0
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Advance = Callable[[], None]
-Tell = Callable[[str], None]
+Reporter = Callable[[str], None]
 
 
 def _coloured(stream: TextIO) -> bool:
@@ -131,7 +131,7 @@ def _bar() -> Progress:
 
 
 @contextmanager
-def telling(what: str, *, quiet: bool = False) -> Iterator[Tell]:
+def status_line(what: str, *, quiet: bool = False) -> Iterator[Reporter]:
     """Show on a terminal what is being done, in words that the work changes; the line goes when the work ends."""
     if quiet or not sys.stderr.isatty():
         yield lambda _text: None

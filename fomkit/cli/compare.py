@@ -18,7 +18,7 @@ from fomkit.cli.choices import (
     complete_model,
     progress,
     standard_output,
-    telling,
+    status_line,
 )
 from fomkit.core.errors import FomkitError
 
@@ -102,7 +102,7 @@ def compare(
         raise FomkitError(str(output), "has an ending that compare cannot write. Use .json, .csv or .xlsx.")
     rows = read_measurements(locate(measured, "measurements"))
     loads = _Loads(rows)
-    models, target = [loads.model(one) for one in models or []], [loads.machine(one) for one in target or []]
+    models, target = [loads.model(model) for model in models or []], [loads.machine(one) for one in target or []]
     baseline = loads.machine(baseline)
     calibrate_on, host_from = calibrate_on and loads.model(calibrate_on), host_from and loads.machine(host_from)
     if not grid:
@@ -130,24 +130,24 @@ class _Loads:
         self._models = {row.model: row.model for row in rows}
         self._machines = {row.machine: row.machine for row in rows}
 
-    def model(self, asked: str) -> str:
+    def model(self, given: str) -> str:
         """Give the name that rows have of a model that was asked for by name or by path."""
         from fomkit.profiles.models import load_model
 
-        return self._name(asked, self._models, load_model)
+        return self._name(given, self._models, load_model)
 
-    def machine(self, asked: str) -> str:
+    def machine(self, given: str) -> str:
         """Give the name that rows have of a machine that was asked for by name or by path."""
         from fomkit.profiles.machines import load_machine
 
-        return self._name(asked, self._machines, load_machine)
+        return self._name(given, self._machines, load_machine)
 
     @staticmethod
-    def _name(asked: str, paths: dict[str, str], load: Callable[[str], ModelProfile | Machine]) -> str:
-        if asked in paths or not ("/" in asked or asked.endswith((".yaml", ".yml"))):
-            return asked
-        name = load(asked).name
-        paths[name] = asked
+    def _name(given: str, paths: dict[str, str], load: Callable[[str], ModelProfile | Machine]) -> str:
+        if given in paths or not ("/" in given or given.endswith((".yaml", ".yml"))):
+            return given
+        name = load(given).name
+        paths[name] = given
         return name
 
     def load_model(self, name: str) -> ModelProfile:
@@ -166,11 +166,11 @@ class _Loads:
 def _check_names(
     table: str, rows: tuple[Measurement, ...], models: list[str], machines: Sequence[str | None]
 ) -> None:
-    for what, asked, known in (
+    for what, given, known in (
         ("the model", models, dict.fromkeys(row.model for row in rows)),
         ("the machine", machines, dict.fromkeys(row.machine for row in rows)),
     ):
-        for name in asked:
+        for name in given:
             if name not in known:
                 raise FomkitError(table, f"has no row of {what} {name!r}. It has: {', '.join(known)}.")
 
@@ -191,14 +191,14 @@ def _compare(
     from fomkit.output.comparisons import format_compare
     from fomkit.validation.cells import make_cells
     from fomkit.validation.grid import compare_content
-    from fomkit.validation.verdicts import calibrated_on, host_extended_from, judge
+    from fomkit.validation.verdicts import calibrated_on, cell_verdicts, host_extended_from
 
     with progress("projecting", len(found[0]), quiet=ways[2]) as advance:
         cells = make_cells(found[0], options, loads.load_model, loads.load_machine, advance)
-    judged = judge(cells, baseline)
-    calibrated = calibrated_on(judged, calibrate_on) if calibrate_on else ()
-    hosted = host_extended_from(judged, host_from) if host_from else ()
-    content = compare_content(judged, baseline, options.interval, calibrated, hosted, found[1])
+    all_verdicts = cell_verdicts(cells, baseline)
+    calibrated = calibrated_on(all_verdicts, calibrate_on) if calibrate_on else ()
+    hosted = host_extended_from(all_verdicts, host_from) if host_from else ()
+    content = compare_content(all_verdicts, baseline, options.interval, calibrated, hosted, found[1])
     _show(content, format_compare(content, standard_output()), ways)
 
 
@@ -215,20 +215,20 @@ def _grid(
     from fomkit.output.comparisons import format_grid
     from fomkit.validation.grid import grid_content, make_grid
 
-    rows, said = found
+    rows, notes = found
     limit_s = parse_quantity(latency, "time_s", "--latency", "the time")
     profiles = [loads.load_model(name) for name in models or dict.fromkeys(row.model for row in rows)]
     scoped = [row.machine for row in rows if row.scope in ("", "device")]
     machines = [loads.load_machine(name) for name in targets or dict.fromkeys(scoped)]
     if not machines:
         raise FomkitError(
-            ", ".join(one.name for one in profiles),
+            ", ".join(profile.name for profile in profiles),
             "nobody measured it in this table, so no machine follows from it. Name machines, for example "
             "'--target v100', or another table (--measured).",
         )
     with progress("projecting", len(profiles) * len(machines), quiet=ways[2]) as advance:
         cells = make_grid(profiles, machines, rows, options, limit_s, advance)
-    content = grid_content(cells, options.interval, limit_s, said)
+    content = grid_content(cells, options.interval, limit_s, notes)
     _show(content, format_grid(content, standard_output()), ways)
 
 
@@ -331,7 +331,7 @@ def _prove(quick: bool, *, as_json: bool, output: Path | None, quiet: bool) -> N
     from fomkit.output.files import to_csv, to_json
     from fomkit.validation.here import content_of, prove_here
 
-    with telling("starting", quiet=quiet) as tell:
+    with status_line("starting", quiet=quiet) as tell:
         content = content_of(prove_here(quick=quick, tell=tell))
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(content["models"]))

@@ -61,7 +61,7 @@ Nodes = Annotated[
     int | None, typer.Option(min=1, help="Ask of a training on so many nodes, the batch that of one replica.")
 ]
 
-Asked = Callable[[], "Subject"]
+SubjectLoader = Callable[[], "Subject"]
 """Loads what is asked of."""
 
 
@@ -86,14 +86,14 @@ def _shared(
     """List the options in the order in which the help shows them."""
 
 
-def asked_of_a_subject(verb: Callable[..., str]) -> Callable[..., None]:
+def with_subject_options(verb: Callable[..., str]) -> Callable[..., None]:
     """Give a verb the options that say what it asks of, and end as it must where a step fits no device.
 
     Parameters
     ----------
     verb : function
-        Takes `Asked` and its own options; those before its ``*`` are shown among the first, the others last. It
-        answers, and gives which step the device's memory does not hold, or "".
+        Takes `SubjectLoader` and its own options; those before its ``*`` are shown among the first, the others
+        last. It answers, and gives which step the device's memory does not hold, or "".
     """
     shared = inspect.signature(_shared, eval_str=True).parameters.values()
     own = [*inspect.signature(verb, eval_str=True).parameters.values()][1:]
@@ -106,7 +106,7 @@ def asked_of_a_subject(verb: Callable[..., str]) -> Callable[..., None]:
         unfit = verb(partial(_subject_of, given), **of_verb)
         end_if_oversize([unfit], allowed=given["allow_oversize"])
 
-    command.__annotations__ = {one.name: one.annotation for one in options}
+    command.__annotations__ = {option.name: option.annotation for option in options}
     vars(command)["__signature__"] = inspect.Signature(options)
     return command
 
@@ -196,9 +196,9 @@ def _write(found: Sensitivity, path: Path) -> None:
         write_whole(path, chart_file(tornado_of(found), path.suffix))
 
 
-@asked_of_a_subject
+@with_subject_options
 def sensitivity(
-    subject: Asked,
+    subject: SubjectLoader,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print fomkit/sensitivity/1 instead of tables.")] = False,
     output: Output = None,
@@ -250,9 +250,9 @@ Together = Annotated[
 ]
 
 
-@asked_of_a_subject
+@with_subject_options
 def solve(
-    subject: Asked,
+    subject: SubjectLoader,
     units_per_day: UnitsPerDay = None,
     step: Step = None,
     fom: Fom = None,

@@ -25,7 +25,7 @@ from fomkit.cli.choices import (
     progress,
     standard_output,
 )
-from fomkit.cli.workbooks import write_and_tell
+from fomkit.cli.workbooks import write_and_report
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _write(
     from fomkit.workbook.from_studies import sheet_model_of_comparison
 
     if path.suffix == ".xlsx":
-        write_and_tell(sheet_model_of_comparison(result), path, only)
+        write_and_report(sheet_model_of_comparison(result), path, only)
     if path.suffix == ".html":
         aside = "" if block is None else format_from_measurements(block)
         with progress("writing the report", quiet=quiet):

@@ -26,7 +26,7 @@ from fomkit.cli.choices import (
     progress,
     standard_output,
 )
-from fomkit.cli.workbooks import write_and_tell
+from fomkit.cli.workbooks import write_and_report
 from fomkit.core.errors import FomkitError
 from fomkit.core.suite import Conditions
 from fomkit.core.units import Precision
@@ -169,7 +169,7 @@ def _freeze(suite: str, others: dict[str, object], path: Path, quiet: bool) -> N
 def _write_workbook(result: SuiteResult, path: Path, only: str | None) -> None:
     from fomkit.workbook.from_studies import sheet_model_of_suite
 
-    write_and_tell(sheet_model_of_suite(result), path, only)
+    write_and_report(sheet_model_of_suite(result), path, only)
 
 
 def _check_strict(result: SuiteResult) -> None:

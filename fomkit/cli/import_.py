@@ -97,10 +97,10 @@ def _report(imported: ImportedTimings) -> list[str]:
     """Write what became of each section's rows as aligned lines."""
     rows = [_HEADINGS] + [
         (
-            one.kind or "-", one.sheet, one.section, one.pass_name or "-", str(one.imported), str(one.corrected),
-            str(one.without_time), str(one.below_resolution), str(one.skipped),
+            count.kind or "-", count.sheet, count.section, count.pass_name or "-", str(count.imported),
+            str(count.corrected), str(count.without_time), str(count.below_resolution), str(count.skipped),
         )
-        for one in imported.counts
+        for count in imported.counts
     ]  # fmt: skip
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
@@ -245,15 +245,16 @@ def _import_measurements(
     if output.suffix != ".csv":
         raise FomkitError(str(output), "measurements are a CSV file. Write, for example, '-o measured.csv'.")
     check_absent([output], force)
-    found = (
-        import_meter(source, model=model, machine=machine, start=cut[0], end=cut[1])
-        if file_format == "meter"
-        else import_measurements(source, file_format, model=model, machine=machine)
-    )
-    write_table(found.table, output, "MEASUREMENTS")
-    for line in found.said:
+    if file_format == "meter":
+        metered = import_meter(source, model=model, machine=machine, start=cut[0], end=cut[1])
+        table, notes = metered.table, metered.notes
+    else:
+        imported = import_measurements(source, file_format, model=model, machine=machine)
+        table, notes = imported.table, imported.said
+    write_table(table, output, "MEASUREMENTS")
+    for line in notes:
         print(f"{source}: {line}", file=sys.stderr)
-    for row in found.table.to_dict("records"):
+    for row in table.to_dict("records"):
         print(f"{row['model']} on {row['machine']}: {row['quantity']} {row['value']:g}")
     print(f"Written: {output}")
 

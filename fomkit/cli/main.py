@@ -38,8 +38,8 @@ def _what_it_takes(verb: Any, name: str) -> str:
     option = next((one for one in getattr(verb, "params", ()) if name in one.opts), None)
     value = getattr(option, "metavar", None)
     if not value:
-        told = f"'fomkit {getattr(verb, 'name', '')} -h' says what it takes."
-        return f"has no value. Write it after the option; {told}"
+        hint = f"'fomkit {getattr(verb, 'name', '')} -h' says what it takes."
+        return f"has no value. Write it after the option; {hint}"
     words = value.strip("<>").split("|")
     return f"has no value. It takes {' or '.join(words)}. Write, for example, '{name} {words[0]}'."
 

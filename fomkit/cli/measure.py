@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fomkit.cli.choices import Batch, Precisions, Quiet, Sizes, Tell, complete_model, parse_sizes, telling
+from fomkit.cli.choices import Batch, Precisions, Quiet, Reporter, Sizes, complete_model, parse_sizes, status_line
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
     from fomkit.bench.network import NetworkMeasured
-    from fomkit.bench.run import Asked, Measured
+    from fomkit.bench.run import Measured, MeasureSpec
     from fomkit.core.machine import Link
 
 
@@ -94,11 +94,11 @@ class Beside:
         FomkitError
             When options do not go together.
         """
-        names = [one.name for one in fields(cls) if one.name in given]
+        names = [field.name for field in fields(cls) if field.name in given]
         backends = tuple(given["backend"] or ())
-        asked = cls(**{**{name: given[name] for name in names}, "plan": plan, "backends": backends})
-        asked.check()
-        return asked if asked.network or asked.input_file is not None else None
+        spec = cls(**{**{name: given[name] for name in names}, "plan": plan, "backends": backends})
+        spec.check()
+        return spec if spec.network or spec.input_file is not None else None
 
     def check(self) -> None:
         """Raise where an option says something of what is not measured."""
@@ -116,64 +116,64 @@ class Beside:
             raise FomkitError("--network, --input", "are two measurements. Run one after the other, with --add.")
 
 
-def measure_beside(asked: Beside) -> None:
+def measure_beside(spec: Beside) -> None:
     """Measure the network or the input pipeline, and say what was found."""
-    if asked.slurm is not None:
-        _write_job(asked, asked.slurm)
-    elif asked.network:
-        _measure_network(asked)
+    if spec.slurm is not None:
+        _write_job(spec, spec.slurm)
+    elif spec.network:
+        _measure_network(spec)
     else:
-        _measure_input(asked)
+        _measure_input(spec)
 
 
-def _backends(asked: Beside) -> tuple[str, ...]:
-    return asked.backends or (("nccl",) if asked.device == "cuda" else ("gloo",))
+def _backends(spec: Beside) -> tuple[str, ...]:
+    return spec.backends or (("nccl",) if spec.device == "cuda" else ("gloo",))
 
 
-def _check_output(asked: Beside) -> None:
+def _check_output(spec: Beside) -> None:
     from fomkit.files.write import check_absent
 
-    check_absent([asked.output], asked.force or asked.add or asked.resume)
+    check_absent([spec.output], spec.force or spec.add or spec.resume)
 
 
-def _write_job(asked: Beside, path: Path) -> None:
+def _write_job(spec: Beside, path: Path) -> None:
     from fomkit.bench.network import Job, slurm_job
     from fomkit.files.write import check_absent, write_whole
 
-    nodes = asked.nodes or 2
-    job = Job(nodes, asked.ranks or nodes, asked.plan, _backends(asked), str(asked.output), asked.add)
+    nodes = spec.nodes or 2
+    job = Job(nodes, spec.ranks or nodes, spec.plan, _backends(spec), str(spec.output), spec.add)
     text = slurm_job(job)
-    check_absent([path], asked.force)
+    check_absent([path], spec.force)
     write_whole(path, text)
     print(f"Written: {path}; submit it with: sbatch {path}")
 
 
-def _measure_network(asked: Beside) -> None:
-    from fomkit.bench.network import NetworkAsked, measure_network
+def _measure_network(spec: Beside) -> None:
+    from fomkit.bench.network import NetworkSpec, measure_network
     from fomkit.bench.network_ranks import place_of
 
     place = place_of(os.environ)
     if place is not None and place.ranks < 2:
         place = None
-    if place is not None and (asked.ranks or asked.resume):
-        wrong = "--ranks" if asked.ranks else "--resume"
+    if place is not None and (spec.ranks or spec.resume):
+        wrong = "--ranks" if spec.ranks else "--resume"
         raise FomkitError(wrong, f"cannot be had where {place.launcher} started the processes. Leave it out.")
-    wanted = NetworkAsked(
-        output=asked.output, ranks=asked.ranks or 2, backends=_backends(asked), plan=asked.plan, add=asked.add,
-        resume=asked.resume, seed=asked.seed, name=asked.name, place=place, environment=os.environ,
+    wanted = NetworkSpec(
+        output=spec.output, ranks=spec.ranks or 2, backends=_backends(spec), plan=spec.plan, add=spec.add,
+        resume=spec.resume, seed=spec.seed, name=spec.name, place=place, environment=os.environ,
     )  # fmt: skip
     if wanted.writes:
-        _check_output(asked)
-    with _told_beside(asked.quiet or not wanted.writes, "starting the processes") as tell:
-        found = measure_network(wanted, tell)
+        _check_output(spec)
+    with _status_beside(spec.quiet or not wanted.writes, "starting the processes") as report:
+        found = measure_network(wanted, report)
     if found is not None:
-        _report_network(found, asked.output)
+        _report_network(found, spec.output)
 
 
 @contextmanager
-def _told_beside(quiet: bool, what: str) -> Iterator[Tell]:
-    with telling(what, quiet=quiet) as tell:
-        yield tell
+def _status_beside(quiet: bool, what: str) -> Iterator[Reporter]:
+    with status_line(what, quiet=quiet) as report:
+        yield report
 
 
 def _link_line(link: Link) -> str:
@@ -181,7 +181,7 @@ def _link_line(link: Link) -> str:
 
     def shown(value: float, ends: tuple[float, float] | None, dimension: str) -> str:
         text = format_quantity(value, dimension, 3)
-        low, high = (format_quantity(one, dimension, 3) for one in ends or (value, value))
+        low, high = (format_quantity(end, dimension, 3) for end in ends or (value, value))
         return f"{text} ({low} to {high})"
 
     sizes = (
@@ -203,15 +203,15 @@ def _report_network(found: NetworkMeasured, output: Path) -> None:
         print(f"interrupted; to go on: fomkit measure --network --resume -o {output}, with the same options")
 
 
-def _measure_input(asked: Beside) -> None:
-    from fomkit.bench.input_rate import InputAsked, measure_input
+def _measure_input(spec: Beside) -> None:
+    from fomkit.bench.input_rate import InputSpec, measure_input
 
-    _check_output(asked)
-    wanted = InputAsked(
-        file=asked.input_file or Path(), output=asked.output, plan=asked.plan, workers=asked.workers,
-        batch=asked.batch, add=asked.add, name=asked.name,
+    _check_output(spec)
+    wanted = InputSpec(
+        file=spec.input_file or Path(), output=spec.output, plan=spec.plan, workers=spec.workers,
+        batch=spec.batch, add=spec.add, name=spec.name,
     )  # fmt: skip
-    with _told_beside(asked.quiet, "reading batches"):
+    with _status_beside(spec.quiet, "reading batches"):
         found = measure_input(wanted)
     for line in found.lines():
         print(line)
@@ -284,16 +284,16 @@ def measure(
     if beside := Beside.of(plan, locals()):
         measure_beside(beside)
         return
-    from fomkit.bench.run import Asked
+    from fomkit.bench.run import MeasureSpec
     from fomkit.files.write import check_absent
     from fomkit.plan.options import Options
 
     check_absent([output], force or resume)
     options = Options(batch=batch, sizes=parse_sizes(sizes or []), precision=precision)
-    asked = Asked(
+    spec = MeasureSpec(
         output, plan, tuple(models or ()), options, device, threads, seed, resume, name, library=library or ""
     )
-    _report(_measured(asked, quiet), as_json)
+    _report(_measured(spec, quiet), as_json)
 
 
 def _plan(output: Path, quick: bool, full: bool) -> str:
@@ -306,23 +306,23 @@ def _plan(output: Path, quick: bool, full: bool) -> str:
     return "quick" if quick else "full" if full else "default"
 
 
-def _measured(asked: Asked, quiet: bool) -> Measured:
+def _measured(spec: MeasureSpec, quiet: bool) -> Measured:
     from fomkit.bench.run import measure
 
-    with _told_of_ops(quiet) as tell:
-        return measure(asked, tell)
+    with _op_status(quiet) as report:
+        return measure(spec, report)
 
 
 @contextmanager
-def _told_of_ops(quiet: bool) -> Iterator[Tell]:
+def _op_status(quiet: bool) -> Iterator[Reporter]:
     """Tell the op that is timed and the time that is left at most."""
     count = 0
-    with telling("starting the process that times", quiet=quiet) as tell:
+    with status_line("starting the process that times", quiet=quiet) as report:
 
         def advance(text: str) -> None:
             nonlocal count
             count += 1
-            tell(f"op {count}, {text}")
+            report(f"op {count}, {text}")
 
         yield advance
 
@@ -336,7 +336,7 @@ def _report(found: Measured, as_json: bool) -> None:
 def _as_json(found: Measured) -> str:
     from fomkit.output.files import to_json
 
-    files = [str(one) for one in found.files]
+    files = [str(file) for file in found.files]
     return to_json(
         {"schema": "fomkit/measured/1", "machine": found.machine.name, **found.verdict.content(), "files": files,
          "notes": list(found.machine.notes)}
@@ -345,7 +345,7 @@ def _as_json(found: Measured) -> str:
 
 def _as_text(found: Measured) -> str:
     verdict = found.verdict
-    lines = [*found.machine.notes, f"Written: {', '.join(str(one) for one in found.files)}"]
+    lines = [*found.machine.notes, f"Written: {', '.join(str(file) for file in found.files)}"]
     if verdict.resume and (found.interrupted or not verdict.sufficient):
         lines.append(f"{'interrupted; ' if found.interrupted else ''}to go on: {verdict.resume}")
     return "".join(f"{line}\n" for line in lines)

@@ -112,7 +112,7 @@ def campaign(
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(phase_rows(content)))
     print(to_json(content) if as_json else format_campaign(content, standard_output()), end="")
-    end_if_oversize([said for one in found for said in one.unfit], allowed=allow_oversize)
+    end_if_oversize([message for one in found for message in one.unfit], allowed=allow_oversize)
     if any(machine["days"] is None for machine in content["machines"]):
         raise typer.Exit(1)
 
@@ -216,4 +216,4 @@ def _show(found: Cost, output: Path | None, as_json: bool, allow_oversize: bool)
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(figures_of(content)))
     print(to_json(content) if as_json else format_cost(content, standard_output()), end="")
-    end_if_oversize([found.estimate.fit.said], allowed=allow_oversize)
+    end_if_oversize([found.estimate.fit.message], allowed=allow_oversize)

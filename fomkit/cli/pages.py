@@ -43,23 +43,27 @@ def first_line(of: object) -> str:
     return " ".join((inspect.getdoc(of) or "").partition("\n\n")[0].split())
 
 
-def _parameter(one: inspect.Parameter) -> str:
-    text = one.name if one.annotation is one.empty else f"{one.name}: {one.annotation}"
-    if one.default is one.empty:
+def _parameter(parameter: inspect.Parameter) -> str:
+    text = (
+        parameter.name if parameter.annotation is parameter.empty else f"{parameter.name}: {parameter.annotation}"
+    )
+    if parameter.default is parameter.empty:
         return text
-    told = one.default.__name__ if callable(one.default) else repr(one.default).replace("'", '"')
-    return f"{text} = {told}"
+    shown = (
+        parameter.default.__name__ if callable(parameter.default) else repr(parameter.default).replace("'", '"')
+    )
+    return f"{text} = {shown}"
 
 
 def signature_text(name: str, function: Callable[..., Any]) -> str:
     """Write a signature on one line where it fits, else one parameter a line."""
     found = inspect.signature(function)
     parts: list[str] = []
-    for one in found.parameters.values():
-        if one.kind is one.KEYWORD_ONLY and "*" not in parts:
+    for parameter in found.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in parts:
             parts.append("*")
-        if one.name != "self":
-            parts.append(_parameter(one))
+        if parameter.name != "self":
+            parts.append(_parameter(parameter))
     whole = f"{name}({', '.join(parts)}) -> {found.return_annotation}"
     if len(whole) <= WIDTH:
         return whole

@@ -137,8 +137,8 @@ def profile(
     _check_output(path, source, force=force)
     with progress(f"profiling {source.name}", quiet=quiet):
         of_step: dict[str, Any] = {"mode": mode, "batch": batch, "sizes": wanted}
-        asked = {"arguments": arguments or []} if script else of_step
-        found = _reader(source, optimizer, program=script, graph=is_onnx)(source, **asked, name=name, **limits)
+        options = {"arguments": arguments or []} if script else of_step
+        found = _reader(source, optimizer, program=script, graph=is_onnx)(source, **options, name=name, **limits)
     if measure is not None:
         with progress(f"timing {source.name}", quiet=quiet):
             found = _measured(found, source, measure, threads, precision or "", limits)
@@ -214,9 +214,9 @@ def _measured(
     from fomkit.bench.step_energy import watch_energy
     from fomkit.verbs.measured_run import measure_profile
 
-    told = {"ops": measure == "ops", "threads": threads, "precision": precision, **limits}
+    options = {"ops": measure == "ops", "threads": threads, "precision": precision, **limits}
     with watch_energy() as energy:
-        return measure_profile(found, source, energy=energy, **told)
+        return measure_profile(found, source, energy=energy, **options)
 
 
 def _check_use(
@@ -226,11 +226,11 @@ def _check_use(
     if source.is_dir():
         raise FomkitError(str(source), "is a folder. Give the Python file, or the ONNX file, in it.")
     if arguments and not script:
-        told = f"the arguments {' '.join(arguments)!r:.80} are for a training program"
-        raise FomkitError(str(source), f"{told}. Add --script, or leave them out.")
-    asked = {"--mode infer": mode == "infer", "--batch": batch is not None, "--set": bool(sizes)}
-    if script and any(asked.values()):
-        given = next(option for option, is_given in asked.items() if is_given)
+        message = f"the arguments {' '.join(arguments)!r:.80} are for a training program"
+        raise FomkitError(str(source), f"{message}. Add --script, or leave them out.")
+    options = {"--mode infer": mode == "infer", "--batch": batch is not None, "--set": bool(sizes)}
+    if script and any(options.values()):
+        given = next(option for option, is_given in options.items() if is_given)
         raise FomkitError(
             str(source),
             f"{given} is not for a training program, which runs as it is. Give it arguments of its own after "

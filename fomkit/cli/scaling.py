@@ -152,7 +152,7 @@ def scaling(
     """
     from fomkit.plan.options import Options
     from fomkit.plan.replica_step import parse_service
-    from fomkit.plan.scaling import MODES, Asked, scale, with_links
+    from fomkit.plan.scaling import MODES, ScalingSpec, scale, with_links
     from fomkit.plan.stack import parse_once, times_of, with_once
     from fomkit.profiles.campaigns import load_epochs
     from fomkit.profiles.declared import spread_of
@@ -163,18 +163,18 @@ def scaling(
     check_output(output, "scaling")
     spread, given = spread_of(layout or (), links or ())
     options = Options(batch, interval, None, None, allow_uncovered, parse_sizes(sizes or ()), precision)
-    asked = Asked(parse_nodes(nodes), spread, MODES if mode == "both" else (mode,), whole_batch, options)
+    spec = ScalingSpec(parse_nodes(nodes), spread, MODES if mode == "both" else (mode,), whole_batch, options)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
     paid, curve = parse_once(once or ()), load_epochs(to_accuracy) if to_accuracy else None
     with progress("scaling", quiet=quiet):
         machine = with_once(with_links(load_machine(target), given, node_devices), times_of(paid))
-        content = scaling_content(scale(load_model(model), machine, asked), service, paid, curve)
-    _tell_scaling(content, output, as_json)
+        content = scaling_content(scale(load_model(model), machine, spec), service, paid, curve)
+    _print_scaling(content, output, as_json)
     end_if_oversize(content["does_not_fit"], allowed=allow_oversize)
 
 
-def _tell_scaling(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
+def _print_scaling(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
     from fomkit.files.write import write_whole
     from fomkit.output.files import to_csv, to_json
     from fomkit.output.sweeps import format_scaling
@@ -285,18 +285,18 @@ def sweep(
     options = Options(batch, interval, scope, None, allow_uncovered, parse_sizes(sizes or ()), precision)
     spread, given = spread_of(layout or (), links or ())
     machine = with_links(load_machine(target), given, node_devices)
-    asked = make_sweep(load_model(model), machine, parse_vary(vary), way=way, points=points, seed=seed,
+    spec = make_sweep(load_model(model), machine, parse_vary(vary), way=way, points=points, seed=seed,
                        options=options, layout=spread)  # fmt: skip
-    tally = Tally(asked)
-    _work(asked, tally, scheduler, output, quiet=quiet)
-    content = sweep_content(asked, tally)
-    _tell_sweep(content, output, as_json)
+    tally = Tally(spec)
+    _work(spec, tally, scheduler, output, quiet=quiet)
+    content = sweep_content(spec, tally)
+    _print_sweep(content, output, as_json)
     if content["too_large"] == content["points"]:
         none = f"{content['model']} on {content['target']}: no point of the sweep fits the device's memory"
         end_if_oversize([none], allowed=allow_oversize)
 
 
-def _tell_sweep(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
+def _print_sweep(content: dict[str, Any], output: Path | None, as_json: bool) -> None:
     from fomkit.files.write import write_whole
     from fomkit.output.files import to_json
     from fomkit.output.sweeps import format_sweep
@@ -306,7 +306,7 @@ def _tell_sweep(content: dict[str, Any], output: Path | None, as_json: bool) -> 
     print(to_json(content) if as_json else format_sweep(content, standard_output()), end="")
 
 
-def _work(asked: Sweep, tally: Tally, scheduler: str | None, output: Path | None, *, quiet: bool) -> None:
+def _work(spec: Sweep, tally: Tally, scheduler: str | None, output: Path | None, *, quiet: bool) -> None:
     """Work the points out, and write them as they come."""
     from fomkit.files.write import check_absent, whole_file
     from fomkit.output.sweeps import write_blocks
@@ -314,10 +314,10 @@ def _work(asked: Sweep, tally: Tally, scheduler: str | None, output: Path | None
 
     if output is not None:
         check_absent([output], force=True)
-    with progress("sweeping", len(asked.stretches()), quiet=quiet) as advance:
+    with progress("sweeping", len(spec.stretches()), quiet=quiet) as advance:
 
         def passing() -> Iterator[pd.DataFrame]:
-            for block in tally.over(blocks_of_sweep(asked, scheduler)):
+            for block in tally.over(blocks_of_sweep(spec, scheduler)):
                 yield block
                 advance()
 

@@ -202,7 +202,7 @@ def _list(options: list[str]) -> Shown:
 
     if options:
         raise FomkitError("show", "its options are for a model, and none is named. Name one, or leave them.")
-    rows = [one._asdict() for one in list_profiles()]
+    rows = [profile._asdict() for profile in list_profiles()]
     return format_profiles(rows, standard_output()), rows, {"schema": "fomkit/show/1", "profiles": rows}
 
 
@@ -224,7 +224,7 @@ def _machine(path: Path, options: list[str]) -> Shown:
 
     if options:
         raise FomkitError(str(path), f"is a machine, and {', '.join(options)} is for models. Leave it out.")
-    reference = [load_model(one) for one in shipped_models()]
+    reference = [load_model(model) for model in shipped_models()]
     content = show_machine(load_machine(path), reference)
     rows = content["coverage"]["families"] if content["coverage"] else content["facts"]["peaks"]
     return format_machine_view(content, standard_output()), rows, content

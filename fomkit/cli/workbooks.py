@@ -137,15 +137,17 @@ def _known(name: str) -> Machine | None:
 def _keep(found: Review, output: Path, force: bool) -> None:
     from fomkit.files.write import check_absent
     from fomkit.profiles.save_machine import save_machine
-    from fomkit.workbook.review import changed_machine, not_kept, round_machine
+    from fomkit.workbook.review import changed_machine, not_recorded, round_machine
 
-    impossible = next((one for one in found.findings if one.kind == "range"), None)
+    impossible = next((finding for finding in found.findings if finding.kind == "range"), None)
     if impossible is not None:
-        raise FomkitError(str(output), f"is not written, because {impossible.where} cannot be: {impossible.said}")
+        raise FomkitError(
+            str(output), f"is not written, because {impossible.where} cannot be: {impossible.message}"
+        )
     check_absent([output, output.with_name(f"{output.stem}.timings.csv")], force)
     save_machine(round_machine(found, _known(changed_machine(found))), output)
-    for said in not_kept(found):
-        typer.echo(said, err=True)
+    for message in not_recorded(found):
+        typer.echo(message, err=True)
 
 
 def pack(
@@ -200,7 +202,7 @@ _SHOWN = 8
 """Texts of one sort that are shown; the others stand in the workbook."""
 
 
-def write_and_tell(sheet_model: SheetModel, path: Path, only: str | None) -> None:
+def write_and_report(sheet_model: SheetModel, path: Path, only: str | None) -> None:
     """Write a workbook; of a copy for one target, list its free texts, which no program can judge."""
     from fomkit.workbook.vendor import free_texts
     from fomkit.workbook.write import write_workbook

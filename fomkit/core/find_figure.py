@@ -29,13 +29,13 @@ def find_metric(path: Sequence[str], command: str) -> Metric | None:
     's'
     >>> find_metric(["models", "lucky_number"], "estimate")
     """
-    fitting = [one for one in METRICS if command in one.by.split() and _fits(one, path)]
+    fitting = [metric for metric in METRICS if command in metric.by.split() and _fits(metric, path)]
     return max(fitting, key=lambda one: one.name.count("."), default=None)
 
 
-def _fits(one: Metric, path: Sequence[str]) -> bool:
-    names = one.name.split(".")
-    keys = len(one.keyed.split(", ")) if one.keyed else 0
+def _fits(metric: Metric, path: Sequence[str]) -> bool:
+    names = metric.name.split(".")
+    keys = len(metric.keyed.split(", ")) if metric.keyed else 0
     for depth in range(keys + 1):
         end = list(path[: len(path) - depth])[-len(names) :]
         if len(end) == len(names) and all(a in ("*", b) for a, b in zip(names, end, strict=True)):
@@ -51,7 +51,7 @@ def title_of(name: str) -> str:
     >>> title_of("unit_per_day")
     'units/day'
     """
-    return next(one.title for one in METRICS if one.name == name)
+    return next(metric.title for metric in METRICS if metric.name == name)
 
 
 def upper_bounds(excludes: Iterable[str], of: str = "units/day") -> str:

@@ -142,7 +142,7 @@ def divide_independent(numerator: Span, denominator: Span) -> Span:
     return _spread(numerator.value / denominator.value, below, above, numerator.level)
 
 
-def multiply_independent(one: Span, other: Span) -> Span:
+def multiply_independent(span: Span, other: Span) -> Span:
     """Multiply two quantities whose errors know nothing of each other, as log-normals.
 
     Examples
@@ -151,9 +151,9 @@ def multiply_independent(one: Span, other: Span) -> Span:
     >>> product.value, round(product.low, 9), round(product.high, 9)
     (12.0, 6.0, 24.0)
     """
-    first, second = _deviations(one), _deviations(other)
+    first, second = _deviations(span), _deviations(other)
     below, above = math.hypot(first[0], second[0]), math.hypot(first[1], second[1])
-    return _spread(one.value * other.value, below, above, one.level)
+    return _spread(span.value * other.value, below, above, span.level)
 
 
 def probability_above(span: Span, threshold: float) -> float:

@@ -114,8 +114,8 @@ class Repeated:
         tenths = quantiles(ordered, n=10, method="inclusive") if several else ordered * 9
         place = _rank_of_interval(len(ordered))
         low, high = (None, None) if place is None else (ordered[place], ordered[-1 - place])
-        told = (middle, p25, p75, tenths[0], tenths[-1])
-        middle, p25, p75, p10, p90 = (round_quantity(one, "time_s") for one in told)
+        percentiles = (middle, p25, p75, tenths[0], tenths[-1])
+        middle, p25, p75, p10, p90 = (round_quantity(one, "time_s") for one in percentiles)
         return cls(middle, p25, p75, low, high, p10, p90)
 
 

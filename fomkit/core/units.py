@@ -145,11 +145,13 @@ def parse_money_rate(text: object, where: str, name: str) -> tuple[float, str]:
         raise FomkitError(where, f"{name} is {text!r}, which is no money for a time. {write}")
     number, currency, time = match.groups()
     if not _CURRENCY.fullmatch(currency):
-        said = f"and {currency!r} is no code of a currency" if currency else "which has no currency"
-        raise FomkitError(where, f"{name} is '{text}', {said}. {write}")
+        problem = f"and {currency!r} is no code of a currency" if currency else "which has no currency"
+        raise FomkitError(where, f"{name} is '{text}', {problem}. {write}")
     if time not in MONEY_PER:
-        said = f"and {time!r} is not one of {', '.join(MONEY_PER)}" if time else "which does not say for how long"
-        raise FomkitError(where, f"{name} is '{text}', {said}. {write}")
+        problem = (
+            f"and {time!r} is not one of {', '.join(MONEY_PER)}" if time else "which does not say for how long"
+        )
+        raise FomkitError(where, f"{name} is '{text}', {problem}. {write}")
     amount = float(number)
     if not LEAST <= amount <= MOST:
         raise FomkitError(where, f"{name} is '{text}'. A finite amount above 0 was expected.")

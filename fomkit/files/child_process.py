@@ -320,7 +320,7 @@ def run_child(
             env={**passed_environment(os.environ), **program.environment},
         )
         try:
-            _ask(child, message)
+            _send_request(child, message)
             _watch(child, log, _Limits(where, program, time_limit_s, memory_limit_byte))
         finally:
             _end(child)
@@ -334,7 +334,7 @@ def _log(folder: str) -> BinaryIO:
     return Path(folder, "log.txt").open("a+b", buffering=0)
 
 
-def _ask(child: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
+def _send_request(child: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
     # A child that is gone already is found out by its missing result.
     with contextlib.suppress(BrokenPipeError), child.stdin or contextlib.nullcontext() as stream:
         if stream is not None:

@@ -184,7 +184,7 @@ class _Filling:
         return "any row" if count == len(self.data) else f"{count:,} of {len(self.data):,} rows"
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
         """One line for what was taken alike."""
         return tuple(
             f"{', '.join(columns)}: not given in {self._share(count)}; taken as {meaning}."
@@ -204,7 +204,7 @@ def fill_dimensions(data: pd.DataFrame) -> Filled:
     -------
     data : DataFrame
         A table with these cells filled.
-    said : tuple of str
+    notes : tuple of str
         A line for each value that was taken.
     """
     filling = _Filling(data)
@@ -213,7 +213,7 @@ def fill_dimensions(data: pd.DataFrame) -> Filled:
             filling.fill(dimension, data["kind"] == kind, value, f"{value:g} ({kind})")
     if "heads" in data.columns:
         filling.fill("kv_heads", data["kind"] == "attention", data["heads"], "heads (attention)")
-    return filling.data, filling.said
+    return filling.data, filling.notes
 
 
 def fill_defaults(ops: pd.DataFrame, where: str = "fill_defaults") -> Filled:
@@ -234,7 +234,7 @@ def fill_defaults(ops: pd.DataFrame, where: str = "fill_defaults") -> Filled:
     -------
     ops : DataFrame
         A table with these cells filled; new columns come last.
-    said : tuple of str
+    notes : tuple of str
         A line for each value that was taken.
 
     Raises
@@ -258,7 +258,7 @@ def fill_defaults(ops: pd.DataFrame, where: str = "fill_defaults") -> Filled:
             raise FomkitError(
                 where, f"the column {name!r} is missing, without which no row means anything. Add it."
             )
-    data, said = fill_dimensions(ops)
+    data, notes = fill_dimensions(ops)
     filling = _Filling(data)
     everywhere = pd.Series(data=True, index=data.index)
     pairs = zip(data["kind"].astype(str), data["dtype"].astype(str), strict=True)
@@ -267,7 +267,7 @@ def fill_defaults(ops: pd.DataFrame, where: str = "fill_defaults") -> Filled:
     filling.fill("engine", everywhere, engines, "what the frameworks use for the kind and dtype")
     filling.fill("pass_name", everywhere, "forward", "forward")
     filling.fill("count", everywhere, 1.0, "1")
-    return filling.data, (*said, *filling.said)
+    return filling.data, (*notes, *filling.notes)
 
 
 _SPECIAL = re.compile(r'[,"\r\n]')
@@ -312,13 +312,13 @@ def format_as_given(data: pd.DataFrame, table: str) -> str:
     Where a spreadsheet program would run a kept text as a formula, and only there, it gets an apostrophe.
     """
     known = set(column_names(table))
-    writers = [_cell if name in known else _kept for name in data.columns]
+    writers = [_cell if name in known else _foreign_cell for name in data.columns]
     header = [disarm_stranger(str(name)) for name in data.columns]
     rows = data.itertuples(index=False, name=None)
     return format_rows(header, ([write(value) for write, value in zip(writers, row, strict=True)] for row in rows))
 
 
-def _kept(value: object) -> str:
+def _foreign_cell(value: object) -> str:
     if isinstance(value, float):
         return format_number(value)
     return disarm_stranger(str(value))

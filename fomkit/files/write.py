@@ -39,7 +39,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     """
     handle, temporary = _temporary(path)
     try:
-        with _told(path):
+        with _os_errors_reported(path):
             with os.fdopen(handle, "wb") as stream:
                 yield stream
             temporary.chmod(0o666 & ~_umask())
@@ -93,18 +93,18 @@ def write_set(files: Mapping[Path, str | bytes]) -> list[Path]:
     try:
         for path, content in files.items():
             handle, ready[path] = _temporary(path)
-            with _told(path), os.fdopen(handle, "wb") as stream:
+            with _os_errors_reported(path), os.fdopen(handle, "wb") as stream:
                 stream.write(_bytes(content))
                 ready[path].chmod(0o666 & ~_umask())
         for path in files:
             if path.exists():
-                with _told(path):
+                with _os_errors_reported(path):
                     handle, old[path] = _temporary(path)
                     os.close(handle)
                     shutil.copy2(path, old[path])
         for path in reversed(ready):
             named.append(path)
-            with _told(path):
+            with _os_errors_reported(path):
                 ready[path].replace(path)
     except BaseException:
         for path in named:
@@ -119,7 +119,7 @@ def write_set(files: Mapping[Path, str | bytes]) -> list[Path]:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _os_errors_reported(path: Path) -> Iterator[None]:
     """Raise what goes wrong with a file as a message that names it."""
     try:
         yield

@@ -46,7 +46,7 @@ _PLAIN = ("utf-8", "utf8", "us-ascii", "ascii")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<", b"\0\0")
 _XML = (".xml", ".rels", ".vml")
 _DOCTYPES = tuple("<!DOCTYPE".encode(encoding) for encoding in ("utf-8", "utf-16-le", "utf-16-be"))
-_SAID = 100
+_REASON_LENGTH = 100
 """Characters of the cause of damage that are shown; it may quote the file."""
 # What zipfile, the XML parser and openpyxl raise on a damaged archive; openpyxl has no error class of its own
 # for malformed parts and lets the plain ones through.
@@ -118,9 +118,9 @@ def told(path: Path) -> Iterator[None]:
             warnings.filterwarnings("ignore", module=r"openpyxl(\..*)?")
             yield
     except _DAMAGE as error:
-        said = str(error).partition("\n")[0][:_SAID].rstrip(".")
+        reason = str(error).partition("\n")[0][:_REASON_LENGTH].rstrip(".")
         raise FomkitError(
-            str(path), f"is damaged or no workbook ({said}). Save it again as .xlsx in a spreadsheet program."
+            str(path), f"is damaged or no workbook ({reason}). Save it again as .xlsx in a spreadsheet program."
         ) from error
 
 
@@ -328,7 +328,7 @@ def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Con
     palette = palette_of(book.loaded_theme, book._colors)  # type: ignore[attr-defined]
     looks: dict[object, tuple[str, str, float]] = {}
     for sheet in book.worksheets:
-        kept, known = sheets.setdefault(sheet.title, {}), Sheet(sheet.title, values[sheet.title])
+        contents, known = sheets.setdefault(sheet.title, {}), Sheet(sheet.title, values[sheet.title])
         for number, row in _sheet_rows(path, sheet):
             for column, cell in enumerate(row, start=1):
                 if cell.value is None:
@@ -337,7 +337,7 @@ def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Con
                 value = known.cell(number, column) if formula else cell.value
                 style = cell._style_id
                 look = looks[style] if style in looks else looks.setdefault(style, _look(cell, palette))
-                kept[number, column] = Content(value, formula, cell.number_format, *look)
+                contents[number, column] = Content(value, formula, cell.number_format, *look)
     return sheets
 
 

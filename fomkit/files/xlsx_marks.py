@@ -173,9 +173,9 @@ def _sheet(archive: zipfile.ZipFile, part: str, state: str, formats: list[tuple[
 def _calculation(root: Element) -> str:
     for one in root.iter():
         if _local(one) == "calcPr":
-            said = [one.get("calcMode", "")] if one.get("calcMode") == "manual" else []
-            said += ["as displayed"] if one.get("fullPrecision") in ("0", "false") else []
-            return ", ".join(said)
+            settings = [one.get("calcMode", "")] if one.get("calcMode") == "manual" else []
+            settings += ["as displayed"] if one.get("fullPrecision") in ("0", "false") else []
+            return ", ".join(settings)
     return ""
 
 

@@ -58,9 +58,9 @@ class Document:
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
-    said = str(error.problem or error.context or "its structure is broken").rstrip(".")
-    hint = next((hint for part, hint in _HINTS.items() if part in said), "Check quotes, colons and indentation.")
-    return f"is not valid YAML: {said}. {hint}"
+    reason = str(error.problem or error.context or "its structure is broken").rstrip(".")
+    hint = next((hint for part, hint in _HINTS.items() if part in reason), "Check quotes, colons and indentation.")
+    return f"is not valid YAML: {reason}. {hint}"
 
 
 def check_shown(text: str, where: str) -> None:

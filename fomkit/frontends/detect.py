@@ -63,7 +63,7 @@ def _trees(path: Path) -> Iterator[ast.AST]:
             seen |= set(found)
 
 
-def _told_backend(tree: ast.AST) -> str | None:
+def _stated_backend(tree: ast.AST) -> str | None:
     """Find the backend that a file sets by ``os.environ``."""
     for node in ast.walk(tree):
         values: list[ast.expr] = []
@@ -71,7 +71,9 @@ def _told_backend(tree: ast.AST) -> str | None:
             values = [node.targets[0].slice, node.value]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) == 2:
             values = node.args
-        texts = [one.value for one in values if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        texts = [
+            value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str)
+        ]
         if len(texts) == 2 and texts[0] == _SWITCH:
             return texts[1]
     return None
@@ -81,10 +83,10 @@ def _configured_backend() -> str:
     """Read Keras's own file of settings."""
     folder = os.environ.get("KERAS_HOME") or Path("~", ".keras").expanduser()
     try:
-        told = json.loads(Path(folder, "keras.json").read_text(encoding="utf-8")).get("backend")
+        stated = json.loads(Path(folder, "keras.json").read_text(encoding="utf-8")).get("backend")
     except (OSError, ValueError, AttributeError):
-        told = None
-    return told if isinstance(told, str) else "tensorflow"
+        stated = None
+    return stated if isinstance(stated, str) else "tensorflow"
 
 
 def other_backend(where: str, backend: str) -> FomkitError:
@@ -110,8 +112,8 @@ def framework_of_file(path: Path) -> Framework:
     names = {name for tree in trees for name in _imported(tree)}
     if not names & _KERAS and ("tensorflow" not in names or "torch" in names):
         return "torch"
-    told = next((backend for tree in trees if (backend := _told_backend(tree))), None)
-    backend = told or os.environ.get(_SWITCH) or _configured_backend()
+    stated = next((backend for tree in trees if (backend := _stated_backend(tree))), None)
+    backend = stated or os.environ.get(_SWITCH) or _configured_backend()
     if backend not in BACKENDS:
         raise other_backend(str(path), backend)
     return "keras_torch" if backend == "torch" else "tensorflow"

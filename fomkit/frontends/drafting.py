@@ -69,8 +69,8 @@ class _Exploration:
         found = self.traced[point]
         if isinstance(found, Exception):
             changed = ", ".join(f"{name} {sizes[name]}" for name in sizes if sizes[name] != self.sizes[name])
-            told = str(found).strip().split("\n")[0]
-            raise Refused(f"at {changed} the step raises {type(found).__name__}: {told:.200}") from found
+            message = str(found).strip().split("\n")[0]
+            raise Refused(f"at {changed} the step raises {type(found).__name__}: {message:.200}") from found
         return found
 
     def _further(self, name: str, values: tuple[int, ...]) -> list[Sizes]:
@@ -111,9 +111,11 @@ class _Exploration:
         names = list(self.values)
         for most in range(len(names), 0, -1):
             some = names[:most]
-            points = [one for one in self.points if all(one[name] == self.sizes[name] for name in names[most:])]
+            points = [
+                point for point in self.points if all(point[name] == self.sizes[name] for name in names[most:])
+            ]
             with suppress(NoExpression):
-                return name_order([self.at(one).order for one in points], points, some), _stay(names[most:])
+                return name_order([self.at(point).order for point in points], points, some), _stay(names[most:])
         return self.at(self.sizes).order, _stay(names)
 
 
@@ -297,8 +299,8 @@ def _result(
     except ManyFomkitError as errors:
         return {"errors": [[error.where, error.what] for error in errors.errors], "final": True}
     except BaseException as error:  # the file may raise anything, SystemExit too; the parent tells it
-        told = explain_exception(error, request.where, path)
-        return {"errors": [[told.where, told.what]], "final": is_final(error)}
+        explained = explain_exception(error, request.where, path)
+        return {"errors": [[explained.where, explained.what]], "final": is_final(error)}
 
 
 def run_file_request(

@@ -97,7 +97,7 @@ def count_errors(workload: Workload, where: str) -> list[FomkitError]:
             )
     if workload.last_batch not in get_args(LastBatch):
         errors.append(FomkitError(where, f"last_batch is {workload.last_batch!r:.80}. Write 'drop' or 'keep'."))
-    if not isinstance(workload.notes, list | tuple) or not all(isinstance(one, str) for one in workload.notes):
+    if not isinstance(workload.notes, list | tuple) or not all(isinstance(note, str) for note in workload.notes):
         errors.append(FomkitError(where, f"notes is {workload.notes!r:.80}. A list of texts was expected."))
     return errors
 
@@ -254,10 +254,10 @@ class CodeLines:
 
     def _source(self, file: str) -> _Source:
         if file not in self._files:
-            self._files[file] = self._judge(file)
+            self._files[file] = self._classify(file)
         return self._files[file]
 
-    def _judge(self, file: str) -> _Source:
+    def _classify(self, file: str) -> _Source:
         if "ipykernel_" in file or file.startswith("<ipython-input"):
             return _Source("user", _cell_name(file))
         if file.startswith("<"):

@@ -139,17 +139,17 @@ def _draft_or_error(result: Mapping[str, Any]) -> Draft | FomkitError:
     """Read a child's result; an error that no other route would mend is raised."""
     if "draft" in result:
         return Draft(**result["draft"])
-    told = [FomkitError(*error) for error in result["errors"]]
-    error = told[0] if len(told) == 1 else ManyFomkitError(told)
+    errors = [FomkitError(*error) for error in result["errors"]]
+    error = errors[0] if len(errors) == 1 else ManyFomkitError(errors)
     if result["final"]:
         raise error
     return error
 
 
-def _profile_or_raise(told: Draft | FomkitError) -> ModelProfile:
-    if isinstance(told, FomkitError):
-        raise told
-    return told.profile()
+def _profile_or_raise(outcome: Draft | FomkitError) -> ModelProfile:
+    if isinstance(outcome, FomkitError):
+        raise outcome
+    return outcome.profile()
 
 
 def profile_script(
@@ -194,8 +194,8 @@ def profile_script(
     }
     result = run_child(request, where, time_limit_s, memory_limit_byte, _SCRIPTS[framework])
     if "draft" not in result:
-        told, what = result["error"]
-        raise FomkitError(told, what + (result["printed"] if result["quotes"] else ""))
+        place, what = result["error"]
+        raise FomkitError(place, what + (result["printed"] if result["quotes"] else ""))
     profile = Draft(**result["draft"]).profile()
     return replace(profile, title=_first_sentence(path) or profile.title)
 
@@ -264,8 +264,8 @@ def profile_onnx(
 
 def _first_sentence(path: Path) -> str:
     """Give the first line of the file's docstring, which says what it is; "" where it has none."""
-    told = ast.get_docstring(ast.parse(path.read_bytes()))
-    return told.splitlines()[0].rstrip(".") if told else ""
+    docstring = ast.get_docstring(ast.parse(path.read_bytes()))
+    return docstring.splitlines()[0].rstrip(".") if docstring else ""
 
 
 def profile_workload(

@@ -37,7 +37,9 @@ MOST_POWER = 2
 def _monomials(sizes: int) -> tuple[Exponents, ...]:
     """Give the products to try, the plain ones first: batch, seq, batch·seq, seq², batch·seq² and such."""
     powers = product(range(MOST_POWER + 1), repeat=sizes)
-    return tuple(sorted((one for one in powers if sum(one) <= MOST_FACTORS), key=lambda one: (sum(one), one)))
+    return tuple(
+        sorted((power for power in powers if sum(power) <= MOST_FACTORS), key=lambda power: (sum(power), power))
+    )
 
 
 def _value(exponents: Exponents, point: Point) -> int:
@@ -115,7 +117,7 @@ def write_sum(factors: dict[Exponents, int], names: Sequence[str]) -> str:
     '12*batch*seq*seq + batch - 4'
     """
     text = ""
-    for exponents in sorted(factors, key=lambda one: (-sum(one), one)):
+    for exponents in sorted(factors, key=lambda factor: (-sum(factor), factor)):
         factor = factors[exponents]
         letters = [name for name, power in zip(names, exponents, strict=True) for _ in range(power)]
         term = "*".join(([] if letters and abs(factor) == 1 else [str(abs(factor))]) + letters)
@@ -139,7 +141,7 @@ class _Namer:
 
     def __init__(self, sizes: Sequence[Sizes], names: Sequence[str]) -> None:
         self.sizes, self.names = sizes, names
-        points = [tuple(one[name] for name in names) for one in sizes]
+        points = [tuple(size[name] for name in names) for size in sizes]
         self.largest = max(range(len(points)), key=lambda place: points[place])
         self._candidates = Candidates(points)
         self._known: dict[tuple[Number, ...], str | None] = {}
@@ -155,10 +157,10 @@ class _Namer:
         return self._known[values]
 
     @property
-    def told(self) -> str:
+    def sizes_text(self) -> str:
         """Say at which sizes the steps were traced, those that change."""
-        changing = [name for name in self.names if len({one[name] for one in self.sizes}) > 1]
-        return "; ".join(f"{name} {', '.join(str(one[name]) for one in self.sizes)}" for name in changing)
+        changing = [name for name in self.names if len({size[name] for size in self.sizes}) > 1]
+        return "; ".join(f"{name} {', '.join(str(size[name]) for size in self.sizes)}" for name in changing)
 
 
 def _dimensions(ops: Sequence[TracedOp], namer: _Namer) -> Dimensions:
@@ -174,7 +176,7 @@ def _dimensions(ops: Sequence[TracedOp], namer: _Namer) -> Dimensions:
         written = namer.expression(numbers) if len(numbers) == len(ops) else same
         if written is None:
             listed = ", ".join(str(item) for item in values)
-            raise NoExpression(f"{name} of {first.op} in '{first.module}' is {listed} at {namer.told}")
+            raise NoExpression(f"{name} of {first.op} in '{first.module}' is {listed} at {namer.sizes_text}")
         found[name] = written
     return found
 
@@ -185,12 +187,14 @@ def _together(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> Iterator[Tr
     for ops in zip(*steps, strict=True):
         if len({op.identity for op in ops}) > 1:
             other = next(op for op in ops if op.identity != ops[0].identity)
-            raise NoExpression(f"{ops[0].op} in '{ops[0].module}' becomes {other.op}, at one of {namer.told}")
+            raise NoExpression(
+                f"{ops[0].op} in '{ops[0].module}' becomes {other.op}, at one of {namer.sizes_text}"
+            )
         parts = list(_together([op.parts for op in ops], namer))
         count = namer.expression(tuple(int(op.count) for op in ops))
         if count is None:
             times = ", ".join(str(op.count) for op in ops)
-            raise NoExpression(f"{ops[0].op} in '{ops[0].module}' runs {times} times at {namer.told}")
+            raise NoExpression(f"{ops[0].op} in '{ops[0].module}' runs {times} times at {namer.sizes_text}")
         yield replace(ops[0], dimensions=_dimensions(ops, namer), parts=parts, count=count)
 
 
@@ -210,7 +214,7 @@ def _joined(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> list[list[Tra
         found.append(list(counted.values()))
     if len({len(step) for step in found}) > 1:
         counts = ", ".join(str(len(step)) for step in steps)
-        raise NoExpression(f"the number of ops is {counts} at {namer.told}")
+        raise NoExpression(f"the number of ops is {counts} at {namer.sizes_text}")
     return found
 
 

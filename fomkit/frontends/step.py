@@ -265,11 +265,11 @@ def profile_by_routes(trace: Callable[[Route], Draft | FomkitError], where: str)
     """
     failed: dict[Route, FomkitError] = {}
     for route, note in ROUTES.items():
-        told = trace(route)
-        if isinstance(told, Draft):
+        outcome = trace(route)
+        if isinstance(outcome, Draft):
             notes = [f"{note}: on the meta device the code {error.what}" for error in list(failed.values())[:1]]
-            return told.profile(*notes)
-        failed[route] = told
+            return outcome.profile(*notes)
+        failed[route] = outcome
     routes_of: dict[str, list[str]] = {}
     for route, error in failed.items():
         routes_of.setdefault(str(error), []).append(route)

@@ -59,7 +59,7 @@ def _time(time_s: float) -> str:
     return format_quantity(time_s, "time_s", 3)
 
 
-def say_cold(name: str, cold_s: float, step_s: Sequence[float]) -> str:
+def cold_note(name: str, cold_s: float, step_s: Sequence[float]) -> str:
     """Name the first step that was left out, and the rule."""
     return (
         f"{name} was left out as a cold start: its ops took {_time(cold_s)}, those of the others "
@@ -67,7 +67,7 @@ def say_cold(name: str, cold_s: float, step_s: Sequence[float]) -> str:
     )
 
 
-def say_spread(timer: str, step_s: Sequence[float]) -> Iterator[str]:
+def spread_notes(timer: str, step_s: Sequence[float]) -> Iterator[str]:
     """Tell what traced times are, and how far the steps that they are of differ.
 
     Parameters
@@ -89,7 +89,7 @@ def say_spread(timer: str, step_s: Sequence[float]) -> Iterator[str]:
     )
 
 
-def say_sum(sum_s: float, step_s: Sequence[float]) -> Iterator[str]:
+def sum_notes(sum_s: float, step_s: Sequence[float]) -> Iterator[str]:
     """Tell what an op table's times add up to, where that need not be the time of a step."""
     if len(step_s) > 1:
         yield f"count × traced_time_s adds up to {_time(sum_s)}: medians of ops need not add up to that of steps"
@@ -128,7 +128,7 @@ def excess_share(times: Iterable[NDArray[np.float64]]) -> float:
     return beyond_s / all_s if all_s else 0.0
 
 
-def say_contention(
+def contention_notes(
     times: Iterable[NDArray[np.float64]], step_s: Sequence[float] = (), wall_s: Sequence[float] = ()
 ) -> Iterator[str]:
     """Tell the busy share of the steps, and whether other work shared the machine.
@@ -192,12 +192,12 @@ def _rough(op: TracedOp) -> float:
     return float(np.prod([float(size) if isinstance(size, int | float) else 1.0 for size in sizes]))
 
 
-def say_difference(works: Sequence[float], place: int) -> Iterator[str]:
+def difference_notes(works: Sequence[float], place: int) -> Iterator[str]:
     """Say by how much the work of a program's recorded steps differs, where that is more than `DIFFERENT`.
 
     Examples
     --------
-    >>> list(say_difference([100.0, 104.0], 3)), len(list(say_difference([100.0, 120.0], 3)))
+    >>> list(difference_notes([100.0, 104.0], 3)), len(list(difference_notes([100.0, 120.0], 3)))
     ([], 1)
     """
     if len(works) > 1 and min(works) > 0 and (apart := max(works) / min(works) - 1) > DIFFERENT:
@@ -220,11 +220,11 @@ def doubt_of_axis(shapes: Sequence[Sequence[int]]) -> str:
     >>> doubt_of_axis([(35, 20), (2, 20, 200)])[:62]
     'doubtful: the batch of 35 is the first axis of the first input'
     """
-    told = [tuple(shape) for shape in shapes if shape and shape[0] != 1]
-    firsts = list(dict.fromkeys(shape[0] for shape in told))
+    batched = [tuple(shape) for shape in shapes if shape and shape[0] != 1]
+    firsts = list(dict.fromkeys(shape[0] for shape in batched))
     if len(firsts) < 2:
         return ""
-    shared = sorted(set.intersection(*({*shape[:2]} - {1} for shape in told)))
+    shared = sorted(set.intersection(*({*shape[:2]} - {1} for shape in batched)))
     if shared == [firsts[0]]:
         return ""
     all_of = f"; {' or '.join(map(str, shared))} is an axis of all of them" if shared else ""
@@ -277,10 +277,10 @@ def busiest(times: Mapping[_K, float]) -> _K:
     times : mapping
         Time by device or process, at least one.
     """
-    return max(times, key=lambda one: times[one])
+    return max(times, key=lambda time: times[time])
 
 
-def say_busiest(what: str, times_s: Mapping[str, float], taken: str) -> Iterator[str]:
+def busiest_notes(what: str, times_s: Mapping[str, float], taken: str) -> Iterator[str]:
     """Tell which device or process was taken and name the others; nothing where it is the only one.
 
     Parameters

@@ -175,7 +175,7 @@ def by_nvml(library: Any, which: str) -> Gpu:
     return Gpu(power_w, counter, limit, "NVML energy counter" if counter else "NVML power")
 
 
-def _ask(command: Sequence[str]) -> str:
+def _command_output(command: Sequence[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SMI_S, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -186,7 +186,7 @@ def _ask(command: Sequence[str]) -> str:
     return done.stdout
 
 
-def by_smi(which: str, ask: Callable[[Sequence[str]], str] = _ask) -> Gpu:
+def by_smi(which: str, run_command: Callable[[Sequence[str]], str] = _command_output) -> Gpu:
     """Read through nvidia-smi, one process for each reading.
 
     Raises
@@ -196,7 +196,9 @@ def by_smi(which: str, ask: Callable[[Sequence[str]], str] = _ask) -> Gpu:
     """
 
     def query(field: str) -> float:
-        words = ask(["nvidia-smi", "-i", which, f"--query-gpu={field}", "--format=csv,noheader,nounits"]).split()
+        words = run_command(
+            ["nvidia-smi", "-i", which, f"--query-gpu={field}", "--format=csv,noheader,nounits"]
+        ).split()
         try:
             return float(words[0])
         except (IndexError, ValueError) as error:

@@ -104,7 +104,7 @@ class PhaseCost:
         For the whole scope during these days.
     energy_j : Span or None
         Of all runs, within ``energy_scope``.
-    said : tuple of str
+    message : tuple of str
         What was done differently from what is usual.
     fit : Fit
         Whether a device's memory holds its step.
@@ -115,7 +115,7 @@ class PhaseCost:
     phase: Phase
     per_day: Span | None
     days: Span | None
-    said: tuple[str, ...] = ()
+    message: tuple[str, ...] = ()
     run_s: Span | None = None
     money: Span | None = None
     energy_j: Span | None = None
@@ -142,22 +142,24 @@ class CampaignCost:
     def unfit(self) -> tuple[str, ...]:
         """The phases whose step no device holds, each with its machine and why."""
         return tuple(
-            f"{one.phase.name} on {self.machine.name} {one.fit.said}" for one in self.phases if one.fit.said
+            f"{phase.phase.name} on {self.machine.name} {phase.fit.message}"
+            for phase in self.phases
+            if phase.fit.message
         )
 
     @property
     def little_explained(self) -> tuple[Explained, ...]:
         """Those of its phases with days whose measured runs the device explains less than half."""
-        held = [one.explained for one in self.phases if one.days is not None and one.explained is not None]
+        held = [phase.explained for phase in self.phases if phase.days is not None and phase.explained is not None]
         return little_explained(held, [one.line for one in held])
 
 
-def _days(phase: Phase, per_day: Span, run_s: Span, said: tuple[str, ...] = ()) -> tuple[Span, tuple[str, ...]]:
+def _days(phase: Phase, per_day: Span, run_s: Span, notes: tuple[str, ...] = ()) -> tuple[Span, tuple[str, ...]]:
     """Give the days of a phase at its rate, but no less than one of its runs, and what is said of them."""
     at_rate, one_run = per_day.per(phase.runs), run_s.scaled(1 / DAY_S)
     if at_rate.value >= one_run.value:
-        return at_rate, said
-    return one_run, (*said, FEW)
+        return at_rate, notes
+    return one_run, (*notes, FEW)
 
 
 def _line(
@@ -169,9 +171,9 @@ def _line(
     measured: MeasuredRuns,
 ) -> PhaseCost:
     suite = suites(phase.suite)
-    line = next((one for one in suite.lines if one.name == phase.line), None)
+    line = next((line for line in suite.lines if line.name == phase.line), None)
     if line is None:
-        names = ", ".join(one.name for one in suite.lines)
+        names = ", ".join(line.name for line in suite.lines)
         raise FomkitError(phase.name, f"{phase.line!r} is no line of suite {suite.name!r}. Its lines: {names}.")
     if suite.scope != options.scope:
         raise FomkitError(
@@ -184,20 +186,22 @@ def _line(
     unit_s = rated.unit_per_day.per(DAY_S * up_devices(machine, suite))
     nobody = (f"the line is {rated.kind}, and nobody says what energy it takes",)
     energy_missing = nobody if rated.estimate is None else ()
-    held = [replace(one, line=phase.name) for one in explained_lines([machine], [[rated]], measured, load)]
+    held = [replace(line, line=phase.name) for line in explained_lines([machine], [[rated]], measured, load)]
     found = PhaseCost(phase, rated.unit_per_day, *_days(phase, rated.unit_per_day, unit_s, rated.deviations),
                       basis=rated.basis, excludes=rated.excludes or (), energy_missing=energy_missing,
                       explained=next(iter(held), None))  # fmt: skip
     return _with_energy(found, rated.estimate, line.runs) if rated.estimate else found
 
 
-def _with_energy(found: PhaseCost, one: Estimate, runs: float = 1.0) -> PhaseCost:
+def _with_energy(found: PhaseCost, estimated: Estimate, runs: float = 1.0) -> PhaseCost:
     """Add the energy of all runs, and what is said of their estimate."""
-    spent = energy_of_estimate(one)
-    said = (*found.said, *one.deviations)
-    found = replace(found, run_s=one.run_time.run_s, excludes=one.excludes, fit=one.fit, said=said)
+    spent = energy_of_estimate(estimated)
+    message = (*found.message, *estimated.deviations)
+    found = replace(
+        found, run_s=estimated.run_time.run_s, excludes=estimated.excludes, fit=estimated.fit, message=message
+    )
     if spent is None or spent.method is None or spent.run is None:
-        missing = spent.missing if spent else (f"{one.machine.name} states nothing of energy",)
+        missing = spent.missing if spent else (f"{estimated.machine.name} states nothing of energy",)
         return replace(found, energy_missing=missing)
     return replace(
         found, energy_j=spent.run.energy_j.scaled(runs * found.phase.runs), energy_scope=spent.method.scope

@@ -33,7 +33,7 @@ class Reading:
     ----------
     step : Span or None
         The step it gives [s]; None where it was set aside.
-    said : str
+    message : str
         How the step was made of it, or why it was set aside.
     holds : frozenset of str
         Terms outside the step that the figure holds unseparated.
@@ -41,7 +41,7 @@ class Reading:
 
     row: Measurement
     step: Span | None
-    said: str
+    message: str
     holds: frozenset[str] = frozenset()
 
 
@@ -64,37 +64,41 @@ class MeasuredStep:
     holds: frozenset[str]
 
 
-def mismatch(row: Measurement, one: Estimate) -> str:
+def mismatch(row: Measurement, estimated: Estimate) -> str:
     """Say why a row is no measurement of this estimate; "" where it is one."""
     if row.basis != _MEASURED:
         return f"its basis is {row.basis}, not measured"
     conditions: list[tuple[str, object, object]] = [
-        ("batch", row.batch, one.sizes.get("batch")),
-        ("precision", row.precision, one.precision),
-        ("scope", row.scope, one.scope),
-        ("devices", row.devices, one.model.run.devices_per_run),
+        ("batch", row.batch, estimated.sizes.get("batch")),
+        ("precision", row.precision, estimated.precision),
+        ("scope", row.scope, estimated.scope),
+        ("devices", row.devices, estimated.model.run.devices_per_run),
     ]
-    for name, stated, asked in conditions:
+    for name, stated, wanted in conditions:
         if stated in (None, ""):
-            return f"its {name} is not stated; the estimate's is {asked}"
-        if stated != asked:
-            return f"its {name} is {stated}, the estimate's is {asked}"
-    changed = [name for name, size in one.sizes.items() if name != "batch" and size != one.model.sizes.get(name)]
+            return f"its {name} is not stated; the estimate's is {wanted}"
+        if stated != wanted:
+            return f"its {name} is {stated}, the estimate's is {wanted}"
+    changed = [
+        name
+        for name, size in estimated.sizes.items()
+        if name != "batch" and size != estimated.model.sizes.get(name)
+    ]
     if changed:
         return f"it does not say {', '.join(changed)}, and the estimate's is not the profile's"
     return ""
 
 
-def quantity_of(one: Estimate, quantity: str) -> Span | None:
+def quantity_of(estimated: Estimate, quantity: str) -> Span | None:
     """Give what an estimate says of a measured quantity, in its unit; None where the profile lacks something."""
     if quantity == "sample_per_s":
-        batch = one.sizes.get("batch")
-        return one.step.per(float(batch)) if batch else None
+        batch = estimated.sizes.get("batch")
+        return estimated.step.per(float(batch)) if batch else None
     known = {
-        "step_s": one.step,
-        "latency_s": one.step,
-        "epoch_s": one.run_time.epoch_s,
-        "run_s": one.run_time.run_s,
+        "step_s": estimated.step,
+        "latency_s": estimated.step,
+        "epoch_s": estimated.run_time.epoch_s,
+        "run_s": estimated.run_time.run_s,
     }
     return known[quantity]
 
@@ -107,32 +111,32 @@ def explained_share(quantity: str, projected: Span | None, measured: float) -> f
     return 1 / share if quantity == "sample_per_s" else share
 
 
-def _besides_steps(one: Estimate, run: bool) -> list[str]:
+def _besides_steps(estimated: Estimate, run: bool) -> list[str]:
     """Name the priced terms of an epoch or a run that do not scale with its steps."""
-    terms = {"epoch overheads": one.run_time.epoch_extra_s}
+    terms = {"epoch overheads": estimated.run_time.epoch_extra_s}
     if run:
-        terms["start_up"] = one.run_time.startup_s
+        terms["start_up"] = estimated.run_time.startup_s
     return [name for name, span in terms.items() if span is not None and span.value > 0]
 
 
-def _of_many_steps(row: Measurement, one: Estimate) -> Reading:
+def _of_many_steps(row: Measurement, estimated: Estimate) -> Reading:
     """Divide an epoch or a run by its steps, where it is made of nothing else that is priced but validation.
 
     Validation is forward passes of the same model: as long as so many steps as the estimate says.
     """
-    steps, epochs, of_run = one.run_time.steps_per_epoch, one.model.run.epochs, row.quantity == "run_s"
+    steps, epochs, of_run = estimated.run_time.steps_per_epoch, estimated.model.run.epochs, row.quantity == "run_s"
     if steps is None or (of_run and epochs is None):
         return Reading(row, None, f"the profile does not say how many steps {row.quantity} has")
-    if others := _besides_steps(one, of_run):
+    if others := _besides_steps(estimated, of_run):
         return Reading(row, None, f"{row.quantity} holds {', '.join(others)} besides steps; measure step_s")
-    validation = one.run_time.validation_s
-    extra = validation.value / one.step.value if validation is not None else 0.0
+    validation = estimated.run_time.validation_s
+    extra = validation.value / estimated.step.value if validation is not None else 0.0
     count = (steps + extra) * (epochs if of_run and epochs is not None else 1)
     of = f"{epochs} epochs of {steps:,} steps" if of_run else f"{steps:,} steps"
     held = {"validation", "start_up"} if of_run else {"validation"}
-    holds = frozenset(held.intersection(one.run_time.excludes))
+    holds = frozenset(held.intersection(estimated.run_time.excludes))
     if extra:
-        samples = one.model.data.validation_samples
+        samples = estimated.model.data.validation_samples
         of += (
             f", each with a validation of {samples:,} samples"
             if of_run
@@ -144,18 +148,18 @@ def _of_many_steps(row: Measurement, one: Estimate) -> Reading:
     return Reading(row, span, f"{row.quantity} of the profile's {of}{whatever}", holds)
 
 
-def read_row(row: Measurement, one: Estimate) -> Reading:
+def read_row(row: Measurement, estimated: Estimate) -> Reading:
     """Give the step that a row about this model and machine is a measurement of, or why it is none."""
     if row.quantity == "energy_j":
         return Reading(row, None, "energy_j is no time")
-    if reason := mismatch(row, one):
+    if reason := mismatch(row, estimated):
         return Reading(row, None, reason)
     figure = Span(row.value, row.low, row.high, MEASURED_LEVEL)
     if row.quantity in ("epoch_s", "run_s"):
-        return _of_many_steps(row, one)
+        return _of_many_steps(row, estimated)
     if row.quantity == "sample_per_s":
         return Reading(row, figure.per(float(row.batch or 0)), f"a batch of {row.batch} per step")
-    if row.quantity == "latency_s" and set(one.step_time.passes) != {"forward"}:
+    if row.quantity == "latency_s" and set(estimated.step_time.passes) != {"forward"}:
         return Reading(row, None, "latency_s is of a forward pass, and the profile's step has more passes")
     return Reading(row, figure, "as it stands")
 
@@ -197,14 +201,14 @@ class Explained:
     machine : str
     share : float
         The projected time over the measured one.
-    said : str
+    message : str
         The same in figures, with the source.
     """
 
     line: str
     machine: str
     share: float
-    said: str
+    message: str
 
 
 class MeasuredRuns(NamedTuple):
@@ -221,22 +225,22 @@ def _amount(value: float, quantity: str) -> str:
     return f"{format_number(value)} samples/s" if quantity == "sample_per_s" else format_quantity(value, "time_s")
 
 
-def _explained(line: str, row: Measurement, one: Estimate) -> Explained | None:
+def _explained(line: str, row: Measurement, estimated: Estimate) -> Explained | None:
     """Hold a row against the estimate of its model on its machine; None where it is no measurement of it."""
-    if row.quantity == "energy_j" or mismatch(row, replace(one, scope="device")):
+    if row.quantity == "energy_j" or mismatch(row, replace(estimated, scope="device")):
         return None
-    if row.quantity == "latency_s" and set(one.step_time.passes) != {"forward"}:
+    if row.quantity == "latency_s" and set(estimated.step_time.passes) != {"forward"}:
         return None
-    projected = quantity_of(one, row.quantity)
+    projected = quantity_of(estimated, row.quantity)
     share = explained_share(row.quantity, projected, row.value)
     if share is None or projected is None:
         return None
     took, takes = (_amount(figure, row.quantity) for figure in (row.value, projected.value))
-    said = (
+    message = (
         f"{row.model} on {row.machine}: {row.quantity} measured {took}, of the device's work {takes}: {share:.1%} "
         f"of the time ({row.source or 'no source stated'})"
     )
-    return Explained(line, row.machine, share, said)
+    return Explained(line, row.machine, share, message)
 
 
 @dataclass(frozen=True)
@@ -290,9 +294,9 @@ def _least(case: _Case, own: Mapping[str, Machine], measured: MeasuredRuns) -> I
 
     about = [row for row in measured.rows if row.model == case.model.name]
     here = [row for row in about if row.machine in own]
-    told = [*case.held_against(here, machine_of)] or [*case.held_against(about, machine_of)]
-    if told:
-        yield min(told, key=lambda one: one.share)
+    explained = [*case.held_against(here, machine_of)] or [*case.held_against(about, machine_of)]
+    if explained:
+        yield min(explained, key=lambda one: one.share)
 
 
 def explained_lines(
@@ -335,14 +339,14 @@ def explained_models(
     line : str
         What to call the only model instead of its name.
     """
-    own = {one.machine.name: one.machine for one in estimates}
-    models = {one.model.name: one.model for one in estimates}
+    own = {estimated.machine.name: estimated.machine for estimated in estimates}
+    models = {estimated.model.name: estimated.model for estimated in estimates}
     cases = [
         _Case(
             line or name,
             model,
             replace(options, scope=None),
-            {one.machine.name: one for one in estimates if one.model.name == name},
+            {estimated.machine.name: estimated for estimated in estimates if estimated.model.name == name},
         )
         for name, model in models.items()
     ]

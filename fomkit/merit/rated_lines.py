@@ -61,13 +61,13 @@ def deviations(fixed: Conditions, proposed: Conditions) -> tuple[str, ...]:
     >>> deviations(Conditions(batch=20, epochs=400), Conditions(batch=256))
     ('batch 20 → 256 (quality not shown)',)
     """
-    asked, found = fixed.stated(), proposed.stated()
+    required, found = fixed.stated(), proposed.stated()
     found.pop("quality", None)
     shown = "quality not shown" if proposed.quality is None else f"quality: {proposed.quality}"
     return tuple(
-        f"{name} {asked.get(name, _ANY)} → {value} ({shown})"
+        f"{name} {required.get(name, _ANY)} → {value} ({shown})"
         for name, value in found.items()
-        if value != asked.get(name) and (name in asked or name == "precision")
+        if value != required.get(name) and (name in required or name == "precision")
     )
 
 
@@ -162,7 +162,7 @@ class RatedLine:
     @property
     def unfit(self) -> str:
         """What does not fit the device's memory, in words; "" where it does or nobody knows."""
-        return "" if self.estimate is None else self.estimate.fit.said
+        return "" if self.estimate is None else self.estimate.fit.message
 
 
 def up_devices(machine: Machine, suite: Suite) -> float:
@@ -200,11 +200,11 @@ class LineRating:
     def _given(self, line: SuiteLine) -> RatedLine:
         given = line.given[self.machine.name]
         strangers = given.party != line.party
-        said = deviations(line.conditions, given.conditions) + (
+        deviating = deviations(line.conditions, given.conditions) + (
             unstated(line.conditions, given.conditions) if strangers else ()
         )
         if given.utilisation_gain != 1:
-            said += (f"times a stated utilisation gain of {given.utilisation_gain:g}",)
+            deviating += (f"times a stated utilisation gain of {given.utilisation_gain:g}",)
         run_s = at_level(given.run_s, self.options.interval)
         at_once = up_devices(self.machine, self.suite) * given.utilisation_gain
         return RatedLine(
@@ -212,9 +212,9 @@ class LineRating:
             unit_per_day(run_s.scaled(line.runs), at_once),
             given.basis,
             given.party,
-            OPTIMIZED if said else given.category,
+            OPTIMIZED if deviating else given.category,
             given.source or "given",
-            said,
+            deviating,
             precision=given.conditions.precision or "",
         )
 
@@ -231,7 +231,7 @@ class LineRating:
             )
         proposed = self.proposals.get(line.name, Conditions())
         check_proposed(line.name, fixed, proposed)
-        said = deviations(fixed, proposed)
+        deviating = deviations(fixed, proposed)
         run = changed_conditions(fixed, proposed)
         options = replace(
             self.options,
@@ -245,9 +245,9 @@ class LineRating:
             None,
             "modelled",
             "lab",
-            OPTIMIZED if said else line.category,
+            OPTIMIZED if deviating else line.category,
             name,
-            said,
+            deviating,
             kind="missing",
             work=work,
         )

@@ -257,7 +257,7 @@ class AcceptedLine:
     def contradictory(self) -> bool:
         """Whether two rows exclude each other: their intervals, or values, are more than half apart."""
         steps = [reading.step for reading in self.readings if reading.step is not None]
-        return any(one.low > 1.5 * other.high for one in steps for other in steps)
+        return any(step.low > 1.5 * other.high for step in steps for other in steps)
 
     @property
     def probability(self) -> float | None:
@@ -287,11 +287,11 @@ def _mismatch(row: Measurement, line: RatedLine, suite: Suite) -> str:
         ("batch", row.batch, fixed.batch),
         ("precision", row.precision, fixed.precision),
     ]
-    for name, stated, asked in wanted:
-        if stated in (None, "") and asked is not None:
-            return f"its {name} is not stated; {asked} is asked for"
-        if asked is not None and stated != asked:
-            return f"its {name} is {stated}; {asked} is asked for"
+    for name, stated, expected in wanted:
+        if stated in (None, "") and expected is not None:
+            return f"its {name} is not stated; {expected} is asked for"
+        if expected is not None and stated != expected:
+            return f"its {name} is {stated}; {expected} is asked for"
     return ""
 
 
@@ -309,9 +309,9 @@ def _of_given(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Me
     return AcceptedLine(line, rate, bool(found and found.spread_stated), tuple(readings))
 
 
-def _modelled_share(one: Estimate) -> float:
+def _modelled_share(estimate: Estimate) -> float:
     """Give the share of a run that is predicted even where the step is measured: validation and overheads."""
-    times, epochs = one.run_time, one.model.run.epochs
+    times, epochs = estimate.run_time, estimate.model.run.epochs
     if times.run_s is None or times.training_s is None or epochs is None:
         return 0.0
     return 1 - times.training_s.value * epochs / times.run_s.value
@@ -366,5 +366,6 @@ def accept(
     lines = tuple(_accepted(line, suite, committed, about) for line in rated)
     level = options.interval
     return tuple(
-        replace(one, measured=at_level(one.measured, level)) if one.measured is not None else one for one in lines
+        replace(line, measured=at_level(line.measured, level)) if line.measured is not None else line
+        for line in lines
     )

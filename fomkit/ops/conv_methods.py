@@ -76,8 +76,8 @@ def _obstacles(sizes: Row, formulas: str) -> list[tuple[Flags, str]]:
     if formulas.startswith("winograd"):
         kernels = [sizes[f"kernel_{axis}"] for axis in AXES]
         odd = [(length != 1) & (length != WINOGRAD_KERNEL) for length in kernels]
-        said = f"no transforms for its kernel: those for {WINOGRAD_KERNEL} are counted"
-        found.append((np.asarray(odd[0] | odd[1] | odd[2]), said))
+        message = f"no transforms for its kernel: those for {WINOGRAD_KERNEL} are counted"
+        found.append((np.asarray(odd[0] | odd[1] | odd[2]), message))
     return found
 
 

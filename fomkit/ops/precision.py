@@ -22,7 +22,7 @@ FLOATS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 STREAM_KINDS = ("pointwise", "norm", "pool", "copy")
 """Kinds whose tensors take the format of the activations."""
 
-KEPT_KINDS = ("softmax", "reduction", "embedding", "optimizer")
+FP32_KINDS = ("softmax", "reduction", "embedding", "optimizer")
 """Kinds that stay in fp32 at every precision, as everything of the update does."""
 
 
@@ -42,7 +42,7 @@ class Formats:
         The optimizer keeps fp32 weights, of which every step casts a copy, and of whose gradients it casts back.
     scales_loss : bool
         The gradients are divided by the scale of the loss before the update.
-    said : str
+    message : str
         What is done, for people.
     """
 
@@ -51,26 +51,29 @@ class Formats:
     stream: str = ""
     casts_weights: bool = False
     scales_loss: bool = False
-    said: str = "number formats as traced"
+    message: str = "number formats as traced"
 
 
 _LOW = "activations in {} too; softmax, reductions and embeddings stay in fp32, the update keeps fp32 weights"
 FORMATS: Mapping[str, Formats] = {
-    "fp32": Formats("fp32", dict.fromkeys(MATRIX_KINDS, ("fp32", "vector")), "fp32", said="every op in fp32"),
+    "fp32": Formats("fp32", dict.fromkeys(MATRIX_KINDS, ("fp32", "vector")), "fp32", message="every op in fp32"),
     "tf32": Formats(
-        "tf32", dict.fromkeys(MATRIX_KINDS, ("tf32", "matrix")), "fp32", said="products in tf32, the rest in fp32"
+        "tf32",
+        dict.fromkeys(MATRIX_KINDS, ("tf32", "matrix")),
+        "fp32",
+        message="products in tf32, the rest in fp32",
     ),
     "mixed": Formats(
         "mixed", dict.fromkeys(MATRIX_KINDS, ("fp16", "matrix")), "fp16", casts_weights=True, scales_loss=True,
-        said=f"products in fp16 with fp32 sums, {_LOW.format('fp16')}",
+        message=f"products in fp16 with fp32 sums, {_LOW.format('fp16')}",
     ),
     "bf16": Formats(
         "bf16", dict.fromkeys(MATRIX_KINDS, ("bf16", "matrix")), "bf16", casts_weights=True,
-        said=f"products in bf16, {_LOW.format('bf16')}",
+        message=f"products in bf16, {_LOW.format('bf16')}",
     ),
     "fp8": Formats(
         "fp8", {**dict.fromkeys(MATRIX_KINDS, ("bf16", "matrix")), "gemm": ("fp8", "matrix")}, "bf16",
-        casts_weights=True, said=f"matrix products in fp8, other products in bf16, {_LOW.format('bf16')}",
+        casts_weights=True, message=f"matrix products in fp8, other products in bf16, {_LOW.format('bf16')}",
     ),
 }  # fmt: skip
 
@@ -99,13 +102,13 @@ def _known(machine: Machine) -> set[str]:
 
 def _default(framework: str, machine: Machine, ops: pd.DataFrame | None) -> Formats:
     if framework not in TF32_BY_DEFAULT:
-        return Formats("", said="number formats as traced")
+        return Formats("", message="number formats as traced")
     kinds = TF32_BY_DEFAULT[framework]
     changed = ops is None or bool((ops["kind"].isin(kinds) & ops["dtype"].eq("fp32")).any())
     if "tf32" not in _known(machine) or not changed:
-        return Formats("", said=f"number formats as traced, {framework}'s default there")
-    said = f"{framework}'s default there: fp32 {', '.join(kinds)} in tf32, all else as traced"
-    return Formats(TF32_BESIDE, dict.fromkeys(kinds, ("tf32", "matrix")), said=said)
+        return Formats("", message=f"number formats as traced, {framework}'s default there")
+    message = f"{framework}'s default there: fp32 {', '.join(kinds)} in tf32, all else as traced"
+    return Formats(TF32_BESIDE, dict.fromkeys(kinds, ("tf32", "matrix")), message=message)
 
 
 def choose_formats(
@@ -190,7 +193,7 @@ def _in_formats(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
     trained = ops["pass_name"].ne("update")
     allowed = dtype.isin(FLOATS if formats.stream else ("fp32",))
     if formats.stream:
-        dtype = dtype.mask(allowed & kinds.isin((*MATRIX_KINDS, *STREAM_KINDS, *KEPT_KINDS)), "fp32")
+        dtype = dtype.mask(allowed & kinds.isin((*MATRIX_KINDS, *STREAM_KINDS, *FP32_KINDS)), "fp32")
         dtype = dtype.mask(allowed & trained & kinds.isin(STREAM_KINDS), formats.stream)
     for kind, (its_dtype, its_engine) in formats.matrix.items():
         rows = allowed & trained & kinds.eq(kind)

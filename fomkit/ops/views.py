@@ -61,10 +61,10 @@ class _Share(NamedTuple):
 
 def _shares(cell: str, count: float) -> list[_Share]:
     lines = split_code_lines(cell)
-    told = sum(line.times or 0 for line in lines)
-    scale = count / told if told > count else 1.0
+    listed = sum(line.times or 0 for line in lines)
+    scale = count / listed if listed > count else 1.0
     open_ones = sum(line.times is None for line in lines)
-    left = max(count - told * scale, 0.0)
+    left = max(count - listed * scale, 0.0)
     shares = []
     for line in lines:
         number = "" if line.line is None else f"line {line.line}"

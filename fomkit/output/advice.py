@@ -81,13 +81,14 @@ def _use(content: Entry) -> Iterator[str]:
     use, step = content["use"], content["step_s"]
     fastest, engines = use["fastest"], use["engines"]
     slower = fastest is not None and (fastest["dtype"], fastest["engine"]) not in {
-        (one["dtype"], one["engine"]) for one in engines
+        (engine["dtype"], engine["engine"]) for engine in engines
     }
     yield "Well, in the formats it runs in." if slower and use["verdict"] == "well" else _VERDICTS[use["verdict"]]
     if use["peak_fraction"] is not None:
         named = " and ".join(
-            f"{one['dtype']} on the {one['engine']} engine, {format_quantity(one['flop_per_s'], 'flop_per_s', 3)}"
-            for one in engines[:2]
+            f"{engine['dtype']} on the {engine['engine']} engine, "
+            f"{format_quantity(engine['flop_per_s'], 'flop_per_s', 3)}"
+            for engine in engines[:2]
         )
         yield _of_the_peak(use, step, named)
         if slower:
@@ -114,9 +115,9 @@ def _memory(memory: Entry) -> Iterator[str]:
     role, byte = next(iter(memory["roles"].items()))
     yield f"The peak is {_mebibyte(total)}{of}; {byte / total:.0%} of it is {_ROLES.get(role, role)}."
     named = [
-        f"{one['structure'] or 'the model itself'} ({_mebibyte(one['byte'])}"
-        + (f" in {one['modules']} layers)" if one["modules"] > 1 else ")")
-        for one in memory["structures"]
+        f"{structure['structure'] or 'the model itself'} ({_mebibyte(structure['byte'])}"
+        + (f" in {structure['modules']} layers)" if structure["modules"] > 1 else ")")
+        for structure in memory["structures"]
     ]
     yield f"Most stands in {', '.join(named)}."
     if memory["formats"] != "of the trace":
@@ -165,45 +166,46 @@ def _stake(stake: Entry, content: Entry) -> str:
     return f"{text}; {format_number(now, 3)} → {then['value']} a day{ends}"
 
 
-def _op(one: Entry) -> str:
+def _op(entry: Entry) -> str:
     then = ""
-    if one["after_s"] is not None:
-        then = f" → {_time(one['after_s'])}"
-        if one["after_s"] > one["step_time_s"]:
+    if entry["after_s"] is not None:
+        then = f" → {_time(entry['after_s'])}"
+        if entry["after_s"] > entry["step_time_s"]:
             then += ", slower so"
-    elif one["floor_s"] is not None and one["floor_s"] > one["step_time_s"]:
-        then = f", below the {_time(one['floor_s'])} of the stated rates"
-    elif one["floor_s"] is not None:
-        then = f", least {_time(one['floor_s'])}"
-    near = one["nearest"][0] if one["nearest"] else None
-    told = one["time_source"]
+    elif entry["floor_s"] is not None and entry["floor_s"] > entry["step_time_s"]:
+        then = f", below the {_time(entry['floor_s'])} of the stated rates"
+    elif entry["floor_s"] is not None:
+        then = f", least {_time(entry['floor_s'])}"
+    near = entry["nearest"][0] if entry["nearest"] else None
+    source_text = entry["time_source"]
     if near is not None:
         place = "the same op" if near["distance"] == 0 else f"nearest {near['sizes']}"
         row = "" if near["source_row"] is None else f", row {near['source_row']:g}"
-        told += f" ({place}: {near['source_file'] or 'table'}{row})"
-    rows = ", ".join(map(str, one["rows"][:3])) + (", …" if len(one["rows"]) > 3 else "")
-    place = "row" if len(one["rows"]) == 1 else "rows"
-    return f"{one['sizes']}, {one['pass_name']}: {_time(one['step_time_s'])}{then}; {told}; {place} {rows}"
+        source_text += f" ({place}: {near['source_file'] or 'table'}{row})"
+    rows = ", ".join(map(str, entry["rows"][:3])) + (", …" if len(entry["rows"]) > 3 else "")
+    place = "row" if len(entry["rows"]) == 1 else "rows"
+    time = f"{_time(entry['step_time_s'])}{then}"
+    return f"{entry['sizes']}, {entry['pass_name']}: {time}; {source_text}; {place} {rows}"
 
 
-def _finding(page: Page, number: str, one: Entry, content: Entry, width: int) -> None:
+def _finding(page: Page, number: str, entry: Entry, content: Entry, width: int) -> None:
     page.line("")
-    _wrapped(page, one["says"], width, number, " " * len(number), "bold")
+    _wrapped(page, entry["says"], width, number, " " * len(number), "bold")
     lines = []
-    if one["stake"] is not None:
-        lines.append(("at stake", _stake(one["stake"], content)))
-    elif one["state"] == "advice" and not one["urgent"]:
+    if entry["stake"] is not None:
+        lines.append(("at stake", _stake(entry["stake"], content)))
+    elif entry["state"] == "advice" and not entry["urgent"]:
         lines.append(("at stake", "unknown"))
-    if one["rejected"]:
-        lines.append(("rejected", one["rejected"]))
-    sure = _SURETIES.get(one["surety"], "") if one["state"] == "advice" else ""
+    if entry["rejected"]:
+        lines.append(("rejected", entry["rejected"]))
+    sure = _SURETIES.get(entry["surety"], "") if entry["state"] == "advice" else ""
     lines += [
-        ("do", one["do"]),
-        ("how sure", f"{sure[:1].upper()}{sure[1:]}. {one['sure']}" if sure else one["sure"]),
+        ("do", entry["do"]),
+        ("how sure", f"{sure[:1].upper()}{sure[1:]}. {entry['sure']}" if sure else entry["sure"]),
     ]
-    if one["column"]:
-        lines.append(("column", one["column"]))
-    lines += [("ops" if place == 0 else "", _op(op)) for place, op in enumerate(one["ops"])]
+    if entry["column"]:
+        lines.append(("column", entry["column"]))
+    lines += [("ops" if place == 0 else "", _op(op)) for place, op in enumerate(entry["ops"])]
     for name, text in lines:
         if text:
             _wrapped(page, text, width, f"  {name:<{_INDENT - 2}}", " " * _INDENT)
@@ -240,7 +242,7 @@ def format_advice(content: Entry, screen: Screen = PLAIN, *, tried: bool = False
         page.line("")
         page.line(question, "bold")
         _wrapped(page, " ".join(lines), width, "  ", "  ")
-    advice = [one for one in content["findings"] if one["state"] == "advice"]
+    advice = [finding for finding in content["findings"] if finding["state"] == "advice"]
     for number, one in enumerate(advice, 1):
         _finding(page, f"{number}. ", one, content, width)
     page.line("")
@@ -252,23 +254,26 @@ def format_advice(content: Entry, screen: Screen = PLAIN, *, tried: bool = False
         _wrapped(page, f"{others} other answers (--all): tried and rejected, or they do not apply.", width)
     if content["excludes"]:
         _wrapped(page, f"Not counted, because nobody stated it: {', '.join(content['excludes'])}.", width)
-    for said in content["deviations"]:
-        _wrapped(page, f"note: {said}", width)
+    for note in content["deviations"]:
+        _wrapped(page, f"note: {note}", width)
     return page.text()
 
 
 def _tried(page: Page, content: Entry, width: int) -> None:
-    for one in content["findings"]:
-        if one["state"] == "rejected":
-            _finding(page, "- ", one, content, width)
+    for finding in content["findings"]:
+        if finding["state"] == "rejected":
+            _finding(page, "- ", finding, content, width)
     page.line("")
-    for one in content["findings"]:
-        if one["state"] == "not_applicable":
-            _wrapped(page, f"{one['rule']}: {one['says'][0].lower()}{one['says'][1:]}", width, "- ", "  ")
+    for finding in content["findings"]:
+        if finding["state"] == "not_applicable":
+            _wrapped(
+                page, f"{finding['rule']}: {finding['says'][0].lower()}{finding['says'][1:]}", width, "- ", "  "
+            )
 
 
 def lines_of_findings(content: Entry) -> list[Entry]:
     """Give the findings as rows of a table: each op in brief, its times left out."""
     return [
-        {**one, "ops": [f"{op['sizes']}, {op['pass_name']}" for op in one["ops"]]} for one in content["findings"]
+        {**finding, "ops": [f"{op['sizes']}, {op['pass_name']}" for op in finding["ops"]]}
+        for finding in content["findings"]
     ]

@@ -22,7 +22,7 @@ _LEGEND = (
     "agrees: inside the interval; ambiguous = outside it, but in that of 95 % or by the measurement's own spread; "
     "outside. Summaries leave unexplained cells out",
 )
-_SAID = {
+_SUMMARIES = {
     "absolute": "cells whose time is claimed, projected over measured",
     "ratio": "cells whose ratio to the baseline is claimed",
     "calibrated": "other models after calibration on one, each on its machine",
@@ -107,12 +107,12 @@ def format_compare(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     for key, found in content["summary"].items():
         if found is not None:
             page.line(
-                f"{_SAID[key]}: {found['count']}; geometric mean of measured over projected "
+                f"{_SUMMARIES[key]}: {found['count']}; geometric mean of measured over projected "
                 f"{format_number(found['mean_factor'], 3)}, arithmetic mean of |error| {found['mean_error']:.0%}, "
                 f"{found['inside']} inside"
             )
-    for said in content["notes"]:
-        page.line(f"note: {said}", "yellow")
+    for message in content["notes"]:
+        page.line(f"note: {message}", "yellow")
     for line in _LEGEND:
         page.line(line)
     page.line(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}")
@@ -152,8 +152,8 @@ def format_grid(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
         page.line(upper_bounds(excluded, "modelled rates"))
     if any(cell["fits"] is False for cell in content["cells"]):
         page.line(f"{UNFIT} the device's memory does not hold the step: nobody can have this rate", "yellow")
-    for said in content["notes"]:
-        page.line(f"note: {said}", "yellow")
+    for message in content["notes"]:
+        page.line(f"note: {message}", "yellow")
     page.line(f"intervals: {content['interval']:.0%}")
     return page.text()
 
@@ -176,22 +176,22 @@ def _share(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f} %"
 
 
-def _estimate(one: Entry) -> list[str]:
-    value, low, high = (1e3 * one[name] for name in ("value_s", "low_s", "high_s"))
-    return [f"{value:.3g} [{low:.3g}, {high:.3g}]", _proof_signed(one["error"]), "yes" if one["hit"] else "no",
-            f"{one['interval_score']:.2f}"]  # fmt: skip
+def _estimate(entry: Entry) -> list[str]:
+    value, low, high = (1e3 * entry[name] for name in ("value_s", "low_s", "high_s"))
+    return [f"{value:.3g} [{low:.3g}, {high:.3g}]", _proof_signed(entry["error"]), "yes" if entry["hit"] else "no",
+            f"{entry['interval_score']:.2f}"]  # fmt: skip
 
 
 def _models(content: Entry, page: Page) -> None:
     table = table_of_numbers(_MODELS)
-    for one in content["models"]:
-        told = [
-            one["model"],
-            f"{1e3 * one['timed_s']:.3g}",
-            _share(one["half_width"]),
-            _proof_signed(one["drift"]),
+    for model in content["models"]:
+        cells = [
+            model["model"],
+            f"{1e3 * model['timed_s']:.3g}",
+            _share(model["half_width"]),
+            _proof_signed(model["drift"]),
         ]
-        table.add_row(*told, *_estimate(one["exact"]), *_estimate(one["unseen"]))
+        table.add_row(*cells, *_estimate(model["exact"]), *_estimate(model["unseen"]))
     page.table(table)
 
 
@@ -199,10 +199,10 @@ def _ratios(content: Entry, page: Page) -> None:
     page.line("")
     page.line("The step on one thread, as it is, over another way, as two machines:", "bold")
     table = table_of_numbers(_RATIOS)
-    for one in content["ratios"]:
-        other = one["precision"] or f"{one['threads']} threads"
-        table.add_row(one["model"], other, f"{one['timed']:.2f}", f"{one['projected']:.2f}",
-                      _proof_signed(one["error"]))  # fmt: skip
+    for ratio in content["ratios"]:
+        other = ratio["precision"] or f"{ratio['threads']} threads"
+        table.add_row(ratio["model"], other, f"{ratio['timed']:.2f}", f"{ratio['projected']:.2f}",
+                      _proof_signed(ratio["error"]))  # fmt: skip
     page.table(table)
 
 
@@ -230,9 +230,9 @@ def format_proof(content: Entry, screen: Screen = PLAIN) -> str:
         )
     if content["ratios"]:
         _ratios(content, page)
-    for one in content["models"]:
-        if one["energy"] is not None:
-            page.line(f"energy of {one['model']}: {energy_text(one['energy'])}")
+    for model in content["models"]:
+        if model["energy"] is not None:
+            page.line(f"energy of {model['model']}: {energy_text(model['energy'])}")
     page.line("")
     for aim in content["aims"]:
         page.line(
@@ -388,8 +388,8 @@ def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
     page.line("")
     add_published(page, content["published"])
     page.line("")
-    for said in content["said"]:
-        page.line(said)
+    for message in content["said"]:
+        page.line(message)
     page.line(f"Intervals of {content['interval']:.0%}. Not scored:")
     for one in content["not_scored"]:
         page.line(f"  {one['what']}: {one['count']:,}, {one['reason']}")

@@ -52,16 +52,18 @@ def title_line(content: Entry) -> str:
     name = content["figure"]
     span = content["figures"][name]
     interval = format_interval(span, DIMENSIONS.get(name))
-    said = f"{title_of(name)} {format_figure(span['value'], name)} ({content['interval']:.0%} interval {interval})"
-    return f"{of}: {said}"
+    message = (
+        f"{title_of(name)} {format_figure(span['value'], name)} ({content['interval']:.0%} interval {interval})"
+    )
+    return f"{of}: {message}"
 
 
 def bound_line(content: Entry) -> str:
     """Say what nobody stated, and what the main figure is because of it."""
-    said = upper_bounds(content["excludes"])
-    if said and content["figure"] not in ("unit_per_day", "fom"):
-        said = f"the figure is without what nobody stated: {', '.join(content['excludes'])}"
-    lines = [said or "nothing excluded"]
+    message = upper_bounds(content["excludes"])
+    if message and content["figure"] not in ("unit_per_day", "fom"):
+        message = f"the figure is without what nobody stated: {', '.join(content['excludes'])}"
+    lines = [message or "nothing excluded"]
     if content.get("little_explained"):
         lines.append(
             f"the device explains less than half of a measured run of {', '.join(content['little_explained'])}: "
@@ -72,20 +74,20 @@ def bound_line(content: Entry) -> str:
     return "\n".join(lines)
 
 
-def _ends(one: Entry, name: str) -> tuple[str, str]:
-    low, high = (one[end] and format_figure(one[end]["value"], name) for end in ("at_low", "at_high"))
+def _ends(entry: Entry, name: str) -> tuple[str, str]:
+    low, high = (entry[end] and format_figure(entry[end]["value"], name) for end in ("at_low", "at_high"))
     return low or "cannot be", high or "cannot be"
 
 
-def _elasticity(one: Entry, name: str) -> str:
-    mark = "" if one["smooth"] else " *"
-    return f"kink{mark}" if one["kink"] else f"{one['elasticity'][name]:+.3f}{mark}"
+def _elasticity(entry: Entry, name: str) -> str:
+    mark = "" if entry["smooth"] else " *"
+    return f"kink{mark}" if entry["kink"] else f"{entry['elasticity'][name]:+.3f}{mark}"
 
 
 def _parameters(content: Entry, page: Page) -> None:
     name = content["figure"]
     for of, title in GROUPS.items():
-        found = [one for one in content["parameters"] if one["of"] == of]
+        found = [parameter for parameter in content["parameters"] if parameter["of"] == of]
         if not found:
             continue
         table = new_table(
@@ -102,17 +104,21 @@ def _parameters(content: Entry, page: Page) -> None:
         page.table(table)
 
 
-def _said(content: Entry) -> Iterator[str]:
+def _elasticity_lines(content: Entry) -> Iterator[str]:
     name = content["figure"]
     yield bound_line(content)
     yield f"elasticity: % of {title_of(name)} for 1 % of the parameter; swing: from end to end, of the figure now"
-    for one in content["parameters"]:
-        if not one["smooth"]:
-            sides = (("below", one["below"]), ("above", one["above"]), ("over half the step", one["at_half_step"]))
-            told = ", ".join(f"{slope:+.3f} {side}" for side, slope in sides if slope is not None)
-            yield f"* not smooth in {one['parameter']}: {told}"
-        if one["why"]:
-            yield f"{one['parameter']}: {one['why']}"
+    for parameter in content["parameters"]:
+        if not parameter["smooth"]:
+            sides = (
+                ("below", parameter["below"]),
+                ("above", parameter["above"]),
+                ("over half the step", parameter["at_half_step"]),
+            )
+            slopes_text = ", ".join(f"{slope:+.3f} {side}" for side, slope in sides if slope is not None)
+            yield f"* not smooth in {parameter['parameter']}: {slopes_text}"
+        if parameter["why"]:
+            yield f"{parameter['parameter']}: {parameter['why']}"
     still: dict[str, list[str]] = {}
     for one in content["not_varied"]:
         still.setdefault(one["why"], []).append(one["parameter"])
@@ -148,12 +154,12 @@ def format_sensitivity(content: Entry, screen: Screen = PLAIN) -> str:
     page = Page(screen)
     page.line(title_line(content), "bold")
     _parameters(content, page)
-    for line in _said(content):
+    for line in _elasticity_lines(content):
         page.line(line)
     _measurements(content, page)
     page.line(f"assumed: {'; '.join(content['assumed'])}")
-    for said in content["notes"]:
-        page.line(f"note: {said}", "yellow")
+    for message in content["notes"]:
+        page.line(f"note: {message}", "yellow")
     return page.text()
 
 
@@ -176,7 +182,7 @@ def _probability(value: float) -> str:
     return ">99.9%" if 0.999 < value < 1 else "<0.1%" if 0 < value < 0.001 else f"{value:.1%}"
 
 
-def _asked(content: Entry) -> str:
+def _goal_text(content: Entry) -> str:
     goal, name = content["goal"], content["figure"]
     bound = "at most" if goal["at_most"] else "at least"
     return f"{title_of(name)} {bound} {format_figure(goal['asked'], name)}, probability {goal['probability']:g}"
@@ -188,21 +194,22 @@ def _changes(content: Entry, page: Page) -> None:
         [("change alone", ""), figure("setting"), figure("needed"), figure("changes.factor"), figure("then"),
          ("interval", ""), figure("changes.probability"), ("", "")]
     )  # fmt: skip
-    for one in content["changes"]:
-        unit = one["unit"]
-        missed = "cannot" if one["proved"] else "not found"
-        needed = format_setting(one["needed"], unit, 4) if one["reached"] else missed
-        unfit = "does not fit" if one["reached"] and one["does_not_fit"] else ""
+    for change in content["changes"]:
+        unit = change["unit"]
+        missed = "cannot" if change["proved"] else "not found"
+        needed = format_setting(change["needed"], unit, 4) if change["reached"] else missed
+        unfit = "does not fit" if change["reached"] and change["does_not_fit"] else ""
         table.add_row(
-            one["parameter"], format_setting(one["setting"], unit), needed,
-            _factor(one["factor"]) if one["reached"] else "", format_figure(one["then"]["value"], name),
-            format_interval(one["then"], DIMENSIONS.get(name)), _probability(one["probability"]),
-            one["why"] or unfit, style="" if one["reached"] else "dim",
+            change["parameter"], format_setting(change["setting"], unit), needed,
+            _factor(change["factor"]) if change["reached"] else "", format_figure(change["then"]["value"], name),
+            format_interval(change["then"], DIMENSIONS.get(name)), _probability(change["probability"]),
+            change["why"] or unfit, style="" if change["reached"] else "dim",
         )  # fmt: skip
     page.table(table)
-    for one in content["changes"]:
-        if one["reached"] and one["does_not_fit"]:
-            page.line(f"{one['parameter']} {format_setting(one['needed'], one['unit'])}: {one['does_not_fit']}")
+    for change in content["changes"]:
+        if change["reached"] and change["does_not_fit"]:
+            setting = format_setting(change["needed"], change["unit"])
+            page.line(f"{change['parameter']} {setting}: {change['does_not_fit']}")
 
 
 def _frontier(content: Entry, page: Page) -> None:
@@ -214,13 +221,13 @@ def _frontier(content: Entry, page: Page) -> None:
         page.line(f"cannot reach it: {found['why']}")
         return
     name = content["figure"]
-    heads = [(one, "") for one in names]
+    heads = [(name, "") for name in names]
     table = new_table([*heads, figure("total"), figure("then"), ("interval", ""), figure("changes.probability")])
-    for one in found["points"][:POINTS]:
+    for point in found["points"][:POINTS]:
         table.add_row(
-            *(f"{_factor(one['factors'][parameter])}" for parameter in names), f"{one['total']:.3f}",
-            format_figure(one["then"]["value"], name), format_interval(one["then"], DIMENSIONS.get(name)),
-            _probability(one["probability"]),
+            *(f"{_factor(point['factors'][parameter])}" for parameter in names), f"{point['total']:.3f}",
+            format_figure(point["then"]["value"], name), format_interval(point["then"], DIMENSIONS.get(name)),
+            _probability(point["probability"]),
         )  # fmt: skip
     page.table(table)
     if len(found["points"]) > POINTS:
@@ -228,8 +235,8 @@ def _frontier(content: Entry, page: Page) -> None:
 
 
 def _with_notes(content: Entry, page: Page) -> str:
-    for said in content["notes"]:
-        page.line(f"note: {said}", "yellow")
+    for message in content["notes"]:
+        page.line(f"note: {message}", "yellow")
     return page.text()
 
 
@@ -239,11 +246,11 @@ def format_solution(content: Entry, screen: Screen = PLAIN) -> str:
     page.line(title_line(content), "bold")
     now = f"now {_probability(content['probability'])}"
     if content["already_reached"]:
-        page.line(f"asked: {_asked(content)}; {now}: already reached, nothing must change")
+        page.line(f"asked: {_goal_text(content)}; {now}: already reached, nothing must change")
         page.line(bound_line(content))
         return _with_notes(content, page)
     verdict = "" if content["reached"] else "; nothing that was tried reaches it"
-    page.line(f"asked: {_asked(content)}; {now}{verdict}")
+    page.line(f"asked: {_goal_text(content)}; {now}{verdict}")
     if content["changes"]:
         _changes(content, page)
     refused: dict[str, list[str]] = {}

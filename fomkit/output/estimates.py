@@ -28,7 +28,8 @@ def with_ways(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Give the models of a study with the second way beside those that have one, for a table of one row each."""
     ways = {(one["model"], one["target"]): one for one in content.get("from_measurements", {}).get("models", ())}
     found = (
-        (one, ways.get((one["model"], one["target"])) if "ratio" in one else None) for one in content["models"]
+        (model, ways.get((model["model"], model["target"])) if "ratio" in model else None)
+        for model in content["models"]
     )
     return [one if way is None else {**one, "from_measurements": way} for one, way in found]
 
@@ -50,9 +51,9 @@ def _table(content: Mapping[str, Any]) -> Table:
         [("model", ""), ("machine", ""), ("way", ""), figure("step_s"), ("interval", ""), figure("run_s"),
          ("interval", ""), figure("unit_per_day"), ("interval", "")]
     )  # fmt: skip
-    for one in content["models"]:
+    for model in content["models"]:
         for key, name in WAYS.items():
-            table.add_row(one["model"], one["target"], name, *_cells(one[key]))
+            table.add_row(model["model"], model["target"], name, *_cells(model[key]))
     return table
 
 
@@ -108,8 +109,8 @@ def format_from_measurements(content: Mapping[str, Any], screen: Screen = PLAIN)
     page = Page(screen)
     page.line(f"\nmeasured baseline × predicted ratio, from {content['file']}", "bold")
     page.table(_table(content))
-    for one in content["models"]:
-        for text, style in _way_lines(one):
+    for model in content["models"]:
+        for text, style in _way_lines(model):
             page.line(text, style)
     for baseline in content["baselines"]:
         for text in _baseline_lines(baseline):
@@ -123,8 +124,8 @@ def format_from_measurements(content: Mapping[str, Any], screen: Screen = PLAIN)
             "measured times weigh the ratios and cancel in each",
             "bold",
         )
-        for said in merit_caveats(merit):
-            page.line(f"  {said}", "yellow")
+        for note in merit_caveats(merit):
+            page.line(f"  {note}", "yellow")
     if not content["foms"]:
         page.line("no FOM from measurements: every model needs a measured step and a run")
     page.line(f"errors: {content['errors']}")
@@ -170,51 +171,51 @@ def _times(text: str) -> str:
     return text.replace("*", " · ")
 
 
-def _cost(name: str, one: Entry) -> str:
-    cost, (term, rate) = one["costs"][name], _RATES[name]
+def _cost(name: str, entry: Entry) -> str:
+    cost, (term, rate) = entry["costs"][name], _RATES[name]
     if cost["value"] is None:
         return "unknown; no formula for this op"
-    bound = one["floor"][term]
+    bound = entry["floor"][term]
     worked = "" if cost["formula"] is None else f"{_times(cost['formula'])} = {_times(cost['numbers'])} = "
     at = "" if bound is None else f"; {_seconds(bound['time_s'])} at {format_quantity(bound['rate'], rate)}"
     basis = "" if bound is None else f" ({bound['basis']}: {bound['source']})"
     return f"{worked}{format_quantity(cost['value'], name)}{at}{basis}"
 
 
-def _floor(one: Entry) -> str:
-    floor_s = one["floor"]["time_s"]
+def _floor(entry: Entry) -> str:
+    floor_s = entry["floor"]["time_s"]
     if floor_s is None:
         return "unknown; the machine does not state the rates that it needs"
-    share = floor_s / one["time_s"]["value"]
-    return f"{_seconds(floor_s)} by {one['floor']['binding']}, {share:.0%} of the time; bound: {one['bound']}"
+    share = floor_s / entry["time_s"]["value"]
+    return f"{_seconds(floor_s)} by {entry['floor']['binding']}, {share:.0%} of the time; bound: {entry['bound']}"
 
 
-def _lines(one: Entry) -> Iterator[tuple[str, str]]:
-    formats = f"{one['dtype']} on the {one['engine']} engine"
-    places = f"{one['modules']} place{'s' if one['modules'] > 1 else ''} of the model"
-    yield "", f"{one['op']}, {one['pass_name']}, {formats}, {one['count']:,.0f} × from {places}"
-    interval = format_interval(one["time_s"], "time_s")
-    yield "time", f"{_seconds(one['time_s']['value'])} each ({interval}), {one['time_source']}"
-    if not one["nearest"] or ";" in one["evidence"] or one["time_source"] == "transferred":
-        yield "evidence", one["evidence"]
-    for number, near in enumerate(one["nearest"]):
+def _lines(entry: Entry) -> Iterator[tuple[str, str]]:
+    formats = f"{entry['dtype']} on the {entry['engine']} engine"
+    places = f"{entry['modules']} place{'s' if entry['modules'] > 1 else ''} of the model"
+    yield "", f"{entry['op']}, {entry['pass_name']}, {formats}, {entry['count']:,.0f} × from {places}"
+    interval = format_interval(entry["time_s"], "time_s")
+    yield "time", f"{_seconds(entry['time_s']['value'])} each ({interval}), {entry['time_source']}"
+    if not entry["nearest"] or ";" in entry["evidence"] or entry["time_source"] == "transferred":
+        yield "evidence", entry["evidence"]
+    for number, near in enumerate(entry["nearest"]):
         far = "the same op" if near["distance"] == 0 else f"distance {near['distance']:.2g}"
-        told = f"{near['sizes']}: {_seconds(near['time_s'])}, {far} ({_source(near)})"
-        yield "" if number else "timed", told
-    yield "flop", _cost("flop", one)
-    yield "byte", _cost("byte", one)
-    yield "floor", _floor(one)
+        label = f"{near['sizes']}: {_seconds(near['time_s'])}, {far} ({_source(near)})"
+        yield "" if number else "timed", label
+    yield "flop", _cost("flop", entry)
+    yield "byte", _cost("byte", entry)
+    yield "floor", _floor(entry)
 
 
-def _add_op(page: Page, place: int, one: Entry) -> None:
+def _add_op(page: Page, place: int, entry: Entry) -> None:
     from rich.table import Table
 
     page.line("")
-    page.line(f"{place}. {one['sizes']}", "bold")
+    page.line(f"{place}. {entry['sizes']}", "bold")
     grid = Table.grid(padding=(0, 2))
     for _ in range(3):
         grid.add_column()
-    for name, text in _lines(one):
+    for name, text in _lines(entry):
         grid.add_row("", name, text)
     page.table(grid)
 
@@ -237,11 +238,13 @@ def _add_measurements(page: Page, content: Entry, screen: Screen) -> None:
     )
     more = [("pass", ""), figure("executions"), ("now", "")] if screen.width >= _BROAD else []
     table = new_table([("op", ""), *more, ("step then", ""), figure("shrinks")])
-    for one in content["measurements"]:
-        passes = ", ".join(one["passes"])
-        cells = [passes, f"{one['executions']:,.0f}", one["time_source"]] if more else []
-        name = one["sizes"] if more else f"{one['sizes']}, {passes}"
-        table.add_row(name, *cells, format_interval(one["step_s"], "time_s"), f"{one['shrinks']:.1%}")
+    for measurement in content["measurements"]:
+        passes = ", ".join(measurement["passes"])
+        cells = [passes, f"{measurement['executions']:,.0f}", measurement["time_source"]] if more else []
+        name = measurement["sizes"] if more else f"{measurement['sizes']}, {passes}"
+        table.add_row(
+            name, *cells, format_interval(measurement["step_s"], "time_s"), f"{measurement['shrinks']:.1%}"
+        )
     page.table(table)
     if content["all_measured"] is not None:
         page.line(
@@ -275,14 +278,14 @@ def format_evidence(content: Entry, screen: Screen = PLAIN) -> str:
     _add_measurements(page, content, screen)
     for one in content["unpriced"]:
         page.line(f"without a time: {one['op']} ({one['sizes']}), {one['count']:,.0f} ×")
-    for said in content["deviations"]:
-        page.line(f"note: {said}")
+    for note in content["deviations"]:
+        page.line(f"note: {note}")
     return page.text()
 
 
 def measurement_rows(content: Entry) -> list[Mapping[str, Any]]:
     """Give the ops to time as rows of a table of ops, best first, with how much each would tell."""
-    return [{**one["line"], "shrinks": one["shrinks"]} for one in content["measurements"]]
+    return [{**measurement["line"], "shrinks": measurement["shrinks"]} for measurement in content["measurements"]]
 
 
 _LISTED = 12
@@ -403,5 +406,5 @@ def measured_lines(run: Mapping[str, Any]) -> list[str]:
         _conditions(run),
         *([f"energy: {energy_text(run['energy'])}"] if run["energy"] else []),
         *(_ops(run) if run["ops"] else []),
-        *(f"note: {one}" for one in run["notes"]),
+        *(f"note: {note}" for note in run["notes"]),
     ]

@@ -132,7 +132,7 @@ def estimates_html(content: Mapping[str, Any]) -> str:
         "coverage",
         "excludes",
     )
-    rows = "".join(f"<tr>{_row(one)}</tr>" for one in content["models"])
+    rows = "".join(f"<tr>{_row(model)}</tr>" for model in content["models"])
     header = "".join(f"<th>{name}</th>" for name in head)
     caption = f"{content['interval']:.0%} intervals, scope {escape(content['scope'])}"
     return f"<table><caption>{caption}</caption><tr>{header}</tr>{rows}</table>"

@@ -43,13 +43,13 @@ def _code(names: Sequence[str]) -> str:
 def _words() -> Iterator[str]:
     for about, words in VOCABULARY.items():
         yield f"\n### {about}\n"
-        yield from _table(("word", "meaning", "not"), ((f"**{one.word}**", *one[1:]) for one in words))
+        yield from _table(("word", "meaning", "not"), ((f"**{word.word}**", *word[1:]) for word in words))
 
 
 def _choices() -> Iterator[str]:
     for column, meanings in CHOICES.items():
         yield f"\n### `{column}`\n"
-        yield from _table(("word", "meaning"), ((f"`{word}`", said) for word, said in meanings.items()))
+        yield from _table(("word", "meaning"), ((f"`{word}`", meaning) for word, meaning in meanings.items()))
 
 
 def columns_by_name() -> Mapping[str, Mapping[tuple[str, str], list[str]]]:
@@ -73,8 +73,8 @@ def _kinds() -> Iterator[tuple[str, ...]]:
 
 
 def _headings() -> Iterator[tuple[str, ...]]:
-    for one in sorted(METRICS, key=lambda one: (one.title.lower(), one.name)):
-        yield one.title, f"`{one.name}`", one.unit, one.doc
+    for metric in sorted(METRICS, key=lambda metric: (metric.title.lower(), metric.name)):
+        yield metric.title, f"`{metric.name}`", metric.unit, metric.doc
 
 
 def glossary_page() -> str:
@@ -137,7 +137,7 @@ def metrics_content() -> dict[str, Any]:
     """Give the table as plain content (``fomkit/show/1``)."""
     return {
         "schema": "fomkit/show/1",
-        "metrics": [{**one._asdict(), "by": one.by.split()} for one in METRICS],
+        "metrics": [{**metric._asdict(), "by": metric.by.split()} for metric in METRICS],
         "deep500": [one._asdict() for one in DEEP500],
     }
 
@@ -146,11 +146,17 @@ def format_metrics(content: dict[str, Any], screen: Screen = PLAIN) -> str:
     """Write the table as aligned text, then what Deep500 has and fomkit has not."""
     page = Page(screen)
     table = new_table([(header, "") for header in _HEADERS])
-    for one in content["metrics"]:
-        keyed = f"; by {one['keyed']}" if one["keyed"] else ""
-        commands = ", ".join(one["by"])
+    for metric in content["metrics"]:
+        keyed = f"; by {metric['keyed']}" if metric["keyed"] else ""
+        commands = ", ".join(metric["by"])
         table.add_row(
-            one["name"], one["unit"], one["level"], one["better"], one["mean"], commands, f"{one['doc']}{keyed}"
+            metric["name"],
+            metric["unit"],
+            metric["level"],
+            metric["better"],
+            metric["mean"],
+            commands,
+            f"{metric['doc']}{keyed}",
         )
     page.table(table)
     for one in content["deep500"]:
@@ -162,11 +168,11 @@ def format_metrics(content: dict[str, Any], screen: Screen = PLAIN) -> str:
 def _lines() -> Iterator[str]:
     yield "| figure | unit | level | better | mean | by | keys | what |"
     yield "|---|---|---|---|---|---|---|---|"
-    for one in METRICS:
-        commands = ", ".join(f"`{verb}`" for verb in one.by.split())
+    for metric in METRICS:
+        commands = ", ".join(f"`{verb}`" for verb in metric.by.split())
         yield (
-            f"| `{one.name}` | {one.unit} | {one.level} | {one.better} | {one.mean} | {commands} | {one.keyed} | "
-            f"{one.doc} |"
+            f"| `{metric.name}` | {metric.unit} | {metric.level} | {metric.better} | {metric.mean} | {commands} | "
+            f"{metric.keyed} | {metric.doc} |"
         )
 
 

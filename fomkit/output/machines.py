@@ -331,6 +331,6 @@ def format_memory(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     page.line(f"not counted: {'; '.join(content['excludes'])}")
     if content["assumed"]:
         page.line(f"assumed: {'; '.join(content['assumed'])}")
-    for said in content["deviations"]:
-        page.line(f"note: {said}", "yellow")
+    for message in content["deviations"]:
+        page.line(f"note: {message}", "yellow")
     return page.text()

@@ -176,14 +176,16 @@ def _add_rows(page: Page, content: Mapping[str, Any], screen: Screen) -> None:
     widest = max(map(len, [*labels, "(99 others)"]))
     reserved = min(SCOPE if content["by"]["name"] == "scope" else LABEL, widest)
     columns = fitting(columns, [*rows, total], reserved, screen.width)
-    table = table_of_numbers([(content["by"]["name"], ""), *((one.header, one.justify) for one in columns)])
+    table = table_of_numbers(
+        [(content["by"]["name"], ""), *((column.header, column.justify) for column in columns)]
+    )
     for label, row in zip(labels, rows, strict=True):
-        table.add_row(label, *(one.write(row) for one in columns))
+        table.add_row(label, *(column.write(row) for column in columns))
     if top is not None and top["rest"] is not None:
         rest = top["rest"]
-        table.add_row(f"({rest['groups']} others)", *(one.write(rest) for one in columns), style="dim")
+        table.add_row(f"({rest['groups']} others)", *(column.write(rest) for column in columns), style="dim")
     table.add_section()
-    table.add_row("total", *(one.write(total) for one in columns), style="bold")
+    table.add_row("total", *(column.write(total) for column in columns), style="bold")
     page.table(table)
 
 
@@ -222,7 +224,7 @@ def _group_notes(content: Mapping[str, Any]) -> list[str]:
         )
     if content["measured"] is not None:
         lines += measured_lines(content["measured"])
-    return [*lines, *(f"note: {said}" for said in content["deviations"])]
+    return [*lines, *(f"note: {message}" for message in content["deviations"])]
 
 
 def _word_of_traced(content: Mapping[str, Any]) -> str:
@@ -316,7 +318,7 @@ Cell = Callable[[Layer], str]
 
 
 def _method(layer: Layer, name: str | None) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next((one for one in layer["methods"] if one["method"] == name), {})
+    found: Mapping[str, Any] = next((method for method in layer["methods"] if method["method"] == name), {})
     return found
 
 
@@ -378,9 +380,9 @@ def _add_layers(page: Page, content: Mapping[str, Any], screen: Screen) -> None:
     layers = content["layers"]
     label = max(len(layer["shape"]) for layer in layers)
     columns = fitting(_method_columns(content["target"] is not None), layers, label, screen.width)
-    table = table_of_numbers([("convolution", ""), *((one.header, one.justify) for one in columns)])
+    table = table_of_numbers([("convolution", ""), *((column.header, column.justify) for column in columns)])
     for layer in layers:
-        table.add_row(layer["shape"], *(one.write(layer) for one in columns))
+        table.add_row(layer["shape"], *(column.write(layer) for column in columns))
     page.table(table)
 
 
@@ -395,11 +397,12 @@ def _add_methods(page: Page, content: Mapping[str, Any]) -> None:
          ("not possible", "")]
     )  # fmt: skip
     table.columns[-1].no_wrap = False
-    for one in content["methods"]:
-        byte = one["largest_workspace_byte"]
-        why = "; ".join(f"{reason} ({count})" for reason, count in one["absent"].items())
+    for method in content["methods"]:
+        byte = method["largest_workspace_byte"]
+        why = "; ".join(f"{reason} ({count})" for reason, count in method["absent"].items())
         table.add_row(
-            one["title"], f"{one['possible_in']:,.0f}", f"{one['best_in']:,.0f}" if one["best_in"] else "",
+            method["title"], f"{method['possible_in']:,.0f}",
+            f"{method['best_in']:,.0f}" if method["best_in"] else "",
             "" if byte is None else format_mebibyte(byte), why,
         )  # fmt: skip
     page.line("")
@@ -414,17 +417,17 @@ def _method_notes(content: Mapping[str, Any]) -> list[str]:
         return [*lines, "best: the least arithmetic; name a machine, --target v100, for floors and times"]
     time_s = total["time_s"]
     sums = {name: "unknown" if total[name] is None else _seconds(total[name]) for name in ("direct_s", "best_s")}
-    said = f"all convolutions of a step: direct floor {sums['direct_s']}, best floor {sums['best_s']}"
+    message = f"all convolutions of a step: direct floor {sums['direct_s']}, best floor {sums['best_s']}"
     if time_s is not None:
-        said += f", predicted {_seconds(time_s['value'])} ({format_interval(time_s, 'time_s')}; "
-        said += f"{format_coverage(total['time_sources'])})"
+        message += f", predicted {_seconds(time_s['value'])} ({format_interval(time_s, 'time_s')}; "
+        message += f"{format_coverage(total['time_sources'])})"
     if total["without_time"]:
-        said += f", {total['without_time']} without a time"
+        message += f", {total['without_time']} without a time"
     return [
         *lines,
         "best: the lowest floor. Floors are modelled: flop and byte, the workspace's too, at the machine's rates",
         "times are predicted from the machine's table or rates, whatever method its library took",
-        said,
+        message,
     ]
 
 
@@ -441,6 +444,6 @@ def format_convolutions(content: Mapping[str, Any], screen: Screen = PLAIN) -> s
         page.line(line)
     if content["interval"] is not None:
         page.line(f"intervals: {content['interval']:.0%}")
-    for said in content["deviations"]:
-        page.line(f"note: {said}")
+    for message in content["deviations"]:
+        page.line(f"note: {message}")
     return page.text()

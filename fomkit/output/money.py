@@ -11,7 +11,7 @@ from typing import Any
 
 from fomkit.core.units import format_number, format_quantity
 from fomkit.output.screen import PLAIN, Page, Screen, figure, new_table
-from fomkit.output.terminal import UNFIT, format_energy, mark_of, said_of_runs
+from fomkit.output.terminal import UNFIT, format_energy, mark_of, run_notes
 
 Entry = Mapping[str, Any]
 MANY_MONEY = 10_000.0
@@ -63,7 +63,7 @@ def price_rate(price: Entry) -> str:
     return between(price, lambda value: f"{value:.4g}", f"{price['currency']}/h")
 
 
-def price_said(price: Entry) -> str:
+def price_text(price: Entry) -> str:
     """Say what is paid: rate, what for, when, and whose figure it is."""
     return f"{price_rate(price)} per {price['per']}, {price['date']} ({price['source']})"
 
@@ -89,14 +89,14 @@ def _once(page: Page, once: Entry) -> None:
         *once["terms"],
         *([{"name": "together", "source": "", **once["together"]}] if once["together"] else []),
     ]
-    for one in rows:
-        share = "" if one["once_share"] is None else f"{one['once_share']:.2%}"
-        grows = one.get("grows", False)
+    for row in rows:
+        share = "" if row["once_share"] is None else f"{row['once_share']:.2%}"
+        grows = row.get("grows", False)
         lengths = [
-            "no length" if grows else _length(one[f"{name}_for_one_percent"])
+            "no length" if grows else _length(row[f"{name}_for_one_percent"])
             for name in ("steps", "epochs", "times")
         ]
-        table.add_row(one["name"], format_time(one["once_s"]), share, *lengths, one["source"])
+        table.add_row(row["name"], format_time(row["once_s"]), share, *lengths, row["source"])
     page.table(table)
 
 
@@ -107,7 +107,7 @@ def _cost_money(page: Page, content: Entry) -> None:
         return
     units = "" if money["paid_units"] == 1 else f", {money['paid_units']:,} of them"
     beside = f"; {content['runs_at_once']:,} runs side by side" if content["runs_at_once"] > 1 else ""
-    page.line(f"price: {price_said(money['price'])}{units}{beside}")
+    page.line(f"price: {price_text(money['price'])}{units}{beside}")
     currency = money["currency"]
     if money["run"] is None:
         page.line(f"money: unknown; {content['model']} does not say what a run is")
@@ -135,8 +135,8 @@ def _inference(page: Page, content: Entry) -> None:
         )
     if one["excludes"]:
         page.line(f"  not counted: {', '.join(one['excludes'])}")
-    for said in one["deviations"]:
-        page.line(f"  {said}")
+    for message in one["deviations"]:
+        page.line(f"  {message}")
 
 
 def _carbon(page: Page, content: Entry) -> None:
@@ -148,14 +148,14 @@ def _carbon(page: Page, content: Entry) -> None:
     if carbon["missing"]:
         page.line(f"carbon: unknown; {'; '.join(carbon['missing'])}")
         return
-    page.line(f"carbon of a run: {carbon_said(carbon, carbon['kg']['run'])}")
+    page.line(f"carbon of a run: {carbon_text(carbon, carbon['kg']['run'])}")
     for note in carbon["notes"]:
         page.line(f"  {note}")
 
 
-def carbon_said(carbon: Entry, kg: Entry) -> str:
+def carbon_text(carbon: Entry, kg: Entry) -> str:
     """Say a carbon, and what it was made with."""
-    said = between(kg, lambda value: format_number(value, 3), "kg CO2e")
+    message = between(kg, lambda value: format_number(value, 3), "kg CO2e")
     grid = carbon["kg_per_kwh"]
     parts = [f"{format_number(grid['value'], 3)} kg/kWh ({grid['source']})"]
     if carbon["to_wall"]:
@@ -163,7 +163,7 @@ def carbon_said(carbon: Entry, kg: Entry) -> str:
         parts.append(f"{factor['value']:g} from the figures' scope to the wall ({factor['source']})")
     if carbon["pue"]:
         parts.append(f"PUE {carbon['pue']['value']:g} ({carbon['pue']['source']})")
-    return f"{said}; {', '.join(parts)}"
+    return f"{message}; {', '.join(parts)}"
 
 
 def _to_target(page: Page, content: Entry) -> None:
@@ -208,9 +208,9 @@ def format_cost(content: Entry, screen: Screen = PLAIN) -> str:
         page.line(
             f"not counted, because nobody stated it: {', '.join(content['excludes'])}; figures are lower bounds"
         )
-    for said in content["deviations"]:
-        mark = UNFIT if content["fits"] is False and said.startswith("does not fit") else "note:"
-        page.line(f"{mark} {said}")
+    for message in content["deviations"]:
+        mark = UNFIT if content["fits"] is False and message.startswith("does not fit") else "note:"
+        page.line(f"{mark} {message}")
     return page.text()
 
 
@@ -221,105 +221,105 @@ def _days_of(span: Entry | None) -> str:
     return between(span, lambda value: format_number(value, 4))
 
 
-def _order(one: Entry) -> str:
-    return "" if one["order_of_magnitude"] is None else str(one["order_of_magnitude"])
+def _order(entry: Entry) -> str:
+    return "" if entry["order_of_magnitude"] is None else str(entry["order_of_magnitude"])
 
 
-def _row(one: Entry, currency: str | None) -> list[str]:
-    rate = "unknown" if one["unit_per_day"] is None else format_number(one["unit_per_day"]["value"], 4)
-    run = "" if one["run_s"] is None else format_quantity(one["run_s"]["value"], "time_s")
-    money = "" if currency is None or one["money"] is None else format_money(one["money"], currency)
-    energy = "" if one["energy_j"] is None else format_quantity(one["energy_j"]["value"], "energy_j", 3)
+def _row(entry: Entry, currency: str | None) -> list[str]:
+    rate = "unknown" if entry["unit_per_day"] is None else format_number(entry["unit_per_day"]["value"], 4)
+    run = "" if entry["run_s"] is None else format_quantity(entry["run_s"]["value"], "time_s")
+    money = "" if currency is None or entry["money"] is None else format_money(entry["money"], currency)
+    energy = "" if entry["energy_j"] is None else format_quantity(entry["energy_j"]["value"], "energy_j", 3)
     return [
-        one["name"] + mark_of(one), one["work"], one["mode"], f"{one['runs']:,.8g}", one["runs_basis"], run, rate,
-        _days_of(one["days"]), _order(one), one["basis"] if one["days"] else "", money, energy,
+        entry["name"] + mark_of(entry), entry["work"], entry["mode"], f"{entry['runs']:,.8g}", entry["runs_basis"],
+        run, rate, _days_of(entry["days"]), _order(entry), entry["basis"] if entry["days"] else "", money, energy,
     ]  # fmt: skip
 
 
-def _table(page: Page, one: Entry) -> None:
+def _table(page: Page, entry: Entry) -> None:
     """Draw the phases; columns that no phase fills are left out."""
-    rows = [_row(phase, one["currency"]) for phase in one["phases"]]
+    rows = [_row(phase, entry["currency"]) for phase in entry["phases"]]
     head = [("phase", ""), ("work", ""), ("mode", ""), figure("phases.runs"), ("count is", ""), figure("run_s"),
             figure("unit_per_day"), figure("days"), figure("order_of_magnitude"), ("days are", ""),
             figure("money"), figure("energy_j")]  # fmt: skip
-    kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
-    table = new_table([head[place] for place in kept])
+    filled = [place for place in range(len(head)) if any(row[place] for row in rows)]
+    table = new_table([head[place] for place in filled])
     for row in rows:
-        table.add_row(*(row[place] for place in kept))
+        table.add_row(*(row[place] for place in filled))
     page.table(table)
 
 
-def _in_all(one: Entry, name: str, write: Callable[[Entry], str]) -> str:
+def _in_all(entry: Entry, name: str, write: Callable[[Entry], str]) -> str:
     """Write a sum: with no interval where a phase in it states no spread, and as a bound where a phase is one."""
-    span, exact = one[name], one["no_spread"][name]
+    span, exact = entry[name], entry["no_spread"][name]
     if exact is None or not exact["phases"]:
-        said = write(span)
+        message = write(span)
     else:
         names, share = exact["phases"], f"{exact['share']:.2%}"
         who = "no phase states a spread"
-        if len(names) < len(one["phases"]):
+        if len(names) < len(entry["phases"]):
             who = f"no spread is stated of {', '.join(names)}, {share} of it"
-        said = f"{write({**span, 'low': span['value'], 'high': span['value']})} (no interval: {who})"
-    return f"{said}, a lower bound" if one["lower_bound"] else said
+        message = f"{write({**span, 'low': span['value'], 'high': span['value']})} (no interval: {who})"
+    return f"{message}, a lower bound" if entry["lower_bound"] else message
 
 
-def _machine(page: Page, one: Entry) -> None:
+def _machine(page: Page, entry: Entry) -> None:
     page.line("")
-    page.line(f"on {one['target']}, scope {one['scope']}", "bold")
-    _table(page, one)
-    lacking = [f"{phase['name']}: {phase['missing']}" for phase in one["phases"] if phase["missing"]]
+    page.line(f"on {entry['target']}, scope {entry['scope']}", "bold")
+    _table(page, entry)
+    lacking = [f"{phase['name']}: {phase['missing']}" for phase in entry["phases"] if phase["missing"]]
     for why in lacking:
         page.line(f"no days of {why}")
-    page.line(f"days in all: {LACKING if lacking else _in_all(one, 'days', _days_of)}")
-    shares = {phase["name"]: phase["explained"] for phase in one["phases"]}
-    for said in said_of_runs({name: shares[name] for name in one["little_explained"]}, "its days are"):
-        page.line(said, "yellow")
-    _campaign_money(page, one)
-    _energy(page, one)
-    for phase in one["phases"]:
+    page.line(f"days in all: {LACKING if lacking else _in_all(entry, 'days', _days_of)}")
+    shares = {phase["name"]: phase["explained"] for phase in entry["phases"]}
+    for message in run_notes({name: shares[name] for name in entry["little_explained"]}, "its days are"):
+        page.line(message, "yellow")
+    _campaign_money(page, entry)
+    _energy(page, entry)
+    for phase in entry["phases"]:
         if phase["excludes"]:
             page.line(f"{phase['name']}: not counted: {', '.join(phase['excludes'])}; a lower bound")
-        for said in phase["deviations"]:
-            page.line(f"{phase['name']}: {said}")
+        for message in phase["deviations"]:
+            page.line(f"{phase['name']}: {message}")
 
 
-def _campaign_money(page: Page, one: Entry) -> None:
-    if one["price"] is None:
+def _campaign_money(page: Page, entry: Entry) -> None:
+    if entry["price"] is None:
         page.line(NO_PRICE)
-    elif one["money"] is None:
+    elif entry["money"] is None:
         page.line(f"money in all: {LACKING}")
     else:
-        units = f"{one['paid_units']:,} of them" if one["paid_units"] > 1 else "all of it"
-        total = _in_all(one, "money", lambda span: format_money(span, one["currency"]))
-        page.line(f"money in all: {total}; {price_said(one['price'])}, {units}")
+        units = f"{entry['paid_units']:,} of them" if entry["paid_units"] > 1 else "all of it"
+        total = _in_all(entry, "money", lambda span: format_money(span, entry["currency"]))
+        page.line(f"money in all: {total}; {price_text(entry['price'])}, {units}")
 
 
-def _why_no_energy(one: Entry) -> str:
+def _why_no_energy(entry: Entry) -> str:
     """Give each reason once, with the phases that it holds for."""
     phases: dict[str, list[str]] = {}
-    for phase in one["phases"]:
+    for phase in entry["phases"]:
         for why in phase["energy_missing"]:
             phases.setdefault(why, []).append(phase["name"])
     if phases:
         return "unknown; " + "; ".join(f"{why} ({', '.join(names)})" for why, names in phases.items())
-    if any(phase["missing"] for phase in one["phases"]):
+    if any(phase["missing"] for phase in entry["phases"]):
         return LACKING
-    scopes = dict.fromkeys(phase["energy_scope"] for phase in one["phases"])
+    scopes = dict.fromkeys(phase["energy_scope"] for phase in entry["phases"])
     return f"unknown; the phases' figures are of the scopes {' and '.join(map(str, scopes))}, which do not add up"
 
 
-def _energy(page: Page, one: Entry) -> None:
-    if one["energy_j"] is None:
-        page.line(f"energy in all: {_why_no_energy(one)}")
+def _energy(page: Page, entry: Entry) -> None:
+    if entry["energy_j"] is None:
+        page.line(f"energy in all: {_why_no_energy(entry)}")
     else:
-        page.line(f"energy in all: {_in_all(one, 'energy_j', format_energy)}, scope {one['energy_scope']}")
-    carbon = one["carbon"]
+        page.line(f"energy in all: {_in_all(entry, 'energy_j', format_energy)}, scope {entry['energy_scope']}")
+    carbon = entry["carbon"]
     if carbon is None:
         return
     if carbon["kg"] is None:
         page.line(f"carbon: unknown; {'; '.join(carbon['missing'])}")
         return
-    page.line(f"carbon in all: {carbon_said(carbon, carbon['kg'])}")
+    page.line(f"carbon in all: {carbon_text(carbon, carbon['kg'])}")
     for note in carbon["notes"]:
         page.line(f"  {note}")
 
@@ -328,8 +328,8 @@ def format_campaign(content: Entry, screen: Screen = PLAIN) -> str:
     """Write ``fomkit/campaign-cost/1`` as text."""
     page = Page(screen)
     page.line(f"{content['campaign']}: {content['title']}", "bold")
-    for one in content["machines"]:
-        _machine(page, one)
+    for machine in content["machines"]:
+        _machine(page, machine)
     page.line("")
     for phase in content["machines"][0]["phases"]:
         page.line(f"{phase['name']}: {phase['source']}")

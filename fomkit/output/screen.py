@@ -114,11 +114,11 @@ class Column(NamedTuple):
 
 def fitting(columns: list[Column], rows: Sequence[Entry], label: int, width: int) -> list[Column]:
     """Leave out columns until the rest fit beside labels of a width."""
-    widths = {id(one): max(len(one.header), *(len(one.write(row)) for row in rows)) for one in columns}
-    kept = list(columns)
-    while label + sum(widths[id(one)] + 2 for one in kept) > width and any(one.rank for one in kept):
-        kept.remove(max(kept, key=lambda one: one.rank))
-    return kept
+    widths = {id(column): max(len(column.header), *(len(column.write(row)) for row in rows)) for column in columns}
+    shown = list(columns)
+    while label + sum(widths[id(one)] + 2 for one in shown) > width and any(one.rank for one in shown):
+        shown.remove(max(shown, key=lambda one: one.rank))
+    return shown
 
 
 def format_profiles(rows: Sequence[Mapping[str, str]], screen: Screen = PLAIN) -> str:

@@ -71,15 +71,15 @@ def _verdict_line(threshold: Mapping[str, Any]) -> str:
 def _unstated(content: Mapping[str, Any]) -> list[str]:
     """Name the machines whose frozen rates do not say what they leave out."""
     names = (content["baseline"], content["target"])
-    return [name for name in names if any(one["machines"][name]["excludes"] is None for one in content["lines"])]
+    return [name for name in names if any(line["machines"][name]["excludes"] is None for line in content["lines"])]
 
 
 def _first_lines(content: Mapping[str, Any], page: Page) -> None:
     old, new = content["baseline"], content["target"]
     for name in (old, new):
         kinds = [line["machines"][name]["kind"] for line in content["lines"]]
-        said = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-        page.line(f"coverage of {name}: {said}, of {len(kinds)} lines")
+        message = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+        page.line(f"coverage of {name}: {message}, of {len(kinds)} lines")
     if relative := [line["name"] for line in content["lines"] if line["relative"]]:
         page.line(f"relative: {', '.join(relative)}: rates are multiples of a reference's, not units a day")
     for line in content["lines"]:
@@ -95,8 +95,11 @@ def _first_lines(content: Mapping[str, Any], page: Page) -> None:
     for one in content["missing"]:
         left = "required" if one["required"] else "optional, left out of the mean"
         page.line(f"missing: {one['line']} on {one['machine']} ({left}): {one['why']}", "yellow")
-    for one in content["deviations"]:
-        page.line(f"deviation: {one['line']} on {one['machine']}: {one['deviation']}; class optimized", "yellow")
+    for deviation in content["deviations"]:
+        page.line(
+            f"deviation: {deviation['line']} on {deviation['machine']}: {deviation['deviation']}; class optimized",
+            "yellow",
+        )
 
 
 def format_suite(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
@@ -116,9 +119,11 @@ def format_suite(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     page.table(_table(content, screen))
     if screen.narrow:
         page.line(f"not shown on a narrow screen: {', '.join(_wide_headers(content))}; --json has them")
-    for one in content["campaigns"]:
-        days = ", ".join(f"{name} {_number(value, 5)}" for name, value in one["days"].items())
-        page.line(f"campaign {one['name']}: {one['units']:,.8g} units of {one['line']}; days: {days}")
+    for campaign in content["campaigns"]:
+        days = ", ".join(f"{name} {_number(value, 5)}" for name, value in campaign["days"].items())
+        page.line(
+            f"campaign {campaign['name']}: {campaign['units']:,.8g} units of {campaign['line']}; days: {days}"
+        )
     for note in content["notes"]:
         page.line(f"note: {note}")
     return page.text()
@@ -142,19 +147,20 @@ def _range(value: float, low: float, high: float) -> str:
     return f"{format_number(value)}{ends}"
 
 
-def _effect(one: Content, threshold: float | None) -> Iterator[str]:
-    old, new = (_range(*(one[f"{when}{end}"] for end in ("", "_low", "_high"))) for when in ("old", "new"))
-    if one["old"] == one["new"]:
+def _effect(content: Content, threshold: float | None) -> Iterator[str]:
+    old, new = (_range(*(content[f"{when}{end}"] for end in ("", "_low", "_high"))) for when in ("old", "new"))
+    if content["old"] == content["new"]:
         was, now = (
-            " … ".join(format_number(one[f"{when}_{end}"]) for end in ("low", "high")) for when in ("old", "new")
+            " … ".join(format_number(content[f"{when}_{end}"]) for end in ("low", "high"))
+            for when in ("old", "new")
         )
-        yield f"{one['figure']} {format_number(one['old'])} ({was} → {now})"
+        yield f"{content['figure']} {format_number(content['old'])} ({was} → {now})"
     else:
-        yield f"{one['figure']} {old} → {new}, {one['change']:+.2%}"
-    chances = (one["old_probability"], one["new_probability"])
+        yield f"{content['figure']} {old} → {new}, {content['change']:+.2%}"
+    chances = (content["old_probability"], content["new_probability"])
     if None not in chances and chances[0] != chances[1]:
-        said = " → ".join(f"{chance:.1%}" for chance in chances)
-        yield f"P({one['figure']} ≥ {format_number(threshold or 0.0)}) {said}"
+        message = " → ".join(f"{chance:.1%}" for chance in chances)
+        yield f"P({content['figure']} ≥ {format_number(threshold or 0.0)}) {message}"
 
 
 def _effects(
@@ -166,7 +172,7 @@ def _effects(
         return ["moves nothing: no headline of the workbook hangs on it"]
     if not effects:
         return ["moves nothing"]
-    largest = sorted(effects, key=lambda one: (not one["figure"].startswith("FOM"), -abs(one["change"])))
+    largest = sorted(effects, key=lambda effect: (not effect["figure"].startswith("FOM"), -abs(effect["change"])))
     lines = [line for one in largest[:_SHOWN] for line in _effect(one, threshold)]
     return [*lines, *([f"and {len(largest) - _SHOWN} more"] if len(largest) > _SHOWN else [])]
 
@@ -188,49 +194,54 @@ def _put(page: Page, label: str, lines: Sequence[str], style: str = "") -> None:
         page.line(f"{indent if number else label} {line}", style)
 
 
-def _ground(one: Content) -> str:
-    said = f"basis {one['basis'] or 'not said'}, party {one['party'] or 'not said'}"
-    return f"{said}; {one['source']}" if one["source"] else said
+def _ground(content: Content) -> str:
+    message = f"basis {content['basis'] or 'not message'}, party {content['party'] or 'not message'}"
+    return f"{message}; {content['source']}" if content["source"] else message
 
 
-def _change(page: Page, one: Content, threshold: float | None) -> None:
+def _change(page: Page, content: Content, threshold: float | None) -> None:
     page.line(
-        f"{one['where']}: {one['what']}: {_figure(one['old'])} → {_figure(one['new'])} {one['unit']}".rstrip()
+        f"{content['where']}: {content['what']}: {_figure(content['old'])} → "
+        f"{_figure(content['new'])} {content['unit']}".rstrip()
     )
-    page.line(f"  {_ground(one)}")
-    if one["alone"] is not None or one["not_computed"]:
-        lines = _effects(one["alone"], one["not_computed"], threshold, is_idle=one["moves_nothing"])
+    page.line(f"  {_ground(content)}")
+    if content["alone"] is not None or content["not_computed"]:
+        lines = _effects(content["alone"], content["not_computed"], threshold, is_idle=content["moves_nothing"])
         _put(page, "  alone:", lines)
 
 
 def _moves(word: str, moves: Sequence[Content]) -> str:
-    said = [
-        f"{one['old'] or 'not said'} → {one['new'] or 'not said'}"
-        if one["old"] != one["new"]
-        else one["new"] or "not said"
-        for one in moves
+    shown = [
+        f"{move['old'] or 'not shown'} → {move['new'] or 'not shown'}"
+        if move["old"] != move["new"]
+        else move["new"] or "not said"
+        for move in moves
     ]
-    counts = [f" ({one['count']})" if len(moves) > 1 else "" for one in moves]
-    return f"{word} {', '.join(text + count for text, count in zip(said, counts, strict=True))}"
+    counts = [f" ({move['count']})" if len(moves) > 1 else "" for move in moves]
+    return f"{word} {', '.join(text + count for text, count in zip(shown, counts, strict=True))}"
 
 
-def _factor(one: Content) -> str:
-    low, high = one["factor_low"], one["factor_high"]
+def _factor(content: Content) -> str:
+    low, high = content["factor_low"], content["factor_high"]
     if low is None:
         return ""
     ends = [format_number(low), format_number(high)]
     return f" × {ends[0]}" if ends[0] == ends[1] else f" × {ends[0]} … {ends[1]}"
 
 
-def _group(page: Page, one: Content, threshold: float | None) -> None:
-    of = f"{one['machine']}, " if one["machine"] else ""
-    where = f"{one['where'][0]} … {one['where'][-1].rpartition('!')[2]}"
-    page.line(f"{where}: {of}{one['column']}: {one['count']} cells{_factor(one)}")
-    sources = one["sources"]
-    said = [*([sources[0]] if sources else []), *([f"{len(sources)} sources"] if len(sources) > 1 else [])]
-    page.line(f"  {'; '.join([_moves('basis', one['basis']) + ', ' + _moves('party', one['party']), *said])}")
-    if one["alone"] is not None or one["not_computed"]:
-        lines = _effects(one["alone"], one["not_computed"], threshold, is_idle=one["moves_nothing"])
+def _group(page: Page, content: Content, threshold: float | None) -> None:
+    of = f"{content['machine']}, " if content["machine"] else ""
+    where = f"{content['where'][0]} … {content['where'][-1].rpartition('!')[2]}"
+    page.line(f"{where}: {of}{content['column']}: {content['count']} cells{_factor(content)}")
+    sources = content["sources"]
+    sources_shown = [
+        *([sources[0]] if sources else []),
+        *([f"{len(sources)} sources"] if len(sources) > 1 else []),
+    ]
+    grounds = f"{_moves('basis', content['basis'])}, {_moves('party', content['party'])}"
+    page.line(f"  {'; '.join([grounds, *sources_shown])}")
+    if content["alone"] is not None or content["not_computed"]:
+        lines = _effects(content["alone"], content["not_computed"], threshold, is_idle=content["moves_nothing"])
         _put(page, "  together:", lines)
 
 
@@ -238,14 +249,14 @@ def _similarity_key(finding: Content) -> tuple[str, ...]:
     """Give what findings of one column have in common: all but the row's name and its figures."""
     found = _CELL.fullmatch(finding["where"])
     place = found.groups() if found else (finding["where"],)
-    said = finding["said"]
-    return finding["kind"], *place, _QUOTED.sub("", said.partition(": ")[2] or said)
+    message = finding["said"]
+    return finding["kind"], *place, _QUOTED.sub("", message.partition(": ")[2] or message)
 
 
 def _findings(page: Page, findings: Sequence[Content]) -> None:
     similar: dict[tuple[str, ...], list[Content]] = {}
-    for one in findings:
-        similar.setdefault(_similarity_key(one), []).append(one)
+    for finding in findings:
+        similar.setdefault(_similarity_key(finding), []).append(finding)
     for some in similar.values():
         if len(some) < _BULK:
             for one in some:
@@ -261,8 +272,8 @@ def format_review(content: Content, screen: Screen = PLAIN) -> str:
     page, changed, findings = Page(screen), content["changes"], content["findings"]
     counts = f"{len(changed)} changed inputs, {len(findings)} findings"
     page.line(f"{content['workbook']} against {content['issued']}: {counts}", "bold")
-    for said in content["caveats"]:
-        page.line(f"caveat: {said}", "yellow")
+    for message in content["caveats"]:
+        page.line(f"caveat: {message}", "yellow")
     groups = {group["where"][0]: group for group in content["groups"]}
     grouped = {where for group in groups.values() for where in group["where"]}
     for one in changed:
@@ -310,8 +321,8 @@ def format_acceptance(content: Mapping[str, Any], screen: Screen = PLAIN) -> str
     for line in content["lines"]:
         if line["committed"] is None:
             page.line(f"note: {line['name']} has no committed rate: {line['committed_from']}", "yellow")
-        for said in line["deviations"]:
-            page.line(f"deviation: {line['name']} was committed under other conditions: {said}", "yellow")
+        for message in line["deviations"]:
+            page.line(f"deviation: {line['name']} was committed under other conditions: {message}", "yellow")
         if line["contradictory"]:
             page.line(
                 f"note: the rows of {line['name']} exclude each other, so nothing is met or missed", "yellow"

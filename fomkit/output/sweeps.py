@@ -37,8 +37,8 @@ def _share(span: Mapping[str, float]) -> str:
 
 
 def _curve(page: Page, content: Mapping[str, Any], mode: str) -> None:
-    points = [one for one in content["points"] if one["mode"] == mode]
-    reference = next(one for one in content["references"] if one["mode"] == mode)
+    points = [point for point in content["points"] if point["mode"] == mode]
+    reference = next(reference for reference in content["references"] if reference["mode"] == mode)
     if not points:
         return
     meaning = "one batch shared out" if mode == "strong" else "a batch for each replica"
@@ -55,12 +55,12 @@ def _curve(page: Page, content: Mapping[str, Any], mode: str) -> None:
          figure("busy_s"), figure("exposed_s"), figure("bubble_s"), figure("speedup"), figure("efficiency"),
          ("limit", "")]
     )  # fmt: skip
-    for one in points:
+    for point in points:
         table.add_row(
-            f"{one['nodes']:,}", f"{one['devices']:,}", f"{one['batch']:,}", _seconds(one["step_s"]),
-            _between(one["step_s"]), _seconds(one["busy_s"]), _seconds(one["exposed_s"]),
-            _seconds(one["bubble_s"]), format_number(one["speedup"]["value"]), _share(one["efficiency"]),
-            one["limit"] + mark_of(one),
+            f"{point['nodes']:,}", f"{point['devices']:,}", f"{point['batch']:,}", _seconds(point["step_s"]),
+            _between(point["step_s"]), _seconds(point["busy_s"]), _seconds(point["exposed_s"]),
+            _seconds(point["bubble_s"]), format_number(point["speedup"]["value"]), _share(point["efficiency"]),
+            point["limit"] + mark_of(point),
         )  # fmt: skip
     page.table(table)
 
@@ -89,13 +89,13 @@ def _bandwidth(page: Page, content: Mapping[str, Any]) -> None:
     page.line(
         "bandwidth of each device that a gain needs, without overlap, each replica with its own batch", "bold"
     )
-    told = [
+    parts = [
         f"{one['replicas']:,} replicas: {_needed(one['needed_byte_per_s'])} on links of tier {one['tier']}"
         for one in found["whole"]
     ]
     way = {"auto": "the best way of those priced", "parameter_server": "a parameter server"}
     by = way.get(found["algorithm"], f"a {found['algorithm']}")
-    page.line(f"{format_quantity(found['gradient_byte'], 'byte')} of gradients by {by}; " + "; ".join(told))
+    page.line(f"{format_quantity(found['gradient_byte'], 'byte')} of gradients by {by}; " + "; ".join(parts))
     layers = found["layers_at"]["layers"]
     if not layers:
         return
@@ -103,16 +103,16 @@ def _bandwidth(page: Page, content: Mapping[str, Any]) -> None:
         [(f"layer, {found['layers_at']['replicas']:,} replicas", ""), figure("gradient_byte", "MiB"),
          figure("time_s", "forward and backward"), figure("needed_byte_per_s")]
     )  # fmt: skip
-    for one in layers:
+    for layer in layers:
         table.add_row(
-            one["module"] or "(the model itself)", format_mebibyte(one["gradient_byte"]),
-            _seconds(one["time_s"]), _needed(one["needed_byte_per_s"]),
+            layer["module"] or "(the model itself)", format_mebibyte(layer["gradient_byte"]),
+            _seconds(layer["time_s"]), _needed(layer["needed_byte_per_s"]),
         )  # fmt: skip
     page.table(table)
 
 
 def _memory(page: Page, content: Mapping[str, Any]) -> None:
-    known = [one for one in content["points"] if one["peak_byte"] is not None]
+    known = [point for point in content["points"] if point["peak_byte"] is not None]
     if known and content["capacity_byte"] is not None:
         most = max(known, key=lambda one: one["peak_byte"])
         word = "holds" if most["fits"] else "does not hold"
@@ -122,8 +122,8 @@ def _memory(page: Page, content: Mapping[str, Any]) -> None:
         )
     elif not known:
         page.line("memory: unknown for this layout or profile")
-    for said in content["does_not_fit"]:
-        page.line(f"{UNFIT} {said}", "yellow")
+    for message in content["does_not_fit"]:
+        page.line(f"{UNFIT} {message}", "yellow")
 
 
 def _to_target(page: Page, content: Mapping[str, Any]) -> None:
@@ -136,20 +136,20 @@ def _to_target(page: Page, content: Mapping[str, Any]) -> None:
         [("scaling", ""), figure("nodes"), figure("batch"), figure("epochs"), figure("to_target_s"),
          figure("interval")]
     )  # fmt: skip
-    known = [one for one in content["points"] if one["to_target"]["to_target_s"] is not None]
+    known = [point for point in content["points"] if point["to_target"]["to_target_s"] is not None]
     for one in known:
         span, epochs = one["to_target"]["to_target_s"], one["to_target"]["epochs"]["value"]
         table.add_row(one["mode"], f"{one['nodes']:,}", f"{one['batch']:,}", format_number(epochs, 3),
                       _seconds(span) + mark_of(one), _between(span))  # fmt: skip
     if known:
         page.table(table)
-    for one in content["points"]:
-        if one["to_target"]["why"]:
-            page.line(f"{one['mode']}, {one['nodes']:,} nodes: {one['to_target']['why']}")
+    for point in content["points"]:
+        if point["to_target"]["why"]:
+            page.line(f"{point['mode']}, {point['nodes']:,} nodes: {point['to_target']['why']}")
 
 
 def _system(page: Page, content: Mapping[str, Any]) -> None:
-    rows = [one for one in content["points"] if one["system"] is not None]
+    rows = [point for point in content["points"] if point["system"] is not None]
     if not rows:
         why = content["no_run"] or "an epoch has fewer samples than a step"
         page.line(f"no {content['unit']}s a day: {why}")
@@ -160,27 +160,27 @@ def _system(page: Page, content: Mapping[str, Any]) -> None:
         [("scaling", ""), figure("nodes"), figure("run_s"), figure("runs_at_once"), figure("useful_share"),
          figure("checkpoint_interval_s"), figure("unit_per_day"), figure("interval")]
     )  # fmt: skip
-    for one in rows:
-        system = one["system"]
+    for row in rows:
+        system = row["system"]
         rate, every = system["unit_per_day"], system.get("checkpoint_interval_s")
         table.add_row(
-            one["mode"], f"{one['nodes']:,}", _seconds(system["run_s"]), f"{system['runs_at_once']:,}",
+            row["mode"], f"{row['nodes']:,}", _seconds(system["run_s"]), f"{system['runs_at_once']:,}",
             f"{system['useful_share']:.1%}", "" if every is None else format_quantity(every, "time_s"),
-            "" if rate is None else format_number(rate["value"]) + mark_of(one),
+            "" if rate is None else format_number(rate["value"]) + mark_of(row),
             "" if rate is None else f"{format_number(rate['low'])} to {format_number(rate['high'])}",
         )  # fmt: skip
     page.table(table)
-    if said := upper_bounds(rows[0]["system"]["excludes"]):
-        page.line(said)
+    if message := upper_bounds(rows[0]["system"]["excludes"]):
+        page.line(message)
 
 
 def _evidence(page: Page, content: Mapping[str, Any]) -> None:
     """Say where the times are from, and what the steps are without."""
     points = content["points"]
-    for one in {one["mode"]: one for one in points}.values():
+    for one in {point["mode"]: point for point in points}.values():
         shares = sorted(one["coverage"].items(), key=lambda share: -share[1])
-        told = ", ".join(f"{name} {share:.0%}" for name, share in shares if share >= 0.005)
-        page.line(f"time of a {one['mode']} step from, nodes {one['nodes']:,}: {told}")
+        parts = ", ".join(f"{name} {share:.0%}" for name, share in shares if share >= 0.005)
+        page.line(f"time of a {one['mode']} step from, nodes {one['nodes']:,}: {parts}")
     if content["excludes"]:
         page.line(f"a step here is without: {', '.join(content['excludes'])}; it is a lower bound")
     for note in content["notes"]:
@@ -196,10 +196,10 @@ def _stack(page: Page, content: Mapping[str, Any]) -> None:
         page.line(f"paid once, and in each run above: {', '.join(times)}")
     if not stack["layers"]:
         return
-    told = [f"{one['once_share']:.1%} of a job of {one['times']:,} times the work" for one in stack["longer"][1:]]
+    parts = [f"{one['once_share']:.1%} of a job of {one['times']:,} times the work" for one in stack["longer"][1:]]
     page.line(
-        f"paid once a job: {', '.join(one['name'] for one in stack['layers'])}, together "
-        f"{stack['longer'][0]['once_share']:.1%}; {', '.join(told)}; 1% at "
+        f"paid once a job: {', '.join(layer['name'] for layer in stack['layers'])}, together "
+        f"{stack['longer'][0]['once_share']:.1%}; {', '.join(parts)}; 1% at "
         f"{format_number(stack['times_for_one_percent'])} times"
     )
 
@@ -213,7 +213,7 @@ def format_scaling(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
         "bold",
     )
     page.line(f"layout: {content['layout_said']}")
-    for mode in dict.fromkeys(one["mode"] for one in content["references"]):
+    for mode in dict.fromkeys(reference["mode"] for reference in content["references"]):
         _curve(page, content, mode)
     _refused(page, content)
     _memory(page, content)
@@ -257,20 +257,20 @@ def _cell(point: Entry, name: str, units: Mapping[str, str]) -> str:
     return f"{text} ({_shown(low, units.get(name, 'number'))} to {_shown(high, units.get(name, 'number'))})"
 
 
-def _varied(one: Entry) -> str:
-    low, high = (_shown(one[end], one["unit"]) for end in ("least", "most"))
-    if one["least"] == one["most"]:
-        return f"{one['name']} {low}"
-    of = "" if one["count"] is None else f", {one['count']:,} values"
-    spacing = ", even ratios" if one["spacing"] == "log" else ""
-    return f"{one['name']} {low} to {high}{of}{spacing}"
+def _varied(entry: Entry) -> str:
+    low, high = (_shown(entry[end], entry["unit"]) for end in ("least", "most"))
+    if entry["least"] == entry["most"]:
+        return f"{entry['name']} {low}"
+    of = "" if entry["count"] is None else f", {entry['count']:,} values"
+    spacing = ", even ratios" if entry["spacing"] == "log" else ""
+    return f"{entry['name']} {low} to {high}{of}{spacing}"
 
 
 def format_sweep(content: Entry, screen: Screen = PLAIN) -> str:
     """Write a sweep (``fomkit/sweep/1``) as text."""
     page = Page(screen)
     seed = "" if content["seed"] is None else f", seed {content['seed']}"
-    spent = [one["name"] for one in content["objectives"] if one["name"] in ("cost", "energy")]
+    spent = [objective["name"] for objective in content["objectives"] if objective["name"] in ("cost", "energy")]
     of = f"; {' and '.join(spent)} for each {content['per']}" if spent else ""
     page.line(
         f"{content['model']} on {content['target']}: {content['points']:,} points ({content['way']}{seed}), "
@@ -283,8 +283,8 @@ def format_sweep(content: Entry, screen: Screen = PLAIN) -> str:
         page.line(f"  {_varied(one)}")
     _best(page, content, units)
     _front(page, content, units)
-    if said := upper_bounds(content["excludes"], "rates"):
-        page.line(f"{said}; times and costs are lower bounds")
+    if message := upper_bounds(content["excludes"], "rates"):
+        page.line(f"{message}; times and costs are lower bounds")
     if content["price"] and content["price"]["date"]:
         price = content["price"]
         page.line(f"price: of {price['date']}, in {price['currency']} per {price['per']} ({price['source']})")
@@ -292,8 +292,8 @@ def format_sweep(content: Entry, screen: Screen = PLAIN) -> str:
         page.line(f"without {_WORDS[name]}: {why}")
     for text in content["assumed"]:
         page.line(f"assumed: {text}")
-    for said in content["notes"]:
-        page.line(f"note: {said}", "yellow")
+    for message in content["notes"]:
+        page.line(f"note: {message}", "yellow")
     return page.text()
 
 
@@ -323,7 +323,7 @@ def _best(page: Page, content: Entry, units: Mapping[str, str]) -> None:
 
 def _front(page: Page, content: Entry, units: Mapping[str, str]) -> None:
     front, points = content["front"], content["front"]["points"]
-    columns = [one["column"] for one in content["objectives"]]
+    columns = [objective["column"] for objective in content["objectives"]]
     if len(columns) < 2 or not points:
         return
     names = _moving(content)

@@ -95,11 +95,11 @@ def format_terms(one: Mapping[str, Any]) -> str:
 def energy_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
     """Write a line for each model with energy, and one for all that miss the same on a machine."""
     missing: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
-    for one in models:
-        energy = one["energy_j"]
+    for model in models:
+        energy = model["energy_j"]
         if energy is not None and energy["step"] is None:
-            missing.setdefault((one["target"], *energy["missing"]), []).append(one)
-    lines = [energy_line(one) for one in models if one["energy_j"] is not None and one["energy_j"]["step"]]
+            missing.setdefault((model["target"], *energy["missing"]), []).append(model)
+    lines = [energy_line(model) for model in models if model["energy_j"] is not None and model["energy_j"]["step"]]
     for (target, *reasons), similar in missing.items():
         if len(similar) == 1:
             lines.append(energy_line(similar[0]))
@@ -121,15 +121,15 @@ def energy_line(one: Mapping[str, Any]) -> str:
     energy, head = one["energy_j"], f"energy: {one['model']} on {one['target']}: "
     if energy["step"] is None:
         return f"{head}missing, {'; '.join(energy['missing'])}{_limit(energy)}"
-    said = [f"{format_energy(energy['step'])} per step"]
+    parts = [f"{format_energy(energy['step'])} per step"]
     if energy["run"] is not None:
-        said.append(f"{_joule(energy['run']['value'])} per run")
+        parts.append(f"{_joule(energy['run']['value'])} per run")
         if energy["unit"] != energy["run"]:
-            said.append(f"{_joule(energy['unit']['value'])} per {one['unit']}")
+            parts.append(f"{_joule(energy['unit']['value'])} per {one['unit']}")
     node = f", {exact_quantity(energy['process_m'], 'length_m')} process" if energy["process_m"] else ""
     idle = f", {energy['idle_share']:.0%} of it idle power" if energy["idle_share"] is not None else ""
     notes = "".join(f"; {note}" for note in energy["notes"])
-    return f"{head}{', '.join(said)}; {energy['basis']}, {_SCOPES[energy['scope']]}{node}{idle}{notes}"
+    return f"{head}{', '.join(parts)}; {energy['basis']}, {_SCOPES[energy['scope']]}{node}{idle}{notes}"
 
 
 HEAVY = 0.8
@@ -180,19 +180,19 @@ def format_coverage(shares: Mapping[str, float]) -> str:
     unpriced = shares.get("unpriced", 0.0)
     timed = {name: share / (1 - unpriced) for name, share in shares.items() if name != "unpriced" and share > 0}
     present = sorted(((share, name) for name, share in timed.items()), reverse=True)
-    said = [f"{name} {share:.0%}" if share >= 0.01 else f"{name} <1%" for share, name in present]
-    return ", ".join([*said, *([f"without a time {unpriced:.0%} of the op executions"] if unpriced else [])])
+    parts = [f"{name} {share:.0%}" if share >= 0.01 else f"{name} <1%" for share, name in present]
+    return ", ".join([*parts, *([f"without a time {unpriced:.0%} of the op executions"] if unpriced else [])])
 
 
 def _mean_coverage(models: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     names = models[0]["coverage"]
-    return {name: sum(one["coverage"][name] for one in models) / len(models) for name in names}
+    return {name: sum(model["coverage"][name] for model in models) / len(models) for name in names}
 
 
 def _first_lines(content: Mapping[str, Any]) -> list[str]:
     machines: dict[str, list[Mapping[str, Any]]] = {}
-    for one in content["models"]:
-        machines.setdefault(one["target"], []).append(one)
+    for model in content["models"]:
+        machines.setdefault(model["target"], []).append(model)
     parts = [
         f"{name} ({models[0]['evidence']}): {format_coverage(_mean_coverage(models))}"
         for name, models in machines.items()
@@ -229,13 +229,13 @@ WIDE_COLUMNS = (_RUN, "bound", _COVERAGE)
 
 
 def _estimates_table(models: Sequence[Mapping[str, Any]], screen: Screen) -> Table:
-    order = list(dict.fromkeys(one["model"] for one in models))
-    rows = [_cells(one) for one in sorted(models, key=lambda entry: order.index(entry["model"]))]
-    left_out = {
+    order = list(dict.fromkeys(model["model"] for model in models))
+    rows = [_cells(model) for model in sorted(models, key=lambda entry: order.index(entry["model"]))]
+    hidden = {
         *(WIDE_COLUMNS if screen.narrow else ()),
         *(() if any(row[_RATIO] for row in rows) else (_RATIO,)),
     }
-    names = [name for name in rows[0] if name not in left_out]
+    names = [name for name in rows[0] if name not in hidden]
     headers = [name.removeprefix(f"{_STEP} ").removeprefix(f"{_RATE} ") for name in names]
     table = new_table(
         [(header, "right" if name in NUMBER_COLUMNS else "") for name, header in zip(names, headers, strict=True)]
@@ -245,7 +245,7 @@ def _estimates_table(models: Sequence[Mapping[str, Any]], screen: Screen) -> Tab
     return table
 
 
-def said_of_runs(explained: Mapping[str, float], what: str) -> list[str]:
+def run_notes(explained: Mapping[str, float], what: str) -> list[str]:
     """Name work whose measured runs are mostly something else than the device's, with its share of each."""
     if not explained:
         return []
@@ -259,10 +259,10 @@ def said_of_runs(explained: Mapping[str, float], what: str) -> list[str]:
 def merit_caveats(merit: Mapping[str, Any]) -> list[str]:
     """Say what measured runs say of a figure of merit, what its rates leave out, and what no device holds."""
     little = {name: merit["explained_shares"][name] for name in merit["little_explained"]}
-    lines = said_of_runs(little, "the value is")
+    lines = run_notes(little, "the value is")
     if merit["excludes"]:
         lines.append(upper_bounds(merit["excludes"]))
-    return [*lines, *(f"{UNFIT} {said}" for said in merit["does_not_fit"])]
+    return [*lines, *(f"{UNFIT} {message}" for message in merit["does_not_fit"])]
 
 
 def format_merit(merit: Mapping[str, Any]) -> list[str]:
@@ -275,9 +275,9 @@ def format_merit(merit: Mapping[str, Any]) -> list[str]:
     rates = ", ".join(
         f"{merit[side]} {format_number(merit['rates'][side], digits + 2)}" for side in merit["rates"]
     )
-    said = f"{format_number(merit['value'], digits)} ({spread}){f' {UNFIT}' if merit['does_not_fit'] else ''}"
+    message = f"{format_number(merit['value'], digits)} ({spread}){f' {UNFIT}' if merit['does_not_fit'] else ''}"
     lines = [
-        f"FOM {merit['target']} over {merit['baseline']} = {said}",
+        f"FOM {merit['target']} over {merit['baseline']} = {message}",
         f"  mean: {merit['mean']}; scope: {merit['scope']}; worst basis: {merit['worst_basis']}",
         f"  harmonic mean rates: {rates}",
         f"  implied weights: {weights}",
@@ -299,8 +299,8 @@ def show_merit(page: Page, merit: Mapping[str, Any]) -> None:
     """Write a figure of merit with what it is not to be read without."""
     first, *others = format_merit(merit)
     page.line(first, "bold")
-    for said in merit_caveats(merit):
-        page.line(f"  {said}", "yellow")
+    for message in merit_caveats(merit):
+        page.line(f"  {message}", "yellow")
     for text in others:
         page.line(text)
 
@@ -308,9 +308,9 @@ def show_merit(page: Page, merit: Mapping[str, Any]) -> None:
 def _precision_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
     """Say what each precision in the table means and on which machines, once for all models that share it."""
     machines: dict[tuple[str, str], dict[str, None]] = {}
-    for one in models:
-        machines.setdefault((one["precision"], one["precision_means"]), {})[one["target"]] = None
-    all_machines = {one["target"] for one in models}
+    for model in models:
+        machines.setdefault((model["precision"], model["precision_means"]), {})[model["target"]] = None
+    all_machines = {model["target"] for model in models}
     lines = []
     for (name, means), targets in machines.items():
         where = "" if targets.keys() == all_machines else f" on {', '.join(targets)}"
@@ -328,15 +328,15 @@ def format_estimates(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
         page.line(f"not shown on a narrow screen: {', '.join(WIDE_COLUMNS)}; --json and -o have them")
     for line in _precision_lines(models):
         page.line(line)
-    excluded = sorted({term for one in models for term in one["excludes"]})
+    excluded = sorted({term for model in models for term in model["excludes"]})
     page.line(f"scope: one {content['scope']}; {upper_bounds(excluded) or 'nothing excluded'}")
     page.line(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}")
     for line in energy_lines(models):
         page.line(line)
-    for one in models:
-        for said in one["deviations"]:
-            mark = UNFIT if one["fits"] is False and said.startswith("does not fit") else "note:"
-            page.line(f"{mark} {one['model']} on {one['target']}: {said}", "yellow")
+    for model in models:
+        for message in model["deviations"]:
+            mark = UNFIT if model["fits"] is False and message.startswith("does not fit") else "note:"
+            page.line(f"{mark} {model['model']} on {model['target']}: {message}", "yellow")
     for reason in content["not_estimated"]:
         page.line(f"not estimated: {reason}", "yellow")
     blocks = content.get("foms") or ([content["fom"]] if content["fom"] else [])

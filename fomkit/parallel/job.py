@@ -157,8 +157,8 @@ def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> f
     stream = shape.seq * samples * shape.hidden
     if layout.recompute == "full":
         return 2.0 * stream / (layout.tensor if layout.sequence else 1)
-    kept_scores = layout.recompute == "none" and shape.attention == "unfused"
-    scores = _SCORES * shape.heads * shape.seq / shape.hidden if kept_scores else 0.0
+    saves_scores = layout.recompute == "none" and shape.attention == "unfused"
+    scores = _SCORES * shape.heads * shape.seq / shape.hidden if saves_scores else 0.0
     whole = _WHOLE / (layout.tensor if layout.sequence else 1)
     if not shape.experts:
         return stream * (whole + (_SPLIT + scores) / layout.tensor)

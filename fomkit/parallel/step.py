@@ -108,14 +108,14 @@ class Waits:
         return Waits(self.busy.scaled(times), self.exposed.scaled(times), sources)
 
 
-def bare(one: Exchange) -> Waits:
+def bare(exchange: Exchange) -> Waits:
     """Give an exchange that hides behind nothing."""
-    return Waits(one.time, one.time, {one.source: one.time.value})
+    return Waits(exchange.time, exchange.time, {exchange.source: exchange.time.value})
 
 
-def of_traffic(one: Traffic) -> Waits:
+def of_traffic(traffic: Traffic) -> Waits:
     """Give what replicas send each other."""
-    return Waits(one.busy_s, one.exposed_s, {one.source: one.exposed_s.value})
+    return Waits(traffic.busy_s, traffic.exposed_s, {traffic.source: traffic.exposed_s.value})
 
 
 def add_waits(parts: Iterable[Waits]) -> Waits:

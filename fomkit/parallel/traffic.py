@@ -228,7 +228,7 @@ def buckets_of(
 
 def stretched(buckets: Sequence[Bucket], factor: float) -> list[Bucket]:
     """Let a backward pass take as many times as long."""
-    return [one._replace(ready_s=one.ready_s * factor) for one in buckets]
+    return [bucket._replace(ready_s=bucket.ready_s * factor) for bucket in buckets]
 
 
 def overlapped(buckets: Sequence[Bucket], taken: Callable[[Bucket], float], backward_s: float) -> Waited:
@@ -248,9 +248,9 @@ def overlapped(buckets: Sequence[Bucket], taken: Callable[[Bucket], float], back
     Waited(busy_s=4.0, exposed_s=2.0)
     """
     free_s = busy_s = 0.0
-    for one in buckets:
-        seconds = taken(one)
-        free_s = max(free_s, one.ready_s) + seconds
+    for bucket in buckets:
+        seconds = taken(bucket)
+        free_s = max(free_s, bucket.ready_s) + seconds
         busy_s += seconds
     return Waited(busy_s, min(busy_s, max(0.0, free_s - backward_s)))
 
@@ -297,26 +297,26 @@ def waited(
     def gather_of(byte: float, among: Group) -> float:
         return float(getattr(_parameters_s(layout, network, among, byte), end))
 
-    def sum_s(one: Bucket, share: float) -> float:
-        return sum_of(one.byte * share, one.group or group)
+    def sum_s(bucket: Bucket, share: float) -> float:
+        return sum_of(bucket.byte * share, bucket.group or group)
 
-    def gather_s(one: Bucket) -> float:
-        return gather_of(one.byte * parameter_share, one.group or group)
+    def gather_s(bucket: Bucket) -> float:
+        return gather_of(bucket.byte * parameter_share, bucket.group or group)
 
-    def taken(one: Bucket) -> float:
-        seconds = sum_s(one, layout.compression)
+    def taken(bucket: Bucket) -> float:
+        seconds = sum_s(bucket, layout.compression)
         if layout.algorithm == "parameter_server":  # half of it brings parameters back, which nothing compresses
-            return (seconds + sum_s(one, 1.0)) / 2
-        return seconds + gather_s(one) if layout.zero == 3 else seconds
+            return (seconds + sum_s(bucket, 1.0)) / 2
+        return seconds + gather_s(bucket) if layout.zero == 3 else seconds
 
-    placed = buckets if layout.overlap else [one._replace(ready_s=backward_s) for one in buckets]
+    placed = buckets if layout.overlap else [bucket._replace(ready_s=backward_s) for bucket in buckets]
     waited = overlapped(placed, taken, backward_s)
     if layout.staleness:
         hidden = forward_s + backward_s
         return Waited(waited.busy_s, max(0.0, waited.busy_s - hidden))
     if not layout.zero:
         return waited
-    gathers = [gather_s(one) for one in buckets]
+    gathers = [gather_s(bucket) for bucket in buckets]
     busy_s = sum(gathers)
     if layout.zero < 3 or not layout.overlap:
         return Waited(waited.busy_s + busy_s, waited.exposed_s + busy_s)
@@ -325,20 +325,20 @@ def waited(
     return Waited(waited.busy_s + busy_s, waited.exposed_s + min(shown, busy_s))
 
 
-def _sent_byte(layout: Layout, one: Bucket, group: Group, parameter_share: float) -> float:
+def _sent_byte(layout: Layout, bucket: Bucket, group: Group, parameter_share: float) -> float:
     """Give the bytes that a device sends for a bucket in a step."""
     factor = bus_factor("reduce_scatter", group.ranks)
     sums = (1 if layout.zero else 2) * layout.compression
     gathers = {0: 0, 1: 1, 2: 1, 3: 2}[layout.zero] * parameter_share
-    return factor * one.byte * (sums + gathers)
+    return factor * bucket.byte * (sums + gathers)
 
 
 def _source(layout: Layout, network: Network, group: Group, buckets: Sequence[Bucket]) -> str:
     """Give the time source of sums and gathers: measured where all of them are."""
-    asked = {(one.byte * layout.compression, one.group or group) for one in buckets}
+    exchanges = {(bucket.byte * layout.compression, bucket.group or group) for bucket in buckets}
     names: tuple[Collective, ...] = (_first(layout), "all_gather") if layout.zero else (_first(layout),)
     sources = {network.exchange(name, *one, layout.algorithm, layout.servers).source for name in names
-               for one in asked}  # fmt: skip
+               for one in exchanges}  # fmt: skip
     return "measured" if sources <= {"measured"} else "alpha_beta"
 
 
@@ -371,6 +371,6 @@ def replica_traffic(
     )
     source = _source(layout, network, group, buckets)
     if layout.algorithm == "parameter_server":
-        return Traffic(busy, exposed, sum(one.byte for one in buckets) * layout.compression, source)
-    sent = sum(_sent_byte(layout, one, one.group or group, parameter_share) for one in buckets)
+        return Traffic(busy, exposed, sum(bucket.byte for bucket in buckets) * layout.compression, source)
+    sent = sum(_sent_byte(layout, bucket, bucket.group or group, parameter_share) for bucket in buckets)
     return Traffic(busy, exposed, sent, source)

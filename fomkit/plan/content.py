@@ -67,77 +67,79 @@ class EnergyEstimate:
     notes: tuple[str, ...] = ()
 
 
-def _workload(one: Estimate) -> Workload:
+def _workload(estimate: Estimate) -> Workload:
     return Workload(
-        model=one.model.name,
-        batch=one.sizes.get("batch"),
-        precision=one.precision,
-        busy_share=one.step_time.device_s.value / one.step.value if one.step.value else 1.0,
-        time_measured=one.coverage["measured"] > 1 - 1e-12,
+        model=estimate.model.name,
+        batch=estimate.sizes.get("batch"),
+        precision=estimate.precision,
+        busy_share=estimate.step_time.device_s.value / estimate.step.value if estimate.step.value else 1.0,
+        time_measured=estimate.coverage["measured"] > 1 - 1e-12,
     )
 
 
-def _epoch_work(one: Estimate, energy: Energy, figures: Figures, step: Work) -> Work:
+def _epoch_work(estimate: Estimate, energy: Energy, figures: Figures, step: Work) -> Work:
     """Add the work of an epoch's steps, and of the forward passes that validate."""
-    run, level = one.run_time, one.step.level
+    run, level = estimate.run_time, estimate.step.level
     parts = [(step, float(run.steps_per_epoch or 0))]
-    forward = one.step_time.passes.get("forward")
+    forward = estimate.step_time.passes.get("forward")
     if run.validation_s is not None and forward is not None and forward.value > 0:
-        rows = one.ops[one.ops["pass_name"].isin(["forward"])]
+        rows = estimate.ops[estimate.ops["pass_name"].isin(["forward"])]
         parts.append((price_work(rows, energy, figures, level), round(run.validation_s.value / forward.value)))
     return add_work(parts)
 
 
-def _notes(one: Estimate, energy: Energy, method: Method, step: Spent) -> tuple[str, ...]:
-    said = []
+def _notes(estimate: Estimate, energy: Energy, method: Method, step: Spent) -> tuple[str, ...]:
+    messages = []
     idle, limit = step.terms.get("idle power"), energy.limit_w
     if not method.counts_work and method.power_w.low == method.power_w.high:
-        said.append("the power states no spread: the interval is that of the time")
+        messages.append("the power states no spread: the interval is that of the time")
     if idle is not None and all(
         term.low == term.high for name, term in step.terms.items() if name != "idle power"
     ):
-        said.append("the figures per flop and byte state no spread: the interval is that of idle power and time")
-    mean_w = step.energy_j.value / one.step.value if one.step.value else 0.0
+        messages.append(
+            "the figures per flop and byte state no spread: the interval is that of idle power and time"
+        )
+    mean_w = step.energy_j.value / estimate.step.value if estimate.step.value else 0.0
     if limit is not None and method.scope == "chip" and mean_w > limit.value:
-        said.append(
+        messages.append(
             f"a mean power of {mean_w:.3g} W is above the chip's limit of {limit.value:.3g} W: "
             "figures or predicted time cannot both be right"
         )
     if method.scope != "chip":
-        said.append(f"each device has an equal share of the {_SHARED[method.scope]}, as if all did the same")
-    return tuple(said)
+        messages.append(f"each device has an equal share of the {_SHARED[method.scope]}, as if all did the same")
+    return tuple(messages)
 
 
-def energy_of_estimate(one: Estimate) -> EnergyEstimate | None:
+def energy_of_estimate(estimate: Estimate) -> EnergyEstimate | None:
     """Give the energy of an estimate; None where the machine states nothing of energy.
 
     The figures count the devices of one run. What the times leave out, the energy leaves out: while the host
     starts up or validates, idle power is counted as far as these times are known.
     """
-    energy, level = one.machine.energy, one.step.level
+    energy, level = estimate.machine.energy, estimate.step.level
     if energy is None:
         return None
-    devices, run = one.model.run.devices_per_run, one.run_time
-    figures, said = figures_for(one.ops, energy)
-    work = price_work(one.ops, energy, figures, level)
-    method, missing = choose_method(energy, _workload(one), work, level)
-    most = at_most(energy, one.step)
+    devices, run = estimate.model.run.devices_per_run, estimate.run_time
+    figures, formats_filled = figures_for(estimate.ops, energy)
+    work = price_work(estimate.ops, energy, figures, level)
+    method, missing = choose_method(energy, _workload(estimate), work, level)
+    most = at_most(energy, estimate.step)
     limit = energy.limit_w.value if energy.limit_w else None
-    if method is None or one.coverage["unpriced"] > 0:
-        unpriced = ("some ops have no time",) if one.coverage["unpriced"] > 0 else ()
+    if method is None or estimate.coverage["unpriced"] > 0:
+        unpriced = ("some ops have no time",) if estimate.coverage["unpriced"] > 0 else ()
         return EnergyEstimate(None, (*missing, *unpriced), devices, most_step_j=most, limit_w=limit)
 
     def spent(time_s: Span | None, done: Work) -> Spent | None:
         return None if time_s is None else spend(method, time_s, done, at_most(energy, time_s)).scaled(devices)
 
-    of_epoch = _epoch_work(one, energy, figures, work)
-    of_run = add_work([(of_epoch, float(one.model.run.epochs or 0))])
+    of_epoch = _epoch_work(estimate, energy, figures, work)
+    of_run = add_work([(of_epoch, float(estimate.model.run.epochs or 0))])
     whole = spent(run.run_s, of_run)
-    step = spend(method, one.step, work, most)
+    step = spend(method, estimate.step, work, most)
     return EnergyEstimate(
         method, (), devices, step.scaled(devices), spent(run.epoch_s, of_epoch), whole,
-        whole and whole.scaled(one.model.unit.runs), most, limit,
-        (*_notes(one, energy, method, step), *(said if method.counts_work else ())),
+        whole and whole.scaled(estimate.model.unit.runs), most, limit,
+        (*_notes(estimate, energy, method, step), *(formats_filled if method.counts_work else ())),
     )  # fmt: skip
 
 
@@ -147,9 +149,9 @@ def _span(spent: Spent | None) -> dict[str, float] | None:
     return {"value": spent.energy_j.value, "low": spent.energy_j.low, "high": spent.energy_j.high}
 
 
-def energy_content(one: Estimate) -> dict[str, Any] | None:
+def energy_content(estimate: Estimate) -> dict[str, Any] | None:
     """Put the energy of an estimate in the form of the block ``energy_j``; None where the machine states none."""
-    found = energy_of_estimate(one)
+    found = energy_of_estimate(estimate)
     if found is None:
         return None
     method, step = found.method, found.step
@@ -159,10 +161,10 @@ def energy_content(one: Estimate) -> dict[str, Any] | None:
         "epoch": _span(found.epoch),
         "run": _span(found.run),
         "unit": _span(found.unit),
-        "scope": method.scope if method else one.machine.energy and one.machine.energy.scope,
+        "scope": method.scope if method else estimate.machine.energy and estimate.machine.energy.scope,
         "basis": method.basis if method else None,
         "method": method.name if method else None,
-        "from": method.said if method else None,
+        "from": method.message if method else None,
         "process_m": method.process_m if method else None,
         "devices": found.devices,
         "idle_share": share,
@@ -217,8 +219,8 @@ def evidence_of(machine: Machine) -> str:
     return "datasheet only"
 
 
-def _terms(one: Estimate) -> dict[str, Any]:
-    step, run = one.step_time, one.run_time
+def _terms(estimate: Estimate) -> dict[str, Any]:
+    step, run = estimate.step_time, estimate.run_time
     return {
         "passes_s": {name: span_content(span) for name, span in step.passes.items()},
         "device_s": span_content(step.device_s),
@@ -231,36 +233,36 @@ def _terms(one: Estimate) -> dict[str, Any]:
     }
 
 
-def estimate_content(one: Estimate, reference: Estimate | None = None) -> dict[str, Any]:
+def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> dict[str, Any]:
     """Put one estimate in the form of an entry of ``models``, with its ratio to a reference where there is one."""
     content: dict[str, Any] = {
-        "model": one.model.name,
-        "target": one.machine.name,
-        "evidence": evidence_of(one.machine),
-        "party": one.machine.party,
-        **({"device_of": one.machine.device_of} if one.machine.device_of else {}),
-        "batch": one.sizes.get("batch"),
-        "sizes": dict(one.sizes),
-        "precision": one.precision,
-        "precision_means": one.formats.said,
-        "scope": one.scope,
-        "runs_at_once": one.runs_at_once,
-        "unit": one.model.unit.name,
-        "step_s": span_content(one.step),
-        "epoch_s": span_content(one.run_time.epoch_s),
-        "run_s": span_content(one.run_time.run_s),
-        "unit_per_day": span_content(one.unit_per_day),
-        "energy_j": energy_content(one),
-        "terms": _terms(one),
-        "coverage": dict(one.coverage),
-        "bound": one.step_time.bound,
-        "fits": one.fit.fits,
-        "excludes": list(one.excludes),
-        "deviations": list(one.deviations),
+        "model": estimate.model.name,
+        "target": estimate.machine.name,
+        "evidence": evidence_of(estimate.machine),
+        "party": estimate.machine.party,
+        **({"device_of": estimate.machine.device_of} if estimate.machine.device_of else {}),
+        "batch": estimate.sizes.get("batch"),
+        "sizes": dict(estimate.sizes),
+        "precision": estimate.precision,
+        "precision_means": estimate.formats.message,
+        "scope": estimate.scope,
+        "runs_at_once": estimate.runs_at_once,
+        "unit": estimate.model.unit.name,
+        "step_s": span_content(estimate.step),
+        "epoch_s": span_content(estimate.run_time.epoch_s),
+        "run_s": span_content(estimate.run_time.run_s),
+        "unit_per_day": span_content(estimate.unit_per_day),
+        "energy_j": energy_content(estimate),
+        "terms": _terms(estimate),
+        "coverage": dict(estimate.coverage),
+        "bound": estimate.step_time.bound,
+        "fits": estimate.fit.fits,
+        "excludes": list(estimate.excludes),
+        "deviations": list(estimate.deviations),
     }
     if reference is not None:
-        ours, theirs = one.unit_per_day, reference.unit_per_day
-        step = divide_independent(reference.step, one.step)
+        ours, theirs = estimate.unit_per_day, reference.unit_per_day
+        step = divide_independent(reference.step, estimate.step)
         ratio = divide_independent(ours, theirs) if ours is not None and theirs is not None else step
         content["ratio"] = {
             "baseline": reference.machine.name,
@@ -303,7 +305,7 @@ def merit_content(
         "does_not_fit": list(unfit),
         "little_explained": [one.line for one in little_explained(held, merit.ratios)],
         "explained_shares": {one.line: one.share for one in held},
-        "measured_runs": {one.line: one.said for one in held},
+        "measured_runs": {one.line: one.message for one in held},
         "other_means": dict(merit.other_means),
         "ratios": {line: span_content(ratio) for line, ratio in merit.ratios.items()},
         "rates": dict(merit.mean_rates),
@@ -317,7 +319,7 @@ def merit_content(
 
 def worst_basis(estimates: Sequence[Estimate]) -> str:
     """Name the weakest basis of some estimates: measured only where every op is a measured one."""
-    return "measured" if all(one.coverage["measured"] > 1 - 1e-12 for one in estimates) else "modelled"
+    return "measured" if all(estimate.coverage["measured"] > 1 - 1e-12 for estimate in estimates) else "modelled"
 
 
 def estimates_content(result: Comparison, measured: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -334,7 +336,7 @@ def estimates_content(result: Comparison, measured: dict[str, Any] | None = None
         "scope": estimates[0].scope,
         "models": [
             *(estimate_content(one) for one in baseline),
-            *(estimate_content(one, references.get(one.model.name)) for one in estimates),
+            *(estimate_content(estimate, references.get(estimate.model.name)) for estimate in estimates),
         ],
         "not_estimated": [str(error) for error in result.failures],
         "fom": blocks[0] if len(blocks) == 1 else None,

@@ -78,9 +78,9 @@ def add_workspace(methods: pd.DataFrame, batch: pd.Series[float], limit_byte: fl
     fitting = np.where(each > 0, np.floor(np.divide(room, each, out=np.full(len(each), np.inf), where=each > 0)),
                        np.where(room >= 0, np.inf, 0.0))  # fmt: skip
     at_once = np.minimum(samples, fitting)
-    left_out = (methods["absent"] == "").to_numpy() & (at_once < 1)
+    unplaced = (methods["absent"] == "").to_numpy() & (at_once < 1)
     absent = methods["absent"].to_numpy(object).copy()
-    for place in np.flatnonzero(left_out):
+    for place in np.flatnonzero(unplaced):
         needed = format_mebibyte(float(fixed[place] + each[place]))
         absent[place] = f"more workspace than the limit for one sample: {needed} MiB"
     known = absent == ""
@@ -167,14 +167,14 @@ def _ops(model: ModelProfile, machine: Machine | None, options: Options) -> tupl
     """Give the costed, and where there is a machine timed, convolutions of a step."""
     if machine is None:
         sizes = choose_sizes(model, options.wanted_sizes)
-        ops, said = add_costs(resize_ops(model.ops, sizes, model.name)), model.caveats
+        ops, notes = add_costs(resize_ops(model.ops, sizes, model.name)), model.caveats
     else:
         found = estimate(model, machine, options)
-        ops, said = found.ops, (*found.formats.said.splitlines(), *found.deviations)
+        ops, notes = found.ops, (*found.formats.message.splitlines(), *found.deviations)
     rows = ops[ops["kind"] == "conv"].reset_index(drop=True)
     if rows.empty:
         raise FomkitError(model.name, "has no convolutions. Show it --by kind to see what it has.")
-    return rows, tuple(said)
+    return rows, tuple(notes)
 
 
 def _distinct(rows: pd.DataFrame) -> pd.DataFrame:
@@ -288,7 +288,7 @@ def convolutions_content(
     FomkitError
         When the model has no convolution or a size cannot be had.
     """
-    ops, said = _ops(model, machine, options)
+    ops, notes = _ops(model, machine, options)
     rows = _distinct(ops)
     methods = add_workspace(method_costs(rows), rows["batch"], limit_byte)
     if machine is not None:
@@ -313,7 +313,7 @@ def convolutions_content(
         "layers": layers,
         "methods": _sums(layers),
         "total": None if machine is None else _total(ops, layers, machine, options.interval),
-        "deviations": [*said, *_unknown(methods, machine)],
+        "deviations": [*notes, *_unknown(methods, machine)],
     }
 
 

@@ -64,23 +64,23 @@ def figures_for(costed: pd.DataFrame, energy: Energy) -> tuple[Figures, tuple[st
     -------
     figures : mapping
         Without the formats that have no figure and more than a negligible share of the flop.
-    said : tuple of str
+    messages : tuple of str
         What took another format's figure.
     """
     sums = _flop_sums(costed)
     whole = math.fsum(sums.values())
     dearest = max((one.joule for one in energy.per_flop), key=lambda fact: fact.value, default=None)
-    figures, said = dict[tuple[str, str], Fact](), []
+    figures, messages = dict[tuple[str, str], Fact](), []
     for (dtype, engine), amount in sums.items():
         fact = energy.flop_j(dtype, engine)
         if fact is None and dearest is not None and amount < NEGLIGIBLE * whole:
-            said.append(
+            messages.append(
                 f"{amount / whole:.1g} of the flop, {dtype} on the {engine} engine, take the dearest figure"
             )
             fact = dearest
         if fact is not None:
             figures[dtype, engine] = fact
-    return figures, tuple(said)
+    return figures, tuple(messages)
 
 
 def price_work(costed: pd.DataFrame, energy: Energy, figures: Figures, level: float) -> Work:
@@ -129,7 +129,7 @@ def add_work(parts: Sequence[tuple[Work, float]]) -> Work:
         name: add_common(work.terms[name].scaled(times) for work, times in parts if name in work.terms)
         for name in names
     }
-    return Work(terms, tuple(dict.fromkeys(said for work, _ in parts for said in work.missing)))
+    return Work(terms, tuple(dict.fromkeys(message for work, _ in parts for message in work.missing)))
 
 
 def total(terms: Mapping[str, Span]) -> Span:
@@ -173,7 +173,7 @@ class Method:
         Whether flop and bytes are priced besides ``power_w``.
     basis : str
         measured only where power and time both are.
-    said : str
+    message : str
         Where the figures come from.
     """
 
@@ -181,20 +181,20 @@ class Method:
     power_w: Span
     scope: EnergyScope
     basis: Basis
-    said: str
+    message: str
     process_m: float | None = None
     counts_work: bool = False
 
 
-def _fits(one: AveragePower, workload: Workload) -> bool:
-    same_batch = one.batch in (None, workload.batch)
-    same_precision = one.precision in ("", workload.precision)
-    return one.workload == workload.model and same_batch and same_precision
+def _fits(power: AveragePower, workload: Workload) -> bool:
+    same_batch = power.batch in (None, workload.batch)
+    same_precision = power.precision in ("", workload.precision)
+    return power.workload == workload.model and same_batch and same_precision
 
 
-def _known(one: AveragePower) -> int:
+def _known(power: AveragePower) -> int:
     """Tell how much of the conditions a power states."""
-    return (one.batch is not None) + bool(one.precision)
+    return (power.batch is not None) + bool(power.precision)
 
 
 def _average(energy: Energy, workload: Workload, level: float) -> Method | None:
@@ -205,8 +205,8 @@ def _average(energy: Energy, workload: Workload, level: float) -> Method | None:
     one = fitting[-1]
     measured = one.power_w.basis == "measured" and workload.time_measured
     power = one.power_w.span(level).scaled(1 / (one.devices or 1))
-    said = f"power of {one.workload}, {one.power_w.basis}: {one.power_w.source}"
-    return Method("average_power", power, one.scope, "measured" if measured else "modelled", said)
+    message = f"power of {one.workload}, {one.power_w.basis}: {one.power_w.source}"
+    return Method("average_power", power, one.scope, "measured" if measured else "modelled", message)
 
 
 def _of_ops(energy: Energy, workload: Workload, level: float) -> Method | None:
@@ -218,8 +218,8 @@ def _of_ops(energy: Energy, workload: Workload, level: float) -> Method | None:
     parts = [one.power_w.span(level).scaled(busy / (one.devices or 1))]
     if energy.idle_w is not None and busy < FULL:
         parts.append(energy.idle_w.span(level).scaled((1 - busy) / (energy.devices or 1)))
-    said = f"power of timed ops over {busy:.0%} of the step, idle power over the rest: {one.power_w.source}"
-    return Method("power_of_ops", add_independent(parts), one.scope, "modelled", said)
+    message = f"power of timed ops over {busy:.0%} of the step, idle power over the rest: {one.power_w.source}"
+    return Method("power_of_ops", add_independent(parts), one.scope, "modelled", message)
 
 
 def choose_method(
@@ -242,8 +242,8 @@ def choose_method(
     if missing:
         return None, tuple(missing)
     idle = energy.idle_w.span(level).scaled(1 / (energy.devices or 1))
-    said = f"idle power: {energy.idle_w.source}"
-    return Method("per_work", idle, energy.scope, "modelled", said, energy.process_m, counts_work=True), ()
+    message = f"idle power: {energy.idle_w.source}"
+    return Method("per_work", idle, energy.scope, "modelled", message, energy.process_m, counts_work=True), ()
 
 
 @dataclass(frozen=True)

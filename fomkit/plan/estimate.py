@@ -23,7 +23,7 @@ from fomkit.ops.precision import Formats, choose_formats, name_precision, restat
 from fomkit.ops.pricing import add_costs, split_recurrent
 from fomkit.ops.resize import evaluate_many, names_in, resize_ops
 from fomkit.plan.coverage import UNPRICED, check_covered, check_work, coverage
-from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, fit_of, said_of_processor, updated_as_there, with_fresh_pages
+from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, fit_of, processor_notes, updated_as_there, with_fresh_pages
 from fomkit.plan.options import Options, choose_scope, choose_sizes
 from fomkit.plan.run import RunTime, roll_up_run, runs_at_once, runs_per_day
 from fomkit.plan.step import StepTime, roll_up_step
@@ -56,8 +56,8 @@ class Slower(NamedTuple):
 def _growing(ops: pd.DataFrame) -> list[list[int]]:
     """Give the places of products whose sizes depend on the batch, those of the same sizes together."""
     products = np.flatnonzero(ops["kind"].eq("gemm")).tolist()
-    told = [name for name in (*SIDES, "trans_a", "trans_b") if name in ops.columns]
-    cells = [ops[name].to_numpy(object)[products].tolist() for name in told]
+    present = [name for name in (*SIDES, "trans_a", "trans_b") if name in ops.columns]
+    cells = [ops[name].to_numpy(object)[products].tolist() for name in present]
     found: dict[tuple[object, ...], list[int]] = {}
     for place, row in zip(products, zip(*cells, strict=True), strict=True):
         if any(isinstance(cell, str) and "batch" in names_in(cell) for cell in row[: len(SIDES)]):
@@ -241,53 +241,53 @@ def estimated_per_day(
     return runs_per_day(model, machine, run.run_s, scope, at_once)
 
 
-def with_step(one: Estimate, wall_s: Span, last_batch: LastBatch | None = None) -> Estimate:
+def with_step(estimated: Estimate, wall_s: Span, last_batch: LastBatch | None = None) -> Estimate:
     """Roll an estimate up anew from another time of its step, with the passes changed by the same factor.
 
     Parameters
     ----------
-    one : Estimate
+    estimated : Estimate
     wall_s : Span
         Time of one step [s] with whatever it holds; no term of a step is excluded from it.
     last_batch : str, optional
         drop or keep the partial last batch; default: the profile's choice.
     """
-    factor = wall_s.value / one.step.value
-    passes = {name: span.scaled(factor) for name, span in one.step_time.passes.items()}
-    step = replace(one.step_time, wall_s=wall_s, passes=passes, excludes=())
-    chosen = last_batch or one.model.data.last_batch
-    run = roll_up_run(one.model, one.machine, step, one.sizes.get("batch"), chosen)
-    per_day = estimated_per_day(one.model, one.machine, run, one.scope, one.runs_at_once)
-    return replace(one, step_time=step, run_time=run, unit_per_day=per_day)
+    factor = wall_s.value / estimated.step.value
+    passes = {name: span.scaled(factor) for name, span in estimated.step_time.passes.items()}
+    step = replace(estimated.step_time, wall_s=wall_s, passes=passes, excludes=())
+    chosen = last_batch or estimated.model.data.last_batch
+    run = roll_up_run(estimated.model, estimated.machine, step, estimated.sizes.get("batch"), chosen)
+    per_day = estimated_per_day(estimated.model, estimated.machine, run, estimated.scope, estimated.runs_at_once)
+    return replace(estimated, step_time=step, run_time=run, unit_per_day=per_day)
 
 
 def _deviations(
     model: ModelProfile, machine: Machine, run: RunTime, options: Options, shares: Mapping[str, float]
 ) -> tuple[str, ...]:
-    said = [*machine.said_of_name, *verdict_on(machine, named=False)]
+    notes = [*machine.said_of_name, *verdict_on(machine, named=False)]
     if not machine.device.peaks and len(machine.timings) and shares["measured"] < 1:
-        said.append(f"{machine.name} states no peak; rates are fitted to its table")
+        notes.append(f"{machine.name} states no peak; rates are fitted to its table")
     changed = [name for name, value in options.sizes.items() if name != "batch" and value != model.sizes.get(name)]
     if changed and run.run_s is not None:
-        said.append(
+        notes.append(
             f"a run has the same number of samples at any {', '.join(changed)}, though each is another size"
         )
     if run.partial_step:
-        said.append("the partial last batch is priced as a full step")
+        notes.append("the partial last batch is priced as a full step")
     if shares[UNPRICED] > 0:
-        said.append(f"{shares[UNPRICED]:.0%} of the op executions have no time; all times are lower bounds")
+        notes.append(f"{shares[UNPRICED]:.0%} of the op executions have no time; all times are lower bounds")
     if options.allow_uncovered and model.unsupported:
-        said.append(f"left out, no rule: {', '.join(model.unsupported)}")
+        notes.append(f"left out, no rule: {', '.join(model.unsupported)}")
     stated = int((~is_measured(machine.timings)).sum())
     if stated:
-        said.append(
+        notes.append(
             f"{stated:,} of {machine.name}'s {len(machine.timings):,} timings were stated, not measured; times of "
             "ops near them rest on them"
         )
-    return tuple(said)
+    return tuple(notes)
 
 
-def _said_of_unused_table(machine: Machine, ops: pd.DataFrame, shares: Mapping[str, float]) -> tuple[str, ...]:
+def _unused_table_notes(machine: Machine, ops: pd.DataFrame, shares: Mapping[str, float]) -> tuple[str, ...]:
     """Say that a machine's table tells nothing of the work, where it has no row of its number formats."""
     wanted, known = (sorted(set(table["dtype"].tolist())) for table in (ops, machine.timings))
     if not known or set(wanted) & set(known) or shares["roofline"] < 1 - 1e-9:
@@ -295,17 +295,19 @@ def _said_of_unused_table(machine: Machine, ops: pd.DataFrame, shares: Mapping[s
     return (f"no row of {machine.name}'s table is used: it has no {', '.join(wanted)}",)
 
 
-def _said_of_smaller_batch(model: ModelProfile, machine: Machine, one: _Priced, level: float) -> tuple[str, ...]:
+def _smaller_batch_notes(model: ModelProfile, machine: Machine, priced: _Priced, level: float) -> tuple[str, ...]:
     """Say which smaller batch takes longer than this one, and what shows it; see `slower_products`."""
-    found = slower_products(model, one.ops, machine, one.sizes, level)
+    found = slower_products(model, priced.ops, machine, priced.sizes, level)
     if found is None:
         return ()
-    there = _timed(model, machine, {**one.sizes, "batch": found.batch}, one.formats, level)
-    more = roll_up_step(there, machine, level).wall_s.value / one.step_s - 1
+    there = _timed(model, machine, {**priced.sizes, "batch": found.batch}, priced.formats, level)
+    more = roll_up_step(there, machine, level).wall_s.value / priced.step_s - 1
     if more <= NOTABLE:
         return ()
     why = "timings near its products show it" if found.shown else "the model says so, no timing near shows it"
-    return (f"a step of batch {found.batch:,} takes {more:.1%} longer than one of {one.sizes['batch']:,}: {why}",)
+    return (
+        f"a step of batch {found.batch:,} takes {more:.1%} longer than one of {priced.sizes['batch']:,}: {why}",
+    )
 
 
 def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimate:
@@ -344,13 +346,13 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
         coverage=shares,
         deviations=(
             *model.caveats,
-            *((fit.said,) if fit.said else ()),
+            *((fit.message,) if fit.message else ()),
             *_deviations(model, machine, run, options, shares),
-            *_said_of_unused_table(machine, ops, shares),
-            *_said_of_smaller_batch(
+            *_unused_table_notes(machine, ops, shares),
+            *_smaller_batch_notes(
                 model, fitted, _Priced(ops, sizes, formats, step.wall_s.value), options.interval
             ),
-            *said_of_processor(traced, model, machine),
+            *processor_notes(traced, model, machine),
         ),
         formats=formats,
         fit=fit,

@@ -113,11 +113,11 @@ def _entry(row: Record, near: list[Neighbour], machine: Machine, device_s: float
     }
 
 
-def _longest(one: Estimate, top: int) -> tuple[list[dict[str, Any]], dict[str, Any], list[dict[str, Any]]]:
+def _longest(estimated: Estimate, top: int) -> tuple[list[dict[str, Any]], dict[str, Any], list[dict[str, Any]]]:
     """Give the entries of the longest ops, the sum of the others, and the ops without a time."""
-    machine = with_fits(one.machine)
-    ops = distinct_ops(settle_engines(one.ops.reset_index(drop=True), machine)[0])
-    device_s = one.step_time.device_s.value
+    machine = with_fits(estimated.machine)
+    ops = distinct_ops(settle_engines(estimated.ops.reset_index(drop=True), machine)[0])
+    device_s = estimated.step_time.device_s.value
     known = ops[ops["time_s"].notna()]
     seconds = (known["time_s"] * known["count"]).sort_values(ascending=False, kind="stable")
     chosen, others = known.loc[seconds.index[:top]], seconds.iloc[top:]
@@ -169,7 +169,7 @@ def explain_ops(model: ModelProfile, machine: Machine, options: Options, top: in
         "target": machine.name,
         "sizes": dict(one.sizes),
         "precision": one.precision,
-        "precision_means": one.formats.said,
+        "precision_means": one.formats.message,
         "interval": options.interval,
         "interval_covers": INTERVAL_MEANING,
         "step_s": span_content(one.step),
@@ -224,7 +224,7 @@ def _si(number: float) -> str:
     return f"{number / size:.3g} {prefix}".rstrip()
 
 
-def op_frame(one: Estimate) -> pd.DataFrame:
+def op_frame(estimated: Estimate) -> pd.DataFrame:
     """Give the distinct ops of a step, longest first; those without a time come last.
 
     Returns
@@ -244,7 +244,7 @@ def op_frame(one: Estimate) -> pd.DataFrame:
     """
     import pandas as pd
 
-    ops = distinct_ops(settle_engines(one.ops.reset_index(drop=True), with_fits(one.machine))[0])
+    ops = distinct_ops(settle_engines(estimated.ops.reset_index(drop=True), with_fits(estimated.machine))[0])
     count = ops["count"].to_numpy(np.float64)
     amounts = {
         name: ops[name].to_numpy(np.float64) * count for name in ("time_s", "low_s", "high_s", "flop", "byte")
@@ -260,7 +260,7 @@ def op_frame(one: Estimate) -> pd.DataFrame:
             "module": _where(ops),
             "count": count,
             **amounts,
-            "share": amounts["time_s"] / one.step_time.device_s.value,
+            "share": amounts["time_s"] / estimated.step_time.device_s.value,
             "intensity": amounts["flop"] / known["byte"],
             "flop_per_s": amounts["flop"] / known["time_s"],
         }
@@ -268,12 +268,12 @@ def op_frame(one: Estimate) -> pd.DataFrame:
     return frame.sort_values("time_s", ascending=False, kind="stable", na_position="last", ignore_index=True)
 
 
-def roof_frame(one: Estimate, ops: pd.DataFrame) -> pd.DataFrame:
+def roof_frame(estimated: Estimate, ops: pd.DataFrame) -> pd.DataFrame:
     """Give the rates that bound the ops: one row for each number format and engine that does their arithmetic.
 
     Parameters
     ----------
-    one : Estimate
+    estimated : Estimate
     ops : DataFrame
         Of `op_frame`.
 
@@ -284,7 +284,7 @@ def roof_frame(one: Estimate, ops: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    machine, rows = with_fits(one.machine), []
+    machine, rows = with_fits(estimated.machine), []
     busy = ops[ops["flop"] > 0]
     for dtype, engine in busy[["dtype", "engine"]].drop_duplicates().itertuples(index=False):
         known = rates(machine, str(dtype), str(engine))

@@ -215,10 +215,10 @@ class Integral:
         return self.energy_j.scaled(1 / self.wall_s)
 
 
-def _at(one: Sample, other: Sample, moment_s: float) -> Sample:
+def _at(sample: Sample, other: Sample, moment_s: float) -> Sample:
     """Give the reading on the line between two others."""
-    share = (moment_s - one.moment_s) / (other.moment_s - one.moment_s)
-    return Sample(moment_s, one.power_w + share * (other.power_w - one.power_w))
+    share = (moment_s - sample.moment_s) / (other.moment_s - sample.moment_s)
+    return Sample(moment_s, sample.power_w + share * (other.power_w - sample.power_w))
 
 
 def _within(samples: Sequence[Sample], start_s: float, end_s: float) -> list[Sample]:
@@ -241,7 +241,7 @@ def _check(samples: Sequence[Sample], start_s: float, end_s: float) -> None:
             raise FomkitError(
                 "power", f"was read at {one.moment_s:g} s and then at {other.moment_s:g} s. Sort it."
             )
-    if not all(math.isfinite(one.power_w) and one.power_w >= 0 for one in samples):
+    if not all(math.isfinite(sample.power_w) and sample.power_w >= 0 for sample in samples):
         raise FomkitError("power", "is below 0 or not a number in a reading. Leave that reading out.")
     if not start_s < end_s:
         raise FomkitError("power", f"the end, {end_s:g} s, is not after the start, {start_s:g} s. Swap them.")
@@ -341,8 +341,8 @@ def counted(before: float, after: float, most: float, wall_s: float) -> float:
     forward = after - before if after >= before else after - before + most
     # A look after each turn was missed if the power could have brought it round more than once.
     if wall_s * MOST_W - forward >= most:
-        said = (
+        message = (
             f"begins anew every {most:g} J and was not looked at for {wall_s:.3g} s: it may have gone round twice"
         )
-        raise FomkitError("energy counter", f"{said}. Measure shorter.")
+        raise FomkitError("energy counter", f"{message}. Measure shorter.")
     return forward

@@ -158,12 +158,12 @@ class Fit:
     ----------
     fits : bool or None
         None where nobody knows: no capacity is stated, or only a part of what the step needs is known.
-    said : str
+    message : str
         What does not fit, in words; "" otherwise.
     """
 
     fits: bool | None = None
-    said: str = ""
+    message: str = ""
 
 
 UNKNOWN_FIT = Fit()
@@ -189,14 +189,14 @@ def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], form
         return UNKNOWN_FIT if use is None else Fit(True)
     has, wants = (format_quantity(byte, "byte") for byte in (capacity.value, needed))
     of = "a step" if use is not None else "parameters, gradients and the optimizer's state alone"
-    said = f"does not fit: {machine.name} has {has} of memory a device, {of} would fill {wants} (fomkit memory)"
-    return Fit(False, said)
+    message = f"does not fit: {machine.name} has {has} of memory a device, {of} would fill {wants} (fomkit memory)"
+    return Fit(False, message)
 
 
 NAME = "fresh pages"
 UPDATED_ALONE = "the update runs tensor by tensor: the framework's default on a processor"
 NOT_COUNTED = "pages that smaller tensors get anew are not counted: the memory of the step is not known"
-KEPT = ("parameter", "input", "state")
+PERSISTENT_ROLES = ("parameter", "input", "state")
 """Roles of what stays from step to step."""
 
 
@@ -224,7 +224,7 @@ def own_byte(model: ModelProfile, sizes: Mapping[str, int], largest: float) -> f
     use = step_memory(model, sizes) if can_follow(model, sizes) else None
     if use is None:
         return None
-    own = use.pieces[~use.pieces["role"].isin(KEPT) & (use.pieces["byte"] < largest)]
+    own = use.pieces[~use.pieces["role"].isin(PERSISTENT_ROLES) & (use.pieces["byte"] < largest)]
     first, last = own["first"].to_numpy(int), own["last"].to_numpy(int)
     byte, moments = own["byte"].to_numpy(np.float64), len(use.live_byte) + 1
     live = np.cumsum(np.bincount(first, byte, moments) - np.bincount(last + 1, byte, moments))
@@ -244,12 +244,16 @@ def with_fresh_pages(machine: Machine, model: ModelProfile, sizes: Mapping[str, 
     half, low, high = (share * byte / rate.value for share in (0.5, tail, 1 - tail))
     source = f"half of the {byte:.4g} byte that a step makes and frees, at the machine's rate of fresh pages"
     mine = Overhead(NAME, "step", Fact(half, low, high, "modelled", source), None)
-    return replace(machine, overheads=(*(one for one in machine.overheads if one.name != NAME), mine))
+    return replace(
+        machine, overheads=(*(overhead for overhead in machine.overheads if overhead.name != NAME), mine)
+    )
 
 
-def said_of_processor(traced: ModelProfile, model: ModelProfile, machine: Machine) -> Iterator[str]:
+def processor_notes(traced: ModelProfile, model: ModelProfile, machine: Machine) -> Iterator[str]:
     """Say what was done otherwise on a processor, of a machine that has its overheads."""
     if model is not traced:
         yield UPDATED_ALONE
-    if machine.device.fresh_byte_per_s is not None and all(one.name != NAME for one in machine.overheads):
+    if machine.device.fresh_byte_per_s is not None and all(
+        overhead.name != NAME for overhead in machine.overheads
+    ):
         yield NOT_COUNTED

@@ -187,12 +187,12 @@ def pareto_table(ops: pd.DataFrame, top: int = 15) -> pd.DataFrame:
     return wholes.reset_index().merge(passes, on="name", how="left")
 
 
-def composition_table(one: Estimate, by: str = "kind") -> pd.DataFrame:
+def composition_table(estimate: Estimate, by: str = "kind") -> pd.DataFrame:
     """Give the parts of each pass, then what the host and the input need for a step, where the machine says it.
 
     Parameters
     ----------
-    one : Estimate
+    estimate : Estimate
     by : str
         A column of the ops: ``kind``, ``time_source`` or ``bound``.
 
@@ -203,7 +203,7 @@ def composition_table(one: Estimate, by: str = "kind") -> pd.DataFrame:
     """
     import pandas as pd
 
-    ops = one.ops[one.ops["time_s"].notna()]
+    ops = estimate.ops[estimate.ops["time_s"].notna()]
     spent = pd.DataFrame(
         {
             "pass": ops["pass_name"].astype("str").str.split("_").str[0],
@@ -215,8 +215,8 @@ def composition_table(one: Estimate, by: str = "kind") -> pd.DataFrame:
     sums = sums.sort_values("time_s", ascending=False, kind="stable")
     order = {name: place for place, name in enumerate(("forward", "backward", "update"))}
     sums = sums.sort_values("pass", key=lambda column: column.map(order), kind="stable", ignore_index=True)
-    beside = {"host, meanwhile": one.step_time.host_launch_s, "input, meanwhile": one.step_time.input_s,
-              "overheads, after it": one.step_time.extra_s}  # fmt: skip
+    beside = {"host, meanwhile": estimate.step_time.host_launch_s, "input, meanwhile": estimate.step_time.input_s,
+              "overheads, after it": estimate.step_time.extra_s}  # fmt: skip
     rows = [{"pass": name, "part": BESIDE, "time_s": span.value} for name, span in beside.items()
             if span is not None and span.value > 0]  # fmt: skip
     return pd.concat([sums, pd.DataFrame(rows)], ignore_index=True) if rows else sums
@@ -232,7 +232,7 @@ def _shown(live_byte: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[int]
     return sorted({0, *fullest, count - 1})
 
 
-def memory_table(one: Estimate) -> pd.DataFrame:
+def memory_table(estimate: Estimate) -> pd.DataFrame:
     """Give the memory of each role over the step.
 
     Returns
@@ -247,10 +247,10 @@ def memory_table(one: Estimate) -> pd.DataFrame:
     """
     import pandas as pd
 
-    use = step_memory(one.model, one.sizes)
+    use = step_memory(estimate.model, estimate.sizes)
     if use is None:
         raise FomkitError(
-            one.model.name, "has no order of its ops, so its memory over a step is unknown. Profile it anew."
+            estimate.model.name, "has no order of its ops, so its memory over a step is unknown. Profile it anew."
         )
     moments = _shown(use.live_byte)
     roles = use.over_time().iloc[moments]

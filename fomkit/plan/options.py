@@ -15,7 +15,7 @@ from fomkit.core.machine import Device, Fact, Machine, Peak, Scope
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
 from fomkit.ops.resize import sizes_used
-from fomkit.prediction.estimates import kept
+from fomkit.prediction.estimates import cached
 
 
 @dataclass(frozen=True)
@@ -75,17 +75,17 @@ def choose_sizes(model: ModelProfile, wanted: Mapping[str, int]) -> dict[str, in
     for name, value in wanted.items():
         if value == sizes.get(name):
             continue
-        asked = f"--batch {value}" if name == "batch" else f"--set {name}={value}"
+        option = f"--batch {value}" if name == "batch" else f"--set {name}={value}"
         if value < 1:
-            raise FomkitError(model.name, f"{asked} makes no step. Give 1 or more.")
+            raise FomkitError(model.name, f"{option} makes no step. Give 1 or more.")
         if name != "batch" and name not in sizes:
-            raise FomkitError(model.name, f"{asked}: {name!r} is not a size of it. {nearest_names(name, sizes)}")
-        if name not in kept(model.ops, None, "sizes", partial(sizes_used, model.ops)):
+            raise FomkitError(model.name, f"{option}: {name!r} is not a size of it. {nearest_names(name, sizes)}")
+        if name not in cached(model.ops, None, "sizes", partial(sizes_used, model.ops)):
             known = f"{name} {sizes.get(name, 'unknown')}"
             raise FomkitError(
                 model.name,
                 f"its op table is fixed at {known}, so {value} needs a new trace. "
-                f"Run 'fomkit profile' on its file with {asked}.",
+                f"Run 'fomkit profile' on its file with {option}.",
             )
         sizes[name] = value
     return sizes

@@ -40,12 +40,12 @@ NORMS = ("batch_norm",)
 
 
 def _check_replicable(model: ModelProfile, layout: Layout) -> None:
-    asked = {
+    model_splits = {
         "tensor": layout.tensor > 1, "pipeline": layout.pipeline > 1, "sequence": layout.sequence,
         "expert": layout.expert > 1, "recompute selective": layout.recompute == "selective",
     }  # fmt: skip
-    for name, is_asked in asked.items():
-        if is_asked:
+    for name, is_wanted in model_splits.items():
+        if is_wanted:
             raise FomkitError(
                 model.name,
                 f"cannot be split by {name}: its profile is a trace, which does not say what may be split. Give "
@@ -58,10 +58,10 @@ def on_one_device(model: ModelProfile) -> ModelProfile:
     return replace(model, run=replace(model.run, devices_per_run=1))
 
 
-def _excludes(one: Estimate) -> tuple[str, ...]:
+def _excludes(estimated: Estimate) -> tuple[str, ...]:
     """Name the terms of a step that nobody stated, and work without a row or a time."""
-    of_runs = set(one.run_time.excludes) - set(one.step_time.excludes)
-    return tuple(name for name in one.excludes if name not in of_runs)
+    of_runs = set(estimated.run_time.excludes) - set(estimated.step_time.excludes)
+    return tuple(name for name in estimated.excludes if name not in of_runs)
 
 
 class ReplicaStep:
@@ -110,11 +110,11 @@ class ReplicaStep:
             )
         return 4.0 * float(self.model.parameters_trainable or self.model.parameters_total or 0)
 
-    def _buckets(self, one: Estimate, backward_s: float) -> list[Bucket]:
-        order, ops = self.model.order, one.ops
+    def _buckets(self, estimated: Estimate, backward_s: float) -> list[Bucket]:
+        order, ops = self.model.order, estimated.ops
         if order is None or not (order["role"] == "gradient").any():
             return [Bucket(self.gradient_byte(), backward_s)]
-        sized = resize_ops(order, one.sizes, self.model.name)
+        sized = resize_ops(order, estimated.sizes, self.model.name)
         seconds = ops["time_s"].to_numpy(np.float64)
         backward = ops["pass_name"].str.startswith("backward").to_numpy(bool)
         found = buckets_of(sized, seconds, backward, self.layout.bucket_byte)
@@ -194,8 +194,8 @@ class ReplicaStep:
         again = forward if layout.recompute == "full" else zero
         stretch = one.step.value / one.step_time.device_s.value
         shrunk = update.scaled(1 / devices if layout.zero else 0.0 if layout.optimizer == "server" else 1.0)
-        kept = shrunk.value / update.value if update.value else 1.0
-        beside = 1 - update.value * (1 - kept) / one.step_time.device_s.value
+        update_share = shrunk.value / update.value if update.value else 1.0
+        beside = 1 - update.value * (1 - update_share) / one.step_time.device_s.value
         micros = add_common(
             [one.step.scaled(1 - update.value / one.step_time.device_s.value), again.scaled(stretch)]
         )
@@ -212,15 +212,15 @@ class ReplicaStep:
             wall_s=add_independent([compute, traffic.exposed_s, norms.exposed]),
             sent_byte={"replicas": traffic.sent_byte},
             memory_byte=self._memory(one.sizes, devices, narrowed=one.formats.stream not in ("", "fp32")),
-            coverage=step_coverage(self._coverage(one, count, kept), compute.value, links.sources),
+            coverage=step_coverage(self._coverage(one, count, update_share), compute.value, links.sources),
             excludes=_excludes(one), notes=one.deviations,
         )  # fmt: skip
 
-    def _coverage(self, one: Estimate, microbatches: int, kept: float) -> dict[str, float]:
+    def _coverage(self, estimated: Estimate, microbatches: int, update_share: float) -> dict[str, float]:
         """Give the shares of the work by time source: each pass as often as it runs, the update's share once."""
-        ops = one.ops
+        ops = estimated.ops
         forward, update = (ops["pass_name"].eq(name).to_numpy(bool) for name in ("forward", "update"))
-        runs = np.where(update, kept, microbatches * (1.0 + forward * (self.layout.recompute == "full")))
+        runs = np.where(update, update_share, microbatches * (1.0 + forward * (self.layout.recompute == "full")))
         return coverage(ops.assign(count=ops["count"] * runs))
 
     def _memory(self, sizes: Mapping[str, int], replicas: int, *, narrowed: bool) -> float | None:
@@ -328,9 +328,9 @@ def _with_overheads(machine: Machine, per: str, of: Span) -> Span:
     return add_common([of, *overheads(machine, per, of).values()])
 
 
-def _left_out(model: ModelProfile, machine: Machine) -> list[str]:
+def _excluded_terms(model: ModelProfile, machine: Machine) -> list[str]:
     """Name what a run here is without, though it may take time."""
-    stated = {(one.name, one.per) for one in machine.overheads}
+    stated = {(overhead.name, overhead.per) for overhead in machine.overheads}
     found = [] if model.data.validation_samples == 0 else ["validation"]
     found += [] if ("input", "step") in stated else ["input"]
     return found + ([] if any(per == "run" for _, per in stated) else ["start_up"])
@@ -389,7 +389,7 @@ def system_content(
     return {
         "steps_per_epoch": steps,
         "run_s": span_content(run_s),
-        "excludes": _left_out(model, machine),
+        "excludes": _excluded_terms(model, machine),
         "runs_at_once": at_once,
         **useful,
         "unit_per_day": span_content(run_s.per(rate)) if at_once else None,

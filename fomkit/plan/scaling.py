@@ -44,7 +44,7 @@ class Stepper(Protocol):
 
 
 @dataclass(frozen=True)
-class Asked:
+class ScalingSpec:
     """What is to be scaled.
 
     Attributes
@@ -145,7 +145,7 @@ class Scaling:
 
     model: ModelProfile
     machine: Machine
-    asked: Asked
+    spec: ScalingSpec
     network: Network
     stepper: Stepper
     curves: tuple[Curve, ...]
@@ -172,17 +172,17 @@ def stepper_of(model: ModelProfile, machine: Machine, layout: Layout, options: O
     return TransformerStep(model, machine, layout, network, _FORMATS[options.precision])
 
 
-def _curve(asked: Asked, mode: Mode, stepper: Stepper, network: Network, batch: int) -> Curve:
-    copies, per_node = asked.layout.fewest_devices, network.node_devices
-    fewest = next((nodes * per_node for nodes in sorted(asked.nodes) if nodes * per_node % copies == 0), copies)
-    whole = asked.whole_batch or batch * max(1, fewest // asked.layout.model_devices)
-    reference = stepper.at(copies, whole if mode == "strong" else batch * asked.layout.expert)
+def _curve(spec: ScalingSpec, mode: Mode, stepper: Stepper, network: Network, batch: int) -> Curve:
+    copies, per_node = spec.layout.fewest_devices, network.node_devices
+    fewest = next((nodes * per_node for nodes in sorted(spec.nodes) if nodes * per_node % copies == 0), copies)
+    whole = spec.whole_batch or batch * max(1, fewest // spec.layout.model_devices)
+    reference = stepper.at(copies, whole if mode == "strong" else batch * spec.layout.expert)
     capacity = network.machine.device.capacity_byte
     points, refused = [], []
-    for nodes in asked.nodes:
+    for nodes in spec.nodes:
         devices = nodes * per_node
         try:
-            samples = whole if mode == "strong" else batch * asked.layout.replicas(devices)
+            samples = whole if mode == "strong" else batch * spec.layout.replicas(devices)
             step = stepper.at(devices, samples)
         except FomkitError as error:
             if error.where != "layout":
@@ -193,7 +193,7 @@ def _curve(asked: Asked, mode: Mode, stepper: Stepper, network: Network, batch: 
     return Curve(mode, reference, tuple(points), tuple(refused))
 
 
-def scale(model: ModelProfile, machine: Machine, asked: Asked) -> Scaling:
+def scale(model: ModelProfile, machine: Machine, spec: ScalingSpec) -> Scaling:
     """Work out the curves.
 
     Parameters
@@ -201,33 +201,33 @@ def scale(model: ModelProfile, machine: Machine, asked: Asked) -> Scaling:
     model : ModelProfile
     machine : Machine
         Its links are those of the network, its devices per node those of a node.
-    asked : Asked
+    spec : Asked
 
     Raises
     ------
     FomkitError
         When no number of nodes has a step, or something the step needs is unknown.
     """
-    given: Sequence[object] = asked.nodes  # a notebook may give anything
+    given: Sequence[object] = spec.nodes  # a notebook may give anything
     if not given:
         raise FomkitError("nodes", "are none. Give one number of nodes or more.")
     for nodes in given:
         if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
             raise FomkitError("nodes", f"{nodes!r} is no number of nodes. Give whole numbers, 1 or more.")
-    choose_sizes(model, asked.options.wanted_sizes)
-    batch = asked.options.batch or model.batch
+    choose_sizes(model, spec.options.wanted_sizes)
+    batch = spec.options.batch or model.batch
     if batch is None:
         raise FomkitError(model.name, "does not say its batch. Give --batch.")
     if machine.device.capacity_byte is None and not machine.device.peaks and not len(machine.timings):
         raise FomkitError(
             machine.name, "says nothing of its devices. Name the profile of the device it is built of."
         )
-    stepper = stepper_of(model, machine, asked.layout, asked.options)
-    network = Network(machine, asked.layout.channel, asked.options.interval)
-    curves = tuple(_curve(asked, mode, stepper, network, batch) for mode in asked.modes)
+    stepper = stepper_of(model, machine, spec.layout, spec.options)
+    network = Network(machine, spec.layout.channel, spec.options.interval)
+    curves = tuple(_curve(spec, mode, stepper, network, batch) for mode in spec.modes)
     if not any(curve.points for curve in curves):
         raise FomkitError("layout", curves[0].refused[0][1])
-    return Scaling(model, machine, asked, network, stepper, curves, batch)
+    return Scaling(model, machine, spec, network, stepper, curves, batch)
 
 
 def with_links(machine: Machine, links: Sequence[Link], node_devices: int | None = None) -> Machine:
@@ -263,7 +263,7 @@ def _whole(scaling: Scaling, curve: Curve) -> list[dict[str, Any]]:
         step = point.step
         if step.replicas < 2:
             continue
-        tier = scaling.network.group(step.replicas, scaling.asked.layout.tensor).tier
+        tier = scaling.network.group(step.replicas, scaling.spec.layout.tensor).tier
 
         def taken_s(end: str, rate: float, step: ParallelStep = step, tier: Tier = tier) -> float:
             return stepper.replicas_wait(step.devices, step.samples, scaling.network.at_rate(tier, rate), end)
@@ -279,8 +279,8 @@ def _layers(scaling: Scaling, ranks: int) -> list[dict[str, Any]]:
     if not isinstance(stepper, ReplicaStep):
         return []
     network, found = scaling.network, list[dict[str, Any]]()
-    group, layout = network.group(ranks), replace(scaling.asked.layout, overlap=False, staleness=0)
-    for row in stepper.pieces(scaling.asked.layout.microbatch or scaling.batch).to_dict("records"):
+    group, layout = network.group(ranks), replace(scaling.spec.layout, overlap=False, staleness=0)
+    for row in stepper.pieces(scaling.spec.layout.microbatch or scaling.batch).to_dict("records"):
         time = Span(row["time_s"], row["low_s"], row["high_s"], network.level)
 
         def taken_s(end: str, rate: float, byte: float = row["byte"]) -> float:
@@ -307,13 +307,13 @@ def bandwidth_content(scaling: Scaling) -> dict[str, Any] | None:
     and of the exchange; None of an end says that no rate is enough there. None of all where there is no weak
     curve, one replica, or shared experts.
     """
-    curve = next((one for one in scaling.curves if one.mode == "weak"), None)
-    if curve is None or scaling.asked.layout.expert > 1:
+    curve = next((curve for curve in scaling.curves if curve.mode == "weak"), None)
+    if curve is None or scaling.spec.layout.expert > 1:
         return None
     gradient_byte = scaling.stepper.gradient_byte()
     whole = _whole(scaling, curve)
     if not whole:
         return None
     ranks = whole[0]["replicas"]
-    return {"gradient_byte": gradient_byte, "algorithm": scaling.asked.layout.algorithm, "whole": whole,
+    return {"gradient_byte": gradient_byte, "algorithm": scaling.spec.layout.algorithm, "whole": whole,
             "layers_at": {"replicas": ranks, "layers": _layers(scaling, ranks)}}  # fmt: skip

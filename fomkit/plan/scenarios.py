@@ -55,7 +55,7 @@ class Study:
     at_once: int
     uses: Uses
     formats: Formats
-    kept: dict[tuple[tuple[str, float], ...], Timed] = field(default_factory=dict, repr=False)
+    cache: dict[tuple[tuple[str, float], ...], Timed] = field(default_factory=dict, repr=False)
     """The times as built of the last single shape: a search asks for many machines at the same sizes."""
 
 
@@ -149,9 +149,9 @@ def _rolled_up(
     if launches_s is not None:
         # What the host needs is launches times their cost: machines whose launch takes 1 s serve all scenarios.
         starts = starts * launches_s
-        built = {id(one): one for one in machines}
+        built = {id(machine): machine for machine in machines}
         changed = {key: change_machine(one, {"launch_s": 1.0}) for key, one in built.items()}
-        machines = [changed[id(one)] for one in machines]
+        machines = [changed[id(machine)] for machine in machines]
     spans = [Span(value, low, high, level) for value, low, high in devices.T.tolist()]
     of_each = zip(machines, spans, forwards, starts.tolist(), batches, strict=True)
     found = [_one(study, *terms) for terms in of_each]
@@ -180,13 +180,13 @@ def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> St
 def _as_built(study: Study, sizes: Mapping[str, Array]) -> Timed:
     """Time all ops on the machine as built, at each shape of a block; raise where work has no time."""
     key = tuple((name, float(values[0])) for name, values in sizes.items() if len(values) == 1)
-    if sizes and len(key) == len(sizes) and key in study.kept:
-        return study.kept[key]
+    if sizes and len(key) == len(sizes) and key in study.cache:
+        return study.cache[key]
     timed = times_at(study.step, study.machine, study.formats, sizes, study.options.interval)
     _check(study, timed)
     if sizes and len(key) == len(sizes):
-        study.kept.clear()
-        study.kept[key] = timed
+        study.cache.clear()
+        study.cache[key] = timed
     return timed
 
 

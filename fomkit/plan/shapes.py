@@ -285,28 +285,28 @@ def _width(span: Span) -> float:
     return span.high - span.low
 
 
-def _if_timed(one: Estimate, rows: pd.DataFrame, step: Span) -> dict[str, Any]:
+def _if_timed(estimate: Estimate, rows: pd.DataFrame, step: Span) -> dict[str, Any]:
     first = {str(name): cell for name, cell in rows.iloc[0].items()}
-    executions, now = float(rows["count"].sum()), _width(one.step)
+    executions, now = float(rows["count"].sum()), _width(estimate.step)
     return {
         "sizes": shape_label(first),
         "ops": sorted(set(rows["op"].astype("str"))),
         "passes": sorted(set(rows["pass_name"].astype("str"))),
         "time_source": str(first["time_source"]),
         "executions": executions,
-        "share": float((rows["time_s"] * rows["count"]).sum()) / one.step_time.device_s.value,
+        "share": float((rows["time_s"] * rows["count"]).sum()) / estimate.step_time.device_s.value,
         "step_s": span_content(step),
         "shrinks": (now - _width(step)) / now if now > 0 else 0.0,
         "line": _line({**first, "count": executions}),
     }
 
 
-def ops_to_time(one: Estimate, top: int) -> dict[str, Any]:
+def ops_to_time(estimate: Estimate, top: int) -> dict[str, Any]:
     """List what could be timed on the machine, by how much narrower the interval of the step would be.
 
     Parameters
     ----------
-    one : Estimate
+    estimate : Estimate
     top : int
         Timings to list.
 
@@ -319,11 +319,11 @@ def ops_to_time(one: Estimate, top: int) -> dict[str, Any]:
         cells of a table of ops. ``line`` names the first of these ops where several share sizes, and its count is
         that of all.
     """
-    settled = settle_engines(one.ops.reset_index(drop=True), one.machine)[0]
+    settled = settle_engines(estimate.ops.reset_index(drop=True), estimate.machine)[0]
     groups = identities(_as_timed(settled))
-    steps = steps_if_timed(settled, groups, one.machine, one.step.level)
-    listed = {number: _if_timed(one, settled[groups == number], step) for number, step in steps.items()}
+    steps = steps_if_timed(settled, groups, estimate.machine, estimate.step.level)
+    listed = {number: _if_timed(estimate, settled[groups == number], step) for number, step in steps.items()}
     best = sorted(listed, key=lambda number: (-listed[number]["shrinks"], -listed[number]["share"]))[:top]
     together = groups.isin(best).astype("int64")
-    known = steps_if_timed(settled, together, one.machine, one.step.level).get(1)
+    known = steps_if_timed(settled, together, estimate.machine, estimate.step.level).get(1)
     return {"measurements": [listed[number] for number in best], "all_measured": span_content(known)}

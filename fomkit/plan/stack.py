@@ -116,7 +116,7 @@ def with_once(machine: Machine, paid: Sequence[Once], job_over_epochs: float = 1
     >>> with_once(machine, parse_once(["scheduler=20 %"])).overheads[0].share.value
     0.25
     """
-    known = {one.name for one in machine.overheads if one.per == "run"}
+    known = {overhead.name for overhead in machine.overheads if overhead.per == "run"}
     rest = 1 - sum(shares_of(paid).values())
     added = []
     for one in paid:
@@ -186,39 +186,39 @@ def _beside(time_s: Span, work_s: Span | None) -> Span | None:
     return divide_independent(work_for_share(time_s), work_s)
 
 
-def _of_time(one: Estimate, stated: Overhead, work_s: Span | None) -> OneOff:
+def _of_time(estimate: Estimate, stated: Overhead, work_s: Span | None) -> OneOff:
     """Take one that is stated as a time, whose error knows nothing of that of the work."""
-    time_s = overhead_span(stated, one.step)
-    run_s = one.run_time.run_s
+    time_s = overhead_span(stated, estimate.step)
+    run_s = estimate.run_time.run_s
     return OneOff(
         stated.name,
         time_s,
         stated.time_s.source if stated.time_s else "",
         time_s.value / run_s.value if run_s else None,
-        Lengths(*(_beside(time_s, length) for length in (work_s, one.run_time.epoch_s, one.step))),
+        Lengths(*(_beside(time_s, length) for length in (work_s, estimate.run_time.epoch_s, estimate.step))),
     )
 
 
-def _of_share(one: Estimate, stated: Overhead, work_s: Span, fixed: bool) -> OneOff:
+def _of_share(estimate: Estimate, stated: Overhead, work_s: Span, fixed: bool) -> OneOff:
     """Take one that is a share: of a job as it is, which fixes it, or of the run's epochs, with which it grows."""
-    time_s, run_s, fact = overhead_span(stated, work_s), one.run_time.run_s, stated.share
+    time_s, run_s, fact = overhead_span(stated, work_s), estimate.run_time.run_s, stated.share
     of_run = time_s.value / run_s.value if run_s else None
     source, share = (fact.source, fact.value) if fact else ("", 0.0)
     if not fixed:
         return OneOff(stated.name, time_s, source, of_run, Lengths(), grows=True)
     times = times_for_share([share / (1 + share)], SMALL_SHARE)
-    epochs = times * float(one.model.run.epochs or 0)
-    steps = epochs * float(one.run_time.steps_per_epoch or 0)
+    epochs = times * float(estimate.model.run.epochs or 0)
+    steps = epochs * float(estimate.run_time.steps_per_epoch or 0)
     lengths = Lengths(*(Span.exact(each, time_s.level) for each in (times, epochs, steps)))
     return OneOff(stated.name, time_s, source, of_run, lengths)
 
 
-def one_offs(one: Estimate, paid: Sequence[Once]) -> tuple[OneOff, ...]:
+def one_offs(estimate: Estimate, paid: Sequence[Once]) -> tuple[OneOff, ...]:
     """Give each overhead of a run with the length that makes it 1 %.
 
     Parameters
     ----------
-    one : Estimate
+    estimate : Estimate
         On a machine with all overheads (`fomkit.plan.stack.with_once`).
     paid : sequence of Once
         Those of them that the user stated.
@@ -227,26 +227,26 @@ def one_offs(one: Estimate, paid: Sequence[Once]) -> tuple[OneOff, ...]:
     -----
     A share is left out where nobody says what a run is: it is a share of nothing known.
     """
-    epoch_s, epochs = one.run_time.epoch_s, one.model.run.epochs
+    epoch_s, epochs = estimate.run_time.epoch_s, estimate.model.run.epochs
     work_s = epoch_s.scaled(epochs) if epoch_s is not None and epochs is not None else None
     fixed, found = shares_of(paid), []
-    for stated in one.machine.overheads:
+    for stated in estimate.machine.overheads:
         if stated.per != "run":
             continue
         if stated.time_s is not None:
-            found.append(_of_time(one, stated, work_s))
+            found.append(_of_time(estimate, stated, work_s))
         elif work_s is not None:
-            found.append(_of_share(one, stated, work_s, stated.name in fixed))
+            found.append(_of_share(estimate, stated, work_s, stated.name in fixed))
     return tuple(found)
 
 
-def _row(one: OneOff) -> dict[str, Any]:
+def _row(off: OneOff) -> dict[str, Any]:
     return {
-        "once_s": span_content(one.time_s),
-        "once_share": one.share,
-        "times_for_one_percent": span_content(one.lengths.times),
-        "epochs_for_one_percent": span_content(one.lengths.epochs),
-        "steps_for_one_percent": span_content(one.lengths.steps),
+        "once_s": span_content(off.time_s),
+        "once_share": off.share,
+        "times_for_one_percent": span_content(off.lengths.times),
+        "epochs_for_one_percent": span_content(off.lengths.epochs),
+        "steps_for_one_percent": span_content(off.lengths.steps),
     }
 
 
@@ -278,12 +278,12 @@ FORWARD = "forward"
 OF_TRAINING = "the forward pass of a training step: dropout and statistics of the batch are in it"
 
 
-def inference_of(one: Estimate, samples: int | None = None) -> Estimate:
+def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
     """Keep the forward pass of an estimate.
 
     Parameters
     ----------
-    one : Estimate
+    estimate : Estimate
         Of a training step or of inference.
     samples : int, optional
         Samples of one run; without them there is a step, which is one batch, and no run.
@@ -293,26 +293,26 @@ def inference_of(one: Estimate, samples: int | None = None) -> Estimate:
     FomkitError
         When nothing of the step is a forward pass.
     """
-    ops = one.ops[one.ops["pass_name"].isin([FORWARD])]
+    ops = estimate.ops[estimate.ops["pass_name"].isin([FORWARD])]
     if not len(ops):
-        raise FomkitError(one.model.name, "has no forward pass, so nothing is known of its inference.")
+        raise FomkitError(estimate.model.name, "has no forward pass, so nothing is known of its inference.")
     # What an epoch pays (a checkpoint) and the input pipeline of a training batch are no part of inference.
-    training = [(INPUT, "step"), *((each.name, "epoch") for each in one.machine.overheads)]
-    kept = tuple(each for each in one.machine.overheads if (each.name, each.per) not in training)
-    machine = replace(one.machine, overheads=kept)
-    model = replace(one.model, data=Data(samples, 0, "keep"), run=replace(one.model.run, epochs=1))
-    step = roll_up_step(ops, machine, one.step.level)
-    run = roll_up_run(model, machine, step, one.sizes.get("batch"), "keep")
-    trained = one.model.traced_with.get("mode") != "infer"
+    training = [(INPUT, "step"), *((each.name, "epoch") for each in estimate.machine.overheads)]
+    other_overheads = tuple(each for each in estimate.machine.overheads if (each.name, each.per) not in training)
+    machine = replace(estimate.machine, overheads=other_overheads)
+    model = replace(estimate.model, data=Data(samples, 0, "keep"), run=replace(estimate.model.run, epochs=1))
+    step = roll_up_step(ops, machine, estimate.step.level)
+    run = roll_up_run(model, machine, step, estimate.sizes.get("batch"), "keep")
+    trained = estimate.model.traced_with.get("mode") != "infer"
     return replace(
-        one,
+        estimate,
         model=model,
         machine=machine,
         ops=ops,
         step_time=step,
         run_time=run,
-        unit_per_day=estimated_per_day(model, machine, run, one.scope, one.runs_at_once),
+        unit_per_day=estimated_per_day(model, machine, run, estimate.scope, estimate.runs_at_once),
         coverage=coverage(ops),
         fit=UNKNOWN_FIT,
-        deviations=(*one.model.caveats, *((OF_TRAINING,) if trained else ())),
+        deviations=(*estimate.model.caveats, *((OF_TRAINING,) if trained else ())),
     )

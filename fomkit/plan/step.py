@@ -49,7 +49,7 @@ def overhead_span(overhead: Overhead, of: Span) -> Span:
 
 def overheads(machine: Machine, per: str, of: Span) -> dict[str, Span]:
     """Give the machine's overheads per run, epoch or step, by name."""
-    return {one.name: overhead_span(one, of) for one in machine.overheads if one.per == per}
+    return {overhead.name: overhead_span(overhead, of) for overhead in machine.overheads if overhead.per == per}
 
 
 class Ops(NamedTuple):

@@ -60,11 +60,11 @@ def _is_known(value: Any) -> bool:
 
 def _arguments(row: Mapping[str, Any], count: float) -> dict[str, Any]:
     """Say what is known of one slice; flop and byte are those of all its executions."""
-    told = {name: row.get(name) for name in ("module", "code_line", "kind", "dtype", "engine", "pass_name")}
+    described = {name: row.get(name) for name in ("module", "code_line", "kind", "dtype", "engine", "pass_name")}
     work = {name: row[name] * count for name in ("flop", "byte")}
     interval = {f"{name}_us": row[f"{name}_s"] * count * 1e6 for name in ("low", "high")}
     how = {name: row.get(name) for name in ("time_source", "bound", "evidence")}
-    found = {"shape": shape_label(row), "executions": count, **told, **work, **interval, **how}
+    found = {"shape": shape_label(row), "executions": count, **described, **work, **interval, **how}
     return {name: value for name, value in found.items() if _is_known(value)}
 
 
@@ -90,9 +90,9 @@ def _ops(
             yield _slice(row["op"], begin, end, track, args=arguments)
 
 
-def _step(one: Estimate) -> Iterator[dict[str, Any]]:
+def _step(estimated: Estimate) -> Iterator[dict[str, Any]]:
     """Give the terms of the step: the device's time, what it waits for after it, and the overheads."""
-    step = one.step_time
+    step = estimated.step_time
     waits = {"waits for the host's launches": step.host_launch_s, "waits for input": step.input_s}
     wait, until = max(
         ((name, span.value) for name, span in waits.items() if span is not None),
@@ -110,16 +110,19 @@ def _step(one: Estimate) -> Iterator[dict[str, Any]]:
         yield _slice("overheads", longest, end, STEP_TRACK)
 
 
-def _live_byte(one: Estimate) -> tuple[NDArray[np.float64] | None, str]:
+def _live_byte(estimated: Estimate) -> tuple[NDArray[np.float64] | None, str]:
     """Give the memory that stands at each id of the order; else None, and why."""
-    model, changed = one.model, {name for name, value in one.sizes.items() if value != one.model.sizes.get(name)}
+    model, changed = (
+        estimated.model,
+        {name for name, value in estimated.sizes.items() if value != estimated.model.sizes.get(name)},
+    )
     if model.order is None:
         return None, "unknown: nobody recorded the order of the ops"
     if not changed <= sizes_used(model.order):
         return None, f"unknown: the order holds for the traced {', '.join(sorted(changed))} only"
-    if one.formats.stream not in ("", "fp32"):
+    if estimated.formats.stream not in ("", "fp32"):
         return None, "unknown: it was traced in other number formats"
-    use = step_memory(model, one.sizes)
+    use = step_memory(model, estimated.sizes)
     return None if use is None else use.live_byte, "as the allocator gives it out, number formats as traced"
 
 
@@ -179,19 +182,19 @@ def timeline_content(model: ModelProfile, machine: Machine, options: Options) ->
     }
 
 
-def _head(one: Estimate, order: str) -> dict[str, Any]:
+def _head(estimated: Estimate, order: str) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "fomkit": __version__,
         "projected": "times are predicted, not measured",
-        "model": one.model.name,
-        "target": one.machine.name,
-        "sizes": dict(one.sizes),
-        "precision": one.precision,
-        "step_s": span_content(one.step),
-        "device_s": span_content(one.step_time.device_s),
-        "bound": one.step_time.bound,
+        "model": estimated.model.name,
+        "target": estimated.machine.name,
+        "sizes": dict(estimated.sizes),
+        "precision": estimated.precision,
+        "step_s": span_content(estimated.step),
+        "device_s": span_content(estimated.step_time.device_s),
+        "bound": estimated.step_time.bound,
         "order": order,
-        "excludes": list(one.excludes),
-        "deviations": [*one.formats.said.splitlines(), *one.deviations],
+        "excludes": list(estimated.excludes),
+        "deviations": [*estimated.formats.message.splitlines(), *estimated.deviations],
     }

@@ -167,7 +167,7 @@ class TransformerStep:
         byte = SHORT_BYTE * self.shape.seq * samples * self.shape.hidden
         group = self.network.group(self.layout.tensor)
         names: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter")
-        found: dict[str, Exchange] = {one: self.network.exchange(one, byte, group) for one in names}
+        found: dict[str, Exchange] = {name: self.network.exchange(name, byte, group) for name in names}
         if self.shape.experts:
             sharing = self.network.group(self.layout.expert, self.layout.tensor)
             found["all_to_all"] = self.network.exchange("all_to_all", self._places_byte(samples), sharing)
@@ -270,8 +270,8 @@ class TransformerStep:
         micro, count = self._schedule(samples, replicas)
         *stages, block = self._stages(micro)
         between, between_byte = self._between(micro, replicas)
-        spans = [device_time(one.ops, level, self.uses) for one in stages]
-        waits = [add_waits([one.waits, between]) for one in stages]
+        spans = [device_time(stage.ops, level, self.uses) for stage in stages]
+        waits = [add_waits([stage.waits, between]) for stage in stages]
         totals = [work.value + wait.exposed.value for work, wait in zip(spans, waits, strict=True)]
         all_stages = [totals[0], *[totals[1]] * (layout.pipeline - 2), totals[2]]
         piped = pipeline_s(all_stages[: layout.pipeline], count, layout.interleave)

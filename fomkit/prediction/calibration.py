@@ -45,7 +45,7 @@ HUBER = 0.3
 """Log error from which a row pulls the calibrated roofline with constant force."""
 
 
-class LeftOut(NamedTuple):
+class CrossValidation(NamedTuple):
     """What became of rows predicted without their shape group.
 
     Attributes
@@ -166,7 +166,9 @@ def shape_groups(rows: pd.DataFrame, kind: str) -> NDArray[np.int64]:
     return groups if groups.max() >= 2 else np.arange(len(rows), dtype=np.int64)
 
 
-def leave_out(rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], asked: NDArray[np.intp]) -> LeftOut:
+def predict_folds(
+    rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], query: NDArray[np.intp]
+) -> CrossValidation:
     """Predict some rows from rows of other folds only, everything fitted anew without them.
 
     Parameters
@@ -176,11 +178,11 @@ def leave_out(rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], asked: NDA
     kind : str
     fold : array (n,)
         Round in which a row is left out.
-    asked : array (m,)
+    query : array (m,)
         Positions of the rows to predict.
     """
-    rounds, tried = fold[asked], rows.iloc[asked]
-    log_s, apart = np.empty(len(asked)), np.empty((len(asked), len(asked)))
+    rounds, tried = fold[query], rows.iloc[query]
+    log_s, apart = np.empty(len(query)), np.empty((len(query), len(query)))
     parts = []
     for number in np.unique(rounds):
         out = rounds == number
@@ -193,15 +195,15 @@ def leave_out(rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], asked: NDA
     # Errors of the same round are of the same shape group, which no one asks for twice.
     apart[rounds[:, None] == rounds[None, :]] = np.inf
     log_error = log_s - np.log(tried["_time_s"].to_numpy(np.float64))
-    spread = np.empty(len(asked))
+    spread = np.empty(len(query))
     for out, correction in parts:
         spread[out] = deviation(correction, apart[out], log_error)
-    return LeftOut(log_error, spread, rounds)
+    return CrossValidation(log_error, spread, rounds)
 
 
-def left_out(rows: pd.DataFrame, kind: str, folds: int = FOLDS) -> LeftOut:
+def cross_validate(rows: pd.DataFrame, kind: str, folds: int = FOLDS) -> CrossValidation:
     """Predict the `cross_validated_rows` of a family, each without its shape group, in so many rounds at most."""
-    return leave_out(rows, kind, shape_groups(rows, kind) % folds, cross_validated_rows(len(rows)))
+    return predict_folds(rows, kind, shape_groups(rows, kind) % folds, cross_validated_rows(len(rows)))
 
 
 def _quantiles(errors: Matrix) -> Matrix:
@@ -210,7 +212,7 @@ def _quantiles(errors: Matrix) -> Matrix:
     return np.asarray(np.quantile(errors, outward), np.float64)
 
 
-def hit_rate(found: LeftOut, interval: float = DEFAULT_LEVEL) -> float:
+def hit_rate(found: CrossValidation, interval: float = DEFAULT_LEVEL) -> float:
     """Share of rows whose truth lies in the interval that the errors of the other rounds alone would give."""
     errors = -found.log_error / found.spread
     hits = np.empty(len(errors), bool)
@@ -225,7 +227,7 @@ def hit_rate(found: LeftOut, interval: float = DEFAULT_LEVEL) -> float:
 
 def _fit_family(rows: pd.DataFrame, kind: str) -> dict[str, Any]:
     fit = _fit_rows(rows, kind)
-    found = left_out(rows, kind)
+    found = cross_validate(rows, kind)
     wrong = np.abs(np.exp(found.log_error) - 1)
     return {
         "rows_sha256": training_key(rows, kind),

@@ -29,8 +29,8 @@ from fomkit.prediction.estimates import (
     Timed,
     as_answers,
     as_rows,
+    cached,
     join_answers,
-    kept,
     records,
 )
 from fomkit.prediction.exact import hits
@@ -151,8 +151,8 @@ def _climb(rows: Table, machine: Machine, interval: float, steps: Sequence[Estim
     for estimate in steps:
         if not pending.any():
             break
-        asked = rows if pending.all() else rows.take(pending)
-        answers = as_answers(estimate(asked, machine, interval))
+        query = rows if pending.all() else rows.take(pending)
+        answers = as_answers(estimate(query, machine, interval))
         if len(answers):
             found.append(answers)
             pending &= ~np.isin(rows.index, answers.index)
@@ -169,7 +169,7 @@ def _distinct(costed: pd.DataFrame) -> tuple[Rows, NDArray[np.int64]]:
 
 def prepared(machine: Machine) -> Machine:
     """Give a machine with its timings as the estimators read them: in one order of rows and of storage."""
-    timings = kept(machine.timings, None, "own times", lambda: own_times(in_order(row_major(machine.timings))))
+    timings = cached(machine.timings, None, "own times", lambda: own_times(in_order(row_major(machine.timings))))
     return replace(machine, timings=timings)
 
 
@@ -261,8 +261,8 @@ def add_times(
         if table is not None:
             check_table(table.drop(columns=[*_TIMES, "of"], errors="ignore"), "COSTED", _WHERE)
     built = replace(prepared(original(machine)), links=machine.links)
-    asked, first = _distinct(costed)
-    rows, notes = settle(asked, built)
+    query, first = _distinct(costed)
+    rows, notes = settle(query, built)
     answers = price(rows, built, interval, parts=parts, calls=calls)
     if machine.origin is not None:
         answers = _on_changed(rows, answers, machine, built, interval)
@@ -287,13 +287,13 @@ def _columns(
     priced = at >= 0
     numbers, words = np.full((3, len(first)), np.nan), np.full((3, len(first)), "", object)
     numbers[:, priced] = np.stack([answers.time_s, answers.low_s, answers.high_s])[:, at[priced]]
-    evidence = np.array([_said(answers, place, notes) for place in range(len(answers))], object)
+    evidence = np.array([_evidence_text(answers, place, notes) for place in range(len(answers))], object)
     words[:, priced] = np.stack([answers.time_source, answers.bound, evidence])[:, at[priced]]
     columns = zip(_TIMES, (*numbers, *(pd.array(column, "str") for column in words)), strict=True)
     return {name: pd.Series(column, index) for name, column in columns}
 
 
-def _said(answers: Answers, place: int, notes: Mapping[int, str]) -> str:
+def _evidence_text(answers: Answers, place: int, notes: Mapping[int, str]) -> str:
     note = notes.get(int(answers.index[place]))
     return f"{note}; {answers.evidence(place)}" if note else answers.evidence(place)
 
@@ -334,8 +334,8 @@ def _fitted(rows: pd.DataFrame, machine: Machine, most: int) -> Iterator[tuple[i
             continue
         training = training_rows(machine.timings, name)
         chosen = chosen[fitted(chosen, training, name.kind)]
-        known, asked = (look_at(table, name.kind, len(training)) for table in (training, chosen))
-        apart = distances(asked, known, as_fit(stored).hyper.length)
+        known, query = (look_at(table, name.kind, len(training)) for table in (training, chosen))
+        apart = distances(query, known, as_fit(stored).hyper.length)
         nearest = np.argsort(apart, axis=1, kind="stable")[:, :most]
         timings = list(records(training))
         for index, far, places in zip(chosen.index.tolist(), apart, nearest, strict=True):

@@ -272,7 +272,7 @@ def _penalty(device: Device, slip: Slip) -> float:
 def _tried(device: Device) -> Iterator[Slip]:
     """Give the slips to try: of the times, of each peak, of equal peaks, of all peaks, of the bandwidth."""
     factors = [10.0**power for power in (*range(-9, 0), *range(1, 10))]
-    yield from (Slip("times", one) for one in factors)
+    yield from (Slip("times", factor) for factor in factors)
     every = range(len(device.peaks))
     equal = [
         tuple(place for place in every if device.peaks[place].rate.value == rate)
@@ -280,9 +280,9 @@ def _tried(device: Device) -> Iterator[Slip]:
     ]
     groups = [(place,) for place in every] + sorted(group for group in equal if len(group) > 1)
     for group in dict.fromkeys([*groups, tuple(every)] if len(every) else groups):
-        yield from (Slip("peak", one, group) for one in factors)
+        yield from (Slip("peak", factor, group) for factor in factors)
     if device.byte_per_s is not None:
-        yield from (Slip("bandwidth", one) for one in (1 / 8, 8.0, *factors))
+        yield from (Slip("bandwidth", factor) for factor in (1 / 8, 8.0, *factors))
 
 
 def best_slips(

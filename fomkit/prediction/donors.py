@@ -29,15 +29,23 @@ from fomkit.prediction.estimates import (
     are,
     as_answers,
     as_rows,
+    cached,
     join_answers,
-    kept,
     numbers,
     opened_by,
     places_of,
 )
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.families import ONE_WAY, FamilyName, families, look_at, servable, training_rows
-from fomkit.prediction.gp import Hyper, Precomputed, ask, correlation, distances, join_posteriors, precompute
+from fomkit.prediction.gp import (
+    Hyper,
+    Precomputed,
+    correlation,
+    distances,
+    join_posteriors,
+    posterior_blocks,
+    precompute,
+)
 from fomkit.prediction.links import Collective
 from fomkit.prediction.rates import bounds
 
@@ -74,7 +82,7 @@ class _Donor(NamedTuple):
 def _own(machine: Machine, name: FamilyName) -> pd.DataFrame:
     """Give the distinct ops of a family in a machine's own table."""
     make = partial(training_rows, machine.timings, name)
-    return kept(machine.timings, None, f"distinct ops of {name}", make)
+    return cached(machine.timings, None, f"distinct ops of {name}", make)
 
 
 def _donors(machine: Machine, name: FamilyName) -> list[_Donor]:
@@ -121,7 +129,7 @@ def _typical_error(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper
 
 def _log_times(lenders: list[_Donor], rows: Table, kind: str) -> tuple[Matrix, Matrix]:
     """Give ln(time) on each lender (lenders × n), and its variance less what repeating the op would show too."""
-    found = [interpolate.predict_log_time(one.family, rows, kind) for one in lenders]
+    found = [interpolate.predict_log_time(lender.family, rows, kind) for lender in lenders]
     variance = [
         there.variance - one.family.fit.hyper.noise for one, (_, there) in zip(lenders, found, strict=True)
     ]
@@ -166,8 +174,8 @@ def _follow(training: pd.DataFrame, lenders: list[_Donor], kind: str) -> _Follow
 
 def _answers(rows: Rows, training: pd.DataFrame, followed: _Followed, kind: str, interval: float) -> Answers:
     lenders, share, offset, precomputed, known = followed
-    asked = look_at(rows, kind, len(training))
-    correction = join_posteriors([part for _, _, part in ask(precomputed, asked)])
+    query = look_at(rows, kind, len(training))
+    correction = join_posteriors([part for _, _, part in posterior_blocks(precomputed, query)])
     there, unsure = _log_times(lenders, rows, kind)
     log_s = share @ there + offset + correction.mean
     # What the lenders do not know of an op that they never timed comes on top of how well they are followed.
@@ -220,7 +228,7 @@ def estimate_from_donors(rows: Table, machine: Machine, interval: float) -> Answ
                 continue
             lenders = _donors(machine, name)
             make = partial(_follow, training, lenders, name.kind)
-            followed = kept(machine.timings, machine.lenders, f"lenders of {name}", make) if lenders else None
+            followed = cached(machine.timings, machine.lenders, f"lenders of {name}", make) if lenders else None
             if followed is not None:
                 found.append(_answers(chosen, training, followed, name.kind, interval))
     return join_answers(found)
@@ -234,12 +242,12 @@ FROM_TABLE = ("measured", "interpolated", "extrapolated")
 
 def original(machine: Machine) -> Machine:
     """Give the machine that timings and utilisations are of; its table is the same object in every call."""
-    return kept(machine.timings, machine, "as built", machine.as_built)
+    return cached(machine.timings, machine, "as built", machine.as_built)
 
 
 def stated(machine: Machine) -> Machine:
     """Give the changed machine with the timings that were stated for it."""
-    rows = kept(machine.timings, None, "stated", lambda: machine.timings[machine.stated_rows()])
+    rows = cached(machine.timings, None, "stated", lambda: machine.timings[machine.stated_rows()])
     return replace(machine, timings=rows)
 
 
@@ -378,5 +386,5 @@ def estimate_collective(rows: Rows, machine: Machine, interval: float) -> Answer
     of_table = np.array([one.source == "measured" for one, _ in found.values()], bool)
     source = np.where(of_table, "extrapolated", "alpha_beta").astype(object)
     bound = np.where(of_table, "measured", "network").astype(object)
-    texts = [said for _, said in found.values()]
+    texts = [note for _, note in found.values()]
     return Answers(np.asarray(rows.index)[chosen], times, source, bound, texts.__getitem__)

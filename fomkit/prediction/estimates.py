@@ -40,7 +40,7 @@ class Words(NamedTuple):
         """Give the word of each row."""
         return np.array(self.words, object)[self.codes]
 
-    def told(self, values: Sequence[Any], dtype: type) -> NDArray[Any]:
+    def mapped(self, values: Sequence[Any], dtype: type) -> NDArray[Any]:
         """Give each row the value of its word."""
         return np.array(values, dtype)[self.codes]
 
@@ -164,18 +164,18 @@ def numbers(rows: Table, column: str, default: float = np.nan) -> Numbers:
 def are(rows: Table, column: str, *words: str) -> NDArray[np.bool_]:
     """Tell in which rows a text column holds one of some words."""
     known = as_rows(rows).text(column)
-    return known.told([word in words for word in known.words], bool)
+    return known.mapped([word in words for word in known.words], bool)
 
 
-def places_of(asked: NDArray[np.int64], among: NDArray[np.int64]) -> Places:
+def places_of(estimate_chosen: NDArray[np.int64], among: NDArray[np.int64]) -> Places:
     """Give the place of each op among others, both by their index; -1 where it is none of them."""
-    return np.asarray(pd.Index(among).get_indexer(pd.Index(asked)), np.intp)
+    return np.asarray(pd.Index(among).get_indexer(pd.Index(estimate_chosen)), np.intp)
 
 
 def item_bytes(rows: Table) -> Numbers:
     """Give the size of one number of each row's format [byte]."""
     known = as_rows(rows).text("dtype")
-    return known.told([ITEM_BYTE.get(word, np.nan) for word in known.words], float)
+    return known.mapped([ITEM_BYTE.get(word, np.nan) for word in known.words], float)
 
 
 def same_texts(rows: Table, *columns: str) -> tuple[list[tuple[str, ...]], Places]:
@@ -200,10 +200,10 @@ Result = TypeVar("Result")
 TABLES = 32
 """Tables whose results are kept, those used last; a machine with a short table borrows from a dozen others."""
 
-_KEPT: OrderedDict[int, tuple[pd.DataFrame, dict[tuple[int, str], tuple[object, Any]]]] = OrderedDict()
+_CACHE: OrderedDict[int, tuple[pd.DataFrame, dict[tuple[int, str], tuple[object, Any]]]] = OrderedDict()
 
 
-def kept(table: pd.DataFrame, also: object, name: str, make: Callable[[], Result]) -> Result:
+def cached(table: pd.DataFrame, also: object, name: str, make: Callable[[], Result]) -> Result:
     """Give what was made of a table before, or make it now.
 
     Parameters
@@ -216,12 +216,12 @@ def kept(table: pd.DataFrame, also: object, name: str, make: Callable[[], Result
         Which of the results.
     make : function
     """
-    known, results = _KEPT.setdefault(id(table), (table, {}))
+    known, results = _CACHE.setdefault(id(table), (table, {}))
     if known is not table:
-        known, results = _KEPT[id(table)] = (table, {})
-    _KEPT.move_to_end(id(table))
-    while len(_KEPT) > TABLES:
-        _KEPT.popitem(last=False)
+        known, results = _CACHE[id(table)] = (table, {})
+    _CACHE.move_to_end(id(table))
+    while len(_CACHE) > TABLES:
+        _CACHE.popitem(last=False)
     key = (id(also), name)
     if key not in results or results[key][0] is not also:
         results[key] = (also, make())
@@ -360,12 +360,12 @@ def opened_by(
         estimator: Callable[Concatenate[Rows, Machine, _More], Answers],
     ) -> Callable[Concatenate[Table, Machine, _More], Answers]:
         @wraps(estimator)
-        def asked(rows: Table, machine: Machine, /, *more: _More.args, **named: _More.kwargs) -> Answers:
+        def estimate_chosen(rows: Table, machine: Machine, /, *more: _More.args, **named: _More.kwargs) -> Answers:
             rows = as_rows(rows)
             chosen = rows.take(choose(rows, machine))
             return estimator(chosen, machine, *more, **named) if len(chosen) else as_answers({})
 
-        return asked
+        return estimate_chosen
 
     return opened
 
@@ -378,7 +378,7 @@ def records(rows: pd.DataFrame) -> Iterator[tuple[int, Record]]:
 
 def timed_kinds(timings: pd.DataFrame) -> frozenset[str]:
     """Name the kinds of ops that a table has timings of."""
-    return kept(timings, None, "kinds", lambda: frozenset(as_rows(timings).text("kind").words))
+    return cached(timings, None, "kinds", lambda: frozenset(as_rows(timings).text("kind").words))
 
 
 def describe_sizes(row: Record) -> str:

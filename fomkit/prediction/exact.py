@@ -24,8 +24,8 @@ from fomkit.prediction.estimates import (
     Table,
     are,
     as_rows,
+    cached,
     join_answers,
-    kept,
     numbers,
     opened_by,
     records,
@@ -78,7 +78,7 @@ def _known_values(timings: pd.DataFrame, kind: str) -> dict[str, NDArray[np.floa
 def _candidates(rows: Rows, timings: pd.DataFrame, kind: str) -> Rows:
     """Keep the rows of a kind each of whose sizes some timing has; cheaper than to join them all."""
     at = np.flatnonzero(are(rows, "kind", kind))
-    known = kept(timings, None, f"sizes of {kind}", partial(_known_values, timings, kind))
+    known = cached(timings, None, f"sizes of {kind}", partial(_known_values, timings, kind))
     for name, values in known.items():
         if not len(at):
             break
@@ -93,8 +93,8 @@ def hits(rows: Table, timings: pd.DataFrame, kind: str) -> pd.DataFrame:
     optional = [name for name in OPTIONAL_DIMENSIONS.get(kind, ()) if rows.has(name)]
     free = [*optional, "op"] if kind in PASS_FREE else [*optional, "pass_name", "op"]
     ours = rows.take(are(rows, "kind", kind)).frame([*keys, *free]).rename_axis("_at").reset_index()
-    kept = [name for name in (*keys, *free, *_OF_A_HIT) if name in timings.columns]
-    theirs = timings.loc[timings["kind"] == kind, kept].rename(columns={name: f"{name}_timed" for name in free})
+    cached = [name for name in (*keys, *free, *_OF_A_HIT) if name in timings.columns]
+    theirs = timings.loc[timings["kind"] == kind, cached].rename(columns={name: f"{name}_timed" for name in free})
     pairs = ours.merge(theirs, on=keys, how="inner", suffixes=("", "_timed"))
     agree = np.ones(len(pairs), bool)
     for name in free:
@@ -138,7 +138,7 @@ def is_measured(timings: pd.DataFrame) -> NDArray[np.bool_]:
     return are(timings, "basis", *MEASURED) if "basis" in timings.columns else np.ones(len(timings), bool)
 
 
-def _said_basis(first: Record) -> str:
+def _stated_basis(first: Record) -> str:
     """Name basis and party of a figure that nobody measured; "" of a measured one."""
     basis, party = ("" if pd.isna(first.get(name)) else str(first[name]) for name in ("basis", "party"))
     return "" if basis in MEASURED else ", ".join(filter(None, (basis, party)))
@@ -161,17 +161,17 @@ def _answers(pairs: pd.DataFrame, spread: float, interval: float) -> Answers:
     low_s = np.minimum(time_s / below, hits_of["_time_s"].min().to_numpy())
     high_s = np.maximum(time_s * above, hits_of["_time_s"].max().to_numpy()) + hits_of["_step_s"].max().to_numpy()
     first = [row for _, row in records(pairs.drop_duplicates("_at").sort_values("_at"))]
-    said = [_said_basis(row) for row in first]
+    stated_bases = [_stated_basis(row) for row in first]
 
     def evidence(place: int) -> str:
         text = _source(first[place], int(counts[place]))
-        return f"stated, not measured ({said[place]}): {text}" if said[place] else text
+        return f"stated, not measured ({stated_bases[place]}): {text}" if stated_bases[place] else text
 
     return Answers(
         hits_of.size().index.to_numpy(np.int64),
         np.stack([time_s, low_s, high_s]),
-        np.array(["assumed" if one else "measured" for one in said], object),
-        np.full(len(said), "measured", object),
+        np.array(["assumed" if one else "measured" for one in stated_bases], object),
+        np.full(len(stated_bases), "measured", object),
         evidence,
     )
 
@@ -190,13 +190,13 @@ def estimate(rows: Rows, machine: Machine, interval: float) -> Answers:
     """
     found: list[Answers] = []
     for kind in sorted({kind for (kind,) in same_texts(rows, "kind")[0]}):
-        timings = kept(machine.timings, None, "own times of hits", partial(_prepare, machine.timings))
+        timings = cached(machine.timings, None, "own times of hits", partial(_prepare, machine.timings))
         candidates = _candidates(rows, timings, kind)
         if not len(candidates):
             continue
         pairs = hits(candidates, timings, kind)
         if len(pairs):
-            spread = kept(timings, None, f"repeatability of {kind}", partial(_repeatability, timings, kind))
+            spread = cached(timings, None, f"repeatability of {kind}", partial(_repeatability, timings, kind))
             found.append(_answers(pairs, spread, interval))
     return join_answers(found)
 

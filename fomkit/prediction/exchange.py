@@ -71,7 +71,7 @@ def _apart(ends: tuple[float, float], between: bool) -> tuple[float, float]:
     off = -log(MEASURED[0]), log(MEASURED[1])
     if any(map(isnan, ends)):
         return off
-    repeats = [max(0.0, one) * _FROM_QUARTILES for one in ends]
+    repeats = [max(0.0, end) * _FROM_QUARTILES for end in ends]
     return (hypot(repeats[0], off[0]), hypot(repeats[1], off[1])) if between else (repeats[0], repeats[1])
 
 
@@ -196,7 +196,7 @@ class Network:
         """
         machine = self.machine
         channel = channel_of(machine, tier, self.channel)
-        changed = [(one.tier, one.channel) == (tier, channel) for one in machine.links]
+        changed = [(link.tier, link.channel) == (tier, channel) for link in machine.links]
         links = tuple(
             link_at(one, byte_per_s, starts=starts) if mine else one
             for one, mine in zip(machine.links, changed, strict=True)
@@ -253,7 +253,7 @@ class Network:
         stages: tuple[Collective, ...] = (
             ("reduce_scatter", "all_gather") if collective == "all_reduce" else (collective,)
         )
-        found = total(outside, *(self._inside(one, message_byte, group.inner) for one in stages))
+        found = total(outside, *(self._inside(stage, message_byte, group.inner) for stage in stages))
         return found._replace(way=f"in stages, {group.inner} inside each of {group.outer} nodes")
 
     def _best(self, collective: Collective, message_byte: float, group: Group) -> Taken:

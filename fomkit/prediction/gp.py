@@ -4,7 +4,7 @@ How far out the ends of an interval may lie: no farther than left-out errors wer
 
 The outermost quantiles of a hundred errors are one or two of them. A single strange op, which is eight standard
 deviations away where the table is dense, would say that one in a hundred ops where it is sparse takes a thousand
-times as long. So an interval beyond `JUDGED` grows with its level no faster than it does in tables of many ops.
+times as long. So an interval beyond `QUANTILE_LEVEL` grows with its level no faster than in tables of many ops.
 """
 
 from __future__ import annotations
@@ -150,14 +150,14 @@ def apart(query: Matrix, known: Matrix, squares: Matrix) -> Iterator[tuple[slice
     """
     for start in range(0, len(query), BLOCK):
         block = slice(start, start + BLOCK)
-        asked = query[block]
+        points = query[block]
         # In the order of `distances`: which of two rows is the nearer may hang on the last digit.
-        between = (asked * asked).sum(1)[:, None] + squares
-        between -= 2 * asked @ known.T
+        between = (points * points).sum(1)[:, None] + squares
+        between -= 2 * points @ known.T
         yield block, np.sqrt(np.maximum(between, 0.0, out=between), out=between)
 
 
-def ask(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[slice, Matrix, Posterior]]:
+def posterior_blocks(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[slice, Matrix, Posterior]]:
     """Predict the target at each query (q, p), a block of queries at a time.
 
     Yields
@@ -190,7 +190,9 @@ def posterior(features: Matrix, target: Matrix, noise: Matrix, query: Matrix, hy
     Posterior
         The variance is that of a new observation: the common noise is in it.
     """
-    return join_posteriors([part for _, _, part in ask(precompute(features, target, noise, hyper), query)])
+    return join_posteriors(
+        [part for _, _, part in posterior_blocks(precompute(features, target, noise, hyper), query)]
+    )
 
 
 def join_posteriors(parts: Sequence[Posterior]) -> Posterior:
@@ -199,7 +201,7 @@ def join_posteriors(parts: Sequence[Posterior]) -> Posterior:
     return Posterior(*(np.concatenate(columns) for columns in zip(*(parts or [empty]), strict=True)))
 
 
-JUDGED = 0.8
+QUANTILE_LEVEL = 0.8
 """Level up to which the quantiles of a small table are told by enough of its errors."""
 GROWTH = {0.9: 1.63, 0.95: 1.42, 0.98: 1.43, 0.99: 1.34}
 """Level to how many times as wide an interval may be as at the level before: the ninth decile over the 66 tails of
@@ -229,14 +231,14 @@ def bounded(
     >>> [round(bounded(one_strange_error, level), 3) for level in (0.5, 0.8, 0.95, 0.99)]
     [1.5, 1.8, 1.95, 2.653]
     """
-    if interval <= JUDGED:
+    if interval <= QUANTILE_LEVEL:
         return end_at(interval)
-    found, before = end_at(JUDGED), JUDGED
+    found, before = end_at(QUANTILE_LEVEL), QUANTILE_LEVEL
     for level, growth in most_growth.items():
         share = min(1.0, np.log((1 - before) / (1 - min(interval, level))) / np.log((1 - before) / (1 - level)))
         most = found * growth**share
-        told = end_at(min(interval, level))
-        found = told if abs(told) < abs(most) else most
+        bound = end_at(min(interval, level))
+        found = bound if abs(bound) < abs(most) else most
         if interval <= level:
             break
         before = level

@@ -13,7 +13,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.ops.tables import KIND_DIMENSIONS
 from fomkit.prediction import prior
-from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, describe_sizes, join_answers, kept
+from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, cached, describe_sizes, join_answers
 from fomkit.prediction.exact import mix, thinness
 from fomkit.prediction.families import (
     VIEWS,
@@ -26,16 +26,16 @@ from fomkit.prediction.families import (
     training_rows,
 )
 from fomkit.prediction.gp import (
-    JUDGED,
     LIMIT,
+    QUANTILE_LEVEL,
     Hyper,
     Posterior,
     Precomputed,
-    ask,
     bounded,
     correlation,
     distances,
     join_posteriors,
+    posterior_blocks,
     precompute,
 )
 from fomkit.prediction.monotone import Falls, Surroundings, never_falling, timed_falls
@@ -162,8 +162,8 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
 
 def predict_log_time(family: Family, rows: Table, kind: str) -> tuple[Matrix, Posterior]:
     """Predict ln(time) of rows, and give the correction that is part of it with its variance."""
-    asked = look_at(rows, kind, len(family.training))
-    correction = join_posteriors([part for _, _, part in ask(family.fitted, asked)])
+    query = look_at(rows, kind, len(family.training))
+    correction = join_posteriors([part for _, _, part in posterior_blocks(family.fitted, query)])
     return np.log(VIEWS[kind].terms(rows) @ family.fit.mean) + correction.mean, correction
 
 
@@ -224,12 +224,12 @@ def deviation(correction: Posterior, apart: Matrix, errors: Matrix) -> Matrix:
 def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
     """Give how far the ends of an interval lie from ln(time), below and above, for ops of this standard deviation.
 
-    Beyond `JUDGED` they grow as `fomkit.prediction.gp` allows, and where that is more than any left-out op of the
-    family was ever off, no faster than a normal distribution's.
+    Beyond `QUANTILE_LEVEL` they grow as `gp` allows, and where that is more than any left-out op of the family was
+    ever off, no faster than a normal distribution's.
     """
-    levels = (interval, min(interval, JUDGED))
-    most, judged_z = (NormalDist().inv_cdf(0.5 + level / 2) for level in levels)
-    normal = most / judged_z
+    levels = (interval, min(interval, QUANTILE_LEVEL))
+    most, quantile_z = (NormalDist().inv_cdf(0.5 + level / 2) for level in levels)
+    normal = most / quantile_z
     found = []
     for side in (-1.0, 1.0):
 
@@ -237,9 +237,9 @@ def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
             return max(side * float(np.interp(0.5 + side * level / 2, LEVELS, fit.quantiles)), 0.0)
 
         seen = max(float((-side * fit.errors).max(initial=0.0)), 0.0)
-        judged_at = end_at(levels[1]) * spread
-        width = np.minimum(bounded(end_at, interval) * spread, np.maximum(seen, normal * judged_at))
-        found.append(side * np.maximum(width, judged_at))
+        quantile_end = end_at(levels[1]) * spread
+        width = np.minimum(bounded(end_at, interval) * spread, np.maximum(seen, normal * quantile_end))
+        found.append(side * np.maximum(width, quantile_end))
     return found[0], found[1]
 
 
@@ -255,7 +255,7 @@ def _answers(rows: Rows, terms: Matrix, kind: str, family: Family, interval: flo
     fit, count = family.fit, len(family.training)
     spread, mean, apart = np.empty((3, len(rows)))
     nearest, places = np.empty(len(rows), np.intp), cross_validated_rows(count)
-    for block, distance, part in ask(family.fitted, look_at(rows, kind, count)):
+    for block, distance, part in posterior_blocks(family.fitted, look_at(rows, kind, count)):
         tried = distance if len(places) == count else distance[:, places]
         spread[block] = deviation(part, tried, fit.errors)
         mean[block], apart[block], nearest[block] = part.mean, part.distance, part.nearest
@@ -280,14 +280,14 @@ def _untimed(rows: Rows, family: Family) -> Matrix:
 
     Of a product with one row or column only such products speak: it runs by another kernel.
     """
-    known, asked = thinness(family.training), thinness(rows)
+    known, query = thinness(family.training), thinness(rows)
     scaled = look_at(rows, "gemm", len(family.training)) / family.fit.hyper.length
     apart, length = np.full(len(rows), np.inf), np.ones(scaled.shape[1])
-    for alike, timed in ((asked == 1, known == 1), (asked < 1, known >= 0)):
+    for alike, timed in ((query == 1, known == 1), (query < 1, known >= 0)):
         if alike.any() and timed.any():
             apart[alike] = distances(scaled[alike], family.fitted.scaled[timed], length).min(1)
     near = correlation(np.minimum(apart, FAR)) / MIN_CORRELATION
-    return np.asarray(asked * np.maximum(1 - near, 0.0), np.float64)
+    return np.asarray(query * np.maximum(1 - near, 0.0), np.float64)
 
 
 def _with_vectors(rows: Rows, found: Answers, family: Family, machine: Machine, interval: float) -> Answers:
@@ -328,24 +328,24 @@ def _with_vectors(rows: Rows, found: Answers, family: Family, machine: Machine, 
 def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> Answers:
     """Price products by a fit, those far from every timed one by what is usual, so that none falls unshown."""
 
-    def tell(asked: Rows) -> Answers:
-        found = _answers(asked, VIEWS["gemm"].terms(asked), "gemm", family, interval)
-        return _with_vectors(asked, found, family, machine, interval)
+    def predict(query: Rows) -> Answers:
+        found = _answers(query, VIEWS["gemm"].terms(query), "gemm", family, interval)
+        return _with_vectors(query, found, family, machine, interval)
 
-    def near(asked: Rows, places: NDArray[np.intp]) -> NDArray[np.bool_]:
-        scaled = look_at(asked, "gemm", len(family.training)) / family.fit.hyper.length
+    def near(query: Rows, places: NDArray[np.intp]) -> NDArray[np.bool_]:
+        scaled = look_at(query, "gemm", len(family.training)) / family.fit.hyper.length
         apart = np.sqrt(((scaled - family.fitted.scaled[places]) ** 2).sum(1))
         return np.asarray(correlation(apart) >= MIN_CORRELATION)
 
     # A large table tells what sizes that fill no tile cost; it has few pairs that differ in one size alone.
     if len(family.training) > LIMIT:
-        return tell(rows)
+        return predict(rows)
     if len(family.rungs) > ERRORS:
         family.rungs.clear()
-    asked = (id(machine.device), machine.unheard, interval)
-    _, found = family.rungs.setdefault(asked, (machine.device, {}))
+    query = (id(machine.device), machine.unheard, interval)
+    _, found = family.rungs.setdefault(query, (machine.device, {}))
     timed = as_rows(family.training)
-    return never_falling(rows, Surroundings(timed, family.falls(), tell, near, found))
+    return never_falling(rows, Surroundings(timed, family.falls(), predict, near, found))
 
 
 def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Family:
@@ -371,7 +371,7 @@ def family_of(machine: Machine, name: FamilyName) -> Family | None:
     stored = machine.fits.get(str(name))
     if not isinstance(stored, Mapping):
         return None
-    return kept(machine.timings, stored, str(name), partial(_family, machine, name, stored))
+    return cached(machine.timings, stored, str(name), partial(_family, machine, name, stored))
 
 
 def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:

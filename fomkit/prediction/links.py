@@ -152,28 +152,28 @@ class Ends(NamedTuple):
 
 def total(*parts: Taken) -> Taken:
     """Add exchanges that follow each other; measured only where all are."""
-    measured = all(one.source == "measured" for one in parts)
+    measured = all(part.source == "measured" for part in parts)
     return Taken(
-        sum(one.value for one in parts), sum(one.low for one in parts), sum(one.high for one in parts),
+        sum(part.value for part in parts), sum(part.low for part in parts), sum(part.high for part in parts),
         "measured" if measured else "alpha_beta",
-        links=tuple(dict.fromkeys(link for one in parts for link in one.links)),
+        links=tuple(dict.fromkeys(link for part in parts for link in part.links)),
     )  # fmt: skip
 
 
 def _channels(machine: Machine, tier: Tier) -> list[str]:
     """Name the transports of a tier, "" for links that name none."""
-    return sorted({one.channel for one in machine.links if one.tier == tier})
+    return sorted({link.channel for link in machine.links if link.tier == tier})
 
 
-def clear_channel(machine: Machine, tier: Tier, asked: str) -> str | None:
+def clear_channel(machine: Machine, tier: Tier, wanted: str) -> str | None:
     """Choose as `channel_of` does; None where there is none, or it is open which."""
     known = _channels(machine, tier)
-    if asked in known:
-        return asked
-    return known[0] if not asked and len(known) == 1 else None
+    if wanted in known:
+        return wanted
+    return known[0] if not wanted and len(known) == 1 else None
 
 
-def channel_of(machine: Machine, tier: Tier, asked: str) -> str:
+def channel_of(machine: Machine, tier: Tier, wanted: str) -> str:
     """Choose the transport of a tier: the one asked for, else links that name none, else the only one there is.
 
     Raises
@@ -181,13 +181,13 @@ def channel_of(machine: Machine, tier: Tier, asked: str) -> str:
     FomkitError
         When there is none, or several and none was asked for.
     """
-    clear = clear_channel(machine, tier, asked)
+    clear = clear_channel(machine, tier, wanted)
     if clear is not None:
         return clear
     known = _channels(machine, tier)
-    of = f" of channel {asked!r}" if asked else ""
+    of = f" of channel {wanted!r}" if wanted else ""
     named = " or ".join(filter(None, known))
-    if not asked and named:
+    if not wanted and named:
         raise FomkitError(
             machine.name,
             f"has links of tier '{tier}' by {len(known)} channels, and none was asked for. Choose one, each with "
@@ -197,7 +197,7 @@ def channel_of(machine: Machine, tier: Tier, asked: str) -> str:
     raise FomkitError(
         machine.name,
         f"states no link of tier '{tier}'{of}. Add it under 'links', or give "
-        f"--link '{tier}, 5 us, 25 GB/s, each{', ' * bool(asked)}{asked}'.",
+        f"--link '{tier}, 5 us, 25 GB/s, each{', ' * bool(wanted)}{wanted}'.",
     )
 
 
@@ -218,7 +218,7 @@ def link_for(links: Sequence[Link], message_byte: float) -> Link:
     >>> [link_for([long, short], byte) is long for byte in (100, 4096, 1e9)]
     [False, True, True]
     """
-    return min(links, key=lambda one: _off(one, max(message_byte, 1.0)))
+    return min(links, key=lambda link: _off(link, max(message_byte, 1.0)))
 
 
 def _line(link: Link, alpha_s: float, byte_per_s: float) -> Line:
@@ -281,7 +281,7 @@ def link_at(link: Link, byte_per_s: float, *, starts: bool = True) -> Link:
     return found if starts else replace(found, alpha_s=0.0, alpha_range_s=None)
 
 
-def link_of(machine: Machine, tier: Tier, asked: str, message_byte: float) -> Link:
+def link_of(machine: Machine, tier: Tier, wanted: str, message_byte: float) -> Link:
     """Give the link that a message of a size takes.
 
     Raises
@@ -289,8 +289,8 @@ def link_of(machine: Machine, tier: Tier, asked: str, message_byte: float) -> Li
     FomkitError
         When the tier has none, or it is open which.
     """
-    channel = channel_of(machine, tier, asked)
-    links = [one for one in machine.links if (one.tier, one.channel) == (tier, channel)]
+    channel = channel_of(machine, tier, wanted)
+    links = [link for link in machine.links if (link.tier, link.channel) == (tier, channel)]
     return link_for(links, message_byte)
 
 
@@ -299,17 +299,17 @@ def taken_by(link: Link, way: str, formula: Callable[[Line], float]) -> Taken:
     return ends_of(link).taken(formula)._replace(way=way, links=(link,))
 
 
-def said_of_links(machine: Machine, asked: str) -> list[str]:
+def link_notes(machine: Machine, wanted: str) -> list[str]:
     """Say which transport was taken where none was asked for, and how links of size classes are read."""
     found = []
     for tier in TIERS:
         known = _channels(machine, tier)
-        if not asked and len(known) == 1 and known[0]:
+        if not wanted and len(known) == 1 and known[0]:
             found.append(f"links of tier {tier} are those of {known[0]}, the only channel there")
-        of = asked if asked in known else known[0] if len(known) == 1 else ""
-        classes = [one for one in machine.links if (one.tier, one.channel) == (tier, of) and one.most_byte]
+        of = wanted if wanted in known else known[0] if len(known) == 1 else ""
+        classes = [link for link in machine.links if (link.tier, link.channel) == (tier, of) and link.most_byte]
         if classes:
-            most = max(one.most_byte or 0.0 for one in classes)
+            most = max(kind.most_byte or 0.0 for kind in classes)
             found.append(
                 f"links of tier {tier} hold for classes of sizes up to {most:,.0f} byte; beyond them the nearest "
                 "holds"

@@ -27,7 +27,7 @@ GROWING = ("b", "m", "k")
 """Sides that `growing_axes` names."""
 STEPS = 8
 """Rungs in an octave; below as many rows each number of them is one."""
-KEPT = 100_000
+CACHE_SIZE = 100_000
 """Rungs that are kept for the next batch."""
 SHOWN = -1.0
 """In place of a size, the name of what timings show of a line."""
@@ -84,7 +84,7 @@ class Surroundings(NamedTuple):
     timed : Rows
         What it learnt from.
     falls : Falls
-    tell : function
+    predict : function
         What it says of rows.
     is_covered : function
         Tells which rows lie near the timings at these places.
@@ -94,7 +94,7 @@ class Surroundings(NamedTuple):
 
     timed: Rows
     falls: Falls
-    tell: Callable[[Rows], Answers]
+    predict: Callable[[Rows], Answers]
     is_covered: Callable[[Rows, NDArray[np.intp]], Flags]
     found: dict[tuple[bytes, float], Any]
 
@@ -102,7 +102,7 @@ class Surroundings(NamedTuple):
 def growing_axes(rows: Rows) -> NDArray[np.object_]:
     """Name the size of each product that grows with a batch: a stack's height, a weight gradient's depth."""
     of_weights = rows.text("pass_name")
-    deep = of_weights.told([word == "backward_weight" for word in of_weights.words], bool)
+    deep = of_weights.mapped([word == "backward_weight" for word in of_weights.words], bool)
     return np.where(numbers(rows, "b", 1.0) > 1, "b", np.where(deep, "k", "m")).astype(object)
 
 
@@ -132,8 +132,8 @@ def _lines(rows: Rows, axes: NDArray[np.object_]) -> tuple[NDArray[np.intp], NDA
     names = (*SIDES, "trans_a", "trans_b")
     cells = [np.where(axes == name, -1.0, np.nan_to_num(numbers(rows, name), nan=-2.0)) for name in names]
     passes = rows.text("pass_name")
-    told = np.column_stack([*cells, passes.told([crc32(word.encode()) for word in passes.words], float)])
-    found, first, line = np.unique(told, axis=0, return_index=True, return_inverse=True)
+    keys = np.column_stack([*cells, passes.mapped([crc32(word.encode()) for word in passes.words], float)])
+    found, first, line = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     return first, line.ravel(), [one.tobytes() for one in found]
 
 
@@ -212,24 +212,24 @@ def _within_timings(time_s: Matrix, size: Matrix, sizes: Matrix, timed_s: Matrix
     return np.asarray(np.clip(time_s, low, high), np.float64)
 
 
-def _on_a_line(asked: Rows, size: Matrix, axis: str, timed: Rows, time_s: Matrix) -> Matrix:
+def _on_a_line(query: Rows, size: Matrix, axis: str, timed: Rows, time_s: Matrix) -> Matrix:
     """Hold products that differ along their axis alone within the timings of that line."""
     names = [name for name in (*SIDES, "trans_a", "trans_b") if name != axis and timed.has(name)]
-    same = np.logical_and.reduce([timed.number(name) == asked.number(name)[0] for name in names])
+    same = np.logical_and.reduce([timed.number(name) == query.number(name)[0] for name in names])
     if not same.any():
         return time_s
     return _within_timings(time_s, size, timed.number(axis)[same], timed.number("_time_s")[same])
 
 
-def _asked_once(
-    keys: list[tuple[bytes, float]], known: Surroundings, ask: Callable[[Any], Sequence[Any]]
+def _cached_values(
+    keys: list[tuple[bytes, float]], known: Surroundings, make: Callable[[Any], Sequence[Any]]
 ) -> list[Any]:
     """Give what is known by each key, asking for the places of those that are not kept yet."""
-    if len(known.found) > KEPT:
+    if len(known.found) > CACHE_SIZE:
         known.found.clear()
     places = np.array([place for place, key in enumerate(keys) if key not in known.found], np.intp)
     if len(places):
-        known.found.update(zip([keys[place] for place in places], ask(places), strict=True))
+        known.found.update(zip([keys[place] for place in places], make(places), strict=True))
     return [known.found[key] for key in keys]
 
 
@@ -242,25 +242,27 @@ def _times(rows: Rows, axes: NDArray[np.object_], size: Matrix, known: Surroundi
     pairs, back = np.unique(np.column_stack([line[of], sizes[of, rung]]), axis=0, return_inverse=True)
     on, length = pairs[:, 0].astype(np.intp), pairs[:, 1]
 
-    def told_of(at: NDArray[np.intp]) -> list[float]:
+    def predicted_logs(at: NDArray[np.intp]) -> list[float]:
         base = first[on[at]]
-        found: list[float] = np.log(known.tell(resized(rows.take(base), axes[base], length[at])).time_s).tolist()
+        found: list[float] = np.log(
+            known.predict(resized(rows.take(base), axes[base], length[at])).time_s
+        ).tolist()
         return found
 
     def shown_of(at: NDArray[np.intp]) -> list[tuple[Matrix, Matrix]]:
         return _shown(rows.take(first[at]), axes[first[at]], known)
 
-    told = np.array(
-        _asked_once(
-            [(names[at], one) for at, one in zip(on.tolist(), length.tolist(), strict=True)], known, told_of
+    mapped = np.array(
+        _cached_values(
+            [(names[at], one) for at, one in zip(on.tolist(), length.tolist(), strict=True)], known, predicted_logs
         )
     )
     may = np.empty(len(rows))
-    for number, (ends, fall) in enumerate(_asked_once([(name, SHOWN) for name in names], known, shown_of)):
-        told[on == number] -= np.interp(np.log(length[on == number]), ends, fall)
+    for number, (ends, fall) in enumerate(_cached_values([(name, SHOWN) for name in names], known, shown_of)):
+        mapped[on == number] -= np.interp(np.log(length[on == number]), ends, fall)
         may[line == number] = np.interp(np.log(size[line == number]), ends, fall)
     log_s = np.full(sizes.shape, np.nan)
-    log_s[needed] = told[back.ravel()]
+    log_s[needed] = mapped[back.ravel()]
     time_s = _climbed(log_s, size, octave) * np.exp(may)
     for number, row in enumerate(first.tolist()):
         own = line == number
@@ -284,7 +286,7 @@ def never_falling(rows: Rows, known: Surroundings) -> Answers:
     """
     axes = growing_axes(rows)
     size = np.stack([numbers(rows, name, 1.0) for name in SIDES])[_numbers_of(axes), np.arange(len(rows))]
-    answers = known.tell(rows)
+    answers = known.predict(rows)
     factor = _times(rows, axes, size, known) / answers.time_s
 
     def evidence(place: int) -> str:

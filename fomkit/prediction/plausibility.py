@@ -213,7 +213,7 @@ def _slow_exchanges(timings: Table, seen: Claims) -> Iterator[str]:
         )
 
 
-def judge_timings(timings: pd.DataFrame, machine: Machine, kind_of_device: str = "") -> Verdict:
+def check_timings(timings: pd.DataFrame, machine: Machine, kind_of_device: str = "") -> Verdict:
     """Tell which timings of a machine cannot be.
 
     Parameters
@@ -242,7 +242,7 @@ def judge_timings(timings: pd.DataFrame, machine: Machine, kind_of_device: str =
         wrong = [*_wrong_families(seen, families, slow), *_without_facts(rows, seen, families)]
         several = impossible.sum() >= SOME_FEW and impossible.mean() >= SOME
         slips = best_slips(rows, seen, families, machine, wrong=bool(wrong) or impossible.sum() >= FEW)
-        claims = [_claims(one, seen, impossible, None) for one in families if impossible[one.at].any()]
+        claims = [_claims(family, seen, impossible, None) for family in families if impossible[family.at].any()]
         is_fact = bool(slips) and slips[0].of != "times"
         if wrong or (several and is_fact):
             raise _refusal(wrong or claims, slips, machine)
@@ -319,7 +319,7 @@ def _apart(timings: Table, seen: Claims, machine: Machine, families: Sequence[Fa
     return sorted(found, key=found.__getitem__, reverse=True)
 
 
-def judge_facts(device: Device, name: str, *, refuse: bool = True) -> tuple[str, ...]:
+def check_facts(device: Device, name: str, *, refuse: bool = True) -> tuple[str, ...]:
     """Give the facts that hardly can be beside each other, as sentences; those of what-ifs are not to be refused.
 
     Raises
@@ -329,18 +329,18 @@ def judge_facts(device: Device, name: str, *, refuse: bool = True) -> tuple[str,
     """
     rate, room, launch_s = map(_positive, (device.byte_per_s, device.capacity_byte, device.launch_s))
     peaks = [peak for peak in device.peaks if _positive(peak.rate) and rate]
-    said = [*_strange_peaks(peaks, rate, name, refuse=refuse)]
+    messages = [*_strange_peaks(peaks, rate, name, refuse=refuse)]
     fill_s = room / rate if room and rate else math.nan
     if (fill_s < _FILL_S[0] and rate < _ON_CHIP) or fill_s > _FILL_S[1]:
-        said.append(
+        messages.append(
             f"a memory of {format_quantity(room, 'byte')} at {format_quantity(rate, 'byte_per_s')} is read "
             f"once in {format_quantity(fill_s, 'time_s')}, shipped machines take 19 ms to 0.3 s; check the units "
             "of memory.capacity and memory.bandwidth"
         )
     if launch_s and not _LAUNCH_S[0] <= launch_s <= _LAUNCH_S[1]:
         shown = format_quantity(launch_s, "time_s")
-        said.append(f"a launch of {shown} is unlike any machine's, which take 1 to 50 us; check launch.per_op")
-    return tuple(said)
+        messages.append(f"a launch of {shown} is unlike any machine's, which take 1 to 50 us; check launch.per_op")
+    return tuple(messages)
 
 
 def _positive(fact: Fact | None) -> float:

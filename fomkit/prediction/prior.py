@@ -234,14 +234,14 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     byte, flop, least_flop = (numbers(rows, name) for name in ("byte", "flop", "least_flop"))
 
     def evidence(place: int) -> str:
-        said, name = times.evidence(place), str(names[place])
+        message, name = times.evidence(place), str(names[place])
         if lifted[place]:
-            said = f"{said}; lifted to the {name} floor less {BOOST - 1:.0%}"
+            message = f"{message}; lifted to the {name} floor less {BOOST - 1:.0%}"
         if below[place]:
             share = seconds[0, place] / found.floor_s[place]
             least = least_flop[place] / flop[place] if flop[place] else 1.0
             reason = _reason(kinds[place], name, byte[place], share, least)
-            said = f"{said}; {share:.0%} of the {name} floor: {reason}"
-        return said
+            message = f"{message}; {share:.0%} of the {name} floor: {reason}"
+        return message
 
     return Answers(times.index, seconds, times.time_source, np.where(of_table, bound, times.bound), evidence)

@@ -266,8 +266,8 @@ def with_fresh(timed: pd.DataFrame, device: Device) -> pd.DataFrame:
     extra = fresh_seconds(timed, device)
     if not extra.any():
         return timed
-    said = timed["evidence"].astype("str").to_numpy(object).copy()
+    texts = timed["evidence"].astype("str").to_numpy(object).copy()
     for place in np.flatnonzero(extra).tolist():
-        said[place] = f"{said[place]}; fresh pages of its result {extra[place]:.3g} s"
+        texts[place] = f"{texts[place]}; fresh pages of its result {extra[place]:.3g} s"
     times = {name: timed[name] + extra for name in ("time_s", "low_s", "high_s")}
-    return timed.assign(**times, evidence=pd.array(said, "str"))
+    return timed.assign(**times, evidence=pd.array(texts, "str"))

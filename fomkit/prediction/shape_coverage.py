@@ -27,7 +27,7 @@ _NUMBERS = frozenset(column.name for column in DIMENSIONS if column.dtype == "nu
 _BLOCK = 500
 
 
-class LeftOutErrors(NamedTuple):
+class CrossValidationErrors(NamedTuple):
     """How ops whose shape group was left out were predicted; no row was scored on a fit that had seen it.
 
     Attributes
@@ -78,7 +78,7 @@ class ShapeCoverage(NamedTuple):
     byte: Ends | None
     time_s: Ends
     spacing: Ends | None
-    errors: LeftOutErrors | None
+    errors: CrossValidationErrors | None
     reference: int
     near: int
     near_flop_share: float
@@ -103,12 +103,12 @@ def _spacing(rows: pd.DataFrame, fit: interpolate.Fit, kind: str) -> Ends | None
     return float(np.median(nearest)), float(np.quantile(nearest, 0.9))
 
 
-def left_out_errors(fits: list[Mapping[str, Any]]) -> LeftOutErrors | None:
+def cross_validation_errors(fits: list[Mapping[str, Any]]) -> CrossValidationErrors | None:
     """Join the left-out errors that fits keep; None where one keeps none.
 
     Examples
     --------
-    >>> found = left_out_errors([{"left_out_log_error": [0.0, 0.1, -0.1], "left_out_hit_rate": 1.0}])
+    >>> found = cross_validation_errors([{"left_out_log_error": [0.0, 0.1, -0.1], "left_out_hit_rate": 1.0}])
     >>> found.ops, round(found.median, 6), round(found.mean, 6), found.hit_rate
     (3, 0.095163, 0.066778, 1.0)
     """
@@ -117,10 +117,10 @@ def left_out_errors(fits: list[Mapping[str, Any]]) -> LeftOutErrors | None:
     logs = [np.asarray(fit["left_out_log_error"], np.float64) for fit in fits]
     wrong = np.abs(np.expm1(np.concatenate(logs)))
     hits = sum(len(log) * float(fit["left_out_hit_rate"]) for log, fit in zip(logs, fits, strict=True))
-    return LeftOutErrors(len(wrong), float(np.median(wrong)), float(wrong.mean()), hits / len(wrong))
+    return CrossValidationErrors(len(wrong), float(np.median(wrong)), float(wrong.mean()), hits / len(wrong))
 
 
-def _asked(name: FamilyName, reference: pd.DataFrame) -> pd.DataFrame:
+def _reference_ops(name: FamilyName, reference: pd.DataFrame) -> pd.DataFrame:
     """Give the reference ops that a family could serve, in its number format, each once with its arithmetic."""
     rows = reference[reference["kind"] == name.kind]
     if name.kind not in PASS_FREE:
@@ -132,22 +132,22 @@ def _asked(name: FamilyName, reference: pd.DataFrame) -> pd.DataFrame:
     return distinct.reset_index(drop=True)
 
 
-def _outside(asked: pd.DataFrame, sizes: Mapping[str, Ends]) -> dict[str, int]:
+def _outside(wanted: pd.DataFrame, sizes: Mapping[str, Ends]) -> dict[str, int]:
     counts = {
-        column: int(((asked[column] < low) | (asked[column] > high)).sum())
+        column: int(((wanted[column] < low) | (wanted[column] > high)).sum())
         for column, (low, high) in sizes.items()
-        if column in asked.columns
+        if column in wanted.columns
     }
     return {column: count for column, count in counts.items() if count}
 
 
-def _interpolated_share(asked: pd.DataFrame, machine: Machine) -> tuple[int, float]:
-    if not len(asked):
+def _interpolated_share(wanted: pd.DataFrame, machine: Machine) -> tuple[int, float]:
+    if not len(wanted):
         return 0, np.nan
-    times = interpolate.estimate(asked, machine, DEFAULT_LEVEL)
+    times = interpolate.estimate(wanted, machine, DEFAULT_LEVEL)
     near = [index for index, timed in times.items() if timed.time_source == "interpolated"]
-    total = float(asked["_work"].sum())
-    return len(near), float(asked["_work"][near].sum()) / total if total > 0 else np.nan
+    total = float(wanted["_work"].sum())
+    return len(near), float(wanted["_work"][near].sum()) / total if total > 0 else np.nan
 
 
 def coverage_by_family(machine: Machine, costed: pd.DataFrame, reference: pd.DataFrame) -> Iterator[ShapeCoverage]:
@@ -169,8 +169,8 @@ def coverage_by_family(machine: Machine, costed: pd.DataFrame, reference: pd.Dat
             continue
         stored = machine.fits.get(str(name))
         fit = interpolate.as_fit(stored) if isinstance(stored, Mapping) else None
-        asked = _asked(name, reference)
-        near, near_flop_share = _interpolated_share(asked, machine) if fit is not None else (0, np.nan)
+        wanted = _reference_ops(name, reference)
+        near, near_flop_share = _interpolated_share(wanted, machine) if fit is not None else (0, np.nan)
         costs = {column: _ends(rows[column]) for column in work}
         sizes = {
             column: ends
@@ -185,9 +185,9 @@ def coverage_by_family(machine: Machine, costed: pd.DataFrame, reference: pd.Dat
             byte=costs.get("byte"),
             time_s=(float(rows["_time_s"].min()), float(rows["_time_s"].max())),
             spacing=None if fit is None else _spacing(rows, fit, name.kind),
-            errors=left_out_errors([stored]) if isinstance(stored, Mapping) else None,
-            reference=len(asked),
+            errors=cross_validation_errors([stored]) if isinstance(stored, Mapping) else None,
+            reference=len(wanted),
             near=near,
             near_flop_share=near_flop_share,
-            outside=_outside(asked, sizes),
+            outside=_outside(wanted, sizes),
         )

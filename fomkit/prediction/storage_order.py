@@ -15,7 +15,7 @@ import numpy as np
 from fomkit.core.machine import Machine
 from fomkit.core.units import PRODUCT_KINDS
 from fomkit.ops.tables import PRODUCT_LAYOUTS
-from fomkit.prediction.estimates import Rows, Table, are, as_rows, kept, same_texts, words_of
+from fomkit.prediction.estimates import Rows, Table, are, as_rows, cached, same_texts, words_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,17 +60,17 @@ def row_major(table: Table) -> Table:
     >>> turned[["m", "n", "trans_a", "trans_b"]].values.tolist()
     [[16.0, 1760.0, 0.0, 1.0]]
     """
-    said = are(table, "kind", "gemm") & are(table, "layout", *PRODUCT_LAYOUTS)
-    if not said.any():
+    stated = are(table, "kind", "gemm") & are(table, "layout", *PRODUCT_LAYOUTS)
+    if not stated.any():
         return table
-    turned = said & are(table, "layout", COLUMN_MAJOR)
+    turned = stated & are(table, "layout", COLUMN_MAJOR)
     if isinstance(table, Rows):
         layout = table.text("layout")
-        cleared = words_of(np.where(said, len(layout.words), layout.codes), (*layout.words, ""))
+        cleared = words_of(np.where(stated, len(layout.words), layout.codes), (*layout.words, ""))
         return table.assign(**_turned(table.number, _present(table.has), turned), layout=cleared)
     # The cells of a table that no one has sized yet are expressions.
     columns = _turned(lambda name: table.get(name, np.nan), _present(table.columns.__contains__), turned)
-    return table.assign(**columns, layout=table["layout"].mask(said, ""))
+    return table.assign(**columns, layout=table["layout"].mask(stated, ""))
 
 
 def _present(has: Callable[[str], bool]) -> list[tuple[str, str]]:
@@ -102,18 +102,18 @@ def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
     """Do what `settle_engines` does, on plain columns."""
     rows = row_major(rows)
     known = {(peak.dtype, peak.engine) for peak in machine.device.peaks}
-    known |= kept(machine.timings, None, "engines", lambda: _timed_engines(machine.timings))
+    known |= cached(machine.timings, None, "engines", lambda: _timed_engines(machine.timings))
     triples, numbers_of = same_texts(rows, "kind", "dtype", "engine")
     settled, notes = [], dict[int, str]()
-    for number, (kind, *asked) in enumerate(triples):
-        pair = (asked[0], asked[1])
+    for number, (kind, *wanted) in enumerate(triples):
+        pair = (wanted[0], wanted[1])
         found = pair
         if kind in ARITHMETIC_KINDS and pair not in known:
             found = next((other for other in _alternatives(*pair) if other in known), pair)
         settled.append(found)
         if found != pair:
-            said = f"{pair[0]} on the {pair[1]} engine is unknown here, taken as {found[0]} on {found[1]}"
-            notes |= dict.fromkeys(rows.index[numbers_of == number].tolist(), said)
+            note = f"{pair[0]} on the {pair[1]} engine is unknown here, taken as {found[0]} on {found[1]}"
+            notes |= dict.fromkeys(rows.index[numbers_of == number].tolist(), note)
     if not notes:
         return rows, notes
     dtypes, engines = (words_of(numbers_of, words) for words in zip(*settled, strict=True))

@@ -65,7 +65,7 @@ def weights_of(features: Matrix, log_utilisation: Matrix, length: Matrix) -> Mat
     return np.asarray(np.linalg.solve(shared + NOISE * np.eye(len(features)), log_utilisation))
 
 
-def as_kept(features: Matrix, weight: Matrix) -> NDArray[np.int32]:
+def surface_rows(features: Matrix, weight: Matrix) -> NDArray[np.int32]:
     """Give rows as the whole numbers of `fomkit.core.machine.Surface`, the weight first."""
     table = np.column_stack([weight * WEIGHT_DIGITS, features * DIGITS])
     return np.rint(table).astype(np.int32)
@@ -91,12 +91,12 @@ def surfaces(tables: TypicalTables, work: str, unheard: tuple[str, ...] = ()) ->
 
 def heights(found: Surfaces, features: Matrix) -> Matrix:
     """Give ln(utilisation) of queries (q × p) by each surface (surfaces × q)."""
-    told = np.empty((len(found.known), len(features)))
+    predicted = np.empty((len(found.known), len(features)))
     for block, distance in apart(features / found.length, found.scaled, found.squares):
         shared = covariance(distance, VARIANCE)
         shared *= found.weight
-        told[:, block] = np.add.reduceat(shared, found.starts, axis=1).T
-    return np.asarray(told + np.array([one.mean for one in found.known])[:, None])
+        predicted[:, block] = np.add.reduceat(shared, found.starts, axis=1).T
+    return np.asarray(predicted + np.array([one.mean for one in found.known])[:, None])
 
 
 PRODUCT_TILE = 128.0

@@ -25,9 +25,9 @@ from fomkit.prediction.estimates import (
     are,
     as_answers,
     as_rows,
+    cached,
     item_bytes,
     join_answers,
-    kept,
     numbers,
     opened_by,
     places_of,
@@ -86,15 +86,15 @@ def transferred(
 
 
 def _answers(
-    known: Answers, asked: TypicalUtilisations, baseline: TypicalUtilisations, bound: NDArray[np.object_]
+    known: Answers, wanted: TypicalUtilisations, baseline: TypicalUtilisations, bound: NDArray[np.object_]
 ) -> Answers:
-    ratio = baseline.value / asked.value
-    times = widen(known.times, asked.high / asked.value, asked.value / asked.low) * ratio
+    ratio = baseline.value / wanted.value
+    times = widen(known.times, wanted.high / wanted.value, wanted.value / wanted.low) * ratio
 
     def evidence(place: int) -> str:
         return (
             f"{ratio[place]:.2g} × its {BASELINE} pass ({known.time_source[place]}, {known.evidence(place)}), "
-            f"the ratio of what is {asked.source[place]} and {baseline.source[place]}"
+            f"the ratio of what is {wanted.source[place]} and {baseline.source[place]}"
         )
 
     return transferred(known, times, bound, evidence)
@@ -122,14 +122,14 @@ def estimate(chosen: Rows, machine: Machine, interval: float, *, table: Estimato
     found = []
     for number, (kind, word) in enumerate(groups):
         at, of = np.flatnonzero(numbers_of == number), without_pass(machine, kind, word)
-        asked, baseline = (bound_utilisation(part.take(at), of, interval) for part in (chosen, forward))
+        wanted, baseline = (bound_utilisation(part.take(at), of, interval) for part in (chosen, forward))
         places = places_of(chosen.index[at], known.index)
-        good = (places >= 0) & asked.known & baseline.known
-        bound = asked.bounds.names[good]
+        good = (places >= 0) & wanted.known & baseline.known
+        bound = wanted.bounds.names[good]
         found.append(
             _answers(
                 known.chosen(places[good]),
-                asked.utilisation.chosen(good),
+                wanted.utilisation.chosen(good),
                 baseline.utilisation.chosen(good),
                 bound,
             )
@@ -197,13 +197,13 @@ def _timed_orders(timings: pd.DataFrame) -> dict[str, dict[float, int]]:
 
 def _commonest_orders(products: Table, timings: pd.DataFrame) -> NDArray[np.float64]:
     """Give products the commonest storage order of their class in the table; NaN where it has their own."""
-    table = kept(timings, None, "storage orders", partial(_timed_orders, timings))
+    table = cached(timings, None, "storage orders", partial(_timed_orders, timings))
     pairs = list(zip(_classes(products), _orders(products).tolist(), strict=True))
     found: dict[tuple[str, float], float] = {}
-    for its_class, asked in dict.fromkeys(pairs):
+    for its_class, wanted in dict.fromkeys(pairs):
         here: dict[float, int] = table.get(its_class, {})
-        lacking = not math.isnan(asked) and here.get(asked, 0) < FEWEST <= max(here.values(), default=0)
-        found[its_class, asked] = max(here, key=lambda order: here[order]) if lacking else np.nan
+        lacking = not math.isnan(wanted) and here.get(wanted, 0) < FEWEST <= max(here.values(), default=0)
+        found[its_class, wanted] = max(here, key=lambda order: here[order]) if lacking else np.nan
     return np.array([found.get(pair, np.nan) for pair in pairs])
 
 
@@ -251,7 +251,7 @@ def siblings(machine: Machine) -> dict[str, _Sibling]:
     Rates of both are stated, with the same format of the sums (fp32 where none is), and no timing has another.
     """
     peaks = [peak for peak in machine.device.peaks if peak.engine == "matrix"]
-    timed = kept(machine.timings, None, "formats of sums", partial(_sums, machine.timings))
+    timed = cached(machine.timings, None, "formats of sums", partial(_sums, machine.timings))
     found: dict[str, _Sibling] = {}
     for own, there in product(peaks, peaks):
         if there.dtype == SAME_WIDTH.get(own.dtype):
@@ -328,7 +328,7 @@ def row_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Est
     `FORWARD_FLOP` whose forward pass ``table`` knows.
     """
     kinds, once = chosen.text("kind"), chosen.number("numel") * item_bytes(chosen)
-    forward_share = kinds.told([FORWARD_FLOP.get(kind, np.nan) for kind in kinds.words], float)
+    forward_share = kinds.mapped([FORWARD_FLOP.get(kind, np.nan) for kind in kinds.words], float)
     like = chosen.assign(
         pass_name=BASELINE, op="", inputs=np.nan, read_byte=once, write_byte=once, byte=2 * once,
         flop=chosen.number("flop") * forward_share,

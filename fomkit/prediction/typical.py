@@ -153,7 +153,7 @@ ALONE = 0.3
 LEAST = 0.15
 """Spread of ln(utilisation) that remains where all machines agree."""
 
-UNJUDGED = 2.5
+UNTESTED_Z = 2.5
 """Ends of an interval, in standard deviations, where no chip could be left out."""
 
 _GROUP = ("kind", "dtype", "engine", "pass_name")
@@ -237,11 +237,11 @@ def balance_of(machine: Machine, work: str, dtype: str, engine: str) -> float:
     return float(np.log2(known.flop_per_s.value / known.byte_per_s.value))
 
 
-def _similarity(one: Surface, dtype: str, balance: float, architecture: str) -> float:
-    weight = 1.0 if ITEM_BYTE[dtype] == ITEM_BYTE[one.dtype] else OTHER_WIDTH
-    if not np.isnan(balance) and not np.isnan(one.balance):
-        weight *= float(np.exp(-0.5 * ((one.balance - balance) / BALANCE_TOLERANCE) ** 2)) + AT_LEAST
-    here, there = architecture.split(), one.architecture.split()
+def _similarity(surface: Surface, dtype: str, balance: float, architecture: str) -> float:
+    weight = 1.0 if ITEM_BYTE[dtype] == ITEM_BYTE[surface.dtype] else OTHER_WIDTH
+    if not np.isnan(balance) and not np.isnan(surface.balance):
+        weight *= float(np.exp(-0.5 * ((surface.balance - balance) / BALANCE_TOLERANCE) ** 2)) + AT_LEAST
+    here, there = architecture.split(), surface.architecture.split()
     if here and here[0] != there[0]:
         return weight * OTHER_VENDOR
     same = here[:2] == there[:2] and len(here) > 1
@@ -259,7 +259,7 @@ def similarity(found: Surfaces, dtype: str, balance: float, architecture: str) -
     return np.asarray(np.array(weight) / sum(weight), np.float64)
 
 
-def middle(said: Matrix, weight: Matrix) -> Matrix:
+def middle(predictions: Matrix, weight: Matrix) -> Matrix:
     """Give the weighted median of what surfaces say (surfaces × q), interpolated between two of them.
 
     Examples
@@ -267,28 +267,28 @@ def middle(said: Matrix, weight: Matrix) -> Matrix:
     >>> middle(np.array([[1.0], [2.0], [9.0]]), np.array([0.3, 0.4, 0.3])).round(9).tolist()
     [2.0]
     """
-    order = np.argsort(said, 0, kind="stable")
-    values, weights = np.take_along_axis(said, order, 0), weight[order]
+    order = np.argsort(predictions, 0, kind="stable")
+    values, weights = np.take_along_axis(predictions, order, 0), weight[order]
     reached = np.cumsum(weights, 0) - weights / 2
-    above = np.minimum((reached < 0.5).sum(0), len(said) - 1)
+    above = np.minimum((reached < 0.5).sum(0), len(predictions) - 1)
     below = np.maximum(above - 1, 0)
-    at = np.arange(said.shape[1])
+    at = np.arange(predictions.shape[1])
     gap = reached[above, at] - reached[below, at]
     share = np.clip(np.where(gap > 0, (0.5 - reached[below, at]) / np.where(gap > 0, gap, 1.0), 1.0), 0.0, 1.0)
     return np.asarray(values[below, at] + share * (values[above, at] - values[below, at]), np.float64)
 
 
-def spread(said: Matrix, weight: Matrix, value: Matrix) -> Matrix:
+def spread(predictions: Matrix, weight: Matrix, value: Matrix) -> Matrix:
     """Give the standard deviation of ln(utilisation), up to the factors that `Surface.errors` hold (q)."""
-    between = (weight[:, None] * (said - value) ** 2).sum(0)
+    between = (weight[:, None] * (predictions - value) ** 2).sum(0)
     return np.asarray(np.sqrt(between + LEAST**2 + ALONE**2 * (weight**2).sum()))
 
 
-def tell(found: Surfaces, features: Matrix, weight: Matrix) -> tuple[Matrix, Matrix]:
+def median_and_spread(found: Surfaces, features: Matrix, weight: Matrix) -> tuple[Matrix, Matrix]:
     """Give ln(utilisation) of ops (q × p) and its standard deviation, by surfaces of so much weight."""
-    said = heights(found, features)
-    value = middle(said, weight)
-    return value, spread(said, weight, value)
+    predictions = heights(found, features)
+    value = middle(predictions, weight)
+    return value, spread(predictions, weight, value)
 
 
 def of_few(draws: int) -> float:
@@ -316,11 +316,11 @@ def _ends(found: Surfaces, interval: float) -> tuple[float, float]:
     Of a few chips the next one is farther off than their own quantiles say, as a new draw lies farther from the
     mean of n than they do: by √(1 + 1/n).
     """
-    judged = [one for one in found.known if len(one.errors)]
-    chips = len({one.architecture for one in judged})
+    tested = [one for one in found.known if len(one.errors)]
+    chips = len({one.architecture for one in tested})
     if not chips:
-        return -UNJUDGED, UNJUDGED
-    errors = np.concatenate([one.errors for one in judged]) * np.sqrt(1 + 1 / chips)
+        return -UNTESTED_Z, UNTESTED_Z
+    errors = np.concatenate([one.errors for one in tested]) * np.sqrt(1 + 1 / chips)
     below = bounded(lambda level: min(float(np.quantile(errors, 0.5 - level / 2)), 0.0), interval, EXPONENTIAL)
     above = bounded(lambda level: max(float(np.quantile(errors, 0.5 + level / 2)), 0.0), interval, EXPONENTIAL)
     return below, above
@@ -381,7 +381,7 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
     included = _included_machines(
         tables, name, machine.unheard, dtype, balance_of(machine, work, dtype, engine), like, interval
     )
-    value, sigma = tell(found, FEATURES[work](rows, peak, known.byte_per_s.value), included.weight)
+    value, sigma = median_and_spread(found, FEATURES[work](rows, peak, known.byte_per_s.value), included.weight)
     below, above = included.ends
     return np.exp([value, value + below * sigma, value + above * sigma]), included.source
 
@@ -403,11 +403,11 @@ def _thinned(
 def without_pass(machine: Machine, kind: str, pass_name: str) -> Machine:
     """Give the machine deaf to those that timed a kind, but not in this pass: a ratio needs both of each."""
     known = machine.typical.of if machine.typical is not None else {}
-    asked = {
+    machines_of = {
         name: {one.machine for one in work.known} for name, work in known.items() if name.startswith(f"{kind}/")
     }
-    timed = set[str]().union(*(names for name, names in asked.items() if name.endswith(f"/{pass_name}")))
-    return replace(machine, unheard=(*machine.unheard, *sorted(set[str]().union(*asked.values()) - timed)))
+    timed = set[str]().union(*(names for name, names in machines_of.items() if name.endswith(f"/{pass_name}")))
+    return replace(machine, unheard=(*machine.unheard, *sorted(set[str]().union(*machines_of.values()) - timed)))
 
 
 def typical_utilisation(rows: Table, machine: Machine, interval: float) -> TypicalUtilisations:

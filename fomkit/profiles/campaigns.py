@@ -100,7 +100,7 @@ def load_campaign(name: str | Path) -> Workflow:
     document = load_document(path)
     check_schema(document, SCHEMA)
     record = check_record(document, CampaignFileRecord)
-    names = [one.name for one in record.phases]
+    names = [phase.name for phase in record.phases]
     for index, one in enumerate(names):
         if names.index(one) != index:
             raise FomkitError(
@@ -206,12 +206,12 @@ def find_profile(name: str) -> Found:
             do = f"'fomkit campaign {name} --target MACHINE' says how long it takes."
             raise FomkitError(name, f"is a campaign, {campaigns[0]}. {do}")
         check_one_board(name)
-        known = [one for folder in FOLDERS for one in profile_names(folder)]
+        known = [name for folder in FOLDERS for name in profile_names(folder)]
         raise no_file_of(name, "model or machine profile", known)
-    said = {path: load_document(path).content.get("schema") for path in paths}
-    found = [Found(path, _WHAT[schema]) for path, schema in said.items() if schema in _WHAT]
+    schemas = {path: load_document(path).content.get("schema") for path in paths}
+    found = [Found(path, _WHAT[schema]) for path, schema in schemas.items() if schema in _WHAT]
     if not found:
-        path, schema = next(iter(said.items()))
+        path, schema = next(iter(schemas.items()))
         shown = "has no schema line" if schema is None else f"schema is {schema!r}"
         raise FomkitError(str(path), f"{shown}. Expected {MODEL!r} or {MACHINE!r}.")
     if len(found) > 1:

@@ -116,12 +116,12 @@ def _factor(text: str, option: str, example: str) -> Fact:
     def parse(part: str, where: str) -> float:
         value = _number(part)
         if value is None or value > MOST_FACTOR:
-            said = (
+            problem = (
                 "no plain number"
                 if value is None
                 else f"more than {MOST_FACTOR:g}, which nothing built is near to"
             )
-            raise FomkitError(where, f"{part!r} is {said}. Write, for example, {option} '{example}'.")
+            raise FomkitError(where, f"{part!r} is {problem}. Write, for example, {option} '{example}'.")
         return value
 
     return _fact(text, option, example, parse, 1.0)
@@ -173,10 +173,10 @@ def parse_claims(texts: Sequence[str]) -> dict[str, float]:
 
 
 SCHEMA = "fomkit/layout/1"
-_NAMES = tuple(one.name for one in fields(Layout))
-_FLAGS = tuple(one.name for one in fields(Layout) if one.type == "bool")
+_NAMES = tuple(field.name for field in fields(Layout))
+_FLAGS = tuple(field.name for field in fields(Layout) if field.type == "bool")
 _WORDS = tuple(
-    one.name for one in fields(Layout) if one.name in ("recompute", "algorithm", "channel", "optimizer")
+    field.name for field in fields(Layout) if field.name in ("recompute", "algorithm", "channel", "optimizer")
 )
 _BYTES, _SHARES = ("bucket_byte",), ("compression",)
 _LINK = "TIER, ALPHA, BANDWIDTH, DIRECTION"
@@ -312,6 +312,6 @@ def spread_of(layouts: Iterable[str], links: Iterable[str | Link]) -> tuple[Layo
     rest = [text for text in words if text not in files]
     spread, more = load_layout(Path(files[0]), rest) if files else (parse_layout(rest), ())
     return spread, [
-        *(check_rates(one, "links") if isinstance(one, Link) else parse_link(one) for one in links),
+        *(check_rates(link, "links") if isinstance(link, Link) else parse_link(link) for link in links),
         *more,
     ]

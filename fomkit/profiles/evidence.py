@@ -40,9 +40,9 @@ from fomkit.ops.pricing import add_costs
 from fomkit.ops.tables import COSTS
 from fomkit.plan.memory_of import device_kind
 from fomkit.prediction.donors import FEWEST, KINDS, MOST
-from fomkit.prediction.estimates import kept
+from fomkit.prediction.estimates import cached
 from fomkit.prediction.families import families, training_rows
-from fomkit.prediction.plausibility import judge_facts, judge_timings
+from fomkit.prediction.plausibility import check_facts, check_timings
 from fomkit.profiles.locate import is_shipped, shipped_folder
 from fomkit.profiles.machines import fit_key, load_fits, load_machine, save_fits
 
@@ -68,7 +68,7 @@ def shipped_donors() -> tuple[Machine, ...]:
 
 @cache
 def _others(*names: str) -> tuple[Machine, ...]:
-    return tuple(one for one in shipped_donors() if one.name not in names)
+    return tuple(donor for donor in shipped_donors() if donor.name not in names)
 
 
 def with_donors(machine: Machine) -> Machine:
@@ -77,9 +77,9 @@ def with_donors(machine: Machine) -> Machine:
     A machine without such a table comes back as it is.
     """
     timings = machine.timings
-    if machine.lenders or not len(timings) or not kept(timings, None, "is short", partial(is_short, machine)):
+    if machine.lenders or not len(timings) or not cached(timings, None, "is short", partial(is_short, machine)):
         return machine
-    costed = kept(timings, None, "costed", partial(add_costs, timings))
+    costed = cached(timings, None, "costed", partial(add_costs, timings))
     return replace(machine, timings=costed, lenders=_others(machine.name, machine.device_of))
 
 
@@ -161,13 +161,13 @@ def load_typical_tables(folder: Path) -> TypicalTables:
     ops, found = _read_ops(folder / OPS), dict[str, TimedWork]()
     if not lines or len(lines) != len(ops):
         raise FomkitError(str(path), f"has {len(lines)} surfaces, {OPS} the ops of {len(ops)}.")
-    for number, ((line, (told, work, *cells)), rows) in enumerate(zip(lines, ops, strict=True), start=1):
+    for number, ((line, (number_text, work, *cells)), rows) in enumerate(zip(lines, ops, strict=True), start=1):
         try:
             length, one = _surface(cells, rows)
         except ValueError as error:
             raise FomkitError(f"{path}:{line}", f"{error}.") from error
         so_far = found.get(work, TimedWork(np.array(length), ()))
-        if told != str(number) or not work or tuple(so_far.length) != length:
+        if number_text != str(number) or not work or tuple(so_far.length) != length:
             raise FomkitError(f"{path}:{line}", f"expected surface {number} of a work, its lengths as above.")
         found[work] = so_far._replace(known=(*so_far.known, one))
     key = hashlib.sha256(f"{lines}".encode() + b"".join(rows.tobytes() for rows in ops))
@@ -190,19 +190,19 @@ def shipped_typical_tables() -> TypicalTables:
         raise FomkitError(error.where, f"{error.what} {do}") from error
 
 
-def _judge(given: pd.DataFrame, machine: Machine) -> Plausibility:
+def _check_plausibility(given: pd.DataFrame, machine: Machine) -> Plausibility:
     """Check a machine's table, price it, and find the rows that cannot be."""
     made = [column.name for column in COSTS] + [name for name in given.columns if str(name).startswith("_")]
     plain = given.drop(columns=made, errors="ignore").reset_index(drop=True)
     check_table(plain, "TIMINGS", f"{machine.name}: timings")
     costed, stated = add_costs(plain, checked=True), machine.stated_rows().to_numpy(bool)
     kind, named = device_kind(machine), dict[int, str]()
-    suspicions = list(judge_facts(machine.device, machine.name, refuse=machine.origin is None))
+    suspicions = list(check_facts(machine.device, machine.name, refuse=machine.origin is None))
     # Rows that were stated for a changed machine are held against the change, all others against the origin.
     for own, device in ((~stated, machine.origin or machine.device), (stated, machine.device)):
         if own.any():
             places = np.flatnonzero(own)
-            found = judge_timings(costed[own], replace(machine, device=device), kind)
+            found = check_timings(costed[own], replace(machine, device=device), kind)
             suspicions += found.suspicions
             named |= {int(places[at]): text for at, text in found.why.items()}
     left = given.drop(index=given.index[list(named)]).reset_index(drop=True) if named else given
@@ -238,14 +238,16 @@ def without_implausible(machine: Machine) -> Machine:
     if not len(given):
         found = Plausibility(
             (),
-            judge_facts(machine.device, machine.name, refuse=machine.origin is None),
+            check_facts(machine.device, machine.name, refuse=machine.origin is None),
             given,
             given,
             machine.device,
         )
         return replace(machine, plausibility=found)
     whole = replace(machine, timings=given)
-    found = kept(given, machine.device, f"plausibility of {machine.name}", partial(_judge, given, whole))
+    found = cached(
+        given, machine.device, f"plausibility of {machine.name}", partial(_check_plausibility, given, whole)
+    )
     if found.left is machine.timings:
         return replace(machine, plausibility=found)
     left = replace(machine, timings=found.left, plausibility=found)
@@ -327,8 +329,8 @@ def own_fits(machine: Machine) -> Machine:
     timings = machine.timings
     if not len(timings):
         return replace(machine, fits={}, timings_key="") if machine.fits else machine
-    key = kept(timings, machine.origin, "fit key", lambda: fit_key(machine.as_built().timings))
+    key = cached(timings, machine.origin, "fit key", lambda: fit_key(machine.as_built().timings))
     if machine.fits and machine.timings_key == key:
         return machine
-    fits = kept(timings, machine.origin, "fits", lambda: _cached_fits(machine, key))
+    fits = cached(timings, machine.origin, "fits", lambda: _cached_fits(machine, key))
     return replace(machine, timings_key=key, fits=fits)

@@ -141,10 +141,10 @@ def _check(document: Document, energy: Energy) -> None:
             )
     idle, limit = energy.idle_w, energy.limit_w
     if energy.scope == "chip" and idle is not None and limit is not None and idle.value > limit.value:
-        said = (
+        message = (
             f"the idle power, {idle.value:g} W, is above the chip's limit, {limit.value:g} W. Correct one of them."
         )
-        raise FomkitError(document.where(("energy", "idle")), said)
+        raise FomkitError(document.where(("energy", "idle")), message)
 
 
 def _per_flop(document: Document, records: list[PerFlopRecord]) -> tuple[FlopEnergy, ...]:

@@ -128,10 +128,10 @@ def _missing(name: str, folder: Folder, kind: Kind) -> FomkitError:
     endings = _ENDINGS.get(folder, _YAML)
     stem = next((name.removesuffix(ending) for ending in endings if name.endswith(ending)), name)
     what, suffix = _what(folder), f".{kind}"
-    known = [one for one in profile_names(folder) if not one.endswith((".suite", ".campaign"))]
+    known = [name for name in profile_names(folder) if not name.endswith((".suite", ".campaign"))]
     if kind:
         what, stem = str(kind), stem.removesuffix(suffix)
-        known = [one.removesuffix(suffix) for one in profile_names(folder) if one.endswith(suffix)]
+        known = [name.removesuffix(suffix) for name in profile_names(folder) if name.endswith(suffix)]
     if not kind or "/" in name or _ENDING.search(name):
         return no_file_of(name, what, known, stem)
     return FomkitError(name, f"no such file, and no {what} of this name. {nearest_names(stem, known)}")
@@ -153,12 +153,12 @@ def check_profile(path: Path, wanted: str) -> None:
         raise FomkitError(str(path), f"is {what}, no {wanted}. {do}")
 
 
-def locate(asked: str, folder: Folder, kind: Kind = "") -> Path:
+def locate(given: str, folder: Folder, kind: Kind = "") -> Path:
     """Find the file of a profile named by a path or by its name.
 
     Parameters
     ----------
-    asked : str
+    given : str
         ``machine_profiles/v100.yaml``, ``v100.yaml`` or ``v100``; of one in a folder of the folder ``candle/p1b1``
         or ``p1b1``; of a machine its name as far as a hyphen, ``h100`` for ``h100-sxm``, where no other has it.
     folder : str
@@ -171,7 +171,7 @@ def locate(asked: str, folder: Folder, kind: Kind = "") -> Path:
         With the nearest names when there is none, with the paths when several have the name.
     """
     endings = _ENDINGS.get(folder, _YAML)
-    name = asked if not kind or asked.endswith((*endings, f".{kind}")) else f"{asked}.{kind}"
+    name = given if not kind or given.endswith((*endings, f".{kind}")) else f"{given}.{kind}"
     candidates = [name] if name.endswith(endings) else [name, *(f"{name}{ending}" for ending in endings)]
     for root in (Path(), *folders(folder)):
         for candidate in candidates:
@@ -181,10 +181,10 @@ def locate(asked: str, folder: Folder, kind: Kind = "") -> Path:
                 return path
     stem = next((name.removesuffix(ending) for ending in endings if name.endswith(ending)), name)
     deeper = None if "/" in name else _deeper(stem, endings, folder)
-    if deeper is None and stem == asked and folder == "machine_profiles" and boards(stem):
+    if deeper is None and stem == given and folder == "machine_profiles" and boards(stem):
         check_one_board(stem)
         return locate(boards(stem)[0], folder)
     if deeper is not None:
         return deeper
-    check_profile(Path(asked), kind or _what(folder))
-    raise _missing(asked, folder, kind)
+    check_profile(Path(given), kind or _what(folder))
+    raise _missing(given, folder, kind)

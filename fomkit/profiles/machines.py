@@ -274,7 +274,7 @@ def _with_device(machine: Machine, of: Machine) -> Machine:
         timings, fits = pd.concat([timings, machine.timings], ignore_index=True), {}
     energy = of.energy if of.energy is not None and (same or of.energy.scope == "chip") else None
     price = of.price if of.price is not None and (same or of.price.per == "device") else None
-    told = f"The device, its timings and fits are those of the profile {of.name}: {of.title}."
+    message = f"The device, its timings and fits are those of the profile {of.name}: {of.title}."
     return replace(
         machine,
         device=of.device,
@@ -287,7 +287,7 @@ def _with_device(machine: Machine, of: Machine) -> Machine:
         energy=machine.energy or energy,
         price=machine.price or price,
         device_of=of.device_of or of.name,
-        notes=(told, *machine.notes, *(f"{of.name}: {note}" for note in of.notes)),
+        notes=(message, *machine.notes, *(f"{of.name}: {note}" for note in of.notes)),
     )
 
 

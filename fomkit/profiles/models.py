@@ -257,8 +257,8 @@ def _is_folder(path: Path) -> bool:
 
 def _transformer(shape: Transformer) -> dict[str, Any]:
     """Put sizes in the form of the file: what belongs to experts only where there are any."""
-    left_out = () if shape.experts else ("experts", "top_k", "capacity_factor")
-    return {name: value for name, value in vars(shape).items() if name not in left_out}
+    omitted = () if shape.experts else ("experts", "top_k", "capacity_factor")
+    return {name: value for name, value in vars(shape).items() if name not in omitted}
 
 
 def model_content(model: ModelProfile, stem: str) -> dict[str, Any]:

@@ -43,7 +43,7 @@ RecordType = TypeVar("RecordType", bound=Record)
 Value = TypeVar("Value")
 
 
-def _told(value: object, parse: Callable[[object], Value]) -> Value:
+def _parsed(value: object, parse: Callable[[object], Value]) -> Value:
     """Read text at the door, its mistake told as pydantic tells its own."""
     try:
         return parse(value)
@@ -52,11 +52,11 @@ def _told(value: object, parse: Callable[[object], Value]) -> Value:
 
 
 def _quantity(value: object, dimension: str) -> float:
-    return _told(value, lambda text: parse_quantity(text, dimension, "", _FIELD))
+    return _parsed(value, lambda text: parse_quantity(text, dimension, "", _FIELD))
 
 
 def _money_rate(value: object) -> tuple[float, str]:
-    return _told(value, lambda text: parse_money_rate(text, "", _FIELD))
+    return _parsed(value, lambda text: parse_money_rate(text, "", _FIELD))
 
 
 def wrong_together(what: str) -> PydanticCustomError:
@@ -106,10 +106,10 @@ def _message(error: Any, record: type[BaseModel]) -> str:
         return f"{name} is missing. Add it."
     if kind == "extra_forbidden":
         return f"{name} is not a known key. {nearest_names(str(keys[-1]), _siblings(record, keys))}"
-    said = str(error["msg"]).removeprefix("Input should be ").removeprefix("Value error, ").rstrip(".")
+    expected = str(error["msg"]).removeprefix("Input should be ").removeprefix("Value error, ").rstrip(".")
     value = "empty" if error["input"] is None else repr(error["input"])
     value = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
-    return f"{name} is {value}. Expected: {_EXPECTED.get(kind, said)}."
+    return f"{name} is {value}. Expected: {_EXPECTED.get(kind, expected)}."
 
 
 def check_record(document: Document, record: type[RecordType]) -> RecordType:
@@ -331,8 +331,8 @@ def _ops_content(ops: MeasuredOps) -> dict[str, Any]:
 
 def _energy_content(energy: StepEnergy) -> dict[str, str]:
     ends = {"step": energy.value_j, "low": energy.low_j, "high": energy.high_j}
-    told = {name: exact_quantity(value, "energy_j") for name, value in ends.items()}
-    return {**told, "scope": energy.scope, "source": energy.source}
+    exact = {name: exact_quantity(value, "energy_j") for name, value in ends.items()}
+    return {**exact, "scope": energy.scope, "source": energy.source}
 
 
 def measured_block(run: MeasuredRun) -> dict[str, Any]:

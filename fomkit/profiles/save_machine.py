@@ -31,17 +31,17 @@ def stated(name: str, fact: Fact, dimension: str) -> dict[str, str]:
     return {**value, "basis": fact.basis, "source": fact.source}
 
 
-def _average(one: AveragePower) -> dict[str, Any]:
+def _average(power: AveragePower) -> dict[str, Any]:
     known = {
-        "batch": one.batch,
-        "precision": one.precision,
-        "devices": one.devices if one.scope != "chip" else None,
+        "batch": power.batch,
+        "precision": power.precision,
+        "devices": power.devices if power.scope != "chip" else None,
     }
     return {
-        "workload": one.workload,
+        "workload": power.workload,
         **{name: value for name, value in known.items() if value},
-        "scope": one.scope,
-        **stated("power", one.power_w, "power_w"),
+        "scope": power.scope,
+        **stated("power", power.power_w, "power_w"),
     }
 
 
@@ -150,7 +150,7 @@ def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
     if machine.links:
         content["links"] = [_link(link) for link in machine.links]
     if machine.overheads:
-        content["overheads"] = [_overhead(one) for one in machine.overheads]
+        content["overheads"] = [_overhead(overhead) for overhead in machine.overheads]
     if machine.energy is not None:
         content["energy"] = energy_content(machine.energy)
     if machine.price is not None:
@@ -168,4 +168,4 @@ def save_machine(machine: Machine, path: Path) -> list[Path]:
     """
     timings = path.with_name(f"{path.stem}.timings.csv")
     tables = {timings: format_table(machine.timings, "TIMINGS")} if len(machine.timings) else {}
-    return write_set({path: format_document(machine_content(machine, [one.name for one in tables])), **tables})
+    return write_set({path: format_document(machine_content(machine, [table.name for table in tables])), **tables})

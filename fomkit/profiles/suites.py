@@ -152,8 +152,8 @@ def freeze_text(text: str, suite: Suite, rates: Mapping[str, FrozenRate], fomkit
             },
         }
     }
-    kept = _BLOCK.sub("", _VERSION.sub(f"version: {suite.version}", text, count=1)).rstrip()
-    return f"{kept}\n{format_document(block)}"
+    unchanged = _BLOCK.sub("", _VERSION.sub(f"version: {suite.version}", text, count=1)).rstrip()
+    return f"{unchanged}\n{format_document(block)}"
 
 
 def save_frozen(path: Path, text: str, suite: Suite, rates: Mapping[str, FrozenRate], fomkit_version: str) -> None:
@@ -249,25 +249,25 @@ class SuiteRecord(Record):
     frozen: FrozenRecord | None = None
 
 
-def _given(line: LineRecord, machine: str, one: GivenRecord, where: str) -> GivenTime:
+def _given(line: LineRecord, machine: str, record: GivenRecord, where: str) -> GivenTime:
     what = f"line {line.name!r} gives {machine}"
-    if (one.time is None) == (one.relative_rate is None):
+    if (record.time is None) == (record.relative_rate is None):
         raise FomkitError(where, f"{what} needs either 'time' or 'relative_rate', not both.")
-    if (one.low is None) != (one.high is None):
+    if (record.low is None) != (record.high is None):
         raise FomkitError(where, f"{what} one end of its interval. Give low and high, or neither.")
-    time = one.time if one.time is not None else DAY_S / (one.relative_rate or 1.0)
-    low, high = one.low or time, one.high or time
+    time = record.time if record.time is not None else DAY_S / (record.relative_rate or 1.0)
+    low, high = record.low or time, record.high or time
     if not low <= time <= high:
         raise FomkitError(where, f"{what} {time:g} s, which is not between low and high. Check which is which.")
     return GivenTime(
         Span(time, low, high),
-        one.basis or line.basis,
-        one.party or line.party,
-        one.class_ or line.class_,
-        one.conditions(),
-        one.source,
-        one.relative_rate,
-        one.utilisation_gain,
+        record.basis or line.basis,
+        record.party or line.party,
+        record.class_ or line.class_,
+        record.conditions(),
+        record.source,
+        record.relative_rate,
+        record.utilisation_gain,
     )
 
 
@@ -326,7 +326,7 @@ def _read(name: str | Path) -> tuple[Suite, SuiteRecord, Document]:
         threshold=record.threshold,
         notes=tuple(record.notes),
         frozen=frozen_rates(record.frozen),
-        campaigns=tuple(Campaign(one.name, one.line, one.units) for one in record.campaigns),
+        campaigns=tuple(Campaign(campaign.name, campaign.line, campaign.units) for campaign in record.campaigns),
     )
     return suite, record, document
 

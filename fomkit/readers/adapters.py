@@ -104,7 +104,7 @@ def _distribution(point: EntryPoint) -> str:
     return f"{dist.name} {dist.version}" if dist else "without a name"
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     words = " ".join(str(error).split())[:200]
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
@@ -127,13 +127,13 @@ def _fault(loaded: Any, taken: Collection[str]) -> str:
 def _loaded(taken: Collection[str]) -> Iterator[Installed | str]:
     """Load each adapter, or say why it cannot be one."""
     for group, product in GROUPS.items():
-        for point in sorted(entry_points(group=group), key=lambda one: (one.name, one.value)):
+        for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
             of = f"{point.name!r} ({group}) of the distribution {_distribution(point)}"
             try:
                 loaded = point.load()
                 fault = _fault(loaded, taken)
             except (Exception, SystemExit) as error:  # it is a stranger's code
-                yield f"the adapter {of} cannot be loaded ({_said(error)})"
+                yield f"the adapter {of} cannot be loaded ({_error_text(error)})"
                 continue
             yield f"the adapter {of} {fault}" if fault else Installed(loaded, product, _distribution(point))
 
@@ -181,16 +181,16 @@ def read_head(path: Path) -> bytes:
     return head
 
 
-def ask_adapter(one: Installed, head: bytes, path: Path) -> bool | str:
+def recognised_by(installed: Installed, head: bytes, path: Path) -> bool | str:
     """Ask an adapter whether a file is its; give a sentence where it fails to answer."""
     try:
-        answer: Any = one.adapter.recognises(head, path)
+        answer: Any = installed.adapter.recognises(head, path)
     except (Exception, SystemExit) as error:  # it is a stranger's code
-        return f"{one.label} failed to look at the file ({_said(error)})"
-    return answer if isinstance(answer, bool) else f"{one.label} answered {answer!r}, not True or False"
+        return f"{installed.label} failed to look at the file ({_error_text(error)})"
+    return answer if isinstance(answer, bool) else f"{installed.label} answered {answer!r}, not True or False"
 
 
-def read_by(one: Installed, path: Path) -> ReadTable:
+def read_by(installed: Installed, path: Path) -> ReadTable:
     """Let an adapter read a file.
 
     Raises
@@ -200,16 +200,16 @@ def read_by(one: Installed, path: Path) -> ReadTable:
     """
     import pandas as pd
 
-    remedy = f"Update {one.distribution.split()[0]}, or tell its authors"
+    remedy = f"Update {installed.distribution.split()[0]}, or tell its authors"
     try:
-        found: Any = one.adapter.read(path)
+        found: Any = installed.adapter.read(path)
     except FomkitError:
         raise
     except (Exception, SystemExit) as error:  # it is a stranger's code
-        raise FomkitError(str(path), f"{one.label} failed ({_said(error)}). {remedy}.") from error
+        raise FomkitError(str(path), f"{installed.label} failed ({_error_text(error)}). {remedy}.") from error
     if not isinstance(found, ReadTable) or not isinstance(found.rows, pd.DataFrame):
         gave = type(found.rows if isinstance(found, ReadTable) else found).__name__
-        raise FomkitError(str(path), f"{one.label} gave a {gave}, not a ReadTable of a DataFrame. {remedy}.")
+        raise FomkitError(str(path), f"{installed.label} gave a {gave}, not a ReadTable of a DataFrame. {remedy}.")
     return found
 
 
@@ -247,7 +247,7 @@ def choose_adapter(
             head = read_head(path)
         except (OSError, ValueError):
             raise refusal from None
-        answers = {name: ask_adapter(one, head, path) for name, one in fitting.items()}
+        answers = {name: recognised_by(one, head, path) for name, one in fitting.items()}
         broken += [answer for answer in answers.values() if isinstance(answer, str)]
         fitting = {name: one for name, one in fitting.items() if answers[name] is True}
     if len(fitting) > 1:
@@ -259,9 +259,9 @@ def choose_adapter(
             raise FomkitError(
                 f"--as {product}", f"the format {file_format!r} makes a {makes}. Leave one of them out."
             )
-        said = [f"Installed as well: {', '.join(found.working)}."] if found.working else []
-        said += [f"Left out: {one}." for one in broken]
-        raise FomkitError(refusal.where, " ".join([refusal.what, *said])) from refusal
+        messages = [f"Installed as well: {', '.join(found.working)}."] if found.working else []
+        messages += [f"Left out: {one}." for one in broken]
+        raise FomkitError(refusal.where, " ".join([refusal.what, *messages])) from refusal
     return next((name, one.product) for name, one in fitting.items())
 
 
@@ -269,7 +269,7 @@ def _adapter(file_format: str, taken: Collection[str]) -> Installed:
     return find_adapters(taken).working[file_format]
 
 
-def _as_read(one: Installed, table: pd.DataFrame, schema: str) -> pd.DataFrame:
+def _as_read(installed: Installed, table: pd.DataFrame, schema: str) -> pd.DataFrame:
     """Give a stranger's rows the types of the schema: numbers, expressions in named sizes, text.
 
     Raises
@@ -280,9 +280,9 @@ def _as_read(one: Installed, table: pd.DataFrame, schema: str) -> pd.DataFrame:
     import pandas as pd
 
     if unknown := [str(name) for name in table.columns if name not in column_names(schema)]:
-        raise FomkitError(one.label, f"gave the column {unknown[0]!r}, which {schema} does not have.")
+        raise FomkitError(installed.label, f"gave the column {unknown[0]!r}, which {schema} does not have.")
     if table.columns.has_duplicates or table.empty:
-        raise FomkitError(one.label, "gave a table without rows, or with a column twice.")
+        raise FomkitError(installed.label, "gave a table without rows, or with a column twice.")
     numbers, index = column_names(schema, "number"), pd.RangeIndex(1, len(table) + 1, name=LINE)
     columns = {}
     for name in table.columns:
@@ -293,7 +293,9 @@ def _as_read(one: Installed, table: pd.DataFrame, schema: str) -> pd.DataFrame:
         values = pd.to_numeric(column, errors="coerce")
         wrong = column[values.isna() & column.notna()]
         if len(wrong) and (schema == "TIMINGS" or name not in SIZED):
-            raise FomkitError(one.label, f"gave {name} = {wrong.iloc[0]!r} in row {wrong.index[0]}, no number.")
+            raise FomkitError(
+                installed.label, f"gave {name} = {wrong.iloc[0]!r} in row {wrong.index[0]}, no number."
+            )
         columns[name] = column.astype(object).where(values.isna(), values) if len(wrong) else values.astype(float)
     return pd.DataFrame(columns)
 
@@ -308,8 +310,8 @@ def ops_by_adapter(path: Path, file_format: str, taken: Collection[str]) -> tupl
     """
     one = _adapter(file_format, taken)
     read = read_by(one, path)
-    said = (f"read by {one.label}", *map(printable, map(str, read.notes)))
-    return _as_read(one, read.rows, "OPS"), said
+    messages = (f"read by {one.label}", *map(printable, map(str, read.notes)))
+    return _as_read(one, read.rows, "OPS"), messages
 
 
 def timings_by_adapter(path: Path, file_format: str, taken: Collection[str]) -> ImportedTimings:
@@ -322,6 +324,6 @@ def timings_by_adapter(path: Path, file_format: str, taken: Collection[str]) -> 
     """
     one = _adapter(file_format, taken)
     read = read_by(one, path)
-    said = (f"Read by {one.label}.", *map(printable, map(str, read.notes)))
+    messages = (f"Read by {one.label}.", *map(printable, map(str, read.notes)))
     rows = _as_read(one, read.rows, "TIMINGS")
-    return timings_of_table(rows, path, device=printable(str(read.device)), notes=said)
+    return timings_of_table(rows, path, device=printable(str(read.device)), notes=messages)

@@ -137,22 +137,22 @@ def _ops(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str,
 
 def _of_table(table: pd.DataFrame, path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
     made = [name for name in table.columns if name in MADE]
-    ops, said = fill_defaults(table.drop(columns=made), str(path))
+    ops, messages = fill_defaults(table.drop(columns=made), str(path))
     if made:
-        said = (*said, f"{', '.join(made)}: left out; an estimate makes them anew.")
+        messages = (*messages, f"{', '.join(made)}: left out; an estimate makes them anew.")
     if missing := sorted(sizes_used(ops) - set(sizes)):
         need, example = ", ".join(missing), " ".join(f"--set {name}=64" for name in missing)
         raise FomkitError(str(path), f"its dimensions use {need}. Say how large, for example {example}.")
     check_table(resize_ops(ops, sizes, str(path)), "OPS", str(path))
     name = path.name.partition(".")[0]
     bare = ModelProfile(name, name, ops.reset_index(drop=True), empty_table("OPS"), sizes, {"framework": "none"})
-    return bare, said
+    return bare, messages
 
 
 def _by_adapter(file_format: str, path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
-    table, said = ops_by_adapter(path, file_format, FORMATS)
+    table, messages = ops_by_adapter(path, file_format, FORMATS)
     bare, filled = _of_table(table, path, sizes)
-    return bare, (*said, *filled)
+    return bare, (*messages, *filled)
 
 
 def _with_ops(stated: ModelProfile, bare: ModelProfile) -> ModelProfile:
@@ -188,7 +188,7 @@ def _read_bare(
     return read(path, sizes, **more)
 
 
-def say_flop_use(model: ModelProfile, machine: Machine) -> str:
+def flop_use_message(model: ModelProfile, machine: Machine) -> str:
     """Tell the flop utilisation of a traced model: flop / (time × peak), weighted by time.
 
     Ops without flop, time, or a peak for their number format and engine do not count; the share of the time that
@@ -203,7 +203,7 @@ def say_flop_use(model: ModelProfile, machine: Machine) -> str:
     """
     ops = add_costs(resize_ops(model.ops, model.sizes, model.name))
     ops, _ = settle_engines(ops, machine)
-    peaks = {(one.dtype, one.engine): one.rate.value for one in machine.device.peaks}
+    peaks = {(peak.dtype, peak.engine): peak.rate.value for peak in machine.device.peaks}
     peak = ops[["dtype", "engine"]].apply(tuple, axis=1).map(peaks).astype("float64")
     time_s = (ops["traced_time_s"] * ops["count"]).astype("float64")
     counted = time_s.gt(0) & ops["flop"].gt(0) & peak.notna()
@@ -258,7 +258,7 @@ def import_model(
     Returns
     -------
     model : ModelProfile
-    said : tuple of str
+    messages : tuple of str
         What was filled in, a line each.
 
     Raises
@@ -267,17 +267,17 @@ def import_model(
         With file and line, when the table or the facts are wrong or a size is missing.
     """
     stated = load_model_facts(facts) if facts else None
-    bare, said = _read_bare(path, file_format, {**(stated.sizes if stated else {}), **(sizes or {})}, more)
+    bare, messages = _read_bare(path, file_format, {**(stated.sizes if stated else {}), **(sizes or {})}, more)
     if machine is not None:
-        said = (*said, say_flop_use(bare, machine))
+        messages = (*messages, flop_use_message(bare, machine))
     model = _with_ops(stated, bare) if stated else bare
     samples = train_samples if train_samples is not None else model.data.train_samples
     data = replace(model.data, train_samples=samples)
     run = replace(model.run, epochs=epochs if epochs is not None else model.run.epochs)
-    notes = (*model.notes, f"Op table from {path.name}.", *said)
+    notes = (*model.notes, f"Op table from {path.name}.", *messages)
     name = name or model.name
     title = model.title if stated or file_format == "onnx" else name
-    return replace(model, name=name, title=title, data=data, run=run, notes=notes), said
+    return replace(model, name=name, title=title, data=data, run=run, notes=notes), messages
 
 
 def import_timings(

@@ -186,8 +186,10 @@ def read_meter(path: Path) -> MeterLog:
                 where, f"the moment is {shown(cells[at])}, and those above are {_form(*first)}. Use one form."
             )
         if seconds <= before:
-            said = "not after the one in the line before. Sort the log; where a clock was set back, cut it there."
-            raise FomkitError(where, f"the moment {shown(cells[at])} is {said}")
+            problem = (
+                "not after the one in the line before. Sort the log; where a clock was set back, cut it there."
+            )
+            raise FomkitError(where, f"the moment {shown(cells[at])} is {problem}")
         before = seconds
         moments.append(seconds)
         powers.append(_power(cells[of], unit, where))
@@ -205,10 +207,10 @@ class MeterImport:
     """A MEASUREMENTS table of one row, ``energy_j``, and what there is to say of it."""
 
     table: pd.DataFrame
-    said: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
-def _said(found: Integral, first_s: float, workload: str, path: Path) -> tuple[str, ...]:
+def _integral_notes(found: Integral, first_s: float, workload: str, path: Path) -> tuple[str, ...]:
     power = found.power_w
     gaps = [
         f"no reading for {gap.length_s:.4g} s, {gap.moment_s - first_s:.6g} s after the start: "
@@ -264,4 +266,4 @@ def import_meter(
     }  # fmt: skip
     if not energy.value > 0:
         raise FomkitError(str(path), "reads no power in this time. Check what the meter was plugged into.")
-    return MeterImport(rows_as_table([row], str(path)), _said(found, first_s, model, path))
+    return MeterImport(rows_as_table([row], str(path)), _integral_notes(found, first_s, model, path))

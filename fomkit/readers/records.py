@@ -53,10 +53,10 @@ def _rate(record: Mapping[str, Any], problem: Mapping[str, Any], where: str) -> 
     seconds = number(record, "time_epoch", where) or number(record, "time", where)
     made = samples / seconds if samples and seconds else None
     if stated and made and abs(stated / made - 1) > AGREE:
-        said = (
+        message = (
             f"samples_per_second is {stated:g}, and {samples:,.0f} samples in {seconds:g} s are {made:g} a second"
         )
-        raise FomkitError(where, f"{said}. Correct one of them.")
+        raise FomkitError(where, f"{message}. Correct one of them.")
     if (rate := stated or made) is None:
         raise FomkitError(where, "states no time. Expected samples_per_second, or samples and time_epoch.")
     return rate
@@ -68,14 +68,15 @@ def _take(record: MutableMapping[str, Any], key: str, column: object) -> None:
         del record[key]
 
 
-def _kept(rest: Mapping[str, Any], where: str) -> str:
+def _record_cell(rest: Mapping[str, Any], where: str) -> str:
     """Write what has no column as text that any table can hold."""
-    kept = json.dumps(rest, separators=(",", ":"), sort_keys=True)
-    if len(kept) > MAX_CELL:
+    cell_text = json.dumps(rest, separators=(",", ":"), sort_keys=True)
+    if len(cell_text) > MAX_CELL:
         raise FomkitError(
-            where, f"what has no column takes {len(kept):,} letters, a cell holds {MAX_CELL:,}. Shorten its lists."
+            where,
+            f"what has no column takes {len(cell_text):,} letters, a cell holds {MAX_CELL:,}. Shorten its lists.",
         )
-    return kept
+    return cell_text
 
 
 _SOURCE = "benchmarker, "
@@ -149,7 +150,7 @@ def _row(record: Mapping[str, Any], where: str) -> dict[str, Any]:
         "repeats": number(record, "nb_epoch", where, whole=True),
         "framework": framework,
         "framework_version": text(record, "framework_full", where),
-        "record": _kept(rest, where),
+        "record": _record_cell(rest, where),
         **_default_words(mode),
         **beside,
     }
@@ -370,8 +371,8 @@ def read_mllog(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
     """
     facts, runs = _stopped(path)
     failed = [(where, status) for where, _, _, status, _ in runs if status != "success"]
-    said = [f"{where}: the run is left out, its status is {status}" for where, status in failed]
-    if len(said) == len(runs):
+    messages = [f"{where}: the run is left out, its status is {status}" for where, status in failed]
+    if len(messages) == len(runs):
         raise FomkitError(str(path), f"no run of it succeeded ({len(runs)} ended). Only such is a measured run.")
     batch = facts.get("global_batch_size")
     whole = isinstance(batch, int) and not isinstance(batch, bool) and 1 <= batch <= 1e15
@@ -392,4 +393,4 @@ def read_mllog(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
         for where, start, end, status, accuracy in runs
         if status == "success"
     ]
-    return rows, said
+    return rows, messages

@@ -15,7 +15,7 @@ from fomkit.core.errors import FomkitError, printable
 from fomkit.core.model import ModelProfile
 from fomkit.files.op_csv import empty_table
 from fomkit.frontends.profile import profile_onnx
-from fomkit.frontends.step_spread import say_sum
+from fomkit.frontends.step_spread import sum_notes
 from fomkit.ops.check import check_table
 from fomkit.readers.profilers.kineto import TraceRows, read_trace, trace_table
 from fomkit.readers.profilers.kineto_rows import trace_timings
@@ -44,7 +44,7 @@ def model_of_trace(
     -------
     model : ModelProfile
         With ``traced_time_s`` in its ops.
-    said : tuple of str
+    messages : tuple of str
         How it was made and what is missing, a line each.
 
     Raises
@@ -57,13 +57,13 @@ def model_of_trace(
     check_table(ops, "OPS", str(path))
     name = path.name.partition(".")[0]
     updates = [row.op.dimensions for row in trace.rows if row.op.kind == "optimizer"]
-    trainable = sum(int(one["numel"]) for one in updates)
+    trainable = sum(int(update["numel"]) for update in updates)
     passes = {row.op.pass_name for row in trace.rows}
     mode = "infer" if passes == {"forward"} else "train"
     device = printable(trace.device) or ("accelerator" if trace.on_device else "cpu")
     updated = (f"the optimizer updates {trainable:,} parameters",) if trainable else ()
-    added = say_sum(float((ops["count"] * ops["traced_time_s"]).sum()), trace.step_s)
-    said = (*trace.notes, *added, *updated, *(() if "batch" in sizes else (_BATCH,)))
+    added = sum_notes(float((ops["count"] * ops["traced_time_s"]).sum()), trace.step_s)
+    messages = (*trace.notes, *added, *updated, *(() if "batch" in sizes else (_BATCH,)))
     profile = ModelProfile(
         name=name,
         title=name,
@@ -74,7 +74,7 @@ def model_of_trace(
         optimizer={key: str(updates[0][key]) for key in ("rule", "impl")} if updates else {},
         unsupported=tuple(printable(one) for one in trace.unsupported),
     )
-    return profile, said
+    return profile, messages
 
 
 def model_of_nsys(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
@@ -90,11 +90,11 @@ def model_of_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile,
     FomkitError
         When the batch is not among ``sizes``, or the text has no op with a time.
     """
-    ops, said = read_tfprof(path, sizes)
+    ops, messages = read_tfprof(path, sizes)
     check_table(ops, "OPS", str(path))
     name = path.name.partition(".")[0]
     traced_with = {"framework": "tensorflow"}
-    return ModelProfile(name, name, ops, empty_table("OPS"), sizes, traced_with), said
+    return ModelProfile(name, name, ops, empty_table("OPS"), sizes, traced_with), messages
 
 
 def model_of_onnx(
@@ -132,7 +132,7 @@ def timings_of_trace(path: Path) -> ImportedTimings:
         When the trace is damaged, or no call has shapes and a time of its own.
     """
     trace = read_trace(path)
-    table, left_out = trace_timings(trace.rows)
+    table, dropped = trace_timings(trace.rows)
     if table.empty:
         raise FomkitError(str(path), "has no call with shapes and a time of its own. Record whole steps.")
     timer = "kernels" if trace.on_device else "calls on the host"
@@ -153,7 +153,7 @@ def timings_of_trace(path: Path) -> ImportedTimings:
         for (kind, pass_name), rows in groups.items()
     ]
     counts += [
-        SectionCount("-", "trace", skipped=rows, reason=why, kind=kind) for (kind, why), rows in left_out.items()
+        SectionCount("-", "trace", skipped=rows, reason=why, kind=kind) for (kind, why), rows in dropped.items()
     ]
     return ImportedTimings(
         timings, printable(trace.device), _specs(trace), tuple(counts), trace.notes, tuple(trace.unsupported[:5])

@@ -98,7 +98,7 @@ def _grouped(rows: Sequence[Measurement]) -> Mapping[tuple[str, str, str, int | 
     Energy is no time and is not compared here.
     """
     groups: dict[tuple[str, str, str, int | None, int], list[Measurement]] = {}
-    for row in (one for one in rows if one.quantity != "energy_j"):
+    for row in (row for row in rows if row.quantity != "energy_j"):
         groups.setdefault((row.model, row.machine, row.quantity, row.batch, row.devices or 1), []).append(row)
     return {
         key: [row for row in group if row.basis == MEASURED]
@@ -180,16 +180,16 @@ def counted_once(rows: Sequence[Measurement]) -> tuple[tuple[Measurement, ...], 
     Returns
     -------
     rows : tuple of Measurement
-    said : tuple of str
+    notes : tuple of str
         A line for each row that is left out.
     """
     first: dict[Measurement, Measurement] = {}
-    said = []
+    notes = []
     for row in rows:
         known = first.setdefault(replace(row, where=""), row)
         if known is not row:
-            said.append(f"{row.where} is a copy of line {_line(known)} and counts once")
-    return tuple(first.values()), tuple(said)
+            notes.append(f"{row.where} is a copy of line {_line(known)} and counts once")
+    return tuple(first.values()), tuple(notes)
 
 
 _CONDITIONS: Mapping[str, str] = {
@@ -197,18 +197,18 @@ _CONDITIONS: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def said_of_several(cells: Sequence[Cell]) -> tuple[str, ...]:
+def conflict_notes(cells: Sequence[Cell]) -> tuple[str, ...]:
     """Say of each cell that several rows tell what became of them, and what they differ in besides the figure."""
-    said = []
+    notes = []
     for cell in cells:
         if len(cell.rows) > 1:
             values = [row.value for row in cell.rows]
             differ = [
                 words for name, words in _CONDITIONS.items() if len({getattr(row, name) for row in cell.rows}) > 1
             ]
-            said.append(
+            notes.append(
                 f"{cell.model} on {cell.machine}, {cell.quantity}: lines {', '.join(map(_line, cell.rows))} say "
                 f"{min(values):g} … {max(values):g}; their median counts, with all their ends as its interval"
                 + (f"; they are of different {', '.join(differ)}" if differ else "")
             )
-    return tuple(said)
+    return tuple(notes)

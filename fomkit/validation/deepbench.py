@@ -27,7 +27,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import donors, interpolate
-from fomkit.prediction.calibration import FEWEST, fit_timings, leave_out
+from fomkit.prediction.calibration import FEWEST, fit_timings, predict_folds
 from fomkit.prediction.families import VIEWS, families, training_rows
 from fomkit.prediction.storage_order import row_major
 from fomkit.readers.tables.foreign import read_columns
@@ -56,7 +56,7 @@ def crossed(rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], level: float
     """
     truth = rows["_time_s"].to_numpy(np.float64)
     with threadpool_limits(limits=1):
-        found = leave_out(rows, kind, fold, np.arange(len(rows)))
+        found = predict_folds(rows, kind, fold, np.arange(len(rows)))
     log_s, spread = found.log_error + np.log(truth), found.spread
     errors = -found.log_error / spread
     ends = np.empty((2, len(rows)))
@@ -68,19 +68,21 @@ def crossed(rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], level: float
     return make_cases(truth, np.exp(log_s), np.exp(log_s + low), np.exp(log_s + high), fold=fold)
 
 
-def ask(known: pd.DataFrame, asked: pd.DataFrame, machine: Machine, level: float = DEFAULT_LEVEL) -> Cases:
+def fit_and_predict(
+    known: pd.DataFrame, query: pd.DataFrame, machine: Machine, level: float = DEFAULT_LEVEL
+) -> Cases:
     """Fit some rows as the product does, and ask it for others.
 
     Parameters
     ----------
-    known, asked : DataFrame
+    known, query : DataFrame
         Training rows of one family with their costs.
     machine : Machine
         Whose facts hold.
     level : float
     """
     knowing = replace(machine, timings=known.reset_index(drop=True), fits=fit_timings(known))
-    rows = asked.reset_index(drop=True)
+    rows = query.reset_index(drop=True)
     times = interpolate.estimate(rows, knowing, level)
     found = [times[index] for index in range(len(rows))]
     names = ("time_s", "low_s", "high_s")
@@ -93,7 +95,7 @@ def nested(rows: pd.DataFrame, fold: NDArray[np.int64], machine: Machine, level:
     truth = rows["_time_s"].to_numpy(np.float64)
     filled = make_cases(truth, *np.full((3, len(rows)), np.nan), fold=fold)
     for out in _parts(fold):
-        found = ask(rows[~out], rows[out], machine, level)
+        found = fit_and_predict(rows[~out], rows[out], machine, level)
         for name in ("value", "low", "high"):
             getattr(filled, name)[out] = getattr(found, name)
     return filled
@@ -165,7 +167,9 @@ def _take(cases: Cases, kept: NDArray[np.bool_]) -> Cases:
     return Cases(*(getattr(cases, name)[kept] for name in cases.__dataclass_fields__))
 
 
-def left_out_cases(part: Part, machine: Machine, level: float, *, full: bool) -> Iterator[tuple[str, Cases]]:
+def cross_validated_cases(
+    part: Part, machine: Machine, level: float, *, full: bool
+) -> Iterator[tuple[str, Cases]]:
     """Predict every row of a part without its group; recurrent layers of one step come apart from the others."""
     if full:
         found = nested(part.rows, part.fold, machine, level)
@@ -186,13 +190,13 @@ SEEDS = range(5)
 KINDS = ("gemm", "conv")
 
 
-def _ask(known: pd.DataFrame, asked: pd.DataFrame, machine: Machine, level: float) -> Cases:
+def _predict_from_few(known: pd.DataFrame, query: pd.DataFrame, machine: Machine, level: float) -> Cases:
     """Ask the other machines' tables where the product would, else the known rows alone."""
     knowing = replace(machine, timings=known.reset_index(drop=True), fits={})
-    rows = asked.reset_index(drop=True)
+    rows = query.reset_index(drop=True)
     times = donors.estimate_from_donors(rows, knowing, level)
     if len(times) < len(rows):
-        return ask(known, asked, machine, level)
+        return fit_and_predict(known, query, machine, level)
     found = np.array([times[index][:3] for index in range(len(rows))], np.float64).T
     return make_cases(rows["_time_s"].to_numpy(np.float64), *found)
 
@@ -212,8 +216,8 @@ def few_rows_cases(
     """
     if part.kind not in KINDS or len(part.rows) < 2 * KNOWN:
         return
-    machine = replace(machine, lenders=tuple(one for one in lenders if one.name != machine.name))
+    machine = replace(machine, lenders=tuple(lender for lender in lenders if lender.name != machine.name))
     for seed in SEEDS:
         chosen = np.zeros(len(part.rows), bool)
         chosen[np.random.default_rng(seed).choice(len(part.rows), KNOWN, replace=False)] = True
-        yield _ask(part.rows[chosen], part.rows[~chosen], machine, level)
+        yield _predict_from_few(part.rows[chosen], part.rows[~chosen], machine, level)

@@ -121,10 +121,10 @@ def nearest_device(name: str, known: list[str]) -> str | None:
     >>> nearest_device("H200", ["NVIDIA H100 80GB HBM3"]) is None
     True
     """
-    asked = _words(name)
+    wanted = _words(name)
     # The chip must agree: the first word with a digit, such as a100 or t4.
     chip = next((word for word in _WORD.findall(name.lower()) if any(map(str.isdigit, word))), "")
-    fitting = {one: len(asked & _words(one)) for one in known if chip and chip in _words(one)}
+    fitting = {one: len(wanted & _words(one)) for one in known if chip and chip in _words(one)}
     best = [one for one, count in fitting.items() if count == max(fitting.values())]
     return best[0] if len(best) == 1 else None
 

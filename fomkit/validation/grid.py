@@ -18,8 +18,8 @@ from fomkit.core.model import ModelProfile
 from fomkit.plan.content import INTERVAL_MEANING, span_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
-from fomkit.validation.cells import MEASURED, said_of_several
-from fomkit.validation.verdicts import ExtendedProjection, Judged, summarise
+from fomkit.validation.cells import MEASURED, conflict_notes
+from fomkit.validation.verdicts import CellVerdict, ExtendedProjection, summarise
 
 Mode = Literal["train", "infer"]
 LATENCY_S = 7e-3
@@ -63,9 +63,9 @@ class GridCell:
     explained: float | None = None
 
 
-def _forward_s(one: Estimate) -> Span:
+def _forward_s(estimated: Estimate) -> Span:
     """Take the forward pass of a training step for inference: dropout and batch statistics are in it."""
-    return one.step_time.passes["forward"]
+    return estimated.step_time.passes["forward"]
 
 
 def _infer(cell: GridCell, model: ModelProfile, machine: Machine, options: Options, limit_s: float) -> GridCell:
@@ -181,19 +181,19 @@ def make_grid(
     return tuple(cells)
 
 
-def _extended_content(one: ExtendedProjection) -> dict[str, Any]:
+def _extended_content(projection: ExtendedProjection) -> dict[str, Any]:
     return {
-        **(span_content(one.projected) or {}),
-        "told_by": f"{one.told_by.model} on {one.told_by.machine}",
-        "error": one.error,
-        "inside": one.inside,
+        **(span_content(projection.projected) or {}),
+        "told_by": f"{projection.reference.model} on {projection.reference.machine}",
+        "error": projection.error,
+        "inside": projection.inside,
     }
 
 
 def _row(
-    one: Judged, calibrated: Sequence[ExtendedProjection], hosted: Sequence[ExtendedProjection]
+    all_verdicts: CellVerdict, calibrated: Sequence[ExtendedProjection], hosted: Sequence[ExtendedProjection]
 ) -> dict[str, Any]:
-    cell = one.cell
+    cell = all_verdicts.cell
     return {
         "model": cell.model,
         "machine": cell.machine,
@@ -205,12 +205,12 @@ def _row(
         "error": None if cell.projected is None else cell.projected.value / cell.measured.value - 1,
         "inside": cell.inside,
         "explained": cell.explained,
-        "ratio": one.ratio,
-        "projected_ratio": span_content(one.projected_ratio),
-        "ratio_agrees": one.ratio_agreement,
-        "claim": one.claim,
-        "agrees": one.agreement,
-        "cause": one.cause,
+        "ratio": all_verdicts.ratio,
+        "projected_ratio": span_content(all_verdicts.projected_ratio),
+        "ratio_agrees": all_verdicts.ratio_agreement,
+        "claim": all_verdicts.claim,
+        "agrees": all_verdicts.agreement,
+        "cause": all_verdicts.cause,
         "holds": cell.holds or None,
         "calibrated": next((_extended_content(other) for other in calibrated if other.cell is cell), None),
         "with_host_term": next((_extended_content(other) for other in hosted if other.cell is cell), None),
@@ -224,30 +224,32 @@ def _summary(pairs: list[tuple[float, Span]]) -> dict[str, Any] | None:
     return asdict(found) if found is not None else None
 
 
-def _extended_summary(extended: Sequence[ExtendedProjection], judged: Sequence[Judged]) -> dict[str, Any] | None:
+def _extended_summary(
+    extended: Sequence[ExtendedProjection], all_verdicts: Sequence[CellVerdict]
+) -> dict[str, Any] | None:
     """Summarise what was carried to cells of which a device model, or a host term, may claim something."""
-    unexplained = {id(one.cell) for one in judged if one.claim == "unexplained"}
+    unexplained = {id(one.cell) for one in all_verdicts if one.claim == "unexplained"}
     counted = [one for one in extended if id(one.cell) not in unexplained]
     return _summary([(one.cell.measured.value, one.projected) for one in counted])
 
 
 def compare_content(
-    judged: Sequence[Judged],
+    all_verdicts: Sequence[CellVerdict],
     baseline: str | None,
     level: float,
     calibrated: Sequence[ExtendedProjection] = (),
     hosted: Sequence[ExtendedProjection] = (),
-    said: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Put judged cells in the form of ``fomkit/compare/1``; ``said`` is what became of rows on the way."""
     absolute = [
         (one.cell.measured.value, one.cell.projected)
-        for one in judged
+        for one in all_verdicts
         if one.claim == "absolute" and one.cell.projected is not None
     ]
     ratios = [
         (one.ratio, one.projected_ratio)
-        for one in judged
+        for one in all_verdicts
         if one.claim in ("absolute", "ratio") and one.ratio is not None and one.projected_ratio is not None
     ]
     return {
@@ -256,19 +258,19 @@ def compare_content(
         "interval": level,
         "interval_covers": INTERVAL_MEANING,
         "baseline": baseline,
-        "cells": [_row(one, calibrated, hosted) for one in judged],
-        "notes": [*said, *said_of_several([one.cell for one in judged])],
+        "cells": [_row(one, calibrated, hosted) for one in all_verdicts],
+        "notes": [*notes, *conflict_notes([one.cell for one in all_verdicts])],
         "summary": {
             "absolute": _summary(absolute),
             "ratio": _summary(ratios),
-            "calibrated": _extended_summary(calibrated, judged),
-            "with_host_term": _extended_summary(hosted, judged),
+            "calibrated": _extended_summary(calibrated, all_verdicts),
+            "with_host_term": _extended_summary(hosted, all_verdicts),
         },
     }
 
 
 def grid_content(
-    cells: Sequence[GridCell], level: float, limit_s: float, said: Sequence[str] = ()
+    cells: Sequence[GridCell], level: float, limit_s: float, notes: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Put a grid in the form of ``fomkit/grid/1``."""
     return {
@@ -277,22 +279,22 @@ def grid_content(
         "interval": level,
         "latency_limit_s": limit_s,
         "inference_is": "the forward pass of the training step, at the largest power of two that keeps the limit",
-        "notes": list(said),
+        "notes": list(notes),
         "cells": [
             {
-                "model": one.model,
-                "machine": one.machine,
-                "framework": one.framework,
-                "mode": one.mode,
-                "batch": one.batch,
-                "sample_per_s": span_content(one.sample_per_s),
-                "latency_s": span_content(one.latency_s),
-                "basis": one.basis or None,
-                "why": one.why or None,
-                "excludes": list(one.excludes),
-                "fits": one.fits,
-                "explained": one.explained,
+                "model": cell.model,
+                "machine": cell.machine,
+                "framework": cell.framework,
+                "mode": cell.mode,
+                "batch": cell.batch,
+                "sample_per_s": span_content(cell.sample_per_s),
+                "latency_s": span_content(cell.latency_s),
+                "basis": cell.basis or None,
+                "why": cell.why or None,
+                "excludes": list(cell.excludes),
+                "fits": cell.fits,
+                "explained": cell.explained,
             }
-            for one in cells
+            for cell in cells
         ],
     }

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from fomkit import __version__
 from fomkit.bench.model_steps import NO_ENERGY
 from fomkit.bench.record import BF16_FLAGS, read_facts, read_moment
-from fomkit.bench.run import Asked, Measured, measure
+from fomkit.bench.run import Measured, MeasureSpec, measure
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span
 from fomkit.core.machine import Machine
@@ -38,9 +38,9 @@ from fomkit.validation.here_scores import (
     time_step,
     trace_file,
     trace_models,
-    widen_left_out,
+    widen_leave_one_out,
 )
-from fomkit.validation.scores import Aim, Range, Score, judge, score
+from fomkit.validation.scores import Aim, Range, Score, check_aims, score
 
 QUICK_RATIO = ("multilayer_perceptron", "convolutional", "autoencoder", "p1b3")
 """Models of the quick plan whose ops are timed on two threads as well: products and convolutions share them."""
@@ -52,7 +52,7 @@ SPARE = 0.5
 """Share of a core that must be free, by the mean load of a minute, before threads are timed; ours is about 1."""
 BUDGET_S = {"quick": 240.0, "default": 900.0}
 """Time [s] of each profile at most; more than the plans have, because ten models have more ops than one."""
-Tell = Callable[[str], None]
+Reporter = Callable[[str], None]
 
 
 class Tools(NamedTuple):
@@ -60,7 +60,7 @@ class Tools(NamedTuple):
 
     trace: Trace = trace_file
     time_step: Callable[[Traced, int, str], MeasuredRun] = time_step
-    measure: Callable[[Asked, Tell], Measured] = measure
+    measure: Callable[[MeasureSpec, Reporter], Measured] = measure
     cores: Callable[[], int] = lambda: read_facts().cores or 1
     load: Callable[[], float | None] = lambda: read_moment().load
     narrow: Callable[[], bool] = lambda: bool(read_facts().flags & set(BF16_FLAGS))
@@ -114,11 +114,11 @@ def _bare(machine: Machine) -> Machine:
     return replace(machine, timings=machine.timings.assign(harness=""))
 
 
-def _check_unseen(one: Traced, sources: Sequence[str]) -> None:
+def _check_unseen(traced: Traced, sources: Sequence[str]) -> None:
     hits = sum(source == "measured" for source in sources)
     if hits:
         raise FomkitError(
-            one.model.name,
+            traced.model.name,
             f"{hits} of its ops have their exact shape in the profile that must not know any. Report this.",
         )
 
@@ -138,13 +138,13 @@ def _compared(
     traced: Sequence[Traced], machine: Machine, timed: dict[str, float], level: float, *, unseen: bool
 ) -> tuple[Compared, ...]:
     spans = _steps(traced, machine, level, unseen=unseen)
-    return tuple(widen_left_out([Compared(name, timed[name], span) for name, span in spans if name in timed]))
+    return tuple(widen_leave_one_out([Compared(name, timed[name], span) for name, span in spans if name in timed]))
 
 
 class _Proving:
     """A proof under way: its tools, and what was found so far."""
 
-    def __init__(self, folder: Path, quick: bool, tools: Tools, tell: Tell) -> None:
+    def __init__(self, folder: Path, quick: bool, tools: Tools, tell: Reporter) -> None:
         self.folder, self.plan, self.tools, self.tell = folder, "quick" if quick else "default", tools, tell
         self.seconds: dict[str, float] = {}
         self.skipped: list[tuple[str, str]] = []
@@ -166,16 +166,16 @@ class _Proving:
         self.spent(f"steps, {when}", begun)
         return found
 
-    def machine(self, name: str, **asked: object) -> Machine:
+    def machine(self, name: str, **settings: object) -> Machine:
         begun, path = time.monotonic(), self.folder / f"{name}.yaml"
-        told = partial(_told, self.tell, name)
-        wanted = Asked(path, plan=self.plan, name=name, budget_s=BUDGET_S[self.plan], **asked)  # type: ignore[arg-type]
-        self.tools.measure(wanted, told)
+        report = partial(_report_profile, self.tell, name)
+        wanted = MeasureSpec(path, plan=self.plan, name=name, budget_s=BUDGET_S[self.plan], **settings)  # type: ignore[arg-type]
+        self.tools.measure(wanted, report)
         self.spent(f"profile, {name}", begun)
         return load_machine(path)
 
 
-def _told(tell: Tell, name: str, text: str) -> None:
+def _report_profile(tell: Reporter, name: str, text: str) -> None:
     tell(f"{name} profile: {text}")
 
 
@@ -220,7 +220,7 @@ def _ratios(
 
 
 def _over_threads(
-    proving: _Proving, traced: Sequence[Traced], one: Machine, timed: dict[str, float]
+    proving: _Proving, traced: Sequence[Traced], machine: Machine, timed: dict[str, float]
 ) -> Iterator[Ratio]:
     """Compare one thread with more."""
     cores, load = proving.tools.cores(), proving.tools.load()
@@ -230,17 +230,17 @@ def _over_threads(
         why = f"the load is {load:.2g} on {cores} cores: threads would wait for other work"
         proving.skipped.append(("ratio of threads", why))
     else:
-        yield from _ratios(proving, traced, one, timed, _Other("two-threads", QUICK_RATIO, THREADS))
+        yield from _ratios(proving, traced, machine, timed, _Other("two-threads", QUICK_RATIO, THREADS))
 
 
 def _over_narrow(
-    proving: _Proving, traced: Sequence[Traced], one: Machine, timed: dict[str, float]
+    proving: _Proving, traced: Sequence[Traced], machine: Machine, timed: dict[str, float]
 ) -> list[Ratio]:
     """Compare the step as it is with that under autocast; what goes wrong is left out, with its reason."""
     why = f"the processor does not multiply {NARROW} numbers"
     if proving.tools.narrow():
         try:
-            return list(_ratios(proving, traced, one, timed, _Other(NARROW, QUICK_NARROW, precision=NARROW)))
+            return list(_ratios(proving, traced, machine, timed, _Other(NARROW, QUICK_NARROW, precision=NARROW)))
         except FomkitError as error:
             why = str(error)
     proving.skipped.append((f"ratio of fp32 and {NARROW}", why))
@@ -249,8 +249,8 @@ def _over_narrow(
 
 def _no_energy(runs: Iterable[MeasuredRun]) -> str:
     """Say why the steps have no energy."""
-    said = [note for run in runs for note in run.notes if note.startswith(NO_ENERGY)]
-    return said[0].removeprefix(NO_ENERGY) if said else ""
+    messages = [note for run in runs for note in run.notes if note.startswith(NO_ENERGY)]
+    return messages[0].removeprefix(NO_ENERGY) if messages else ""
 
 
 def _prove(proving: _Proving, names: Sequence[str], level: float) -> Proof:
@@ -287,7 +287,7 @@ def prove_here(
     quick: bool = False,
     names: Sequence[str] = SOURCES,
     level: float = DEFAULT_LEVEL,
-    tell: Tell = lambda _text: None,
+    tell: Reporter = lambda _text: None,
     tools: Tools | None = None,
 ) -> Proof:
     """Measure this machine, estimate the steps of ten models and time them.
@@ -333,10 +333,10 @@ def scores_of(proof: Proof) -> list[Score]:
     return [score(cases_of(steps), name, "model", "here", "step", interval=proof.level) for name, steps in groups]
 
 
-def _step(one: Compared) -> dict[str, Any]:
-    span = one.span
-    return {"value_s": span.value, "low_s": span.low, "high_s": span.high, "error": one.error, "hit": one.hit,
-            "interval_score": one.score}  # fmt: skip
+def _step(compared: Compared) -> dict[str, Any]:
+    span = compared.span
+    return {"value_s": span.value, "low_s": span.low, "high_s": span.high, "error": compared.error,
+            "hit": compared.hit, "interval_score": compared.score}  # fmt: skip
 
 
 def _known(value: float) -> float | None:
@@ -350,25 +350,28 @@ def content_of(proof: Proof) -> dict[str, Any]:
         Aim(name, "model", "here", "step", "median", Range(0.0, target), Range(0.0, tolerance))
         for name, (target, tolerance) in TARGETS.items()
     ]
-    verdicts = judge(lines, aims)
+    verdicts = check_aims(lines, aims)
     return {
         "schema": SCHEMA,
         "fomkit": __version__,
         "interval": proof.level,
-        "regressed": not all(one.kept for one in verdicts),
+        "regressed": not all(verdict.kept for verdict in verdicts),
         "models": [
             {"model": exact.name, "timed_s": exact.timed_s, "half_width": _known(proof.widths[exact.name]),
              "drift": proof.drift[exact.name], "exact": _step(exact), "unseen": _step(unseen),
              "energy": asdict(proof.energy[exact.name]) if exact.name in proof.energy else None}
             for exact, unseen in zip(proof.exact, proof.unseen, strict=True)
         ],
-        "lines": [one.content() for one in lines],
+        "lines": [line.content() for line in lines],
         "ratios": [
-            {"model": one.name, "threads": one.threads, "precision": one.precision or None, "timed": one.timed,
-             "projected": one.projected, "error": one.projected / one.timed - 1}
-            for one in proof.ratios
+            {"model": ratio.name, "threads": ratio.threads, "precision": ratio.precision or None,
+             "timed": ratio.timed, "projected": ratio.projected, "error": ratio.projected / ratio.timed - 1}
+            for ratio in proof.ratios
         ],
-        "aims": [{**one.aim._asdict(), "value": one.value, "met": one.met, "kept": one.kept} for one in verdicts],
+        "aims": [
+            {**verdict.aim._asdict(), "value": verdict.value, "met": verdict.met, "kept": verdict.kept}
+            for verdict in verdicts
+        ],
         "seconds": {name: round(time_s, 1) for name, time_s in proof.seconds.items()},
         "skipped": [{"what": what, "reason": why} for what, why in proof.skipped],
         "notes": list(proof.notes),

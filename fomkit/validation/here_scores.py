@@ -79,12 +79,16 @@ def use_spread(steps: Sequence[Compared]) -> Spread:
 
     Errors of each side, less what the intervals allow for already, with one more that has the spread of all.
     """
-    below = [one for one in steps if one.log_error < 0]
-    above = [one for one in steps if one.log_error >= 0]
+    below = [step for step in steps if step.log_error < 0]
+    above = [step for step in steps if step.log_error >= 0]
 
-    def width(one: Compared) -> float:
-        z = NormalDist().inv_cdf(0.5 + one.span.level / 2)
-        end = one.span.high / one.span.value if one.log_error >= 0 else one.span.value / one.span.low
+    def width(compared: Compared) -> float:
+        z = NormalDist().inv_cdf(0.5 + compared.span.level / 2)
+        end = (
+            compared.span.high / compared.span.value
+            if compared.log_error >= 0
+            else compared.span.value / compared.span.low
+        )
         return math.log(end) / z
 
     def side(some: Sequence[Compared], pooled: float) -> float:
@@ -94,25 +98,25 @@ def use_spread(steps: Sequence[Compared]) -> Spread:
     return Spread(side(below, pooled), side(above, pooled))
 
 
-def widened(one: Compared, spread: Spread) -> Compared:
+def widened(compared: Compared, spread: Spread) -> Compared:
     """Give an estimate with its interval widened."""
-    low, high = spread.widen(one.span.value, one.span.low, one.span.high, one.span.level)
-    return replace(one, span=Span(one.span.value, low, high, one.span.level))
+    low, high = spread.widen(compared.span.value, compared.span.low, compared.span.high, compared.span.level)
+    return replace(compared, span=Span(compared.span.value, low, high, compared.span.level))
 
 
-def widen_left_out(steps: Sequence[Compared]) -> list[Compared]:
+def widen_leave_one_out(steps: Sequence[Compared]) -> list[Compared]:
     """Widen each estimate by what the other models tell: none is scored on what it was fitted to.
 
     A single model has no others and stays as it is.
     """
     if len(steps) < 2:
         return list(steps)
-    return [widened(one, use_spread([other for other in steps if other.name != one.name])) for one in steps]
+    return [widened(step, use_spread([other for other in steps if other.name != step.name])) for step in steps]
 
 
 def cases_of(steps: Sequence[Compared]) -> Cases:
     """Give steps as cases to score."""
-    columns = zip(*((one.timed_s, one.span.value, one.span.low, one.span.high) for one in steps), strict=True)
+    columns = zip(*((step.timed_s, step.span.value, step.span.low, step.span.high) for step in steps), strict=True)
     return make_cases(*(np.array(column) for column in columns))
 
 
@@ -139,11 +143,11 @@ def source_of(name: str) -> Path:
     return shipped_folder("model_profiles") / "src" / f"{name}.py"
 
 
-def trace_models(names: Sequence[str], folder: Path, tell: Callable[[str], None], trace: Trace) -> list[Traced]:
+def trace_models(names: Sequence[str], folder: Path, report: Callable[[str], None], trace: Trace) -> list[Traced]:
     """Trace models by the framework that is installed, and write their profiles for who measures their ops."""
     found = []
     for name in names:
-        tell(f"tracing {name}")
+        report(f"tracing {name}")
         source = source_of(name)
         model = trace(source)
         path = folder / f"{model.name}.yaml"
@@ -164,7 +168,7 @@ def shapes_of(model: ModelProfile) -> Shapes:
     return frozenset(shape_of(cells_of({str(name): value for name, value in row.items()})) for row in rows)
 
 
-def time_step(one: Traced, threads: int, precision: str = "") -> MeasuredRun:
+def time_step(traced: Traced, threads: int, precision: str = "") -> MeasuredRun:
     """Time the plain step of a model, as ``fomkit profile --measure step`` does.
 
     ``precision`` is as there: ``bf16``, or "" for the step as it is.
@@ -174,10 +178,10 @@ def time_step(one: Traced, threads: int, precision: str = "") -> MeasuredRun:
     FomkitError
         When it does not run here.
     """
-    mode = one.model.traced_with["mode"]
+    mode = traced.model.traced_with["mode"]
     with watch_energy() as energy:
         return time_file(
-            one.source, mode=mode, sizes=one.model.sizes, ops=False, threads=threads, precision=precision,
+            traced.source, mode=mode, sizes=traced.model.sizes, ops=False, threads=threads, precision=precision,
             energy=energy,
         ).run  # fmt: skip
 

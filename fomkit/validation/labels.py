@@ -54,10 +54,12 @@ def read_whole_models(path: Path) -> pd.DataFrame:
     FomkitError
         With file and line, when a column is missing or a cell is no number.
     """
-    said = [f"{start}_{word}" for start in PEERS.values() for word in _PASSES.values()]
+    predicted = [f"{start}_{word}" for start in PEERS.values() for word in _PASSES.values()]
     measured = [f"measured_{word}_ms" for word in _PASSES.values()]
     texts = ("device", "model", "mode", "option", "flag")
-    table = read_columns(path, texts, ("batch", "seq", *measured, *said), optional=("option", "flag", *said))
+    table = read_columns(
+        path, texts, ("batch", "seq", *measured, *predicted), optional=("option", "flag", *predicted)
+    )
     found = table[["device"]].assign(
         graph=_graph(table), mode=table["mode"].map(lambda word: MODES.get(word, word))
     )

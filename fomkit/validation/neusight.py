@@ -106,8 +106,8 @@ def cases_of(kept: list[tuple[Outcome, Span]], pass_name: str) -> Cases:
 def peer_errors(kept: list[tuple[Outcome, Span]], pass_name: str) -> dict[str, Errors]:
     """Give the errors of each published predictor that said something of every one of these cases."""
     truth = np.array([one.seconds(pass_name) for one, _ in kept])
-    said = {peer: np.array([one.seconds(pass_name, peer) for one, _ in kept]) for peer in PEERS}
-    return {peer: errors_of(truth, values) for peer, values in said.items() if np.isfinite(values).all()}
+    predicted = {peer: np.array([one.seconds(pass_name, peer) for one, _ in kept]) for peer in PEERS}
+    return {peer: errors_of(truth, values) for peer, values in predicted.items() if np.isfinite(values).all()}
 
 
 LINES: tuple[tuple[str, str, str | None], ...] = (
@@ -140,8 +140,8 @@ class Pair(NamedTuple):
     peers: Mapping[str, float]
 
 
-def _key(one: Outcome) -> tuple[object, ...]:
-    return one.label["graph"], one.label["option"]
+def _key(outcome: Outcome) -> tuple[object, ...]:
+    return outcome.label["graph"], outcome.label["option"]
 
 
 def pairs(one: list[Outcome], other: list[Outcome]) -> Iterator[Pair]:
@@ -163,8 +163,10 @@ def _cases(found: list[Pair]) -> Cases:
 
 def _score(found: list[Pair], comparison: str, machine: str) -> Score:
     cases = _cases(found)
-    said = {peer: np.array([pair.peers[peer] for pair in found]) for peer in PEERS}
-    peers = {peer: errors_of(cases.truth, values) for peer, values in said.items() if np.isfinite(values).all()}
+    predicted = {peer: np.array([pair.peers[peer] for pair in found]) for peer in PEERS}
+    peers = {
+        peer: errors_of(cases.truth, values) for peer, values in predicted.items() if np.isfinite(values).all()
+    }
     return score(cases, comparison, "ratio", machine, "all", peers)
 
 
@@ -204,17 +206,17 @@ class Found:
         By comparison and device: the labels that were scored.
     calls : dict
         By device: its scored calls.
-    left_out : list of (str, int, str)
+    not_scored : list of (str, int, str)
         What is not scored, how often, and why.
-    said : list of str
+    notes : list of str
         Warnings about where tables come from.
     """
 
     scores: list[Score] = field(default_factory=list)
     outcomes: dict[str, dict[str, list[Outcome]]] = field(default_factory=dict)
     calls: dict[str, Cases] = field(default_factory=dict)
-    left_out: list[tuple[str, int, str]] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    not_scored: list[tuple[str, int, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def _usable(folder: LabelFolder, device: str, found: Found) -> pd.DataFrame | None:
@@ -231,12 +233,12 @@ def _usable(folder: LabelFolder, device: str, found: Found) -> pd.DataFrame | No
     kept = rows["graph"] != ""
     for reason, wrong in reasons.items():
         if count := int((kept & wrong).sum()):
-            found.left_out.append((f"labels of {device}", count, reason))
+            found.not_scored.append((f"labels of {device}", count, reason))
         kept &= ~wrong
     return rows[kept] if kept.any() else None
 
 
-class Asked(NamedTuple):
+class IntervalOptions(NamedTuple):
     """Level of the intervals, and what use in a step adds to them as other devices tell."""
 
     level: float
@@ -268,31 +270,33 @@ def _calls_of(folder: LabelFolder, device: str) -> pd.DataFrame | None:
     return None if labels is None or not (labels["device"] == device).any() else labels[labels["device"] == device]
 
 
-def _score_calls(folder: LabelFolder, device: str, timed: pd.DataFrame, asked: Asked, found: Found) -> None:
+def _score_calls(
+    folder: LabelFolder, device: str, timed: pd.DataFrame, options: IntervalOptions, found: Found
+) -> None:
     labels = _calls_of(folder, device)
     if labels is None:
         return
-    scored, reasons = scored_calls(labels, widen_calls(timed, asked.uses, asked.level))
+    scored, reasons = scored_calls(labels, widen_calls(timed, options.uses, options.level))
     found.scores += call_scores(scored, OWN, device)
     if len(scored):
         found.calls[device] = cases_of_calls(scored)
-    found.left_out += [(f"calls of {device}", count, reason) for reason, count in reasons.items()]
+    found.not_scored += [(f"calls of {device}", count, reason) for reason, count in reasons.items()]
 
 
 def _compare(
-    folder: LabelFolder, device: str, machine: Machine, comparison: str, asked: Asked, found: Found
+    folder: LabelFolder, device: str, machine: Machine, comparison: str, options: IntervalOptions, found: Found
 ) -> pd.DataFrame | None:
     labels = _usable(folder, device, found if comparison != OTHER else Found())
     ops = _ops_of(folder, device, labels)
     if not len(ops):
         return None
-    timed = predict_graphs(ops, machine, asked.level)
+    timed = predict_graphs(ops, machine, options.level)
     if comparison == OWN:
-        _score_calls(folder, device, timed, asked, found)
+        _score_calls(folder, device, timed, options, found)
     if labels is not None:
-        models = outcomes(labels, timed, asked.level, asked.uses)
-        if unpriced := sum(one.spans["step"] is None for one in models):
-            found.left_out.append((f"labels of {device}, {comparison}", unpriced, "work without a time"))
+        models = outcomes(labels, timed, options.level, options.uses)
+        if unpriced := sum(model.spans["step"] is None for model in models):
+            found.not_scored.append((f"labels of {device}, {comparison}", unpriced, "work without a time"))
         found.outcomes.setdefault(comparison, {})[device] = models
         found.scores += model_scores(models, comparison, device)
     return timed
@@ -303,7 +307,7 @@ def _warn_of_another_board(device: str, own: pd.DataFrame, name: str, other: pd.
     products = own["kind"] == "gemm"
     ratio = float((other["time_s"][products] / own["time_s"][products]).median())
     if abs(ratio - 1) > SAME_BOARD:
-        found.said.append(
+        found.notes.append(
             f"Provenance: by the table of {name}, products of these models take {ratio:.2f} times as long as by "
             f"that of {device}: another board, clock or library. Nothing is corrected; the intervals must hold it."
         )
@@ -329,7 +333,7 @@ def _together(found: Found, folder: LabelFolder) -> None:
     """Score all devices of a comparison together, but for those that are reported apart."""
     for comparison, devices in found.outcomes.items():
         counted = counted_devices(devices, folder)
-        everything = [one for models in counted.values() for one in models]
+        everything = [model for models in counted.values() for model in models]
         found.scores += model_scores(everything, comparison, ALL)
         found.scores += _worst(found.scores, comparison, set(counted))
         found.scores += ratio_scores(counted, comparison)
@@ -352,25 +356,25 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
     calls = known_calls(folder, machines)
     for device, own in machines.items():
         others = {name: rows for name, rows in calls.items() if name != device}
-        asked = Asked(level, fit_uses(others))
+        options = IntervalOptions(level, fit_uses(others))
         stated = folder.facts(device) if own is None else own
         facts = None if stated is None else without_timings(stated, folder.architecture(device))
-        timed = None if own is None else _compare(folder, device, own, OWN, asked, found)
+        timed = None if own is None else _compare(folder, device, own, OWN, options, found)
         if facts is None:
             count = sum(
                 int((table["device"] == device).sum())
                 for table in (folder.whole_models, folder.single_calls)
                 if table is not None
             )
-            found.left_out.append((f"labels of {device}", count, "no profile and no facts of this device"))
+            found.not_scored.append((f"labels of {device}", count, "no profile and no facts of this device"))
         else:
-            _compare(folder, device, facts, FACTS, asked, found if own is None else _quiet(found))
+            _compare(folder, device, facts, FACTS, options, found if own is None else _quiet(found))
         names = folder.profiles.get(device, NO_PROFILES)
         other = profile_of(names.other)
         if other is not None:
             # Its table alone: what the device's own timings say is usual would help where it has none.
             other = replace(other, unheard=(names.own,))
-            also = _compare(folder, device, other, OTHER, asked, found)
+            also = _compare(folder, device, other, OTHER, options, found)
             if timed is not None and also is not None:
                 _warn_of_another_board(device, timed, other.name, also, found)
     _together(found, folder)
@@ -379,7 +383,7 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
 
 def _quiet(found: Found) -> Found:
     """Give the same lists but for what was said to be left out already."""
-    return Found(found.scores, found.outcomes, found.calls, [], found.said)
+    return Found(found.scores, found.outcomes, found.calls, [], found.notes)
 
 
 def label_cases(found: Found, folder: LabelFolder) -> list[Cases]:

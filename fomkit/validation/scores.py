@@ -297,7 +297,7 @@ def figure_of(line: Score, figure: str) -> float:
     return abs(float(getattr(line, figure)))
 
 
-def judge(lines: Iterable[Score], aims: Iterable[Aim]) -> list[Verdict]:
+def check_aims(lines: Iterable[Score], aims: Iterable[Aim]) -> list[Verdict]:
     """Judge each aim whose line is there; the others were not asked for."""
     known = {(line.comparison, str(line.level), line.machine, line.what): line for line in lines}
     keyed = [(aim, known.get((aim.comparison, aim.level, aim.machine, aim.what))) for aim in aims]

@@ -27,7 +27,7 @@ from fomkit.profiles.evidence import own_fits
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.foreign import read_columns
-from fomkit.validation.deepbench import Sheet, few_rows_cases, left_out_cases, parts, read_sheets
+from fomkit.validation.deepbench import Sheet, cross_validated_cases, few_rows_cases, parts, read_sheets
 from fomkit.validation.graphs import without_timings
 from fomkit.validation.scores import Cases, Errors, Score, constant_band, errors_of, join_cases, make_cases, score
 
@@ -104,11 +104,11 @@ def choose_sheets(known: list[Sheet], titles: Iterable[str] | None) -> list[Shee
         When a title is unknown.
     """
     by_title = {sheet.title: sheet for sheet in known}
-    asked = list(by_title if titles is None else titles)
-    for title in asked:
+    wanted = list(by_title if titles is None else titles)
+    for title in wanted:
         if title not in by_title:
             raise FomkitError(title, f"is no sheet. {nearest_names(title, by_title)}")
-    return [by_title[title] for title in asked]
+    return [by_title[title] for title in wanted]
 
 
 def score_sheets(sheets: Iterable[Sheet], level: float, *, full: bool, whole: bool) -> SheetScores:
@@ -133,7 +133,7 @@ def score_sheets(sheets: Iterable[Sheet], level: float, *, full: bool, whole: bo
     for sheet in sheets:
         machine = load_machine(sheet.machine)
         for part in parts(sheet, machine):
-            for what, cases in left_out_cases(part, machine, level, full=full):
+            for what, cases in cross_validated_cases(part, machine, level, full=full):
                 grouped.append(score(cases, GROUPED, "op", sheet.title, what, interval=level))
                 found.setdefault(part.kind, []).append(cases)
             seeds = list(few_rows_cases(part, machine, level, lenders))
@@ -180,7 +180,7 @@ def dense_layer_scores(level: float = DEFAULT_LEVEL, path: Path | None = None) -
     return lines
 
 
-LEFT_OUT = "device left out"
+HELD_OUT = "device left out"
 MACHINES = "median of machines"
 MOST = 100
 """Timings of one kind, format and pass of a machine that are scored, spread evenly over its table."""
@@ -211,11 +211,11 @@ def _floors(timed: pd.DataFrame, machine: Machine) -> NDArray[np.float64]:
     return np.asarray(np.maximum(compute, memory), np.float64)
 
 
-def _left_out_cases(rows: pd.DataFrame, machine: Machine, level: float) -> tuple[Cases, Errors]:
+def _held_out_cases(rows: pd.DataFrame, machine: Machine, level: float) -> tuple[Cases, Errors]:
     """Give ops with their predictions, and the errors of the datasheet's floors."""
     truth = op_seconds(rows)
-    asked = [name for name in ("op", *_KEYS, *(column.name for column in DIMENSIONS)) if name in rows.columns]
-    ops = rows[asked].dropna(axis=1, how="all").reset_index(drop=True)
+    wanted = [name for name in ("op", *_KEYS, *(column.name for column in DIMENSIONS)) if name in rows.columns]
+    ops = rows[wanted].dropna(axis=1, how="all").reset_index(drop=True)
     timed = predict_ops(ops, without_timings(machine), interval=level).ops
     ends = (timed[name].to_numpy(np.float64) for name in ("time_s", "low_s", "high_s"))
     return make_cases(truth, *ends), errors_of(truth, _floors(timed, machine))
@@ -223,11 +223,11 @@ def _left_out_cases(rows: pd.DataFrame, machine: Machine, level: float) -> tuple
 
 def _middle(lines: list[Score]) -> Score:
     peers = [line.peers[ROOFLINE] for line in lines]
-    middle = Errors(*(float(np.median([getattr(one, name) for one in peers])) for name in Errors._fields))
-    return median_line(lines, LEFT_OUT, lines[0].what, {ROOFLINE: middle}, MACHINES)
+    middle = Errors(*(float(np.median([getattr(peer, name) for peer in peers])) for name in Errors._fields))
+    return median_line(lines, HELD_OUT, lines[0].what, {ROOFLINE: middle}, MACHINES)
 
 
-def left_out_scores(level: float) -> list[Score]:
+def held_out_scores(level: float) -> list[Score]:
     """Score timings of every shipped machine whose architecture is stated, its chip unheard.
 
     Returns
@@ -247,9 +247,9 @@ def left_out_scores(level: float) -> list[Score]:
         if not machine.device.architecture or machine.device_of:
             continue
         for sheet, what, rows in _parts(machine):
-            cases, roofline = _left_out_cases(rows, machine, level)
+            cases, roofline = _held_out_cases(rows, machine, level)
             everything.append(cases)
-            line = score(cases, LEFT_OUT, "op", sheet, what, {ROOFLINE: roofline}, level)
+            line = score(cases, HELD_OUT, "op", sheet, what, {ROOFLINE: roofline}, level)
             lines.setdefault(what, []).append(line)
-    together = [score(join_cases(everything), LEFT_OUT, "op", "all", "all", interval=level)] if everything else []
+    together = [score(join_cases(everything), HELD_OUT, "op", "all", "all", interval=level)] if everything else []
     return [*map(_middle, lines.values()), *(line for found in lines.values() for line in found), *together]

@@ -30,15 +30,25 @@ from fomkit.profiles.models import load_model
 from fomkit.validation.deepbench import FOLDS, GROUPS, KNOWN, SEEDS, read_sheets
 from fomkit.validation.graphs import LabelFolder, shipped
 from fomkit.validation.neusight import FACTS, Found, compare_labels, counted_devices, label_cases
-from fomkit.validation.scores import Cases, Level, Score, Verdict, join_cases, judge, make_cases, read_aims, score
+from fomkit.validation.scores import (
+    Cases,
+    Level,
+    Score,
+    Verdict,
+    check_aims,
+    join_cases,
+    make_cases,
+    read_aims,
+    score,
+)
 from fomkit.validation.sheets import (
     FEW,
     GROUPED,
-    LEFT_OUT,
+    HELD_OUT,
     MOST,
     choose_sheets,
     dense_layer_scores,
-    left_out_scores,
+    held_out_scores,
     score_sheets,
 )
 from fomkit.validation.sheets import NAME as DENSE
@@ -152,17 +162,17 @@ def megatron_figures(level: float = DEFAULT_LEVEL) -> list[Compared]:
 
 
 def _score(figures: list[Compared], what: str, level: float) -> Score:
-    spans = [one.projected for one in figures]
-    columns = [one.published for one in figures], *([getattr(span, end) for span in spans] for end in _ENDS)
+    spans = [figure.projected for figure in figures]
+    columns = [figure.published for figure in figures], *([getattr(span, end) for span in spans] for end in _ENDS)
     cases = make_cases(*(np.array(column, np.float64) for column in columns))
     return score(cases, NAME, "model", TARGET, what, interval=level)
 
 
 def megatron_scores(figures: list[Compared], level: float = DEFAULT_LEVEL) -> list[Score]:
     """Score them for the aims: the steps, the worst of these, and the activations, which have no interval."""
-    steps = [one for one in figures if one.unit == "s"]
-    worst = max(steps, key=lambda one: abs(one.error))
-    others = [one for one in figures if one.unit != "s"]
+    steps = [figure for figure in figures if figure.unit == "s"]
+    worst = max(steps, key=lambda step: abs(step.error))
+    others = [figure for figure in figures if figure.unit != "s"]
     named = (("steps", steps), ("worst step", [worst]), ("activations", others))
     return [_score(some, what, level) for what, some in named]
 
@@ -181,9 +191,9 @@ class Validation:
     verdicts : tuple of Verdict
     published : tuple of Compared
         Figures of many devices that somebody published, beside the projected ones.
-    left_out : tuple of (str, int, str)
+    not_scored : tuple of (str, int, str)
         What is not scored, how often, and why.
-    said : tuple of str
+    notes : tuple of str
         Splits, folds and rules.
     level : float
     full : bool
@@ -192,8 +202,8 @@ class Validation:
     lines: tuple[Score, ...]
     verdicts: tuple[Verdict, ...]
     published: tuple[Compared, ...]
-    left_out: tuple[tuple[str, int, str], ...]
-    said: tuple[str, ...]
+    not_scored: tuple[tuple[str, int, str], ...]
+    notes: tuple[str, ...]
     level: float
     full: bool
 
@@ -210,23 +220,23 @@ class Validation:
             "interval": self.level,
             "full": self.full,
             "regressed": self.regressed,
-            "said": list(self.said),
+            "said": list(self.notes),
             "lines": [line.content() for line in self.lines],
             "published": [one.content() for one in self.published],
             "aims": [
                 {
-                    **one.aim._asdict(),
-                    "value": None if np.isnan(one.value) else one.value,
-                    "met": one.met,
-                    "kept": one.kept,
+                    **verdict.aim._asdict(),
+                    "value": None if np.isnan(verdict.value) else verdict.value,
+                    "met": verdict.met,
+                    "kept": verdict.kept,
                 }
-                for one in self.verdicts
+                for verdict in self.verdicts
             ],
-            "not_scored": [{"what": what, "count": count, "reason": why} for what, count, why in self.left_out],
+            "not_scored": [{"what": what, "count": count, "reason": why} for what, count, why in self.not_scored],
         }
 
 
-def _said(full: bool) -> tuple[str, ...]:
+def _data_notes(full: bool) -> tuple[str, ...]:
     groups = "; ".join(f"{kind} by {', '.join(names)}" for kind, names in GROUPS.items())
     way = (
         "the product fits and judges the other folds alone"
@@ -239,7 +249,7 @@ def _said(full: bool) -> tuple[str, ...]:
         f"(row-major: a workbook's m is our n). Everything is fitted anew without the fold; {way}.",
         f"{FEW}: {KNOWN} rows of each kind and pass by seeds {', '.join(map(str, SEEDS))}; the others are scored.",
         "Labels are never fitted. Medians over sheets are of values without their sign.",
-        f"{FACTS}, {LEFT_OUT}: nothing that was timed on the device, or on another board of its chip, tells what "
+        f"{FACTS}, {HELD_OUT}: nothing that was timed on the device, or on another board of its chip, tells what "
         f"is usual; {MOST} timings of a kind at most are scored.",
         "Published steps of Megatron-LM are projected with nothing fitted to them (docs/parallel.md lists "
         "each constant); their activations check that the paper's equations were taken over rightly.",
@@ -293,14 +303,14 @@ def validate(
     """
     tables = shipped_folder("validation")
     folder = LabelFolder(data or shipped())
-    asked = choose_sheets(read_sheets(tables / "deepbench" / "sheets.csv"), sheets)
-    scored = score_sheets(asked, level, full=full, whole=sheets is None)
+    chosen = choose_sheets(read_sheets(tables / "deepbench" / "sheets.csv"), sheets)
+    scored = score_sheets(chosen, level, full=full, whole=sheets is None)
     found = compare_labels(folder, level)
     pooled = _pooled(scored.cases if sheets is None else [], found, folder, level)
-    apart = [*left_out_scores(level), *dense_layer_scores(level)] if sheets is None else []
+    apart = [*held_out_scores(level), *dense_layer_scores(level)] if sheets is None else []
     lines = (*scored.lines, *apart, *found.scores, *pooled)
     published = tuple(megatron_figures(level))
-    judged = (*lines, *megatron_scores([*published], level))
-    verdicts = tuple(judge(judged, read_aims(tables / "aims.csv")))
-    said = (*_said(full), *found.said)
-    return Validation(lines, verdicts, published, tuple(found.left_out), said, level, full)
+    scored_lines = (*lines, *megatron_scores([*published], level))
+    verdicts = tuple(check_aims(scored_lines, read_aims(tables / "aims.csv")))
+    notes = (*_data_notes(full), *found.notes)
+    return Validation(lines, verdicts, published, tuple(found.not_scored), notes, level, full)

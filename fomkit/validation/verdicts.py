@@ -47,38 +47,38 @@ def _rest_s(cell: Cell) -> float | None:
     return cell.measured.value - cell.projected.value
 
 
-def _cost_of_steps(cell: Cell, one: Estimate) -> str:
+def _cost_of_steps(cell: Cell, estimate: Estimate) -> str:
     """Tell the time beside the device's as a fixed cost of each step; "" where it is too long for one."""
-    steps, rest = one.run_time.steps_per_epoch, _rest_s(cell)
+    steps, rest = estimate.run_time.steps_per_epoch, _rest_s(cell)
     if rest is None or not steps or rest / steps > STEP_HOST_S:
         return ""
     return f"{rest / steps * 1e3:.2g} ms a step are not the device's"
 
 
-def _cost_of_epoch(cell: Cell, one: Estimate) -> str:
+def _cost_of_epoch(cell: Cell, estimate: Estimate) -> str:
     """Tell it as a fixed cost of each epoch; "" where the epoch has many steps or the rest is too long."""
-    steps, rest = one.run_time.steps_per_epoch, _rest_s(cell)
+    steps, rest = estimate.run_time.steps_per_epoch, _rest_s(cell)
     if rest is None or not steps or steps > FEW_STEPS or rest > START_UP_S:
         return ""
     return f"{rest:.2g} s an epoch of {steps} steps are not the device's"
 
 
-def _little_explained(cell: Cell, one: Estimate, against: tuple[str, str] | None) -> tuple[Claim, str]:
+def _little_explained(cell: Cell, estimate: Estimate, against: tuple[str, str] | None) -> tuple[Claim, str]:
     device = f"the device explains {cell.explained:.1%}"
-    if fixed := _cost_of_steps(cell, one) or _cost_of_epoch(cell, one):
+    if fixed := _cost_of_steps(cell, estimate) or _cost_of_epoch(cell, estimate):
         return "start-up bound", f"{device}; {fixed}"
     if against is not None:
         return "host bound", f"{device}; {against[0]} is slower than {against[1]}, though its device is faster"
     return "unexplained", f"{device}, and nothing here says what the rest is"
 
 
-def cause_of(cell: Cell, one: Estimate, same_model: Sequence[Cell]) -> tuple[Claim, str]:
+def cause_of(cell: Cell, estimate: Estimate, same_model: Sequence[Cell]) -> tuple[Claim, str]:
     """Say what a measured time waited for, and so what may be claimed of it.
 
     Parameters
     ----------
     cell : Cell
-    one : Estimate
+    estimate : Estimate
         The cell's.
     same_model : sequence of Cell
         All measured cells of its model under the same conditions.
@@ -87,17 +87,17 @@ def cause_of(cell: Cell, one: Estimate, same_model: Sequence[Cell]) -> tuple[Cla
     -------
     claim, cause : str
     """
-    bound, share = one.step_time.bound, cell.explained
+    bound, share = estimate.step_time.bound, cell.explained
     if bound in ("launch", "input"):
         return "host bound", f"the step waits for the host ({bound}), not for the device"
     against = slower_where_faster(same_model)
     if share is not None and share < COMPARABLE:
-        return _little_explained(cell, one, against)
+        return _little_explained(cell, estimate, against)
     if share is None and against is not None:
         return "host bound", f"{against[0]} is slower than {against[1]}, though its device is faster"
     if share is None:
         return "ratio", f"the samples of an epoch are unknown; bound by {bound}"
-    if share < ENOUGH and not cell.holds and (fixed := _cost_of_steps(cell, one)):
+    if share < ENOUGH and not cell.holds and (fixed := _cost_of_steps(cell, estimate)):
         return "start-up bound", f"the device explains {share:.1%}; {fixed}"
     if cell.holds:
         return "ratio", f"the figure holds {cell.holds}; the device explains {share:.0%}, bound by {bound}"
@@ -111,7 +111,7 @@ WIDER = 0.95
 
 
 @dataclass(frozen=True)
-class Judged:
+class CellVerdict:
     """A cell and what may be said of it.
 
     Attributes
@@ -156,12 +156,12 @@ def _ratio(cell: Cell, baseline: Cell | None) -> tuple[float | None, Span | None
     return measured, projected, agreement(measured, *ends, projected)
 
 
-def _judge(cell: Cell, same_model: Sequence[Cell], baseline: Cell | None) -> Judged:
+def _cell_verdict(cell: Cell, same_model: Sequence[Cell], baseline: Cell | None) -> CellVerdict:
     one = cell.estimate
     if not cell.is_measured:
-        return Judged(cell, None, f"the figure is {cell.rows[0].basis}, not measured")
+        return CellVerdict(cell, None, f"the figure is {cell.rows[0].basis}, not measured")
     if one is None:
-        return Judged(cell, None, cell.missing)
+        return CellVerdict(cell, None, cell.missing)
     ratio, projected_ratio, ratio_agrees = _ratio(cell, baseline)
     claim, cause = cause_of(cell, one, same_model)
     agrees: Agreement | None = None
@@ -169,10 +169,10 @@ def _judge(cell: Cell, same_model: Sequence[Cell], baseline: Cell | None) -> Jud
         agrees = agreement(cell.measured.value, cell.measured.low, cell.measured.high, cell.projected)
     elif claim == "ratio":
         agrees = ratio_agrees
-    return Judged(cell, claim, cause, agrees, ratio, projected_ratio, ratio_agrees)
+    return CellVerdict(cell, claim, cause, agrees, ratio, projected_ratio, ratio_agrees)
 
 
-def judge(cells: Sequence[Cell], baseline: str | None) -> tuple[Judged, ...]:
+def cell_verdicts(cells: Sequence[Cell], baseline: str | None) -> tuple[CellVerdict, ...]:
     """Judge every cell, with ratios to the cell of a baseline machine under the same conditions.
 
     Parameters
@@ -184,10 +184,10 @@ def judge(cells: Sequence[Cell], baseline: str | None) -> tuple[Judged, ...]:
     found = []
     for cell in cells:
         key = (cell.model, cell.quantity, cell.batch)
-        similar = [one for one in cells if (one.model, one.quantity, one.batch) == key]
+        similar = [cell for cell in cells if (cell.model, cell.quantity, cell.batch) == key]
         comparable = [one for one in similar if one.is_measured and one.estimate is not None]
         base = next((one for one in similar if one.machine == baseline), None)
-        found.append(_judge(cell, comparable, base))
+        found.append(_cell_verdict(cell, comparable, base))
     return tuple(found)
 
 
@@ -236,13 +236,13 @@ class ExtendedProjection:
         The cell it is carried to, whose own measurement took no part.
     projected : Span
         In the unit of the cell's quantity.
-    told_by : Cell
+    reference : Cell
         The cell whose measurement was carried.
     """
 
     cell: Cell
     projected: Span
-    told_by: Cell
+    reference: Cell
 
     @property
     def error(self) -> float:
@@ -255,15 +255,15 @@ class ExtendedProjection:
         return self.projected.low <= self.cell.measured.value <= self.projected.high
 
 
-def _times(judged: Iterable[Judged], claims: Collection[Claim]) -> list[Cell]:
+def _times(all_verdicts: Iterable[CellVerdict], claims: Collection[Claim]) -> list[Cell]:
     return [
         one.cell
-        for one in judged
+        for one in all_verdicts
         if one.claim in claims and one.cell.projected is not None and one.cell.quantity == "epoch_s"
     ]
 
 
-def calibrated_on(judged: Sequence[Judged], model: str) -> tuple[ExtendedProjection, ...]:
+def calibrated_on(all_verdicts: Sequence[CellVerdict], model: str) -> tuple[ExtendedProjection, ...]:
     """Multiply each projection by how far off one model was on the same machine.
 
     Only cells that do not wait for the host take part. The errors of the two projections are taken as independent,
@@ -271,7 +271,7 @@ def calibrated_on(judged: Sequence[Judged], model: str) -> tuple[ExtendedProject
 
     Parameters
     ----------
-    judged : sequence of Judged
+    all_verdicts : sequence of Judged
     model : str
         The model that was measured on each machine.
 
@@ -280,18 +280,18 @@ def calibrated_on(judged: Sequence[Judged], model: str) -> tuple[ExtendedProject
     FomkitError
         When the model has no measured epoch.
     """
-    known = _times(judged, ("absolute", "unexplained"))
-    told = {one.machine: one for one in known if one.model == model}
-    if not told:
+    known = _times(all_verdicts, ("absolute", "unexplained"))
+    cells_by_key = {one.machine: one for one in known if one.model == model}
+    if not cells_by_key:
         raise FomkitError(model, "has no measured epoch, so nothing can be calibrated on it. Name another model.")
     found = []
     for one in known:
-        teller = told.get(one.machine)
-        if one.model == model or teller is None or teller.projected is None or one.projected is None:
+        known_cell = cells_by_key.get(one.machine)
+        if one.model == model or known_cell is None or known_cell.projected is None or one.projected is None:
             continue
-        ratio = divide_independent(one.projected, teller.projected)
-        exact = Span.exact(teller.measured.value, ratio.level)
-        found.append(ExtendedProjection(one, ratio.scaled(exact.value), teller))
+        ratio = divide_independent(one.projected, known_cell.projected)
+        exact = Span.exact(known_cell.measured.value, ratio.level)
+        found.append(ExtendedProjection(one, ratio.scaled(exact.value), known_cell))
     return tuple(found)
 
 
@@ -305,7 +305,7 @@ def host_epoch_s(cell: Cell) -> float | None:
 
 def _difference(cells: Sequence[Cell], old: str, new: str, but: str) -> float | None:
     """Give the deviation of ln(host term on new / on old) over the models other than one; None for too few."""
-    terms = {(one.model, one.batch, one.machine): host_epoch_s(one) for one in cells if one.model != but}
+    terms = {(cell.model, cell.batch, cell.machine): host_epoch_s(cell) for cell in cells if cell.model != but}
     logs = []
     for (model, batch, machine), there in terms.items():
         here = terms.get((model, batch, old))
@@ -315,7 +315,7 @@ def _difference(cells: Sequence[Cell], old: str, new: str, but: str) -> float | 
     return math.sqrt(math.fsum(log * log for log in logs) / len(logs)) if len(logs) >= FEWEST else None
 
 
-def host_extended_from(judged: Sequence[Judged], machine: str) -> tuple[ExtendedProjection, ...]:
+def host_extended_from(all_verdicts: Sequence[CellVerdict], machine: str) -> tuple[ExtendedProjection, ...]:
     """Add to each projection the host's part of the same model's epoch on another machine.
 
     Cells whose time is the device's own take no part. How much the term differs from machine to machine is told by
@@ -323,7 +323,7 @@ def host_extended_from(judged: Sequence[Judged], machine: str) -> tuple[Extended
 
     Parameters
     ----------
-    judged : sequence of Judged
+    all_verdicts : sequence of Judged
     machine : str
         The machine whose measurements give the host's part.
 
@@ -332,17 +332,17 @@ def host_extended_from(judged: Sequence[Judged], machine: str) -> tuple[Extended
     FomkitError
         When no epoch was measured there.
     """
-    known = _times(judged, ("start-up bound", "host bound", "ratio", "unexplained"))
-    told = {(one.model, one.batch): one for one in known if one.machine == machine}
-    if not told:
+    known = _times(all_verdicts, ("start-up bound", "host bound", "ratio", "unexplained"))
+    cells_by_key = {(one.model, one.batch): one for one in known if one.machine == machine}
+    if not cells_by_key:
         raise FomkitError(
             machine, "has no epoch that waits for its host, so no host term can be carried. Name another machine."
         )
     found = []
     for one in known:
-        teller = told.get((one.model, one.batch))
-        host = host_epoch_s(teller) if teller is not None else None
-        if one.machine == machine or teller is None or host is None or one.projected is None:
+        known_cell = cells_by_key.get((one.model, one.batch))
+        host = host_epoch_s(known_cell) if known_cell is not None else None
+        if one.machine == machine or known_cell is None or host is None or one.projected is None:
             continue
         deviation = _difference(known, machine, one.machine, one.model)
         if deviation is None:
@@ -351,7 +351,7 @@ def host_extended_from(judged: Sequence[Judged], machine: str) -> tuple[Extended
         factor = math.exp(NormalDist().inv_cdf(0.5 + level / 2) * deviation)
         found.append(
             ExtendedProjection(
-                one, add_common([one.projected, Span(host, host / factor, host * factor, level)]), teller
+                one, add_common([one.projected, Span(host, host / factor, host * factor, level)]), known_cell
             )
         )
     return tuple(found)

@@ -54,14 +54,16 @@ class Comparison(Shown):
 
     def caveats(self, target: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Explained, ...]]:
         """Give what a target's figure of merit leaves out, what no device holds, and what measured runs say."""
-        under = (*self.baseline, *(one for one in self.estimates if one.machine.name == target))
+        under = (*self.baseline, *(estimated for estimated in self.estimates if estimated.machine.name == target))
         excludes = tuple(sorted({term for one in under for term in one.excludes}))
         return excludes, unfit_of(under), self.explained.get(target, ())
 
     @property
     def little_explained(self) -> tuple[str, ...]:
         """The models under a figure of merit whose measured runs the device explains less than half."""
-        found = (little_explained(self.explained.get(one.target.machine, ()), one.ratios) for one in self.merits)
+        found = (
+            little_explained(self.explained.get(merit.target.machine, ()), merit.ratios) for merit in self.merits
+        )
         return tuple(dict.fromkeys(one.line for each in found for one in each))
 
     def content(self) -> dict[str, Any]:
@@ -78,7 +80,11 @@ class Comparison(Shown):
 
 def unfit_of(estimates: Sequence[Estimate]) -> tuple[str, ...]:
     """Name the estimates whose step no device holds, each with why."""
-    return tuple(f"{one.model.name} on {one.machine.name} {one.fit.said}" for one in estimates if one.fit.said)
+    return tuple(
+        f"{estimated.model.name} on {estimated.machine.name} {estimated.fit.message}"
+        for estimated in estimates
+        if estimated.fit.message
+    )
 
 
 def rates(estimates: Sequence[Estimate]) -> Rates:
@@ -90,10 +96,12 @@ def rates(estimates: Sequence[Estimate]) -> Rates:
         When a model does not say what a run is.
     """
     units: dict[str, Span] = {}
-    for one in estimates:
-        if one.unit_per_day is None:
-            raise FomkitError(one.model.name, "has no units per day; its profile lacks train_samples or epochs.")
-        units[one.model.name] = one.unit_per_day
+    for estimated in estimates:
+        if estimated.unit_per_day is None:
+            raise FomkitError(
+                estimated.model.name, "has no units per day; its profile lacks train_samples or epochs."
+            )
+        units[estimated.model.name] = estimated.unit_per_day
     return Rates(estimates[0].machine.name, estimates[0].scope, units)
 
 
@@ -128,11 +136,14 @@ def _estimates(
 
 
 def _check_distinct(models: Sequence[ModelProfile], targets: Sequence[Machine], baseline: Machine | None) -> None:
-    for what, names in (("model", [one.name for one in models]), ("machine", [one.name for one in targets])):
+    for what, names in (
+        ("model", [model.name for model in models]),
+        ("machine", [target.name for target in targets]),
+    ):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise FomkitError(twice[0], f"stands twice among the {what}s. Name each once.")
-    if baseline is not None and baseline.name in [one.name for one in targets]:
+    if baseline is not None and baseline.name in [target.name for target in targets]:
         raise FomkitError(
             baseline.name, "is the baseline and a target. Its ratio to itself is 1; name another one."
         )
@@ -181,7 +192,7 @@ def compare(
         for merit, one in zip(merits, on_target if merits else (), strict=True)
     }
     return Comparison(
-        tuple(one for estimates in on_target for one in estimates),
+        tuple(estimated for estimates in on_target for estimated in estimates),
         tuple(on_baseline),
         tuple(merits),
         tuple(failures),

@@ -105,33 +105,33 @@ class Cost(Shown):
         return self._view.text(self)
 
 
-def _to_target(one: Estimate, declared: Declared, price: Price | None) -> ToTarget | None:
+def _to_target(estimated: Estimate, declared: Declared, price: Price | None) -> ToTarget | None:
     if declared.epochs is None:
         return None
-    batch, epoch_s = one.sizes.get("batch"), one.run_time.epoch_s
+    batch, epoch_s = estimated.sizes.get("batch"), estimated.run_time.epoch_s
     if batch is None or epoch_s is None:
         raise FomkitError(
-            one.model.name,
+            estimated.model.name,
             "does not say its batch or the samples of an epoch, so epochs have no time. State both.",
         )
-    epochs, time_s = time_to_target(declared.epochs, batch, epoch_s, one.machine)
-    return ToTarget(declared.epochs, epochs, time_s, _money(one, price, time_s))
+    epochs, time_s = time_to_target(declared.epochs, batch, epoch_s, estimated.machine)
+    return ToTarget(declared.epochs, epochs, time_s, _money(estimated, price, time_s))
 
 
-def _money(one: Estimate, price: Price | None, time_s: Span | None) -> Span | None:
+def _money(estimated: Estimate, price: Price | None, time_s: Span | None) -> Span | None:
     if price is None or time_s is None or not time_s.value:
         return None
-    return money_of_run(price, one.machine, one.scope, one.runs_at_once, time_s)
+    return money_of_run(price, estimated.machine, estimated.scope, estimated.runs_at_once, time_s)
 
 
-def _inference(one: Estimate, options: Options, batch: int | None) -> Estimate | None:
+def _inference(estimated: Estimate, options: Options, batch: int | None) -> Estimate | None:
     """Estimate inference at its own batch, where the step has a forward pass."""
-    if batch is None and not one.ops["pass_name"].isin([FORWARD]).any():
+    if batch is None and not estimated.ops["pass_name"].isin([FORWARD]).any():
         return None  # where a batch is asked for, the reason is told below
-    if batch in (None, one.sizes.get("batch")):
-        return inference_of(one)
+    if batch in (None, estimated.sizes.get("batch")):
+        return inference_of(estimated)
     sizes = {name: size for name, size in options.sizes.items() if name != "batch"}
-    return inference_of(estimate(one.model, one.machine, replace(options, batch=batch, sizes=sizes)))
+    return inference_of(estimate(estimated.model, estimated.machine, replace(options, batch=batch, sizes=sizes)))
 
 
 def _with_paid_once(model: ModelProfile, machine: Machine, options: Options, paid: Sequence[Once]) -> Estimate:
@@ -194,7 +194,7 @@ def cost(
 SCHEMA = "fomkit/cost/1"
 MILLION = 1e6
 NAIVE = "product of claims as if none took from what another gains; no estimate"
-KEPT = (
+ESTIMATE_PARTS = (
     "model", "target", "batch", "sizes", "precision", "scope", "runs_at_once", "unit", "step_s", "epoch_s",
     "run_s", "unit_per_day", "coverage", "fits", "excludes", "deviations",
 )  # fmt: skip
@@ -310,7 +310,7 @@ def cost_content(one: Cost) -> dict[str, Any]:
         "schema": SCHEMA,
         "fomkit": __version__,
         "interval": one.estimate.step.level,
-        **{name: content[name] for name in KEPT},
+        **{name: content[name] for name in ESTIMATE_PARTS},
         "once": one_off_content(one.once),
         "money": _money_content(one),
         "inference": _inference_content(one),
@@ -326,9 +326,9 @@ def figures_of(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     money, infer, carbon, target = (content[name] for name in ("money", "inference", "carbon", "to_target"))
     currency = money["currency"] if money else ""
     rows: list[tuple[str, str, dict[str, float] | None]] = [
-        *((f"once {one['name']}", "s", one["once_s"]) for one in content["once"]["terms"]),
-        *((f"epochs until {one['name']} is 1 %", "epochs", one["epochs_for_one_percent"])
-          for one in content["once"]["terms"]),
+        *((f"once {term['name']}", "s", term["once_s"]) for term in content["once"]["terms"]),
+        *((f"epochs until {term['name']} is 1 %", "epochs", term["epochs_for_one_percent"])
+          for term in content["once"]["terms"]),
         ("step", "s", content["step_s"]),
         ("epoch", "s", content["epoch_s"]),
         ("run", "s", content["run_s"]),

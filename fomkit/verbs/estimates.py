@@ -122,8 +122,8 @@ def estimate_all(
             raise FomkitError(what, f"is one name, {str(given)!r}. Give a list, for example [{str(given)!r}].")
     options = Options(batch, interval, scope, sizes=sizes or {}, precision=precision)
     return compare(
-        [as_model(one) for one in models],
-        [as_machine(one) for one in machines],
+        [as_model(model) for model in models],
+        [as_machine(machine) for machine in machines],
         None if baseline is None else as_machine(baseline, "baseline"),
         options,
         measured=NOTHING_MEASURED if baseline is None else all_measured()[0],

@@ -152,10 +152,10 @@ def _merit(ways: Sequence[TwoWays], last_batch: LastBatch | None) -> FigureOfMer
     """Rate one target over the measured baseline; what was measured stands on both sides and has no error here."""
     level = ways[0].predicted.step.level
     old, new = [], []
-    for one in ways:
-        measured = Span.exact(one.measured.step.value, level)
-        old.append(with_step(one.baseline, measured, last_batch))
-        new.append(with_step(one.predicted, one.ratio.scaled(measured.value), last_batch))
+    for way in ways:
+        measured = Span.exact(way.measured.step.value, level)
+        old.append(with_step(way.baseline, measured, last_batch))
+        new.append(with_step(way.predicted, way.ratio.scaled(measured.value), last_batch))
     return figure_of_merit(rates(old), rates(new))
 
 
@@ -163,14 +163,16 @@ def _nothing_measured(
     baselines: Sequence[BaselineMeasured], rows: Sequence[Measurement], where: str
 ) -> FomkitError:
     machine = baselines[0].predicted.machine.name
-    reasons = [f"{reading.row.where}: {reading.said}" for one in baselines for reading in one.readings]
+    reasons = [
+        f"{reading.row.where}: {reading.message}" for baseline in baselines for reading in baseline.readings
+    ]
     if reasons:
         return FomkitError(
             where, f"no row is a measurement of this estimate on {machine}. Set aside: {'; '.join(reasons)}."
         )
     if machine not in (known := {row.machine for row in rows}):
         return FomkitError(where, f"no row is of the baseline {machine!r}. {nearest_names(machine, known)}")
-    models = [one.predicted.model.name for one in baselines]
+    models = [baseline.predicted.model.name for baseline in baselines]
     known = {row.model for row in rows if row.machine == machine}
     return FomkitError(
         where, f"no row of {machine} is of {', '.join(models[:5])}. {nearest_names(models[0], known)}"
@@ -206,7 +208,7 @@ def from_measurements(
         about = [row for row in rows if (row.model, row.machine) == (one.model.name, one.machine.name)]
         readings = tuple(read_row(row, one) for row in about)
         baselines.append(BaselineMeasured(one, readings, measured_step(readings)))
-    if all(one.measured is None for one in baselines):
+    if all(baseline.measured is None for baseline in baselines):
         raise _nothing_measured(baselines, rows, where)
     by_target: dict[str, list[TwoWays]] = {}
     models = len(baselines)
@@ -214,12 +216,12 @@ def from_measurements(
         way = _two_ways(target, baselines[place % models], last_batch)
         if way is not None:
             by_target.setdefault(target.machine.name, []).append(way)
-    whole = all(one.measured and one.predicted.unit_per_day for one in baselines)
+    whole = all(baseline.measured and baseline.predicted.unit_per_day for baseline in baselines)
     return FromMeasurements(
         tuple(baselines),
         tuple(way for ways in by_target.values() for way in ways),
         tuple(_merit(ways, last_batch) for ways in by_target.values()) if whole else (),
-        len(rows) - sum(len(one.readings) for one in baselines),
+        len(rows) - sum(len(baseline.readings) for baseline in baselines),
         result.explained,
     )
 
@@ -252,7 +254,7 @@ def _row(reading: Reading) -> dict[str, Any]:
         "source": row.source,
         "note": row.note,
         "step_s": span_content(reading.step),
-        "said": reading.said,
+        "said": reading.message,
     }
 
 
@@ -270,32 +272,32 @@ def _baseline(one: BaselineMeasured) -> dict[str, Any]:
     }
 
 
-def _way(one: Estimate, excludes: tuple[str, ...]) -> dict[str, Any]:
+def _way(estimate: Estimate, excludes: tuple[str, ...]) -> dict[str, Any]:
     return {
-        "step_s": span_content(one.step),
-        "epoch_s": span_content(one.run_time.epoch_s),
-        "run_s": span_content(one.run_time.run_s),
-        "unit_per_day": span_content(one.unit_per_day),
+        "step_s": span_content(estimate.step),
+        "epoch_s": span_content(estimate.run_time.epoch_s),
+        "run_s": span_content(estimate.run_time.run_s),
+        "unit_per_day": span_content(estimate.unit_per_day),
         "excludes": list(excludes),
     }
 
 
-def _two_ways_content(one: TwoWays) -> dict[str, Any]:
+def _two_ways_content(ways: TwoWays) -> dict[str, Any]:
     return {
-        "model": one.predicted.model.name,
-        "target": one.predicted.machine.name,
-        "baseline": one.baseline.machine.name,
-        "predicted_step_ratio": span_content(one.ratio),
-        "predicted": _way(one.predicted, one.predicted.excludes),
+        "model": ways.predicted.model.name,
+        "target": ways.predicted.machine.name,
+        "baseline": ways.baseline.machine.name,
+        "predicted_step_ratio": span_content(ways.ratio),
+        "predicted": _way(ways.predicted, ways.predicted.excludes),
         "measured_times_ratio": {
-            **_way(one.scaled, one.excludes),
-            "scaled_unpredicted": list(one.unpredicted),
-            "counted_twice": list(one.counted_twice),
+            **_way(ways.scaled, ways.excludes),
+            "scaled_unpredicted": list(ways.unpredicted),
+            "counted_twice": list(ways.counted_twice),
         },
-        "factor": one.factor,
-        "intervals_overlap": one.overlap,
-        "verdict": one.verdict,
-        "verdict_means": VERDICTS[one.verdict],
+        "factor": ways.factor,
+        "intervals_overlap": ways.overlap,
+        "verdict": ways.verdict,
+        "verdict_means": VERDICTS[ways.verdict],
     }
 
 
@@ -303,7 +305,7 @@ def _caveats(
     found: FromMeasurements, target: str
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Explained, ...]]:
     """Give what a figure of merit from measured baselines leaves out, what no device holds, and what runs say."""
-    under = [one for one in found.ways if one.predicted.machine.name == target]
+    under = [way for way in found.ways if way.predicted.machine.name == target]
     excludes = tuple(sorted({term for one in under for term in one.excludes}))
     return excludes, unfit_of([one.predicted for one in under]), found.explained.get(target, ())
 
@@ -316,8 +318,8 @@ def measured_content(found: FromMeasurements, where: str) -> dict[str, Any]:
         "errors": ERRORS,
         "level_of_rows": MEASURED_LEVEL,
         "rows_of_others": found.others,
-        "baselines": [_baseline(one) for one in found.baselines],
-        "models": [_two_ways_content(one) for one in found.ways],
+        "baselines": [_baseline(baseline) for baseline in found.baselines],
+        "models": [_two_ways_content(way) for way in found.ways],
         "foms": [
             merit_content(merit, "modelled", *_caveats(found, merit.target.machine)) for merit in found.merits
         ],

@@ -196,7 +196,7 @@ def _show_machine(machine: Machine) -> Answer:
     from fomkit.profiles.campaigns import shipped_models
     from fomkit.verbs.machine_view import show_machine
 
-    content = show_machine(machine, [as_model(one) for one in shipped_models()])
+    content = show_machine(machine, [as_model(model) for model in shipped_models()])
     rows = content["coverage"]["families"] if content["coverage"] else content["facts"]["peaks"]
     return Answer(content, rows, format_machine_view)
 
@@ -239,7 +239,7 @@ def _names() -> Answer:
     from fomkit.output.screen import format_profiles
     from fomkit.profiles.campaigns import list_profiles
 
-    rows = [one._asdict() for one in list_profiles()]
+    rows = [profile._asdict() for profile in list_profiles()]
     return Answer({"schema": "fomkit/show/1", "profiles": rows}, rows, lambda _content: format_profiles(rows))
 
 
@@ -340,21 +340,21 @@ def _time(span: Span | None) -> tuple[str, str]:
     return format_quantity(span.value, "time_s", 7), f"{low} … {high}, {span.level:.0%} interval"
 
 
-def method_steps(one: Estimate, merit: FigureOfMerit | None = None) -> list[Step]:
+def method_steps(estimate: Estimate, merit: FigureOfMerit | None = None) -> list[Step]:
     """Tell an estimate as the lecture's nine steps (Foster & Stevens 2018, lecture 10)."""
-    model, ops, run = one.model, one.ops, one.run_time
+    model, ops, run = estimate.model, estimate.ops, estimate.run_time
     top, reached = _dominant(ops)
-    per_day = one.unit_per_day
+    per_day = estimate.unit_per_day
     traced = ", ".join(model.traced_with.values()) or "unknown framework"
     parameters = "unknown" if model.parameters_total is None else f"{model.parameters_total:,}"
-    sources = ", ".join(f"{source} {share:.1%}" for source, share in one.coverage.items() if share > 0)
+    sources = ", ".join(f"{source} {share:.1%}" for source, share in estimate.coverage.items() if share > 0)
     hours = "unknown" if run.run_s is None else f"{run.run_s.value / 3600:.3f} h"
     epochs = "unknown" if model.run.epochs is None else f"{model.run.epochs} epochs"
     steps = "unknown" if run.steps_per_epoch is None else f"{run.steps_per_epoch} steps"
     epoch = "unknown" if run.epoch_s is None else f"{run.epoch_s.value:.2f} s per epoch"
     rate = "unknown" if per_day is None else f"{format_number(per_day.value, 6)} {model.unit.name}s per day"
     interval = "" if per_day is None else f"{format_number(per_day.low)} … {format_number(per_day.high)}; "
-    bound = upper_bounds(one.excludes) or "nothing excluded"
+    bound = upper_bounds(estimate.excludes) or "nothing excluded"
     fom = "needs --baseline" if merit is None else format_number(merit.value.value, 6)
     return [
         Step(
@@ -366,14 +366,18 @@ def method_steps(one: Estimate, merit: FigureOfMerit | None = None) -> list[Step
             ", ".join(f"{name} {format_quantity(s, 'time_s')}" for name, s in top.items()),
         ),
         Step("size the matrix products", f"{int((ops['kind'] == 'gemm').sum())} rows", _products(ops)),
-        Step("map onto the target's timings", sources, f"{one.machine.title}"),
+        Step("map onto the target's timings", sources, f"{estimate.machine.title}"),
         Step(
             "add up one pass",
-            f"{one.step.value * 1e3:.4f} ms",
-            f"{_time(one.step)[1]}; bound: {one.step_time.bound}",
+            f"{estimate.step.value * 1e3:.4f} ms",
+            f"{_time(estimate.step)[1]}; bound: {estimate.step_time.bound}",
         ),
-        Step("roll up an epoch", epoch, f"{steps} of batch {one.sizes.get('batch', 'unknown')}"),
+        Step("roll up an epoch", epoch, f"{steps} of batch {estimate.sizes.get('batch', 'unknown')}"),
         Step("roll up a run", hours, epochs),
-        Step("units of work per day", rate, f"{interval}{one.runs_at_once:,} at once, scope {one.scope}; {bound}"),
+        Step(
+            "units of work per day",
+            rate,
+            f"{interval}{estimate.runs_at_once:,} at once, scope {estimate.scope}; {bound}",
+        ),
         Step("figure of merit", fom, "" if merit is None else f"over {merit.baseline.machine}, {merit.mean}"),
     ]

@@ -72,7 +72,7 @@ def measurement_of(model: ModelProfile, machine: str, where: str) -> Measurement
     step = run.step.by(clock)
     if step is None:
         raise FomkitError(where, f"has no times by the clock {clock!r}. Measure it again.")
-    notes = [_conditions(run, clock), *_said_of_machine(run, machine, where)]
+    notes = [_conditions(run, clock), *_machine_notes(run, machine, where)]
     low, high = (step.median_s if end is None else end for end in (step.p10_s, step.p90_s))
     framework = model.traced_with.get("framework", "")
     return Measurement(
@@ -123,7 +123,7 @@ def _exported_clock(run: MeasuredRun) -> Clock:
     return run.clock
 
 
-def _said_of_machine(run: MeasuredRun, machine: str, where: str) -> list[str]:
+def _machine_notes(run: MeasuredRun, machine: str, where: str) -> list[str]:
     """Check that a machine may be the one that it ran on, and say where its profile does not tell.
 
     Raises
@@ -164,10 +164,10 @@ def _notes(model: ModelProfile, joined: Joined) -> Iterator[str]:
     missing = int(joined.time_s.isna().sum())
     if missing:
         yield f"{missing} of {len(model.ops)} rows have no time: nothing ran by their name, or another row has it"
-    said = {str(one) for one in model.ops["impl"] if one}
-    if joined.impls and said and joined.impls != said:
-        ran, told = (" and ".join(sorted(names)) for names in (joined.impls, said))
-        yield f"the update ran {ran} here, where the table has {told}"
+    recorded = {str(one) for one in model.ops["impl"] if one}
+    if joined.impls and recorded and joined.impls != recorded:
+        ran, in_table = (" and ".join(sorted(names)) for names in (joined.impls, recorded))
+        yield f"the update ran {ran} here, where the table has {in_table}"
     if joined.parted:
         yield f"the times of both gradients were told as one, and parted by their work: {joined.parted} rows"
 
@@ -211,7 +211,7 @@ def with_times(model: ModelProfile, timed: Timed) -> ModelProfile:
     return replace(model, ops=ops, measured=run)
 
 
-def measure_profile(model: ModelProfile, path: Path, **asked: Any) -> ModelProfile:
+def measure_profile(model: ModelProfile, path: Path, **options: Any) -> ModelProfile:
     """Time the model of a file that was profiled, at the profile's sizes.
 
     Parameters
@@ -227,4 +227,4 @@ def measure_profile(model: ModelProfile, path: Path, **asked: Any) -> ModelProfi
     FomkitError
         When the model does not run, does not fit, or its loss is no finite number.
     """
-    return with_times(model, time_file(path, mode=model.traced_with["mode"], sizes=model.sizes, **asked))
+    return with_times(model, time_file(path, mode=model.traced_with["mode"], sizes=model.sizes, **options))

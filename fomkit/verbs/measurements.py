@@ -59,12 +59,12 @@ def compare_measured(
     from fomkit.readers.measurements import read_measurements
     from fomkit.validation.cells import make_cells
     from fomkit.validation.grid import compare_content
-    from fomkit.validation.verdicts import judge
+    from fomkit.validation.verdicts import cell_verdicts
 
     check_options(interval=interval)
     rows = read_measurements(locate(str(table), "measurements"))
     cells = make_cells(rows, Options(interval=interval), load_model, load_machine)
-    return pd.json_normalize(compare_content(judge(cells, baseline), baseline, interval)["cells"], sep="_")
+    return pd.json_normalize(compare_content(cell_verdicts(cells, baseline), baseline, interval)["cells"], sep="_")
 
 
 def project_measured(comparison: Comparison, table: str | Path, *, last_batch: LastBatch | None = None) -> Answer:
@@ -133,7 +133,7 @@ def compare_rates(
     check_options(interval=interval)
     if not 0 < latency_s < float("inf"):
         raise FomkitError("latency_s", f"is {latency_s!r}. Give seconds above 0, for example 0.007.")
-    profiles, targets = [as_model(one) for one in models], [as_machine(one) for one in machines]
+    profiles, targets = [as_model(model) for model in models], [as_machine(machine) for machine in machines]
     cells = make_grid(profiles, targets, (), Options(interval=interval), latency_s)
     return to_frame(grid_content(cells, interval, latency_s)["cells"])
 
@@ -179,7 +179,7 @@ def import_measurements(
     chosen, _ = choose_import(path, "measurements", file_format)
     if chosen == "meter":
         metered = import_meter(path, model=model, machine=machine, start=start, end=end)
-        return ImportedMeasurements(metered.table, metered.said)
+        return ImportedMeasurements(metered.table, metered.notes)
     if start is not None or end is not None:
         raise FomkitError("start, end", "cut a meter's log, and this is none. Leave them out.")
     return _import(path, chosen, model=model, machine=machine)

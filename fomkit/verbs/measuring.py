@@ -89,13 +89,13 @@ def measure_machine(
     FomkitError
         When nothing can be timed here, or there is nothing to resume.
     """
-    from fomkit.bench.run import Asked, measure
+    from fomkit.bench.run import MeasureSpec, measure
 
     check_options(batch=batch, sizes=sizes)
     target = _output(output, plan, force or resume)
     options = Options(batch=batch, sizes=sizes or {}, precision=precision)
-    asked = Asked(target, plan, tuple(models), options, device, threads, seed, resume, library=library or "")
-    return measure(asked, tell)
+    spec = MeasureSpec(target, plan, tuple(models), options, device, threads, seed, resume, library=library or "")
+    return measure(spec, tell)
 
 
 def measure_network(
@@ -132,13 +132,13 @@ def measure_network(
     FomkitError
         When nothing can be timed here.
     """
-    from fomkit.bench.network import NetworkAsked
+    from fomkit.bench.network import NetworkSpec
     from fomkit.bench.network import measure_network as _measure
 
     target = _output(output, plan, force or add)
     if ranks < 2:
         raise FomkitError("ranks", f"is {ranks!r}. Give 2 or more.")
-    found = _measure(NetworkAsked(target, ranks, tuple(backends), plan, add), tell)
+    found = _measure(NetworkSpec(target, ranks, tuple(backends), plan, add), tell)
     if found is None:
         raise FomkitError(str(target), "is written by another of the processes that a launcher started.")
     return found
@@ -176,12 +176,12 @@ def measure_input(
     FomkitError
         When the file fails or has no loader.
     """
-    from fomkit.bench.input_rate import InputAsked
+    from fomkit.bench.input_rate import InputSpec
     from fomkit.bench.input_rate import measure_input as _measure
 
     check_options(batch=batch)
     target = _output(output, plan, force or add)
-    return _measure(InputAsked(Path(source), target, plan, workers, batch, add))
+    return _measure(InputSpec(Path(source), target, plan, workers, batch, add))
 
 
 def validate_predictions(

@@ -130,7 +130,7 @@ def _ops(model: ModelProfile, machine: Machine | None, options: Options) -> tupl
     if machine is not None:
         found = estimate(model, machine, options)
         ops, stale = _traced_at(found.ops, model, found.sizes)
-        return ops, (*found.formats.said.splitlines(), *found.deviations, *stale)
+        return ops, (*found.formats.message.splitlines(), *found.deviations, *stale)
     sizes = choose_sizes(model, options.wanted_sizes)
     numeric = resize_ops(model.ops, sizes, model.name)
     check_table(numeric, "OPS", model.name)
@@ -227,8 +227,8 @@ def _flat(step: _Step, measure: Measure, top: float | None) -> tuple[list[dict[s
     cut = fewest({entry["group"]: _amount(entry, measure) for entry in entries}, top)
     left = ~step.labels.isin(cut.groups)
     rest = {"groups": len(entries) - len(cut.groups), **_entry(step, step.ops[left])} if left.any() else None
-    said = {"share": top, "reached": cut.reached, "measure": measure, "rest": rest}
-    return [entry for entry in entries if entry["group"] in cut.groups], said
+    totals = {"share": top, "reached": cut.reached, "measure": measure, "rest": rest}
+    return [entry for entry in entries if entry["group"] in cut.groups], totals
 
 
 def _tree(step: _Step, separator: str, depth: int | None) -> list[dict[str, Any]]:
@@ -275,7 +275,7 @@ def show_model(
     FomkitError
         When a size cannot be had, the measure is not known, or the profile has no lines of code to show.
     """
-    ops, said = _ops(model, machine, options)
+    ops, notes = _ops(model, machine, options)
     ops = _by_line(model, ops) if view.by == "code" else ops.reset_index(drop=True)
     distinct = identities(ops)
     total = add_up(ops, distinct)
@@ -307,6 +307,6 @@ def show_model(
         "measured": None if model.measured is None else run_content(model.measured),
         "layers": census_content(model, sizes) if view.by == "kind" else None,
         "unsupported": list(model.unsupported),
-        "deviations": list(said),
+        "deviations": list(notes),
         "view": {name: value for name, value in asdict(view).items() if value is not None},
     }

@@ -99,11 +99,11 @@ def save(
     from fomkit.readers.measurements import ImportedMeasurements
 
     target = Path(as_name(path, "path"))
-    endings, said = (".yaml", ".yml"), "a profile is a YAML file. Write, for example, 'mine.yaml'."
+    endings, message = (".yaml", ".yml"), "a profile is a YAML file. Write, for example, 'mine.yaml'."
     if isinstance(what, ImportedMeasurements):
-        endings, said = (".csv", ".csv"), "measurements are a CSV file. Write, for example, 'mine.csv'."
+        endings, message = (".csv", ".csv"), "measurements are a CSV file. Write, for example, 'mine.csv'."
     if target.suffix not in endings:
-        raise FomkitError(str(target), said)
+        raise FomkitError(str(target), message)
     if isinstance(what, Machine):
         check_absent([target, target.with_name(f"{target.stem}.timings.csv")], force)
         return save_machine(what, target)

@@ -21,18 +21,18 @@ from fomkit.plan.replica_step import Service, no_run, parse_service, system_cont
 from fomkit.plan.scaling import (
     MODES,
     NOT_OF_EXPERTS,
-    Asked,
     Curve,
     Mode,
     Point,
     Scaling,
+    ScalingSpec,
     bandwidth_content,
     holds,
     scale,
     with_links,
 )
 from fomkit.plan.stack import Once, parse_once, stack_content, times_of, with_once
-from fomkit.prediction.links import said_of_links
+from fomkit.prediction.links import link_notes
 from fomkit.profiles.declared import spread_of
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
@@ -67,13 +67,13 @@ OF_TRANSFORMERS = (
 
 
 def _point(
-    one: Point, curve: Curve, scaling: Scaling, service: Service, epochs: EpochsToTarget | None
+    point: Point, curve: Curve, scaling: Scaling, service: Service, epochs: EpochsToTarget | None
 ) -> dict[str, Any]:
-    step = one.step
+    step = point.step
     at_target = None if epochs is None else target_content(scaling.model, scaling.machine, step, epochs)
     return {
         "mode": curve.mode,
-        "nodes": one.nodes,
+        "nodes": point.nodes,
         "devices": step.devices,
         "replicas": step.replicas,
         "batch": step.samples,
@@ -84,27 +84,27 @@ def _point(
         "exposed_s": span_content(step.exposed_s),
         "bubble_s": span_content(step.bubble_s),
         "sample_per_s": span_content(step.sample_per_s),
-        "speedup": span_content(one.speedup),
-        "gain": one.speedup.value - 1,
-        "efficiency": span_content(one.efficiency),
-        "limit": one.limit,
-        "losses": one.losses,
+        "speedup": span_content(point.speedup),
+        "gain": point.speedup.value - 1,
+        "efficiency": span_content(point.efficiency),
+        "limit": point.limit,
+        "losses": point.losses,
         "peak_byte": step.memory_byte,
-        "fits": one.fits,
+        "fits": point.fits,
         "sent_byte": dict(step.sent_byte),
         "coverage": dict(step.coverage),
-        "system": system_content(scaling.model, scaling.machine, step, one.nodes, service),
+        "system": system_content(scaling.model, scaling.machine, step, point.nodes, service),
         "to_target": at_target,
     }
 
 
-def _said(layout: Layout) -> str:
+def _layout_text(layout: Layout) -> str:
     """Name what differs from plain copies."""
     plain = vars(Layout())
     changed = {name: value for name, value in vars(layout).items() if value != plain[name]}
-    told = [name if value is True else f"no {name}" if value is False else f"{name} {value}"
+    parts = [name if value is True else f"no {name}" if value is False else f"{name} {value}"
             for name, value in changed.items()]  # fmt: skip
-    return ", ".join(told) or "copies of the model"
+    return ", ".join(parts) or "copies of the model"
 
 
 def _reference(curve: Curve, capacity_byte: float | None) -> dict[str, Any]:
@@ -118,50 +118,50 @@ def _reference(curve: Curve, capacity_byte: float | None) -> dict[str, Any]:
     }
 
 
-def _messages(one: Link) -> str:
+def _messages(link: Link) -> str:
     """Name the sizes of messages that a link holds for; "" for any."""
-    ends = {"from": one.least_byte, "to": one.most_byte}
+    ends = {"from": link.least_byte, "to": link.most_byte}
     return " ".join(f"{word} {exact_quantity(byte, 'byte')}" for word, byte in ends.items() if byte is not None)
 
 
-def _link(one: Link) -> dict[str, Any]:
+def _link(link: Link) -> dict[str, Any]:
     """Put a link in plain form; ends that nobody stated are None."""
-    alpha, rate = one.alpha_range_s or (None, None), one.range_byte_per_s or (None, None)
+    alpha, rate = link.alpha_range_s or (None, None), link.range_byte_per_s or (None, None)
     return {
-        "tier": one.tier,
-        "channel": one.channel,
-        "direction": one.direction,
-        "alpha_s": {"value": one.alpha_s, "low": alpha[0], "high": alpha[1]},
-        "byte_per_s": {"value": one.byte_per_s, "low": rate[0], "high": rate[1]},
-        "messages": _messages(one),
-        "serialise_byte_per_s": one.serialise_byte_per_s,
-        "basis": one.basis,
-        "source": one.source,
+        "tier": link.tier,
+        "channel": link.channel,
+        "direction": link.direction,
+        "alpha_s": {"value": link.alpha_s, "low": alpha[0], "high": alpha[1]},
+        "byte_per_s": {"value": link.byte_per_s, "low": rate[0], "high": rate[1]},
+        "messages": _messages(link),
+        "serialise_byte_per_s": link.serialise_byte_per_s,
+        "basis": link.basis,
+        "source": link.source,
     }
 
 
 def _notes(scaling: Scaling) -> list[str]:
     """Say what was chosen or done otherwise than is usual, each once."""
-    steps = [one.step.notes for curve in scaling.curves for one in curve.points]
+    steps = [point.step.notes for curve in scaling.curves for point in curve.points]
     found = [
-        *said_of_links(scaling.machine, scaling.asked.layout.channel),
+        *link_notes(scaling.machine, scaling.spec.layout.channel),
         *(note for notes in steps for note in notes),
     ]
-    if scaling.asked.layout.expert > 1:
+    if scaling.spec.layout.expert > 1:
         found.append(NOT_OF_EXPERTS)
     return list(dict.fromkeys(found))
 
 
 def _excluded(scaling: Scaling) -> list[str]:
     """Name what the steps are without, though it may take time."""
-    steps = [one.step.excludes for curve in scaling.curves for one in curve.points]
+    steps = [point.step.excludes for curve in scaling.curves for point in curve.points]
     return list(dict.fromkeys(name for names in steps for name in names))
 
 
 def _assumed(scaling: Scaling) -> list[str]:
     shape = scaling.model.transformer
     found = [*ASSUMED]
-    if any(one.range_byte_per_s for one in scaling.machine.links):
+    if any(link.range_byte_per_s for link in scaling.machine.links):
         found.append(OF_MEASURED_LINKS)
     if shape is not None:
         found += [*OF_TRANSFORMERS, *((OF_EXPERTS,) if shape.experts else ())]
@@ -172,7 +172,7 @@ def _does_not_fit(scaling: Scaling) -> list[str]:
     """Say of each curve at which numbers of nodes no device holds its step."""
     capacity, found = scaling.machine.device.capacity_byte, []
     for curve in scaling.curves:
-        over = [one for one in curve.points if one.fits is False]
+        over = [point for point in curve.points if point.fits is False]
         most = max((one.step.memory_byte or 0.0 for one in over), default=0.0)
         if capacity is None or not over:
             continue
@@ -205,7 +205,7 @@ def scaling_content(
     """
     serves = service or Service()
     capacity = scaling.machine.device.capacity_byte
-    points = [_point(one, curve, scaling, serves, epochs) for curve in scaling.curves for one in curve.points]
+    points = [_point(point, curve, scaling, serves, epochs) for curve in scaling.curves for point in curve.points]
     refused = [{"mode": curve.mode, "nodes": nodes, "why": why} for curve in scaling.curves
                for nodes, why in curve.refused]  # fmt: skip
     return {
@@ -215,9 +215,9 @@ def scaling_content(
         "target": scaling.machine.name,
         "interval": scaling.network.level,
         "node_devices": scaling.network.node_devices,
-        "layout": vars(scaling.asked.layout),
-        "layout_said": _said(scaling.asked.layout),
-        "links": [_link(one) for one in scaling.machine.links],
+        "layout": vars(scaling.spec.layout),
+        "layout_said": _layout_text(scaling.spec.layout),
+        "links": [_link(link) for link in scaling.machine.links],
         "capacity_byte": None if capacity is None else capacity.value,
         "unit": scaling.model.unit.name,
         "references": [
@@ -232,7 +232,7 @@ def scaling_content(
         "excludes": _excluded(scaling),
         "no_run": no_run(scaling.model),
         "notes": _notes(scaling),
-        "assumed": [*_assumed(scaling), *((OF_RUNS,) if any(one["system"] for one in points) else ())],
+        "assumed": [*_assumed(scaling), *((OF_RUNS,) if any(point["system"] for point in points) else ())],
     }
 
 
@@ -279,7 +279,10 @@ class ScalingResult:
 
 def _whole(numbers: Sequence[int]) -> list[int]:
     """Take numpy's whole numbers too; what is none stays, to be refused."""
-    return [one.__index__() if hasattr(one, "__index__") and not isinstance(one, bool) else one for one in numbers]
+    return [
+        number.__index__() if hasattr(number, "__index__") and not isinstance(number, bool) else number
+        for number in numbers
+    ]
 
 
 def _modes(mode: str) -> list[Mode]:
@@ -345,7 +348,7 @@ def scaling(
     options = Options(batch=batch, interval=interval, sizes=sizes or {}, precision=precision)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
-    asked = Asked(_whole(nodes), spread, _modes(mode), whole_batch, options)
+    spec = ScalingSpec(_whole(nodes), spread, _modes(mode), whole_batch, options)
     paid = parse_once(once)
-    found = scale(profile, with_once(with_links(machine, given, node_devices), times_of(paid)), asked)
+    found = scale(profile, with_once(with_links(machine, given, node_devices), times_of(paid)), spec)
     return ScalingResult(profile.name, machine.name, scaling_content(found, service, paid))

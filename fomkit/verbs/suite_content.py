@@ -37,19 +37,19 @@ def _verdict(value: Span, threshold: float, *, has_interval: bool, withheld: str
     }
 
 
-def _rated_content(one: RatedLine) -> dict[str, Any]:
+def _rated_content(line: RatedLine) -> dict[str, Any]:
     return {
-        "unit_per_day": span_content(one.unit_per_day),
-        "basis": one.basis,
-        "party": one.party,
-        "class": one.category,
-        "from": one.source,
-        "kind": one.kind,
-        "precision": one.precision or None,
-        "fits": None if one.estimate is None else one.estimate.fit.fits,
-        "excludes": None if one.excludes is None else list(one.excludes),
-        "deviations": list(one.deviations),
-        "missing": one.missing or None,
+        "unit_per_day": span_content(line.unit_per_day),
+        "basis": line.basis,
+        "party": line.party,
+        "class": line.category,
+        "from": line.source,
+        "kind": line.kind,
+        "precision": line.precision or None,
+        "fits": None if line.estimate is None else line.estimate.fit.fits,
+        "excludes": None if line.excludes is None else list(line.excludes),
+        "deviations": list(line.deviations),
+        "missing": line.missing or None,
     }
 
 
@@ -77,7 +77,7 @@ def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> dict[s
         "weight": merit.weights.get(line.name) if merit else None,
         "excludes": sorted({term for one in (old, new) for term in one.excludes or ()}),
         "explained": None if held is None else held.share,
-        "measured_run": None if held is None else held.said,
+        "measured_run": None if held is None else held.message,
         "machines": {name: _rated_content(one) for name, one in zip(names, (old, new), strict=True)},
     }
 
@@ -113,9 +113,11 @@ def suite_content(result: SuiteResult) -> dict[str, Any]:
         {"line": one.line.name, "machine": name, "required": one.line.required, "why": one.missing}
         for one, name in result.missing
     ]
-    judged = None
+    against_threshold = None
     if merit is not None and suite.threshold is not None:
-        judged = _verdict(merit.value, suite.threshold, has_interval=result.has_interval, withheld=result.withheld)
+        against_threshold = _verdict(
+            merit.value, suite.threshold, has_interval=result.has_interval, withheld=result.withheld
+        )
     return {
         "schema": "fomkit/fom/1",
         "fomkit": __version__,
@@ -126,14 +128,14 @@ def suite_content(result: SuiteResult) -> dict[str, Any]:
         "target": result.machines[1].name,
         "frozen": bool(suite.frozen) and result.machines[0].name == suite.baseline,
         "interval": merit.value.level if merit and result.has_interval else None,
-        "threshold": judged,
+        "threshold": against_threshold,
         "incomplete": list(result.incomplete),
         "missing": missing,
         "deviations": [
-            {"line": one.line.name, "machine": machine.name, "deviation": said}
+            {"line": one.line.name, "machine": machine.name, "deviation": message}
             for machine, side in zip(result.machines, (result.baseline, result.target), strict=True)
             for one in side
-            for said in one.deviations
+            for message in one.deviations
         ],
         "fom": block,
         "lines": [
@@ -143,14 +145,16 @@ def suite_content(result: SuiteResult) -> dict[str, Any]:
         "notes": [
             *suite.notes,
             *dict.fromkeys(
-                text for one in result.estimates for text in (*one.machine.said_of_name, *verdict_on(one.machine))
+                text
+                for estimate in result.estimates
+                for text in (*estimate.machine.said_of_name, *verdict_on(estimate.machine))
             ),
         ],
     }
 
 
-def _difference(one: AcceptedLine) -> float | None:
-    committed, measured = one.committed.unit_per_day, one.measured
+def _difference(line: AcceptedLine) -> float | None:
+    committed, measured = line.committed.unit_per_day, line.measured
     return None if committed is None or measured is None else measured.value / committed.value - 1
 
 
@@ -165,35 +169,35 @@ def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine]
         "interval": level,
         "lines": [
             {
-                "name": one.committed.line.name,
-                "required": one.committed.line.required,
-                "committed": span_content(one.committed.unit_per_day),
-                "committed_from": one.committed.missing or one.committed.source,
-                "basis": one.committed.basis,
-                "excludes": list(one.committed.excludes or ()),
-                "fits": None if one.committed.estimate is None else one.committed.estimate.fit.fits,
-                "party": one.committed.party,
-                "measured": span_content(one.measured),
-                "difference": _difference(one),
-                "spread_stated": one.spread_stated,
-                "probability": one.probability if one.spread_stated else None,
-                "verdict": one.verdict,
-                "contradictory": one.contradictory,
-                "modelled_share": one.modelled_share,
-                "deviations": list(one.committed.deviations),
+                "name": line.committed.line.name,
+                "required": line.committed.line.required,
+                "committed": span_content(line.committed.unit_per_day),
+                "committed_from": line.committed.missing or line.committed.source,
+                "basis": line.committed.basis,
+                "excludes": list(line.committed.excludes or ()),
+                "fits": None if line.committed.estimate is None else line.committed.estimate.fit.fits,
+                "party": line.committed.party,
+                "measured": span_content(line.measured),
+                "difference": _difference(line),
+                "spread_stated": line.spread_stated,
+                "probability": line.probability if line.spread_stated else None,
+                "verdict": line.verdict,
+                "contradictory": line.contradictory,
+                "modelled_share": line.modelled_share,
+                "deviations": list(line.committed.deviations),
                 "rows": [
-                    {"where": reading.row.where, "used": reading.step is not None, "said": reading.said}
-                    for reading in one.readings
+                    {"where": reading.row.where, "used": reading.step is not None, "said": reading.message}
+                    for reading in line.readings
                 ],
             }
-            for one in lines
+            for line in lines
         ],
     }
 
 
 def all_required_met(lines: Sequence[AcceptedLine]) -> bool:
     """Tell whether every required line is met."""
-    return all(one.verdict == "met" for one in lines if one.committed.line.required)
+    return all(line.verdict == "met" for line in lines if line.committed.line.required)
 
 
 SCHEMA = "fomkit/campaign-cost/1"
@@ -216,12 +220,12 @@ def _no_spread(
     return {"phases": list(exact), "share": share}
 
 
-def _kg(one: PhaseCost, grid: Grid) -> Span | None:
-    return footprint(one.energy_j, one.energy_scope, grid)[1]
+def _kg(cost: PhaseCost, grid: Grid) -> Span | None:
+    return footprint(cost.energy_j, cost.energy_scope, grid)[1]
 
 
-def _phase(one: PhaseCost, grid: Grid) -> dict[str, Any]:
-    phase = one.phase
+def _phase(cost: PhaseCost, grid: Grid) -> dict[str, Any]:
+    phase = cost.phase
     return {
         "name": phase.name,
         "work": phase.model or f"{phase.suite}: {phase.line}",
@@ -229,22 +233,22 @@ def _phase(one: PhaseCost, grid: Grid) -> dict[str, Any]:
         "runs": phase.runs,
         "runs_basis": phase.basis,
         "source": phase.source,
-        "basis": one.basis,
-        "run_s": span_content(one.run_s),
-        "unit_per_day": span_content(one.per_day),
-        "days": span_content(one.days),
-        "order_of_magnitude": _order(one.days),
-        "money": span_content(one.money),
-        "energy_j": span_content(one.energy_j),
-        "energy_scope": one.energy_scope,
-        "energy_missing": list(one.energy_missing),
-        "kg": span_content(_kg(one, grid)),
-        "fits": one.fit.fits,
-        "explained": None if one.explained is None else one.explained.share,
-        "measured_run": None if one.explained is None else one.explained.said,
-        "excludes": list(one.excludes),
-        "deviations": list(one.said),
-        "missing": one.missing,
+        "basis": cost.basis,
+        "run_s": span_content(cost.run_s),
+        "unit_per_day": span_content(cost.per_day),
+        "days": span_content(cost.days),
+        "order_of_magnitude": _order(cost.days),
+        "money": span_content(cost.money),
+        "energy_j": span_content(cost.energy_j),
+        "energy_scope": cost.energy_scope,
+        "energy_missing": list(cost.energy_missing),
+        "kg": span_content(_kg(cost, grid)),
+        "fits": cost.fit.fits,
+        "explained": None if cost.explained is None else cost.explained.share,
+        "measured_run": None if cost.explained is None else cost.explained.message,
+        "excludes": list(cost.excludes),
+        "deviations": list(cost.message),
+        "missing": cost.missing,
     }
 
 
@@ -252,17 +256,17 @@ def _carbon(phases: Sequence[PhaseCost], grid: Grid) -> dict[str, Any] | None:
     """Add up the carbon of phases, each from its own scope to the wall; None where nobody asks for it."""
     if grid.kg_per_j is None:
         return None
-    lacking = [why for one in phases for why in lacks(one.energy_scope, one.energy_missing, grid)]
+    lacking = [why for phase in phases for why in lacks(phase.energy_scope, phase.energy_missing, grid)]
     return {
-        "kg": span_content(add_known([_kg(one, grid) for one in phases])),
+        "kg": span_content(add_known([_kg(phase, grid) for phase in phases])),
         "missing": list(dict.fromkeys(lacking)),
         **grid_content(grid),
     }
 
 
-def campaign_content(one: CampaignCost, grid: Grid) -> dict[str, Any]:
+def campaign_content(cost: CampaignCost, grid: Grid) -> dict[str, Any]:
     """Put a campaign on one machine in the form of an entry of ``machines``."""
-    phases, scope = one.phases, one.options.scope or "system"
+    phases, scope = cost.phases, cost.options.scope or "system"
     scopes = {each.energy_scope for each in phases}
     energy_scope = next(iter(scopes)) if len(scopes) == 1 else None
     of_each = {
@@ -272,17 +276,17 @@ def campaign_content(one: CampaignCost, grid: Grid) -> dict[str, Any]:
     }
     sums = {name: add_known(spans) for name, spans in of_each.items()}
     return {
-        "target": one.machine.name,
+        "target": cost.machine.name,
         "scope": scope,
-        "interval": one.options.interval,
-        "price": price_content(one.price),
-        "currency": one.price.currency if one.price else None,
-        "paid_units": paid_units(one.price, one.machine, scope) if one.price else None,
+        "interval": cost.options.interval,
+        "price": price_content(cost.price),
+        "currency": cost.price.currency if cost.price else None,
+        "paid_units": paid_units(cost.price, cost.machine, scope) if cost.price else None,
         "phases": [_phase(each, grid) for each in phases],
         **{name: span_content(total) for name, total in sums.items()},
         "order_of_magnitude": _order(sums["days"]),
         "no_spread": {name: _no_spread(phases, of_each[name], total) for name, total in sums.items()},
-        "little_explained": [each.line for each in one.little_explained],
+        "little_explained": [each.line for each in cost.little_explained],
         "lower_bound": [each.phase.name for each in phases if each.excludes],
         "energy_scope": energy_scope,
         "carbon": _carbon(phases, grid),
@@ -305,7 +309,7 @@ def campaigns_content(found: Sequence[CampaignCost], grid: Grid) -> dict[str, An
 def phase_rows(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Give one row for each phase on each machine."""
     return [
-        {"target": one["target"], "currency": one["currency"], **phase}
-        for one in content["machines"]
-        for phase in one["phases"]
+        {"target": machine["target"], "currency": machine["currency"], **phase}
+        for machine in content["machines"]
+        for phase in machine["phases"]
     ]

@@ -209,7 +209,7 @@ def pack(
         raise FomkitError(str(place), "is there already. Name a new folder.")
     options = Options(batch=batch, sizes=sizes or {}, precision=precision, allow_uncovered=True)
     target = as_machine(machine)
-    files = make_pack([estimate(as_model(one), target, options) for one in models]).files
+    files = make_pack([estimate(as_model(model), target, options) for model in models]).files
     place.mkdir(parents=True)
     for name, text in files.items():
         write_whole(place / name, text)

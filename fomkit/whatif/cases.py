@@ -73,7 +73,7 @@ class Subject(Protocol):
         """List the parameters that are known."""
         ...
 
-    def left_out(self) -> list[tuple[str, str]]:
+    def not_varied(self) -> list[tuple[str, str]]:
         """Name what cannot be varied, each with the reason."""
         ...
 
@@ -131,12 +131,12 @@ OPTIONS: Mapping[str, str] = {
 """What the command line calls what a goal is made of; in Python the names are those of `make_goal`."""
 
 
-def said(figure: str) -> str:
+def figure_title(figure: str) -> str:
     """Name a figure as tables do.
 
     Examples
     --------
-    >>> said("unit_per_day")
+    >>> message("unit_per_day")
     'units/day'
     """
     return title_of(figure)
@@ -179,8 +179,8 @@ class Goal:
             "it is a suite's" if self.figure == "fom" else "a suite has only its FOM" if "fom" in figures
             else "the profile does not say what a run is: no train_samples or epochs"
         )  # fmt: skip
-        hint = f"Ask of {' or '.join(map(said, figures))}." if figures else "Nothing is known."
-        raise FomkitError(said(self.figure), f"is not known here; {why}. {hint}")
+        hint = f"Ask of {' or '.join(map(figure_title, figures))}." if figures else "Nothing is known."
+        raise FomkitError(figure_title(self.figure), f"is not known here; {why}. {hint}")
 
     def reached(self, figures: Figures) -> float:
         """Give the probability that it is reached."""
@@ -224,12 +224,12 @@ def make_goal(
     >>> make_goal(unit_per_day=50.0, probability=0.9)
     Goal(figure='unit_per_day', value=50.0, probability=0.9)
     """
-    asked = {"unit_per_day": unit_per_day, "step_s": step_s, "fom": fom}
-    called = names or {name: name for name in (*asked, "probability")}
-    given = {name: value for name, value in asked.items() if value is not None}
+    goals = {"unit_per_day": unit_per_day, "step_s": step_s, "fom": fom}
+    called = names or {name: name for name in (*goals, "probability")}
+    given = {name: value for name, value in goals.items() if value is not None}
     if len(given) != 1:
         what = f"{' and '.join(called[name] for name in given)} are given" if given else "none is given"
-        choices = ", ".join(called[name] for name in asked)
+        choices = ", ".join(called[name] for name in goals)
         raise FomkitError("goal", f"{what}. Give one of {choices} (the FOM is a suite's).")
     ((figure, value),) = given.items()
     if not _is_between(value, math.inf):
@@ -245,11 +245,11 @@ FEW = 4
 """Points of which each is estimated alone where one of them cannot be."""
 
 
-def figures_of(one: Estimate) -> Figures:
+def figures_of(estimated: Estimate) -> Figures:
     """Give what an estimate knows."""
-    batch = one.sizes.get("batch")
-    samples = None if batch is None else one.step.per(batch)
-    known = {"unit_per_day": one.unit_per_day, "sample_per_s": samples, "step_s": one.step}
+    batch = estimated.sizes.get("batch")
+    samples = None if batch is None else estimated.step.per(batch)
+    known = {"unit_per_day": estimated.unit_per_day, "sample_per_s": samples, "step_s": estimated.step}
     return {name: span for name, span in known.items() if span is not None}
 
 
@@ -277,7 +277,7 @@ class OneModel(OnMachine):
         one = self.estimate
         sizes = {"sizes": dict(one.sizes), "precision": one.precision, "scope": one.scope}
         return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name, **sizes,
-                "excludes": sorted(one.excludes), "does_not_fit": one.fit.said,
+                "excludes": sorted(one.excludes), "does_not_fit": one.fit.message,
                 "notes": list(verdict_on(one.machine))}  # fmt: skip
 
     @cached_property
@@ -294,7 +294,7 @@ class OneModel(OnMachine):
             *model_parameters(self.model, self.options),
         )
 
-    def left_out(self) -> list[tuple[str, str]]:
+    def not_varied(self) -> list[tuple[str, str]]:
         """Name rates that nobody stated and sizes that are fixed."""
         return [*unstated(self.machine, peaks_in_use([self.estimate])), *fixed_sizes(self.model)]
 
@@ -308,7 +308,9 @@ class OneModel(OnMachine):
         """
         if not point:
             return self.estimate
-        ours = {one.name for one in self.parameters() if one.of == "machine"} | {*device_names(self.machine)}
+        ours = {parameter.name for parameter in self.parameters() if parameter.of == "machine"} | {
+            *device_names(self.machine)
+        }
         machine = changed_machine(self._fitted, {name: value for name, value in point.items() if name in ours})
         others = {name: value for name, value in point.items() if name not in ours}
         return estimate(*_of(changed_model(self.model, self.options, others), machine))
@@ -376,7 +378,7 @@ class OneModel(OnMachine):
 
     def unfit(self, point: Point) -> str:
         """Say that a device's memory does not hold the step."""
-        return self.estimate_at(point).fit.said
+        return self.estimate_at(point).fit.message
 
 
 def _of(changed: tuple[ModelProfile, Options], machine: Machine) -> tuple[ModelProfile, Machine, Options]:

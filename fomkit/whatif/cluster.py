@@ -50,7 +50,7 @@ def _quiet() -> Iterator[None]:
     """Keep the library's own reports of lost connections away: what they mean is said once, by us."""
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in _LOUD]
     loggers = [logging.getLogger(name) for name in names]
-    levels = [one.level for one in loggers]
+    levels = [logger.level for logger in loggers]
     for one in loggers:
         one.setLevel(logging.CRITICAL + 1)
     try:

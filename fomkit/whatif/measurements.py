@@ -23,7 +23,7 @@ from fomkit.whatif.parameters import Parameter, overhead_name
 TOP = 10
 """Single ops that are listed."""
 OUT = "-o here.yaml"
-SAID = (
+MEASUREMENTS_NOTE = (
     "each is taken as known exactly at its predicted value, and everything rolled up again; that a timing also "
     "tells of similar ops, differs from the prediction, or has a spread of its own, is left out"
 )
@@ -45,8 +45,10 @@ def _known(machine: Machine, name: str) -> Machine:
         for peak in device.peaks
     )
     overheads = tuple(
-        replace(one, time_s=_exact(one.time_s)) if overhead_name(one) == name and one.time_s is not None else one
-        for one in machine.overheads
+        replace(overhead, time_s=_exact(overhead.time_s))
+        if overhead_name(overhead) == name and overhead.time_s is not None
+        else overhead
+        for overhead in machine.overheads
     )
     return replace(machine, device=replace(device, peaks=peaks), overheads=overheads)
 
@@ -55,8 +57,8 @@ def _width(span: Span) -> float:
     return span.high - span.low
 
 
-def _entry(one: Estimate, kind: str, what: str, step: Span, command: str, **more: Any) -> dict[str, Any]:
-    now = _width(one.step)
+def _entry(estimated: Estimate, kind: str, what: str, step: Span, command: str, **more: Any) -> dict[str, Any]:
+    now = _width(estimated.step)
     return {
         "kind": kind,
         "what": what,
@@ -79,21 +81,21 @@ def measure_command(model: ModelProfile, machine: Machine, options: Options) -> 
     return " ".join([*words, OUT])
 
 
-def _of_ops(one: Estimate, command: str, top: int) -> Iterator[dict[str, Any]]:
+def _of_ops(estimated: Estimate, command: str, top: int) -> Iterator[dict[str, Any]]:
     """Give single ops, the ops of each kind together, and all ops."""
-    for timed in ops_to_time(one, top)["measurements"]:
+    for timed in ops_to_time(estimated, top)["measurements"]:
         yield {"kind": "op", "what": timed["sizes"], "step_s": timed["step_s"], "shrinks": timed["shrinks"],
                "command": command, "executions": timed["executions"], "share": timed["share"],
                "line": timed["line"]}  # fmt: skip
-    ops = settle_engines(one.ops.reset_index(drop=True), one.machine)[0]
+    ops = settle_engines(estimated.ops.reset_index(drop=True), estimated.machine)[0]
     numbers, kinds = pd.factorize(ops["kind"])
     if len(kinds) > 1:
-        together = steps_if_timed(ops, pd.Series(numbers, ops.index), one.machine, one.step.level)
+        together = steps_if_timed(ops, pd.Series(numbers, ops.index), estimated.machine, estimated.step.level)
         for number, step in together.items():
-            yield _entry(one, "kind of op", f"all ops of kind {kinds[number]}", step, command)
-    whole = steps_if_timed(ops, pd.Series(0, ops.index), one.machine, one.step.level)
+            yield _entry(estimated, "kind of op", f"all ops of kind {kinds[number]}", step, command)
+    whole = steps_if_timed(ops, pd.Series(0, ops.index), estimated.machine, estimated.step.level)
     for step in whole.values():
-        yield _entry(one, "all ops", "every op, alone", step, command)
+        yield _entry(estimated, "all ops", "every op, alone", step, command)
 
 
 def _fact_command(name: str) -> str:
@@ -102,22 +104,24 @@ def _fact_command(name: str) -> str:
     return "" if name.startswith("overhead/") else f"fomkit measure --quick {OUT}"
 
 
-def _of_facts(one: Estimate, options: Options, parameters: tuple[Parameter, ...]) -> Iterator[dict[str, Any]]:
+def _of_facts(
+    estimated: Estimate, options: Options, parameters: tuple[Parameter, ...]
+) -> Iterator[dict[str, Any]]:
     for parameter in parameters:
         if parameter.of == "machine" and parameter.has_interval:
-            known = _known(one.machine, parameter.name)
-            step = estimate(one.model, known, options).step
-            yield _entry(one, "fact", parameter.name, step, _fact_command(parameter.name))
+            known = _known(estimated.machine, parameter.name)
+            step = estimate(estimated.model, known, options).step
+            yield _entry(estimated, "fact", parameter.name, step, _fact_command(parameter.name))
 
 
 def measurements(
-    one: Estimate, options: Options, parameters: tuple[Parameter, ...], top: int = TOP
+    estimated: Estimate, options: Options, parameters: tuple[Parameter, ...], top: int = TOP
 ) -> dict[str, Any]:
     """Rank what could be measured on the machine by how much narrower the interval of the step would be.
 
     Parameters
     ----------
-    one : Estimate
+    estimated : Estimate
         On the machine with its fits.
     options : Options
         Those of the estimate.
@@ -134,16 +138,16 @@ def measurements(
         the cells of a row of ops. ``no_spread_stated`` names facts whose measurement could only move the
         estimate; ``measurements_say`` what is left out.
     """
-    command = measure_command(one.model, one.machine, options)
+    command = measure_command(estimated.model, estimated.machine, options)
     step = "fomkit profile model.py --measure step -o measured.yaml"
     found = [
-        _entry(one, "step", "a whole step", Span.exact(one.step.value, one.step.level), step),
-        *_of_ops(one, command, top),
-        *_of_facts(one, options, parameters),
+        _entry(estimated, "step", "a whole step", Span.exact(estimated.step.value, estimated.step.level), step),
+        *_of_ops(estimated, command, top),
+        *_of_facts(estimated, options, parameters),
     ]
     of_machine = [parameter for parameter in parameters if parameter.of == "machine"]
     return {
         "measurements": sorted(found, key=lambda entry: -entry["shrinks"]),
         "no_spread_stated": [parameter.name for parameter in of_machine if not parameter.has_interval],
-        "measurements_say": SAID,
+        "measurements_say": MEASUREMENTS_NOTE,
     }

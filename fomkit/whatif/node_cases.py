@@ -29,7 +29,7 @@ from fomkit.plan.scaling import stepper_of
 from fomkit.prediction.exchange import Network
 from fomkit.profiles.evidence import verdict_on
 from fomkit.whatif.cases import Figures, OneModel, OnMachine, Outcome, Point, Subject
-from fomkit.whatif.measurements import OUT, SAID, measure_command
+from fomkit.whatif.measurements import MEASUREMENTS_NOTE, OUT, measure_command
 from fomkit.whatif.parameters import (
     Parameter,
     changed_machine,
@@ -89,13 +89,13 @@ class OnNodes(OnMachine):
             *model_parameters(self.model, self.options, replicas),
         )
 
-    def left_out(self) -> list[tuple[str, str]]:
+    def not_varied(self) -> list[tuple[str, str]]:
         """Name rates that nobody stated and sizes that are fixed."""
         return [*unstated(self.machine, self._peaks or frozenset()), *fixed_sizes(self.model)]
 
     def _step(self, point: Point) -> tuple[ModelProfile, Machine, ParallelStep, int]:
         """Give model, machine, step and nodes at one point."""
-        ours = {one.name for one in self.parameters() if one.of == "machine"} - {"nodes"}
+        ours = {parameter.name for parameter in self.parameters() if parameter.of == "machine"} - {"nodes"}
         nodes = round(point.get("nodes", self.nodes))
         of_machine = {name: value for name, value in point.items() if name in ours}
         others = {name: value for name, value in point.items() if name not in {*ours, "nodes"}}
@@ -173,7 +173,10 @@ class OnNodes(OnMachine):
             shrinks = (now - (then.high - then.low)) / now if now > 0 else 0.0
             found.append({"kind": "part of the step", "what": what, "step_s": span_content(then),
                           "shrinks": shrinks, "command": command})  # fmt: skip
-        return {"measurements": sorted(found, key=lambda entry: -entry["shrinks"]), "measurements_say": SAID}
+        return {
+            "measurements": sorted(found, key=lambda entry: -entry["shrinks"]),
+            "measurements_say": MEASUREMENTS_NOTE,
+        }
 
 
 def subject_of_model(

@@ -110,9 +110,9 @@ def whole(name: str, value: int, of: Literal["machine", "model"] = "model", grai
     return Parameter(name, "count", float(value), of, float(value), float(value), grain)
 
 
-def overhead_name(one: Overhead) -> str:
+def overhead_name(overhead: Overhead) -> str:
     """Name the parameter that is an overhead of a machine."""
-    return f"overhead/{one.per}/{one.name}"
+    return f"overhead/{overhead.per}/{overhead.name}"
 
 
 def link_names(link: Link) -> tuple[str, str]:
@@ -123,8 +123,8 @@ def link_names(link: Link) -> tuple[str, str]:
 def peaks_in_use(estimates: Iterable[Estimate]) -> frozenset[str]:
     """Name the peaks at which some estimates' arithmetic runs."""
     found = set()
-    for one in estimates:
-        ops = settle_engines(one.ops.reset_index(drop=True), with_fits(one.machine))[0]
+    for estimate in estimates:
+        ops = settle_engines(estimate.ops.reset_index(drop=True), with_fits(estimate.machine))[0]
         used = ops.loc[ops["kind"].isin(ARITHMETIC_KINDS), ["dtype", "engine"]].drop_duplicates()
         found |= {peak_name(str(dtype), str(engine)) for dtype, engine in used.itertuples(index=False)}
     return frozenset(found)
@@ -140,19 +140,19 @@ def device_parameters(machine: Machine, peaks: frozenset[str] | None = None) -> 
         name = peak_name(peak.dtype, peak.engine)
         if peaks is None or name in peaks:
             yield _of_fact(name, "flop_per_s", peak.rate)
-    for one in machine.overheads:
-        if one.time_s is not None:
-            yield _of_fact(overhead_name(one), "time_s", one.time_s)
-        elif one.share is not None:
-            yield _of_fact(overhead_name(one), "share", one.share)
+    for overhead in machine.overheads:
+        if overhead.time_s is not None:
+            yield _of_fact(overhead_name(overhead), "time_s", overhead.time_s)
+        elif overhead.share is not None:
+            yield _of_fact(overhead_name(overhead), "share", overhead.share)
 
 
 def unstated(machine: Machine, peaks: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Name what of a machine nobody stated, and so nothing is known to hang on; each with that reason."""
-    device, stated = machine.device, {peak_name(one.dtype, one.engine) for one in machine.device.peaks}
+    device, stated = machine.device, {peak_name(peak.dtype, peak.engine) for peak in machine.device.peaks}
     facts = zip(RATES, (device.byte_per_s, device.launch_s), strict=True)
     names = [*(name for name, fact in facts if fact is None), *sorted(peaks - stated)]
-    if not any((one.per, one.name) == ("step", INPUT) for one in machine.overheads):
+    if not any((overhead.per, overhead.name) == ("step", INPUT) for overhead in machine.overheads):
         names.append(f"overhead/step/{INPUT}")
     yield from ((name, f"{machine.name} does not state it") for name in names)
 
@@ -209,13 +209,13 @@ OF_A_RUN = ("train_samples", "validation_samples", "epochs")
 """Parameters of a model that are no sizes of its ops."""
 
 
-def _overhead(one: Overhead, values: Mapping[str, float]) -> Overhead:
-    value = values.get(overhead_name(one))
+def _overhead(overhead: Overhead, values: Mapping[str, float]) -> Overhead:
+    value = values.get(overhead_name(overhead))
     if value is None:
-        return one
-    if one.time_s is not None:
-        return replace(one, time_s=restated(one.time_s, value))
-    return replace(one, share=restated(one.share, value))
+        return overhead
+    if overhead.time_s is not None:
+        return replace(overhead, time_s=restated(overhead.time_s, value))
+    return replace(overhead, share=restated(overhead.share, value))
 
 
 def _range(ends: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:
@@ -252,7 +252,7 @@ def changed_machine(machine: Machine, values: Mapping[str, float], channel: str 
     made = change_machine(machine, of_device) if of_device else machine
     return replace(
         made,
-        overheads=tuple(_overhead(one, values) for one in made.overheads),
+        overheads=tuple(_overhead(overhead, values) for overhead in made.overheads),
         links=tuple(_link(link, values) if link.channel == channel else link for link in made.links),
         availability=values.get("availability", made.availability),
         system_nodes=_whole(values, "nodes", made.system_nodes),

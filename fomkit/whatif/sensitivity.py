@@ -84,14 +84,14 @@ class Effect:
         return self.swing > ROUNDING or any(abs(slope) > ROUNDING for slope in self.elasticity.values())
 
 
-def _around(one: Parameter) -> list[tuple[float, float]]:
+def _around(parameter: Parameter) -> list[tuple[float, float]]:
     """Give the values below and above at which an elasticity is taken: over the step, then over its half."""
-    if not one.grain:
-        return [(one.value * math.exp(-step), one.value * math.exp(step)) for step in (STEP, STEP / 2)]
-    away = max(1, round(one.value * STEP / one.grain))
-    pairs = [(one.value - away * one.grain, one.value + away * one.grain)]
+    if not parameter.grain:
+        return [(parameter.value * math.exp(-step), parameter.value * math.exp(step)) for step in (STEP, STEP / 2)]
+    away = max(1, round(parameter.value * STEP / parameter.grain))
+    pairs = [(parameter.value - away * parameter.grain, parameter.value + away * parameter.grain)]
     if half := away // 2:
-        pairs.append((one.value - half * one.grain, one.value + half * one.grain))
+        pairs.append((parameter.value - half * parameter.grain, parameter.value + half * parameter.grain))
     return pairs
 
 
@@ -119,13 +119,13 @@ def _agree(slopes: Sequence[float | None], most: float) -> bool:
     return max(known, default=0.0) - min(known, default=0.0) <= most
 
 
-def effect_of(subject: Subject, one: Parameter, here: Figures, figure: str) -> Effect | None:
+def effect_of(subject: Subject, parameter: Parameter, here: Figures, figure: str) -> Effect | None:
     """Work out what one parameter does to a subject's figures.
 
     Parameters
     ----------
     subject : Subject
-    one : Parameter
+    parameter : Parameter
         With a value above 0.
     here : mapping
         The figures as they are.
@@ -137,18 +137,18 @@ def effect_of(subject: Subject, one: Parameter, here: Figures, figure: str) -> E
     Effect or None
         None where no value beside its own can be had.
     """
-    pairs, ends = _around(one), one.ends
+    pairs, ends = _around(parameter), parameter.ends
     values = list(dict.fromkeys([*(value for pair in pairs for value in pair), *ends]))
-    possible = [value for value in values if value > 0 and value != one.value]
-    points: list[Point] = [{one.name: value} for value in possible]
+    possible = [value for value in values if value > 0 and value != parameter.value]
+    points: list[Point] = [{parameter.name: value} for value in possible]
     found: dict[float, Outcome] = dict(zip(possible, subject.at(points), strict=True))
-    found[one.value] = here
+    found[parameter.value] = here
     outcomes = [(found.get(low), found.get(high)) for low, high in pairs]
-    slopes = {name: _central(outcomes[0], pairs[0], here, one.value, name) for name in here}
-    half = _central(outcomes[1], pairs[1], here, one.value, figure) if len(pairs) > 1 else None
+    slopes = {name: _central(outcomes[0], pairs[0], here, parameter.value, name) for name in here}
+    half = _central(outcomes[1], pairs[1], here, parameter.value, figure) if len(pairs) > 1 else None
     near, at = outcomes[-1], pairs[-1]
-    below = _slope((near[0], here), (at[0], one.value), figure)
-    above = _slope((here, near[1]), (one.value, at[1]), figure)
+    below = _slope((near[0], here), (at[0], parameter.value), figure)
+    above = _slope((here, near[1]), (parameter.value, at[1]), figure)
     if slopes[figure] is None:
         return None
     at_low, at_high = (outcome[figure] if isinstance(outcome, Mapping) else None
@@ -157,13 +157,13 @@ def effect_of(subject: Subject, one: Parameter, here: Figures, figure: str) -> E
     swing = abs((at_high or middle).value - (at_low or middle).value) / middle.value
     errors = [str(outcome) for outcome in found.values() if isinstance(outcome, FomkitError)]
     return Effect(
-        parameter=one,
+        parameter=parameter,
         elasticity={name: slope for name, slope in slopes.items() if slope is not None},
         at_half_step=half,
         below=below,
         above=above,
-        smooth=_agree([slopes[figure], half, below, above], ROUGH_WHOLE if one.grain else ROUGH),
-        step=STEP if not one.grain else (pairs[0][1] - one.value) / one.value,
+        smooth=_agree([slopes[figure], half, below, above], ROUGH_WHOLE if parameter.grain else ROUGH),
+        step=STEP if not parameter.grain else (pairs[0][1] - parameter.value) / parameter.value,
         low=ends[0],
         high=ends[1],
         at_low=at_low,
@@ -194,7 +194,7 @@ class Sensitivity(Shown):
         All figures as they are.
     effects : tuple of Effect
         Those of the machine, then those of the work (sizes, samples, epochs), each the largest swing first.
-    left_out : tuple of (str, str)
+    not_varied : tuple of (str, str)
         Parameters that were not varied, each with the reason.
     to_measure : mapping
         ``measurements``, best first, and what else is said of them (`Subject.measurements`).
@@ -205,7 +205,7 @@ class Sensitivity(Shown):
     figure: str
     figures: Figures
     effects: tuple[Effect, ...]
-    left_out: tuple[tuple[str, str], ...]
+    not_varied: tuple[tuple[str, str], ...]
     to_measure: Mapping[str, Any]
 
     @property
@@ -221,8 +221,8 @@ class Sensitivity(Shown):
             "figures": {name: span_content(span) for name, span in self.figures.items()},
             "step": STEP,
             "plain_range": PLAIN_RANGE,
-            "parameters": [_effect(one) for one in self.effects],
-            "not_varied": [{"parameter": name, "why": why} for name, why in self.left_out],
+            "parameters": [_effect(effect) for effect in self.effects],
+            "not_varied": [{"parameter": name, "why": why} for name, why in self.not_varied],
             **self.to_measure,
             "assumed": list(ASSUMED),
         }
@@ -240,22 +240,22 @@ class Sensitivity(Shown):
 
         rows = [
             {
-                "parameter": one.parameter.name,
-                "of": one.parameter.of,
-                "unit": one.parameter.unit,
-                "value": one.parameter.value,
-                "low": one.low,
-                "high": one.high,
-                "has_interval": one.parameter.has_interval,
-                "varied": one.parameter.varied,
-                "at_low": None if one.at_low is None else one.at_low.value,
-                "at_high": None if one.at_high is None else one.at_high.value,
-                "swing": one.swing,
-                "elasticity": one.elasticity[self.figure],
-                "smooth": one.smooth,
-                "kink": one.kink,
+                "parameter": effect.parameter.name,
+                "of": effect.parameter.of,
+                "unit": effect.parameter.unit,
+                "value": effect.parameter.value,
+                "low": effect.low,
+                "high": effect.high,
+                "has_interval": effect.parameter.has_interval,
+                "varied": effect.parameter.varied,
+                "at_low": None if effect.at_low is None else effect.at_low.value,
+                "at_high": None if effect.at_high is None else effect.at_high.value,
+                "swing": effect.swing,
+                "elasticity": effect.elasticity[self.figure],
+                "smooth": effect.smooth,
+                "kink": effect.kink,
             }
-            for one in self.effects
+            for effect in self.effects
         ]
         return pd.DataFrame(rows)
 
@@ -269,41 +269,41 @@ class Sensitivity(Shown):
         return self._view.text(self)
 
 
-def _effect(one: Effect) -> dict[str, Any]:
-    parameter = one.parameter
+def _effect(effect: Effect) -> dict[str, Any]:
+    parameter = effect.parameter
     return {
         **parameter.content,
         "basis": parameter.basis or None,
         "source": parameter.source or None,
-        "elasticity": dict(one.elasticity),
-        "at_half_step": one.at_half_step,
-        "below": one.below,
-        "above": one.above,
-        "smooth": one.smooth,
-        "kink": one.kink,
-        "step": one.step,
+        "elasticity": dict(effect.elasticity),
+        "at_half_step": effect.at_half_step,
+        "below": effect.below,
+        "above": effect.above,
+        "smooth": effect.smooth,
+        "kink": effect.kink,
+        "step": effect.step,
         "varied": {
-            "from": one.low,
-            "to": one.high,
+            "from": effect.low,
+            "to": effect.high,
             "has_interval": parameter.has_interval,
             "said": parameter.varied,
         },
-        "at_low": span_content(one.at_low),
-        "at_high": span_content(one.at_high),
-        "swing": one.swing,
-        "why": one.why or None,
+        "at_low": span_content(effect.at_low),
+        "at_high": span_content(effect.at_high),
+        "swing": effect.swing,
+        "why": effect.why or None,
     }
 
 
-def _why_left_out(one: Parameter, effect: Effect | None) -> str:
-    if not one.value > 0:
+def _why_not_varied(parameter: Parameter, effect: Effect | None) -> str:
+    if not parameter.value > 0:
         return "it is 0, which has no logarithm"
     return "no value beside it can be estimated" if effect is None else "no figure moves with it"
 
 
-def _rank(one: Effect, figure: str) -> tuple[bool, float, float, str]:
+def _rank(effect: Effect, figure: str) -> tuple[bool, float, float, str]:
     """Order what the machine does before what the work does: less work is no faster machine."""
-    return one.parameter.of == "model", -one.swing, -abs(one.elasticity[figure]), one.parameter.name
+    return effect.parameter.of == "model", -effect.swing, -abs(effect.elasticity[figure]), effect.parameter.name
 
 
 def sensitivity(subject: Subject) -> Sensitivity:
@@ -324,15 +324,15 @@ def sensitivity(subject: Subject) -> Sensitivity:
     """
     here = subject.again({})
     figure = main_figure(here)
-    effects, left_out = [], subject.left_out()
-    for one in subject.parameters():
-        effect = effect_of(subject, one, here, figure) if one.value > 0 else None
+    effects, not_varied = [], subject.not_varied()
+    for parameter in subject.parameters():
+        effect = effect_of(subject, parameter, here, figure) if parameter.value > 0 else None
         if effect is not None and effect.moves:
             effects.append(effect)
         else:
-            left_out.append((one.name, _why_left_out(one, effect)))
+            not_varied.append((parameter.name, _why_not_varied(parameter, effect)))
     if not effects:
         raise FomkitError("sensitivity", "no parameter moves a figure. State rates in the machine's profile.")
-    ranked = sorted(effects, key=lambda one: _rank(one, figure))
+    ranked = sorted(effects, key=lambda effect: _rank(effect, figure))
     to_measure = subject.measurements()
-    return Sensitivity(subject.title, subject.level, figure, here, tuple(ranked), tuple(left_out), to_measure)
+    return Sensitivity(subject.title, subject.level, figure, here, tuple(ranked), tuple(not_varied), to_measure)

@@ -17,7 +17,7 @@ from fomkit.core.interval import Span
 from fomkit.plan.content import INTERVAL_MEANING, span_content
 from fomkit.whatif.cases import Figures, Goal, Subject
 from fomkit.whatif.parameters import Parameter
-from fomkit.whatif.solve_one import MOST, Asked, Change, root, solve_one
+from fomkit.whatif.solve_one import MOST, Change, Evaluator, root, solve_one
 
 DIVISIONS = {2: 10, 3: 5, 4: 4}
 """Parts that a way is shared out in, by the number of parameters; directions are all such shares."""
@@ -73,11 +73,11 @@ def choose_parameters(known: Sequence[Parameter], names: Sequence[str]) -> tuple
     """
     by_name = {one.name: one for one in known}
     found: list[Parameter] = []
-    for asked in names:
-        parts = [name for name in by_name if name.startswith(f"{asked}/")]
+    for evaluator in names:
+        parts = [name for name in by_name if name.startswith(f"{evaluator}/")]
         if len(parts) > 1:
-            raise FomkitError(asked, f"is several here: {', '.join(parts)}. Name one of them.")
-        name = parts[0] if parts else asked
+            raise FomkitError(evaluator, f"is several here: {', '.join(parts)}. Name one of them.")
+        name = parts[0] if parts else evaluator
         if name not in by_name:
             raise FomkitError(name, f"is no parameter here. {nearest_names(name, by_name)}")
         if by_name[name] in found:
@@ -108,8 +108,8 @@ def _shares(count: int) -> Iterator[tuple[float, ...]]:
 class _Search:
     """Ways along directions from one start, where whole numbers already have their values."""
 
-    def __init__(self, asked: Asked, real: Sequence[Parameter], fixed: dict[str, float]) -> None:
-        self.asked, self.real, self.fixed = asked, real, fixed
+    def __init__(self, evaluator: Evaluator, real: Sequence[Parameter], fixed: dict[str, float]) -> None:
+        self.evaluator, self.real, self.fixed = evaluator, real, fixed
         self.start = {**{one.name: one.value for one in real}, **fixed}
         self.ways: dict[tuple[float, ...], float | None] = {}
 
@@ -128,22 +128,22 @@ class _Search:
         moves = [way * share for share in shares]
         for place, move in enumerate(moves):
             less = [*moves[:place], move - SLACK, *moves[place + 1 :]]
-            margin = self.asked.margin(self.point(less)) if move > SLACK else None
+            margin = self.evaluator.margin(self.point(less)) if move > SLACK else None
             if margin is not None and margin >= 0:
                 one = self.real[place]
                 start = {**self.point(less), one.name: one.value}
                 directions = {name: float(one.better) if name == one.name else 0.0 for name in start}
-                moves[place] = root(self.asked, start, directions, move - SLACK) or 0.0
+                moves[place] = root(self.evaluator, start, directions, move - SLACK) or 0.0
         return self.point(moves)
 
     def way(self, shares: tuple[float, ...]) -> float | None:
         """Give how far one must go in a direction; None where the farthest is not enough, or cannot be."""
         if shares not in self.ways:
             slopes = {one.name: one.better * share for one, share in zip(self.real, shares, strict=True)}
-            farthest = math.log(self.asked.most) / max(shares)
+            farthest = math.log(self.evaluator.most) / max(shares)
             directions = {**slopes, **dict.fromkeys(self.fixed, 0.0)}
             try:
-                self.ways[shares] = root(self.asked, self.start, directions, farthest)
+                self.ways[shares] = root(self.evaluator, self.start, directions, farthest)
             except FomkitError:
                 self.ways[shares] = None  # so many nodes have no such step
         return self.ways[shares]
@@ -164,31 +164,33 @@ class _Search:
         return min(known)[1] if known else None
 
 
-def _points(asked: Asked, real: Sequence[Parameter], fixed: dict[str, float]) -> list[dict[str, float]]:
+def _points(evaluator: Evaluator, real: Sequence[Parameter], fixed: dict[str, float]) -> list[dict[str, float]]:
     if not real:
-        margin = asked.margin(fixed)
+        margin = evaluator.margin(fixed)
         return [fixed] if margin is not None and margin >= 0 else []
-    search = _Search(asked, real, fixed)
+    search = _Search(evaluator, real, fixed)
     ways = {shares: search.way(shares) for shares in _shares(len(real))}
     if len(real) > 1 and (least := search.least()) is not None:
         ways[least] = search.way(least)
     return [search.end(shares, way) for shares, way in ways.items() if way is not None]
 
 
-def _front_combination(asked: Asked, parameters: Sequence[Parameter], values: dict[str, float]) -> Combination:
-    found = asked.subject.again(values)
-    factors = {one.name: values[one.name] / one.value for one in parameters}
+def _front_combination(
+    evaluator: Evaluator, parameters: Sequence[Parameter], values: dict[str, float]
+) -> Combination:
+    found = evaluator.subject.again(values)
+    factors = {parameter.name: values[parameter.name] / parameter.value for parameter in parameters}
     total = math.fsum(abs(math.log(factor)) for factor in factors.values())
-    return Combination(values, factors, total, asked.goal.span(found), asked.goal.reached(found))
+    return Combination(values, factors, total, evaluator.goal.span(found), evaluator.goal.reached(found))
 
 
-def _needs(one: Combination) -> list[float]:
-    return [abs(math.log(factor)) for factor in one.factors.values()]
+def _needs(combination: Combination) -> list[float]:
+    return [abs(math.log(factor)) for factor in combination.factors.values()]
 
 
-def _is_beaten(one: Combination, others: Sequence[Combination]) -> bool:
+def _is_beaten(combination: Combination, others: Sequence[Combination]) -> bool:
     """Tell whether another point needs no more of any parameter, and less of one."""
-    own = _needs(one)
+    own = _needs(combination)
     for other in others:
         pairs = list(zip(_needs(other), own, strict=True))
         if all(a <= b + CLOSE for a, b in pairs) and any(a < b - CLOSE for a, b in pairs):
@@ -197,15 +199,18 @@ def _is_beaten(one: Combination, others: Sequence[Combination]) -> bool:
 
 
 def _without_twins(points: Sequence[Combination]) -> list[Combination]:
-    kept: list[Combination] = []
-    for one in points:
-        near = (all(abs(a - b) < CLOSE for a, b in zip(_needs(one), _needs(other), strict=True)) for other in kept)
+    remaining: list[Combination] = []
+    for point in points:
+        near = (
+            all(abs(a - b) < CLOSE for a, b in zip(_needs(point), _needs(other), strict=True))
+            for other in remaining
+        )
         if not any(near):
-            kept.append(one)
-    return kept
+            remaining.append(point)
+    return remaining
 
 
-def frontier(asked: Asked, parameters: Sequence[Parameter]) -> Frontier:
+def frontier(evaluator: Evaluator, parameters: Sequence[Parameter]) -> Frontier:
     """Find the frontier of some parameters of the machine.
 
     Every direction in ln(factor) is gone until the goal is reached; around the least way the directions are
@@ -213,7 +218,7 @@ def frontier(asked: Asked, parameters: Sequence[Parameter]) -> Frontier:
 
     Parameters
     ----------
-    asked : Asked
+    evaluator : Asked
         Whose goal is not reached as it is.
     parameters : sequence of Parameter
         Two or more, each with a better direction that is known.
@@ -223,15 +228,15 @@ def frontier(asked: Asked, parameters: Sequence[Parameter]) -> Frontier:
     FomkitError
         When there are fewer than two, or the better direction of one hangs on the rest.
     """
-    names = tuple(one.name for one in parameters)
+    names = tuple(parameter.name for parameter in parameters)
     if len(parameters) < 2:
         raise FomkitError("frontier", "is over two parameters or more. Name another one, or ask for a change.")
-    if unclear := [one.name for one in parameters if not one.better]:
+    if unclear := [parameter.name for parameter in parameters if not parameter.better]:
         raise FomkitError(
             "frontier", f"cannot hold {', '.join(unclear)}: more of it may be faster or slower. Ask for it alone."
         )
-    real = [one for one in parameters if not one.grain]
-    wholes = [one for one in parameters if one.grain]
+    real = [parameter for parameter in parameters if not parameter.grain]
+    wholes = [parameter for parameter in parameters if parameter.grain]
     found: list[dict[str, float]] = []
     enough: list[tuple[int, ...]] = []
     for factors in product(WHOLE_FACTORS, repeat=len(wholes)):
@@ -239,19 +244,19 @@ def frontier(asked: Asked, parameters: Sequence[Parameter]) -> Frontier:
             continue
         fixed = {one.name: max(1.0, round(one.value * factor**one.better))
                  for one, factor in zip(wholes, factors, strict=True)}  # fmt: skip
-        here = _points(asked, real, fixed)
+        here = _points(evaluator, real, fixed)
         if any(all(point[one.name] == one.value for one in real) for point in here):
             enough.append(factors)  # more of the whole numbers would be for nothing
         found += here
-    points = [_front_combination(asked, parameters, values) for values in found]
-    ranked = sorted(_without_twins(points), key=lambda one: (one.total, _needs(one)))
-    kept = tuple(one for one in ranked if not _is_beaten(one, ranked))
-    if kept:
-        return Frontier(names, kept)
-    far = {one.name: one.value * asked.most**one.better for one in real}
-    far |= {one.name: one.value * WHOLE_FACTORS[-1] for one in wholes if one.better > 0}
-    waits = asked.subject.binding(far)
-    return Frontier(names, (), f"even with all of them {asked.most:g} times as good, steps wait for {waits}")
+    points = [_front_combination(evaluator, parameters, values) for values in found]
+    ranked = sorted(_without_twins(points), key=lambda twin: (twin.total, _needs(twin)))
+    remaining = tuple(one for one in ranked if not _is_beaten(one, ranked))
+    if remaining:
+        return Frontier(names, remaining)
+    far = {one.name: one.value * evaluator.most**one.better for one in real}
+    far |= {whole.name: whole.value * WHOLE_FACTORS[-1] for whole in wholes if whole.better > 0}
+    waits = evaluator.subject.binding(far)
+    return Frontier(names, (), f"even with all of them {evaluator.most:g} times as good, steps wait for {waits}")
 
 
 SCHEMA = "fomkit/solve/1"
@@ -301,7 +306,7 @@ class Solution(Shown):
     def reached(self) -> bool:
         """True where the goal is reached, as it is or by a change that was found."""
         combined = self.frontier is not None and bool(self.frontier.points)
-        return self.already or combined or any(one.reached for one in self.changes)
+        return self.already or combined or any(change.reached for change in self.changes)
 
     @property
     def content(self) -> dict[str, Any]:
@@ -320,10 +325,10 @@ class Solution(Shown):
             "already_reached": self.already,
             "reached": self.reached,
             "most_factor": MOST,
-            "changes": [_change(one) for one in self.changes],
+            "changes": [_change(change) for change in self.changes],
             "refused": [{"parameter": name, "why": why} for name, why in self.refused],
             "frontier": None if self.frontier is None else _frontier(self.frontier),
-            "assumed": [*ASSUMED, *([OF_TRIED] if any(not one.proved for one in self.changes) else [])],
+            "assumed": [*ASSUMED, *([OF_TRIED] if any(not change.proved for change in self.changes) else [])],
         }
 
     def summary(self) -> str:
@@ -331,35 +336,36 @@ class Solution(Shown):
         return self._view.text(self)
 
 
-def _change(one: Change) -> dict[str, Any]:
-    parameter = one.parameter
+def _change(change: Change) -> dict[str, Any]:
+    parameter = change.parameter
     return {
         **parameter.content,
-        "reached": one.reached,
-        "needed": one.value if one.reached else None,
-        "factor": one.factor if one.reached else None,
-        "tried": None if one.reached else one.value,
-        "then": span_content(one.figure),
-        "probability": one.probability,
-        "why": one.why or None,
-        "proved": one.proved,
-        "does_not_fit": one.unfit or None,
+        "reached": change.reached,
+        "needed": change.value if change.reached else None,
+        "factor": change.factor if change.reached else None,
+        "tried": None if change.reached else change.value,
+        "then": span_content(change.figure),
+        "probability": change.probability,
+        "why": change.why or None,
+        "proved": change.proved,
+        "does_not_fit": change.unfit or None,
     }
 
 
-def _solved_combination(one: Combination) -> dict[str, Any]:
-    return {"values": one.values, "factors": one.factors, "total": one.total, "then": span_content(one.figure),
-            "probability": one.probability}  # fmt: skip
+def _solved_combination(combination: Combination) -> dict[str, Any]:
+    return {"values": combination.values, "factors": combination.factors, "total": combination.total,
+            "then": span_content(combination.figure), "probability": combination.probability}  # fmt: skip
 
 
 def _frontier(found: Frontier) -> dict[str, Any]:
     return {"parameters": list(found.names), "reached": bool(found.points),
-            "points": [_solved_combination(one) for one in found.points], "why": found.why or None}  # fmt: skip
+            "points": [_solved_combination(point) for point in found.points],
+            "why": found.why or None}  # fmt: skip
 
 
-def _by_size(one: Change) -> tuple[bool, float, float]:
-    away = max(one.factor, 1 / one.factor)
-    return (not one.reached, away if one.reached else 0.0, -one.probability)
+def _by_size(change: Change) -> tuple[bool, float, float]:
+    away = max(change.factor, 1 / change.factor)
+    return (not change.reached, away if change.reached else 0.0, -change.probability)
 
 
 def _tried(subject: Subject, names: Sequence[str], known: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
@@ -370,9 +376,9 @@ def _tried(subject: Subject, names: Sequence[str], known: tuple[Parameter, ...])
     return tuple(one for one in known if one.value > 0 and (one.of == "machine" or not of_suite))
 
 
-def _is_unused(asked: Asked, one: Parameter) -> bool:
+def _is_unused(evaluator: Evaluator, parameter: Parameter) -> bool:
     """Tell whether a rate is that of no op: less of it by the most would else be slower."""
-    return one.unit == "flop_per_s" and asked.still(one, [one.value / asked.most])
+    return parameter.unit == "flop_per_s" and evaluator.still(parameter, [parameter.value / evaluator.most])
 
 
 def solve(subject: Subject, goal: Goal, changes: Sequence[str] = (), together: Sequence[str] = ()) -> Solution:
@@ -398,20 +404,20 @@ def solve(subject: Subject, goal: Goal, changes: Sequence[str] = (), together: S
     """
     here = subject.again({})
     known = subject.parameters()
-    asked, tried = Asked(subject, goal), _tried(subject, changes, known)
+    evaluator, tried = Evaluator(subject, goal), _tried(subject, changes, known)
     combined = choose_parameters(known, together)
     probability = goal.reached(here)
     if goal.margin(here) >= 0:
         return Solution(subject.title, subject.level, goal, here, probability, (), (), None)
     found, refused = [], []
     for one in tried if changes or not together else ():
-        if not changes and _is_unused(asked, one):
+        if not changes and _is_unused(evaluator, one):
             refused.append((one.name, UNUSED))
             continue
         try:
-            found.append(solve_one(asked, one))
+            found.append(solve_one(evaluator, one))
         except FomkitError as error:
             refused.append((one.name, error.what))
-    border = frontier(asked, combined) if together else None
+    border = frontier(evaluator, combined) if together else None
     ranked = tuple(sorted(found, key=_by_size))
     return Solution(subject.title, subject.level, goal, here, probability, ranked, tuple(refused), border)

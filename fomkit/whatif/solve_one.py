@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
-from fomkit.whatif.cases import Figures, Goal, Point, Subject, said
+from fomkit.whatif.cases import Figures, Goal, Point, Subject, figure_title
 from fomkit.whatif.parameters import Parameter
 
 Margins = Callable[[Sequence[float]], Sequence[float | None]]
@@ -85,7 +85,7 @@ class Search:
     grain: int
     known: dict[float, float | None] = field(default_factory=dict)
 
-    def ask(self, values: Sequence[float]) -> None:
+    def evaluate(self, values: Sequence[float]) -> None:
         """Try some values, the smallest first."""
         new = sorted({value for value in values if value not in self.known})
         self.known.update(zip(new, self.margins(new), strict=True))
@@ -101,9 +101,9 @@ class Search:
         enough = [value for value, margin in self.estimated.items() if margin >= 0]
         return min(enough, key=lambda value: away(value, self.now), default=None)
 
-    def is_dead(self, asked: Sequence[float], sign: int) -> bool:
+    def is_dead(self, evaluator: Sequence[float], sign: int) -> bool:
         """Tell whether a side has no more estimates."""
-        side = [self.known[value] for value in asked if (value - self.now) * sign > 0]
+        side = [self.known[value] for value in evaluator if (value - self.now) * sign > 0]
         return len(side) >= DEAD and all(margin is None for margin in side)
 
     def outward(self, values: Sequence[float]) -> None:
@@ -111,7 +111,7 @@ class Search:
         left, size = list(values), FIRST
         while left and self.reached is None:
             chunk, left = left[:size], left[size:]
-            self.ask(chunk)
+            self.evaluate(chunk)
             dead = [sign for sign in (1, -1) if self.is_dead(chunk, sign)]
             left = [value for value in left if not any((value - self.now) * sign > 0 for sign in dead)]
             size = min(2 * size, CHUNK)
@@ -122,7 +122,7 @@ class Search:
         above = min((one for one in [*self.known, self.now] if one > value), default=value)
         places = max(1, round((above - below) / self.grain))
         every = max(1, math.ceil(places / count))
-        self.ask([below + place * self.grain for place in range(every, places, every)])
+        self.evaluate([below + place * self.grain for place in range(every, places, every)])
 
 
 def search(margins: Margins, now: float, grain: int, most: float, count: int) -> Search:
@@ -194,7 +194,7 @@ class Change:
 
 
 @dataclass
-class Asked:
+class Evaluator:
     """A subject and a goal, with every point asked once."""
 
     subject: Subject
@@ -221,35 +221,39 @@ class Asked:
         found = self.figures(point)
         return None if isinstance(found, FomkitError) else self.goal.margin(found)
 
-    def change(self, one: Parameter, value: float, why: str = "") -> Change:
+    def change(self, parameter: Parameter, value: float, why: str = "") -> Change:
         """Put what is found at a value of a parameter in the form of a change."""
-        found = self.subject.again({one.name: value})
+        found = self.subject.again({parameter.name: value})
         span, probability = self.goal.span(found), self.goal.reached(found)
-        proved = not one.grain or (one.of == "model" and one.better != 0)
-        unfit = "" if proved else self.subject.unfit({one.name: value})
-        return Change(one, not why, value, value / one.value, span, probability, why, proved, unfit)
+        proved = not parameter.grain or (parameter.of == "model" and parameter.better != 0)
+        unfit = "" if proved else self.subject.unfit({parameter.name: value})
+        return Change(parameter, not why, value, value / parameter.value, span, probability, why, proved, unfit)
 
-    def limit(self, one: Parameter, value: float) -> Change:
+    def limit(self, parameter: Parameter, value: float) -> Change:
         """Tell how far a parameter alone gets, and what a step then waits for."""
-        waits = self.subject.binding({one.name: value})
-        return self.change(one, value, f"even at its best, {value / one.value:.4g} times, steps wait for {waits}")
-
-    def not_found(self, one: Parameter, tried: int, best: float) -> Change:
-        """Tell that none of the values that were tried is enough, and which comes nearest."""
-        waits = self.subject.binding({one.name: best})
-        values = "1 value" if tried == 1 else f"{tried:,} values"
+        waits = self.subject.binding({parameter.name: value})
         return self.change(
-            one, best, f"not found among {values} tried; nearest at {best:,.0f}, where steps wait for {waits}"
+            parameter, value, f"even at its best, {value / parameter.value:.4g} times, steps wait for {waits}"
         )
 
-    def still(self, one: Parameter, values: Sequence[float]) -> bool:
+    def not_found(self, parameter: Parameter, tried: int, best: float) -> Change:
+        """Tell that none of the values that were tried is enough, and which comes nearest."""
+        waits = self.subject.binding({parameter.name: best})
+        values = "1 value" if tried == 1 else f"{tried:,} values"
+        return self.change(
+            parameter,
+            best,
+            f"not found among {values} tried; nearest at {best:,.0f}, where steps wait for {waits}",
+        )
+
+    def still(self, parameter: Parameter, values: Sequence[float]) -> bool:
         """Tell whether a parameter moves the goal's figure at none of some values."""
         now = self.margin({})
-        margins = [self.margin({one.name: value}) for value in values]
+        margins = [self.margin({parameter.name: value}) for value in values]
         return now is not None and all(margin is None or abs(margin - now) < STILL for margin in margins)
 
 
-def solve_one(asked: Asked, one: Parameter) -> Change:
+def solve_one(evaluator: Evaluator, parameter: Parameter) -> Change:
     """Find the smallest change of one parameter.
 
     Of a whole number of which more may be faster or slower it is the smallest among the values tried: all next to
@@ -258,9 +262,9 @@ def solve_one(asked: Asked, one: Parameter) -> Change:
 
     Parameters
     ----------
-    asked : Asked
+    evaluator : Asked
         Whose goal is not reached as it is.
-    one : Parameter
+    parameter : Parameter
         With a value above 0.
 
     Raises
@@ -268,26 +272,26 @@ def solve_one(asked: Asked, one: Parameter) -> Change:
     FomkitError
         When there are no figures at any other value of it.
     """
-    if not one.grain:
-        return _real(asked, one)
-    return _whole(asked, one) if one.better else _any_whole(asked, one)
+    if not parameter.grain:
+        return _real(evaluator, parameter)
+    return _whole(evaluator, parameter) if parameter.better else _any_whole(evaluator, parameter)
 
 
-def _ends(asked: Asked, one: Parameter) -> tuple[float, ...]:
+def _ends(evaluator: Evaluator, parameter: Parameter) -> tuple[float, ...]:
     """Give the values farthest away: the better direction, or both where that is not known."""
-    up = one.value * asked.most
-    if one.unit == "share" and not one.name.startswith("overhead/"):
+    up = parameter.value * evaluator.most
+    if parameter.unit == "share" and not parameter.name.startswith("overhead/"):
         up = min(up, 1.0)
-    both = {1: up, -1: one.value / asked.most}
-    return (both[one.better],) if one.better else tuple(both.values())
+    both = {1: up, -1: parameter.value / evaluator.most}
+    return (both[parameter.better],) if parameter.better else tuple(both.values())
 
 
-def root(asked: Asked, start: Point, directions: Point, farthest: float) -> float | None:
+def root(evaluator: Evaluator, start: Point, directions: Point, farthest: float) -> float | None:
     """Find how far one must go from a point, every parameter along its direction in ln, to reach the goal.
 
     Parameters
     ----------
-    asked : Asked
+    evaluator : Asked
     start : mapping
         Parameters as they are.
     directions : mapping
@@ -306,10 +310,10 @@ def root(asked: Asked, start: Point, directions: Point, farthest: float) -> floa
         return {name: start[name] * math.exp(way * slope) for name, slope in directions.items()}
 
     def margin(way: float) -> float:
-        found = asked.figures(at(way))
+        found = evaluator.figures(at(way))
         if isinstance(found, FomkitError):
             raise found
-        return asked.goal.margin(found)
+        return evaluator.goal.margin(found)
 
     if margin(farthest) < 0:
         return None
@@ -322,35 +326,37 @@ def root(asked: Asked, start: Point, directions: Point, farthest: float) -> floa
     return way
 
 
-def _real(asked: Asked, one: Parameter) -> Change:
-    margins = {end: asked.margin({one.name: end}) for end in _ends(asked, one)}
+def _real(evaluator: Evaluator, parameter: Parameter) -> Change:
+    margins = {end: evaluator.margin({parameter.name: end}) for end in _ends(evaluator, parameter)}
     known = {end: margin for end, margin in margins.items() if margin is not None}
     if not known:
-        raise FomkitError(one.name, f"cannot be changed by {asked.most:g} times.")
+        raise FomkitError(parameter.name, f"cannot be changed by {evaluator.most:g} times.")
     best = max(known, key=lambda end: known[end])
     if known[best] >= 0:
-        away = math.log(best / one.value)
-        way = root(asked, {one.name: one.value}, {one.name: math.copysign(1.0, away)}, abs(away))
-        return asked.change(one, one.value * math.exp(math.copysign(way or 0.0, away)))
-    return _out_of_reach(asked, one, list(known), best)
+        away = math.log(best / parameter.value)
+        way = root(
+            evaluator, {parameter.name: parameter.value}, {parameter.name: math.copysign(1.0, away)}, abs(away)
+        )
+        return evaluator.change(parameter, parameter.value * math.exp(math.copysign(way or 0.0, away)))
+    return _out_of_reach(evaluator, parameter, list(known), best)
 
 
-def _out_of_reach(asked: Asked, one: Parameter, tried: Sequence[float], best: float) -> Change:
-    if asked.still(one, tried):
-        return asked.change(one, best, f"{said(asked.goal.figure)} does not move with it")
-    return asked.limit(one, best)
+def _out_of_reach(evaluator: Evaluator, parameter: Parameter, tried: Sequence[float], best: float) -> Change:
+    if evaluator.still(parameter, tried):
+        return evaluator.change(parameter, best, f"{figure_title(evaluator.goal.figure)} does not move with it")
+    return evaluator.limit(parameter, best)
 
 
-def _outward(asked: Asked, one: Parameter) -> tuple[int, int, list[int]]:
+def _outward(evaluator: Evaluator, parameter: Parameter) -> tuple[int, int, list[int]]:
     """Go from a whole number in doubling steps: the last that failed, the first that reached, those estimated."""
     failed, step = 0, 1
     tried: list[int] = []
-    far = math.floor((one.value * asked.most - one.value) / one.grain)
-    if one.better < 0:
-        far = math.floor(one.value / one.grain) - 1
+    far = math.floor((parameter.value * evaluator.most - parameter.value) / parameter.grain)
+    if parameter.better < 0:
+        far = math.floor(parameter.value / parameter.grain) - 1
     while failed < far:
         steps = min(step, far)
-        margin = asked.margin({one.name: one.value + one.better * steps * one.grain})
+        margin = evaluator.margin({parameter.name: parameter.value + parameter.better * steps * parameter.grain})
         if margin is not None:
             tried.append(steps)
             if margin >= 0:
@@ -359,33 +365,41 @@ def _outward(asked: Asked, one: Parameter) -> tuple[int, int, list[int]]:
     return failed, 0, tried
 
 
-def _whole(asked: Asked, one: Parameter) -> Change:
-    failed, reached, steps = _outward(asked, one)
+def _whole(evaluator: Evaluator, parameter: Parameter) -> Change:
+    failed, reached, steps = _outward(evaluator, parameter)
     while reached and reached - failed > 1:
         middle = (reached + failed) // 2
-        margin = asked.margin({one.name: one.value + one.better * middle * one.grain})
+        margin = evaluator.margin({parameter.name: parameter.value + parameter.better * middle * parameter.grain})
         failed, reached = (failed, middle) if margin is not None and margin >= 0 else (middle, reached)
     if reached:
-        return asked.change(one, one.value + one.better * reached * one.grain)
+        return evaluator.change(parameter, parameter.value + parameter.better * reached * parameter.grain)
     if not steps:
-        raise FomkitError(one.name, "has no other value that can be estimated.")
-    tried = [one.value + one.better * step * one.grain for step in steps]
-    best = max(tried, key=lambda value: asked.margin({one.name: value}) or -math.inf)
-    if one.of == "machine" and not asked.still(one, tried):
-        return asked.not_found(one, len(tried), best)
-    return _out_of_reach(asked, one, tried, best)
+        raise FomkitError(parameter.name, "has no other value that can be estimated.")
+    tried = [parameter.value + parameter.better * step * parameter.grain for step in steps]
+    best = max(tried, key=lambda value: evaluator.margin({parameter.name: value}) or -math.inf)
+    if parameter.of == "machine" and not evaluator.still(parameter, tried):
+        return evaluator.not_found(parameter, len(tried), best)
+    return _out_of_reach(evaluator, parameter, tried, best)
 
 
-def _any_whole(asked: Asked, one: Parameter) -> Change:
+def _any_whole(evaluator: Evaluator, parameter: Parameter) -> Change:
     """Try many values of a whole number of which more may be faster or slower."""
-    tries = asked.subject.tries
-    found = search(lambda values: asked.margins(one.name, values), one.value, one.grain, asked.most, tries)
+    tries = evaluator.subject.tries
+    found = search(
+        lambda values: evaluator.margins(parameter.name, values),
+        parameter.value,
+        parameter.grain,
+        evaluator.most,
+        tries,
+    )
     if found.reached is not None:
-        return asked.change(one, found.reached)
+        return evaluator.change(parameter, found.reached)
     known = found.estimated
     if not known:
-        raise FomkitError(one.name, f"has no other value that can be estimated among {len(found.known):,} tried.")
+        raise FomkitError(
+            parameter.name, f"has no other value that can be estimated among {len(found.known):,} tried."
+        )
     best = max(known, key=lambda value: known[value])
-    if asked.still(one, list(known)):
-        return _out_of_reach(asked, one, list(known), best)
-    return asked.not_found(one, len(known), best)
+    if evaluator.still(parameter, list(known)):
+        return _out_of_reach(evaluator, parameter, list(known), best)
+    return evaluator.not_found(parameter, len(known), best)

@@ -19,7 +19,7 @@ from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import Options
 from fomkit.profiles.evidence import verdict_on
 from fomkit.whatif.cases import Figures, OneModel, OnMachine, Outcome, Point
-from fomkit.whatif.measurements import SAID, measure_command
+from fomkit.whatif.measurements import MEASUREMENTS_NOTE, measure_command
 from fomkit.whatif.parameters import (
     Parameter,
     changed_machine,
@@ -41,8 +41,8 @@ def _conditions(values: Mapping[str, float]) -> Conditions:
     return Conditions(batch, epochs=epochs, samples=samples, sizes=numbers)
 
 
-def _command(one: Estimate, options: Options) -> str:
-    return measure_command(one.model, one.machine, replace(options, sizes=one.sizes, batch=None))
+def _command(estimate: Estimate, options: Options) -> str:
+    return measure_command(estimate.model, estimate.machine, replace(options, sizes=estimate.sizes, batch=None))
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class OfSuite(OnMachine):
                 "little_explained": [one.line for one in self.result.little_explained],
                 "does_not_fit": "; ".join(self.result.unfit),
                 "notes": list(dict.fromkeys(
-                    text for one in self.result.estimates for text in verdict_on(one.machine)
+                    text for estimate in self.result.estimates for text in verdict_on(estimate.machine)
                 ))}  # fmt: skip
 
     @cached_property
@@ -96,20 +96,20 @@ class OfSuite(OnMachine):
             )
         return result
 
-    def _line_parameters(self, one: RatedLine) -> Iterator[Parameter]:
-        if one.estimate is None:
+    def _line_parameters(self, line: RatedLine) -> Iterator[Parameter]:
+        if line.estimate is None:
             return
-        fixed = fixed_conditions(one.line.conditions, one.estimate.model)
+        fixed = fixed_conditions(line.line.conditions, line.estimate.model)
         for name, value in fixed.stated().items():
             if isinstance(value, int) and (name in RATED or value != 0):
                 grain = fixed.batch if name == "samples" and fixed.batch is not None else 1
-                yield whole(f"{one.line.name}.{name}", value, grain=grain)
+                yield whole(f"{line.line.name}.{name}", value, grain=grain)
 
     @cached_property
     def _peaks(self) -> frozenset[str]:
         return peaks_in_use(one.estimate for one in self.result.target if one.estimate is not None)
 
-    def left_out(self) -> list[tuple[str, str]]:
+    def not_varied(self) -> list[tuple[str, str]]:
         """Name rates that nobody stated."""
         return list(unstated(self.machine, self._peaks))
 
@@ -186,7 +186,7 @@ class OfSuite(OnMachine):
     def at(self, points: Sequence[Point]) -> list[Outcome]:
         """Give the figures at each point."""
         found: list[Outcome] = []
-        machine = {one.name for one in self.parameters() if one.of == "machine"}
+        machine = {parameter.name for parameter in self.parameters() if parameter.of == "machine"}
         for point in points:
             try:
                 found.append(self._quickly(point) if machine.issuperset(point) else self.again(point))
@@ -210,14 +210,14 @@ class OfSuite(OnMachine):
         result = self.result_at(point)
         weights = result.merit.weights if result.merit is not None else {}
         lines = sorted(result.target, key=lambda one: -weights.get(one.line.name, 0.0))
-        bounds = [one.estimate.step_time.bound for one in lines if one.estimate is not None]
+        bounds = [line.estimate.step_time.bound for line in lines if line.estimate is not None]
         return ", ".join(dict.fromkeys(bounds))
 
     def unfit(self, point: Point) -> str:
         """Say of which lines a device's memory does not hold the step."""
         rated = self.result_at(point).target
-        told = {one.line.name: one.estimate.fit.said for one in rated if one.estimate is not None}
-        return "; ".join(f"{name} {text}" for name, text in told.items() if text)
+        messages = {one.line.name: one.estimate.fit.message for one in rated if one.estimate is not None}
+        return "; ".join(f"{name} {text}" for name, text in messages.items() if text)
 
     def _with_baseline(self, rated: tuple[RatedLine, ...]) -> SuiteResult:
         return replace(self.result, baseline=rated)
@@ -252,4 +252,7 @@ class OfSuite(OnMachine):
                         "command": command,
                     }
                 )
-        return {"measurements": sorted(found, key=lambda entry: -entry["shrinks"]), "measurements_say": SAID}
+        return {
+            "measurements": sorted(found, key=lambda entry: -entry["shrinks"]),
+            "measurements_say": MEASUREMENTS_NOTE,
+        }

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 MOST_WITH_NODES = 20_000
 """Points of a sweep over nodes: about ten a second (benchmarks/sweeps.py), so half an hour."""
-_NOT_SAID = math.nan, math.nan, math.nan
+_UNKNOWN = math.nan, math.nan, math.nan
 
 
 def linked(machine: Machine, channel: str, alpha_s: float | None, byte_per_s: float | None) -> Machine:
@@ -176,7 +176,7 @@ def _spans(step: ParallelStep, system: Mapping[str, Any] | None) -> dict[str, ob
     ends = {
         "step_s": (step.wall_s.value, step.wall_s.low, step.wall_s.high),
         "sample_per_s": (step.sample_per_s.value, step.sample_per_s.low, step.sample_per_s.high),
-        "unit_per_day": _NOT_SAID if per_day is None else (per_day["value"], per_day["low"], per_day["high"]),
+        "unit_per_day": _UNKNOWN if per_day is None else (per_day["value"], per_day["low"], per_day["high"]),
     }
     return {
         f"{name}{end}": value
@@ -261,13 +261,13 @@ class Sweep:
 
     def _estimated(self, points: pd.DataFrame) -> pd.DataFrame:
         """Estimate points: all of `RESULTS`, devices of a job and jobs at once, memory where it is known."""
-        asked = points[[name for name in points.columns if name not in OF_DEVICE]]
+        wanted = points[[name for name in points.columns if name not in OF_DEVICE]]
         # Where PyArrow is installed pandas keeps text in its arrays, which are slower on tables of this size.
         with threads().limit(limits=1), pd.option_context("mode.string_storage", "python"):
             if self.on_nodes:
-                found = OnNodes(self.model, self.machine, self.layout, self.options).estimate(asked)
+                found = OnNodes(self.model, self.machine, self.layout, self.options).estimate(wanted)
             else:
-                found = in_order(blocks_of(self._study, asked), asked)[[*RESULTS, "basis"]]
+                found = in_order(blocks_of(self._study, wanted), wanted)[[*RESULTS, "basis"]]
                 found = found.assign(devices=self.model.run.devices_per_run, jobs=self._study.at_once)
                 found = add_memory(found, points, self.memory)
         capacity = self.machine.device.capacity_byte

@@ -129,7 +129,7 @@ def follow_memory(model: ModelProfile, machine: Machine, axes: Sequence[Axis], o
     base, capacity = choose_sizes(model, options.wanted_sizes), machine.device.capacity_byte
     if _count(own) <= MOST_FOLLOWED:
         peaks, why = _peaks(model, base, own)
-        known = peaks if any(not math.isnan(one) for one in peaks.values()) else {}
+        known = peaks if any(not math.isnan(peak) for peak in peaks.values()) else {}
         return Memory(names, known, why, {}, NO_CAPACITY if capacity is None else why)
     why = f"{_count(own):,} sizes would each be followed op by op; list {MOST_FOLLOWED} or fewer to have it"
     if capacity is None:
@@ -144,19 +144,19 @@ def _rows(points: pd.DataFrame, names: Sequence[str]) -> Iterator[Values]:
 def add_memory(found: pd.DataFrame, points: pd.DataFrame, memory: Memory) -> pd.DataFrame:
     """Add the peak of each point's sizes [byte], or whether its batch fits."""
     if memory.peaks:
-        peaks = np.array([memory.peaks[tuple(one)] for one in _rows(points, memory.sizes)])
+        peaks = np.array([memory.peaks[tuple(row)] for row in _rows(points, memory.sizes)])
         return found.assign(**{PEAK_BYTE: peaks})
     if not memory.largest:
         return found
     rest = [name for name in memory.sizes if name != BATCH]
-    most = np.array([memory.largest.get(tuple(one), math.nan) for one in _rows(points, rest)])
+    most = np.array([memory.largest.get(tuple(row), math.nan) for row in _rows(points, rest)])
     return found.assign(**{FITS: _compared(points[BATCH].to_numpy(np.float64), most, found.index)})
 
 
 def _compared(needed: Array, most: Array | float, index: pd.Index) -> pd.Series:
     """Tell yes, no or not known."""
-    told = pd.Series(needed <= most, index=index, dtype="boolean")
-    return told.mask(np.isnan(needed) | np.isnan(most))
+    fits = pd.Series(needed <= most, index=index, dtype="boolean")
+    return fits.mask(np.isnan(needed) | np.isnan(most))
 
 
 def add_fits(found: pd.DataFrame, capacity_byte: float | None) -> pd.DataFrame:
@@ -244,8 +244,8 @@ def bill_of(machine: Machine, scope: Scope, currency: str, level: float, *, on_n
     """
     if not currency and machine.price is None:
         return None
-    asked = Price(Fact(1.0, 1.0, 1.0, "assumed", "given by the user"), currency, "device", "")
-    price = asked if currency or machine.price is None else machine.price
+    requested = Price(Fact(1.0, 1.0, 1.0, "assumed", "given by the user"), currency, "device", "")
+    price = requested if currency or machine.price is None else machine.price
     units = None if on_nodes else paid_units(price, machine, scope)
     up_share = machine.availability if scope == "system" else 1.0
     return Bill(price, bool(currency), units, level, up_share, machine.node_devices or 1)
@@ -275,8 +275,8 @@ def add_cost(found: pd.DataFrame, points: pd.DataFrame, bill: Bill, per: Per) ->
     times = zip(*(paid_s[end].tolist() for end in ENDS), strict=True)
     spans = [money(bill.price, Span(value, low, high, bill.level)) for value, low, high in times]
     return found.assign(
-        **{COST: [one.value for one in spans], f"{COST}_low": [one.low for one in spans],
-           f"{COST}_high": [one.high for one in spans]}
+        **{COST: [span.value for span in spans], f"{COST}_low": [span.low for span in spans],
+           f"{COST}_high": [span.high for span in spans]}
     )  # fmt: skip
 
 
@@ -336,4 +336,4 @@ def objectives_of(known: Sequence[str], per: Per, currency: str) -> tuple[Object
         Objective("energy", ENERGY, "lower", f"J a {per}"),
         Objective("memory", PEAK_BYTE, "lower", "byte"),
     )
-    return (time, *(one for one in others if one.column in known))
+    return (time, *(other for other in others if other.column in known))

@@ -65,14 +65,14 @@ def _front_of_many(values: Array) -> Mask:
     """Go through distinct points by the sum of their ranks: whoever dominates one came before it."""
     ranks = sum(np.unique(column, return_inverse=True)[1] for column in values.T)
     order = np.argsort(ranks, kind="stable")
-    kept = np.empty(0, np.intp)
+    front_places = np.empty(0, np.intp)
     for start in range(0, len(order), BLOCK):
         own = order[start : start + BLOCK]
-        own = own[~_dominated(values[own], values[kept])]
+        own = own[~_dominated(values[own], values[front_places])]
         own = own[~_dominated(values[own], values[own])]
-        kept = np.r_[kept, own]
+        front_places = np.r_[front_places, own]
     found = np.zeros(len(values), bool)
-    found[kept] = True
+    found[front_places] = True
     return found
 
 
@@ -116,7 +116,8 @@ def pareto_front(values: Array) -> Mask:
 def lower_is_better(table: pd.DataFrame, objectives: Iterable[Objective]) -> NDArray[np.float64]:
     """Give the objectives of each point (n, k) so that lower is better in all."""
     columns = [
-        table[one.column].to_numpy(np.float64) * (-1.0 if one.better == "higher" else 1.0) for one in objectives
+        table[objective.column].to_numpy(np.float64) * (-1.0 if objective.better == "higher" else 1.0)
+        for objective in objectives
     ]
     return np.stack(columns, axis=1)
 
@@ -166,7 +167,7 @@ class Tally:
         both = pd.concat([self.front, block]) if len(self.front) else block
         values = lower_is_better(both, self.sweep.objectives)
         best = both[pareto_front(values)]
-        self.front = best.drop_duplicates([one.column for one in self.sweep.objectives])
+        self.front = best.drop_duplicates([objective.column for objective in self.sweep.objectives])
 
     def _widen(self, name: str, values: NDArray[np.float64]) -> None:
         known = values[~np.isnan(values)]
@@ -180,7 +181,7 @@ class Tally:
         if not len(self.front):
             return self.front
         first = objective or self.sweep.objectives[0]
-        order = [first, *(one for one in self.sweep.objectives if one != first)]
+        order = [first, *(objective for objective in self.sweep.objectives if objective != first)]
         return self.front.iloc[np.lexsort(lower_is_better(self.front, order).T[::-1])]
 
 
@@ -259,7 +260,7 @@ def sweep_content(sweep: Sweep, tally: Tally) -> dict[str, Any]:
         sweep.options.precision, sweep.model.traced_with.get("framework", ""), sweep.machine, sweep.model.ops
     )
     sizes = {**sweep.model.sizes, **sweep.options.wanted_sizes}
-    firsts = [(one, tally.sorted_front(one).head(1)) for one in sweep.objectives]
+    firsts = [(objective, tally.sorted_front(objective).head(1)) for objective in sweep.objectives]
     return {
         "schema": SCHEMA,
         "fomkit": __version__,
@@ -281,7 +282,7 @@ def sweep_content(sweep: Sweep, tally: Tally) -> dict[str, Any]:
         "varied": [_axis_content(axis, sweep) for axis in sweep.plan.axes],
         "per": sweep.per,
         "unit": sweep.model.unit.name,
-        "objectives": [one._asdict() for one in sweep.objectives],
+        "objectives": [objective._asdict() for objective in sweep.objectives],
         "ranges": {name: {"least": low, "most": high} for name, (low, high) in tally.ranges.items()
                    if name not in sweep.names},
         "best": [{"objective": one.name, "point": next(points_content(first), None)} for one, first in firsts],

@@ -60,11 +60,11 @@ def cell_text(text: str) -> str:
     >>> len(cell_text("x" * 40_000)), cell_text("x" * 40_000)[-28:]
     (32767, 'x … [cut, 40,000 characters]')
     """
-    said = printable(text)
-    if len(said) <= MAX_TEXT:
-        return said
-    mark = f" … [cut, {len(said):,} characters]"
-    return said[: MAX_TEXT - len(mark)] + mark
+    shown = printable(text)
+    if len(shown) <= MAX_TEXT:
+        return shown
+    mark = f" … [cut, {len(shown):,} characters]"
+    return shown[: MAX_TEXT - len(mark)] + mark
 
 
 def is_live(text: str) -> bool:

@@ -40,7 +40,7 @@ class Change:
         What the returned workbook says of the row.
     is_ground : bool
         True for words that came with a figure of the same row; alone they are a change of their own.
-    is_left_out : bool
+    is_ignored : bool
         True for choices of the whole workbook and rows of machines that are no targets: nothing is computed with
         them.
     is_idle : bool
@@ -63,7 +63,7 @@ class Change:
     party: str
     source: str
     is_ground: bool = False
-    is_left_out: bool = False
+    is_ignored: bool = False
     is_idle: bool = False
     machine: str = ""
     was_basis: str = ""
@@ -76,7 +76,7 @@ class Finding:
 
     where: str
     kind: str
-    said: str
+    message: str
 
 
 def same_entry(old: Entry, new: Entry) -> bool:
@@ -144,7 +144,7 @@ def _entry_changes(
             basis=str(now.get("basis") or ""),
             party=str(now.get("party") or ""),
             source=str(now.get("source") or now.get("evidence") or ""),
-            is_left_out=is_foreign or table is ASSUMPTIONS,
+            is_ignored=is_foreign or table is ASSUMPTIONS,
             is_idle=is_number_column(table, column)
             and bool(moving)
             and rows.place(index, column.key) not in moving,

@@ -168,8 +168,8 @@ def _ends(span: Span | float | None) -> list[float | str]:
 
 
 def _state(now: str, was: str, changed: str) -> str:
-    judged = f'IF(ABS({now}-{was})<=0.000000001*ABS({was}),"{AS_ISSUED}","error")'
-    return f'IF({changed}>0,"{CHANGED}",IF(ISNUMBER({now}),{judged},IF({now}={was},"{UNKNOWN}","error")))'
+    unchanged_state = f'IF(ABS({now}-{was})<=0.000000001*ABS({was}),"{AS_ISSUED}","error")'
+    return f'IF({changed}>0,"{CHANGED}",IF(ISNUMBER({now}),{unchanged_state},IF({now}={was},"{UNKNOWN}","error")))'
 
 
 def same(formula: str) -> Triple:
@@ -196,16 +196,18 @@ def _quadrature(source: Sources, case: Case, prefix: str) -> Triple:
 def _overheads(rows: TermRows, source: Sources, case: Case, per: str, of: Triple, base: Span) -> dict[str, Triple]:
     """Add the overheads of a machine per step, epoch or run; they are times, or shares of what they add to."""
     cells: dict[str, Triple] = {}
-    for one in source.sheet_model.machine(case.machine).overheads:
-        if one.per != per:
+    for overhead in source.sheet_model.machine(case.machine).overheads:
+        if overhead.per != per:
             continue
-        if one.time_s is not None:
-            formulas = tuple(source.machines.si(case.machine, "overhead", one.name, per, end) for end in ENDS)
+        if overhead.time_s is not None:
+            formulas = tuple(source.machines.si(case.machine, "overhead", overhead.name, per, end) for end in ENDS)
             triple = (formulas[0], formulas[1], formulas[2])
         else:
-            triple = each(of, source.machines.si(case.machine, "overhead share", one.name, per))
-        span = overhead_span(one, base)
-        cells[one.name] = rows.add(case, f"overhead per {per}: {one.name}", "s", span, triple, "Machines")
+            triple = each(of, source.machines.si(case.machine, "overhead share", overhead.name, per))
+        span = overhead_span(overhead, base)
+        cells[overhead.name] = rows.add(
+            case, f"overhead per {per}: {overhead.name}", "s", span, triple, "Machines"
+        )
     return cells
 
 

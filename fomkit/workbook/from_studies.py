@@ -38,8 +38,8 @@ def _used_device(estimates: Sequence[Estimate], machine: Machine) -> Device:
     fitted = with_fits(machine)
     peaks = {(peak.dtype, peak.engine): peak for peak in machine.device.peaks}
     bandwidth = machine.device.byte_per_s
-    for one in estimates:
-        rows = settle_engines(one.ops.reset_index(drop=True), machine)[0]
+    for estimate in estimates:
+        rows = settle_engines(estimate.ops.reset_index(drop=True), machine)[0]
         for dtype, engine in sorted(set(zip(rows["dtype"], rows["engine"], strict=True))):
             known = rates(fitted, dtype, engine)
             bandwidth = bandwidth or known.byte_per_s
@@ -110,38 +110,44 @@ def _longest_first(lines: Sequence[OpLine], device: Device) -> tuple[OpLine, ...
     return tuple(sorted(lines, key=seconds, reverse=True))
 
 
-def case_of(one: Estimate, name: str, device: Device) -> Case:
+def case_of(estimate: Estimate, name: str, device: Device) -> Case:
     """Give the ops of one estimate, equal ones on one line."""
-    rows = settle_engines(one.ops.reset_index(drop=True), one.machine)[0].to_dict("records")
-    machine = with_fits(one.machine)
+    rows = settle_engines(estimate.ops.reset_index(drop=True), estimate.machine)[0].to_dict("records")
+    machine = with_fits(estimate.machine)
     lines = [_study_line({str(key): cell for key, cell in row.items()}, machine, device) for row in rows]
     return Case(
         workload=name,
-        machine=one.machine.name,
+        machine=estimate.machine.name,
         ops=_longest_first(_merged(lines), device),
-        precision=f"{one.precision}: {one.formats.said}",
-        excludes=one.excludes,
-        deviations=tuple(said for said in one.deviations if said not in verdict_on(one.machine, named=False)),
-        unfit=one.fit.said,
+        precision=f"{estimate.precision}: {estimate.formats.message}",
+        excludes=estimate.excludes,
+        deviations=tuple(
+            message for message in estimate.deviations if message not in verdict_on(estimate.machine, named=False)
+        ),
+        unfit=estimate.fit.message,
     )
 
 
-def _made_with(one: Estimate) -> tuple[tuple[str, str], ...]:
-    words = [(key, str(value)) for key, value in one.model.traced_with.items()]
-    if one.model.parameters_total is not None:
-        words.append(("parameters", f"{one.model.parameters_total:,}"))
+def _made_with(estimate: Estimate) -> tuple[tuple[str, str], ...]:
+    words = [(key, str(value)) for key, value in estimate.model.traced_with.items()]
+    if estimate.model.parameters_total is not None:
+        words.append(("parameters", f"{estimate.model.parameters_total:,}"))
     return tuple(words)
 
 
-def workload_of(one: Estimate, name: str) -> WorkloadFacts:
+def workload_of(estimate: Estimate, name: str) -> WorkloadFacts:
     """Give what one run of an estimate's model is."""
-    model = one.model
+    model = estimate.model
     # What the study chose stands in the workbook, not what the profile would choose by itself.
-    kept = one.run_time.partial_step or model.data.last_batch == "keep"
-    steps, samples, batch = one.run_time.steps_per_epoch, model.data.train_samples, one.sizes.get("batch")
+    keeps_last = estimate.run_time.partial_step or model.data.last_batch == "keep"
+    steps, samples, batch = (
+        estimate.run_time.steps_per_epoch,
+        model.data.train_samples,
+        estimate.sizes.get("batch"),
+    )
     if steps is not None and samples is not None and batch is not None and samples % batch:
-        kept = steps > samples // batch
-    data = replace(model.data, last_batch="keep" if kept else "drop")
+        keeps_last = steps > samples // batch
+    data = replace(model.data, last_batch="keep" if keeps_last else "drop")
     return WorkloadFacts(
         name=name,
         title=model.title,
@@ -149,7 +155,7 @@ def workload_of(one: Estimate, name: str) -> WorkloadFacts:
         data=data,
         run=model.run,
         unit=model.unit,
-        made_with=_made_with(one),
+        made_with=_made_with(estimate),
     )
 
 
@@ -157,7 +163,7 @@ def machines_of(estimates: Sequence[Estimate], machines: Sequence[Machine]) -> d
     """Give the facts of machines, with fitted rates where their estimates rest on such."""
     found = {}
     for machine in machines:
-        own = [one for one in estimates if one.machine.name == machine.name]
+        own = [estimate for estimate in estimates if estimate.machine.name == machine.name]
         found[machine.name] = _facts_only(machine, _used_device(own, machine))
     return found
 
@@ -169,12 +175,12 @@ def uses_at(level: float) -> dict[str, tuple[float, float]]:
 
 def widened_of(machines: Iterable[Machine]) -> tuple[str, ...]:
     """Name the machines whose tables are of single kernels."""
-    return tuple(dict.fromkeys(one.name for one in machines if uses_of(one)))
+    return tuple(dict.fromkeys(machine.name for machine in machines if uses_of(machine)))
 
 
 def rounds_of(machines: Sequence[Machine]) -> tuple[tuple[str, str], ...]:
     """Give what reviews changed in machines, as their notes tell."""
-    return tuple((one.name, note) for one in machines for note in one.notes if note.startswith(ROUND))
+    return tuple((machine.name, note) for machine in machines for note in machine.notes if note.startswith(ROUND))
 
 
 def caveats_of(
@@ -186,13 +192,15 @@ def caveats_of(
     the workbook need not see what other machines took.
     """
     estimates = list(estimates)
-    left_out = (("", upper_bounds(excludes)),) if excludes else ()
-    unfit = ((one.machine.name, f"{name} {one.fit.said}") for name, one in estimates if one.fit.said)
+    bounds = (("", upper_bounds(excludes)),) if excludes else ()
+    unfit = ((one.machine.name, f"{name} {one.fit.message}") for name, one in estimates if one.fit.message)
     listed = ", ".join(little)
     runs = (("", f"the device explains less than half of a measured run of {listed}"),) if listed else ()
-    verdicts = dict.fromkeys((one.machine.name, said) for _, one in estimates for said in verdict_on(one.machine))
-    nobody = ((machine, f"nobody can have this rate: {said}") for machine, said in unfit)
-    return (*left_out, *nobody, *runs, *verdicts)
+    verdicts = dict.fromkeys(
+        (one.machine.name, message) for _, one in estimates for message in verdict_on(one.machine)
+    )
+    nobody = ((machine, f"nobody can have this rate: {message}") for machine, message in unfit)
+    return (*bounds, *nobody, *runs, *verdicts)
 
 
 def sheet_model_of_comparison(result: Comparison, title: str = "Units of work a day") -> SheetModel:
@@ -200,14 +208,14 @@ def sheet_model_of_comparison(result: Comparison, title: str = "Units of work a 
     every = [*result.estimates, *result.baseline]
     distinct = {one.machine.name: one.machine for one in every}
     machines = machines_of(every, list(distinct.values()))
-    workloads = {one.model.name: workload_of(one, one.model.name) for one in result.estimates}
+    workloads = {estimate.model.name: workload_of(estimate, estimate.model.name) for estimate in result.estimates}
     return SheetModel(
         title=title,
         scope=every[0].scope,
         machines=tuple(machines.values()),
         workloads=tuple(workloads.values()),
         cases=tuple(case_of(one, one.model.name, machines[one.machine.name].device) for one in every),
-        targets=tuple(dict.fromkeys(one.machine.name for one in result.estimates)),
+        targets=tuple(dict.fromkeys(estimate.machine.name for estimate in result.estimates)),
         baseline=result.baseline[0].machine.name if result.baseline else None,
         level=every[0].step.level,
         worst_basis=worst_basis(every) if result.merits else "",
@@ -276,10 +284,10 @@ def _level(rated: Sequence[RatedLine]) -> float:
 
 def _deviations(result: SuiteResult) -> tuple[tuple[str, str], ...]:
     return tuple(
-        (machine.name, f"{one.line.name}: {said}")
+        (machine.name, f"{one.line.name}: {message}")
         for machine, side in zip(result.machines, (result.baseline, result.target), strict=True)
         for one in side
-        for said in one.deviations
+        for message in one.deviations
     )
 
 
@@ -327,5 +335,5 @@ def sheet_model_of_suite(result: SuiteResult) -> SheetModel:
         ),
         rounds=rounds_of([target, baseline]),
         uses=uses_at(level),
-        widened=widened_of(one.machine for one in result.estimates),
+        widened=widened_of(estimate.machine for estimate in result.estimates),
     )

@@ -175,11 +175,11 @@ def fact_rows(machine: Machine) -> Iterator[FactRow]:
     yield FactRow(name, "devices per node", "", "", _count(machine.node_devices, machine))
     yield FactRow(name, "nodes", "", "", _count(machine.system_nodes, machine))
     yield FactRow(name, "availability", "", "", _count(machine.availability, machine))
-    for one in machine.overheads:
-        if one.time_s is not None:
-            yield FactRow(name, "overhead", one.name, one.per, one.time_s)
+    for overhead in machine.overheads:
+        if overhead.time_s is not None:
+            yield FactRow(name, "overhead", overhead.name, overhead.per, overhead.time_s)
         else:
-            yield FactRow(name, "overhead share", one.name, one.per, one.share)
+            yield FactRow(name, "overhead share", overhead.name, overhead.per, overhead.share)
 
 
 MACHINE_ENDS = ("value", "low", "high")
@@ -282,9 +282,13 @@ def _provenance(sheet_model: SheetModel, version: str) -> Iterator[tuple[str, st
         yield "machine", machine.name, f"{machine.title} (party: {machine.party})"
         for note in machine.notes:
             yield "note on the machine", machine.name, note
-    for one in sheet_model.workloads:
-        made_with = ", ".join(f"{key} {said}" for key, said in one.made_with)
-        yield "workload", one.name, "; ".join(part for part in (one.title, made_with) if part) or "given times"
+    for workload in sheet_model.workloads:
+        made_with = ", ".join(f"{key} {value_text}" for key, value_text in workload.made_with)
+        yield (
+            "workload",
+            workload.name,
+            "; ".join(part for part in (workload.title, made_with) if part) or "given times",
+        )
 
 
 def write_provenance(page: Page, sheet_model: SheetModel, version: str) -> None:
@@ -298,7 +302,10 @@ def write_history(page: Page, sheet_model: SheetModel) -> None:
     """Write what was changed in earlier rounds, and this issue last."""
     page.line("What happened to the figures, oldest first.")
     page.gap()
-    rounds = [[str(number), f"{name}: {said}"] for number, (name, said) in enumerate(sheet_model.rounds, start=1)]
+    rounds = [
+        [str(number), f"{name}: {value_text}"]
+        for number, (name, value_text) in enumerate(sheet_model.rounds, start=1)
+    ]
     page.table(HISTORY, [*rounds, ["this issue", "written by fomkit; changes in it are found by 'fomkit review'"]])
 
 

@@ -123,7 +123,7 @@ def _figures(
     value = merit.value
     yield FOM, [mean_formula(merit.mean, new[0], old[0], weight), *ends], [value.value, value.low, value.high]
     for row, blocks, rates in zip(RATES, (new, old), (merit.target, merit.baseline), strict=True):
-        yield row, [f"HARMEAN({one})" for one in blocks], _harmonic(list(rates.unit_per_day.values()))
+        yield row, [f"HARMEAN({block})" for block in blocks], _harmonic(list(rates.unit_per_day.values()))
     for name, span in merit.others.items():
         ends = interval_formulas(name, new, old, weight, cells.at(merit.target.machine, name))
         yield name, [mean_formula(name, new[0], old[0], weight), *ends], [span.value, span.low, span.high]
@@ -140,10 +140,10 @@ def _chance_formula(cells: MeritCells, target: str, assumptions: AssumptionCells
 def _verdict_rows(cells: MeritCells, merit: FigureOfMerit, assumptions: AssumptionCells) -> Iterator[list[Value]]:
     target, limit = merit.target.machine, cells.sheet_model.threshold
     chance = None if limit is None else round(probability_above(merit.value, limit), 6)
-    said, blank = "no threshold" if chance is None else verdict(chance, PROPOSAL), [None] * 2
+    label, blank = "no threshold" if chance is None else verdict(chance, PROPOSAL), [None] * 2
     if limit is None or chance is None:
-        yield [CHANCE, target, "", said, *blank, said, *blank, None]
-        yield [VERDICT, target, "", said, *blank, said, *blank, None]
+        yield [CHANCE, target, "", label, *blank, label, *blank, None]
+        yield [VERDICT, target, "", label, *blank, label, *blank, None]
         return
     cell, bar = cells.at(target, CHANCE), Formula(assumptions.at("threshold"), limit)
     yield [
@@ -158,7 +158,7 @@ def _verdict_rows(cells: MeritCells, merit: FigureOfMerit, assumptions: Assumpti
     ]
     reached, missed, neither = PROPOSAL
     word = f'IF({cell}>={REACHED},"{reached}",IF({cell}<={MISSED},"{missed}","{neither}"))'
-    yield [VERDICT, target, bar, Formula(word, said), *blank, said, *blank, None]
+    yield [VERDICT, target, bar, Formula(word, label), *blank, label, *blank, None]
 
 
 def write_merits(
@@ -176,11 +176,11 @@ def write_merits(
         changed = f'COUNTIF({block["state"]},"{CHANGED}")'
         for name, formulas, ends in _figures(cells, merit, block):
             now, was = cells.at(target, name), cells.at(target, name, "was")
-            judged = f'IF(ABS({now}-{was})<=0.000000001*ABS({was}),"{AS_ISSUED}","error")'
-            said = f"{name} ({merit.mean})" if name == FOM else f"by the mean {name}" if name in MEANS else name
+            unchanged_state = f'IF(ABS({now}-{was})<=0.000000001*ABS({was}),"{AS_ISSUED}","error")'
+            label = f"{name} ({merit.mean})" if name == FOM else f"by the mean {name}" if name in MEANS else name
             shown = [Formula(formula, end) for formula, end in zip(formulas, ends, strict=True)]
-            state = Formula(f'IF({changed}>0,"{CHANGED}",{judged})', AS_ISSUED)
+            state = Formula(f'IF({changed}>0,"{CHANGED}",{unchanged_state})', AS_ISSUED)
             unit = "units/day" if name in RATES else "times the baseline"
-            rows.append([said, target, unit, *shown, *ends, state])
+            rows.append([label, target, unit, *shown, *ends, state])
         rows += _verdict_rows(cells, merit, assumptions)
     page.table(MERITS, rows)

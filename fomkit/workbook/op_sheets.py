@@ -41,17 +41,17 @@ class WorkloadCells:
         return self.given.at(key, self.given_keys.index((workload, machine)))
 
 
-def run_values(one: WorkloadFacts) -> tuple[Value, ...]:
+def run_values(facts: WorkloadFacts) -> tuple[Value, ...]:
     """Give the conditions of a run in the order of their columns."""
-    data, run = one.data, one.run
-    numbers = (one.batch, data.train_samples, data.validation_samples)
+    data, run = facts.data, facts.run
+    numbers = (facts.batch, data.train_samples, data.validation_samples)
     return (
         *(known(number) for number in numbers),
         data.last_batch,
         known(run.epochs),
-        one.unit.runs,
+        facts.unit.runs,
         run.devices_per_run,
-        one.weight,
+        facts.weight,
     )
 
 
@@ -61,19 +61,19 @@ def _steps(samples: str, number: int) -> str:
     return f'IF(AND(ISNUMBER({samples}),ISNUMBER({batch})),QUOTIENT({samples},{batch})+{partial},"unknown")'
 
 
-def _steps_value(samples: int | None, one: WorkloadFacts) -> float | str:
-    if samples is None or one.batch is None:
+def _steps_value(samples: int | None, facts: WorkloadFacts) -> float | str:
+    if samples is None or facts.batch is None:
         return known(None)
-    full, rest = divmod(samples, one.batch)
-    return full + (one.data.last_batch == "keep" and rest > 0)
+    full, rest = divmod(samples, facts.batch)
+    return full + (facts.data.last_batch == "keep" and rest > 0)
 
 
-def _workload_row(number: int, one: WorkloadFacts) -> Iterator[Value]:
-    values = run_values(one)
-    yield from (one.name, one.title, one.unit.name, *values)
-    yield from ("yes" if one.required else "no", one.category, one.basis, one.party)
-    for key, samples in (("train", one.data.train_samples), ("validation", one.data.validation_samples)):
-        yield Formula(_steps(f"{WORKLOADS.letter(key)}{number}", number), _steps_value(samples, one))
+def _workload_row(number: int, facts: WorkloadFacts) -> Iterator[Value]:
+    values = run_values(facts)
+    yield from (facts.name, facts.title, facts.unit.name, *values)
+    yield from ("yes" if facts.required else "no", facts.category, facts.basis, facts.party)
+    for key, samples in (("train", facts.data.train_samples), ("validation", facts.data.validation_samples)):
+        yield Formula(_steps(f"{WORKLOADS.letter(key)}{number}", number), _steps_value(samples, facts))
     yield from values
     pairs = [(f"{WORKLOADS.letter(key)}{number}", f"{WORKLOADS.letter(f'was_{key}')}{number}") for key in RUN_KEYS]
     yield Formula(state_of_inputs(pairs), AS_ISSUED)
@@ -120,7 +120,7 @@ def write_workloads(page: Page, sheet_model: SheetModel, values: Values, machine
     first = page.first_row()
     rows = [list(_workload_row(first + index, one)) for index, one in enumerate(sheet_model.workloads)]
     placed = page.table(WORKLOADS, rows)
-    keys = tuple((one.name, machine) for one in sheet_model.workloads for machine in one.given)
+    keys = tuple((workload.name, machine) for workload in sheet_model.workloads for machine in workload.given)
     given = None
     if keys:
         first = page.first_row()
@@ -132,7 +132,7 @@ def write_workloads(page: Page, sheet_model: SheetModel, values: Values, machine
             ],
             conditions={index for index, (_, machine) in enumerate(keys) if machine not in sheet_model.targets},
         )
-    return WorkloadCells(placed, tuple(one.name for one in sheet_model.workloads), given, keys)
+    return WorkloadCells(placed, tuple(workload.name for workload in sheet_model.workloads), given, keys)
 
 
 PREDICTED = "floor / utilisation"

@@ -205,11 +205,11 @@ class SheetModel:
 
     def machine(self, name: str) -> Machine:
         """Find a machine by name."""
-        return next(one for one in self.machines if one.name == name)
+        return next(machine for machine in self.machines if machine.name == name)
 
     def workload(self, name: str) -> WorkloadFacts:
         """Find a workload by name."""
-        return next(one for one in self.workloads if one.name == name)
+        return next(workload for workload in self.workloads if workload.name == name)
 
 
 def _seconds(work: float, rate: float) -> float:
@@ -369,11 +369,11 @@ def _merit(sheet_model: SheetModel, target: str, units: dict[tuple[str, str], Sp
     if sheet_model.baseline is None:
         return None
     both = [
-        one
-        for one in sheet_model.workloads
-        if {(one.name, target), (one.name, sheet_model.baseline)} <= units.keys()
+        workload
+        for workload in sheet_model.workloads
+        if {(workload.name, target), (workload.name, sheet_model.baseline)} <= units.keys()
     ]
-    if not both or any(one.required and one not in both for one in sheet_model.workloads):
+    if not both or any(workload.required and workload not in both for workload in sheet_model.workloads):
         return None
     old, new = (
         Rates(machine, sheet_model.scope, {one.name: units[one.name, machine] for one in both})
@@ -394,14 +394,14 @@ def evaluate(sheet_model: SheetModel) -> Values:
         cases = {(one.workload, one.machine): _case(one, sheet_model) for one in sheet_model.cases}
     units = {key: values.unit_per_day for key, values in cases.items() if values.unit_per_day is not None}
     units |= {
-        (one.name, machine): _given(one, machine, sheet_model)
-        for one in sheet_model.workloads
-        for machine in one.given
+        (workload.name, machine): _given(workload, machine, sheet_model)
+        for workload in sheet_model.workloads
+        for machine in workload.given
     }
     ratios = {}
     for target in sheet_model.targets if sheet_model.baseline is not None else ():
-        for one in sheet_model.workloads:
-            ours, theirs = (one.name, target), (one.name, str(sheet_model.baseline))
+        for workload in sheet_model.workloads:
+            ours, theirs = (workload.name, target), (workload.name, str(sheet_model.baseline))
             if ours in units and theirs in units:
                 ratios[ours] = divide_independent(units[ours], units[theirs])
             elif ours in cases and theirs in cases:

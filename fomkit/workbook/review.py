@@ -15,7 +15,7 @@ from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.machine import Device, Machine, Party
 from fomkit.prediction.estimates import PASS_FREE
-from fomkit.prediction.plausibility import judge_facts
+from fomkit.prediction.plausibility import check_facts
 from fomkit.prediction.rates import FITTED
 from fomkit.prediction.storage_order import ARITHMETIC_KINDS
 from fomkit.workbook.changes import Change, Finding, changes, follow_ends
@@ -75,7 +75,7 @@ def changed_machine(found: Review) -> str:
         When the changes are about several machines, or about one that is no target.
     """
     rows = {title: found.sent.tables[title].entries for title in (FACTS.title, OPS.title)}
-    names = {str(rows[one.title][one.index]["machine"]) for one in found.changes if one.title in rows}
+    names = {str(rows[change.title][change.index]["machine"]) for change in found.changes if change.title in rows}
     own = sorted(name for name in names if name not in found.before.targets or name == BASELINE)
     if own:
         raise FomkitError(
@@ -93,23 +93,23 @@ def changed_machine(found: Review) -> str:
     return name
 
 
-def _is_kept(change: Change) -> bool:
-    return change.title in (FACTS.title, OPS.title) and not (change.is_condition or change.is_left_out)
+def _is_recorded(change: Change) -> bool:
+    return change.title in (FACTS.title, OPS.title) and not (change.is_condition or change.is_ignored)
 
 
-def not_kept(found: Review) -> list[str]:
+def not_recorded(found: Review) -> list[str]:
     """Say which changes have no place in a machine profile."""
-    own = [one for one in found.changes if not (one.is_ground or _is_kept(one))]
-    given = sum(one.title == GIVEN.title and not one.is_left_out for one in own)
+    own = [change for change in found.changes if not (change.is_ground or _is_recorded(change))]
+    given = sum(one.title == GIVEN.title and not one.is_ignored for one in own)
     others = len(own) - given
-    said = []
+    message = []
     if given:
-        said.append(f"not kept: {given} change{'s' * (given > 1)} of given times; they belong in the suite")
+        message.append(f"not kept: {given} change{'s' * (given > 1)} of given times; they belong in the suite")
     if others:
-        said.append(
+        message.append(
             f"not kept: {others} change{'s' * (others > 1)} of conditions; they are the same for everybody"
         )
-    return said
+    return message
 
 
 def _stated(after: Device, before: Device, facts: bool) -> Device:
@@ -202,7 +202,7 @@ def round_machine(found: Review, base: Machine | None) -> Machine:
         rows = [*known, *rows]
     earlier = [note for note in old.notes if note.startswith(ROUND)]
     number = 1 + max((int(note[len(ROUND) :].partition(":")[0]) for note in earlier), default=0)
-    notes = [_note(change, number) for change in found.changes if _is_kept(change) and not change.is_ground]
+    notes = [_note(change, number) for change in found.changes if _is_recorded(change) and not change.is_ground]
     return replace(
         old,
         party=VENDOR,
@@ -228,7 +228,7 @@ def _facts_of(sheet_model: SheetModel) -> dict[str, tuple[str, ...]]:
     found = {}
     for machine in sheet_model.machines:
         try:
-            found[machine.name] = judge_facts(machine.device, machine.name)
+            found[machine.name] = check_facts(machine.device, machine.name)
         except FomkitError as error:
             found[machine.name] = (error.what,)
     return found
@@ -265,7 +265,7 @@ def review(returned: Path, issued: Path) -> Review:
     return Review(returned, issued, sent, before, after, changed, tuple(findings))
 
 
-def _said(entry: object) -> object:
+def _shown_entry(entry: object) -> object:
     return UNKNOWN if entry is None else "the value" if entry == FOLLOWS else entry
 
 
@@ -274,19 +274,19 @@ def _change_content(change: Change, alone: Effects | None, why_not: str) -> dict
         "where": change.where,
         "what": change.what,
         "unit": change.unit,
-        "old": _said(change.old),
-        "new": _said(change.new),
+        "old": _shown_entry(change.old),
+        "new": _shown_entry(change.new),
         "basis": change.basis,
         "party": change.party,
         "source": change.source,
         "alone": alone,
         "not_computed": why_not,
-        "moves_nothing": change.is_idle and not change.is_left_out,
+        "moves_nothing": change.is_idle and not change.is_ignored,
     }
 
 
 def _finding_content(finding: Finding) -> dict[str, str]:
-    return {"where": finding.where, "kind": finding.kind, "said": finding.said}
+    return {"where": finding.where, "kind": finding.kind, "said": finding.message}
 
 
 def _moves(pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
@@ -299,10 +299,10 @@ def _group_content(some: Sequence[Change], effector: Effector) -> dict[str, Any]
     ratios = [
         one.new / one.old for one in some if isinstance(one.old, float) and isinstance(one.new, float) and one.old
     ]
-    table = next(one for one in INPUT_TABLES if one.title == some[0].title)
+    table = next(table for table in INPUT_TABLES if table.title == some[0].title)
     header = next(column.header for column in table.columns if column.key == some[0].key)
-    is_told = some[0].is_number and not some[0].is_left_out
-    alone, why_not = effector.of(some, "with this column") if is_told else (None, "")
+    is_computed = some[0].is_number and not some[0].is_ignored
+    alone, why_not = effector.of(some, "with this column") if is_computed else (None, "")
     return {
         "sheet": table.sheet,
         "machine": some[0].machine,
@@ -316,7 +316,7 @@ def _group_content(some: Sequence[Change], effector: Effector) -> dict[str, Any]
         "sources": list(dict.fromkeys(one.source for one in some if one.source)),
         "alone": alone,
         "not_computed": why_not,
-        "moves_nothing": all(one.is_idle for one in some) and not some[0].is_left_out,
+        "moves_nothing": all(one.is_idle for one in some) and not some[0].is_ignored,
     }
 
 
@@ -328,26 +328,26 @@ def review_content(found: Review) -> dict[str, Any]:
     """
     findings, entries = list(found.findings), []
     effector = Effector(found.sent, headlines(found.before, evaluate(found.before)), found.findings)
-    told = [one for one in found.changes if not one.is_ground]
-    for index, change in enumerate(told):
+    figures = [change for change in found.changes if not change.is_ground]
+    for index, change in enumerate(figures):
         alone, why_not = None, ""
-        if change.is_number and not change.is_left_out and index < MOST_ALONE:
+        if change.is_number and not change.is_ignored and index < MOST_ALONE:
             alone, why_not = effector.of([change], f"{change.what}:")
             if why_not and not barred(change, found.findings):
                 findings.append(Finding(change.where, "range", f"{why_not}."))
         entries.append(_change_content(change, alone, why_not))
     together, why_not = effector.of(found.changes, "with all changes")
-    if why_not and not any(one.kind == "range" for one in findings):
+    if why_not and not any(finding.kind == "range" for finding in findings):
         findings.append(Finding(str(found.returned), "range", f"{why_not}."))
     return {
         "schema": "fomkit/review/1",
         "fomkit": __version__,
         "workbook": str(found.returned),
         "issued": str(found.issued),
-        "caveats": [said for _, said in found.before.caveats],
+        "caveats": [message for _, message in found.before.caveats],
         "threshold": found.before.threshold,
         "changes": entries,
-        "groups": [_group_content(some, effector) for some in columns(told)],
+        "groups": [_group_content(some, effector) for some in columns(figures)],
         "together": together,
         "not_computed": why_not,
         "findings": [_finding_content(finding) for finding in findings],

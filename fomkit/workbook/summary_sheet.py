@@ -121,16 +121,15 @@ def _first_lines(page: Page, sheet_model: SheetModel) -> None:
     page.line(sheet_model.title, "headline")
     against = f", against {sheet_model.baseline}" if sheet_model.baseline is not None else ""
     page.line(f"Machines to rate: {', '.join(sheet_model.targets)}{against}.")
-    page.line(
-        f"Rates count one {sheet_model.scope}. Intervals: {sheet_model.level:.0%}. Every number below is computed here."
-    )
-    for _, said in sheet_model.caveats:
-        page.line(f"caveat: {said}")
-    for machine, said in sheet_model.deviations:
-        page.line(f"deviation on {machine}: {said}")
+    level = f"{sheet_model.level:.0%}"
+    page.line(f"Rates count one {sheet_model.scope}. Intervals: {level}. Every number below is computed here.")
+    for _, message in sheet_model.caveats:
+        page.line(f"caveat: {message}")
+    for machine, message in sheet_model.deviations:
+        page.line(f"deviation on {machine}: {message}")
     for case in sheet_model.cases:
-        for said in case.deviations:
-            page.line(f"note: {case.workload} on {case.machine}: {said}")
+        for message in case.deviations:
+            page.line(f"note: {case.workload} on {case.machine}: {message}")
     for note in sheet_model.notes:
         page.line(f"note: {note}")
     page.gap()
@@ -162,7 +161,9 @@ def write_summary(
     if ratios is not None:
         write_merits(page, merits, values, assumptions, ratios, keys)
     page.row = after
-    pairs = [(one.name, machine.name) for machine in sheet_model.machines for one in sheet_model.workloads]
+    pairs = [
+        (workload.name, machine.name) for machine in sheet_model.machines for workload in sheet_model.workloads
+    ]
     answer_keys = tuple(key for key in pairs if key in values.cases or key in values.unit_per_day)
     answers = page.table(
         ANSWERS, [list(_answer_row(key, sheet_model, values, terms, workloads)) for key in answer_keys]

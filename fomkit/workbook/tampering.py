@@ -47,10 +47,10 @@ def _text_findings(rows: Rows, returned: Book) -> Iterator[Finding]:
         for column in texts:
             if not same_entry(was.get(column.key), now.get(column.key)):
                 kind = _KIND_OF_TEXT.get(column.key, "label")
-                said = f"{row_name(rows.table, was)}: {column.header} was {was.get(column.key)!r}, is "
+                message = f"{row_name(rows.table, was)}: {column.header} was {was.get(column.key)!r}, is "
                 advice = "It has no effect; ask anew." if kind == "precision" else "It has no effect."
                 where = f"{rows.table.sheet}!{rows.cell(index, column.key)}"
-                yield Finding(where, kind, f"{said}{now.get(column.key)!r}. {advice}")
+                yield Finding(where, kind, f"{message}{now.get(column.key)!r}. {advice}")
 
 
 def _columns(issued: Book, sheet: str) -> dict[Place, tuple[Column, bool, Entry]]:
@@ -87,13 +87,13 @@ def _is_shown(old: Content, new: Content) -> bool:
 def _formula_finding(old: Content, new: Content, *, is_unchanged: bool) -> tuple[str, str] | None:
     if not (new.formula and same_formula(old.formula, new.formula)):
         found = new.formula or ("nothing" if new.value is None else repr(new.value))
-        said = (
+        message = (
             f"the formula {old.formula} was issued, {found} is found. It is left out here, where all is computed"
         )
-        return "formula", f"{said} anew."
+        return "formula", f"{message} anew."
     if is_unchanged and not _is_shown(old, new):
-        said = f"shows {new.value!r}, and no input was changed that would make it so; {old.value!r} was issued"
-        return "calculation", f"{said}. All is computed anew here."
+        message = f"shows {new.value!r}, and no input was changed that would make it so; {old.value!r} was issued"
+        return "calculation", f"{message}. All is computed anew here."
     return None
 
 
@@ -167,8 +167,8 @@ def _sheets(issued: Book, returned: Book) -> Iterator[Finding]:
             yield Finding(title, "hidden", f"the sheet is {now.state}, {was.state} was issued. Show it.")
         yield from _hidden(issued, title, was, now)
         for place in sorted(now.comments.keys() - was.comments.keys()):
-            said = now.comments[place][:_SHOWN]
-            yield Finding(f"{title}!{place}", "label", f"a comment: {said!r}. Figures count only in cells.")
+            message = now.comments[place][:_SHOWN]
+            yield Finding(f"{title}!{place}", "label", f"a comment: {message!r}. Figures count only in cells.")
         if now.shapes > was.shapes:
             yield Finding(title, "label", f"{now.shapes - was.shapes} text boxes or pictures were added.")
 
@@ -178,7 +178,7 @@ def _hidden(issued: Book, title: str, was: SheetMarks, now: SheetMarks) -> Itera
     rows, columns = {row for row, _ in filled}, {column for _, column in filled}
     for what, hidden in (
         ("row", [str(row) for row in sorted((now.hidden_rows - was.hidden_rows) & rows)]),
-        ("column", [letters(one) for one in sorted((now.hidden_columns - was.hidden_columns) & columns)]),
+        ("column", [letters(column) for column in sorted((now.hidden_columns - was.hidden_columns) & columns)]),
     ):
         if hidden:
             many = f"{what}s are" if len(hidden) > 1 else f"{what} is"
@@ -189,8 +189,8 @@ def _names(issued: Book, returned: Book) -> Iterator[Finding]:
     was, now = issued.marks.names, returned.marks.names
     for name, cell in was.items():
         if not same_formula(cell, now.get(name, "")):
-            said = f"the defined name pointed to {cell}, and points to {now.get(name) or 'nothing'} now."
-            yield Finding(name, "label", said)
+            message = f"the defined name pointed to {cell}, and points to {now.get(name) or 'nothing'} now."
+            yield Finding(name, "label", message)
     for name in now.keys() - was.keys():
         yield Finding(name, "label", f"the defined name was not issued; it points to {now[name]}.")
 
@@ -207,8 +207,8 @@ def _forms(issued: Book, returned: Book) -> Iterator[Finding]:
             similar.setdefault((sheet, was.form, now.form), []).append(cell_name(*place))
     for (sheet, old, new), places in similar.items():
         more = f" (and {len(places) - 1} more cells)" if len(places) > 1 else ""
-        said = f"the number format {old} was issued, {new} is found{more}. Look at the cells themselves."
-        yield Finding(f"{sheet}!{places[0]}", "format", said)
+        message = f"the number format {old} was issued, {new} is found{more}. Look at the cells themselves."
+        yield Finding(f"{sheet}!{places[0]}", "format", message)
 
 
 def _lost(cell: Content, ink: str = "", ground: str = "") -> str:
@@ -234,16 +234,19 @@ def _conditions(issued: Book, returned: Book) -> Iterator[Finding]:
     for sheet, marks in returned.marks.sheets.items():
         known = issued.marks.sheets[sheet].conditions if sheet in issued.marks.sheets else ()
         looks = {(one.ink, one.ground, one.form) for one in known}
-        for one in marks.conditions:
-            if (one.ink, one.ground, one.form) in looks:
+        for condition in marks.conditions:
+            if (condition.ink, condition.ground, condition.form) in looks:
                 continue
-            cells = [cell for area in one.area.split() for cell in _cells_in(returned.sheets[sheet], area)]
-            why = next(filter(None, (_lost(cell, one.ink, one.ground) for cell in cells or [Content(None)])), "")
-            if one.form and not _SHOWS.search(one.form):
-                why = f"its number format, {one.form}, shows nothing"
+            cells = [cell for area in condition.area.split() for cell in _cells_in(returned.sheets[sheet], area)]
+            why = next(
+                filter(None, (_lost(cell, condition.ink, condition.ground) for cell in cells or [Content(None)])),
+                "",
+            )
+            if condition.form and not _SHOWS.search(condition.form):
+                why = f"its number format, {condition.form}, shows nothing"
             if why:
-                said = f"a conditional format makes cells unreadable: {why}."
-                yield Finding(f"{sheet}!{one.area.partition(' ')[0].partition(':')[0]}", "hidden", said)
+                message = f"a conditional format makes cells unreadable: {why}."
+                yield Finding(f"{sheet}!{condition.area.partition(' ')[0].partition(':')[0]}", "hidden", message)
 
 
 def _cells_in(cells: Cells, area: str) -> Iterator[Content]:
@@ -283,7 +286,7 @@ def appearance(issued: Book, returned: Book) -> Iterator[Finding]:
     yield from _unreadable(issued, returned)
     yield from _conditions(issued, returned)
     yield from _charts(issued, returned)
-    said = returned.marks.calculation
-    if said and said != issued.marks.calculation:
+    message = returned.marks.calculation
+    if message and message != issued.marks.calculation:
         advice = "the values that it shows may not follow from its inputs. All is computed anew here."
-        yield Finding(str(returned.path), "calculation", f"calculation is set to {said}: {advice}")
+        yield Finding(str(returned.path), "calculation", f"calculation is set to {message}: {advice}")

@@ -90,32 +90,32 @@ def _evidence(change: Change) -> str:
     ):
         return ""
     was = "and was issued so" if change.was_basis == "measured" else f"and was {change.was_basis or 'of no basis'}"
-    said = "a changed figure is labelled measured"
-    return f"{change.what}: {said}, {was}. Ask for the measurement: its log, date and software."
+    message = "a changed figure is labelled measured"
+    return f"{change.what}: {message}, {was}. Ask for the measurement: its log, date and software."
 
 
 def _alone(change: Change) -> Iterator[Finding]:
     """Tell of words that were changed without the figure that they are about."""
     if change.key in _GROUND:
-        said = f"was {change.old or 'empty'!r}, is {change.new or 'empty'!r}, but no figure changed. Ask why."
-        yield Finding(change.where, "basis", f"{change.what}: {said}")
+        message = f"was {change.old or 'empty'!r}, is {change.new or 'empty'!r}, but no figure changed. Ask why."
+        yield Finding(change.where, "basis", f"{change.what}: {message}")
 
 
 def validate(changed: Sequence[Change], issued: Book, returned: Book) -> Iterator[Finding]:
     """Walk over what is wrong with, or unsaid of, the changes."""
-    asked = set()
+    reported = set()
     for change in changed:
         if change.is_condition:
-            effect = "; it is left out" if change.is_left_out else ""
-            said = f"{change.what} is set for everybody; a change is a deviation{effect}."
-            yield Finding(change.where, "condition", said)
+            effect = "; it is left out" if change.is_ignored else ""
+            message = f"{change.what} is set for everybody; a change is a deviation{effect}."
+            yield Finding(change.where, "condition", message)
         elif not (change.is_number or change.is_ground):
             yield from _alone(change)
-        if not change.is_number or change.is_left_out:
+        if not change.is_number or change.is_ignored:
             continue
-        if (said := _evidence(change)) and (change.title, change.index) not in asked:
-            asked.add((change.title, change.index))
-            yield Finding(change.where, "evidence", said)
+        if (message := _evidence(change)) and (change.title, change.index) not in reported:
+            reported.add((change.title, change.index))
+            yield Finding(change.where, "evidence", message)
         row = returned.tables[change.title].entries[change.index]
         was = issued.tables[change.title].entries[change.index]
         for kind, found in (
@@ -123,8 +123,8 @@ def validate(changed: Sequence[Change], issued: Book, returned: Book) -> Iterato
             ("unit", _unit(change, row)),
             ("basis", _ground(change, was, row)),
         ):
-            for said in found:
-                yield Finding(change.where, kind, f"{change.what}: {said}.")
+            for message in found:
+                yield Finding(change.where, kind, f"{change.what}: {message}.")
 
 
 def above_peak(changed: Sequence[Change], sheet_model: SheetModel, first: int) -> Iterator[Finding]:
@@ -145,11 +145,11 @@ def above_peak(changed: Sequence[Change], sheet_model: SheetModel, first: int) -
             span = op_time(line, device, sheet_model.level) if index in touched else None
             floor = floor_s(line, device)
             if span is not None and span.value < floor:
-                said = (
+                message = (
                     f"{case.workload} on {case.machine}, {line.sizes}: {floor / span.value:.2f} times as fast as "
                 )
                 where = f"Ops!{OPS.letter('utilisation')}{first + index}"
-                yield Finding(where, "above peak", f"{said}the stated peak and bandwidth allow. Say why.")
+                yield Finding(where, "above peak", f"{message}the stated peak and bandwidth allow. Say why.")
             index += 1
 
 
@@ -183,19 +183,22 @@ def headlines(sheet_model: SheetModel, values: Values) -> dict[str, Headline]:
         if target in values.merits:
             span, bar = values.merits[target].value, sheet_model.threshold
             found[f"FOM of {target}"] = Headline(span, None if bar is None else probability_above(span, bar))
-        for one in sheet_model.workloads:
-            rate, case = values.unit_per_day.get((one.name, target)), values.cases.get((one.name, target))
+        for workload in sheet_model.workloads:
+            rate, case = (
+                values.unit_per_day.get((workload.name, target)),
+                values.cases.get((workload.name, target)),
+            )
             if rate is not None:
-                found[f"units/day of {one.name} on {target}"] = Headline(rate)
+                found[f"units/day of {workload.name} on {target}"] = Headline(rate)
             elif case is not None:
-                found[f"steps/s of {one.name} on {target}"] = Headline(case.step.wall_s.per(1.0))
+                found[f"steps/s of {workload.name} on {target}"] = Headline(case.step.wall_s.per(1.0))
     return found
 
 
 def with_changes(issued: Book, some: Iterable[Change]) -> Book:
     """Give the issued workbook with some changes; those that are left out of everything are not among them."""
     book = issued
-    for change in (one for one in some if not one.is_left_out):
+    for change in (one for one in some if not one.is_ignored):
         book = book.with_entry(change.title, change.index, change.key, change.new)
     return follow_ends(issued, book)
 
@@ -230,7 +233,7 @@ def _effects(before: Mapping[str, Headline], sheet_model: SheetModel) -> Effects
 
 def barred(change: Change, findings: Sequence[Finding]) -> str:
     """Say why nothing can be computed with a change; "" where it can."""
-    if not any(one.kind == "range" and one.where == change.where for one in findings):
+    if not any(finding.kind == "range" and finding.where == change.where for finding in findings):
         return ""
     return f"{change.what} is {'unknown' if change.new is None else 'impossible'}"
 
@@ -245,8 +248,8 @@ class Effector:
 
     def of(self, some: Sequence[Change], name: str) -> tuple[Effects | None, str]:
         """Give the effects of some changes together, or why there are none; idle cells move nothing."""
-        known = [one for one in some if not (one.is_left_out or one.is_idle)]
-        impossible = [one for one in some if not one.is_left_out and barred(one, self.findings)]
+        known = [one for one in some if not (one.is_ignored or one.is_idle)]
+        impossible = [one for one in some if not one.is_ignored and barred(one, self.findings)]
         if impossible and len(some) == 1:
             return None, barred(impossible[0], self.findings)
         if impossible:

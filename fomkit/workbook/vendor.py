@@ -57,8 +57,8 @@ _OWN_TABLE = ("measured", "interpolated", "extrapolated", "assumed")
 
 
 def _allowed(record: Record, **own: object) -> Record:
-    kept = {name: getattr(record, name) for name in SEEN[type(record)]}
-    return cast("Record", cast("Any", type(record))(**kept, **own))
+    shown_fields = {name: getattr(record, name) for name in SEEN[type(record)]}
+    return cast("Record", cast("Any", type(record))(**shown_fields, **own))
 
 
 def _nameless(sheet_model: SheetModel) -> Machine:
@@ -68,16 +68,16 @@ def _nameless(sheet_model: SheetModel) -> Machine:
     return Machine(BASELINE, title, "lab", Device(), timings, node_devices=1, system_nodes=1)
 
 
-def _workload(one: WorkloadFacts, target: str, rate: Span | None) -> WorkloadFacts:
+def _workload(facts: WorkloadFacts, target: str, rate: Span | None) -> WorkloadFacts:
     times = {
-        name: Given(time.unit_s, time.basis, time.party) for name, time in one.given.items() if name == target
+        name: Given(time.unit_s, time.basis, time.party) for name, time in facts.given.items() if name == target
     }
     if rate is not None:
         times[BASELINE] = Given(
-            rate.per(DAY_S), one.basis or "modelled", "lab", "the lab's figure for the baseline"
+            rate.per(DAY_S), facts.basis or "modelled", "lab", "the lab's figure for the baseline"
         )
-    made_with = tuple((key, said) for key, said in one.made_with if key in _MADE_WITH)
-    return _allowed(one, given=times, made_with=made_with)
+    made_with = tuple((key, message) for key, message in facts.made_with if key in _MADE_WITH)
+    return _allowed(facts, given=times, made_with=made_with)
 
 
 def _evidence(line: OpLine) -> str:
@@ -107,35 +107,37 @@ def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
     if target not in sheet_model.targets:
         raise FomkitError(f"--for {target}", f"is no target here. {nearest_names(target, sheet_model.targets)}")
     if target == BASELINE:
-        said = "is what copies call the machine to compare with. Give the target another name in its profile."
-        raise FomkitError(f"--for {target}", said)
+        message = "is what copies call the machine to compare with. Give the target another name in its profile."
+        raise FomkitError(f"--for {target}", message)
     values, old = evaluate(sheet_model), sheet_model.baseline
-    rates = {one.name: values.unit_per_day.get((one.name, str(old))) for one in sheet_model.workloads}
+    rates = {
+        workload.name: values.unit_per_day.get((workload.name, str(old))) for workload in sheet_model.workloads
+    }
     rated = any(rate is not None for rate in rates.values())
     own = _allowed(sheet_model.machine(target))
     return _allowed(
         sheet_model,
         machines=(own, _nameless(sheet_model)) if rated else (own,),
-        workloads=tuple(_workload(one, target, rates[one.name]) for one in sheet_model.workloads),
+        workloads=tuple(_workload(workload, target, rates[workload.name]) for workload in sheet_model.workloads),
         cases=tuple(_case(one) for one in sheet_model.cases if one.machine == target),
         targets=(target,),
         baseline=BASELINE if rated else None,
         widened=tuple(name for name in sheet_model.widened if name == target),
-        deviations=tuple(one for one in sheet_model.deviations if one[0] == target),
-        caveats=tuple(one for one in sheet_model.caveats if one[0] in ("", target)),
+        deviations=tuple(deviation for deviation in sheet_model.deviations if deviation[0] == target),
+        caveats=tuple(caveat for caveat in sheet_model.caveats if caveat[0] in ("", target)),
         rounds=tuple(one for one in sheet_model.rounds if one[0] == target),
     )
 
 
 def _texts(sheet_model: SheetModel) -> Iterator[tuple[str, str]]:
     yield "title of the study", sheet_model.title
-    for one in sheet_model.workloads:
-        yield "line names", one.name
-        yield "what lines are", one.title
-        yield "what lines are", ", ".join(f"{key} {said}" for key, said in one.made_with)
-        yield "units of work", one.unit.name
-        yield "classes of lines", one.category
-        for time in one.given.values():
+    for workload in sheet_model.workloads:
+        yield "line names", workload.name
+        yield "what lines are", workload.title
+        yield "what lines are", ", ".join(f"{key} {message}" for key, message in workload.made_with)
+        yield "units of work", workload.unit.name
+        yield "classes of lines", workload.category
+        for time in workload.given.values():
             yield "sources of given times", time.source
     for machine in sheet_model.machines:
         yield "titles of machines", machine.title
@@ -144,13 +146,13 @@ def _texts(sheet_model: SheetModel) -> Iterator[tuple[str, str]]:
         for row in fact_rows(machine):
             yield "names of overheads", row.what if row.name.startswith("overhead") else ""
             yield "sources of facts", row.fact.source if row.fact is not None else ""
-    for sort, told in (("deviations", sheet_model.deviations), ("caveats", sheet_model.caveats)):
-        for _, said in told:
-            yield sort, said
-    for said in (*sheet_model.notes, *(note for case in sheet_model.cases for note in case.deviations)):
-        yield "notes", said
-    for _, said in sheet_model.rounds:
-        yield "history", said
+    for sort, entries in (("deviations", sheet_model.deviations), ("caveats", sheet_model.caveats)):
+        for _, message in entries:
+            yield sort, message
+    for message in (*sheet_model.notes, *(note for case in sheet_model.cases for note in case.deviations)):
+        yield "notes", message
+    for _, message in sheet_model.rounds:
+        yield "history", message
     for case in sheet_model.cases:
         yield "number formats", case.precision
         for line in case.ops:
@@ -185,14 +187,14 @@ class Pack:
     ----------
     files : dict
         Texts by file name: the table to fill, the script that fills it, and what to do with both.
-    asked, timed : dict
+    requested, timed : dict
         Share of each model's predicted step time that the table carries, and that the script can time.
     lines : tuple of str
         The same in words, and what the script cannot time and why.
     """
 
     files: dict[str, str]
-    asked: dict[str, float]
+    requested: dict[str, float]
     timed: dict[str, float]
     lines: tuple[str, ...]
 
@@ -270,14 +272,14 @@ def dominant_ops(estimates: Sequence[Estimate], share: float = DOMINANT) -> pd.D
     import pandas as pd
 
     keys, found = _key_columns(), []
-    for one in estimates:
-        timed = one.ops[one.ops["time_s"].notna()]
+    for estimate in estimates:
+        timed = estimate.ops[estimate.ops["time_s"].notna()]
         rows = _keyed(timed).assign(seconds=timed["time_s"] * timed["count"])
         total = rows["seconds"].sum()
         grouped = rows.groupby(keys, dropna=False, sort=False)["seconds"].sum().sort_values(ascending=False)
         before = (grouped.cumsum() - grouped) / total
         chosen = grouped[before < share].reset_index()
-        parts, model = (chosen["seconds"] / total).tolist(), one.model.name
+        parts, model = (chosen["seconds"] / total).tolist(), estimate.model.name
         notes = [f"{model} {part:.1%}" for part in parts]
         shares = pd.Series([{model: part} for part in parts], chosen.index, dtype=object)
         found.append(chosen.assign(note=notes, shares=shares))
@@ -325,9 +327,9 @@ where facts.yaml is a machine profile without timings, for example
 """
 
 
-def _lines(table: pd.DataFrame, asked: Mapping[str, float], timed: Mapping[str, float]) -> tuple[str, ...]:
+def _lines(table: pd.DataFrame, requested: Mapping[str, float], timed: Mapping[str, float]) -> tuple[str, ...]:
     template = "cases.csv carries {:.1%} of the predicted step time, time_ops.py can time {:.1%}"
-    found = [f"{model}: {template.format(share, timed[model])}" for model, share in asked.items()]
+    found = [f"{model}: {template.format(share, timed[model])}" for model, share in requested.items()]
     for (kind, dtype, why), rows in table[table["refusal"] != ""].groupby(
         ["kind", "dtype", "refusal"], sort=False
     ):
@@ -347,22 +349,24 @@ def make_pack(estimates: Sequence[Estimate]) -> Pack:
 
     table = dominant_ops(estimates)
     table = table.assign(refusal=_refusals(table[_key_columns()]))
-    asked, timed = ({one.model.name: 0.0 for one in estimates} for _ in range(2))
+    requested, timed = ({estimate.model.name: 0.0 for estimate in estimates} for _ in range(2))
     for shares, refusal in zip(table["shares"], table["refusal"], strict=True):
         for model, share in shares.items():
-            asked[model] += share
+            requested[model] += share
             timed[model] += 0.0 if refusal else share
     sized = [
         name for name in _key_columns() if name in table and (table[name].notna() & (table[name] != "")).any()
     ]
-    lines = _lines(table, asked, timed)
-    page = _PAGE.format(count=len(table), models=", ".join(asked), shares="\n".join(f"- {line}" for line in lines))
+    lines = _lines(table, requested, timed)
+    page = _PAGE.format(
+        count=len(table), models=", ".join(requested), shares="\n".join(f"- {line}" for line in lines)
+    )
     files = {
         "cases.csv": format_as_given(table[[*sized, *_TO_FILL]], "TIMINGS"),
         "time_ops.py": script_text(),
         "README.txt": page,
     }
-    return Pack(files, asked, timed, lines)
+    return Pack(files, requested, timed, lines)
 
 
 PARTS = ("cases", "products", "traffic", "windows", "makers", "times")

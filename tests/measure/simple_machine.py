@@ -32,7 +32,7 @@ class Simple:
     def __init__(
         self, trouble: Callable[[int, Mapping[str, Any]], dict[str, Any] | None] = lambda *_: None
     ) -> None:
-        self.facts, self.asked, self.now, self._trouble = FACTS, list[Mapping[str, Any]](), 0.0, trouble
+        self.facts, self.requested, self.now, self._trouble = FACTS, list[Mapping[str, Any]](), 0.0, trouble
 
     def __enter__(self) -> Simple:
         return self
@@ -48,8 +48,8 @@ class Simple:
             return {}
         if "cells" not in request:
             return {"op_s": 5e-6, "host_s": 3e-6}
-        self.asked.append(request["cells"])
-        if trouble := self._trouble(len(self.asked), request["cells"]):
+        self.requested.append(request["cells"])
+        if trouble := self._trouble(len(self.requested), request["cells"]):
             return trouble
         once = seconds(tuple(sorted(request["cells"].items())))
         self.now += 10 * once + 0.1

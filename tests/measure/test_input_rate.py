@@ -11,7 +11,7 @@ import pytest
 
 import fomkit
 from fomkit.bench import input_rate
-from fomkit.bench.input_rate import InputAsked, InputMeasured, measure_input
+from fomkit.bench.input_rate import InputMeasured, InputSpec, measure_input
 from fomkit.core.errors import FomkitError
 from fomkit.harness.torch.cases import CannotTimeError
 from fomkit.harness.torch.loader import loader_of
@@ -40,7 +40,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 def read(folder: Path, text: str, **more: object) -> InputMeasured:
     path = folder / "loader.py"
     path.write_text(text)
-    return measure_input(InputAsked(path, folder / "here.yaml", "quick", **more))
+    return measure_input(InputSpec(path, folder / "here.yaml", "quick", **more))
 
 
 def test_a_known_rate_is_found_and_the_cold_start_is_apart(tmp_path: Path) -> None:

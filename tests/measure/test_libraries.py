@@ -12,7 +12,7 @@ import fomkit
 from fomkit.bench import libraries
 from fomkit.bench.design import design
 from fomkit.bench.libraries import LIBRARIES, Cells, Wanted, choose_library, in_words_of
-from fomkit.bench.run import Asked, measure
+from fomkit.bench.run import MeasureSpec, measure
 from fomkit.core.errors import FomkitError
 from fomkit.harness.tensorflow import makers
 
@@ -49,7 +49,7 @@ def test_the_design_is_told_in_tensorflows_words_and_what_it_lacks_has_a_reason(
     assert {one.cells["kind"] for one in ops} == set(makers.MAKERS)
     assert {one.cells["layout"] for one in ops if one.cells["kind"] == "conv"} == {"nhwc"}
     assert not any("aten" in one.cells.get("op", "") for one in ops)
-    for kind, why in TENSORFLOW.left_out.items():
+    for kind, why in TENSORFLOW.unsupported.items():
         assert sum(f"{kind} of the design, {why}" in line for line in said) == 1
     assert any("no op that does what aten::native_dropout does" in line for line in said)
     counted = sum(int(line.split()[2]) for line in said)
@@ -58,15 +58,15 @@ def test_the_design_is_told_in_tensorflows_words_and_what_it_lacks_has_a_reason(
 
 
 def test_a_profile_says_what_ran_its_ops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fomkit.bench.run.design", lambda *asked: design(*asked)[::40])
+    monkeypatch.setattr("fomkit.bench.run.design", lambda *requested: design(*requested)[::40])
     timer = Simple()
-    measure(Asked(tmp_path / "here.yaml", "quick", library="tensorflow"), start=lambda _setup: timer)
+    measure(MeasureSpec(tmp_path / "here.yaml", "quick", library="tensorflow"), start=lambda _setup: timer)
     machine = fomkit.machine(tmp_path / "here.yaml")
     assert set(machine.timings["library"]) == {"tensorflow"}
     assert machine.device.byte_per_s is not None
     assert machine.device.byte_per_s.source == "measured here, tensorflow 9.9"
     assert machine.device.byte_per_s.value == pytest.approx(1e10 / 1.1, rel=0.01)
-    assert not any("aten::" in one.get("op", "") for one in timer.asked)
+    assert not any("aten::" in one.get("op", "") for one in timer.requested)
     for words in ("library: ops run in compiled graphs", "fresh pages: not measured", "not timed: "):
         assert any(note.startswith(words) for note in machine.notes), words
 
@@ -76,17 +76,17 @@ def test_a_run_goes_on_with_its_own_library_only(tmp_path: Path) -> None:
         if number == 3:
             raise KeyboardInterrupt
 
-    asked = Asked(tmp_path / "here.yaml", "quick", library="tensorflow")
-    measure(asked, start=lambda _setup: Simple(interrupt))
-    other = Asked(tmp_path / "here.yaml", "quick", resume=True)
+    requested = MeasureSpec(tmp_path / "here.yaml", "quick", library="tensorflow")
+    measure(requested, start=lambda _setup: Simple(interrupt))
+    other = MeasureSpec(tmp_path / "here.yaml", "quick", resume=True)
     with pytest.raises(FomkitError, match=r"tensorflow 9\.9, and this is .* torch 9\.9\. Measure anew"):
         measure(other, start=lambda _setup: Simple())
 
 
-def one_of_each(*asked: Any) -> list[Wanted]:
+def one_of_each(*requested: Any) -> list[Wanted]:
     """Take one op of each kind from the design, neither tiny nor long."""
     found: dict[str, Wanted] = {}
-    for one in design(*asked):
+    for one in design(*requested):
         if one.cells["dtype"] == "fp32" and 1e5 < float(one.cells.get("numel", 2e5)) < 1e6:
             found.setdefault(one.cells["kind"], one)
     return list(found.values())
@@ -97,7 +97,7 @@ def test_a_machine_is_measured_with_tensorflow(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("fomkit.bench.run.design", one_of_each)
     monkeypatch.setattr("fomkit.bench.run.FIT_S", {"quick": 0.0})
     monkeypatch.setattr("fomkit.bench.run.SQUARES", (128,))
-    found = measure(Asked(tmp_path / "here.yaml", "quick", library="tensorflow", budget_s=300.0))
+    found = measure(MeasureSpec(tmp_path / "here.yaml", "quick", library="tensorflow", budget_s=300.0))
     assert not found.interrupted
     machine = fomkit.machine(tmp_path / "here.yaml")
     assert set(machine.timings["library"]) == {"tensorflow"}

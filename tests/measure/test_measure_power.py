@@ -157,16 +157,16 @@ def test_words_of_nvidia_smi_that_are_no_power(answer: str, said: str) -> None:
 
 
 def test_nvidia_smi_is_asked_for_one_gpu() -> None:
-    asked: list[Sequence[str]] = []
+    commands: list[Sequence[str]] = []
 
     def answer(command: Sequence[str]) -> str:
-        asked.append(command)
+        commands.append(command)
         return "71.25\n"
 
     gpu = by_smi("1", answer)
     assert gpu.power_w() == 71.25
     assert gpu.limit_w == 71.25
-    assert asked[0][:3] == ["nvidia-smi", "-i", "1"]
+    assert commands[0][:3] == ["nvidia-smi", "-i", "1"]
     with pytest.raises(CannotReadError, match="nvidia-smi"):
         by_smi("0", lambda _: (_ for _ in ()).throw(CannotReadError("nvidia-smi: No such file")))
 

@@ -13,7 +13,7 @@ from fomkit.bench.design import design, log_sizes, seeds
 from fomkit.bench.journal import Journal
 from fomkit.bench.libraries import Wanted, as_table, key_of
 from fomkit.bench.record import Moment, machine_of
-from fomkit.bench.run import FIT_S, Asked, measure, probe
+from fomkit.bench.run import FIT_S, MeasureSpec, measure, probe
 from fomkit.bench.session import MEMORY_SHARE, PATIENCE, PLANS, REFERENCE, Outlook, best_first, cost_s, gains
 from fomkit.core.errors import FomkitError
 from fomkit.ops.pricing import add_costs
@@ -64,7 +64,7 @@ def test_the_order_is_random_and_the_same_for_one_seed(tmp_path: Path) -> None:
     for seed in (1, 1, 2):
         timer = Simple()
         make_session(tmp_path, timer, seed=seed).time_all(products(20))
-        orders.append([one["m"] for one in timer.asked if one != REFERENCE])
+        orders.append([one["m"] for one in timer.requested if one != REFERENCE])
     assert orders[0] == orders[1] != orders[2]
     assert sorted(orders[0]) == sorted(orders[2]) != orders[0]
 
@@ -75,15 +75,15 @@ def test_the_reference_is_timed_through_the_run(
     monkeypatch.setattr("fomkit.bench.session.EVERY_S", 2.0)
     session = make_session(tmp_path, timer)
     session.time_all(products(70))
-    assert timer.asked.count(REFERENCE) == len(session.journal.marked("reference")) >= 3
+    assert timer.requested.count(REFERENCE) == len(session.journal.marked("reference")) >= 3
 
 
 def test_nothing_is_asked_twice(tmp_path: Path, timer: Simple) -> None:
     session = make_session(tmp_path, timer)
     session.time_all(products(5))
     session.time_all(products(8))
-    asked = [key_of(one) for one in timer.asked if one != REFERENCE]
-    assert len(asked) == len(set(asked)) == 8
+    requested = [key_of(one) for one in timer.requested if one != REFERENCE]
+    assert len(requested) == len(set(requested)) == 8
 
 
 def test_predictions_choose_and_every_op_is_timed_once(tmp_path: Path, timer: Simple) -> None:
@@ -92,8 +92,8 @@ def test_predictions_choose_and_every_op_is_timed_once(tmp_path: Path, timer: Si
     ops = design([("fp32", "vector")], 4, 1e-3, PEAK, 1e10)
     session.time_best(ops)
     assert not session.pending(ops)
-    asked = [key_of(one) for one in timer.asked if one != REFERENCE]
-    assert len(asked) == len(set(asked))
+    requested = [key_of(one) for one in timer.requested if one != REFERENCE]
+    assert len(requested) == len(set(requested))
 
 
 def test_what_the_memory_does_not_hold_is_skipped_with_the_reason(tmp_path: Path, timer: Simple) -> None:
@@ -250,9 +250,9 @@ def test_a_plan_holds_its_design(name: str) -> None:
 
 
 def test_the_full_plan_runs_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fomkit.bench.run.design", lambda *asked: design(*asked)[::60])
+    monkeypatch.setattr("fomkit.bench.run.design", lambda *requested: design(*requested)[::60])
     timer = Simple()
-    found = measure(Asked(tmp_path / "here.yaml", "full"), start=lambda _setup: timer)
+    found = measure(MeasureSpec(tmp_path / "here.yaml", "full"), start=lambda _setup: timer)
     assert not found.interrupted
     assert {"fp32", "fp64"} <= set(found.machine.timings["dtype"])
     assert "sparse_gemm" in set(found.machine.timings["kind"])

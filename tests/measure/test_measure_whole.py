@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import fomkit
 from fomkit.bench.journal import DESIGN, ENOUGH, WALL_FACTOR, Clocks, Verdict, clocks_of
-from fomkit.bench.run import Asked, Measured, measure
+from fomkit.bench.run import Measured, MeasureSpec, measure
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.figure_table import METRICS
@@ -23,15 +23,15 @@ from fomkit.plan.options import Options
 from fomkit.profiles.evidence import own_fits
 
 
-def asked(tmp_path: Path, **changes: object) -> Asked:
+def requested(tmp_path: Path, **changes: object) -> MeasureSpec:
     options = {"plan": "quick", "models": ("candle/p1b3",), "options": Options(batch=4), **changes}
-    return Asked(tmp_path / "here.yaml", **options)
+    return MeasureSpec(tmp_path / "here.yaml", **options)
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Simple]:
     folder, timer = tmp_path_factory.mktemp("measured"), Simple()
-    found = measure(asked(folder), start=lambda _setup: timer)
+    found = measure(requested(folder), start=lambda _setup: timer)
     assert not found.interrupted
     return folder, timer
 
@@ -88,7 +88,7 @@ def test_rows_say_how_they_were_made(measured: tuple[Path, Simple]) -> None:
 
 
 def test_an_update_is_timed_with_the_models_own_tensors(measured: tuple[Path, Simple]) -> None:
-    (update,) = [one for one in measured[1].asked if one["kind"] == "optimizer"]
+    (update,) = [one for one in measured[1].requested if one["kind"] == "optimizer"]
     lengths = [int(one) for one in update["lengths"].split()]
     assert sum(lengths) == 30_088_701
     assert len(lengths) == 10
@@ -107,24 +107,24 @@ def test_an_interrupt_keeps_what_was_measured_and_a_resume_goes_on(tmp_path: Pat
             raise KeyboardInterrupt
 
     broken, whole = Simple(interrupt), Simple()
-    found = measure(asked(tmp_path), start=lambda _setup: broken)
+    found = measure(requested(tmp_path), start=lambda _setup: broken)
     assert found.interrupted
     some = len(fomkit.machine(tmp_path / "here.yaml").timings)
     assert 0 < some < 20
-    again = measure(asked(tmp_path, resume=True), start=lambda _setup: whole)
+    again = measure(requested(tmp_path, resume=True), start=lambda _setup: whole)
     assert not again.interrupted
     assert len(again.machine.timings) > some
-    assert len(whole.asked) < len(again.machine.timings)
+    assert len(whole.requested) < len(again.machine.timings)
     assert not list(tmp_path.glob("*.jsonl"))
 
 
 def test_a_mistake_is_told_before_anything_is_timed(tmp_path: Path) -> None:
     timer = Simple()
     with pytest.raises(FomkitError, match="nosuch"):
-        measure(asked(tmp_path, models=("nosuch",)), start=lambda _setup: timer)
+        measure(requested(tmp_path, models=("nosuch",)), start=lambda _setup: timer)
     with pytest.raises(FomkitError, match="nothing can be resumed"):
-        measure(asked(tmp_path, resume=True), start=lambda _setup: timer)
-    assert not timer.asked
+        measure(requested(tmp_path, resume=True), start=lambda _setup: timer)
+    assert not timer.requested
     assert not list(tmp_path.iterdir())
 
 
@@ -133,20 +133,20 @@ def test_a_mistake_is_told_before_anything_is_timed(tmp_path: Path) -> None:
 
 def by(timer: Simple, slower: float):
     """Give clocks of a machine that other work makes so many times slower by the wall."""
-    return lambda _asked, _child: Clocks(lambda: timer.now, lambda: slower * timer.now, "process time")
+    return lambda _spec, _child: Clocks(lambda: timer.now, lambda: slower * timer.now, "process time")
 
 
 def test_other_work_on_the_machine_costs_time_by_the_wall_and_no_timings(tmp_path: Path) -> None:
     quiet, busy = Simple(), Simple()
     found = [
         measure(
-            asked(tmp_path, budget_s=20.0),
+            requested(tmp_path, budget_s=20.0),
             start=lambda _setup, timer=timer: timer,
             choose_clocks=by(timer, slower),
         )
         for timer, slower in ((quiet, 1.0), (busy, 3.5))
     ]
-    assert len(quiet.asked) == len(busy.asked)
+    assert len(quiet.requested) == len(busy.requested)
     assert [one.verdict.sufficient for one in found] == [True, True]
     assert found[1].verdict.wall_s == pytest.approx(3.5 * found[1].verdict.own_s)
     assert any("s of process time" in line and "s by the wall" in line for line in found[1].verdict.lines())
@@ -155,7 +155,9 @@ def test_other_work_on_the_machine_costs_time_by_the_wall_and_no_timings(tmp_pat
 def test_a_wall_time_of_several_budgets_ends_it_and_says_so(tmp_path: Path) -> None:
     timer = Simple()
     clocks = by(timer, 1e3)
-    found = measure(asked(tmp_path, models=(), budget_s=60.0), start=lambda _setup: timer, choose_clocks=clocks)
+    found = measure(
+        requested(tmp_path, models=(), budget_s=60.0), start=lambda _setup: timer, choose_clocks=clocks
+    )
     verdict = found.verdict
     assert verdict.ended == "wall"
     assert not verdict.sufficient
@@ -167,7 +169,7 @@ def test_a_wall_time_of_several_budgets_ends_it_and_says_so(tmp_path: Path) -> N
 
 def test_too_few_timings_are_not_enough_and_the_command_that_goes_on_is_named(tmp_path: Path) -> None:
     timer = Simple()
-    wanted = asked(tmp_path, models=(), budget_s=16.0, threads=1, name="it")
+    wanted = requested(tmp_path, models=(), budget_s=16.0, threads=1, name="it")
     found = measure(wanted, start=lambda _setup: timer, choose_clocks=by(timer, 1.0))
     verdict = found.verdict
     assert (verdict.ended, verdict.sufficient) == ("budget", False)
@@ -178,7 +180,7 @@ def test_too_few_timings_are_not_enough_and_the_command_that_goes_on_is_named(tm
     assert (tmp_path / "here.measuring.jsonl").is_file()
     again = Simple()
     more = measure(
-        asked(tmp_path, models=(), budget_s=1e4, name="it", resume=True),
+        requested(tmp_path, models=(), budget_s=1e4, name="it", resume=True),
         start=lambda _setup: again, choose_clocks=by(again, 1.0),
     )  # fmt: skip
     assert more.verdict.sufficient
@@ -212,7 +214,7 @@ def test_the_exit_code_and_the_json_say_whether_it_is_enough(
         {"gpt2": share}, 20, 9, 98.0, 400.0, 110.0, "process time", "budget", "fomkit measure --resume"
     )
     found = Measured(fomkit.machine("p100"), (tmp_path / "here.yaml",), False, 400.0, verdict)
-    monkeypatch.setattr("fomkit.cli.measure._measured", lambda _asked, _quiet: found)
+    monkeypatch.setattr("fomkit.cli.measure._measured", lambda _spec, _quiet: found)
     words = ["measure", "--quick", "--for", "gpt2", "-o", str(tmp_path / "here.yaml")]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == code

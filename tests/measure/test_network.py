@@ -20,8 +20,8 @@ from fomkit.bench.libraries import key_of
 from fomkit.bench.network import (
     PLANS,
     Job,
-    NetworkAsked,
     NetworkPlan,
+    NetworkSpec,
     cases,
     measure_network,
     ordered,
@@ -137,10 +137,10 @@ class Broken:
     """Ranks that lose each other at every exchange and, in the end, cannot be started anew."""
 
     def __init__(self) -> None:
-        self.asked, self.facts = 0, {"hosts": ["a", "a"]}
+        self.exchanges, self.facts = 0, {"hosts": ["a", "a"]}
 
-    def ask(self, _request):
-        self.asked += 1
+    def run_exchange(self, _request):
+        self.exchanges += 1
         return {"reason": "Timed out waiting 20000ms", "broken": True}
 
     def mend(self) -> bool:
@@ -154,7 +154,7 @@ def test_what_is_lost_again_and_again_is_given_up(tmp_path: Path) -> None:
     journal, ranks = Journal(tmp_path / "kept.jsonl", {}), Broken()
     wanted = cases(TINY, ["a", "a"])
     time_cases(ranks, journal, wanted, lambda _text: None)
-    assert ranks.asked == 4
+    assert ranks.exchanges == 4
     reasons = [answer["reason"] for _, answer in journal.answers.values()]
     assert reasons[0] == "Timed out waiting 20000ms"
     assert reasons[-1] == "the ranks were lost before (Timed out waiting 20000ms)"
@@ -185,7 +185,7 @@ def test_ranks_of_two_nodes_are_measured_within_and_between() -> None:
 
 def test_a_missing_backend_is_told(tmp_path: Path) -> None:
     with pytest.raises(FomkitError, match=r"nothing could be exchanged\. mpi, not timed: .* without mpi"):
-        measure_network(NetworkAsked(tmp_path / "here.yaml", backends=("mpi",)))
+        measure_network(NetworkSpec(tmp_path / "here.yaml", backends=("mpi",)))
     assert not list(tmp_path.iterdir())
 
 
@@ -231,7 +231,7 @@ def test_launched_by_mpirun_rank_0_alone_writes_and_a_dead_rank_leaves_what_was_
     assert len(machine.timings) + sum("not timed" in note for note in machine.notes) >= 3
 
 
-def _said(*words: str) -> str:
+def _printed(*words: str) -> str:
     result = CliRunner().invoke(app, ["measure", *words])
     if isinstance(result.exception, FomkitError):
         return str(result.exception)
@@ -241,7 +241,7 @@ def _said(*words: str) -> str:
 
 def test_a_slurm_job_is_a_script(tmp_path: Path) -> None:
     path = tmp_path / "job.sh"
-    said = _said(
+    said = _printed(
         "--network", "--slurm", str(path), "--nodes", "2", "--ranks", "16", "--backend", "nccl", "--full",
         "-o", "my machine.yaml",
     )  # fmt: skip
@@ -271,7 +271,7 @@ def test_a_slurm_job_is_a_script(tmp_path: Path) -> None:
     ],
 )
 def test_options_that_do_not_go_together_are_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    assert said in _said(*words, "-o", str(tmp_path / "here.yaml"))
+    assert said in _printed(*words, "-o", str(tmp_path / "here.yaml"))
 
 
 def test_plans_grow() -> None:

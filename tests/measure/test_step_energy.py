@@ -116,7 +116,7 @@ def test_a_step_under_autocast_says_so_and_has_its_energy(model: Path, tmp_path:
     found = profile_file(model)
     at_40_w = CounterMeter(lambda: [40.0 * time.monotonic()], [1e12], "a counter", 1e-3)
     with watch_energy(lambda _: at_40_w) as energy:
-        energy_of = {"energy": lambda *asked: energy("cpu", *asked[1:])}
+        energy_of = {"energy": lambda *arguments: energy("cpu", *arguments[1:])}
         run = measure_profile(found, model, ops=False, threads=1, precision="bf16", **energy_of)
     measured = run.measured
     assert measured is not None

@@ -24,8 +24,8 @@ def split(v100):
     return rows[known].reset_index(drop=True), rows[~known].reset_index(drop=True)
 
 
-def asked(machine, asked_rows, interval=0.8):
-    times = donors.estimate_from_donors(asked_rows, machine, interval)
+def estimate_rows(machine, query, interval=0.8):
+    times = donors.estimate_from_donors(query, machine, interval)
     return np.array([times[index][:3] for index in range(len(times))]).T
 
 
@@ -35,7 +35,7 @@ def test_another_gpu_tells_more_than_twenty_timings(v100, p100, split):
     truth = others["_time_s"].to_numpy()
     alone = interpolate.estimate(others, few, 0.8)
     alone_s = np.array([alone[index].time_s for index in range(len(others))])
-    time_s, low_s, high_s = asked(replace(few, lenders=(p100,)), others)
+    time_s, low_s, high_s = estimate_rows(replace(few, lenders=(p100,)), others)
     wrong, wrong_alone = (np.abs(values / truth - 1) for values in (time_s, alone_s))
     assert np.median(wrong) < 0.13
     assert np.median(wrong) < 0.85 * np.median(wrong_alone)
@@ -52,7 +52,7 @@ def halves(p100):
     for seed in range(5):
         drawn = np.random.default_rng(seed).permutation(len(slow))
         known, others = (slow.iloc[part].reset_index(drop=True) for part in np.split(drawn, [len(slow) // 5]))
-        time_s, low_s, high_s = asked(replace(p100, timings=known, fits={}, lenders=(p100,)), others)
+        time_s, low_s, high_s = estimate_rows(replace(p100, timings=known, fits={}, lenders=(p100,)), others)
         alone = interpolate.estimate(others, p100, 0.8)
         found.append((time_s / np.array([alone[index].time_s for index in range(len(others))]), high_s / low_s))
     return found
@@ -70,7 +70,7 @@ def test_a_machine_at_half_the_speed_is_its_lender_twice_over(halves):
 
 def test_a_wider_interval_holds_a_narrower(v100, p100, split):
     few = replace(v100, timings=split[0], fits={}, lenders=(p100,))
-    narrow, wide = (asked(few, split[1], interval) for interval in (0.5, 0.9))
+    narrow, wide = (estimate_rows(few, split[1], interval) for interval in (0.5, 0.9))
     assert (wide[1] < narrow[1]).all()
     assert (wide[2] > narrow[2]).all()
     assert (wide[0] == narrow[0]).all()
@@ -102,7 +102,7 @@ def test_what_the_lender_never_timed_is_less_sure(v100, p100, split):
     poorer = replace(p100, timings=plain, fits=fit_timings(plain))
     far = others[others["kernel_h"] == 5].reset_index(drop=True)
     few = replace(v100, timings=known[known["kernel_h"] == 1].reset_index(drop=True), fits={})
-    rich, poor = (asked(replace(few, lenders=(one,)), far) for one in (p100, poorer))
+    rich, poor = (estimate_rows(replace(few, lenders=(one,)), far) for one in (p100, poorer))
     assert (poor[2] / poor[1] > rich[2] / rich[1]).all()
 
 

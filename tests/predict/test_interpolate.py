@@ -29,7 +29,7 @@ def cases(kinds, dtype):
 CONV = [("conv", word) for word in ("forward", "backward_input", "backward_weight")]
 
 
-def left_out_family(left_out, known, kind, dtype, word):
+def family_errors(left_out, known, kind, dtype, word):
     family = next(
         (name, rows)
         for name, rows in left_out.tables(known)
@@ -40,7 +40,7 @@ def left_out_family(left_out, known, kind, dtype, word):
 
 @pytest.mark.parametrize(("name", "kind", "dtype", "word"), cases([("gemm", ""), *CONV], "fp32"))
 def test_left_out_shapes_in_fp32_beat_nearest_scaled(name, kind, dtype, word, request, left_out):
-    found = left_out_family(left_out, request.getfixturevalue(name), kind, dtype, word)
+    found = family_errors(left_out, request.getfixturevalue(name), kind, dtype, word)
     median, mean = NEAREST_SCALED[word or kind]
     # Large products all run at the peak, so half of them are as good by either method; the others are not.
     assert found["median"] < min(median, 1.1 * found["nearest_median"])
@@ -51,14 +51,14 @@ def test_left_out_shapes_in_fp32_beat_nearest_scaled(name, kind, dtype, word, re
 
 @pytest.mark.parametrize(("name", "kind", "dtype", "word"), cases(CONV[:2], "fp16"))
 def test_left_out_shapes_in_fp16_beat_nearest_scaled(name, kind, dtype, word, request, left_out):
-    found = left_out_family(left_out, request.getfixturevalue(name), kind, dtype, word)
+    found = family_errors(left_out, request.getfixturevalue(name), kind, dtype, word)
     assert found["median"] < NEAREST_SCALED[word][0] / 2
     assert found["mean"] < found["nearest_mean"] / 2
     assert 0.7 <= found["hit_rate"] <= 0.92
 
 
 def test_left_out_recurrent_layers(v100, left_out):
-    found = left_out_family(left_out, v100, "rnn", "fp32", "forward")
+    found = family_errors(left_out, v100, "rnn", "fp32", "forward")
     assert found["median"] < 15
     assert found["median"] < found["nearest_median"] / 2
     assert 0.7 <= found["hit_rate"] <= 0.92
@@ -167,8 +167,8 @@ def test_a_table_of_another_kind_can_be_fitted():
     rows = [{**softmax, **sizes, "time_s": 5e-6 + 8e4 * at / 8e11} for at, sizes in law.items()]
     table_of = timings(*rows)
     known = machine(table=table_of, fits=fit_timings(add_costs(table_of)))
-    asked = {**softmax, "op": "mine", "numel": 8.5e4, "read_byte": 3.4e5, "write_byte": 3.4e5}
-    timed = add_times(add_costs(table(asked)), known)
+    own_row = {**softmax, "op": "mine", "numel": 8.5e4, "read_byte": 3.4e5, "write_byte": 3.4e5}
+    timed = add_times(add_costs(table(own_row)), known)
     assert timed.at[0, "time_source"] == "interpolated"
     assert timed.at[0, "time_s"] == pytest.approx(5e-6 + 6.8e5 / 8e11, rel=0.02)
 

@@ -10,34 +10,34 @@ import pandas as pd
 import fomkit
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
-from fomkit.prediction.estimates import TABLES, kept
+from fomkit.prediction.estimates import TABLES, cached
 
 
 def test_a_result_is_made_once_for_each_table_and_forgotten_with_old_tables() -> None:
     made: list[int] = []
     tables = [pd.DataFrame({"a": [float(number)]}) for number in range(TABLES + 1)]
 
-    def ask(number: int) -> float:
+    def cached_number(number: int) -> float:
         def make() -> float:
             made.append(number)
             return float(tables[number]["a"].iloc[0])
 
-        return kept(tables[number], None, "a", make)
+        return cached(tables[number], None, "a", make)
 
-    assert [ask(0), ask(0), ask(1)] == [0.0, 0.0, 1.0]
+    assert [cached_number(0), cached_number(0), cached_number(1)] == [0.0, 0.0, 1.0]
     assert made == [0, 1]
     for number in range(TABLES + 1):
-        assert ask(number) == number
-    assert ask(0) == 0.0
+        assert cached_number(number) == number
+    assert cached_number(0) == 0.0
     assert made.count(0) == 2
 
 
 def test_other_arguments_are_other_results() -> None:
     table, one, other = pd.DataFrame({"a": [1.0]}), [1], [2]
-    assert kept(table, one, "sum", lambda: 1) == 1
-    assert kept(table, other, "sum", lambda: 2) == 2
-    assert kept(table, one, "more", lambda: 3) == 3
-    assert kept(table, one, "sum", lambda: 4) == 1
+    assert cached(table, one, "sum", lambda: 1) == 1
+    assert cached(table, other, "sum", lambda: 2) == 2
+    assert cached(table, one, "more", lambda: 3) == 3
+    assert cached(table, one, "sum", lambda: 4) == 1
 
 
 def test_an_estimate_says_the_same_twice_and_another_table_is_seen() -> None:

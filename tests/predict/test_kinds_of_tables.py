@@ -76,8 +76,8 @@ def test_products_of_bytes_have_a_fit_of_their_own(shipped, name):
     known = shipped[name]
     assert {"gemm/int8/vector", "conv/int8/vector/forward"} <= set(known.fits)
     # As a framework asks for it: 1500 samples by 2560×7680 weights.
-    asked = [gemm(1500, 7680, 2560, dtype=dtype, trans_a=0.0, trans_b=0.0) for dtype in ("int8", "fp32")]
-    found = timed(known, *asked, gemm(1600, 7680, 2560, dtype="int8", trans_a=0.0, trans_b=0.0))
+    query = [gemm(1500, 7680, 2560, dtype=dtype, trans_a=0.0, trans_b=0.0) for dtype in ("int8", "fp32")]
+    found = timed(known, *query, gemm(1600, 7680, 2560, dtype="int8", trans_a=0.0, trans_b=0.0))
     assert found["time_source"].tolist() == ["measured", "measured", "interpolated"]
     assert 3 < found["time_s"].iloc[1] / found["time_s"].iloc[0] < 4.5
     assert found["time_s"].iloc[2] == pytest.approx(found["time_s"].iloc[0] * 1600 / 1500, rel=0.2)
@@ -87,8 +87,8 @@ def test_products_of_bytes_have_a_fit_of_their_own(shipped, name):
 def test_timed_all_reduces_are_verbatim_with_an_interval_of_their_deviation(shipped, name):
     known = shipped[name]
     rows = known.timings[known.timings["kind"] == "collective"]
-    asked = [reduce(row.message_byte, row.ranks, row.link) for row in rows.itertuples()]
-    found = timed(known, *asked)
+    query = [reduce(row.message_byte, row.ranks, row.link) for row in rows.itertuples()]
+    found = timed(known, *query)
     assert (found["time_source"] == "measured").all()
     assert found["time_s"].tolist() == rows["time_s"].tolist()
     noisy = rows["p75_s"].to_numpy() > rows["time_s"].to_numpy()
@@ -228,10 +228,10 @@ def line_between_neighbours(rows):
     for _, same in rows.groupby(["ranks", "link"]):
         for at in same.index:
             known = np.log(same.drop(at)[["message_byte", "_time_s"]].sort_values("message_byte").to_numpy())
-            asked = np.log(same.at[at, "message_byte"])
-            first = min(max(np.searchsorted(known[:, 0], asked) - 1, 0), len(known) - 2)
+            query = np.log(same.at[at, "message_byte"])
+            first = min(max(np.searchsorted(known[:, 0], query) - 1, 0), len(known) - 2)
             (x0, y0), (x1, y1) = known[first : first + 2]
-            found[at] = y0 + (y1 - y0) / (x1 - x0) * (asked - x0)
+            found[at] = y0 + (y1 - y0) / (x1 - x0) * (query - x0)
     return np.exp(found)
 
 

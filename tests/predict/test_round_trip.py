@@ -37,7 +37,7 @@ TIMED = sorted(
 )
 
 
-def asked_as_timed(machine: Machine) -> pd.DataFrame:
+def ops_of_timings(machine: Machine) -> pd.DataFrame:
     """Turn a table of timings into one of ops: what a user would write to ask for the same."""
     names = [name for name in column_names("OPS") if name in machine.timings.columns]
     return machine.timings[names].reset_index(drop=True)
@@ -70,7 +70,7 @@ def comes_back(machine: Machine, answers: pd.DataFrame) -> np.ndarray:
 @pytest.mark.parametrize("name", TIMED)
 def test_every_row_of_a_table_comes_back_as_it_was_measured(name: str) -> None:
     machine = load_machine(name)
-    found = predict_ops(asked_as_timed(machine), machine).ops
+    found = predict_ops(ops_of_timings(machine), machine).ops
     good = comes_back(machine, found)
     columns = [*KEY, "time_s", "time_source", "evidence"]
     lost = found.loc[~good, found.columns.intersection(columns)].dropna(axis="columns", how="all")
@@ -87,7 +87,7 @@ def test_every_shipped_table_is_asked() -> None:
 @pytest.mark.parametrize("name", ["titan-x-pascal", "x86-lecture"])
 def test_the_command_gives_the_same(name: str, tmp_path: Path) -> None:
     machine = load_machine(name)
-    asked_as_timed(machine).to_csv(tmp_path / "ops.csv", index=False)
+    ops_of_timings(machine).to_csv(tmp_path / "ops.csv", index=False)
     command = [
         "predict",
         str(tmp_path / "ops.csv"),

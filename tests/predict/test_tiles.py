@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction.calibration import fit_timings, left_out
+from fomkit.prediction.calibration import cross_validate, fit_timings
 from fomkit.prediction.families import FamilyName, look_at, training_rows
 from fomkit.prediction.gp import LIMIT
 from fomkit.prediction.surfaces import conv_tiles, depth_in_turn, fill, product_tiles
@@ -86,13 +86,13 @@ def test_steps_are_learnt_from_a_large_table(monkeypatch):
     error = {}
     for limit in (LIMIT, 10 * LIMIT):
         monkeypatch.setattr(families, "LIMIT", limit)
-        error[limit] = float(np.median(np.abs(left_out(rows, "gemm", folds=3).log_error)))
+        error[limit] = float(np.median(np.abs(cross_validate(rows, "gemm", folds=3).log_error)))
     assert error[LIMIT] < 0.7 * error[10 * LIMIT]
 
 
 def test_a_large_table_is_judged_by_an_even_part_from_all_of_the_rest():
     rows = training_rows(add_costs(stepped(LIMIT + 200)), FamilyName("gemm", "fp32", "vector", ""))
-    found = left_out(rows, "gemm", folds=3)
+    found = cross_validate(rows, "gemm", folds=3)
     assert len(found.log_error) == len(found.fold) == (LIMIT + 200) // 2
     assert set(found.fold) == {0, 1, 2}
 

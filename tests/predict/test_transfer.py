@@ -32,9 +32,9 @@ def test_a_gradient_takes_the_usual_ratio_to_its_forward_pass(forward_only):
     known, op = forward_only
     timed = add_times(add_costs(table(*({**op, "pass_name": word} for word in ("forward", *GRADIENTS)))), known)
     assert timed["time_source"].tolist() == ["measured", "transferred", "transferred"]
-    asked = add_costs(table(*({**op, "pass_name": word} for word in ("forward", *GRADIENTS))))
+    query = add_costs(table(*({**op, "pass_name": word} for word in ("forward", *GRADIENTS))))
     for at, word in enumerate(GRADIENTS, 1):
-        utilisation = typical_utilisation(asked, without_pass(known, "conv", word), 0.8)
+        utilisation = typical_utilisation(query, without_pass(known, "conv", word), 0.8)
         assert timed["time_s"].iloc[at] == pytest.approx(1e-3 * utilisation[0].value / utilisation[at].value)
         # The forward time is measured and exact, so the spread is that of the ratio.
         assert timed["time_s"].iloc[at] / timed["low_s"].iloc[at] == pytest.approx(
@@ -49,8 +49,8 @@ def test_an_uncertain_forward_time_widens_the_gradients(forward_only):
     rows = add_costs(table({**op, "pass_name": "backward_input"}))
     exact = transfer.estimate(rows, known, 0.8, table=measured.estimate)[0]
 
-    def vague(asked, of, interval):
-        times = measured.estimate(asked, of, interval)
+    def vague(query, of, interval):
+        times = measured.estimate(query, of, interval)
         return {at: time._replace(low_s=time.time_s / 2, high_s=time.time_s * 2) for at, time in times.items()}
 
     wide = transfer.estimate(rows, known, 0.8, table=vague)[0]
@@ -89,11 +89,11 @@ def test_on_the_nine_training_tables(root, word):
         table_of = row_major(known.timings)
         truth = table_of[(table_of["kind"] == "conv") & (table_of["dtype"] == "fp32")]
         truth = truth[truth["pass_name"] == word].reset_index(drop=True)
-        asked = add_costs(truth).assign(op="conv")
+        query = add_costs(truth).assign(op="conv")
         chip = (known.device.architecture,)
         forward = replace(known, timings=table_of[table_of["pass_name"] == "forward"], unheard=chip)
-        times = transfer.estimate(asked, forward, 0.8, table=measured.estimate)
-        found = [times[at] for at in asked.index]
+        times = transfer.estimate(query, forward, 0.8, table=measured.estimate)
+        found = [times[at] for at in query.index]
         time_s = np.array([one.time_s for one in found])
         errors.append(np.median(np.abs(np.log(time_s / truth["time_s"]))))
         low_s, high_s = np.array([(one.low_s, one.high_s) for one in found]).T

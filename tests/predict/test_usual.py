@@ -13,8 +13,8 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Surface
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import surfaces as surfaces_of
-from fomkit.prediction.surfaces import as_kept, heights, side_by_side, surfaces, weights_of
-from fomkit.prediction.typical import middle, similarity, tell, typical_utilisation
+from fomkit.prediction.surfaces import heights, side_by_side, surface_rows, surfaces, weights_of
+from fomkit.prediction.typical import median_and_spread, middle, similarity, typical_utilisation
 from fomkit.profiles.evidence import shipped_typical_tables
 
 PRODUCT = gemm(4096, 4096, 4096)
@@ -33,14 +33,18 @@ def typical(row, of=None, interval=0.8):
 
 def made_up(name, architecture, level, balance=4.0, dtype="fp32"):
     features = np.array([[0.0], [1.0]])
-    return Surface(name, architecture, dtype, balance, np.log(level), (-1.0, 1.0), as_kept(features, np.zeros(2)))
+    return Surface(
+        name, architecture, dtype, balance, np.log(level), (-1.0, 1.0), surface_rows(features, np.zeros(2))
+    )
 
 
 def test_a_surface_runs_through_what_was_timed():
     features = np.linspace(0, 5, 6)[:, None]
     reached = np.sin(features[:, 0])
     weight = weights_of(features, reached, np.array([2.0]))
-    found = side_by_side(np.array([2.0]), [Surface("m", "A B C", "fp32", 4.0, 0.0, (), as_kept(features, weight))])
+    found = side_by_side(
+        np.array([2.0]), [Surface("m", "A B C", "fp32", 4.0, 0.0, (), surface_rows(features, weight))]
+    )
     assert heights(found, features)[0] == pytest.approx(reached, abs=0.1)
     # Far from every timed op the machine's mean remains.
     assert heights(found, np.array([[1e3]]))[0, 0] == pytest.approx(0.0, abs=1e-6)
@@ -74,10 +78,10 @@ def test_two_boards_of_a_chip_do_not_count_twice():
 
 
 def test_machines_that_disagree_widen_the_interval():
-    asked, weight = np.array([[0.5]]), np.array([0.5, 0.5])
+    query, weight = np.array([[0.5]]), np.array([0.5, 0.5])
     agreeing = side_by_side(np.array([1.0]), [made_up("a", "X O One", 0.7), made_up("b", "X O Two", 0.7)])
     apart = side_by_side(np.array([1.0]), [made_up("a", "X O One", 0.9), made_up("b", "X O Two", 0.4)])
-    assert tell(apart, asked, weight)[1] > 1.5 * tell(agreeing, asked, weight)[1]
+    assert median_and_spread(apart, query, weight)[1] > 1.5 * median_and_spread(agreeing, query, weight)[1]
 
 
 def test_what_is_left_out_is_not_heard(monkeypatch):

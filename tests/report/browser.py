@@ -96,7 +96,7 @@ def complaints(window: Chrome) -> list[str]:
     return [str(entry["message"]) for entry in window.get_log("browser")]
 
 
-def asked_for(window: Chrome) -> list[str]:
+def requested_urls(window: Chrome) -> list[str]:
     """Give the addresses that were asked for and are not the page's own."""
     messages = [json.loads(entry["message"])["message"] for entry in window.get_log("performance")]
     sent = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import asked_for, click, complaints, into_view, opened, until
+from browser import click, complaints, into_view, opened, requested_urls, until
 from hostile_names import ENDING, HOSTILE
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
@@ -45,7 +45,7 @@ def width_left_over(window: Chrome) -> int:
 def test_it_loads_without_a_word_and_without_the_network(report) -> None:
     with opened(report) as window:
         assert complaints(window) == []
-        assert asked_for(window) == []
+        assert requested_urls(window) == []
 
 
 def test_the_claim_stands_first_with_its_interval(window, resnet50) -> None:

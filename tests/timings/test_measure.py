@@ -190,8 +190,8 @@ def test_the_script_runs_alone_and_what_it_writes_is_used(estimates: list[Any], 
     )
     assert imported.returncode == 0, imported.stderr
     machine = fomkit.machine(tmp_path / "delivered.yaml")
-    asked = fomkit.estimate("p1b3", machine, batch=4, allow_uncovered=True)
-    measured = asked.ops[asked.ops["time_source"] == "measured"]
+    requested = fomkit.estimate("p1b3", machine, batch=4, allow_uncovered=True)
+    measured = requested.ops[requested.ops["time_source"] == "measured"]
     assert len(measured[measured["kind"] == "gemm"]) >= len(products)
 
 
@@ -234,8 +234,8 @@ def test_the_script_times_what_its_pack_asks_for(name: str, precision: Any, tmp_
         assert all(number.is_integer() for number in numbers), row
         script["checked_case"](row, "cpu")  # raises where the script refuses the op or computes it wrongly
         made += float(row["note"].rpartition(" ")[2].rstrip("%")) / 100
-    ((share,), (asked,)) = pack.timed.values(), pack.asked.values()
-    assert 0.9 <= share == pytest.approx(asked)
+    ((share,), (requested,)) = pack.timed.values(), pack.requested.values()
+    assert 0.9 <= share == pytest.approx(requested)
     assert made == pytest.approx(share, abs=0.01)
     assert f"time_ops.py can time {share:.1%}" in pack.files["README.txt"]
 
@@ -246,7 +246,7 @@ def test_what_the_script_cannot_time_is_told_with_its_share() -> None:
     pack = make_pack([replace(one, ops=strange)])
     lost = (one.ops["time_s"] * one.ops["count"])[one.ops["kind"] == "optimizer"].sum()
     share = lost / (one.ops["time_s"] * one.ops["count"]).sum()
-    assert pack.asked["p1b3"] - pack.timed["p1b3"] == pytest.approx(share)
+    assert pack.requested["p1b3"] - pack.timed["p1b3"] == pytest.approx(share)
     assert any("the rule newton is not timed here" in line for line in pack.lines)
 
 

@@ -31,18 +31,18 @@ PRODUCT = {"kind": "gemm", "dtype": "fp32", "engine": "vector", "b": "1", "m": "
 EFFORT = {"target": 1.0, "least": 6, "most": 6, "limit_s": 0.1}
 
 
-def ask(cells: dict[str, str]) -> dict[str, Any]:
+def request_of(cells: dict[str, str]) -> dict[str, Any]:
     return {"cells": cells, "effort": EFFORT, "cold": True}
 
 
 def test_a_dead_child_is_replaced() -> None:
     with Child([sys.executable, "-c", FAKE], SETUP) as child:
-        first = child.time_op(ask({"do": "time"}), 20)["pid"]
-        assert "SIGKILL, perhaps for its memory" in child.time_op(ask({"do": "die"}), 20)["reason"]
-        assert "SIGABRT" in child.time_op(ask({"do": "abort"}), 20)["reason"]
-        assert "exit code 7" in child.time_op(ask({"do": "exit"}), 20)["reason"]
-        assert "longer than 0 s" in child.time_op(ask({"do": "hang"}), 0.3)["reason"]
-        assert child.time_op(ask({"do": "time"}), 20)["pid"] != first
+        first = child.time_op(request_of({"do": "time"}), 20)["pid"]
+        assert "SIGKILL, perhaps for its memory" in child.time_op(request_of({"do": "die"}), 20)["reason"]
+        assert "SIGABRT" in child.time_op(request_of({"do": "abort"}), 20)["reason"]
+        assert "exit code 7" in child.time_op(request_of({"do": "exit"}), 20)["reason"]
+        assert "longer than 0 s" in child.time_op(request_of({"do": "hang"}), 0.3)["reason"]
+        assert child.time_op(request_of({"do": "time"}), 20)["pid"] != first
 
 
 def test_the_time_of_processes_that_ended_counts_too() -> None:
@@ -54,13 +54,13 @@ def test_the_time_of_processes_that_ended_counts_too() -> None:
     )
     with Child([sys.executable, "-c", spend], SETUP) as child:
         before = child.spent_s()
-        assert "spent_s" not in child.time_op(ask({"do": "time"}), 20)
+        assert "spent_s" not in child.time_op(request_of({"do": "time"}), 20)
         assert 0.3 <= child.spent_s() < 2.0
         assert child.spent_s() > before
         spent = child.spent_s()
         child.close()
         assert child.spent_s() >= spent
-        child.time_op(ask({"do": "time"}), 20)
+        child.time_op(request_of({"do": "time"}), 20)
         assert child.spent_s() >= spent + 0.3
 
 
@@ -85,7 +85,7 @@ def test_the_worker_tells_its_library_and_threads(child: Child) -> None:
 
 
 def test_an_op_comes_back_with_repeats_of_both_states_and_its_error(child: Child) -> None:
-    answer = child.time_op(ask(PRODUCT), 60)
+    answer = child.time_op(request_of(PRODUCT), 60)
     assert len(answer["warm"]) == len(answer["cold"]) == 6
     assert all(one > 0 for one in (*answer["warm"], *answer["cold"]))
     assert 0 <= answer["error"] < 1e-4
@@ -103,10 +103,10 @@ def test_an_op_comes_back_with_repeats_of_both_states_and_its_error(child: Child
 def test_what_cannot_be_timed_comes_back_with_its_reason(child: Child, change: dict[str, str], said: str) -> None:
     import re
 
-    reason = child.time_op(ask({**PRODUCT, **change}), 60)["reason"]
+    reason = child.time_op(request_of({**PRODUCT, **change}), 60)["reason"]
     assert re.search(said, reason, re.IGNORECASE), reason
     assert "\n" not in reason
-    assert "warm" in child.time_op(ask(PRODUCT), 60)
+    assert "warm" in child.time_op(request_of(PRODUCT), 60)
 
 
 def test_the_host_takes_something_for_each_op(child: Child) -> None:
@@ -119,5 +119,5 @@ def test_a_fast_wrong_kernel_is_no_timing(monkeypatch: pytest.MonkeyPatch) -> No
     wrong = Case(lambda: None, lambda _result: 0.3)
     monkeypatch.setattr(measure_times, "make_case", lambda *_: wrong)
     watch = Watch(lambda *_: 1e-6, 0.0, lambda: None)
-    answer = worker.time_op(ask(PRODUCT), "cpu", watch)
+    answer = worker.time_op(request_of(PRODUCT), "cpu", watch)
     assert answer == {"reason": "its result is wrong by 3.0e-01 of the largest value"}

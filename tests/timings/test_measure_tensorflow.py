@@ -10,7 +10,7 @@ import pytest
 
 from fomkit.bench.libraries import Child
 from fomkit.files.child_process import child_command
-from fomkit.harness.tensorflow.makers import LEFT_OUT, MAKERS, OVER, checked_case, make_case
+from fomkit.harness.tensorflow.makers import MAKERS, OVER, UNSUPPORTED, checked_case, make_case
 from fomkit.harness.tensorflow.traffic import (
     BACK,
     COPIES,
@@ -92,7 +92,7 @@ def test_a_wrong_result_is_seen() -> None:
 @pytest.mark.parametrize(
     ("case", "said"),
     [
-        *(({"kind": kind}, said) for kind, said in LEFT_OUT.items()),
+        *(({"kind": kind}, said) for kind, said in UNSUPPORTED.items()),
         ({"kind": "collective"}, "not timed here"),
         ({"kind": "gemm", "m": "3"}, "a size is missing"),
         ({**PRODUCT, "dtype": "fp8"}, "format fp8"),
@@ -161,7 +161,7 @@ LARGER = {**PRODUCT, "m": "256", "n": "256", "k": "256"}
 EFFORT = {"target": 1.0, "least": 6, "most": 6, "limit_s": 0.1}
 
 
-def ask(case: dict[str, str]) -> dict[str, Any]:
+def request_of(case: dict[str, str]) -> dict[str, Any]:
     return {"cells": cells(case), "effort": EFFORT, "cold": True}
 
 
@@ -178,19 +178,19 @@ def test_the_worker_tells_its_library_and_threads(child: Child) -> None:
 
 
 def test_an_op_comes_back_with_repeats_of_both_states_and_its_error(child: Child) -> None:
-    answer = child.time_op(ask(LARGER), 60)
+    answer = child.time_op(request_of(LARGER), 60)
     assert len(answer["warm"]) == len(answer["cold"]) == 6
     assert all(one > 0 for one in (*answer["warm"], *answer["cold"]))
     assert 0 <= answer["error"] < 1e-4
 
 
 def test_trouble_with_an_op_comes_back_as_its_reason_and_the_next_is_timed(child: Child) -> None:
-    asked = [{"kind": "rnn"}, {**PRODUCT, "m": "100000000", "k": "100000000"}, {**PRODUCT, "m": ""}]
-    for case in asked:
-        reason = child.time_op(ask(case), 60)["reason"]
+    refused_cases = [{"kind": "rnn"}, {**PRODUCT, "m": "100000000", "k": "100000000"}, {**PRODUCT, "m": ""}]
+    for case in refused_cases:
+        reason = child.time_op(request_of(case), 60)["reason"]
         assert reason
         assert "\n" not in reason
-    assert "warm" in child.time_op(ask(LARGER), 60)
+    assert "warm" in child.time_op(request_of(LARGER), 60)
 
 
 def test_a_graph_takes_something_for_each_op(child: Child) -> None:

@@ -22,12 +22,14 @@ GRID = [(2**m, 2**n) for m in range(8) for n in range(8)]
 @given(st.permutations(range(64)), st.integers(1, 64))
 def test_the_same_rows_are_drawn_in_any_order(order, count):
     table = products([GRID[at] for at in order])
-    kept = thin_timings(table, {"gemm": count})
-    assert len(kept) == count
-    assert kept.index.is_monotonic_increasing
-    pd.testing.assert_frame_equal(kept, table.loc[kept.index])
+    thinned = thin_timings(table, {"gemm": count})
+    assert len(thinned) == count
+    assert thinned.index.is_monotonic_increasing
+    pd.testing.assert_frame_equal(thinned, table.loc[thinned.index])
     reference = thin_timings(products(GRID), {"gemm": count})
-    assert set(zip(kept["m"], kept["n"], strict=True)) == set(zip(reference["m"], reference["n"], strict=True))
+    assert set(zip(thinned["m"], thinned["n"], strict=True)) == set(
+        zip(reference["m"], reference["n"], strict=True)
+    )
 
 
 def test_more_rows_only_add():
@@ -36,9 +38,9 @@ def test_more_rows_only_add():
 
 
 def test_equal_sizes_stay_together():
-    kept = thin_timings(products([size for size in GRID for _ in range(3)]), {"gemm": 10})
-    assert set(kept.groupby(["m", "n"]).size()) == {3}
-    assert len(kept) == 12
+    thinned = thin_timings(products([size for size in GRID for _ in range(3)]), {"gemm": 10})
+    assert set(thinned.groupby(["m", "n"]).size()) == {3}
+    assert len(thinned) == 12
 
 
 def test_parts_are_thinned_apart_and_other_kinds_stay():
@@ -64,6 +66,6 @@ def test_rows_kept_apart_are_drawn_for_themselves():
     table = products([(8 * at, 64) for at in range(1, 9)] + [(8 * at + 1, 64) for at in range(1, 57)])
     apart = whole_loads(table)
     assert apart.sum() == 8
-    kept = thin_timings(table, {"gemm": 8}, apart)
-    assert (len(kept), int(whole_loads(kept).sum())) == (16, 8)
+    thinned = thin_timings(table, {"gemm": 8}, apart)
+    assert (len(thinned), int(whole_loads(thinned).sum())) == (16, 8)
     assert whole_loads(thin_timings(table, {"gemm": 8})).sum() < 8

@@ -62,12 +62,12 @@ def doors(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         Twin(in_torch.model, in_torch.inputs).export(torch, path, 2)
-    asked = Request(name, str(path), "train", {"batch": BATCH})
+    trace_request = Request(name, str(path), "train", {"batch": BATCH})
     return name, {
         "torch": profile_workload(in_torch),
         "keras": profile_workload(in_keras),
         "keras_torch": keras_on_torch[name][0],
-        "onnx": draft_profile(path, asked, None, {}).profile(),
+        "onnx": draft_profile(path, trace_request, None, {}).profile(),
     }
 
 

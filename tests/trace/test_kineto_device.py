@@ -147,9 +147,9 @@ def test_gradients_of_a_convolution_are_parted_by_the_kernels_names(tmp_path: Pa
     table = table_of(trace).set_index("pass_name")
     assert set(table["engine"]) == {"matrix"}
     assert table["traced_time_s"].mul(1e6).round(6).to_dict() == {"backward_input": 30.0, "backward_weight": 10.0}
-    timings, left_out = trace_timings(trace.rows)
+    timings, dropped = trace_timings(trace.rows)
     assert sorted(timings["time_s"].mul(1e6).round(6)) == [10.0, 30.0]
-    assert not left_out
+    assert not dropped
 
 
 def test_gradients_of_a_convolution_that_nothing_parts_are_halves_and_no_timing(tmp_path: Path) -> None:
@@ -158,9 +158,9 @@ def test_gradients_of_a_convolution_that_nothing_parts_are_halves_and_no_timing(
     trace = read(tmp_path, recording)
     assert table_of(trace)["traced_time_s"].mul(1e6).round(6).tolist() == [20.0, 20.0]
     assert any("1 convolutions or recurrent layers a step was parted in halves" in note for note in trace.notes)
-    timings, left_out = trace_timings(trace.rows)
+    timings, dropped = trace_timings(trace.rows)
     assert timings.empty
-    assert left_out == {("conv", "one time for several works"): 2}
+    assert dropped == {("conv", "one time for several works"): 2}
 
 
 @pytest.mark.parametrize(

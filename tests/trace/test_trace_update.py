@@ -49,9 +49,9 @@ def test_rules_and_implementations(torch: Any, name: str) -> None:
     profile = update(torch, cases(torch)[name])
     rule, impl = name.split()
     assert row(profile) == (rule, impl, 90, 4, "fp32")
-    asked = "per_tensor" in name or "fused" in name or "nesterov" in name
-    assert profile.optimizer == {"rule": rule, "impl": impl, **({} if asked else {"impl_from": "default"})}
-    assert any("no implementation was asked for" in note for note in profile.notes) is not asked
+    is_stated = "per_tensor" in name or "fused" in name or "nesterov" in name
+    assert profile.optimizer == {"rule": rule, "impl": impl, **({} if is_stated else {"impl_from": "default"})}
+    assert any("no implementation was asked for" in note for note in profile.notes) is not is_stated
     priced = add_costs(numbers(profile).query("kind == 'optimizer'"))
     assert priced[["flop", "byte", "launches"]].notna().to_numpy().all()
 

@@ -17,7 +17,7 @@ from xplane_files import Node, device, entry, event, host, message, number, plan
 from fomkit.core.errors import FomkitError, install_hint
 from fomkit.frontends.layers import GraphNode, Nodes
 from fomkit.readers.imports import choose_import, import_model
-from fomkit.readers.profilers.xplane import join_nodes, say_joined
+from fomkit.readers.profilers.xplane import join_nodes, joined_notes
 from fomkit.readers.profilers.xplane_file import open_planes, recognise_xplane
 from fomkit.readers.profilers.xplane_times import read_plane_times
 
@@ -47,15 +47,15 @@ def write(folder: Path, content: bytes) -> Path:
 def test_a_trace_alone_is_a_table_of_times(tmp_path: Path) -> None:
     path = write(tmp_path, host(NODES))
     assert choose_import(path, None, None) == ("xplane", "model")
-    found, said = import_model(path, file_format="xplane")
+    found, notes = import_model(path, file_format="xplane")
     table = found.ops.set_index(["op", "pass_name"])
     assert table.loc[("MatMul", "forward"), ["module", "count"]].tolist() == ["net.dense", 1]
     assert table.loc[("MatMul", "forward"), "traced_time_s"] == pytest.approx(5e-6)
     assert table.loc[("MatMul", "backward"), "module"] == "net.dense"
     assert table.loc[("AssignSubVariableOp", "update"), "traced_time_s"] == pytest.approx(5e-7)
     assert set(found.ops["kind"]) == {"other"}
-    assert said[0].startswith("partial: times of 5 ops without sizes, over 2 steps: ")
-    assert "--graph model.py" in said[0]
+    assert notes[0].startswith("partial: times of 5 ops without sizes, over 2 steps: ")
+    assert "--graph model.py" in notes[0]
 
 
 def test_reading_needs_no_tensorflow(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_fields_of_a_newer_format_are_passed_over(tmp_path: Path) -> None:
 
 def test_what_the_profiler_said_is_told(tmp_path: Path) -> None:
     content = host(NODES) + message(3, "some events were dropped") + message(2, "no device")
-    assert read_plane_times(write(tmp_path, content)).said == ["no device", "some events were dropped"]
+    assert read_plane_times(write(tmp_path, content)).notes == ["no device", "some events were dropped"]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_what_was_not_recorded_of_a_loop_is_said(tmp_path: Path) -> None:
     assert joined.steps == 2
     assert joined.row_s == pytest.approx([(3 * 6 + 3) * 1e-9, 1e-9])
     assert (joined.seen, joined.expected, joined.unseen) == (6, 8, 3)
-    assert any(line.startswith("partial: 3 executions a step in loops") for line in say_joined(joined))
+    assert any(line.startswith("partial: 3 executions a step in loops") for line in joined_notes(joined))
 
 
 def test_ops_inside_others_count_once(tmp_path: Path) -> None:
@@ -204,9 +204,9 @@ def test_kernels_of_a_gpu_name_their_op(tmp_path: Path) -> None:
     assert times.nodes["net/dense/MatMul"].time_s == pytest.approx(42e-6)
     joined = join_nodes(times, GRAPH, 4)
     assert joined.row_s[0] == pytest.approx(21e-6)
-    found, said = import_model(path, file_format="xplane")
+    found, notes = import_model(path, file_format="xplane")
     assert found.traced_with["device"] == "GPU:0"
-    assert any("of the time is of kernels that name no op" in line for line in said)
+    assert any("of the time is of kernels that name no op" in line for line in notes)
 
 
 @pytest.mark.parametrize(("number_of", "name"), [(1, "GPU:1"), (0, "GPU:0 #2")])
@@ -218,17 +218,17 @@ def test_of_several_devices_the_busiest_is_taken_and_the_others_named(
     second = {"sgemm": ("net/dense/MatMul:MatMul", [21_000, 23_000])}
     path = write(tmp_path, host(NODES) + device(first) + device(second, number_of))
     assert join_nodes(read_plane_times(path), GRAPH, 4).row_s[0] == pytest.approx(22e-6)
-    found, said = import_model(path, file_format="xplane")
+    found, notes = import_model(path, file_format="xplane")
     assert found.traced_with["device"] == name
     assert (found.ops["count"] * found.ops["traced_time_s"]).sum() == pytest.approx(22e-6)
     told = f"partial: the trace is of 2 devices; the busiest was taken, {name} (44.0 µs), and left out: GPU:0 "
-    assert f"{told}(42.0 µs)" in said
+    assert f"{told}(42.0 µs)" in notes
 
 
 def test_of_several_hosts_one_is_taken(tmp_path: Path) -> None:
-    found, said = import_model(write(tmp_path, host(NODES) + host(NODES)), file_format="xplane")
+    found, notes = import_model(write(tmp_path, host(NODES) + host(NODES)), file_format="xplane")
     assert set(found.ops["count"]) == {1}
-    assert any("the trace is of 2 hosts; the busiest was taken, host:CPU (19.2 µs)" in line for line in said)
+    assert any("the trace is of 2 hosts; the busiest was taken, host:CPU (19.2 µs)" in line for line in notes)
 
 
 FOUR: list[Node] = [
@@ -252,21 +252,21 @@ def test_a_cold_first_step_is_left_out_by_name_and_the_median_stands(tmp_path: P
         ]
         content = plane("/host:CPU", [message(2, "idle"), *lines], kinds)
     path = write(tmp_path, content)
-    found, said = import_model(path, file_format="xplane")
+    found, notes = import_model(path, file_format="xplane")
     times = found.ops.set_index("op")["traced_time_s"]
     assert times.to_dict() == pytest.approx({"MatMul": 50e-6, "Relu": 10e-6})
     cold = "step 1 of 4 was left out as a cold start: its ops took 562 µs, those of the others 60.0 µs ("
-    assert any(line.startswith(cold) for line in said)
-    assert any(line.startswith("traced_time_s: median over 3 steps of the mean time of ops on") for line in said)
+    assert any(line.startswith(cold) for line in notes)
+    assert any(line.startswith("traced_time_s: median over 3 steps of the mean time of ops on") for line in notes)
     joined = join_nodes(read_plane_times(path), GRAPH, 4)
-    assert any(line.startswith("step 1 of 4 was left out") for line in say_joined(joined))
+    assert any(line.startswith("step 1 of 4 was left out") for line in joined_notes(joined))
 
 
 def test_unknown_formats_and_units_are_told(tmp_path: Path) -> None:
-    _, said = import_model(write(tmp_path, host(NODES)), file_format="xplane")
+    _, notes = import_model(write(tmp_path, host(NODES)), file_format="xplane")
     assert (
         "partial: the trace tells neither number format nor arithmetic unit of an op: fp32 and vector stand in "
-        "the op table for unknown ones" in said
+        "the op table for unknown ones" in notes
     )
 
 
@@ -274,8 +274,8 @@ def test_broken_events_are_left_out_and_counted(tmp_path: Path) -> None:
     more = event(1, 5, -3) + event(1, -5, 3) + event(1, 5, 2 * 10**18) + event(77, 0, 1)
     times = read_plane_times(write(tmp_path, host(NODES, more=more)))
     assert times.wrong == Counter({"of negative time": 2, "of more than eleven days": 1, "without a name": 1})
-    _, said = import_model(tmp_path / "vm.xplane.pb", file_format="xplane")
-    assert any(line.startswith("partial: of 14 events were left out: 2 of negative time") for line in said)
+    _, notes = import_model(tmp_path / "vm.xplane.pb", file_format="xplane")
+    assert any(line.startswith("partial: of 14 events were left out: 2 of negative time") for line in notes)
 
 
 WHOLE = host(NODES)

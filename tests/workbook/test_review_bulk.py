@@ -126,10 +126,10 @@ def test_who_calls_a_changed_figure_measured_is_asked_for_evidence(
             find(book, OPS, "evidence", **ACME, workload="net-a", kind=kind).value = "our lab"
 
     found = content(issued, returned(issued, tmp_path, edit, labelled))
-    asked = [one["said"] for one in found["findings"] if one["kind"] == "evidence"]
-    assert len(asked) == bool(was)
+    questions = [one["said"] for one in found["findings"] if one["kind"] == "evidence"]
+    assert len(questions) == bool(was)
     if was:
-        assert f"a changed figure is labelled measured, {was}. Ask for the measurement" in asked[0]
+        assert f"a changed figure is labelled measured, {was}. Ask for the measurement" in questions[0]
 
 
 def test_a_change_that_moves_nothing_is_told_so_and_kept(issued: Path, tmp_path: Path) -> None:

@@ -148,14 +148,14 @@ def test_the_evaluator_says_the_same_of_every_cell(tmp_path: Path, scope: str) -
     write_workbook(made, path)
     roles, book = figures(path), read_book(path)
     before = said(evaluate(sheet_model_from(book)))
-    judged = 0
+    compared = 0
     for table in TABLES:
         for index, key in cells(book, table):
             place = (table.sheet, book.tables[table.title].cell(index, key))
             if place in roles:
                 assert moved(book, table, index, key, before) is (roles[place] == "input"), place
-                judged += 1
-    assert judged > 40
+                compared += 1
+    assert compared > 40
     assert [place for place, one in roles.items() if one == "idle" and place[0] != FACTS.sheet] == []
 
 

@@ -354,7 +354,7 @@ def _step(body: Place, at: int) -> float | None:
 def _comparisons(tensor: Tensor) -> list[Operation]:
     op: Any = _through(tensor).op
     if op.type == "LogicalAnd":
-        return [one for tensor in op.inputs for one in _comparisons(tensor)]
+        return [comparison for tensor in op.inputs for comparison in _comparisons(tensor)]
     return [op]
 
 

@@ -131,7 +131,7 @@ class LayerCalls:
             self.log.leave(layer_word(layer), weights, made, is_dropout=is_dropout(layer))
 
 
-Told = AbstractContextManager[Callable[[Any], None]]
+OpWatch = AbstractContextManager[Callable[[Any], None]]
 """A context whose value is called with the result of what runs in it."""
 
 
@@ -310,7 +310,7 @@ class GraphLayers:
         self._place = Place(graph)
         self._log = LayerLog(lambda op: _LOG_WORDS.get(op, op))
         self._calls = LayerCalls(self._log)
-        self._waiting = [one for one in scopes.calls if one.graph is graph]
+        self._waiting = [call for call in scopes.calls if call.graph is graph]
         self._waiting.reverse()
         self._positions = {op: place for place, op in enumerate(graph.get_operations())}
 

@@ -31,7 +31,7 @@ from fomkit.frontends.keras.calls import (
     describe_call,
     dtype_name,
 )
-from fomkit.frontends.keras.layers import BACKWARD_SCOPE, GraphLayers, GraphLines, RowOwner, Scope, Scopes, Told
+from fomkit.frontends.keras.layers import BACKWARD_SCOPE, GraphLayers, GraphLines, OpWatch, RowOwner, Scope, Scopes
 from fomkit.frontends.lowering.calls import (
     BACKWARD,
     FORWARD,
@@ -75,8 +75,8 @@ def _of_one_product(total: Operation, product: Operation) -> bool:
 def tensors_of(gradients: Iterable[Any]) -> list[Tensor]:
     """Give the tensors of gradients; of a sparse one its values and the rows that they belong to."""
     found: list[Tensor] = []
-    for one in gradients:
-        found += [one.values, one.indices] if isinstance(one, tf.IndexedSlices) else [one]
+    for gradient in gradients:
+        found += [gradient.values, gradient.indices] if isinstance(gradient, tf.IndexedSlices) else [gradient]
     return found
 
 
@@ -125,7 +125,7 @@ def row_of_layer(layer: Any, args: Any, kwargs: Any, path: str) -> TracedOp | No
         dimensions |= {"hidden_size": layer.units, "layers": 1, "directions": 1}
         return TracedOp(type(layer).__name__, "rnn", dimensions, dtype_name(layer.compute_dtype), FORWARD, path)
     if type(layer) is keras.layers.Attention and layer.score_mode == "dot" and isinstance(values, list | tuple):
-        query, value, *key = [one[:, :, None, :] for one in values]
+        query, value, *key = [value[:, :, None, :] for value in values]
         causal = bool(kwargs.get("use_causal_mask", False))
         return attention_row(path, query, key[0] if key else value, value, causal)
     return None
@@ -145,7 +145,7 @@ def attention_row(path: str, query: Any, key: Any, value: Any, causal: bool) -> 
 
 
 @contextmanager
-def watch_attention(around: Callable[[MakeRow, Any], Told]) -> Iterator[None]:
+def watch_attention(around: Callable[[MakeRow, Any], OpWatch]) -> Iterator[None]:
     """Find attention at its call inside the block: in Keras's own layers, and where a model calls the function.
 
     Parameters
@@ -183,9 +183,13 @@ def watch_attention(around: Callable[[MakeRow, Any], Told]) -> Iterator[None]:
 def products_flop(parts: list[TracedOp], *, of_weights: bool) -> float:
     """Add up the matrix products of one gradient, or of a forward pass."""
     return sum(
-        2.0 * float(one.dimensions["m"]) * float(one.dimensions["n"]) * float(one.dimensions["k"]) * int(one.count)
-        for one in parts
-        if one.kind == "gemm" and (one.pass_name == WEIGHT_GRADIENT) == of_weights
+        2.0
+        * float(part.dimensions["m"])
+        * float(part.dimensions["n"])
+        * float(part.dimensions["k"])
+        * int(part.count)
+        for part in parts
+        if part.kind == "gemm" and (part.pass_name == WEIGHT_GRADIENT) == of_weights
     )
 
 
@@ -321,21 +325,21 @@ def trace_ops(
     return found
 
 
-def _counted(one: Ran, pass_name: str, folded: set[Operation], graph: Graph, found: Walked) -> Call | None:
+def _counted(ran: Ran, pass_name: str, folded: set[Operation], graph: Graph, found: Walked) -> Call | None:
     """Give the call of an op with work, and count all others by their state."""
-    kind, state, call = one.op.type, "priced", None
-    if one.op in folded or (kind in RULES and RULES[kind] is None):
+    kind, state, call = ran.op.type, "priced", None
+    if ran.op in folded or (kind in RULES and RULES[kind] is None):
         state = "zero_work"
     elif kind not in RULES:
         state = "unsupported"
-        found.unsupported[_CONTROL.get(kind, kind)] += one.count
+        found.unsupported[_CONTROL.get(kind, kind)] += ran.count
     else:
-        transposed = _TRANSPOSED in forward_type(one.op, graph)
+        transposed = _TRANSPOSED in forward_type(ran.op, graph)
         try:
-            call = describe_call(one, folded, in_backward=pass_name == BACKWARD, of_transposed=transposed)
+            call = describe_call(ran, folded, in_backward=pass_name == BACKWARD, of_transposed=transposed)
         except ShapeUnknown:
             state = "unsupported"
-            found.unsupported[f"{kind} of a shape that depends on data"] += one.count
+            found.unsupported[f"{kind} of a shape that depends on data"] += ran.count
         else:
             if not any(array.numel for array in (*call.read, *call.written)):
                 state, call = "zero_work", None

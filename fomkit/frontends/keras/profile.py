@@ -116,8 +116,8 @@ def describe_model(model: Any, mode: str) -> Traced:
     return Traced(
         type(model).__name__,
         {"framework": framework, "version": version, "device": device, "mode": mode},
-        sum(prod(one.shape) for one in model.weights if not _is_seed(one)),
-        sum(prod(one.shape) for one in model.trainable_variables),
+        sum(prod(weight.shape) for weight in model.weights if not _is_seed(weight)),
+        sum(prod(variable.shape) for variable in model.trainable_variables),
     )
 
 

@@ -98,8 +98,8 @@ def implementation() -> str:
 
 def notes_on(optimizer: Any) -> list[str]:
     """Say what the row of an update leaves out."""
-    told = "loss scaling: the look through the gradients for overflow, and their scaling back, are not counted"
-    return [told] if scales_loss(optimizer) else []
+    note = "loss scaling: the look through the gradients for overflow, and their scaling back, are not counted"
+    return [note] if scales_loss(optimizer) else []
 
 
 def update_rows(optimizer: Any, updated: Sequence[Any]) -> list[TracedOp]:
@@ -132,7 +132,7 @@ def _own_step(prepared: Prepared, seen: Update) -> Callable[[Values], Any]:
         variables = model.trainable_variables
         gradients = tape.gradient(loss, variables)
         if prepared.optimizer is None:
-            seen.gradients += [one for one in gradients if one is not None]
+            seen.gradients += [gradient for gradient in gradients if gradient is not None]
             return loss
         prepared.optimizer.apply(gradients, variables)
         return loss
@@ -226,7 +226,7 @@ def _step(prepared: Prepared, walked: Walked, seen: Update, layers: list[TracedO
         ops, optimizer = ops + rows, {"rule": rule_of(prepared.optimizer), "impl": implementation()}
         states["priced"] += len(rows)
         notes += notes_on(prepared.optimizer)
-        if any(isinstance(one, tf.IndexedSlices) for one in seen.gradients):
+        if any(isinstance(gradient, tf.IndexedSlices) for gradient in seen.gradients):
             notes.append("optimizer: sparse gradients are priced as if every row of their tables were updated")
     elif prepared.mode == "train":
         name = type(prepared.optimizer).__name__

@@ -36,7 +36,7 @@ def hold_variables(order: OrderLog, model: Any) -> None:
             (layer._trainable_variables, "parameter"),
             (layer._non_trainable_variables, "buffer"),
         ):
-            order.hold([one.value for one in variables], role, paths.get(id(layer), layer.name))
+            order.hold([variable.value for variable in variables], role, paths.get(id(layer), layer.name))
 
 
 def _byte(variable: Any) -> int:
@@ -63,9 +63,9 @@ def update_lines(
     rule = rule_of(optimizer)
     paths = layer_paths(model)
     owners = {
-        id(one): paths.get(id(layer), layer.name)
+        id(variable): paths.get(id(layer), layer.name)
         for layer in model._flatten_layers()
-        for one in layer._trainable_variables
+        for variable in layer._trainable_variables
     }
     for variable in updated:
         if states := STATE_TENSORS[rule]:
@@ -96,7 +96,7 @@ def _run(prepared: Prepared, data: Values) -> Any:
     loss.backward()
     variables = model.trainable_variables
     if prepared.optimizer is not None:
-        prepared.optimizer.apply([one.value.grad for one in variables], variables)
+        prepared.optimizer.apply([variable.value.grad for variable in variables], variables)
     return output, loss
 
 
@@ -156,7 +156,7 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
         Whatever the user's code or the framework raises.
     """
     model, optimizer = prepared.model, prepared.optimizer
-    trainable = [one.value for one in model.trainable_variables]
+    trainable = [variable.value for variable in model.trainable_variables]
     recorder = Recorder(trainable, on_meta=False)
     watched = _Watched(recorder, prepared)
     recorder.layers = watched.layers

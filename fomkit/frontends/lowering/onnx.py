@@ -129,7 +129,7 @@ def flat_rows(array: Array) -> Array:
 
 def factors(call: Call) -> tuple[Array, Array]:
     """Give the left and the right factor of Gemm, MatMul and their integer spellings, as they are multiplied."""
-    arrays = [one for one in call.arguments.values() if isinstance(one, Array)]
+    arrays = [argument for argument in call.arguments.values() if isinstance(argument, Array)]
     left, right = as_matrix(arrays[0], on_left=True), as_matrix(_right(call, arrays), on_left=False)
     if call.op == "Gemm":
         left = swapped(left) if call.arguments.get("transA") else left
@@ -184,7 +184,7 @@ def equation_of(call: Call) -> str:
     if "->" in equation:
         return equation
     letters = equation.replace(",", "").replace("...", "")
-    kept = "".join(sorted(one for one in set(letters) if letters.count(one) == 1))
+    kept = "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
     return f"{equation}->{'...' if '...' in equation else ''}{kept}"
 
 

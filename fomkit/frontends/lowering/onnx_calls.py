@@ -94,7 +94,7 @@ class Executed:
     outputs : tuple of Array or None
     call : Call
         The same for the rules: arguments by the names of the op's definition, with its attributes.
-    kept : list of Array
+    saved_for_backward : list of Array
         What it keeps for its backward pass besides; put in once its rule is known to hold.
     """
 
@@ -105,7 +105,7 @@ class Executed:
     outputs: tuple[Array | None, ...]
     results: tuple[str, ...]
     call: Call
-    kept: list[Array] = field(default_factory=list)
+    saved_for_backward: list[Array] = field(default_factory=list)
 
     @property
     def made(self) -> Array:
@@ -148,7 +148,7 @@ class Cell(NamedTuple):
     gates : int
     forward, backward : tuple of (op, times, inputs)
         Work element by element of one time step, on as many elements as the hidden state has.
-    kept : int
+    saved_for_backward : int
         Values of each element of the hidden state and step that the backward pass needs.
     """
 
@@ -156,7 +156,7 @@ class Cell(NamedTuple):
     gates: int
     forward: tuple[tuple[str, int, int], ...]
     backward: tuple[tuple[str, int, int], ...]
-    kept: int
+    saved_for_backward: int
 
 
 CELLS: Mapping[str, Cell] = {
@@ -196,11 +196,11 @@ def recurrent(call: Call) -> list[Work]:
     return [Work("rnn", recurrent_sizes(call), call.array("X").dtype)]
 
 
-def kept_byte(call: Call) -> int:
+def saved_byte(call: Call) -> int:
     """Give what a recurrent layer keeps for its backward pass beside its input and output [byte]."""
     steps, batch, _ = _lengths(call)
     directions, _, hidden = call.array("R").shape
-    return CELLS[call.op].kept * steps * batch * directions * hidden * call.array("X").item_byte
+    return CELLS[call.op].saved_for_backward * steps * batch * directions * hidden * call.array("X").item_byte
 
 
 def attention_sizes(call: Call) -> Dimensions:

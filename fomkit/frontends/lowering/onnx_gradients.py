@@ -72,7 +72,7 @@ class Backward:
     @property
     def given(self) -> Array:
         """The gradient of the first output that has one."""
-        return next(one for one in self.gradients if one is not None)
+        return next(gradient for gradient in self.gradients if gradient is not None)
 
     def input(self, at: int) -> Array:
         """Give an input that is a tensor."""
@@ -231,7 +231,7 @@ def _row(back: Backward) -> None:
     written = [back.make(at) for at in back.wanted]
     results = [array for array in one.outputs if array is not None]
     given = [array for array in back.gradients if array is not None]
-    read = [*given, *back.saved(range(3)), *results, *one.kept]
+    read = [*given, *back.saved(range(3)), *results, *one.saved_for_backward]
     back.steps.append(Derived(split_gradients(row) if recurrent else [row], tuple(read), tuple(written)))
 
 
@@ -329,14 +329,16 @@ _NO_INPUT: Mapping[str, tuple[int, ...]] = {
 }  # fmt: skip
 
 
-def takes_gradient(one: Executed) -> list[int]:
+def takes_gradient(executed: Executed) -> list[int]:
     """Give the positions of an op's inputs that could get a gradient."""
-    never = _NO_INPUT.get(one.op, ())
-    return [at for at, array in enumerate(one.inputs) if array is not None and is_float(array) and at not in never]
+    never = _NO_INPUT.get(executed.op, ())
+    return [
+        at for at, array in enumerate(executed.inputs) if array is not None and is_float(array) and at not in never
+    ]
 
 
 def derive_gradient(
-    one: Executed, gradients: tuple[Array | None, ...], wanted: tuple[int, ...], of_weights: frozenset[int]
+    executed: Executed, gradients: tuple[Array | None, ...], wanted: tuple[int, ...], of_weights: frozenset[int]
 ) -> Backward:
     """Derive the backward pass of one op.
 
@@ -345,9 +347,9 @@ def derive_gradient(
     NoRule
         When its gradient is not known here.
     """
-    rule = GRADIENTS.get(one.op)
+    rule = GRADIENTS.get(executed.op)
     if rule is None:
-        raise NoRule(f"{one.op}Grad")
-    back = Backward(one, gradients, wanted, of_weights)
+        raise NoRule(f"{executed.op}Grad")
+    back = Backward(executed, gradients, wanted, of_weights)
     rule(back)
     return back

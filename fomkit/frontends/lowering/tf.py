@@ -184,7 +184,7 @@ def einsum(call: Call) -> list[Work]:
     for letter in dict.fromkeys(left + right):
         kept, both = letter in out, letter in left and letter in right
         groups["b" if both and kept else "k" if not kept else "m" if letter in left else "n"] += letter
-    dimensions: Dimensions = {name: prod(size[one] for one in letters) for name, letters in groups.items()}
+    dimensions: Dimensions = {name: prod(size[letter] for letter in letters) for name, letters in groups.items()}
     dimensions |= {
         "trans_a": _before(left, groups["k"], groups["m"]),
         "trans_b": _before(right, groups["n"], groups["k"]),

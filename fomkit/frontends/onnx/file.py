@@ -115,14 +115,14 @@ def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
         try:
             model = onnx.inliner.inline_local_functions(model)
         except Exception as error:  # the library raises what it likes
-            told = str(error).strip().split("\n")[0]
+            message = str(error).strip().split("\n")[0]
             raise FomkitError(
-                where, f"has functions that cannot be put in place: {told:.200}. {_NEWEST}"
+                where, f"has functions that cannot be put in place: {message:.200}. {_NEWEST}"
             ) from error
     for one in model.opset_import:
         if not 0 < one.version <= _HIGHEST_OPSET:
-            told = f"is of opset {one.version}, and ONNX has those from 1 to {onnx.defs.onnx_opset_version()}"
-            raise FomkitError(where, f"{told} in the package here. {_NEWEST}")
+            message = f"is of opset {one.version}, and ONNX has those from 1 to {onnx.defs.onnx_opset_version()}"
+            raise FomkitError(where, f"{message} in the package here. {_NEWEST}")
     if not all(isinstance(text, str) for text in _texts(model.graph)):
         raise FomkitError(where, f"is a damaged ONNX file: a name in it is no text. {_NEWEST}")
     if len(model.graph.node) > MOST_NODES:
@@ -167,8 +167,8 @@ def in_running_order(graph: Graph, given: set[str], where: str) -> list[Node]:
     for at, node in enumerate(graph.node):
         names = {name for name in node.input if name and name not in given}
         if missing := sorted(names - makers.keys()):
-            told = f"has a {node.op_type:.40} that reads {missing[0]!r:.80}, which nothing makes"
-            raise FomkitError(where, f"{told}. {_NEWEST}")
+            message = f"has a {node.op_type:.40} that reads {missing[0]!r:.80}, which nothing makes"
+            raise FomkitError(where, f"{message}. {_NEWEST}")
         sources = {makers[name] for name in names}
         waits.append(len(sources))
         for source in sources:
@@ -212,7 +212,7 @@ class Input:
 
     def shape(self, sizes: Sizes) -> tuple[int, ...]:
         """Give its shape at the given sizes."""
-        return tuple(sizes[one] if isinstance(one, str) else one for one in self.lengths)
+        return tuple(sizes[length] if isinstance(length, str) else length for length in self.lengths)
 
 
 @dataclass(frozen=True)
@@ -257,8 +257,8 @@ def _given(graph: Any, where: str) -> list[tuple[str, int, list[Any]]]:
                        "inputs that are tensors.")  # fmt: skip
         for dim in tensor.shape.dim:
             if dim.HasField("dim_value") and not 0 < dim.dim_value <= MOST_LENGTH:
-                told = f"has the input {value.name!r:.80} with a dimension of {dim.dim_value}"
-                raise FomkitError(where, f"{told}. A length of 1 or more, or a name, was expected.")
+                message = f"has the input {value.name!r:.80} with a dimension of {dim.dim_value}"
+                raise FomkitError(where, f"{message}. A length of 1 or more, or a name, was expected.")
         found.append((value.name, tensor.elem_type, list(tensor.shape.dim)))
     if not found:
         raise FomkitError(where, "has no input, so its work depends on nothing. Export the model with an input.")
@@ -312,7 +312,7 @@ def read_inputs(graph: Any, wanted: Sizes, where: str) -> Inputs:
         lengths: list[int | str] = []
         own_axis = axis if len(dims) > axis else 0
         for at, dim in enumerate(dims):
-            if at == own_axis and ((fixed and dim.dim_value == fixed) or (is_open and not _told(dim))):
+            if at == own_axis and ((fixed and dim.dim_value == fixed) or (is_open and not _is_stated(dim))):
                 lengths.append(BATCH)
             elif dim.HasField("dim_value"):
                 lengths.append(int(dim.dim_value))
@@ -321,11 +321,11 @@ def read_inputs(graph: Any, wanted: Sizes, where: str) -> Inputs:
                 words.setdefault(text, _word(text, set(words.values())))
                 lengths.append(words[text])
         found.append(Input(name, elem_type, tuple(lengths)))
-    used = dict.fromkeys(one for value in found for one in value.lengths if isinstance(one, str))
+    used = dict.fromkeys(length for value in found for length in value.lengths if isinstance(length, str))
     return _with_values(found, used, words, fixed, wanted, where)
 
 
-def _told(dim: Any) -> bool:
+def _is_stated(dim: Any) -> bool:
     return bool(dim.HasField("dim_value") or dim.dim_param)
 
 

@@ -88,8 +88,8 @@ def _of_export(nodes: Sequence[Any], ops: Counter[str], mode: str) -> Iterator[s
     folded = _folded(nodes)
     keep = "torch.onnx.export(…, training=TrainingMode.TRAINING) keeps it"
     if folded:
-        told = f"the export folded batch normalisation into {folded} convolutions"
-        yield f"partial: {told}; {keep}" if mode == "train" else told
+        text = f"the export folded batch normalisation into {folded} convolutions"
+        yield f"partial: {text}; {keep}" if mode == "train" else text
     elif mode == "train" and not ops["Dropout"] and not ops["BatchNormalization"]:
         yield f"an export for inference has no dropout, and its batch normalisation is folded; {keep}"
 
@@ -160,8 +160,8 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
     try:
         sized = _sized(prepared, inputs.sizes)
     except NotAtTheseSizes as error:
-        told = ", ".join(f"{name} {value}" for name, value in inputs.sizes.items())
-        raise FomkitError(where, f"{error}, at {told}. Give sizes that the model is made for.") from error
+        text = ", ".join(f"{name} {value}" for name, value in inputs.sizes.items())
+        raise FomkitError(where, f"{error}, at {text}. Give sizes that the model is made for.") from error
     if not sized.step.states["priced"]:
         listed = ", ".join(sized.step.listed_unsupported[:5]) or "none at all"
         raise FomkitError(where, f"has no op with work that is known here: {listed}.")
@@ -193,8 +193,8 @@ def _result(path: Path, message: dict[str, Any]) -> dict[str, Any]:
     except FomkitError as error:
         return {"errors": [[error.where, error.what]], "final": True}
     except Exception as error:  # a file of a stranger may show a fault of the library, or of this program
-        told = explain_exception(error, request.where, path)
-        return {"errors": [[told.where, told.what]], "final": True}
+        explained = explain_exception(error, request.where, path)
+        return {"errors": [[explained.where, explained.what]], "final": True}
 
 
 def main() -> None:

@@ -106,7 +106,7 @@ class Walker:
         self._opsets = {one.domain or "": one.version for one in model.opset_import}
         self._attributes = [attributes_of(node) for node in nodes]
         self._stored = {one.name: _small_value(one) for one in self._graph.initializer}
-        self._told = {
+        self._stated = {
             value.name: value.type.tensor_type for value in (*self._graph.value_info, *self._graph.output)
         }
 
@@ -175,8 +175,8 @@ class Walker:
         found = None
         arrays = self._walked.arrays
         if node.op_type == "Constant":
-            told = next((value for name, value in attributes.items() if not name.endswith("strings")), None)
-            found = None if told is None or isinstance(told, str) else np.asarray(told)
+            stated = next((value for name, value in attributes.items() if not name.endswith("strings")), None)
+            found = None if stated is None or isinstance(stated, str) else np.asarray(stated)
         elif node.op_type in ("Shape", "Size") and node.input and node.input[0] in arrays:
             shape = arrays[node.input[0]].shape[attributes.get("start", 0) : attributes.get("end")]
             found = np.array(np.prod(shape) if node.op_type == "Size" else shape, np.int64)
@@ -206,15 +206,15 @@ class Walker:
                     schema, node, types, data, opset_imports=list(self._model.opset_import)
                 )
             except Exception as error:  # the library raises what it likes
-                told = _TAG.sub("", str(error).strip().split("\n")[0]).rstrip(". ")
+                message = _TAG.sub("", str(error).strip().split("\n")[0]).rstrip(". ")
                 made = repr(node.output[0]) if node.output else "nothing"
-                raise NotAtTheseSizes(f"{op} that makes {made:.80} cannot run: {told:.160}") from error
+                raise NotAtTheseSizes(f"{op} that makes {made:.80} cannot run: {message:.160}") from error
         for name in filter(None, node.output):
             array = _array(found[name].tensor_type) if name in found else None
             if array is None and op in SAME_SHAPE and node.input and node.input[0] in arrays:
                 source = arrays[node.input[0]]
                 array = new_array(source.shape, source.dtype) if name == node.output[0] else None
-            array = array or self._as_told(name)
+            array = array or self._as_stated(name)
             if array is not None:
                 self._add(name, array)
 
@@ -225,16 +225,16 @@ class Walker:
                 types[name] = onnx.helper.make_tensor_type_proto(_number(arrays[name].dtype), arrays[name].shape)
         return types
 
-    def _as_told(self, name: str) -> Array | None:
+    def _as_stated(self, name: str) -> Array | None:
         """Take a shape from the file where every name in it is known and none of it may be of another batch."""
-        told, open_names = self._told.get(name), self._inputs.open_names
-        if told is None or not told.HasField("shape") or not open_names:
+        stated, open_names = self._stated.get(name), self._inputs.open_names
+        if stated is None or not stated.HasField("shape") or not open_names:
             return None
         shape = [
             dim.dim_value if dim.HasField("dim_value") else self._sizes.get(open_names.get(dim.dim_param, ""), -1)
-            for dim in told.shape.dim
+            for dim in stated.shape.dim
         ]
-        dtype = dtype_of(told.elem_type)
+        dtype = dtype_of(stated.elem_type)
         return None if dtype is None or any(one < 0 for one in shape) else new_array(tuple(shape), dtype)
 
     def _view(self, node: Any, op: str, attributes: Mapping[str, Any]) -> bool:
@@ -249,8 +249,8 @@ class Walker:
         same = op == "Cast" and arrays[name].dtype == array.dtype
         if op in VIEWS and arrays[name].numel != array.numel:
             # An exporter may have written one size as a number; the library's inference does not see it.
-            told = f"{array.numel} elements do not make {arrays[name].shape}"
-            raise NotAtTheseSizes(f"{op} that makes {name!r:.80} cannot run: {told}")
+            message = f"{array.numel} elements do not make {arrays[name].shape}"
+            raise NotAtTheseSizes(f"{op} that makes {name!r:.80} cannot run: {message}")
         if op in VIEWS or same or (op == "Dropout" and not self._training):
             arrays[name] = reshaped(array, arrays[name].shape)
         elif op == "Transpose" and of_weight:
@@ -303,7 +303,7 @@ class Walker:
         if listed:
             arguments[formal[-1]] = tuple(listed)
         outputs = tuple(arrays.get(name) if name else None for name in node.output)
-        call = Call(op, arguments, tuple(one for one in outputs if one is not None))
+        call = Call(op, arguments, tuple(output for output in outputs if output is not None))
         module = module_of(node)
         self._walked.ran.append(
             Executed(op, module, tuple(inputs), tuple(node.input), outputs, tuple(node.output), call)
@@ -312,7 +312,7 @@ class Walker:
 
 _TAG = re.compile(r"^\[\w+\] ?")
 """What the library puts before its messages."""
-_TOLD = names(
+_PARAMETERS = names(
     """shape axes starts ends steps pads repeats split sizes scales roi k K ratio training_mode min max axis
     constant_value"""
 )
@@ -320,7 +320,7 @@ _TOLD = names(
 
 def _is_data(name: str) -> bool:
     """Tell the inputs that an op computes with from those that it is told."""
-    return name not in _TOLD
+    return name not in _PARAMETERS
 
 
 def _number(dtype: str) -> int:
@@ -330,13 +330,13 @@ def _number(dtype: str) -> int:
 _NUMBERS = {dtype_of(number): number for number in range(20, 0, -1) if dtype_of(number)}
 
 
-def _array(told: Any) -> Array | None:
-    dtype = dtype_of(told.elem_type)
-    if dtype is None or not told.HasField("shape"):
+def _array(stated: Any) -> Array | None:
+    dtype = dtype_of(stated.elem_type)
+    if dtype is None or not stated.HasField("shape"):
         return None
-    if not all(dim.HasField("dim_value") for dim in told.shape.dim):
+    if not all(dim.HasField("dim_value") for dim in stated.shape.dim):
         return None
-    return new_array(tuple(dim.dim_value for dim in told.shape.dim), dtype)
+    return new_array(tuple(dim.dim_value for dim in stated.shape.dim), dtype)
 
 
 def module_of(node: Any) -> str:

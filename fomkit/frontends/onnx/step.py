@@ -21,10 +21,10 @@ from fomkit.frontends.lowering.onnx_calls import (
     Executed,
     Walked,
     is_float,
-    kept_byte,
     new_array,
     parts_of,
     reshaped,
+    saved_byte,
 )
 from fomkit.frontends.lowering.onnx_gradients import WITHOUT_GRADIENT, Derived, derive_gradient, takes_gradient
 from fomkit.frontends.onnx.file import Weights
@@ -109,15 +109,15 @@ def derive_backward(walked: Walked, results: Iterable[Array]) -> BackwardPass:
     return found
 
 
-def _storage(one: Executed, at: int) -> int:
-    array = one.inputs[at]
+def _storage(executed: Executed, at: int) -> int:
+    array = executed.inputs[at]
     return 0 if array is None else array.storage
 
 
-def _whole(array: Array, one: Executed, pending: dict[int, list[Array]], found: BackwardPass) -> Array | None:
+def _whole(array: Array, executed: Executed, pending: dict[int, list[Array]], found: BackwardPass) -> Array | None:
     """Give the gradient of an output: all its readers' together."""
     parts = pending.pop(array.storage, None)
-    return None if parts is None else reshaped(_sum(parts, one.module, found), array.shape)
+    return None if parts is None else reshaped(_sum(parts, executed.module, found), array.shape)
 
 
 def _sum(parts: list[Array], module: str, found: BackwardPass) -> Array:
@@ -296,9 +296,9 @@ def _forward(walked: Walked, states: Counter[str], unsupported: Counter[str], tr
             if row.kind in ("rnn", "attention"):
                 row.parts = parts_of(one.call, row.dtype, row.module, backward=False)
         if training and one.op in CELLS:
-            one.kept.append(new_array((kept_byte(one.call),), "int8"))
+            one.saved_for_backward.append(new_array((saved_byte(one.call),), "int8"))
         written = tuple(array for array in one.outputs if array is not None)
-        found.append(Derived(rows, one.call.read, (*written, *one.kept)))
+        found.append(Derived(rows, one.call.read, (*written, *one.saved_for_backward)))
     return found
 
 
@@ -339,7 +339,9 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
         unsupported.update(backward.unsupported)
         states["unsupported"] += len(backward.unsupported)
         states["priced"] += sum(len(step.rows) for step in backward.steps)
-        rows = _update(prepared.rule, (one for one in weights.values() if one.storage in backward.trained))
+        rows = _update(
+            prepared.rule, (weight for weight in weights.values() if weight.storage in backward.trained)
+        )
         states["priced"] += len(rows)
     memory = Memory(
         inputs=walked.inputs,

@@ -22,8 +22,8 @@ def _axes(values: Sequence[Any], attributes: Attributes) -> tuple[int, ...] | No
     """Give the axes, which were an attribute before they became an input."""
     if len(values) > 1 and values[1] is not None:
         return tuple(int(one) for one in values[1].ravel())
-    told = attributes.get("axes")
-    return None if told is None else tuple(told)
+    stated = attributes.get("axes")
+    return None if stated is None else tuple(stated)
 
 
 def _reduced(name: str) -> Rule:
@@ -37,7 +37,7 @@ def _reduced(name: str) -> Rule:
 
 
 def _binary(name: str) -> Rule:
-    def rule(values: Sequence[Any], _told: Attributes) -> Any:
+    def rule(values: Sequence[Any], _attributes: Attributes) -> Any:
         import numpy as np
 
         return getattr(np, name)(values[0], values[1])
@@ -46,7 +46,7 @@ def _binary(name: str) -> Rule:
 
 
 def _unary(name: str) -> Rule:
-    def rule(values: Sequence[Any], _told: Attributes) -> Any:
+    def rule(values: Sequence[Any], _attributes: Attributes) -> Any:
         import numpy as np
 
         return getattr(np, name)(values[0])
@@ -54,7 +54,7 @@ def _unary(name: str) -> Rule:
     return rule
 
 
-def _divide(values: Sequence[Any], _told: Attributes) -> Any:
+def _divide(values: Sequence[Any], _attributes: Attributes) -> Any:
     import numpy as np
 
     if values[0].dtype.kind in "iu":
@@ -64,12 +64,12 @@ def _divide(values: Sequence[Any], _told: Attributes) -> Any:
 
 def _slice(values: Sequence[Any], attributes: Attributes) -> Any:
     data = values[0]
-    told = [attributes.get("starts"), attributes.get("ends"), attributes.get("axes"), None]
+    stated = [attributes.get("starts"), attributes.get("ends"), attributes.get("axes"), None]
     for at, value in enumerate(values[1:]):
-        told[at] = told[at] if value is None else value.tolist()
-    starts, ends = told[0] or [], told[1] or []
-    axes = list(range(len(starts))) if told[2] is None else told[2]
-    steps = [1] * len(starts) if told[3] is None else told[3]
+        stated[at] = stated[at] if value is None else value.tolist()
+    starts, ends = stated[0] or [], stated[1] or []
+    axes = list(range(len(starts))) if stated[2] is None else stated[2]
+    steps = [1] * len(starts) if stated[3] is None else stated[3]
     where = [slice(None)] * data.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         first, last = int(start), int(end)
@@ -78,7 +78,7 @@ def _slice(values: Sequence[Any], attributes: Attributes) -> Any:
     return data[tuple(where)]
 
 
-def _reshape(values: Sequence[Any], _told: Attributes) -> Any:
+def _reshape(values: Sequence[Any], _attributes: Attributes) -> Any:
     shape = [int(one) for one in values[1]]
     shape = [values[0].shape[at] if one == 0 else one for at, one in enumerate(shape)]
     return values[0].reshape(shape)
@@ -107,16 +107,16 @@ def _elements(shape: Sequence[int]) -> int:
     return count
 
 
-def _counted(values: Sequence[Any], _told: Attributes) -> Any:
+def _counted(values: Sequence[Any], _attributes: Attributes) -> Any:
     import numpy as np
 
-    start, end, step = (one.item() for one in values)
+    start, end, step = (value.item() for value in values)
     if not step or abs((end - start) / step) > MOST_ELEMENTS:
         return None
     return np.arange(start, end, step, dtype=values[0].dtype)
 
 
-def _expanded(values: Sequence[Any], _told: Attributes) -> Any:
+def _expanded(values: Sequence[Any], _attributes: Attributes) -> Any:
     import numpy as np
 
     shape = np.broadcast_shapes(values[0].shape, tuple(int(one) for one in values[1]))
@@ -130,7 +130,7 @@ def _cast(values: Sequence[Any], attributes: Attributes) -> Any:
 
 
 def _numpy(name: str, **fixed: Any) -> Rule:
-    def rule(values: Sequence[Any], _told: Attributes) -> Any:
+    def rule(values: Sequence[Any], _attributes: Attributes) -> Any:
         import numpy as np
 
         return getattr(np, name)(*values, **fixed)
@@ -151,8 +151,8 @@ def _concat(values: Sequence[Any], attributes: Attributes) -> Any:
 RULES: Mapping[str, Rule] = {
     "Identity": lambda values, _: values[0],
     "Gather": _gather, "Concat": _concat, "Slice": _slice, "Reshape": _reshape, "Cast": _cast,
-    "Unsqueeze": _unsqueeze, "Squeeze": lambda values, told: values[0].squeeze(_axes(values, told)),
-    "Transpose": lambda values, told: values[0].transpose(told.get("perm")),
+    "Unsqueeze": _unsqueeze, "Squeeze": lambda values, stated: values[0].squeeze(_axes(values, stated)),
+    "Transpose": lambda values, stated: values[0].transpose(stated.get("perm")),
     "ConstantOfShape": _filled, "Range": _counted, "Expand": _expanded, "Where": _numpy("where"), "Div": _divide,
     **{name: _binary(theirs) for name, theirs in (
         ("Add", "add"), ("Sub", "subtract"), ("Mul", "multiply"), ("Mod", "mod"), ("Pow", "power"),

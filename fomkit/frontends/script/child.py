@@ -101,8 +101,8 @@ def _stop_with(answer: Answer, framework: FrameworkCapture[T], request: dict[str
         try:
             answer.leave({"draft": asdict(framework.draft(taken, request, ""))})
         except Exception as error:  # else the user's code might swallow it and train on
-            told = explain_exception(error, request["where"], Path(request["path"]))
-            answer.leave({"error": [told.where, told.what], "quotes": False})
+            explained = explain_exception(error, request["where"], Path(request["path"]))
+            answer.leave({"error": [explained.where, explained.what], "quotes": False})
             os._exit(0)
         late = threading.Timer(_TIDY_S, os._exit, (0,))
         late.daemon = True
@@ -119,12 +119,12 @@ def _ended(
     where, path = request["where"], Path(request["path"])
     when = f"before its {'second' if watch.rounds else 'first'} training step"
     if error is not None and not isinstance(error, SystemExit):
-        told = explain_exception(error, where, path)
+        explained = explain_exception(error, where, path)
         if isinstance(error, SyntaxError):
-            return told
+            return explained
         wants = any(word in str(error).lower() for word in ("cuda", "nvidia", "hip"))
         hint = " It is run on the CPU: let it take that where there is no accelerator." if wants else ""
-        return FomkitError(told.where, f"{told.what}, {when}.{hint}")
+        return FomkitError(explained.where, f"{explained.what}, {when}.{hint}")
     if watch.rounds:
         return FomkitError(
             where,
@@ -161,15 +161,15 @@ def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCaptur
     except BaseException as raised:  # the program may raise anything, SystemExit too; the parent tells it
         error = raised
     if watch.taken is None:
-        told = _ended(error, watch, framework, request)
-        return {"error": [told.where, told.what], "quotes": isinstance(error, SystemExit)}
+        explained = _ended(error, watch, framework, request)
+        return {"error": [explained.where, explained.what], "quotes": isinstance(error, SystemExit)}
     if watch.is_over:
         return {}  # the answer was left when it was stopped
     try:
         return {"draft": asdict(framework.draft(watch.taken, request, _partial(error, watch, request)))}
     except Exception as raised:  # the user's own step may fail where only its shapes are known
-        told = explain_exception(raised, request["where"], path)
-        return {"error": [told.where, told.what], "quotes": False}
+        explained = explain_exception(raised, request["where"], path)
+        return {"error": [explained.where, explained.what], "quotes": False}
 
 
 def run_script(framework: FrameworkCapture[T]) -> None:

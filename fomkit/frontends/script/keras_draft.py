@@ -73,7 +73,7 @@ def _notes(taken: Taken, batch: int, epoch: Epoch) -> Iterator[str]:
     training = taken.training
     place = f"{training.way} at {training.place}"
     yield f"taken from the running program: {place}, its step {training.steps}"
-    yield f"batch {batch:,}, the most samples that a batch had; an epoch {epoch.told}"
+    yield f"batch {batch:,}, the most samples that a batch had; an epoch {epoch.origin}"
     if training.way == FIT:
         epochs = _epochs(training)
         yield f"{epochs} epoch{'s' * (epochs != 1)}, as fit is asked for"
@@ -84,7 +84,7 @@ def _notes(taken: Taken, batch: int, epoch: Epoch) -> Iterator[str]:
     if steps > 1:
         yield f"one execution of the program makes {steps} steps (steps_per_execution); one of them is the step"
     if taken.others:
-        others = ", ".join(f"{one.way} at {one.place}" for one in taken.others)
+        others = ", ".join(f"{other.way} at {other.place}" for other in taken.others)
         yield f"partial: the program trains elsewhere too, which is left out: {others}"
     if further := _further_fits(training):
         lines = " and ".join(map(str, further))
@@ -95,7 +95,7 @@ def _of_fit(training: Training) -> Iterator[str]:
     arguments = training.arguments
     callbacks = arguments["callbacks"] or ()
     callbacks = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
-    if any(isinstance(one, keras.callbacks.EarlyStopping) for one in callbacks):
+    if any(isinstance(callback, keras.callbacks.EarlyStopping) for callback in callbacks):
         yield "EarlyStopping may end the run before its last epoch"
     if arguments["validation_freq"] not in (None, 1):
         yield f"validates after some epochs only (validation_freq {arguments['validation_freq']})"
@@ -105,10 +105,10 @@ def _traced(training: Training, batch: int, request: dict[str, Any]) -> SizedSte
     try:
         return trace_sizes(partial(step_tracer(), _prepared(training, batch)), {"batch": batch})
     except Exception as error:  # the program's own step ran, but may not where there are shapes only
-        told = explain_exception(error, request["where"], Path(request["path"]))
+        explained = explain_exception(error, request["where"], Path(request["path"]))
         raise FomkitError(
-            told.where,
-            f"{told.what}, where the step is traced by shapes. Values must not decide what a step does: "
+            explained.where,
+            f"{explained.what}, where the step is traced by shapes. Values must not decide what a step does: "
             "let it train with run_eagerly=False.",
         ) from error
 

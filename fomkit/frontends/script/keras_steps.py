@@ -34,7 +34,7 @@ class Epoch:
 
     samples: int | None
     last_batch: LastBatch
-    told: str
+    origin: str
 
 
 def first_axis(values: Any) -> int | None:
@@ -283,7 +283,9 @@ class FitWatch:
     def _train_on_batch(self, run: Any) -> Any:
         @wraps(run)
         def train_on_batch(model: Any, *args: Any, **kwargs: Any) -> Any:
-            known = [one for one in self._trainings if one.way == BATCHES and one.model is model]
+            known = [
+                training for training in self._trainings if training.way == BATCHES and training.model is model
+            ]
             self._running.append(known[0] if known else self._begin(model, BATCHES, {}))
             try:
                 return run(model, *args, **kwargs)

@@ -15,17 +15,17 @@ from fomkit.frontends.script.child import FrameworkCapture, run_script
 from fomkit.frontends.script.torch_recorder import Fetched, LoaderFacts, loader_facts, shapes_in
 from fomkit.frontends.script.torch_steps import StepWatch, Taken
 from fomkit.frontends.step import Draft, count_rows
-from fomkit.frontends.step_spread import doubt_of_axis, say_difference
+from fomkit.frontends.step_spread import difference_notes, doubt_of_axis
 
 _NO_LOADER = LoaderFacts(None, None, "drop")
 
 
 def _samples_in(batch: Fetched) -> int | None:
-    asked = loader_facts(batch.loader).batch
-    if asked and batch.is_full:
-        return asked
+    stated = loader_facts(batch.loader).batch
+    if stated and batch.is_full:
+        return stated
     shapes = shapes_in(batch.values)
-    return shapes[0][0] if shapes else asked
+    return shapes[0][0] if shapes else stated
 
 
 def _batch(taken: Taken) -> tuple[int | None, str]:
@@ -40,8 +40,8 @@ def _batch(taken: Taken) -> tuple[int | None, str]:
         return None, ""
     each = taken.backwards if _accumulates(taken) else 1
     times = f"{each} times " if each > 1 else ""
-    told = "the first axis of what the model is called with, as no DataLoader gives it"
-    return each * taken.called_with[0][0], f"{times}{told}"
+    origin = "the first axis of what the model is called with, as no DataLoader gives it"
+    return each * taken.called_with[0][0], f"{times}{origin}"
 
 
 def _doubt(taken: Taken) -> str:
@@ -65,11 +65,11 @@ def _notes(taken: Taken, batch: int | None, read_from: str) -> Iterator[str]:
         yield f"the sizes hold for batch {batch} only ({read_from})"
     if batch is not None and (doubt := _doubt(taken)):
         yield doubt
-    yield from say_difference(taken.works, taken.place)
+    yield from difference_notes(taken.works, taken.place)
     if taken.epochs.count is None:
-        yield f"the number of epochs is not known: {taken.epochs.told}"
+        yield f"the number of epochs is not known: {taken.epochs.origin}"
     else:
-        yield f"{taken.epochs.count} epochs, {taken.epochs.told}"
+        yield f"{taken.epochs.count} epochs, {taken.epochs.origin}"
     if _accumulates(taken):
         yield f"gradient accumulation: {taken.backwards} backward passes to one step of the optimizer"
     if taken.closures:

@@ -53,7 +53,7 @@ class Epochs:
     """How many epochs a run has: None where no loop says it, and where that was read or why it is not known."""
 
     count: int | None
-    told: str
+    origin: str
 
 
 @dataclass(frozen=True)
@@ -380,7 +380,9 @@ class StepWatch:
         return Recording(self._calls.models(), self._parameters())
 
     def _parameters(self) -> list[torch.Tensor]:
-        return [one for made in self._stepped.values() for group in made.param_groups for one in group["params"]]
+        return [
+            param for made in self._stepped.values() for group in made.param_groups for param in group["params"]
+        ]
 
     def _idle(self) -> int:
         return sum(id(made) not in self._stepped for made in self._made)

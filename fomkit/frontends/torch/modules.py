@@ -70,7 +70,7 @@ def _known(lengths: torch.Tensor) -> list[int] | None:
 def packed_steps(values: PackedSequence) -> tuple[int, int] | None:
     """Give steps and samples of a packed sequence; None where its sequences differ in length."""
     with torch._C.DisableTorchFunction(), _disable_current_modes():
-        samples = [int(one) for one in values.batch_sizes]
+        samples = [int(size) for size in values.batch_sizes]
     return (len(samples), samples[0]) if samples[0] == samples[-1] else None
 
 

@@ -79,8 +79,8 @@ class Update:
         """Rule and implementation, for the profile's head."""
         if not self.rows:
             return {}
-        said = {name: str(self.rows[0].dimensions[name]) for name in ("rule", "impl")}
-        return {**said, "impl_from": IMPL_BY_DEFAULT} if self.by_default else said
+        dimensions_text = {name: str(self.rows[0].dimensions[name]) for name in ("rule", "impl")}
+        return {**dimensions_text, "impl_from": IMPL_BY_DEFAULT} if self.by_default else dimensions_text
 
 
 def make_optimizer(given: Any, model: torch.nn.Module, where: str) -> torch.optim.Optimizer | None:
@@ -166,7 +166,7 @@ def _groups_rows(groups: Iterable[tuple[Group, dict[str, list[torch.Tensor]]]], 
             )
         rule = rule_of(group)
         gradients = [parameter.grad for parameters in by_dtype.values() for parameter in parameters]
-        if any(one is not None and one.layout is not torch.strided for one in gradients):
+        if any(gradient is not None and gradient.layout is not torch.strided for gradient in gradients):
             notes.append("optimizer: sparse gradients are priced as if every row of their tables were updated")
         for dtype, parameters in by_dtype.items():
             numel = sum(parameter.numel() for parameter in parameters)
@@ -245,7 +245,7 @@ def update_lines(
     for group, by_dtype in with_gradients(optimizer, stand_ins):
         rule = rule_of(group)
         for dtype, parameters in by_dtype.items():
-            sizes = [one.numel() * one.element_size() for one in parameters]
+            sizes = [parameter.numel() * parameter.element_size() for parameter in parameters]
             for parameter, byte in zip(parameters, sizes, strict=True):
                 if states := STATE_TENSORS[rule]:
                     yield Line(0, None, modules.get(id(parameter), ""), "", None, states * byte, "state")

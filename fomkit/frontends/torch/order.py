@@ -115,8 +115,8 @@ class OrderLog:
         hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks
         if not nodes or hooks(True) is not None:  # checkpointed: nothing is kept
             return
-        kept = [storage_of(tensor) for tensor in (*factors, result)]
-        nodes[0].register_prehook(lambda _: kept.clear())
+        saved = [storage_of(tensor) for tensor in (*factors, result)]
+        nodes[0].register_prehook(lambda _: saved.clear())
 
     def end_forward(self) -> None:
         """Note that the backward pass begins; what is kept now is kept for it."""
@@ -127,12 +127,14 @@ class OrderLog:
         self._watch.stop()
         made = {storage_id(gradient) for gradient in gradients}
         for line in self._lines:
-            line.role = "gradient" if line.storage in made else "activation" if self._kept(line) else "temporary"
+            line.role = (
+                "gradient" if line.storage in made else "activation" if self._is_saved(line) else "temporary"
+            )
             if line.storage is None:
                 line.role = ""
         return [*self._resident, *self._fused()]
 
-    def _kept(self, line: Line) -> bool:
+    def _is_saved(self, line: Line) -> bool:
         end = self._forward_end
         return end is not None and line.id <= end and (line.freed_by is None or line.freed_by > end)
 
@@ -198,8 +200,10 @@ def arrays_of(values: Any) -> tuple[Array, ...]:
 
 def _weights(module: torch.nn.Module, *, inside: bool) -> Iterator[Weight]:
     bias = getattr(module, "bias", None)
-    for one in module.parameters(recurse=inside):
-        yield Weight(id(one), one.numel(), one.numel() * one.element_size(), one is bias)
+    for parameter in module.parameters(recurse=inside):
+        yield Weight(
+            id(parameter), parameter.numel(), parameter.numel() * parameter.element_size(), parameter is bias
+        )
 
 
 def layer_rows(log: LayerLog, model: torch.nn.Module) -> list[TracedOp]:

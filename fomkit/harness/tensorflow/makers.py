@@ -229,8 +229,8 @@ def _batch_norm_back(cells: Cells) -> GraphCase:
     gain, reserved = made([data.shape[-1]], {**cells, "dtype": "fp32"}), _norm_of(data)[3:6]
     function = raw("FusedBatchNormGradV3")
 
-    def op(of: Any, values: Any, scale: Any, *kept: Any) -> Any:
-        named = {f"reserve_space_{number}": one for number, one in enumerate(kept, start=1)}
+    def op(of: Any, values: Any, scale: Any, *reserve: Any) -> Any:
+        named = {f"reserve_space_{number}": one for number, one in enumerate(reserve, start=1)}
         return function(y_backprop=of, x=values, scale=scale, epsilon=EPSILON, **named)
 
     def check(result: Any) -> float:
@@ -315,7 +315,7 @@ MAKERS: Mapping[str, Callable[[Cells], GraphCase]] = {
     "reduction": over_rows,
     "embedding": over_rows,
 }
-LEFT_OUT: Mapping[str, str] = {
+UNSUPPORTED: Mapping[str, str] = {
     "sparse_gemm": "sparse products are timed with PyTorch only",
     "rnn": "on a CPU Keras runs recurrent layers as loops of other ops",
     "attention": "Keras runs attention as products and a softmax",
@@ -340,7 +340,7 @@ def make_case(cells: Cells) -> GraphCase:
     """
     maker = MAKERS.get(cells["kind"])
     if maker is None:
-        raise CannotTimeError(LEFT_OUT.get(cells["kind"], f"the kind {cells['kind']} is not timed here"))
+        raise CannotTimeError(UNSUPPORTED.get(cells["kind"], f"the kind {cells['kind']} is not timed here"))
     try:
         return maker(cells)
     except (KeyError, ValueError) as error:

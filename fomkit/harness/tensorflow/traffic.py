@@ -90,7 +90,7 @@ def compiled(case: GraphCase, copies: int) -> Callable[[], Any]:
             before = tf.nest.flatten(result)
         return first_of(result)
 
-    specs = [tf.TensorSpec(one.shape, one.dtype) for one in case.operands]
+    specs = [tf.TensorSpec(operand.shape, operand.dtype) for operand in case.operands]
     function = tf.function(run, autograph=False).get_concrete_function(*specs)
     return lambda: function(*case.operands)
 
@@ -147,8 +147,8 @@ def time_graph(
         repeat(cold_once, effort if cold else few, watch.clock),
     )
     times = Times(warm, cool)
-    kept = summarise(times.cold if cold else times.warm)
-    if kept.p25_s * (copies if short and not cold else 1) < TOLD_APART * one_s:
+    summary = summarise(times.cold if cold else times.warm)
+    if summary.p25_s * (copies if short and not cold else 1) < TOLD_APART * one_s:
         raise CannotTimeError("what it takes by itself is too little to be told apart")
     return times
 
@@ -246,7 +246,7 @@ def _back(cells: Cells) -> GraphCase:
     name = cells["op"]
     function, (first, second) = raw(name), BACK[name]
     values = [_values(cells, name) for _ in range(2)]
-    return same_in_double(lambda one, other: function(**{first: one, second: other}), values)
+    return same_in_double(lambda value, other: function(**{first: value, second: other}), values)
 
 
 def _select(cells: Cells) -> GraphCase:

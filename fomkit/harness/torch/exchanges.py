@@ -272,7 +272,7 @@ class _Payload:
             self.theirs = [torch.frombuffer(bytearray(one), dtype=torch.float32) for one in found]
 
     def right(self) -> bool:
-        return all(bool((one == 5.0).all()) for one in self.theirs)
+        return all(bool((their == 5.0).all()) for their in self.theirs)
 
 
 def _payload_exchange(request: Mapping[str, Any], team: Team) -> Exchange:
@@ -316,7 +316,7 @@ def _server(sizes: list[int], team: Team, *, pickled: bool) -> Exchange:
         for rank, payload in zip(others, payloads, strict=True):
             payload.send(rank)
 
-    return Exchange(run, lambda: all(one.right() for one in payloads))
+    return Exchange(run, lambda: all(payload.right() for payload in payloads))
 
 
 MAKERS: Mapping[str, Callable[[float, Team], Exchange]] = {

@@ -184,28 +184,30 @@ def blocks_of(epochs: Sequence[Epoch], ahead: int, workers: int) -> list[tuple[f
     >>> blocks_of([Epoch(0.0, [1.0, 1.1, 1.2, 1.3, 1.4], [8] * 5)], 1, 0)[:1]
     [(0.1, 8.0)]
     """
-    gaps = [(one.arrived_s[-1] - one.arrived_s[0], len(one.arrived_s) - 1) for one in epochs if one.arrived_s]
+    gaps = [
+        (epoch.arrived_s[-1] - epoch.arrived_s[0], len(epoch.arrived_s) - 1) for epoch in epochs if epoch.arrived_s
+    ]
     count = sum(many for _, many in gaps)
     if not count:
         return []
     gap_s, turn = sum(span for span, _ in gaps) / count, max(1, workers)
     size = turn * max(1, ceil(BLOCK_S / max(gap_s * turn, 1e-12)))
-    longest, common = max(len(one.arrived_s) for one in epochs), _common_sizes(epochs)
+    longest, common = max(len(epoch.arrived_s) for epoch in epochs), _common_sizes(epochs)
     size = min(size, max(1, longest // 4))
     found = []
-    for one in epochs:
-        first = min(ahead, len(one.arrived_s) // 2)
-        for start in range(first, len(one.arrived_s) - size, size):
-            span = one.arrived_s[start + size] - one.arrived_s[start]
-            if set(one.samples[start + 1 : start + size + 1]) <= common:
-                counted = sum(one.samples[start + 1 : start + size + 1])
+    for epoch in epochs:
+        first = min(ahead, len(epoch.arrived_s) // 2)
+        for start in range(first, len(epoch.arrived_s) - size, size):
+            span = epoch.arrived_s[start + size] - epoch.arrived_s[start]
+            if set(epoch.samples[start + 1 : start + size + 1]) <= common:
+                counted = sum(epoch.samples[start + 1 : start + size + 1])
                 found.append((round(span / size, 12), counted / size))
     return found
 
 
 def _common_sizes(epochs: Sequence[Epoch]) -> set[int]:
     """Give the sizes of batches that count: the most usual one, or all where most are of another."""
-    sizes = [size for one in epochs for size in one.samples]
+    sizes = [size for epoch in epochs for size in epoch.samples]
     often = max(set(sizes), key=sizes.count)
     return {often} if sizes.count(often) > len(sizes) / 2 else set(sizes)
 

@@ -122,16 +122,16 @@ def _loss_back(cells: Cells, device: str) -> Case:
 
 def _dropout(cells: Cells, device: str) -> Case:
     """Make a dropout; what it keeps is checked, and that it keeps about the share it should."""
-    function, data, kept = _function("native_dropout"), _values(cells, device, ""), 0.9
+    function, data, keep_probability = _function("native_dropout"), _values(cells, device, ""), 0.9
 
     def check(result: Any) -> float:
         values, mask = result
         share = float(mask.double().mean())
-        if abs(share - kept) > 0.4 / max(mask.numel(), 1) ** 0.5 * 4 + 1e-9:
+        if abs(share - keep_probability) > 0.4 / max(mask.numel(), 1) ** 0.5 * 4 + 1e-9:
             return 1.0
-        return error_of(values, exact(data) * mask / kept)
+        return error_of(values, exact(data) * mask / keep_probability)
 
-    return Case(lambda: function(data, 1 - kept, True), check)
+    return Case(lambda: function(data, 1 - keep_probability, True), check)
 
 
 def _dropout_back(cells: Cells, device: str) -> Case:

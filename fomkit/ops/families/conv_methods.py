@@ -212,10 +212,10 @@ def _tiled(
     return _Tiled(tiles, data, result, data * result / groups, summed)
 
 
-def _separable(one: Transform, slides: Triple, before: Triple, after: Triple) -> tuple[Size, Size]:
+def _separable(transform: Transform, slides: Triple, before: Triple, after: Triple) -> tuple[Size, Size]:
     """Count a transform along each axis in turn, from lengths before to lengths after it."""
     lines = slides[0] * before[1] * before[2] + slides[1] * after[0] * before[2] + slides[2] * after[0] * after[1]
-    return one.additions * lines, one.multiplications * lines
+    return transform.additions * lines, transform.multiplications * lines
 
 
 def _winograd_transforms(

@@ -24,8 +24,8 @@ from fomkit.output.plots.ink import (
     check_plotting,
     decades,
     drawn,
+    format_spans,
     si,
-    spans_told,
     values,
 )
 
@@ -50,7 +50,7 @@ def compared(figures: pd.DataFrame) -> alt.LayerChart:
     import altair as alt
 
     ends = [*figures["low_s"].tolist(), *figures["high_s"].tolist()]
-    shown = figures.assign(time=spans_told(figures))
+    shown = figures.assign(time=format_spans(figures))
     y = alt.Y("name:N", title=None, sort=None, axis=alt.Axis(grid=True))
     offset = alt.YOffset("what:N", sort=list(WHAT))
     colours, shapes = drawn(WHAT, {"measured": Mark("#D55E00", "diamond")})
@@ -180,7 +180,7 @@ def pareto(groups: pd.DataFrame) -> alt.LayerChart:
     import altair as alt
 
     shown = groups.assign(
-        time=spans_told(groups),
+        time=format_spans(groups),
         share_said=[f"{share:.1%}" for share in groups["share"]],
         reached_said=[f"{reached:.0%}" for reached in groups["reached"]],
         place=groups["pass"].map({name: place for place, name in enumerate(PASSES)}),
@@ -201,8 +201,8 @@ def pareto(groups: pd.DataFrame) -> alt.LayerChart:
     )  # fmt: skip
     whole = alt.Chart(values(shown.drop_duplicates("name")))
     ends = whole.mark_rule(strokeWidth=1.5).encode(y=y, x="low_s:Q", x2="high_s:Q")
-    told = whole.mark_text(align="left", dx=5).encode(y=y, x="high_s:Q", text="reached_said:N")
-    chart: alt.LayerChart = (bars + ends + told).properties(width=640, height=22 * groups["name"].nunique())
+    label = whole.mark_text(align="left", dx=5).encode(y=y, x="high_s:Q", text="reached_said:N")
+    chart: alt.LayerChart = (bars + ends + label).properties(width=640, height=22 * groups["name"].nunique())
     return chart
 
 
@@ -216,10 +216,10 @@ TOOLTIP = {
 """Columns that a reader sees of an op under the pointer, and what they are called there."""
 
 
-def _told(ops: pd.DataFrame) -> pd.DataFrame:
+def _with_labels(ops: pd.DataFrame) -> pd.DataFrame:
     """Add what a reader sees, as text."""
     return ops.assign(
-        time=spans_told(ops),
+        time=format_spans(ops),
         share_said=[f"{share:.2%}" for share in ops["share"]],
         rate=[format_quantity(rate, "flop_per_s", 3) for rate in ops["flop_per_s"]],
         intensity_said=[format_number(intensity, 3) for intensity in ops["intensity"]],
@@ -279,7 +279,7 @@ def roofline(ops: pd.DataFrame, roofs: pd.DataFrame) -> alt.LayerChart:
               scale=alt.Scale(type="log", domain=[least, most], nice=False, clamp=True),
               axis=alt.Axis(labelExpr=si("FLOP/s"), values=decades(least, most)))  # fmt: skip
     picked = alt.selection_point(fields=["kind"], bind="legend", name="kinds")
-    points = alt.Chart(values(_told(ops)), name="ops").mark_point(filled=True, strokeWidth=1).encode(
+    points = alt.Chart(values(_with_labels(ops)), name="ops").mark_point(filled=True, strokeWidth=1).encode(
         x=x, y=y,
         color=alt.Color("kind:N", title=None, scale=colour),
         shape=alt.Shape("kind:N", title=None, scale=shape),

@@ -102,21 +102,21 @@ def between(low: float, high: float, dimension: str) -> str:
     return f"{format_quantity(low, dimension, 3)} to {format_quantity(high, dimension, 3)}"
 
 
-def told(value: float, low: float, high: float, dimension: str = "time_s") -> str:
+def format_span(value: float, low: float, high: float, dimension: str = "time_s") -> str:
     """Write a value with its interval.
 
     Examples
     --------
-    >>> told(0.0898, 0.0756, 0.108)
+    >>> format_span(0.0898, 0.0756, 0.108)
     '89.8 ms (75.6 ms to 108 ms)'
     """
     return f"{format_quantity(value, dimension, 3)} ({between(low, high, dimension)})"
 
 
-def spans_told(frame: pd.DataFrame) -> list[str]:
+def format_spans(frame: pd.DataFrame) -> list[str]:
     """Write times with their intervals, row by row: columns ``time_s``, ``low_s`` and ``high_s`` [s]."""
     ends = zip(*(frame[name].tolist() for name in ("time_s", "low_s", "high_s")), strict=True)
-    return [told(*row) for row in ends]
+    return [format_span(*row) for row in ends]
 
 
 def drawn(names: Sequence[str], marks: Mapping[str, Mark] | None = None) -> tuple[alt.Scale, alt.Scale]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError, printable
 from fomkit.frontends.step import count_rows, make_table
-from fomkit.frontends.step_spread import Spent, say_busiest, say_cold, say_contention, say_spread, step_sums
+from fomkit.frontends.step_spread import Spent, busiest_notes, cold_note, contention_notes, spread_notes, step_sums
 from fomkit.readers.profilers.kineto_device import DeviceTimes, join_device
 from fomkit.readers.profilers.kineto_nesting import Nesting, step_windows
 from fomkit.readers.profilers.kineto_rows import Row, Rows, commonest_dtype
@@ -82,7 +82,7 @@ def _check(events: Events, where: str) -> None:
         raise FomkitError(where, f"has no event. Check that the profiler ran. {RECORD}.")
     if not len(events.start):
         kernels = f"{len(events.device_time):,} kernels and " if len(events.device_time) else ""
-        left = _left_out(events)
+        left = _skipped_events(events)
         raise FomkitError(
             where, f"has {kernels}no op of PyTorch among its {events.seen:,} events{left}. {RECORD}."
         )
@@ -99,7 +99,7 @@ def _check_one_process(events: Events, where: str) -> None:
         )
 
 
-def _left_out(events: Events) -> str:
+def _skipped_events(events: Events) -> str:
     listed = ", ".join(f"{count:,} {what}" for what, count in events.wrong.items())
     return f" ({listed} were left out)" if listed else ""
 
@@ -110,31 +110,33 @@ def _notes(events: Events, executions: Executions, rows: Rows, device: DeviceTim
         yield f"partial: of {events.seen:,} events were left out: {listed}"
     by = {"ProfilerStep": "as the profiler marks them", "Optimizer.step": "told by the optimizer's"}
     cold = executions.cold
-    if not executions.told:
+    if not executions.marked_by:
         yield "the trace marks no steps (ProfilerStep#N) and is taken as one step"
     else:
         taken = "and were taken" if cold is None else f"and {len(executions.step_s)} of these were taken"
-        yield f"{executions.similar} of {executions.steps} steps are alike {taken}, {by[executions.told]}"
+        yield f"{executions.similar} of {executions.steps} steps are alike {taken}, {by[executions.marked_by]}"
     if cold is not None:
-        yield say_cold(f"step {cold[0] + 1} of {executions.steps}", cold[1], executions.step_s)
+        yield cold_note(f"step {cold[0] + 1} of {executions.steps}", cold[1], executions.step_s)
     if executions.input_calls:
         yield f"{executions.input_calls:,} ops of the data loader were left out"
     named = {f"device {unit}": time_s for unit, time_s in device.unit_s.items()}
-    yield from say_busiest("devices", named, f"device {device.unit}")
+    yield from busiest_notes("devices", named, f"device {device.unit}")
     timer = f"kernels on {name or 'the device'}" if len(events.device_time) else "calls on the host"
-    yield from say_spread(timer, executions.step_s)
-    yield from say_contention(executions.times.values(), executions.step_s, executions.wall_s)
+    yield from spread_notes(timer, executions.step_s)
+    yield from contention_notes(executions.times.values(), executions.step_s, executions.wall_s)
     if not math.isnan(device.occupancy):
         yield (
             f"achieved occupancy {device.occupancy:.1%}, weighted by the time of kernels "
             f"({device.occupancy_share:.0%} of it says one)"
         )
-    told = rows.told
-    if told.halved:
-        yield f"backward time of {told.halved:,} convolutions or recurrent layers a step was parted in halves"
-    if told.unsupported:
-        missing = sum(told.unsupported.values())
-        yield f"partial: {missing:,} of {told.called:,} executions a step have no rule or no shapes"
+    call_counts = rows.call_counts
+    if call_counts.halved:
+        yield (
+            f"backward time of {call_counts.halved:,} convolutions or recurrent layers a step was parted in halves"
+        )
+    if call_counts.unsupported:
+        missing = sum(call_counts.unsupported.values())
+        yield f"partial: {missing:,} of {call_counts.called:,} executions a step have no rule or no shapes"
 
 
 class Steps(NamedTuple):
@@ -199,7 +201,7 @@ def read_trace(path: Path) -> TraceRows:
     found = read_steps(path)
     trace = rows_of(found)
     if not any(row.op.kind != "other" for row in trace.rows):
-        shapes = "no shapes" if found.rows.told.without_shapes else "no op that has a rule"
+        shapes = "no shapes" if found.rows.call_counts.without_shapes else "no op that has a rule"
         raise FomkitError(str(path), f"has {shapes} in its {len(found.events.start):,} calls. {RECORD}.")
     return trace
 
@@ -220,7 +222,7 @@ def rows_of(found: Steps) -> TraceRows:
     properties = _properties(head, device.unit)
     name = properties.get("name")
     name = name if isinstance(name, str) else ""
-    unsupported = [f"{one} ×{count}" for one, count in rows.told.unsupported.most_common()]
+    unsupported = [f"{one} ×{count}" for one, count in rows.call_counts.unsupported.most_common()]
     more = [f"and {len(unsupported) - MAX_LISTED} more"] if len(unsupported) > MAX_LISTED else []
     return TraceRows(
         made,
@@ -288,7 +290,7 @@ def _rows(steps: Steps) -> Iterator[Spent]:
         sums = step_sums(steps.executions.times[key], count)
         calm, whole = map(float, np.quantile(sums, [CALM, 0.5]))
         rows = list(steps.rows.of(key))
-        halved = key in steps.rows.told.halves
+        halved = key in steps.rows.call_counts.halves
         for row, share in zip(rows, _shares(rows), strict=True):
             op = row.op
             times = (share * whole, share * calm)

@@ -192,10 +192,10 @@ def _occupancy(events: Events, times: DeviceTimes, taken: NDArray[np.bool_]) -> 
     share = np.frombuffer(events.device_occupancy, "d")[taken]
     time = np.frombuffer(events.device_time, "d")[taken]
     # Copies have none; 0 is what the profiler writes where it cannot tell.
-    said = share > 0
-    if time[said].sum() > 0:
-        times.occupancy = float((share * time)[said].sum() / time[said].sum() / 100)
-        times.occupancy_share = float(time[said].sum() / time.sum())
+    recorded = share > 0
+    if time[recorded].sum() > 0:
+        times.occupancy = float((share * time)[recorded].sum() / time[recorded].sum() / 100)
+        times.occupancy_share = float(time[recorded].sum() / time.sum())
 
 
 def message_of(details: Sequence[Mapping[str, Any]]) -> tuple[str, float, int, str]:
@@ -212,7 +212,7 @@ def message_of(details: Sequence[Mapping[str, Any]]) -> tuple[str, float, int, s
         word = word or collective_word(str(detail.get("Collective name", "")))
         dtype = dtype or _DTYPES.get(str(detail.get("dtype", "")).lower().removeprefix("c10::"), "")
         lengths = [detail.get(key) for key in ("In msg nelems", "Out msg nelems")]
-        whole = [one for one in lengths if type(one) is int and 0 < one < 1e15]
+        whole = [length for length in lengths if type(length) is int and 0 < length < 1e15]
         if dtype and whole and byte != byte:
             byte = max(whole) * ITEM_BYTE[dtype]
         size = detail.get("Group size")

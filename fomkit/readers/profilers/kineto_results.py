@@ -80,7 +80,9 @@ def _pointwise(call: Call, name: str) -> Made:
 
 def _same_order(arrays: Sequence[Array], shape: tuple[int, ...]) -> tuple[int, ...]:
     """Give the strides of the first argument of full size without gaps, else those of a packed tensor."""
-    fitting = (one.stride for one in arrays if one.shape == shape and one.byte == one.numel * one.item_byte)
+    fitting = (
+        array.stride for array in arrays if array.shape == shape and array.byte == array.numel * array.item_byte
+    )
     return next(fitting, make_array(shape, "bool", 0).stride)
 
 
@@ -93,8 +95,10 @@ def _reduced(call: Call, name: str) -> Made:
     axes = {axis % max(len(values.shape), 1) for axis in dims if type(axis) is int} or set(
         range(len(values.shape))
     )
-    kept = bool(call.arguments.get("keepdim"))
-    shape = [1 if axis in axes else size for axis, size in enumerate(values.shape) if kept or axis not in axes]
+    keeps_axes = bool(call.arguments.get("keepdim"))
+    shape = [
+        1 if axis in axes else size for axis, size in enumerate(values.shape) if keeps_axes or axis not in axes
+    ]
     indexed = name in ("max", "min", "median") and dims
     dtype = "int64" if name.startswith("arg") or name == "count_nonzero" else values.dtype
     dtype = "bool" if name in ("any", "all") else _stated_dtype(call, dtype)
@@ -227,7 +231,7 @@ def _gathered(call: Call, name: str) -> Made:
     if name in ("gather", "take"):
         return [_new(call.array("index").shape, values.dtype)]
     indices = call.arguments["indices"]
-    picked = broadcast([one.shape for one in indices])
+    picked = broadcast([index.shape for index in indices])
     return [_new((*picked, *values.shape[len(indices) :]), values.dtype)]
 
 

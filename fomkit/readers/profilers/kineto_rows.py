@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 
 @dataclass
-class Told:
+class CallCounts:
     """What was found besides rows.
 
     Attributes
@@ -143,7 +143,7 @@ class Rows:
     """
 
     def __init__(self, events: Events, executions: Executions, default_dtype: str, ranks: int, local: int) -> None:
-        self.told = Told()
+        self.call_counts = CallCounts()
         self._events, self._executions, self._default_dtype = events, executions, default_dtype
         self._ranks, self._local = ranks, local
 
@@ -156,7 +156,7 @@ class Rows:
     def of(self, key: Key) -> Iterator[Row]:
         """Give the rows of one distinct call."""
         count, times = self._executions.counts[key], self._executions.times[key]
-        self.told.called += count
+        self.call_counts.called += count
         if key.what == "update":
             op, dtype, *sizes = self._executions.updates[key.name]
             row = TracedOp(str(op), "optimizer", dict(sizes), str(dtype), key.pass_name, "", count=count)  # type: ignore[arg-type]
@@ -172,8 +172,8 @@ class Rows:
             ops = self._ops(key, name)
         except CallError as error:
             if key.call < 0 and key.what != "unknown":
-                self.told.without_shapes += count
-            self.told.unsupported[f"{name} ({error})"] += count
+                self.call_counts.without_shapes += count
+            self.call_counts.unsupported[f"{name} ({error})"] += count
             op = TracedOp(name, "other", {}, self._default_dtype, key.pass_name, "", count=count)
             yield Row(op, times, alone=True, unit="")
             return
@@ -202,12 +202,12 @@ class Rows:
             if isinstance(error, CallError):
                 raise
             raise CallError("its arguments are not those that it takes, or not in the trace") from error
-        told = signature[2] is not None
+        call_counts = signature[2] is not None
         return [
             TracedOp(
                 name,
                 work.kind,
-                work.dimensions if told else _without_flags(work.dimensions),
+                work.dimensions if call_counts else _without_flags(work.dimensions),
                 work.dtype,
                 work.pass_name or key.pass_name,
                 "",
@@ -224,8 +224,8 @@ class Rows:
         both = [op for op in ops if op.pass_name in (INPUT_GRADIENT, WEIGHT_GRADIENT)]
         shares = self._executions.shares.get(key)
         if not shares and len(both) == 2:
-            self.told.halved += count
-            self.told.halves.add(key)
+            self.call_counts.halved += count
+            self.call_counts.halves.add(key)
             shares = (0.5, 0.5)
         parts = dict(zip((INPUT_GRADIENT, WEIGHT_GRADIENT), shares or (1.0, 1.0), strict=True))
         unknown = np.full(len(times), math.nan)
@@ -249,9 +249,9 @@ class Rows:
                 link = "system" if self._local and ranks > self._local else "node"
                 sizes = {"collective": word, "message_byte": byte, "ranks": ranks, "link": link}
                 return TracedOp(kernel.partition("(")[0], "collective", sizes, dtype, key.pass_name, "")
-            self.told.unsupported[f"{kernel[:80]} (its message or ranks are not in the trace)"] += count
+            self.call_counts.unsupported[f"{kernel[:80]} (its message or ranks are not in the trace)"] += count
             return TracedOp(kernel[:80], "other", {}, self._default_dtype, key.pass_name, "")
-        self.told.unsupported[f"{kernel[:80]} (a kernel that no call of the trace launched)"] += count
+        self.call_counts.unsupported[f"{kernel[:80]} (a kernel that no call of the trace launched)"] += count
         return TracedOp(kernel[:80], "other", {}, self._default_dtype, key.pass_name, "")
 
 
@@ -295,7 +295,7 @@ def trace_timings(rows: Iterable[Row]) -> tuple[pd.DataFrame, Mapping[tuple[str,
     -------
     timings : DataFrame
         Columns of TIMINGS that the trace decides: median and quartiles of the executions' times [s].
-    left_out : mapping
+    dropped : mapping
         Kind and reason to the number of rows that became no timing.
     """
     import numpy as np
@@ -303,10 +303,10 @@ def trace_timings(rows: Iterable[Row]) -> tuple[pd.DataFrame, Mapping[tuple[str,
 
     known: dict[tuple[tuple[str, Any], ...], dict[str, Any]] = {}
     times: dict[tuple[tuple[str, Any], ...], list[float]] = {}
-    left_out: dict[tuple[str, str], int] = {}
+    dropped: dict[tuple[str, str], int] = {}
     for row in rows:
         if why := _why_not(row):
-            left_out[row.op.kind, why] = left_out.get((row.op.kind, why), 0) + 1
+            dropped[row.op.kind, why] = dropped.get((row.op.kind, why), 0) + 1
             continue
         identity = _identity(row)
         key = tuple(sorted(identity.items()))
@@ -317,4 +317,4 @@ def trace_timings(rows: Iterable[Row]) -> tuple[pd.DataFrame, Mapping[tuple[str,
         low, middle, high = np.quantile(times[key], (0.25, 0.5, 0.75)).tolist()
         repeats = float(len(times[key]))
         found.append({**identity, "time_s": middle, "p25_s": low, "p75_s": high, "repeats": repeats})
-    return pd.DataFrame(found), left_out
+    return pd.DataFrame(found), dropped

@@ -71,8 +71,8 @@ def _rule(kind: str, entries: Iterable[Entry]) -> str:
     names = {entry.name for entry in entries}
     if kind == "SGD":
         buffers = [entry.signature[0] for entry in entries if entry.name == "_fused_sgd_" and entry.signature]
-        kept = any(isinstance(dims, list) and len(dims) > 2 and dims[2] for dims in buffers)
-        return "momentum" if kept or names & {"mul_", "_foreach_mul_"} else "sgd"
+        has_buffers = any(isinstance(dims, list) and len(dims) > 2 and dims[2] for dims in buffers)
+        return "momentum" if has_buffers or names & {"mul_", "_foreach_mul_"} else "sgd"
     return kind.lower() + ("_amsgrad" if any("maximum" in name for name in names) else "")
 
 
@@ -252,7 +252,7 @@ class Executions:
         Place in the trace and time [s] of a first one of those alike that was not taken.
     wall_s : tuple of float
         From begin to end [s] of each of the chosen steps; empty where the trace does not mark both.
-    told : str
+    marked_by : str
         What tells the steps, as in `step_windows`.
     input_calls : int
         Calls of the data loader, which are left out.
@@ -265,7 +265,7 @@ class Executions:
     occupancy: dict[Key, float]
     updates: list[tuple[object, ...]]
     steps: int
-    told: str
+    marked_by: str
     similar: int
     step_s: tuple[float, ...]
     cold: tuple[int, float] | None
@@ -277,7 +277,7 @@ class _Windows:
     """Which step a moment lies in."""
 
     def __init__(self, events: Events) -> None:
-        self.windows, self.told = step_windows(events)
+        self.windows, self.marked_by = step_windows(events)
         self._starts = [start for start, _ in self.windows]
 
     def step(self, at: float) -> int:
@@ -391,8 +391,8 @@ class Collector:
             for row in members:
                 self._add(step, row)
             return
-        told = (described.op, described.dtype, *described.dimensions.items())
-        place = self._found.updates.setdefault(told, len(self._found.updates))
+        marked_by = (described.op, described.dtype, *described.dimensions.items())
+        place = self._found.updates.setdefault(marked_by, len(self._found.updates))
         times = [time for row in members if not np.isnan(time := self._time(row))]
         key = Key("update", place, -1, UPDATE)
         self._found.add(step, key, sum(times) if times else float("nan"))
@@ -430,6 +430,6 @@ class Collector:
         wall_s = tuple((end - start) / 1e6 for start, end in spans)
         return Executions(
             counts, times, found.shares(), found.units, found.occupancy(), list(found.updates),
-            len(windows.windows) or 1, windows.told, similar, step_s, cold, self._input_calls,
+            len(windows.windows) or 1, windows.marked_by, similar, step_s, cold, self._input_calls,
             wall_s if np.isfinite(wall_s).all() else (),
         )  # fmt: skip

@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 from fomkit.core.errors import FomkitError
 from fomkit.files.csv import check_file, open_file
-from fomkit.frontends.step_spread import busiest, say_busiest
+from fomkit.frontends.step_spread import busiest, busiest_notes
 from fomkit.readers.profilers.kineto import TraceRows, rows_of, steps_of
 from fomkit.readers.profilers.kineto_stream import Events
 
@@ -94,7 +94,7 @@ class Report:
             record = "Record with CUDA: nsys profile --trace=cuda,nvtx python train.py" if kernels else _EXPORT
             raise self._refused(f"has no table {', '.join(missing)}. {record}.")
         for name, columns in wanted.items():
-            if lacking := [one for one in columns if one not in self._columns(name)]:
+            if lacking := [column for column in columns if column not in self._columns(name)]:
                 raise self._refused(
                     f"its table {name} has no column {', '.join(lacking)}: a schema that fomkit does not know. "
                     f"{_EXPORT}."
@@ -112,8 +112,8 @@ class Report:
         rows = dict(self._connection.execute(f"SELECT name, value FROM {_VERSION} LIMIT 1000").fetchall())  # noqa: S608
         version = str(rows.get("EXPORT_SCHEMA_VERSION", ""))
         if version.partition(".")[0] != SCHEMA:
-            told = f"version {version!r:.40}" if version else "no version"
-            raise self._refused(f"its export schema has {told}; fomkit knows {SCHEMA}.x. {_EXPORT}.")
+            message = f"version {version!r:.40}" if version else "no version"
+            raise self._refused(f"its export schema has {message}; fomkit knows {SCHEMA}.x. {_EXPORT}.")
 
     def rows(self, query: str) -> Iterator[tuple[Any, ...]]:
         """Run a query on the known tables, row by row."""
@@ -151,9 +151,9 @@ def open_report(path: Path) -> Iterator[Report]:
     except OSError as error:
         raise FomkitError(where, f"cannot be read ({error.strerror}). Check the path.") from error
     except (sqlite3.Error, UnicodeDecodeError) as error:  # a complaint that quotes damaged names is no text
-        told = " ".join(getattr(error, "object", str(error).encode()).decode(errors="replace").split())
+        message = " ".join(getattr(error, "object", str(error).encode()).decode(errors="replace").split())
         raise FomkitError(
-            where, f"cannot be read as an SQLite database ({told:.200}). Copy it, or export it, again."
+            where, f"cannot be read as an SQLite database ({message:.200}). Copy it, or export it, again."
         ) from error
 
 
@@ -195,7 +195,7 @@ def host_event(text: str) -> Event:
     shapes = shapes_of(text)
     if shapes is not None:
         # Only tensors have sizes here; number formats and other arguments are not told.
-        args |= {"Input Dims": shapes, "Input type": ["float" if one else "" for one in shapes]}
+        args |= {"Input Dims": shapes, "Input type": ["float" if shape else "" for shape in shapes]}
     category = "cpu_op" if "::" in name.partition(" ")[0] else "user_annotation"
     return {"ph": "X", "cat": category, "name": name[:2000], "args": args}
 
@@ -345,12 +345,12 @@ def read_nsys(path: Path) -> TraceRows:
     found = steps_of(events, {"deviceProperties": properties} if properties else {})
     trace = rows_of(found)
     sized = any(row.op.kind not in ("other", "copy") for row in trace.rows)
-    told = (
+    message = (
         "partial: NVTX ranges tell the sizes of tensors only: fp32 is taken as their number format, products have "
         "no transposition, and convolutions, norms and what else needs more has a time and no sizes"
         if sized
         else "partial: a table of kernels by name, without sizes; fp32 stands for unknown number formats. "
         f"{RECORD}"
     )
-    left = () if process is None else say_busiest("processes", *_named(times_s, process))
-    return replace(trace, notes=(told, *left, *trace.notes))
+    left = () if process is None else busiest_notes("processes", *_named(times_s, process))
+    return replace(trace, notes=(message, *left, *trace.notes))

@@ -114,17 +114,19 @@ def _roles(lines: Sequence[_Shaped], batch: int) -> Mapping[Pair, list[tuple[str
 
 def _products(lines: Sequence[_Shaped], batch: int, where: str) -> Iterator[Row]:
     bound = [
-        line._replace(shapes=tuple(tuple(batch if size == -1 else size for size in one) for one in line.shapes))
+        line._replace(
+            shapes=tuple(tuple(batch if size == -1 else size for size in shape) for shape in line.shapes)
+        )
         for line in lines
         if line.run
     ]
-    if any(len(line.shapes) != 2 or any(len(one) != 2 for one in line.shapes) for line in bound):
+    if any(len(line.shapes) != 2 or any(len(shape) != 2 for shape in line.shapes) for line in bound):
         raise FomkitError(where, f"a {_PRODUCT} has other than two matrices. Print it with input_shapes.")
     roles = _roles(bound, batch)
     for line in bound:
         fitting = [op for _, op in roles.get(line.shapes, ())]
         if not fitting or line.run % len(fitting):
-            shown = ", ".join("x".join(map(str, one)) for one in line.shapes)
+            shown = ", ".join("x".join(map(str, shape)) for shape in line.shapes)
             raise FomkitError(
                 where, f"{_PRODUCT} of {shown} is no product of a dense layer at batch {batch}. Check --set batch."
             )
@@ -152,7 +154,7 @@ def read_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[pd.DataFrame, tup
     -------
     ops : DataFrame
         An OPS table: each product of matrices in its role; of other ops the sum, whose sizes are not printed.
-    said : tuple of str
+    notes : tuple of str
 
     Raises
     ------
@@ -176,11 +178,11 @@ def read_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[pd.DataFrame, tup
             where, "has no op with a time. Print it with: op -select micros,occurrence,input_shapes."
         )
     others = sum(row.op.kind == "other" for row in rows)
-    said = (
+    notes = (
         "traced_time_s: mean time of one run, as tfprof prints it; number formats are not printed, fp32 is taken",
         *(
             (f"partial: {others} types of op are sums without sizes; their pass is told by their name",)
             * bool(others)
         ),
     )
-    return trace_table(rows), said
+    return trace_table(rows), notes

@@ -26,7 +26,7 @@ from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
 from fomkit.frontends.profile import profile_graph
 from fomkit.frontends.step import make_table
-from fomkit.frontends.step_spread import say_sum
+from fomkit.frontends.step_spread import sum_notes
 from fomkit.ops.check import check_table
 from fomkit.ops.resize import resize_ops
 from fomkit.readers.profilers.xplane_times import (
@@ -35,9 +35,9 @@ from fomkit.readers.profilers.xplane_times import (
     PlaneTimes,
     in_loop,
     op_of_kernel,
+    plane_notes,
     read_plane_times,
-    say_read,
-    say_steps,
+    step_notes,
     steps_of,
 )
 
@@ -67,7 +67,7 @@ class JoinedNodes:
         Executions in the trace of nodes that were seen, and those that the graph says.
     products, missed : int
         Products and convolutions of the graph, and those of them that the trace does not have.
-    said : tuple of str
+    notes : tuple of str
         How far the steps differ, a line each.
     unseen : int
         Executions in a step of nodes in loops that have work and were never recorded.
@@ -82,7 +82,7 @@ class JoinedNodes:
     unseen: int = 0
     products: int = 0
     missed: int = 0
-    said: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def joined_s(self) -> float:
@@ -171,8 +171,8 @@ class _Join:
     def __init__(self, times: PlaneTimes, nodes: Nodes, rows: int) -> None:
         self._times, self._nodes, self._loops = times, nodes, _loops(nodes)
         self._steps = steps_of(times, _steps(times, nodes))
-        said = tuple(say_steps(self._steps, times.timer, times.nodes.values()))
-        self.found = JoinedNodes([math.nan] * rows, steps=self._steps.steps, said=said)
+        notes = tuple(step_notes(self._steps, times.timer, times.nodes.values()))
+        self.found = JoinedNodes([math.nan] * rows, steps=self._steps.steps, notes=notes)
         self.loose = _Loose()
 
     def _of_a_step(self, time: NodeTime, node: GraphNode | None) -> float:
@@ -248,14 +248,14 @@ def with_node_times(ops: pd.DataFrame, counts: Sequence[float], joined: JoinedNo
     return ops.assign(traced_time_s=means)
 
 
-def say_joined(joined: JoinedNodes) -> Iterator[str]:
+def joined_notes(joined: JoinedNodes) -> Iterator[str]:
     """Tell how times were put on rows, a line each; those that begin with ``partial`` say what is missing."""
     yield f"{joined.share:.1%} of the time of ops is joined to rows, over {joined.steps} steps"
-    yield from joined.said
-    yield from say_gaps(joined)
+    yield from joined.notes
+    yield from gap_notes(joined)
 
 
-def say_gaps(joined: JoinedNodes) -> Iterator[str]:
+def gap_notes(joined: JoinedNodes) -> Iterator[str]:
     """Tell what of the nodes' times is not as it seems, a line each."""
     if joined.fused:
         yield f"products that ran fused with what follows them: {joined.fused}; their row has the time of all"
@@ -355,16 +355,16 @@ def _alone(path: Path, times: PlaneTimes, sizes: Mapping[str, int]) -> tuple[Mod
     check_table(ops, "OPS", str(path))
     name = path.name.partition(".")[0]
     passes = set(ops["pass_name"])
-    said = (
+    notes = (
         f"partial: times of {len(ops):,} ops without sizes, over {steps.steps} steps: {JOIN}",
         UNKNOWN_FORMAT,
-        *say_steps(steps, times.timer, times.nodes.values()),
-        *say_sum(float((ops["count"] * ops["traced_time_s"]).sum()), steps.step_s),
-        *say_read(times),
+        *step_notes(steps, times.timer, times.nodes.values()),
+        *sum_notes(float((ops["count"] * ops["traced_time_s"]).sum()), steps.step_s),
+        *plane_notes(times),
         *(() if "batch" in sizes else (_BATCH,)),
     )
     profile = ModelProfile(name, name, ops, empty_table("OPS"), sizes, {"mode": _mode(passes)})
-    return replace(profile, traced_with=_is_of(profile, times)), said
+    return replace(profile, traced_with=_is_of(profile, times)), notes
 
 
 def _mode(passes: set[str]) -> str:
@@ -395,7 +395,7 @@ def model_of_planes(
     -------
     model : ModelProfile
         With ``traced_time_s`` in its ops.
-    said : tuple of str
+    notes : tuple of str
         How it was made and what is missing, a line each.
 
     Raises
@@ -405,7 +405,7 @@ def model_of_planes(
     """
     times = read_plane_times(path)
     if graph is None:
-        profile, said = _alone(path, times, sizes)
+        profile, notes = _alone(path, times, sizes)
     else:
         profile, nodes = profile_graph(graph, sizes=sizes)
         joined = join_nodes(times, nodes, len(profile.ops))
@@ -413,9 +413,9 @@ def model_of_planes(
         sized = resize_ops(profile.ops, profile.sizes, str(graph))
         ops = with_node_times(profile.ops, sized["count"].astype("float64").tolist(), joined)
         left = (f"not joined: {_shares(joined)}",) if joined.unjoined else ()
-        said = (*say_joined(joined), *left, *say_read(times))
+        notes = (*joined_notes(joined), *left, *plane_notes(times))
         profile = replace(profile, ops=ops, traced_with=_is_of(profile, times))
-    return profile, said
+    return profile, notes
 
 
 def _check_is_of(joined: JoinedNodes, path: Path, graph: Path) -> None:

@@ -221,7 +221,7 @@ class PlaneFile:
         self._planes: Sequence[bytes] = space.planes
         self._counted: Counter[str] = Counter()
         self.count("planes and lines", len(space.planes), MAX_PARTS)
-        self.said = [_name_of(one, 300) for one in (*space.errors[:5], *space.warnings[:5])][:5]
+        self.notes = [_name_of(error, 300) for error in (*space.errors[:5], *space.warnings[:5])][:5]
 
     def count(self, what: str, many: int, most: int) -> None:
         """Count what is to be read, and refuse more than there may be."""
@@ -242,10 +242,10 @@ class PlaneFile:
                 self,
                 _name_of(plane.name),
                 {
-                    one.key: Named(_name_of(one.value.name), _name_of(one.value.display_name), one.value.stats)
-                    for one in kinds
+                    kind.key: Named(_name_of(kind.value.name), _name_of(kind.value.display_name), kind.value.stats)
+                    for kind in kinds
                 },
-                {one.key: _name_of(one.value.name) for one in details},
+                {detail.key: _name_of(detail.value.name) for detail in details},
                 plane.lines,
             )
 

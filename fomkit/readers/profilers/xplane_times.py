@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError, printable
-from fomkit.frontends.step_spread import busiest, is_cold, say_busiest, say_cold, say_contention, say_spread
+from fomkit.frontends.step_spread import busiest, busiest_notes, cold_note, contention_notes, is_cold, spread_notes
 from fomkit.readers.profilers.xplane_file import Line, Named, Plane, open_planes
 
 _FUNCTION = re.compile(r"^(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
@@ -80,7 +80,7 @@ class PlaneTimes:
         Time of kernels that name no node [s].
     wrong : Counter
         Events that were left out, by what is wrong with them.
-    said : list of str
+    notes : list of str
         Errors and warnings of the profiler.
     choices : list of str
         Which of several devices or hosts was taken, a line each.
@@ -93,7 +93,7 @@ class PlaneTimes:
     seen: int = 0
     loose_s: float = 0.0
     wrong: Counter[str] = field(default_factory=Counter)
-    said: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     choices: list[str] = field(default_factory=list)
 
     @property
@@ -122,7 +122,7 @@ class PlaneTimes:
         return max(counts, key=lambda count: (counts[count], count), default=1)
 
 
-def say_read(times: PlaneTimes) -> Iterator[str]:
+def plane_notes(times: PlaneTimes) -> Iterator[str]:
     """Tell what a file of planes is and what was left out of it, a line each."""
     if times.wrong:
         listed = ", ".join(f"{count:,} {what}" for what, count in times.wrong.items())
@@ -131,7 +131,7 @@ def say_read(times: PlaneTimes) -> Iterator[str]:
     if times.loose_s:
         share = times.loose_s / times.time_s
         yield f"partial: {share:.1%} of the time is of kernels that name no op of TensorFlow"
-    yield from (f"the profiler said: {printable(one)}" for one in times.said)
+    yield from (f"the profiler said: {printable(one)}" for one in times.notes)
 
 
 def plain_name(name: str) -> str:
@@ -237,7 +237,7 @@ def _read_host(plane: Plane, times: PlaneTimes) -> None:
                     marked.add((kind.name, step))
         for number, starts, own in runs.by_kind():
             node, kernel = nodes[number]
-            at_ns = (line.start + one // 1000 for one in starts)
+            at_ns = (line.start + start // 1000 for start in starts)
             times.add(plain_name(node), kernel, at_ns, (one * _SECONDS for one in own))
     named = Counter(name for name, _ in marked)
     times.steps = max(times.steps, *named.values(), 0)
@@ -273,11 +273,13 @@ def _read_device(plane: Plane, times: PlaneTimes) -> None:
 
 def _node_on_device(plane: Plane, encoded: Sequence[bytes]) -> tuple[str, str]:
     """Give node and op that a kernel's details name: TensorFlow's op, else XLA's instruction."""
-    told = plane.stats(encoded)
-    node, separator, op = str(told.get("tf_op", "")).rpartition(":")
+    stats_by_name = plane.stats(encoded)
+    node, separator, op = str(stats_by_name.get("tf_op", "")).rpartition(":")
     if separator and node:
         return node, op
-    return str(told.get("tf_op", "") or told.get("hlo_op", "")), str(told.get("hlo_category", ""))
+    return str(stats_by_name.get("tf_op", "") or stats_by_name.get("hlo_op", "")), str(
+        stats_by_name.get("hlo_category", "")
+    )
 
 
 def _another(known: dict[str, PlaneTimes], name: str) -> PlaneTimes:
@@ -289,20 +291,22 @@ def _another(known: dict[str, PlaneTimes], name: str) -> PlaneTimes:
 def _taken(hosts: Mapping[str, PlaneTimes], devices: Mapping[str, PlaneTimes]) -> PlaneTimes:
     """Take the busiest host and the busiest device: planes of others are the same step once more."""
     planes = [*hosts.values(), *devices.values()]
-    times = PlaneTimes(seen=sum(one.seen for one in planes), wrong=sum((one.wrong for one in planes), Counter()))
+    times = PlaneTimes(
+        seen=sum(plane.seen for plane in planes), wrong=sum((plane.wrong for plane in planes), Counter())
+    )
     for what, known in (("hosts", hosts), ("devices", devices)):
         spent = {name: one.time_s for name, one in known.items() if one.nodes}
         if not spent:
             continue
         name = busiest(spent)
-        times.choices += say_busiest(what, spent, name)
+        times.choices += busiest_notes(what, spent, name)
         found = known[name]
         times.nodes, times.loose_s = found.nodes, found.loose_s
         if what == "hosts":
             times.host = {node: time.count for node, time in found.nodes.items()}
         else:
             times.device = name
-    times.steps = max((one.steps for one in hosts.values()), default=0)
+    times.steps = max((host.steps for host in hosts.values()), default=0)
     return times
 
 
@@ -322,9 +326,9 @@ def read_plane_times(path: Path) -> PlaneTimes:
                 _read_host(plane, _another(hosts, plane.name.removeprefix("/")))
             elif plane.name.startswith("/device:") and plane.encoded:
                 _read_device(plane, _another(devices, plane.name.removeprefix("/device:")))
-        said = [*found.said]
+        notes = [*found.notes]
     times = _taken(hosts, devices)
-    times.said = said
+    times.notes = notes
     if not times.nodes:
         raise FomkitError(
             str(path),
@@ -383,14 +387,14 @@ def steps_of(times: PlaneTimes, steps: int) -> PlaneSteps:
     steps : int
         How many there are.
     """
-    found = [one for time in times.nodes.values() if (one := _by_step(time, steps)) is not None]
+    found = [node for time in times.nodes.values() if (node := _by_step(time, steps)) is not None]
     whole = tuple(np.sum(found, axis=0).tolist()) if found else ()
     return PlaneSteps(steps, whole[1:], whole[0]) if is_cold(whole) else PlaneSteps(steps, whole)
 
 
-def say_steps(steps: PlaneSteps, timer: str, nodes: Iterable[NodeTime]) -> Iterator[str]:
+def step_notes(steps: PlaneSteps, timer: str, nodes: Iterable[NodeTime]) -> Iterator[str]:
     """Tell how a file's steps were taken, how far they differ and whether other work was there, a line each."""
     if steps.cold_s is not None:
-        yield say_cold(f"step 1 of {steps.steps}", steps.cold_s, steps.step_s)
-    yield from say_spread(timer, steps.step_s)
-    yield from say_contention(node.in_order() for node in nodes)
+        yield cold_note(f"step 1 of {steps.steps}", steps.cold_s, steps.step_s)
+    yield from spread_notes(timer, steps.step_s)
+    yield from contention_notes(node.in_order() for node in nodes)

@@ -173,7 +173,7 @@ def _read_tables(path: Path, lines: Sequence[LogLine]) -> _Found:
 
 def _nccl_run(path: Path, lines: Sequence[LogLine], sizes: Mapping[str, int]) -> Run:
     devices = [match for line in lines if (match := _RANK.match(line.text))]
-    ranks, hosts = [int(one[1]) for one in devices], {one[2] for one in devices}
+    ranks, hosts = [int(device[1]) for device in devices], {device[2] for device in devices}
     if len(set(ranks)) < len(ranks) and not sizes.get("ranks"):
         raise FomkitError(
             str(path), f"rank {ranks[0]} is listed more than once: each process ran alone (nccl-tests built "
@@ -287,8 +287,8 @@ def _sections(lines: Sequence[LogLine]) -> Iterator[_Section]:
 
 
 def _take(section: _Section, line: LogLine) -> None:
-    if said := re.match(r"^# Datatype:\s*(\w+)", line.text):
-        section.dtype = said[1]
+    if datatype_match := re.match(r"^# Datatype:\s*(\w+)", line.text):
+        section.dtype = datatype_match[1]
     elif re.match(r"^#\s*Size\b", line.text):
         section.header = line.text
     elif re.match(r"^\s*\d+(\s|$)", line.text):
@@ -344,13 +344,13 @@ def _read(path: Path, section: _Section, run: Run) -> tuple[list[LogRow], list[S
 
 def _osu_run(path: Path, lines: Sequence[LogLine], sections: Sequence[_Section], sizes: Mapping[str, int]) -> Run:
     ranks = sizes.get("ranks") or ranks_of_command(lines)
-    pairs = all(TESTS.get(one.title.lower(), Test(SEND)).collective in (SEND, STREAM) for one in sections)
+    pairs = all(TESTS.get(section.title.lower(), Test(SEND)).collective in (SEND, STREAM) for section in sections)
     if ranks is None and not pairs:
         raise FomkitError(
             str(path), "does not say how many ranks ran, as these programs never do. Say it with --set ranks=N, "
             "or keep the command, 'mpirun -np N …', at the log's top.",
         )  # fmt: skip
-    version = next((one.version for one in sections if one.version), "")
+    version = next((section.version for section in sections if section.version), "")
     return Run(ranks or 2, sizes.get("nodes") or 1, OSU_HARNESS, "MPI", f"OSU {version}".strip())
 
 
@@ -376,7 +376,9 @@ def read_osu(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimi
         found, told = _read(path, section, run)
         rows += found
         counts += told
-    newer = sorted({one.version for one in sections if one.version and int(one.version[0]) > _LAST_KNOWN})
+    newer = sorted(
+        {section.version for section in sections if section.version and int(section.version[0]) > _LAST_KNOWN}
+    )
     remarks = [f"Version {one} is newer than those this reader was written after." for one in newer]
     if "nodes" not in sizes:
         remarks.append("The output does not say on how many nodes it ran: one is assumed; else --set nodes=N.")

@@ -66,9 +66,11 @@ def correct_sizes(kind: str, device: str, sizes: Cells) -> tuple[Cells, list[str
     ({'m': 512.0, 'n': 24000.0, 'k': 1536.0}, ['k printed 1530, run as 1536'])
     """
     found = [
-        one
-        for one in CORRECTIONS
-        if one.kind == kind and one.device in ("", device) and sizes[one.column] == one.printed
+        correction
+        for correction in CORRECTIONS
+        if correction.kind == kind
+        and correction.device in ("", device)
+        and sizes[correction.column] == correction.printed
     ]
     notes = [f"{one.column} printed {one.printed:g}, run as {one.actual:g}" for one in found]
     return {**sizes, **{one.column: one.actual for one in found}}, notes
@@ -121,14 +123,16 @@ class SectionRows:
         """Read the sizes of one row; None for a row without any, as a blank one or a footnote."""
         found: Cells = {}
         missing = []
-        for one in self.section.dimensions:
-            column = self.layout.dimensions.get(one.column)
-            value = one.read(needed_cell(self.sheet, number, column, self.where)) if column is not None else None
+        for dimension in self.section.dimensions:
+            column = self.layout.dimensions.get(dimension.column)
+            value = (
+                dimension.read(needed_cell(self.sheet, number, column, self.where)) if column is not None else None
+            )
             if value is not None:
-                found[one.column] = value
-            elif column is not None and not one.optional:
-                missing.append((one.column, column))
-        needed = {one.column for one in self.section.dimensions if not one.optional}
+                found[dimension.column] = value
+            elif column is not None and not dimension.optional:
+                missing.append((dimension.column, column))
+        needed = {dimension.column for dimension in self.section.dimensions if not dimension.optional}
         if missing and needed & set(found):
             name, column = missing[0]
             raw = self.sheet.cell(number, column)
@@ -159,10 +163,10 @@ class SectionRows:
     def _row(self, number: int, name: str, time_s: float, sizes: Cells, notes: list[str]) -> Cells:
         columns = self.section.complete(sizes, time_s)
         constants = HARNESS_CONSTANTS.get((self.section.kind, self.precision.dtype), {})
-        said = [*notes, *([UNITLESS] if name in self.layout.unitless else []), str(columns.get("note", ""))]
+        parts = [*notes, *([UNITLESS] if name in self.layout.unitless else []), str(columns.get("note", ""))]
         return {
             **self.common, **self.section.constants, **constants, **columns, "pass_name": name, "time_s": time_s,
-            "source_row": float(number), "note": "; ".join(filter(None, said)),
+            "source_row": float(number), "note": "; ".join(filter(None, parts)),
         }  # fmt: skip
 
     def read(self) -> tuple[list[Cells], list[SectionCount]]:
@@ -241,9 +245,11 @@ def library_of(kind: str, specs: Mapping[str, str]) -> tuple[str, str]:
     >>> library_of("conv", {"CUDA version": "10.1.243", "Cudnn Version": "7.6.2.24"})
     ('cuDNN', '7.6.2.24; CUDA 10.1.243')
     """
-    said = {key.casefold(): value for key, value in specs.items() if value not in _UNKNOWN}
+    stated_specs = {key.casefold(): value for key, value in specs.items() if value not in _UNKNOWN}
     for name, keys in LIBRARIES.get(kind, ()):
-        versions = [f"{word}{said[key.casefold()]}" for key, word in keys.items() if key.casefold() in said]
+        versions = [
+            f"{word}{stated_specs[key.casefold()]}" for key, word in keys.items() if key.casefold() in stated_specs
+        ]
         if versions:
             return name, "; ".join(versions)
     return "", ""

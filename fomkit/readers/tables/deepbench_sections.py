@@ -151,9 +151,11 @@ def find_precision(sheet: Sheet, first: int, scope: str, where: str) -> Precisio
     texts = _stated(sheet, first)
     text = texts.get(scope, texts.get("", ""))
     if words(text) not in _KNOWN:
-        said = f"states the precision {text!r}, which is not known" if text else f"states no precision for {scope}"
+        message = (
+            f"states the precision {text!r}, which is not known" if text else f"states no precision for {scope}"
+        )
         listed = "; ".join(PRECISIONS)
-        raise FomkitError(where, f"{said}. One of these was expected in column B of the first rows: {listed}.")
+        raise FomkitError(where, f"{message}. One of these was expected in column B of the first rows: {listed}.")
     return _KNOWN[words(text)]
 
 

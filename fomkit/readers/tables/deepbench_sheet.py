@@ -228,7 +228,7 @@ class _Header:
 
 
 def _known_headers(section: Section) -> set[str]:
-    sizes = {name for one in section.dimensions for name in one.headers}
+    sizes = {name for dimension in section.dimensions for name in dimension.headers}
     return sizes | {name for headers in section.times.values() for name in headers}
 
 
@@ -273,7 +273,7 @@ def find_layout(sheet: Sheet, block: Block, section: Section, where: str) -> Lay
     found = {name: header.find(headers, known) for name, headers in section.times.items()}
     times = {name: column for name, column in found.items() if column is not None}
     if not times:
-        expected = ", ".join(repr(f"{one} (msec)") for headers in section.times.values() for one in headers)
+        expected = ", ".join(repr(f"{header} (msec)") for headers in section.times.values() for header in headers)
         raise FomkitError(f"{where} row {number}", f"has no time in milliseconds. Expected one of {expected}.")
     return Layout(
         dimensions, times, header.find((PADDED_HEADER,), known), number + 1, header.printed,

@@ -117,8 +117,8 @@ def check_present(rows: pd.DataFrame, path: Path, columns: Collection[str], leas
         if wrong.any():
             at = int(wrong.to_numpy().argmax())
             line, value = rows.index[at], float(rows[name].to_numpy()[at])
-            said = "empty" if math.isnan(value) else f"{value:g}"
-            raise FomkitError(f"{path}:{line}", f"{name} is {said}. Expected a number above {least:g}.")
+            value_text = "empty" if math.isnan(value) else f"{value:g}"
+            raise FomkitError(f"{path}:{line}", f"{name} is {value_text}. Expected a number above {least:g}.")
 
 
 def make_timings(columns: Mapping[str, object], index: pd.Index, path: Path) -> pd.DataFrame:
@@ -278,12 +278,12 @@ def timings_of_table(
     FomkitError
         With file and line, when a column, a dimension or a value is missing or cannot be.
     """
-    said: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
     if "kind" in table.columns:
-        table, said = fill_dimensions(table)
+        table, messages = fill_dimensions(table)
     check_table(table, "TIMINGS", str(path))
     table = _with_source(table, path).reset_index(drop=True)
-    return ImportedTimings(table, device=device, counts=_counts(table), notes=(*notes, *said))
+    return ImportedTimings(table, device=device, counts=_counts(table), notes=(*notes, *messages))
 
 
 PARTS = ("kind", "dtype", "engine", "pass_name", "op", "note", "collective", "layout", "cell")

@@ -115,12 +115,12 @@ def fit_line(timed: Timed) -> LinkLine | None:
     weighed = terms / error[:, None]
     if np.linalg.cond(weighed / np.linalg.norm(weighed, axis=0)) > MOST_CONDITION:
         return None  # one message outweighs all others: they tell no latency apart from a rate
-    kept = [0, 1]
-    values, half = _least_squares(terms, time_s, error, kept)
+    used = [0, 1]
+    values, half = _least_squares(terms, time_s, error, used)
     low, high, sure = values - half, values + half, values[1] > half[1] * _ratio(len(byte) - 2)
     if (values < 0).any():
-        kept = [int(np.argmax(values >= 0))]
-        values, half = _least_squares(terms, time_s, error, kept)
+        used = [int(np.argmax(values >= 0))]
+        values, half = _least_squares(terms, time_s, error, used)
         # What is left out is at most what the first fit allows it.
         low, high = values - half, np.maximum(values + half, high)
     columns = (np.maximum(0.0, one).tolist() for one in (values, low, high))
@@ -135,18 +135,18 @@ def _ratio(free: int) -> float:
     return float(stdtrit(free, 0.975) / stdtrit(free, (1 + LEVEL) / 2))
 
 
-def _least_squares(terms: Vector, time_s: Vector, error: Vector, kept: list[int]) -> tuple[Vector, Vector]:
+def _least_squares(terms: Vector, time_s: Vector, error: Vector, used: list[int]) -> tuple[Vector, Vector]:
     """Give each term's value and half its interval; 0 for a term left out."""
     from scipy.special import stdtrit
 
-    scaled, free = terms[:, kept] / error[:, None], len(time_s) - len(kept)
+    scaled, free = terms[:, used] / error[:, None], len(time_s) - len(used)
     size = np.linalg.norm(scaled, axis=0)
     found, *_ = np.linalg.lstsq(scaled / size, time_s / error, rcond=None)
     misfit = float(np.sum((scaled / size @ found - time_s / error) ** 2)) / free
     half = np.sqrt(np.diag(np.linalg.inv((scaled / size).T @ (scaled / size))) * max(1.0, misfit))
     values, spread = np.zeros(terms.shape[1]), np.zeros(terms.shape[1])
-    values[kept] = found / size
-    spread[kept] = half / size * float(stdtrit(free, (1 + LEVEL) / 2))
+    values[used] = found / size
+    spread[used] = half / size * float(stdtrit(free, (1 + LEVEL) / 2))
     return values, spread
 
 
@@ -171,9 +171,9 @@ def links_of(timed: Timed, tier: Tier, channel: str, source: str) -> tuple[Link,
         if line is None:
             continue
         alpha, slope, sure = line
-        said = f"{source}; {name} messages, {len(set(part.byte))} sizes"
+        provenance = f"{source}; {name} messages, {len(set(part.byte))} sizes"
         if not sure:
-            slope, said = whole.slope_s, f"{said}, rate of all {len(set(timed.byte))}"
+            slope, provenance = whole.slope_s, f"{provenance}, rate of all {len(set(timed.byte))}"
         if slope.low <= 0:
             continue
         found.append(
@@ -182,7 +182,7 @@ def links_of(timed: Timed, tier: Tier, channel: str, source: str) -> tuple[Link,
                 alpha_s=_short(alpha.value),
                 byte_per_s=_short(1 / slope.value),
                 direction="each",
-                source=said,
+                source=provenance,
                 channel=channel,
                 least_byte=min(part.byte),
                 most_byte=max(part.byte),
@@ -320,7 +320,7 @@ def imported(
     import pandas as pd
 
     if not rows:
-        reasons = "; ".join(one.reason for one in counts if one.reason) or "it ends before its first result"
+        reasons = "; ".join(count.reason for count in counts if count.reason) or "it ends before its first result"
         raise FomkitError(str(path), f"has no timing that can be read: {reasons}. Check that the log is whole.")
     names = [row.collective for row in rows]
     pairs = (SEND, "send_stream")
@@ -341,9 +341,9 @@ def imported(
         "note": [row.note for row in rows],
     }
     timings = make_timings(columns, pd.Index([row.line for row in rows]), path)
-    told = {"Ranks": str(run.ranks), "Nodes": str(run.nodes), "Library": f"{run.library} {run.version}".strip()}
+    facts = {"Ranks": str(run.ranks), "Nodes": str(run.nodes), "Library": f"{run.library} {run.version}".strip()}
     return ImportedTimings(
-        timings, run.device, told, tuple(counts), remarks=tuple(remarks), links=_links(rows, run, path)
+        timings, run.device, facts, tuple(counts), remarks=tuple(remarks), links=_links(rows, run, path)
     )
 
 
@@ -376,8 +376,8 @@ def read_deepbench_log(path: Path, sizes: Mapping[str, int] | None = None) -> Im
         When ranks or columns are missing or are not those that it prints, or there is no row.
     """
     lines, sizes = read_lines(path), stated(sizes or {}, path)
-    told = next((match for line in lines if (match := _RANKS.match(line.text))), None)
-    ranks = sizes.get("ranks") or (int(told[1]) if told else None)
+    facts = next((match for line in lines if (match := _RANKS.match(line.text))), None)
+    ranks = sizes.get("ranks") or (int(facts[1]) if facts else None)
     if ranks is None:
         raise FomkitError(str(path), "has no line 'Num Ranks: N'. Say how many ran: --set ranks=8.")
     header = next((match for line in lines if (match := _HEADER.match(line.text))), None)

@@ -11,7 +11,7 @@ fits its long timings within 0.1 to 0.6 %. So
   kernel) and its F times the device's H / F (if the work is shared out as in element-wise ops): the middle is
   taken. The ends are 15 µs apart for the V100's ``linear``; with the first, one product would beat the clock;
 - an op without an F of its own takes the H of `LIKE`, else the least H found;
-- a timing below `TOLD`·F is below the harness's resolution: nothing can be said of its kernel.
+- a timing below `RESOLUTION`·F is below the harness's resolution: nothing can be said of its kernel.
 
 H holds the start of the kernel too, 1 to 2 µs that a kernel waiting in a queue has as well: nothing that grows
 with its bytes tells it from the host's work, so it is taken off with it.
@@ -55,7 +55,7 @@ AGREE = 1.35
 LONG = 2.0
 ENOUGH = 30
 """Long timings from which a cost and a rate can be told apart."""
-TOLD = 1.2
+RESOLUTION = 1.2
 HUBER = 0.02
 """Relative error from which a timing pulls with constant force."""
 ROUNDS = 20
@@ -370,10 +370,10 @@ def read_neusight(path: Path, device: str | None = None) -> ImportedTimings:
     """
     device = _choose_device(path, device)
     rows = _read_rows(path, device)
-    told = work_of(rows)
-    harness = find_harness(told, (rows["op"].map(KINDS) == "pointwise").to_numpy())
+    computed = work_of(rows)
+    harness = find_harness(computed, (rows["op"].map(KINDS) == "pointwise").to_numpy())
     flagged = rows["flag"] != ""
-    hidden = ~flagged & (told["seconds"] < TOLD * rows["op"].map(dict(harness.floor_s)).fillna(0.0))
+    hidden = ~flagged & (computed["seconds"] < RESOLUTION * rows["op"].map(dict(harness.floor_s)).fillna(0.0))
     used = rows[~flagged & ~hidden]
     if not len(used):
         raise FomkitError(str(path), f"has no timing of {device} that is longer than its harness. Check the file.")

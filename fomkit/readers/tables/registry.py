@@ -142,8 +142,8 @@ def read_timings(
 
 def _source_note(imported: ImportedTimings) -> str:
     files = ", ".join(sorted(set(imported.timings["source_file"])))
-    said = "; ".join(f"{key} {value}" for key, value in imported.specs.items() if value)
-    return f"Timings from {files}. The file says of the system: {said or 'nothing'}."
+    stated = "; ".join(f"{key} {value}" for key, value in imported.specs.items() if value)
+    return f"Timings from {files}. The file says of the system: {stated or 'nothing'}."
 
 
 def as_machine(imported: ImportedTimings, name: str, facts: Machine | None = None) -> Machine:

@@ -16,7 +16,7 @@ from fomkit.output.plots.curves import scaling as draw_scaling
 from fomkit.output.plots.curves import tornado as draw_tornado
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import Options
-from fomkit.plan.scaling import Asked, scale, with_links
+from fomkit.plan.scaling import ScalingSpec, scale, with_links
 from fomkit.verbs.report.words import figure, frame_table, number, parameter, share
 from fomkit.verbs.scaling import scaling_content
 from fomkit.whatif.cases import OneModel
@@ -51,14 +51,14 @@ def _points(contents: Sequence[dict[str, Any]]) -> pd.DataFrame:
 
     rows = []
     for content in contents:
-        reference = {one["mode"]: one["devices"] for one in content["references"]}
-        for one in content["points"]:
-            speedup = one["speedup"]
+        reference = {reference["mode"]: reference["devices"] for reference in content["references"]}
+        for point in content["points"]:
+            speedup = point["speedup"]
             rows.append(
-                {"mode": f"{one['mode']} scaling", "devices": one["devices"], "speedup": speedup["value"],
-                 "low": speedup["low"], "high": speedup["high"], "efficiency": one["efficiency"]["value"],
-                 "step_s": one["step_s"]["value"], "ideal": one["devices"] / reference[one["mode"]],
-                 "limit": one["limit"]}
+                {"mode": f"{point['mode']} scaling", "devices": point["devices"], "speedup": speedup["value"],
+                 "low": speedup["low"], "high": speedup["high"], "efficiency": point["efficiency"]["value"],
+                 "step_s": point["step_s"]["value"], "ideal": point["devices"] / reference[point["mode"]],
+                 "limit": point["limit"]}
             )  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -73,17 +73,17 @@ def _groups(machine: Machine, nodes: Sequence[int] | None) -> list[tuple[Machine
     return [*((with_links(machine, (), part), [1]) for part in parts), (machine, _doubled(most))]
 
 
-def _contents(one: Estimate, options: Options, nodes: Sequence[int] | None) -> list[dict[str, Any]]:
+def _contents(estimate: Estimate, options: Options, nodes: Sequence[int] | None) -> list[dict[str, Any]]:
     """Scale over each group of devices, strong steps all of one batch."""
-    batch = one.sizes.get("batch")
-    whole = None if batch is None else batch * (one.machine.node_devices or 1)
+    batch = estimate.sizes.get("batch")
+    whole = None if batch is None else batch * (estimate.machine.node_devices or 1)
     return [
-        scaling_content(scale(one.model, machine, Asked(counts, whole_batch=whole, options=options)))
-        for machine, counts in _groups(one.machine, nodes)
+        scaling_content(scale(estimate.model, machine, ScalingSpec(counts, whole_batch=whole, options=options)))
+        for machine, counts in _groups(estimate.machine, nodes)
     ]
 
 
-def _told(points: pd.DataFrame) -> tuple[str, ...]:
+def _speedup_sentences(points: pd.DataFrame) -> tuple[str, ...]:
     last = points[points["devices"] == points["devices"].max()]
     return tuple(
         f"{row['mode'].capitalize()}: {row['devices']:,} devices are {row['speedup']:.3g} times as fast as one "
@@ -92,31 +92,31 @@ def _told(points: pd.DataFrame) -> tuple[str, ...]:
     )
 
 
-def scaling(one: Estimate, key: str, options: Options, nodes: Sequence[int] | None = None) -> Section:
+def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int] | None = None) -> Section:
     """Tell what more devices bring; where links or nodes are unknown, say so.
 
     Parameters
     ----------
-    one : Estimate
+    estimate : Estimate
     key : str
     options : Options
         Those of the estimate.
     nodes : sequence of int, optional
         Numbers of nodes; default: parts of a node, and as many nodes as the machine has, 64 at most.
     """
-    machine = one.machine
-    hint = f"Ask with: fomkit scaling {one.model.name} -t {machine.name} --nodes 1..64 {LINK}"
+    machine = estimate.machine
+    hint = f"Ask with: fomkit scaling {estimate.model.name} -t {machine.name} --nodes 1..64 {LINK}"
     if nodes is None and not machine.links:
         return Section(f"{key}-scaling", SCALING_TITLE, absent=f"The profile of {machine.name} names no link "
                        f"between devices or nodes, so nothing is said of more of them. {hint}")  # fmt: skip
     try:
-        contents = _contents(one, options, nodes)
+        contents = _contents(estimate, options, nodes)
     except FomkitError as error:
         return Section(f"{key}-scaling", SCALING_TITLE, absent=f"Not estimated: {error}. {hint}")
     points = _points(contents)
     if points["devices"].max() < 2:
         return Section(f"{key}-scaling", SCALING_TITLE, absent=f"{machine.name} has one device. {hint}")
-    says, table = _told(points), frame_table("Speed-up by devices", points, COLUMNS)
+    says, table = _speedup_sentences(points), frame_table("Speed-up by devices", points, COLUMNS)
     caption = ("Strong scaling shares one batch out, weak scaling gives each replica its own. The dashed line "
                "loses nothing.",)  # fmt: skip
     shown = figure(f"{key}-curve", "Speed-up over devices", draw_scaling(points), " ".join(says), caption, table)
@@ -161,8 +161,8 @@ def _effects(effects: pd.DataFrame) -> Table:
 def _to_measure(entries: list[dict[str, Any]]) -> Table:
     head = (Head("measure"), Head("which is"), Head("the interval would be narrower by", True), Head("with"))
     rows = tuple(
-        (Cell(str(one["what"])), Cell(str(one["kind"])), share(one["shrinks"]), Cell(str(one["command"])))
-        for one in entries[:MEASURED]
+        (Cell(str(entry["what"])), Cell(str(entry["kind"])), share(entry["shrinks"]), Cell(str(entry["command"])))
+        for entry in entries[:MEASURED]
     )
     return Table("What to measure to know the step better", head, rows)
 
@@ -170,35 +170,35 @@ def _to_measure(entries: list[dict[str, Any]]) -> Table:
 def _most(found: Sensitivity, sizes: Collection[str], name: str) -> str:
     """Name the parameter of the machine that moves the answer most, and that of the work."""
     groups = {"Of the machine": "machine", "Of the work": "model"}
-    told = []
+    sentences = []
     for title, of in groups.items():
         first = next((effect for effect in found.effects if effect.parameter.of == of), None)
         if first is not None:
             word = _word(first.parameter.name, sizes)
-            told.append(f"{title}, most on {word}: a swing of {first.swing:.0%} of the {name}.")
-    return " ".join(told)
+            sentences.append(f"{title}, most on {word}: a swing of {first.swing:.0%} of the {name}.")
+    return " ".join(sentences)
 
 
-def sensitivity(one: Estimate, key: str, options: Options) -> Section:
+def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
     """Tell which parameter moves the answer most."""
-    subject = OneModel(one.model, one.machine, options)
+    subject = OneModel(estimate.model, estimate.machine, options)
     try:
         found = work_out(subject)
     except FomkitError as error:
         return Section(f"{key}-sensitivity", SENSITIVITY_TITLE, absent=f"Not worked out: {error}")
     middle, name = found.figures[found.figure].value, FIGURES.get(found.figure, found.figure)
     says = (
-        f"{_most(found, one.sizes, name)} Each parameter is changed alone, between the ends of its own interval "
-        "where one is stated, else by 10 % either way.",
+        f"{_most(found, estimate.sizes, name)} Each parameter is changed alone, between the ends of its own "
+        "interval where one is stated, else by 10 % either way.",
     )
     shown = figure(
         f"{key}-tornado", f"{name.capitalize()} as one parameter changes",
-        draw_tornado(_named(found, one.sizes), middle, "", name), says[0],
+        draw_tornado(_named(found, estimate.sizes), middle, "", name), says[0],
         ("Bars start at the answer as it is. Blue is the parameter's lower value, orange its higher one.",),
-        _effects(_named(found, one.sizes)),
+        _effects(_named(found, estimate.sizes)),
     )  # fmt: skip
     table = _to_measure(list(found.to_measure["measurements"]))
-    left = tuple(f"{parameter(name)}: {why}" for name, why in found.left_out)
+    left = tuple(f"{parameter(name)}: {why}" for name, why in found.not_varied)
     lists = (
         Listing(
             "Assumed", (*found.content["assumed"], f"of measurements: {found.to_measure['measurements_say']}")

@@ -26,7 +26,7 @@ from fomkit.profiles.machines import load_machine
 from fomkit.readers.measurements import read_measurements
 from fomkit.validation.cells import Cell as Measured
 from fomkit.validation.cells import make_cells
-from fomkit.validation.verdicts import Judged, judge
+from fomkit.validation.verdicts import CellVerdict, cell_verdicts
 from fomkit.verbs.machine_view import ASSUMED, EXCLUDED
 from fomkit.verbs.report.words import figure, frame_table, number, share
 from fomkit.verbs.views import Plots
@@ -54,28 +54,28 @@ def known_measurements() -> tuple[tuple[Measurement, ...], tuple[str, ...], tupl
     rows : tuple of Measurement
     names : tuple of str
         Tables that were read.
-    said : tuple of str
+    messages : tuple of str
         Why a table was not.
     """
-    rows, names, said = list[Measurement](), list[str](), list[str]()
+    rows, names, messages = list[Measurement](), list[str](), list[str]()
     for name in profile_names("measurements"):
         try:
             rows += read_measurements(locate(name, "measurements"))
             names.append(name)
         except FomkitError as error:
-            said.append(f"a table of measurements was left out: {error}")
-    return tuple(rows), tuple(names), tuple(said)
+            messages.append(f"a table of measurements was left out: {error}")
+    return tuple(rows), tuple(names), tuple(messages)
 
 
-def _cells(one: Estimate, rows: Sequence[Measurement]) -> tuple[Judged, ...]:
+def _cells(estimate: Estimate, rows: Sequence[Measurement]) -> tuple[CellVerdict, ...]:
     """Project and judge each measured figure of the model, those of this machine first."""
 
     def machine_of(name: str) -> Machine:
-        return one.machine if name == one.machine.name else load_machine(name)
+        return estimate.machine if name == estimate.machine.name else load_machine(name)
 
-    ordered = sorted(rows, key=lambda row: row.machine != one.machine.name)
-    options = Options(interval=one.step.level)
-    return judge(make_cells(ordered, options, lambda _name: one.model, machine_of), None)
+    ordered = sorted(rows, key=lambda row: row.machine != estimate.machine.name)
+    options = Options(interval=estimate.step.level)
+    return cell_verdicts(make_cells(ordered, options, lambda _name: estimate.model, machine_of), None)
 
 
 def _name(cell: Measured, here: str) -> str:
@@ -83,11 +83,11 @@ def _name(cell: Measured, here: str) -> str:
     return f"{cell.machine}{' (this page)' if cell.machine == here else ''}, {_QUANTITIES[cell.quantity]}{batch}"
 
 
-def _drawn(judged: Sequence[Judged], here: str) -> Any:
+def _drawn(all_verdicts: Sequence[CellVerdict], here: str) -> Any:
     import pandas as pd
 
     rows = []
-    for one in judged:
+    for one in all_verdicts:
         cell = one.cell
         if cell.projected is None or cell.quantity == "sample_per_s":
             continue
@@ -108,12 +108,12 @@ def _text(span: Span | None, quantity: str) -> Cell:
     return value._replace(text=f"{value.text} ({ends[0]} to {ends[1]})")
 
 
-def _table(judged: Sequence[Judged], here: str, level: float) -> Table:
+def _table(all_verdicts: Sequence[CellVerdict], here: str, level: float) -> Table:
     head = (Head("measured where, what"), Head("projected", True), Head("measured", True),
             Head("projected / measured", True), Head("inside the interval"), Head("what may be claimed"),
             Head("why"), Head("source"))  # fmt: skip
     rows = []
-    for one in judged:
+    for one in all_verdicts:
         cell = one.cell
         ratio = None if cell.projected is None else cell.projected.value / cell.measured.value
         inside = {None: "", True: "yes", False: "no"}[cell.inside]
@@ -127,13 +127,13 @@ def _table(judged: Sequence[Judged], here: str, level: float) -> Table:
 
 
 def measured(
-    one: Estimate, key: str, rows: Sequence[Measurement], names: Sequence[str], more: Sequence[str] = ()
+    estimate: Estimate, key: str, rows: Sequence[Measurement], names: Sequence[str], more: Sequence[str] = ()
 ) -> Section:
     """Put what was measured of the model beside what is projected, on this machine and on others.
 
     Parameters
     ----------
-    one : Estimate
+    estimate : Estimate
     key : str
     rows : sequence of Measurement
         Of any model.
@@ -142,21 +142,21 @@ def measured(
     more : sequence of str
         Sentences to add.
     """
-    ours = [row for row in rows if row.model == one.model.name and row.quantity != "energy_j"]
-    here = [row for row in ours if row.machine == one.machine.name]
+    ours = [row for row in rows if row.model == estimate.model.name and row.quantity != "energy_j"]
+    here = [row for row in ours if row.machine == estimate.machine.name]
     tables = ", ".join(names) or "none"
     absent = "" if here else (
-        f"Nobody's measurement of {one.model.name} on {one.machine.name} is in the tables known here ({tables}). "
-        "Add your own with 'fomkit import' into the folder measurements/."
+        f"Nobody's measurement of {estimate.model.name} on {estimate.machine.name} is in the tables known here "
+        f"({tables}). Add your own with 'fomkit import' into the folder measurements/."
     )  # fmt: skip
     if not ours:
         return Section(f"{key}-measured", MEASURED_TITLE, tuple(more), absent=absent)
-    judged = _cells(one, ours)
-    drawn = _drawn(judged, one.machine.name)
-    inside = [each.cell.inside for each in judged if each.cell.inside is not None]
+    all_verdicts = _cells(estimate, ours)
+    drawn = _drawn(all_verdicts, estimate.machine.name)
+    inside = [each.cell.inside for each in all_verdicts if each.cell.inside is not None]
     says = (
-        f"{len(here)} measured figure{'s' * (len(here) != 1)} of {one.model.name} on {one.machine.name}, "
-        f"{len(ours) - len(here)} on other machines; each is projected at its own batch. "
+        f"{len(here)} measured figure{'s' * (len(here) != 1)} of {estimate.model.name} on "
+        f"{estimate.machine.name}, {len(ours) - len(here)} on other machines; each is projected at its own batch. "
         f"{sum(inside)} of {len(inside)} lie inside the projected interval.",
         "A device model tells what the device takes. Where a framework's fixed costs or the host decide, it must "
         "not claim the time; the table says which.",
@@ -164,42 +164,43 @@ def measured(
     )
     if drawn.empty:
         return Section(f"{key}-measured", MEASURED_TITLE, says, absent=absent,
-                       tables=(_table(judged, one.machine.name, one.step.level),))  # fmt: skip
+                       tables=(_table(all_verdicts, estimate.machine.name, estimate.step.level),))  # fmt: skip
     caption = ("Circles are projected, diamonds measured; lines are the intervals, where one is stated.",)
     shown = figure(f"{key}-compared", "Projected and measured times", draw_compared(drawn), says[0], caption)
     return Section(f"{key}-measured", MEASURED_TITLE, says, (shown,),
-                   (_table(judged, one.machine.name, one.step.level),), absent=absent)  # fmt: skip
+                   (_table(all_verdicts, estimate.machine.name, estimate.step.level),), absent=absent)  # fmt: skip
 
 
 MEMORY_TITLE = "Memory over the step"
 
 
-def _verdict(one: Estimate, peak_byte: float) -> str:
-    holds = one.machine.device.capacity_byte
+def _verdict(estimate: Estimate, peak_byte: float) -> str:
+    holds = estimate.machine.device.capacity_byte
     peak = format_quantity(peak_byte, "byte", 3)
     has = "" if holds is None else format_quantity(holds.value, "byte", 3)
     if holds is None:
-        return f"At most {peak} at once. How much the device of {one.machine.name} holds nobody stated."
-    said = "fits into" if peak_byte <= holds.value else "does not fit into"
+        return f"At most {peak} at once. How much the device of {estimate.machine.name} holds nobody stated."
+    message = "fits into" if peak_byte <= holds.value else "does not fit into"
     return (
-        f"At most {peak} at once, which {said} the {has} of {one.machine.name} "
+        f"At most {peak} at once, which {message} the {has} of {estimate.machine.name} "
         f"({peak_byte / holds.value:.0%}), before what is excluded below."
     )
 
 
-def memory(one: Estimate, key: str) -> Section:
+def memory(estimate: Estimate, key: str) -> Section:
     """Tell what stands in memory from op to op, and whether the device holds it."""
     try:
-        live = memory_table(one)
-        chart = Plots(one).memory()
+        live = memory_table(estimate)
+        chart = Plots(estimate).memory()
     except FomkitError as error:
         return Section(f"{key}-memory", MEMORY_TITLE, absent=f"Unknown: {error.what}")
-    said = _verdict(one, float(live["all_byte"].max()))
+    message = _verdict(estimate, float(live["all_byte"].max()))
     peak = live[live["all_byte"] == live["all_byte"].max()]
     at_peak = peak.drop_duplicates("role")[["role", "byte"]]
     shown = figure(
-        f"{key}-live", "Memory by what it is for, op by op", chart, said,
-        (f"{said} It is fullest at {peak['op'].iloc[0] or 'an op without a row'} ({peak['pass_name'].iloc[0]}).",),
+        f"{key}-live", "Memory by what it is for, op by op", chart, message,
+        (f"{message} It is fullest at {peak['op'].iloc[0] or 'an op without a row'} "
+         f"({peak['pass_name'].iloc[0]}).",),
         frame_table("Memory at the peak", at_peak, {"role": "", "byte": "byte"}),
     )  # fmt: skip
     lists = (Listing("Assumed", ASSUMED), Listing("Not counted", EXCLUDED))
@@ -210,50 +211,50 @@ MOST_OPS = 1500
 """Ops that the table of a page lists, the longest; more would make the file heavy."""
 
 
-def composition(one: Estimate, key: str) -> Section:
+def composition(estimate: Estimate, key: str) -> Section:
     """Tell what a step is made of."""
-    parts = composition_table(one)
-    step = one.step_time
-    said = ", ".join(f"{name} {format_quantity(span.value, 'time_s', 3)}" for name, span in step.passes.items())
+    parts = composition_table(estimate)
+    step = estimate.step_time
+    message = ", ".join(f"{name} {format_quantity(span.value, 'time_s', 3)}" for name, span in step.passes.items())
     host = step.host_launch_s
     beside = (
         "What the host needs to start the kernels is unknown here." if host is None else
         f"Meanwhile the host starts the kernels in {format_quantity(host.value, 'time_s', 3)}; the longer decides."
     )  # fmt: skip
     shown = figure(
-        f"{key}-parts", "Each pass, by kind of op", Plots(one).composition(),
-        f"Time of one step by pass: {said}.",
-        (f"The device runs {said}. {beside}",),
+        f"{key}-parts", "Each pass, by kind of op", Plots(estimate).composition(),
+        f"Time of one step by pass: {message}.",
+        (f"The device runs {message}. {beside}",),
         frame_table("One step by pass and kind of op", parts, {"pass": "", "part": "", "time_s": "time_s"}),
     )  # fmt: skip
-    return Section(f"{key}-time", "Where the time goes", figures=(_longest(one, key), shown))
+    return Section(f"{key}-time", "Where the time goes", figures=(_longest(estimate, key), shown))
 
 
-def _longest(one: Estimate, key: str) -> Figure:
-    ops = op_frame(one)
+def _longest(estimate: Estimate, key: str) -> Figure:
+    ops = op_frame(estimate)
     longest = pareto_table(ops)
     wholes = longest.drop_duplicates("name")
     reached = float(wholes["reached"].iloc[-1]) if len(wholes) else 0.0
-    said = f"The {len(wholes)} longest ops take {reached:.0%} of the step."
+    message = f"The {len(wholes)} longest ops take {reached:.0%} of the step."
     return figure(
-        f"{key}-pareto", "The longest ops", Plots(one).pareto(), said,
-        (f"{said} Bars are passes, lines the {one.step.level:.0%} interval, and the number behind is the share of "
-         "the step that an op reaches together with those above it. Ops of equal sizes count as one.",),
+        f"{key}-pareto", "The longest ops", Plots(estimate).pareto(), message,
+        (f"{message} Bars are passes, lines the {estimate.step.level:.0%} interval, and the number behind is the "
+         "share of the step that an op reaches together with those above it. Ops of equal sizes count as one.",),
         frame_table("The longest ops", wholes, {"name": "", "time_s": "time_s", "low_s": "time_s",
                                                 "high_s": "time_s", "share": "share", "reached": "share"}),
     )  # fmt: skip
 
 
-def roofline(one: Estimate, key: str) -> Section:
+def roofline(estimate: Estimate, key: str) -> Section:
     """Tell how near each op comes to what the machine can do."""
     title = "Roofline"
-    ops = op_frame(one)
+    ops = op_frame(estimate)
     try:
-        chart = Plots(one).roofline()
+        chart = Plots(estimate).roofline()
     except FomkitError as error:
         return Section(f"{key}-roofline", title, absent=f"No roofline: {error.what}")
     without = ops[~(ops["flop"] > 0) & ops["time_s"].notna()]
-    roofs = roof_frame(one, ops)
+    roofs = roof_frame(estimate, ops)
     above = ops[ops["flop_per_s"] > roofs["flop_per_s"].max()]
     caption = [
         "Each mark is an op, as large as its share of the time. Under the sloping line memory traffic limits it, "
@@ -276,9 +277,9 @@ def roofline(one: Estimate, key: str) -> Section:
     return Section(f"{key}-roofline", title, figures=(shown,))
 
 
-def all_ops(one: Estimate, key: str) -> Section:
+def all_ops(estimate: Estimate, key: str) -> Section:
     """List every distinct op, longest first."""
-    ops = op_frame(one)
+    ops = op_frame(estimate)
     shown, rest = ops.head(MOST_OPS), ops.iloc[MOST_OPS:]
     says = [f"{len(ops):,} distinct ops; those of equal name, sizes, number format and pass count as one."]
     if len(rest):

@@ -36,7 +36,7 @@ SOURCES: Mapping[str, str] = {
     "unpriced": "without any time; a share of op executions, and no part of the result",
 }  # fmt: skip
 
-LEFT_OUT: Mapping[str, str] = {
+EXCLUDED_TERMS: Mapping[str, str] = {
     "input": "input: loading the data of a step; nobody stated how long it takes",
     "validation": "validation: nobody stated how many samples are validated after an epoch",
     "start_up": "start-up: importing, reading data and weights, once a run; nobody stated how long it takes",
@@ -188,10 +188,10 @@ def _cell(value: Any, kind: str) -> Cell:
 _SCOPES = {"device": "one device", "node": "one node", "system": "the whole system"}
 
 
-def _excluded(one: Estimate) -> str:
-    if one.fit.said:
-        return f"Nobody can have it: the step {one.fit.said.removesuffix(' (fomkit memory)')}."
-    terms = [LEFT_OUT.get(term, term).partition(":")[0] for term in one.excludes]
+def _excluded(estimate: Estimate) -> str:
+    if estimate.fit.message:
+        return f"Nobody can have it: the step {estimate.fit.message.removesuffix(' (fomkit memory)')}."
+    terms = [EXCLUDED_TERMS.get(term, term).partition(":")[0] for term in estimate.excludes]
     if not terms:
         return "Nothing is left out that the profiles name."
     return f"{upper_bounds(terms, 'Units/day')}."
@@ -203,45 +203,45 @@ def _claim(of: str, span: Span, dimension: str | None, unit: str, bound: str) ->
     return Claim(of, amount(span, dimension), unit, interval(span, dimension), low, high, place, bound)
 
 
-def claim_of(one: Estimate) -> Claim:
+def claim_of(estimate: Estimate) -> Claim:
     """Put the answer of an estimate: units of work a day, else the step, where nobody said what a run is."""
-    of = f"{one.model.name} on {one.machine.name}"
-    per_day = one.unit_per_day
+    of = f"{estimate.model.name} on {estimate.machine.name}"
+    per_day = estimate.unit_per_day
     if per_day is None:
-        said = "Its profile does not say what a run is, so there are no runs a day."
-        return _claim(of, one.step, "time_s", "for one training step", said)
-    unit = f"{plural(one.model.unit.name, per_day.value)} a day on {_SCOPES[one.scope]}"
-    return _claim(of, per_day, None, unit, _excluded(one))
+        message = "Its profile does not say what a run is, so there are no runs a day."
+        return _claim(of, estimate.step, "time_s", "for one training step", message)
+    unit = f"{plural(estimate.model.unit.name, per_day.value)} a day on {_SCOPES[estimate.scope]}"
+    return _claim(of, per_day, None, unit, _excluded(estimate))
 
 
-def tiles_of(one: Estimate, content: dict[str, Any]) -> tuple[Tile, ...]:
+def tiles_of(estimate: Estimate, content: dict[str, Any]) -> tuple[Tile, ...]:
     """Put the figures beside the answer."""
-    run, batch = one.run_time, one.sizes.get("batch")
-    sizes = ", ".join(f"{name} {size}" for name, size in one.sizes.items() if name != "batch")
+    run, batch = estimate.run_time, estimate.sizes.get("batch")
+    sizes = ", ".join(f"{name} {size}" for name, size in estimate.sizes.items() if name != "batch")
     steps = "" if run.steps_per_epoch is None else f"{run.steps_per_epoch:,} steps an epoch"
-    epochs = "" if one.model.run.epochs is None else f", {one.model.run.epochs} epochs"
-    more, bound = ", ".join(filter(None, (sizes, steps + epochs))), one.step_time.bound
+    epochs = "" if estimate.model.run.epochs is None else f", {estimate.model.run.epochs} epochs"
+    more, bound = ", ".join(filter(None, (sizes, steps + epochs))), estimate.step_time.bound
     found = [
-        Tile("one step", amount(one.step), interval(one.step)),
+        Tile("one step", amount(estimate.step), interval(estimate.step)),
         Tile("one run", amount(run.run_s), interval(run.run_s) or "the profile does not say what a run is"),
         Tile("batch", "unknown" if batch is None else f"{batch:,}", more),
-        Tile("number format", one.precision, one.formats.said),
+        Tile("number format", estimate.precision, estimate.formats.message),
         Tile("waits for", BOUND.get(bound, bound)),
     ]  # fmt: skip
     ratio = content.get("ratio")
     if ratio is not None:
-        of = Span(ratio["value"], ratio["low"], ratio["high"], one.step.level)
-        told = f"{interval(of, None)}; {ratio['of']}"
-        found.append(Tile(f"times {ratio['baseline']}", f"{format_number(ratio['value'], 3)} ×", told))
+        of = Span(ratio["value"], ratio["low"], ratio["high"], estimate.step.level)
+        detail = f"{interval(of, None)}; {ratio['of']}"
+        found.append(Tile(f"times {ratio['baseline']}", f"{format_number(ratio['value'], 3)} ×", detail))
     energy = content.get("energy_j")
     if energy is not None and energy.get("run") is not None:
         found.append(Tile("energy of a run", format_quantity(energy["run"]["value"], "energy_j", 3)))
     return tuple(found)
 
 
-def evidence_of_time(one: Estimate) -> tuple[Share, ...]:
+def evidence_of_time(estimate: Estimate) -> tuple[Share, ...]:
     """Tell what the predicted time rests on, the largest share first; empty shares are left out."""
-    shares = sorted(one.coverage.items(), key=lambda pair: -pair[1])
+    shares = sorted(estimate.coverage.items(), key=lambda pair: -pair[1])
     return tuple(Share(name, part, SOURCES[name]) for name, part in shares if part > 0)
 
 
@@ -256,23 +256,28 @@ _WORDS = (
 )
 
 
-def limits(one: Estimate, key: str) -> Section:
+def limits(estimate: Estimate, key: str) -> Section:
     """Tell what is assumed and left out, and what the page's words mean."""
-    left_out = tuple(LEFT_OUT.get(term, term) for term in one.excludes)
+    excluded = tuple(EXCLUDED_TERMS.get(term, term) for term in estimate.excludes)
     assumed = (
-        f"number formats: {one.formats.said}" if one.formats.said else f"number formats: {one.precision}",
-        f"intervals ({one.step.level:.0%}) cover {INTERVAL_MEANING}",
+        f"number formats: {estimate.formats.message}"
+        if estimate.formats.message
+        else f"number formats: {estimate.precision}",
+        f"intervals ({estimate.step.level:.0%}) cover {INTERVAL_MEANING}",
         "a device runs one op after the other; host and input work meanwhile, and the longest decides",
     )
     lists = [
-        Listing("Left out; units/day are then upper bounds" if left_out else "Left out",
-                left_out or ("nothing that the profiles name",)),
+        Listing("Left out; units/day are then upper bounds" if excluded else "Left out",
+                excluded or ("nothing that the profiles name",)),
         Listing("Assumed", assumed),
     ]  # fmt: skip
-    for title, lines in (("Done otherwise than usual", one.deviations), ("Notes of the model", one.model.notes),
-                         ("Notes of the machine", one.machine.notes)):  # fmt: skip
+    for title, lines in (("Done otherwise than usual", estimate.deviations),
+                         ("Notes of the model", estimate.model.notes),
+                         ("Notes of the machine", estimate.machine.notes)):  # fmt: skip
         if lines:
             lists.append(Listing(title, tuple(lines)))
-    sources = tuple(f"{name}: {meaning}" for name, meaning in SOURCES.items() if one.coverage.get(name, 0) > 0)
+    sources = tuple(
+        f"{name}: {meaning}" for name, meaning in SOURCES.items() if estimate.coverage.get(name, 0) > 0
+    )
     lists.append(Listing("Words of this page", (*_WORDS, *sources)))
     return Section(f"{key}-limits", "What it assumes and leaves out", lists=tuple(lists))

@@ -35,8 +35,8 @@ def content_hash(table: pd.DataFrame, columns: str) -> str:
     return hashlib.sha256(format_table(table, columns).encode("utf-8")).hexdigest()
 
 
-def _profiles(one: Estimate) -> Table:
-    model, machine = one.model, one.machine
+def _profiles(estimate: Estimate) -> Table:
+    model, machine = estimate.model, estimate.machine
     traced = ", ".join(f"{name} {value}" for name, value in model.traced_with.items()) or "not said"
     parameters = "unknown" if model.parameters_total is None else f"{model.parameters_total:,}"
     rows = [
@@ -66,14 +66,14 @@ def _facts(machine: Machine) -> Iterator[tuple[str, Fact, str]]:
     ):  # fmt: skip
         if fact is not None:
             yield name, fact, dimension
-    for one in machine.overheads:
-        if one.time_s is not None:
-            yield f"{one.name}, per {one.per}", one.time_s, "time_s"
-        elif one.share is not None:
-            yield f"{one.name}, share per {one.per}", one.share, "share"
+    for overhead in machine.overheads:
+        if overhead.time_s is not None:
+            yield f"{overhead.name}, per {overhead.per}", overhead.time_s, "time_s"
+        elif overhead.share is not None:
+            yield f"{overhead.name}, share per {overhead.per}", overhead.share, "share"
 
 
-def _say(value: float, dimension: str) -> str:
+def _format_value(value: float, dimension: str) -> str:
     if dimension == "share":
         return f"{value:.1%}"
     return exact_quantity(value, dimension) if dimension == "byte" else format_quantity(value, dimension, 3)
@@ -83,7 +83,7 @@ def _fact_table(machine: Machine) -> Table:
     head = (Head("fact"), Head("value", True), Head("interval", True), Head("basis"), Head("source"))
     rows = []
     for name, fact, dimension in _facts(machine):
-        texts = [_say(value, dimension) for value in (fact.value, fact.low, fact.high)]
+        texts = [_format_value(value, dimension) for value in (fact.value, fact.low, fact.high)]
         spread = "none stated" if fact.low == fact.high else f"{texts[1]} to {texts[2]}"
         source = fact.source or "not said"
         rows.append((Cell(name), Cell(texts[0], fact.value), Cell(spread), Cell(fact.basis), Cell(source)))
@@ -102,10 +102,10 @@ def _timings(timings: pd.DataFrame) -> Table:
     return Table("Timings by source and library", head, rows)
 
 
-def provenance(one: Estimate, key: str) -> Section:
+def provenance(estimate: Estimate, key: str) -> Section:
     """Tell where every number of an estimate comes from."""
-    machine = one.machine
-    tables = [_profiles(one), _fact_table(machine)]
+    machine = estimate.machine
+    tables = [_profiles(estimate), _fact_table(machine)]
     if len(machine.timings):
         tables.append(_timings(machine.timings))
     return Section(f"{key}-provenance", "Where the numbers come from", tables=tuple(tables))
@@ -121,7 +121,7 @@ def _no_watch() -> None:
     """Let nobody watch."""
 
 
-def options_of(one: Estimate) -> Options:
+def options_of(estimate: Estimate) -> Options:
     """Give the options that an estimate was made with, as far as they change its figures.
 
     Raises
@@ -129,41 +129,41 @@ def options_of(one: Estimate) -> Options:
     FomkitError
         When its number formats are none that can be asked for.
     """
-    formats = one.formats.name
+    formats = estimate.formats.name
     if formats not in PRECISION_OF and formats not in DEFAULTS:
-        raise FomkitError(one.model.name, f"is priced in {formats!r}, which no option asks for.")
-    sizes = {name: size for name, size in one.sizes.items() if name != "batch"}
-    partial = bool(one.coverage[UNPRICED] or one.model.unsupported)
+        raise FomkitError(estimate.model.name, f"is priced in {formats!r}, which no option asks for.")
+    sizes = {name: size for name, size in estimate.sizes.items() if name != "batch"}
+    partial = bool(estimate.coverage[UNPRICED] or estimate.model.unsupported)
     return Options(
-        batch=one.sizes.get("batch"), interval=one.step.level, scope=one.scope,
-        last_batch="keep" if one.run_time.partial_step else "drop", allow_uncovered=partial, sizes=sizes,
+        batch=estimate.sizes.get("batch"), interval=estimate.step.level, scope=estimate.scope,
+        last_batch="keep" if estimate.run_time.partial_step else "drop", allow_uncovered=partial, sizes=sizes,
         precision=PRECISION_OF.get(formats),
     )  # fmt: skip
 
 
 def _chapter(
-    one: Estimate,
+    estimate: Estimate,
     reference: Estimate | None,
     key: str,
     known: Known,
     nodes: Sequence[int] | None,
 ) -> Chapter:
-    rows, names, said = known
-    options = options_of(one)
+    rows, names, messages = known
+    options = options_of(estimate)
     sections: tuple[Section, ...] = (
-        roofline(one, key),
-        composition(one, key),
-        all_ops(one, key),
-        measured(one, key, rows, names, said),
-        scaling(one, key, options, nodes),
-        memory(one, key),
-        sensitivity(one, key, options),
-        provenance(one, key),
-        limits(one, key),
+        roofline(estimate, key),
+        composition(estimate, key),
+        all_ops(estimate, key),
+        measured(estimate, key, rows, names, messages),
+        scaling(estimate, key, options, nodes),
+        memory(estimate, key),
+        sensitivity(estimate, key, options),
+        provenance(estimate, key),
+        limits(estimate, key),
     )
-    content = estimate_content(one, reference)
-    return Chapter(key, one.model.name, one.machine.name, claim_of(one), tiles_of(one, content),
-                   evidence_of_time(one), sections)  # fmt: skip
+    content = estimate_content(estimate, reference)
+    return Chapter(key, estimate.model.name, estimate.machine.name, claim_of(estimate),
+                   tiles_of(estimate, content), evidence_of_time(estimate), sections)  # fmt: skip
 
 
 Known = tuple[tuple[Measurement, ...], tuple[str, ...], tuple[str, ...]]
@@ -174,14 +174,14 @@ def _index(estimates: Sequence[Estimate]) -> Table:
             Head("interval", True), Head("waits for"))  # fmt: skip
     rows = tuple(
         (
-            Cell(f"{one.model.name} on {one.machine.name}"),
-            Cell("unknown") if one.unit_per_day is None else number(one.unit_per_day.value),
-            Cell(ends(one.unit_per_day, None)), Cell(amount(one.step), one.step.value),
-            Cell(ends(one.step)), Cell(one.step_time.bound),
+            Cell(f"{estimate.model.name} on {estimate.machine.name}"),
+            Cell("unknown") if estimate.unit_per_day is None else number(estimate.unit_per_day.value),
+            Cell(ends(estimate.unit_per_day, None)), Cell(amount(estimate.step), estimate.step.value),
+            Cell(ends(estimate.step)), Cell(estimate.step_time.bound),
         )
-        for one in estimates
+        for estimate in estimates
     )  # fmt: skip
-    levels = " and ".join(dict.fromkeys(f"{one.step.level:.0%}" for one in estimates))
+    levels = " and ".join(dict.fromkeys(f"{estimate.step.level:.0%}" for estimate in estimates))
     return Table(f"Estimates of this page, with {levels} intervals", head, rows)
 
 
@@ -229,8 +229,8 @@ def gather(
         When they are more than a page holds.
     """
     check_few(len(result.estimates) + len(result.baseline))
-    shipped, names, said = known_measurements()
-    known = ((*shipped, *rows), (*names, *(["yours"] if rows else [])), said)
+    shipped, names, messages = known_measurements()
+    known = ((*shipped, *rows), (*names, *(["yours"] if rows else [])), messages)
     references = {one.model.name: one for one in result.baseline}
     chapters = []
     for place, one in enumerate((*result.estimates, *result.baseline)):
@@ -246,12 +246,12 @@ def _merits(result: Comparison) -> tuple[str, ...]:
 
     worst = worst_basis([*result.estimates, *result.baseline])
     blocks = [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]
-    return tuple("; ".join([format_merit(one)[0], *merit_caveats(one)]) for one in blocks)
+    return tuple("; ".join([format_merit(block)[0], *merit_caveats(block)]) for block in blocks)
 
 
 def _book(result: Comparison, chapters: tuple[Chapter, ...], aside: str) -> Book:
     estimates = (*result.estimates, *result.baseline)
-    names = list(dict.fromkeys(one.model.name for one in estimates))
+    names = list(dict.fromkeys(estimate.model.name for estimate in estimates))
     title = f"{chapters[0].claim.of}" if len(chapters) == 1 else f"{', '.join(names)}: estimates"
     made = f"Written by fomkit {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     notes = tuple(f"Not estimated: {error}" for error in result.failures)

@@ -111,7 +111,7 @@ def use_content(case: Case) -> dict[str, Any]:
     step = case.before.step
     share = step.per(at_peak_s) if at_peak_s > 0 else None
     fastest = fastest_peak(case.machine)
-    flop = sum(one["flop"] for one in engines)
+    flop = sum(engine["flop"] for engine in engines)
     of_fastest = None if fastest is None or share is None else step.per(flop / fastest.rate.value)
     return {
         "verdict": _verdict(float("nan") if share is None else share.value),
@@ -208,7 +208,7 @@ class Advice(Shown):
     @property
     def findings(self) -> list[dict[str, Any]]:
         """What is worth doing: first what cannot wait, then most time at stake first."""
-        return [one for one in self.content["findings"] if one["state"] == "advice"]
+        return [finding for finding in self.content["findings"] if finding["state"] == "advice"]
 
     def summary(self, *, tried: bool = False) -> str:
         """Write it as the text that the command line prints, with what was tried in vain if asked for."""
@@ -262,7 +262,11 @@ def _order(one: Mapping[str, Any]) -> tuple[int, bool, float]:
 
 def _best(findings: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Take the advice with most time at stake whose changed step was estimated, not bounded."""
-    tried = [one for one in findings if one["state"] == "advice" and one["stake"] and not one["stake"]["at_most"]]
+    tried = [
+        finding
+        for finding in findings
+        if finding["state"] == "advice" and finding["stake"] and not finding["stake"]["at_most"]
+    ]
     return tried[0] if tried else None
 
 

@@ -246,9 +246,11 @@ def _relative(span: Span | None, level: float) -> Span:
     return Span(1.0, span.low / span.value, span.high / span.value, level)
 
 
-def _gain(one: Estimate, ratio: float) -> float | None:
-    changed = with_step(one, Span.exact(one.step.value * ratio, one.step.level)).unit_per_day
-    return None if changed is None or one.unit_per_day is None else changed.value - one.unit_per_day.value
+def _gain(estimated: Estimate, ratio: float) -> float | None:
+    changed = with_step(estimated, Span.exact(estimated.step.value * ratio, estimated.step.level)).unit_per_day
+    return (
+        None if changed is None or estimated.unit_per_day is None else changed.value - estimated.unit_per_day.value
+    )
 
 
 def saving_of(before: Estimate, ratio: Span) -> Saving:
@@ -300,11 +302,11 @@ def saving(
     starts = _starts(before.ops), _starts(ops)
 
     def ratio(at: list[float]) -> float:
-        kept_s, old_s, new_s, launch, load = at
+        unchanged_s, old_s, new_s, launch, load = at
         if by_launches:  # the longer a launch took, the longer were the ops before
             old_s += (old_s - new_s) * (launch - 1)
-        after_s = _wall(kept_s + new_s, starts[1], target, launch, load)
-        return after_s / samples / _wall(kept_s + old_s, starts[0], before.machine, launch, load)
+        after_s = _wall(unchanged_s + new_s, starts[1], target, launch, load)
+        return after_s / samples / _wall(unchanged_s + old_s, starts[0], before.machine, launch, load)
 
     return saving_of(before, one_at_a_time(parts, ratio, level))
 

@@ -101,11 +101,13 @@ def _findings(case: Case, rows: pd.Series[bool]) -> Iterator[Finding]:
     count = int(rows.sum())
     what = f"{count} products on the matrix engine have" if count > 1 else "One product on the matrix engine has"
     says = f"{what} rows of numbers that are no multiple of {LOAD_BYTE:.0f} bytes."
-    told = f"The machine's table has {timed:,} such timings" if timed else "The machine's table has no such timing"
+    timed_text = (
+        f"The machine's table has {timed:,} such timings" if timed else "The machine's table has no such timing"
+    )
     found = Finding(
         says=says,
         do=_DO,
-        sure=f"The padded products were estimated again. {told}.",
+        sure=f"The padded products were estimated again. {timed_text}.",
         saving=saving(case.before, after.ops),
         column="m, n, k (with trans_a, trans_b), engine",
         rows=evidence(case, rows, after_s),
@@ -175,7 +177,7 @@ def _tried(case: Case, name: str, how: str) -> Finding:
         says=f"The products run in {' and '.join(runs_in)}; --precision {name} has an engine{has} here.",
         do=f"{how[0].upper()}{how[1:]}; check that the training still converges, and ask again with "
         f"--precision {name}: the other findings change with it.",
-        sure=f"The whole step was estimated again: {after.formats.said}.",
+        sure=f"The whole step was estimated again: {after.formats.message}.",
         saving=saving(case.before, after.ops),
         column="dtype, engine",
         rows=evidence(case, rows, after_s),

@@ -46,7 +46,9 @@ def input_bound(case: Case) -> list[Finding]:
         return [does_not_apply(f"the input takes {input_text} of a step and hides behind {other_text} of work")]
     ready = replace(
         case.machine,
-        overheads=tuple(one for one in case.machine.overheads if (one.name, one.per) != (INPUT, "step")),
+        overheads=tuple(
+            overhead for overhead in case.machine.overheads if (overhead.name, overhead.per) != (INPUT, "step")
+        ),
     )
     return [
         Finding(
@@ -105,18 +107,18 @@ def unpriced_ops(case: Case) -> list[Finding]:
     missing = case.before.ops[case.before.ops["time_s"].isna()]
     if not len(missing) and not case.model.unsupported:
         return [does_not_apply("every op has a rule and a time")]
-    said, columns = [], []
+    sentences, columns = [], []
     if len(missing):
         counts = missing.groupby("kind")["count"].sum().sort_values(ascending=False)
         listed = ", ".join(f"{kind} ({count:,.0f})" for kind, count in counts.items())
-        said.append(f"Without a time on {case.machine.name}: {listed}.")
+        sentences.append(f"Without a time on {case.machine.name}: {listed}.")
         columns.append("time_s")
     if case.model.unsupported:
-        said.append(f"Without a rule: {', '.join(case.model.unsupported)}.")
+        sentences.append(f"Without a rule: {', '.join(case.model.unsupported)}.")
         columns.append("unsupported of the model profile")
     return [
         Finding(
-            says=" ".join(said),
+            says=" ".join(sentences),
             do="Time these ops on the machine and add the timings to its profile, or state its peak and bandwidth "
             "(docs/profiles.md).",
             sure="What they take is unknown, so every time here is a lower bound.",
