@@ -16,9 +16,14 @@ from fomkit.core.machine import TypicalTables
 from fomkit.prediction.surfaces import surfaces
 from fomkit.prediction.typical import FEATURES
 from fomkit.profiles import evidence, locate
-from fomkit.profiles.evidence import OPS, SURFACES, load_typical_tables, shipped_typical_tables
+from fomkit.profiles.evidence import (
+    OPS,
+    SURFACES,
+    load_typical_tables,
+    shipped_typical_tables,
+    without_implausible,
+)
 from fomkit.profiles.locate import shipped_folder
-from fomkit.study.plausible import judged
 
 
 @pytest.fixture
@@ -121,6 +126,6 @@ def test_a_copy_from_another_process_keeps_what_was_worked_out() -> None:
 
 
 def test_a_machine_made_in_python_is_told_of_the_others_and_one_that_was_told_keeps_its_own() -> None:
-    assert judged(replace(machine(), typical=None)).typical is shipped_typical_tables()
+    assert without_implausible(replace(machine(), typical=None)).typical is shipped_typical_tables()
     own = TypicalTables("own", {})
-    assert judged(replace(machine(), typical=own)).typical is own
+    assert without_implausible(replace(machine(), typical=own)).typical is own
