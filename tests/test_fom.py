@@ -82,4 +82,4 @@ def test_one_pair_of_limits_judges_proposals_and_deliveries(root: Path) -> None:
     ]  # fmt: skip
     limits = re.compile(r"0\.9, 0\.1\b")
     holders = [path.name for path in (root / "fomkit").rglob("*.py") if limits.search(path.read_text("utf-8"))]
-    assert holders == ["verdicts.py"]
+    assert holders == ["fom.py"]

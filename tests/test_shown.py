@@ -64,7 +64,7 @@ def test_what_a_public_function_gives_is_shown_in_a_process_that_imported_nothin
 
 
 def test_what_calculates_imports_no_view() -> None:
-    rooms = "study.estimate study.compare study.suites study.cost whatif.sensitivity whatif.solve advice.advise"
+    rooms = "plan.estimate merit.suites whatif.sensitivity whatif.solve whatif.advice.advise"
     names = ", ".join(f"fomkit.{room}" for room in rooms.split())
     loaded = _new_process(f"import sys, {names}; print(*sys.modules)").split()
-    assert not [name for name in loaded if name.startswith(("fomkit.report", "fomkit.api", "altair"))]
+    assert not [name for name in loaded if name.startswith(("fomkit.output", "fomkit.verbs", "altair"))]

@@ -122,7 +122,6 @@ def estimate(
     from fomkit.profiles.machines import load_machine
     from fomkit.profiles.models import load_model, model_names, models_named
     from fomkit.verbs.compare import compare
-
     target = _named(target)
     rows = _read_rows(measurements, baseline)
     chosen = Options(batch, interval, scope, last_batch, allow_uncovered, parse_sizes(sizes or []), precision)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fomkit.frontends.lowering.aten import RULES, find_rule, works_of
-from fomkit.frontends.lowering.aten_rules import stored_transposed
+from fomkit.frontends.lowering.aten_products import stored_transposed
 from fomkit.frontends.lowering.calls import Array, Call, TracedOp, Work
 from fomkit.ops.tables import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
-
-import tensorflow as tf
+from typing import TYPE_CHECKING, Any
 
 from fomkit.frontends.lowering.calls import Array, Call
+
+if TYPE_CHECKING:
+    pass
 
 Operation = Any
 Graph = Any
@@ -306,6 +307,8 @@ class Uncounted(Exception):  # noqa: N818 - a verdict, not a fault
 
 def _constant(tensor: Tensor) -> float | None:
     """Work out a number from constants; None where it depends on anything else."""
+    import tensorflow as tf
+
     value = tf.get_static_value(tensor)
     if value is None:
         graph = tf.compat.v1.graph_util.extract_sub_graph(tensor.graph.as_graph_def(), [tensor.op.name])

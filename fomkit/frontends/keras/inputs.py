@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.model import Workload
 from fomkit.frontends.sizes import MakeInputs, Sizes, named_sizes
+
+if TYPE_CHECKING:
+    pass
 
 
 def _spec(leaf: Any) -> Any:
@@ -161,6 +163,8 @@ _WHOLE = "whole numbers are 0 and 1 in turn, so that lookups stay in two rows"
 
 
 def _made_up(spec: Any) -> Any:
+    import tensorflow as tf
+
     shape, dtype = spec.shape.as_list(), spec.dtype
     if dtype.is_floating:
         return tf.cast(tf.random.Generator.from_seed(0).uniform(shape), dtype)
@@ -171,6 +175,8 @@ def _made_up(spec: Any) -> Any:
 
 def _given(workload: Workload, sizes: Sizes) -> list[Any]:
     """Give the arrays of the user's file, in the order of the specifications."""
+    import tensorflow as tf
+
     made = workload.inputs
     if callable(made) and not hasattr(made, "shape"):
         made = made(sizes["batch"], **{name: size for name, size in sizes.items() if name != "batch"})
@@ -195,6 +201,8 @@ def step_values(workload: Workload, specs: Any, sizes: Sizes) -> tuple[Any, list
     notes : list of str
         What was made up.
     """
+    import tensorflow as tf
+
     flat, given = tf.nest.flatten(specs), _given(workload, sizes)
     values: list[Any] = []
     notes: list[str] = []

@@ -16,17 +16,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
-import tensorflow as tf
-from keras.src.backend.tensorflow import core
 
 from fomkit.core.units import item_byte
 from fomkit.frontends.keras.calls import Graph, Operation, Place, Ran, ShapeUnknown, as_array, dtype_name
 from fomkit.frontends.layers import LayerLog, Weight
 from fomkit.frontends.lowering.calls import FORWARD, Array, Call, TracedOp
 from fomkit.frontends.model_file import CodeLines
+
+if TYPE_CHECKING:
+    pass
 
 _LAYER_WORDS: Mapping[str, str] = {
     "Conv": "conv", "DepthwiseConv": "conv", "SeparableConv": "conv", "ConvTranspose": "transposed_conv",
@@ -213,6 +214,8 @@ class Scopes:
 
     def add(self, scope: Scope) -> None:
         """Note the scope that was just opened under the name that the graph has for it."""
+        import tensorflow as tf
+
         name = tf.get_current_name_scope()
         self.known.setdefault(name, scope)
 
@@ -228,12 +231,16 @@ class Scopes:
 
     def note(self, layer: Any, path: str, values: Any, *, is_end: bool) -> None:
         """Note that a call of a layer begins or ends, and where in the graph."""
+        import tensorflow as tf
+
         graph = tf.compat.v1.get_default_graph()
         self.calls.append(LayerMoment(layer, path, values, is_end, graph, len(graph.get_operations())))
 
     @contextmanager
     def row(self, make: Callable[[str], TracedOp], _factors: Any) -> Iterator[Callable[[Any], None]]:
         """Run a block as a row of its own, unless it lies in one already."""
+        import tensorflow as tf
+
         path = self.running[-1].path
         owner = self.running[-1].owner or RowOwner(make(path))
         scope = Scope(path, owner)
@@ -256,6 +263,9 @@ def watch_scopes(scopes: Scopes, row_of: Callable[[Any, Any, Any, str], TracedOp
     row_of : function of a layer, its arguments, named arguments and path
         Gives the row of a layer that is one.
     """
+    import tensorflow as tf
+    from keras.src.backend.tensorflow import core
+
     enter: Any = core.name_scope.__enter__
 
     def entered(self: Any) -> Any:
@@ -315,6 +325,8 @@ class GraphLayers:
         self._positions = {op: place for place, op in enumerate(graph.get_operations())}
 
     def _arrays(self, values: Any) -> tuple[Array, ...]:
+        import tensorflow as tf
+
         found: dict[Array, None] = {}
         for leaf in tf.nest.flatten(values):
             if isinstance(leaf, tf.Tensor) and getattr(leaf, "graph", None) is self._place.graph:

@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
-import tensorflow as tf
 from keras.src.backend import nn as functions
 from keras.src.layers.attention.grouped_query_attention import GroupedQueryAttention
 
@@ -45,6 +44,9 @@ from fomkit.frontends.lowering.calls import (
 )
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
 
+if TYPE_CHECKING:
+    pass
+
 _SAME_VALUES = ("Identity", "Reshape", "Transpose", "Cast", "Squeeze", "ExpandDims", "AddN", "AddV2", "Add")
 """Ops that hand a gradient on, or add one to others."""
 
@@ -74,6 +76,8 @@ def _of_one_product(total: Operation, product: Operation) -> bool:
 
 def tensors_of(gradients: Iterable[Any]) -> list[Tensor]:
     """Give the tensors of gradients; of a sparse one its values and the rows that they belong to."""
+    import tensorflow as tf
+
     found: list[Tensor] = []
     for gradient in gradients:
         found += [gradient.values, gradient.indices] if isinstance(gradient, tf.IndexedSlices) else [gradient]

@@ -19,11 +19,9 @@ from functools import partial
 from importlib import import_module
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
-import tensorflow as tf
-from keras.src.backend.tensorflow import core
 
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import ModelProfile, Workload
@@ -35,6 +33,9 @@ from fomkit.frontends.keras.step import rule_of
 from fomkit.frontends.model_file import count_errors, explain_exception, run_file, take_workload
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Step
+
+if TYPE_CHECKING:
+    pass
 
 
 def _compile(workload: Workload, notes: list[str]) -> Any:
@@ -203,6 +204,9 @@ LARGE_NUMEL = 100_000
 @contextmanager
 def weights_without_data() -> Iterator[None]:
     """Leave large weights unwritten inside the block, so that they take no memory and no time."""
+    import tensorflow as tf
+    from keras.src.backend.tensorflow import core
+
     kind: Any = core.Variable
     before = kind._initialize_with_initializer
 

@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
-import tensorflow as tf
 
 from fomkit.frontends.drafting import SizedStep
 from fomkit.frontends.keras.calls import LOOPS, Operation, Ran, dtype_name, whole_step
@@ -25,6 +24,9 @@ from fomkit.frontends.layers import GraphNode, Nodes
 from fomkit.frontends.lowering.calls import FORWARD, UPDATE, Dimensions, TracedOp, split_gradients
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Step, places_of, row_places
+
+if TYPE_CHECKING:
+    pass
 
 _IMPL = {"torch": "foreach"}
 """Keras updates variable by variable, but on PyTorch by lists of them."""
@@ -121,6 +123,8 @@ def update_rows(optimizer: Any, updated: Sequence[Any]) -> list[TracedOp]:
 
 def _own_step(prepared: Prepared, seen: Update) -> Callable[[Values], Any]:
     """Make the step of a model that is not compiled: its loss is a function of the output and the inputs."""
+    import tensorflow as tf
+
     model = prepared.model
 
     def step(data: Values) -> Any:
@@ -141,6 +145,8 @@ def _own_step(prepared: Prepared, seen: Update) -> Callable[[Values], Any]:
 
 
 def _plain_loss(output: Any) -> Any:
+    import tensorflow as tf
+
     return tf.reduce_sum(tf.nest.flatten(output)[0])
 
 
@@ -175,6 +181,8 @@ class WholeStep:
 
 def specs_of(prepared: Prepared, sizes: Sizes) -> Values:
     """Give what a step takes, as TensorFlow specifies it."""
+    import tensorflow as tf
+
     return keras.tree.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), prepared.inputs(sizes))
 
 
@@ -188,6 +196,8 @@ def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> W
     update : bool
         Whether the optimizer's own ops are in it, as it runs.
     """
+    import tensorflow as tf
+
     scopes = Scopes(layer_paths(prepared.model))
     with (
         watch_update(prepared.optimizer, run=update) as seen,
@@ -217,6 +227,8 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
 
 
 def _step(prepared: Prepared, walked: Walked, seen: Update, layers: list[TracedOp]) -> Step:
+    import tensorflow as tf
+
     ops, states, notes = list(walked.ops), Counter(walked.states), list(walked.notes)
     optimizer: dict[str, str] = {}
     if prepared.mode == "train" and prepared.optimizer is None:

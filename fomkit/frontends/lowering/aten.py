@@ -9,28 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fomkit.frontends.lowering.aten_rules import (
-    adaptive_pool,
-    batch_norm,
+from fomkit.frontends.lowering.aten_products import (
     convolution,
     convolution_backward,
-    copy_into,
     dot,
+    gemm_of,
+    linear,
+    matrix_vector_of,
+    trilinear,
+)
+from fomkit.frontends.lowering.aten_traffic import (
+    adaptive_pool,
+    batch_norm,
+    copy_into,
     embedding_backward,
     embedding_bag,
     embedding_bag_backward,
     for_each,
     gather_from,
-    gemm_of,
     group_norm,
     layer_norm,
-    linear,
-    matrix_vector_of,
     picked_loss,
     picked_loss_backward,
     scatter,
     softmax_along,
-    trilinear,
     weight_norm,
     window_pool,
 )

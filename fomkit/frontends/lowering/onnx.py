@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from fomkit.frontends.lowering.aten_rules import conv_dimensions, product
+from fomkit.frontends.lowering.aten_products import conv_dimensions, product
 from fomkit.frontends.lowering.calls import (
     FORWARD,
     Array,

@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any
 
 from fomkit.frontends.lowering.aten import RULES
-from fomkit.frontends.lowering.aten_rules import (
+from fomkit.frontends.lowering.aten_traffic import (
     adaptive_pool,
     batch_norm,
     embedding_backward,
@@ -300,7 +300,7 @@ def with_results(call: Call, rule: Rule) -> Call:
         When nobody worked them out.
     """
     name = call.op.partition("::")[2]
-    if call.results or rule.__module__.endswith(("aten_gemm", "aten_conv")):
+    if call.results or rule.__module__.endswith("aten_products"):
         return call
     make = _BY_NAME.get(name) or _BY_RULE.get(rule)
     if make is None:
