@@ -34,7 +34,7 @@ from hostile_files import (
     yaml_changed,
 )
 
-import fomkit.api  # noqa: F401 - its views show what the doors give
+import fomkit.verbs  # noqa: F401 - its views show what the doors give
 from fomkit.bench.journal import Journal
 from fomkit.core.errors import FomkitError
 from fomkit.files.op_csv import format_as_given, read_numbered_table

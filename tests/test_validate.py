@@ -216,7 +216,7 @@ def test_a_row_that_is_scored_does_not_teach(gemm_part) -> None:
     fold = group_folds(rows, "gemm")
     out = fold == fold[0]
     wrong = rows.assign(_time_s=rows["_time_s"].where(~out, rows["_time_s"] * 7))
-    true, shifted = (crossed(one, "gemm", fold) for one in (rows, wrong))
+    true, shifted = (crossed(one, "gemm", fold, machine) for one in (rows, wrong))
     assert np.array_equal(true.value[out], shifted.value[out])
     assert not np.array_equal(true.value[~out], shifted.value[~out])
     known = [one.assign(time_s=one["_time_s"]) for one in (rows, wrong)]
@@ -230,7 +230,7 @@ def test_the_quick_way_predicts_what_the_product_would(gemm_part) -> None:
     machine, part = gemm_part
     few = part.rows[part.fold < 3].reset_index(drop=True)
     fold = group_folds(few, "gemm")
-    quick, slow = crossed(few, "gemm", fold), nested(few, fold, machine)
+    quick, slow = crossed(few, "gemm", fold, machine), nested(few, fold, machine)
     assert np.allclose(quick.value, slow.value, rtol=1e-9)
     assert 0.3 < np.median(np.log(slow.high / slow.low) / np.log(quick.high / quick.low)) < 3
 

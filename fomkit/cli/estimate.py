@@ -29,10 +29,13 @@ from fomkit.cli.workbooks import write_and_report
 from fomkit.core.errors import FomkitError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from fomkit.core.machine import Machine
     from fomkit.core.measurement import Measurement
     from fomkit.core.model import LastBatch
     from fomkit.merit.measured_steps import MeasuredRuns
+    from fomkit.plan.options import Options
     from fomkit.verbs.compare import Comparison
 
 
@@ -119,9 +122,8 @@ def estimate(
     """
     from fomkit.plan.content import estimates_content
     from fomkit.plan.options import Options
-    from fomkit.profiles.machines import load_machine
-    from fomkit.profiles.models import load_model, model_names, models_named
-    from fomkit.verbs.compare import compare
+    from fomkit.profiles.models import model_names, models_named
+
     target = _named(target)
     rows = _read_rows(measurements, baseline)
     chosen = Options(batch, interval, scope, last_batch, allow_uncovered, parse_sizes(sizes or []), precision)
@@ -129,9 +131,7 @@ def estimate(
     several = len(names) * (len(target) + bool(baseline))
     _check_output(output, only, several)
     with progress("estimating", several, quiet=quiet) as advance:
-        machines, base = [load_machine(name) for name in target], load_machine(baseline) if baseline else None
-        result = compare([load_model(name) for name in names], machines, base, chosen,
-                         skip_failures=not models, after_each=advance, measured=_runs(rows, base))  # fmt: skip
+        result = _compared(names, target, baseline, chosen, rows, advance, skip_failures=not models)
     block = _measured_block(result, rows, str(measurements), last_batch) if rows else None
     if output is not None:
         _write(result, output, only, rows, block, quiet)
@@ -144,6 +144,34 @@ def _named(target: list[str] | None) -> list[str]:
     if not target:
         raise FomkitError("estimate", "no machine is named. Add, for example, '--target v100'.")
     return target
+
+
+def _compared(
+    names: Sequence[str],
+    target: Sequence[str],
+    baseline: str | None,
+    chosen: Options,
+    rows: tuple[Measurement, ...],
+    after_each: Callable[[], None],
+    *,
+    skip_failures: bool,
+) -> Comparison:
+    """Load what is named and estimate each model on each machine."""
+    from fomkit.profiles.machines import load_machine
+    from fomkit.profiles.models import load_model
+    from fomkit.verbs.compare import compare
+
+    machines, base = [load_machine(name) for name in target], load_machine(baseline) if baseline else None
+    models = [load_model(name) for name in names]
+    return compare(
+        models,
+        machines,
+        base,
+        chosen,
+        skip_failures=skip_failures,
+        after_each=after_each,
+        measured=_runs(rows, base),
+    )
 
 
 def _check_output(path: Path | None, only: str | None, estimates: int) -> None:

@@ -188,6 +188,15 @@ def _end(result: SuiteResult, allow_oversize: bool) -> None:
         raise typer.Exit(1)
 
 
+def _show(result: SuiteResult, as_json: bool) -> None:
+    from fomkit.output.files import to_json
+    from fomkit.output.suites import format_suite
+    from fomkit.verbs.suite_content import suite_content
+
+    content = suite_content(result)
+    print(to_json(content) if as_json else format_suite(content, standard_output()), end="")
+
+
 def fom(
     suite: Suites,
     target: Target = None,
@@ -219,14 +228,11 @@ def fom(
       fomkit fom lecture --for a -o vendor.xlsx
     """
     from fomkit.merit.suites import run_suite
-    from fomkit.output.files import to_json
-    from fomkit.output.suites import format_suite
     from fomkit.plan.options import Options
     from fomkit.profiles.machines import load_machine
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured
-    from fomkit.verbs.suite_content import suite_content
 
     check_workbook(output, only)
     if freeze is not None:
@@ -238,17 +244,17 @@ def fom(
     lines = lines if threshold is None else replace(lines, threshold=threshold)
     old = load_machine(baseline or lines.baseline)
     new = load_machine(_target(lines, old.name, target))
+    proposed = parse_proposals(propose or [])
     with progress(f"rating {suite}", quiet=quiet):
-        options = Options(interval=interval)
         measured, unread = all_measured()
-        proposed = parse_proposals(propose or [])
-        result = run_suite(lines, old, new, options, load_model, proposed, measured, allow_excluded)
+        result = run_suite(
+            lines, old, new, Options(interval=interval), load_model, proposed, measured, allow_excluded
+        )
     if strict:
         _check_strict(result)
     if output is not None:
         _write_workbook(result, output, only)
-    content = suite_content(result)
-    print(to_json(content) if as_json else format_suite(content, standard_output()), end="")
+    _show(result, as_json)
     for said in unread:
         complain(said)
     _end(result, allow_oversize)

@@ -103,12 +103,10 @@ def campaign(
     check_grid(declared)
     with progress("working out", len(target), quiet=quiet) as advance:
         found, measured = [], all_measured()[0]
-        for name in target:
-            found.append(
-                run_campaign(workflow, load_machine(name), options, paid, load_model, load_suite, measured)
-            )
+        for machine in map(load_machine, target):
+            found.append(run_campaign(workflow, machine, options, paid, load_model, load_suite, measured))
             advance()
-        content = campaigns_content(found, declared)
+    content = campaigns_content(found, declared)
     if output is not None:
         write_whole(output, to_json(content) if output.suffix == ".json" else to_csv(phase_rows(content)))
     print(to_json(content) if as_json else format_campaign(content, standard_output()), end="")
@@ -187,12 +185,11 @@ def cost(
     from fomkit.profiles.declared import parse_claims, parse_grid, parse_price
     from fomkit.profiles.machines import load_machine
     from fomkit.profiles.models import load_model
-    from fomkit.verbs.cost import Declared
-    from fomkit.verbs.cost import cost as work_out
+    from fomkit.verbs import cost as verb
 
     check_output(output, "cost")
     options = Options(batch, interval, scope, None, allow_uncovered, parse_sizes(sizes or ()), precision)
-    declared = Declared(
+    declared = verb.Declared(
         price=parse_price(price) if price is not None else None,
         once=parse_once(once or ()),
         grid=parse_grid(carbon, to_wall, pue),
@@ -200,9 +197,9 @@ def cost(
         infer_batch=infer_batch,
         claimed=parse_claims(claimed or ()),
     )
+    old = load_machine(baseline) if baseline else None
     with progress("working out", quiet=quiet):
-        old = load_machine(baseline) if baseline else None
-        found = work_out(load_model(model), load_machine(target), options, declared, old)
+        found = verb.cost(load_model(model), load_machine(target), options, declared, old)
     _show(found, output, as_json, allow_oversize)
 
 

@@ -225,10 +225,7 @@ def hit_rate(found: CrossValidation, interval: float = DEFAULT_LEVEL) -> float:
     return float(hits.mean())
 
 
-def _fit_family(rows: pd.DataFrame, kind: str) -> dict[str, Any]:
-    fit = _fit_rows(rows, kind)
-    found = cross_validate(rows, kind)
-    wrong = np.abs(np.exp(found.log_error) - 1)
+def _stored(fit: Fit, rows: pd.DataFrame, kind: str) -> dict[str, Any]:
     return {
         "rows_sha256": training_key(rows, kind),
         "mean": fit.mean.tolist(),
@@ -236,8 +233,18 @@ def _fit_family(rows: pd.DataFrame, kind: str) -> dict[str, Any]:
         "variance": fit.hyper.variance,
         "noise": fit.hyper.noise,
         "residual": fit.residual.tolist(),
-        "left_out_quantiles": _quantiles(-found.log_error / found.spread).tolist(),
-        "left_out_log_error": found.log_error.round(6).tolist(),
+        "left_out_quantiles": fit.quantiles.tolist(),
+        "left_out_log_error": fit.errors.tolist(),
+    }
+
+
+def _fit_family(rows: pd.DataFrame, kind: str) -> dict[str, Any]:
+    found = cross_validate(rows, kind)
+    errors = found.log_error.round(6)
+    fit = _fit_rows(rows, kind)._replace(quantiles=_quantiles(-found.log_error / found.spread), errors=errors)
+    wrong = np.abs(np.exp(found.log_error) - 1)
+    return {
+        **_stored(fit, rows, kind),
         "left_out_hit_rate": hit_rate(found),
         "left_out_median_error": float(np.median(wrong)),
         "left_out_mean_error": float(wrong.mean()),
@@ -260,13 +267,15 @@ def _rates(tables: Mapping[FamilyName, pd.DataFrame]) -> dict[str, Any]:
     return {"flop_per_s": flop_per_s, "byte_per_s": max(byte_per_s, default=None)}
 
 
-def fit_timings(timings: pd.DataFrame) -> dict[str, Any]:
+def fit_timings(timings: pd.DataFrame, *, intervals: bool = True) -> dict[str, Any]:
     """Fit every family of a table of timings that has enough rows.
 
     Parameters
     ----------
     timings : DataFrame
         A TIMINGS table with the columns flop and byte that the costs stage adds.
+    intervals : bool
+        Work out how far off left-out rows are; without, the fits give times whose intervals have no width.
 
     Returns
     -------
@@ -289,5 +298,10 @@ def fit_timings(timings: pd.DataFrame) -> dict[str, Any]:
             tables[name] = rows
     # Matrices of a few hundred rows: threads of the linear algebra would wait for each other, 15 times as long.
     with threadpool_limits(limits=1):
-        fits: dict[str, Any] = {str(name): _fit_family(rows, name.kind) for name, rows in tables.items()}
+        fits: dict[str, Any] = {
+            str(name): _fit_family(rows, name.kind)
+            if intervals
+            else _stored(_fit_rows(rows, name.kind), rows, name.kind)
+            for name, rows in tables.items()
+        }
     return {**fits, "rates": _rates(tables)} if tables else {}

@@ -337,6 +337,12 @@ def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> 
         apart = np.sqrt(((scaled - family.fitted.scaled[places]) ** 2).sum(1))
         return np.asarray(correlation(apart) >= MIN_CORRELATION)
 
+    def trust(query: Rows) -> Matrix:
+        hyper = family.fit.hyper
+        scaled = look_at(query, "gemm", len(family.training)) / hyper.length
+        apart = distances(scaled, family.fitted.scaled, np.ones(scaled.shape[1]))
+        return np.asarray(1 / (1 - correlation(apart.min(1)) ** 2 + hyper.noise / hyper.variance), np.float64)
+
     # A large table tells what sizes that fill no tile cost; it has few pairs that differ in one size alone.
     if len(family.training) > LIMIT:
         return predict(rows)
@@ -345,7 +351,7 @@ def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> 
     query = (id(machine.device), machine.unheard, interval)
     _, found = family.rungs.setdefault(query, (machine.device, {}))
     timed = as_rows(family.training)
-    return never_falling(rows, Surroundings(timed, family.falls(), predict, near, found))
+    return never_falling(rows, Surroundings(timed, family.falls(), predict, trust, near, found))
 
 
 def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Family:

@@ -1,8 +1,10 @@
 """Products on machines with timings: one with more rows takes no less time, unless two timings show that it does.
 
 A fit of timings goes up and down between them, and what other machines reach of the bandwidth does too. So each
-product is set beside the same product of fewer rows: of less depth, where it is a gradient of weights, and of less
-height, where products are stacked, for these are what a batch makes larger.
+product is set beside the same product of fewer and of more rows: of other depth, where it is a gradient of
+weights, and of other height, where products are stacked, for these are what a batch makes larger. Where the fit
+says that the larger takes less time, one of the two is wrong, rather the one that lies farther from what was
+timed: both are moved, each the less the nearer it is (isotonic regression, weighted).
 """
 
 from __future__ import annotations
@@ -86,6 +88,8 @@ class Surroundings(NamedTuple):
     falls : Falls
     predict : function
         What it says of rows.
+    trust : function
+        1 over the variance of what it says of rows, up to a factor.
     is_covered : function
         Tells which rows lie near the timings at these places.
     found : dict
@@ -95,6 +99,7 @@ class Surroundings(NamedTuple):
     timed: Rows
     falls: Falls
     predict: Callable[[Rows], Answers]
+    trust: Callable[[Rows], Matrix]
     is_covered: Callable[[Rows, NDArray[np.intp]], Flags]
     found: dict[tuple[bytes, float], Any]
 
@@ -166,8 +171,10 @@ def _shown(rows: Rows, axes: NDArray[np.object_], known: Surroundings) -> list[t
     return found
 
 
-def _rungs(size: Matrix) -> tuple[Matrix, NDArray[np.intp]]:
-    """Give the sizes of each product's rungs: powers of two up to it and the next, and the steps of its octave.
+def _rungs(size: Matrix, most: Matrix) -> tuple[Matrix, NDArray[np.intp]]:
+    """Give the sizes of each product's rungs: powers of two as far as timings go, and the steps of its octave.
+
+    Were there fewer rungs for a smaller size, times of two sizes would not fit together.
 
     Returns
     -------
@@ -176,22 +183,55 @@ def _rungs(size: Matrix) -> tuple[Matrix, NDArray[np.intp]]:
     """
     octave = np.floor(np.log2(np.maximum(size, 1.0)))
     start = (2.0**octave)[:, None]
-    powers = 2.0 ** np.arange(octave.max() + 2)[None, :]
-    powers = np.where(powers <= np.where(size[:, None] > start, 2 * start, start), powers, np.nan)
+    top = np.maximum(np.ceil(np.log2(most)), octave + (size > start[:, 0]))
+    powers = 2.0 ** np.arange(max(top.max(), octave.max() + 1) + 1)[None, :]
+    powers = np.where(powers <= 2.0 ** top[:, None], powers, np.nan)
     steps, inside = np.minimum(start, STEPS), np.arange(1.0, STEPS)[None, :]
-    needed = (inside < steps) & (inside < (size[:, None] / start - 1) * steps + 1)
+    needed = (inside < steps) & (size[:, None] > start)
     return np.column_stack([powers, np.where(needed, start * (1 + inside / steps), np.nan)]), octave.astype(
         np.intp
     )
 
 
-def _climbed(log_s: Matrix, size: Matrix, octave: NDArray[np.intp]) -> Matrix:
+def _pooled(values: Matrix, weight: Matrix) -> Matrix:
+    """Give the rising values nearest to some by weighted squares: neighbours that fall share their mean.
+
+    Pool adjacent violators (Best & Chakravarti 1990), as `scipy.optimize.isotonic_regression`, whose import takes
+    longer than to price a model.
+    """
+    blocks: list[tuple[float, float, int]] = []
+    for value, own in zip(values.tolist(), weight.tolist(), strict=True):
+        mean, total, count = value, own, 1
+        while blocks and blocks[-1][0] >= mean:
+            before, also, number = blocks.pop()
+            mean, total, count = (before * also + mean * total) / (also + total), also + total, count + number
+        blocks.append((mean, total, count))
+    return np.repeat([mean for mean, _, _ in blocks], [count for _, _, count in blocks])
+
+
+def _rising(logs: Matrix, weight: Matrix) -> Matrix:
+    """Give the rising values nearest to those of each line (n, rungs), NaN where a line has no such rung."""
+    found = logs.copy()
+    has = ~np.isnan(logs)
+    falling = (logs < np.fmax.accumulate(logs, 1)).any(1)
+    for line in np.flatnonzero(falling).tolist():
+        at = has[line]
+        found[line, at] = _pooled(logs[line, at], weight[line, at])
+    return found
+
+
+def _climbed(log_s: Matrix, weight: Matrix, size: Matrix, most: Matrix, octave: NDArray[np.intp]) -> Matrix:
     """Give the time of each product by ln of what was told of its rungs, NaN where it has none."""
-    risen = np.fmax.accumulate(log_s[:, : 1 - STEPS], 1)
+    powers = 1 - STEPS
+    # Beyond what was timed a rung may not move those before it: how far the rungs go is the query's doing there.
+    timed = np.arange(log_s.shape[1] + powers)[None, :] <= np.ceil(np.log2(most))[:, None]
+    risen = _rising(np.where(timed, log_s[:, :powers], np.nan), weight[:, :powers])
+    risen = np.fmax.accumulate(np.where(timed, risen, log_s[:, :powers]), 1)
     at = np.arange(len(size))
-    bottom, top = risen[at, octave], risen[at, octave + 1]
-    within = np.fmax.accumulate(np.column_stack([bottom, log_s[:, 1 - STEPS :]]), 1)
-    times = np.exp(np.column_stack([np.minimum(within, top[:, None]), top]))
+    bottom, top = risen[at, octave][:, None], risen[at, np.minimum(octave + 1, risen.shape[1] - 1)][:, None]
+    within = _rising(log_s[:, powers:], weight[:, powers:])
+    within = np.fmax.accumulate(np.column_stack([bottom, np.clip(within, bottom, top)]), 1)
+    times = np.exp(np.column_stack([within, top]))
     steps = np.minimum(2.0**octave, STEPS)
     place = (size / 2.0**octave - 1) * steps
     below, above = np.floor(place).astype(np.intp), np.ceil(place).astype(np.intp)
@@ -236,34 +276,30 @@ def _cached_values(
 def _times(rows: Rows, axes: NDArray[np.object_], size: Matrix, known: Surroundings) -> Matrix:
     """Give the times of products by the ladders that they climb."""
     first, line, names = _lines(rows, axes)
-    sizes, octave = _rungs(size)
+    most = np.array([numbers(known.timed, name, 1.0).max() for name in SIDES])[_numbers_of(axes)]
+    sizes, octave = _rungs(size, most)
     needed = ~np.isnan(sizes)
     of, rung = np.nonzero(needed)
     pairs, back = np.unique(np.column_stack([line[of], sizes[of, rung]]), axis=0, return_inverse=True)
     on, length = pairs[:, 0].astype(np.intp), pairs[:, 1]
 
-    def predicted_logs(at: NDArray[np.intp]) -> list[float]:
+    def predicted(at: NDArray[np.intp]) -> list[tuple[float, float]]:
         base = first[on[at]]
-        found: list[float] = np.log(
-            known.predict(resized(rows.take(base), axes[base], length[at])).time_s
-        ).tolist()
-        return found
+        tried = resized(rows.take(base), axes[base], length[at])
+        return list(zip(np.log(known.predict(tried).time_s).tolist(), known.trust(tried).tolist(), strict=True))
 
     def shown_of(at: NDArray[np.intp]) -> list[tuple[Matrix, Matrix]]:
         return _shown(rows.take(first[at]), axes[first[at]], known)
 
-    mapped = np.array(
-        _cached_values(
-            [(names[at], one) for at, one in zip(on.tolist(), length.tolist(), strict=True)], known, predicted_logs
-        )
-    )
+    keys = [(names[at], one) for at, one in zip(on.tolist(), length.tolist(), strict=True)]
+    mapped, trust = np.array(_cached_values(keys, known, predicted)).reshape(-1, 2).T
     may = np.empty(len(rows))
     for number, (ends, fall) in enumerate(_cached_values([(name, SHOWN) for name in names], known, shown_of)):
         mapped[on == number] -= np.interp(np.log(length[on == number]), ends, fall)
         may[line == number] = np.interp(np.log(size[line == number]), ends, fall)
-    log_s = np.full(sizes.shape, np.nan)
-    log_s[needed] = mapped[back.ravel()]
-    time_s = _climbed(log_s, size, octave) * np.exp(may)
+    log_s, weight = np.full((2, *sizes.shape), np.nan)
+    log_s[needed], weight[needed] = mapped[back.ravel()], trust[back.ravel()]
+    time_s = _climbed(log_s, weight, size, most, octave) * np.exp(may)
     for number, row in enumerate(first.tolist()):
         own = line == number
         time_s[own] = _on_a_line(rows.take(own), size[own], axes[row], known.timed, time_s[own])
@@ -273,10 +309,11 @@ def _times(rows: Rows, axes: NDArray[np.object_], size: Matrix, known: Surroundi
 def never_falling(rows: Rows, known: Surroundings) -> Answers:
     """Price products so that one with more rows takes no less time, unless two timings show that it does.
 
-    A product takes the longest of what the fit says of it and of the same product with fewer rows, at the powers
-    of two and at steps of its own octave; between two steps the time follows the straight line. Two timings of
-    one product show a fall to others near them, between their sizes and as far as their own times fell. A timing
-    of the same product bounds those of fewer and of more rows.
+    What the fit says of the same product with other sizes, at the powers of two as far as any timing goes, is made
+    to rise; so is what it says of the steps of the octave asked for, between the two powers. Between two steps the
+    time follows the straight line. Beyond the largest timing a product takes the longest of the smaller ones. Two
+    timings of one product show a fall to others near them, between their sizes and as far as their own times fell.
+    A timing of the same product bounds those of fewer and of more rows.
 
     Parameters
     ----------
@@ -291,7 +328,11 @@ def never_falling(rows: Rows, known: Surroundings) -> Answers:
 
     def evidence(place: int) -> str:
         moved = factor[place] - 1
-        words = f"{moved:+.1%}, as no two timings show that fewer rows take longer; " if abs(moved) > MOVED else ""
+        words = (
+            f"{moved:+.1%}, so that fewer rows take no longer, as timings show no fall; "
+            if abs(moved) > MOVED
+            else ""
+        )
         return f"{words}{answers.evidence(place)}"
 
     return Answers(rows.index, answers.times * factor, answers.time_source, answers.bound, evidence)

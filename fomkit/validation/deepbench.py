@@ -30,6 +30,7 @@ from fomkit.prediction import donors, interpolate
 from fomkit.prediction.calibration import FEWEST, fit_timings, predict_folds
 from fomkit.prediction.families import VIEWS, families, training_rows
 from fomkit.prediction.storage_order import row_major
+from fomkit.profiles.evidence import shipped_typical_tables
 from fomkit.readers.tables.foreign import read_columns
 from fomkit.validation.scores import Cases, constant_band, make_cases
 
@@ -43,7 +44,23 @@ def _parts(fold: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
         yield fold == number
 
 
-def crossed(rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], level: float = DEFAULT_LEVEL) -> Cases:
+def _knowing(machine: Machine, known: pd.DataFrame, fits: Mapping[str, object]) -> Machine:
+    """Give the machine with some rows for its table, told what typical machines reach, as the product tells it."""
+    typical = machine.typical or shipped_typical_tables()
+    return replace(machine, timings=known.reset_index(drop=True), fits=fits, typical=typical)
+
+
+def _ask(query: pd.DataFrame, machine: Machine, level: float) -> NDArray[np.float64]:
+    """Give time, low and high (3, n) of the rows by the machine's fits."""
+    rows = query.reset_index(drop=True)
+    times = interpolate.estimate(rows, machine, level)
+    found = (times[index] for index in range(len(rows)))
+    return np.array([(time.time_s, time.low_s, time.high_s) for time in found], np.float64).T
+
+
+def crossed(
+    rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], machine: Machine, level: float = DEFAULT_LEVEL
+) -> Cases:
     """Predict each row from the other folds, with an interval from the errors that the other folds had.
 
     Parameters
@@ -52,13 +69,20 @@ def crossed(rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], level: float
         Training rows of one family with their costs, numbered from 0.
     kind : str
     fold : array (n,)
+    machine : Machine
+        Whose facts hold.
     level : float
     """
     truth = rows["_time_s"].to_numpy(np.float64)
     with threadpool_limits(limits=1):
         found = predict_folds(rows, kind, fold, np.arange(len(rows)))
     log_s, spread = found.log_error + np.log(truth), found.spread
-    errors = -found.log_error / spread
+    if kind == "gemm":
+        # A fit alone is not what products are priced by: they are kept from falling with their size as well.
+        for out in _parts(fold):
+            fits = fit_timings(rows[~out], intervals=False)
+            log_s[out] = np.log(_ask(rows[out], _knowing(machine, rows[~out], fits), level)[0])
+    errors = (np.log(truth) - log_s) / spread
     ends = np.empty((2, len(rows)))
     for out in _parts(fold):
         # The quantiles of n errors lie inside those of all: n + 1 instead of n, as in `calibration`.
@@ -81,13 +105,8 @@ def fit_and_predict(
         Whose facts hold.
     level : float
     """
-    knowing = replace(machine, timings=known.reset_index(drop=True), fits=fit_timings(known))
-    rows = query.reset_index(drop=True)
-    times = interpolate.estimate(rows, knowing, level)
-    found = [times[index] for index in range(len(rows))]
-    names = ("time_s", "low_s", "high_s")
-    ends = (np.array([getattr(one, name) for one in found]) for name in names)
-    return make_cases(rows["_time_s"].to_numpy(np.float64), *ends)
+    knowing = _knowing(machine, known, fit_timings(known))
+    return make_cases(query["_time_s"].to_numpy(np.float64), *_ask(query, knowing, level))
 
 
 def nested(rows: pd.DataFrame, fold: NDArray[np.int64], machine: Machine, level: float = DEFAULT_LEVEL) -> Cases:
@@ -174,7 +193,7 @@ def cross_validated_cases(
     if full:
         found = nested(part.rows, part.fold, machine, level)
     else:
-        found = crossed(part.rows, part.kind, part.fold, level)
+        found = crossed(part.rows, part.kind, part.fold, machine, level)
     found = constant_band(found, level)
     if part.kind != "rnn":
         yield part.what, found
@@ -192,7 +211,7 @@ KINDS = ("gemm", "conv")
 
 def _predict_from_few(known: pd.DataFrame, query: pd.DataFrame, machine: Machine, level: float) -> Cases:
     """Ask the other machines' tables where the product would, else the known rows alone."""
-    knowing = replace(machine, timings=known.reset_index(drop=True), fits={})
+    knowing = _knowing(machine, known, {})
     rows = query.reset_index(drop=True)
     times = donors.estimate_from_donors(rows, knowing, level)
     if len(times) < len(rows):
