@@ -244,12 +244,10 @@ def fom(
     lines = lines if threshold is None else replace(lines, threshold=threshold)
     old = load_machine(baseline or lines.baseline)
     new = load_machine(_target(lines, old.name, target))
-    proposed = parse_proposals(propose or [])
+    proposed, options = parse_proposals(propose or []), Options(interval=interval)
     with progress(f"rating {suite}", quiet=quiet):
         measured, unread = all_measured()
-        result = run_suite(
-            lines, old, new, Options(interval=interval), load_model, proposed, measured, allow_excluded
-        )
+        result = run_suite(lines, old, new, options, load_model, proposed, measured, allow_excluded)
     if strict:
         _check_strict(result)
     if output is not None:

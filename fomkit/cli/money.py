@@ -49,6 +49,7 @@ CampaignScopes = Annotated[
     Literal["device", "node", "system"],
     typer.Option(help="What a phase has to itself: the whole system, or less."),
 ]
+CampaignJson = Annotated[bool, typer.Option("--json", help="Print fomkit/campaign-cost/1 instead of tables.")]
 
 
 def campaign(
@@ -65,9 +66,7 @@ def campaign(
     carbon: Carbon = None,
     to_wall: ToWall = None,
     pue: Pue = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print fomkit/campaign-cost/1 instead of tables.")
-    ] = False,
+    as_json: CampaignJson = False,
     output: Output = None,
     quiet: Quiet = False,
 ) -> None:
