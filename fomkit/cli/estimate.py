@@ -131,7 +131,7 @@ def estimate(
     several = len(names) * (len(target) + bool(baseline))
     _check_output(output, only, several)
     with progress("estimating", several, quiet=quiet) as advance:
-        result = _compared(names, target, baseline, chosen, rows, advance, skip_failures=not models)
+        result = _estimated(names, target, baseline, chosen, rows, advance, skip_failures=not models)
     block = _measured_block(result, rows, str(measurements), last_batch) if rows else None
     if output is not None:
         _write(result, output, only, rows, block, quiet)
@@ -146,7 +146,7 @@ def _named(target: list[str] | None) -> list[str]:
     return target
 
 
-def _compared(
+def _estimated(
     names: Sequence[str],
     target: Sequence[str],
     baseline: str | None,

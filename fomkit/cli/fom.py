@@ -188,7 +188,7 @@ def _end(result: SuiteResult, allow_oversize: bool) -> None:
         raise typer.Exit(1)
 
 
-def _show(result: SuiteResult, as_json: bool) -> None:
+def _print_result(result: SuiteResult, as_json: bool) -> None:
     from fomkit.output.files import to_json
     from fomkit.output.suites import format_suite
     from fomkit.verbs.suite_content import suite_content
@@ -252,7 +252,7 @@ def fom(
         _check_strict(result)
     if output is not None:
         _write_workbook(result, output, only)
-    _show(result, as_json)
+    _print_result(result, as_json)
     for said in unread:
         complain(said)
     _end(result, allow_oversize)

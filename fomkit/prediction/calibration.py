@@ -225,7 +225,7 @@ def hit_rate(found: CrossValidation, interval: float = DEFAULT_LEVEL) -> float:
     return float(hits.mean())
 
 
-def _stored(fit: Fit, rows: pd.DataFrame, kind: str) -> dict[str, Any]:
+def _written(fit: Fit, rows: pd.DataFrame, kind: str) -> dict[str, object]:
     return {
         "rows_sha256": training_key(rows, kind),
         "mean": fit.mean.tolist(),
@@ -244,7 +244,7 @@ def _fit_family(rows: pd.DataFrame, kind: str) -> dict[str, Any]:
     fit = _fit_rows(rows, kind)._replace(quantiles=_quantiles(-found.log_error / found.spread), errors=errors)
     wrong = np.abs(np.exp(found.log_error) - 1)
     return {
-        **_stored(fit, rows, kind),
+        **_written(fit, rows, kind),
         "left_out_hit_rate": hit_rate(found),
         "left_out_median_error": float(np.median(wrong)),
         "left_out_mean_error": float(wrong.mean()),
@@ -301,7 +301,7 @@ def fit_timings(timings: pd.DataFrame, *, intervals: bool = True) -> dict[str, A
         fits: dict[str, Any] = {
             str(name): _fit_family(rows, name.kind)
             if intervals
-            else _stored(_fit_rows(rows, name.kind), rows, name.kind)
+            else _written(_fit_rows(rows, name.kind), rows, name.kind)
             for name, rows in tables.items()
         }
     return {**fits, "rates": _rates(tables)} if tables else {}

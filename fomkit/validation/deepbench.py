@@ -77,11 +77,10 @@ def crossed(
     with threadpool_limits(limits=1):
         found = predict_folds(rows, kind, fold, np.arange(len(rows)))
     log_s, spread = found.log_error + np.log(truth), found.spread
-    if kind == "gemm":
-        # A fit alone is not what products are priced by: they are kept from falling with their size as well.
-        for out in _parts(fold):
-            fits = fit_timings(rows[~out], intervals=False)
-            log_s[out] = np.log(_ask(rows[out], _knowing(machine, rows[~out], fits), level)[0])
+    # A fit alone is not what products are priced by: they are kept from falling with their size as well.
+    for out in _parts(fold):
+        fits = fit_timings(rows[~out], intervals=False)
+        log_s[out] = np.log(_ask(rows[out], _knowing(machine, rows[~out], fits), level)[0])
     errors = (np.log(truth) - log_s) / spread
     ends = np.empty((2, len(rows)))
     for out in _parts(fold):
