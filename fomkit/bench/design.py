@@ -39,12 +39,7 @@ def _digits_reversed(number: int, base: int) -> float:
 def halton(count: int, axes: int, start: int = 1) -> Iterator[tuple[float, ...]]:
     """Give points that fill the unit cube evenly (Halton, Numerische Mathematik 2, 1960).
 
-    Parameters
-    ----------
-    count, axes : int
-        Points, and their coordinates, at most 8.
-    start : int
-        Number of the first point.
+    `count`, `axes`: points, and their coordinates, at most 8; `start`: number of the first point.
     """
     for number in range(start, start + count):
         yield tuple(_digits_reversed(number, base) for base in PRIMES[:axes])
@@ -84,15 +79,8 @@ def log_sizes(
     Models ask for round sizes and libraries run those by other kernels, so each step of rounding is taken equally
     often; what is below four steps is only made whole.
 
-    Parameters
-    ----------
-    count : int
-    ranges : mapping
-        Least and largest value of each size.
-    steps : sequence of int
-        Sizes are multiples of one of these.
-    start : int
-        Number of the first point of the sequence.
+    `ranges`: least and largest value of each size; `steps`: sizes are multiples of one of these; `start`: number
+    of the first point of the sequence.
     """
     for step, point in zip(in_turn(steps, count, start), halton(count, len(ranges), start), strict=True):
         found = {}
@@ -311,18 +299,9 @@ def design(
 ) -> list[Wanted]:  # fmt: skip
     """List ops that fill the space of sizes, of every kind, each kind in a share of its own.
 
-    Parameters
-    ----------
-    formats : list of (dtype, engine)
-        What products run on; the share of ops and of weight that each gets is in `SHARES`.
-    count : int
-        Shapes of each kind.
-    longest_s : float
-        Ops are left out that take longer at the machine's best rates.
-    flop_per_s : mapping
-        Best rate of products, by number format and engine.
-    byte_per_s : float
-        Memory bandwidth.
+    `formats` (dtype, engine): what products run on; the share of ops and of weight that each gets is in `SHARES`;
+    `count`: shapes of each kind; `longest_s`: ops are left out that take longer at the machine's best rates;
+    `flop_per_s`: best rate of products, by number format and engine; `byte_per_s`: memory bandwidth.
     """
     found = []
     for dtype, engine in formats:

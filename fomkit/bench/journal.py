@@ -53,11 +53,7 @@ def _is_entry(entry: object) -> bool:
 class Journal:
     """Ops and what came of them: times, or the reason why there are none.
 
-    Parameters
-    ----------
-    path : Path
-    about : mapping
-        What makes timings comparable: device, threads, library. A run goes on only with the same.
+    `about`: what makes timings comparable: device, threads, library. A run goes on only with the same.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
@@ -72,10 +68,7 @@ class Journal:
     def resume(self) -> None:
         """Take over what an earlier run measured; a last line that was cut off is left out.
 
-        Raises
-        ------
-        FomkitError
-            When there is no such file, or it is of another machine, thread count or library.
+        Raises FomkitError when there is no such file, or it is of another machine, thread count or library.
         """
         where = str(self.path)
         try:
@@ -249,12 +242,9 @@ _WHY: Mapping[str, str] = {
 class Clocks(NamedTuple):
     """What a measurement is timed by.
 
-    Attributes
-    ----------
-    own, wall : function
-        Seconds of the clock that the budget counts, which is the one that times the ops, and of the wall.
-    name : str
-        Of the former.
+    `own`, `wall`: seconds of the clock that the budget counts, which is the one that times the ops, and of the
+      wall.
+    `name`: of the former.
     """
 
     own: Callable[[], float]
@@ -265,10 +255,7 @@ class Clocks(NamedTuple):
 def clocks_of(device: str, threads: int, spent_s: Callable[[], float]) -> Clocks:
     """Choose the clocks: one thread of a CPU is timed by the time of its process, all else by the wall.
 
-    Parameters
-    ----------
-    spent_s : function
-        The time [s] of the process that times; that of this thread, which predicts meanwhile, comes on top.
+    `spent_s`: the time [s] of the process that times; that of this thread, which predicts meanwhile, comes on top.
     """
     if device == "cpu" and threads == 1:
         return Clocks(lambda: time.thread_time() + spent_s(), time.monotonic, "process time")
@@ -279,20 +266,13 @@ def clocks_of(device: str, threads: int, spent_s: Callable[[], float]) -> Clocks
 class Verdict:
     """How far a measurement got.
 
-    Attributes
-    ----------
-    shares : mapping
-        By model, the share of its predicted step time that is measured or interpolated; without a model that of
-        the plan's ops, by `DESIGN`.
-    wanted, timed : int
-        Ops that were asked for, and that have a time.
-    own_s, wall_s, budget_s : float
-        Time [s] that it took by the clock that counts and by the wall, and that it had by the former.
-    clock : str
-    ended : str
-        done, budget, wall or interrupted.
-    resume : str
-        The command that goes on; "" where every op was tried.
+    `shares`: by model, the share of its predicted step time that is measured or interpolated; without a model that
+      of the plan's ops, by `DESIGN`.
+    `wanted`, `timed`: ops that were asked for, and that have a time.
+    `own_s`, `wall_s`, `budget_s`: time [s] that it took by the clock that counts and by the wall, and that it had
+      by the former.
+    `ended`: done, budget, wall or interrupted.
+    `resume`: the command that goes on; "" where every op was tried.
     """
 
     shares: Mapping[str, float]

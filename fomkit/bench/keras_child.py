@@ -83,12 +83,7 @@ _LACKS_MEMORY = ("oom", "out of memory", "failed to allocate", "unable to alloca
 
 
 def _check_finite(result: Any, where: str) -> None:
-    """Raise where a loss, or an output, is not made of finite numbers.
-
-    Raises
-    ------
-    FomkitError
-    """
+    """Raise where a loss, or an output, is not made of finite numbers."""
     logs = result.get("loss", result) if isinstance(result, dict) else result
     for leaf in tf.nest.flatten(logs):
         if hasattr(leaf, "dtype") and leaf.dtype.is_floating and not np.isfinite(leaf.numpy()).all():

@@ -40,14 +40,9 @@ _TEXTS = ("op", "kind", "dtype", "engine", "pass_name")
 class Wanted(NamedTuple):
     """An op to time.
 
-    Attributes
-    ----------
-    cells : mapping
-        Cells of a row of timings by column, as text; ``lengths`` besides them tells an update's tensors.
-    weight : float
-        What a second of its error is worth, against that of others.
-    models : str
-        Whose it is; "" for one of the design.
+    `cells`: cells of a row of timings by column, as text; ``lengths`` besides them tells an update's tensors.
+    `weight`: what a second of its error is worth, against that of others.
+    `models`: whose it is; "" for one of the design.
     """
 
     cells: Cells
@@ -127,23 +122,13 @@ _STREAM = {"kind": "pointwise", "dtype": "fp32", "engine": "vector", "pass_name"
 class Library:
     """What runs ops.
 
-    Attributes
-    ----------
-    name : str
-        As in the column ``library`` of timings.
-    title : str
-    worker : str
-        The module whose ``main`` times.
-    knows_op : function of cells
-        Whether the op that a row names is made, so that its timing may carry the name.
-    stream : mapping
-        Cells of the op that shows the bandwidth.
-    words : mapping or None
-        What the design's ops are called there; "" for any op of the kind. None where they are its own.
-    unsupported : mapping
-        Kinds that are not timed, and why.
-    notes : tuple of str
-        What a reader of its profile should know.
+    `name`: as in the column ``library`` of timings.
+    `worker`: the module whose ``main`` times.
+    `knows_op`: whether the op that a row names is made, so that its timing may carry the name.
+    `stream`: cells of the op that shows the bandwidth.
+    `words`: what the design's ops are called there; "" for any op of the kind. None where they are its own.
+    `unsupported`: kinds that are not timed, and why.
+    `notes`: what a reader of its profile should know.
     """
 
     name: Name
@@ -186,16 +171,13 @@ LIBRARIES: Mapping[str, Library] = {
 def choose_library(name: str, device: str) -> tuple[Library, str]:
     """Choose the library by name; "" takes PyTorch, or TensorFlow where PyTorch is not installed.
 
+    Raises FomkitError when there is none of that name, or it is not timed on the device.
+
     Returns
     -------
     library : Library
     notes : str
         Why it is another than usual; "" where it is not.
-
-    Raises
-    ------
-    FomkitError
-        When there is none of that name, or it is not timed on the device.
     """
     if name and name not in LIBRARIES:
         raise FomkitError("--library", f"{name!r} is not one. {nearest_names(name, get_args(Name))}")
@@ -267,13 +249,9 @@ class GoneError(Exception):
 class Child:
     """A process that times ops, and the next one when it dies.
 
-    Parameters
-    ----------
-    command : sequence of str
-        What starts it.
-    setup : mapping
-        ``device``, ``threads`` and ``cache_byte``, which each new process is told first, and the ``library`` that
-        runs the ops.
+    `command`: what starts it.
+    `setup`: ``device``, ``threads`` and ``cache_byte``, which each new process is told first, and the ``library``
+      that runs the ops.
     """
 
     def __init__(self, command: Sequence[str], setup: Mapping[str, Any]) -> None:
@@ -363,16 +341,9 @@ class Child:
     def time_op(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
         """Have one op timed; a request without ``cells`` asks for the host's cost of an op.
 
-        Returns
-        -------
-        dict
-            ``warm``, ``cold`` (repeats [s]), ``error`` and ``empty_s``; or ``reason``, why there is no time: also
-            where the process died or took too long. The next op gets a new process.
-
-        Raises
-        ------
-        FomkitError
-            When no new process can be started.
+        Gives a dict: ``warm``, ``cold`` (repeats [s]), ``error`` and ``empty_s``; or ``reason``, why there is no
+        time: also where the process died or took too long. The next op gets a new process. Raises FomkitError when
+        no new process can be started.
         """
         if self._process is None:
             self.__enter__()

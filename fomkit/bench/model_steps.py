@@ -47,19 +47,12 @@ ReadEnergy = Callable[[str, Moments, int], StepEnergy | str]
 class Timed:
     """What was timed.
 
-    Attributes
-    ----------
-    run : MeasuredRun
-        Without its ops.
-    profiler : str
-    profiled : StepTimes or None
-        The step under the profiler; None where only the plain step was asked for.
-    spent : tuple of Spent
-        All time that the profiler saw in one step.
-    joined : Joined or None
-        The same put on the rows of the op table already, where nodes of a graph told which; ``rows`` are these.
-    scaled_by : float
-        What times of ops were divided by, where they shared a processor.
+    `run`: without its ops.
+    `profiled`: the step under the profiler; None where only the plain step was asked for.
+    `spent`: all time that the profiler saw in one step.
+    `joined`: the same put on the rows of the op table already, where nodes of a graph told which; ``rows`` are
+      these.
+    `scaled_by`: what times of ops were divided by, where they shared a processor.
     """
 
     run: MeasuredRun
@@ -109,12 +102,7 @@ def by_processor(timed: Timed, covered: float) -> Timed:
     all, which errs on each: a short op ran mostly undisturbed, a long one never. Where the factor is large, there
     is no telling by how much, and no times of ops are kept.
 
-    Parameters
-    ----------
-    timed : Timed
-        Its ops by the wall.
-    covered : float
-        Share of the profiled step that some op ran in.
+    `timed`: its ops by the wall; `covered`: share of the profiled step that some op ran in.
     """
     if _factor(timed, covered) < SHARED:
         return timed  # medians that are shorter met no other; there is nothing to take off
@@ -181,10 +169,7 @@ def _with_energy(timed: Timed, result: Mapping[str, Any], read: ReadEnergy) -> T
 def check_timed(path: Path, precision: str = "") -> Framework:
     """Give the framework of a file whose model can be timed, at a precision if one is asked for.
 
-    Raises
-    ------
-    FomkitError
-        When it cannot be timed.
+    Raises FomkitError when it cannot be timed.
     """
     framework = framework_of_file(path)
     if framework == "keras_torch":
@@ -216,29 +201,12 @@ def time_file(
 ) -> Timed:
     """Time the step of a ``model.py``, on an accelerator where PyTorch finds one.
 
-    Parameters
-    ----------
-    path : Path
-        The file is run, so it must be one you trust.
-    mode : str
-        ``train`` or ``infer``.
-    sizes : mapping
-        Named sizes of the step.
-    ops : bool
-        Whether its ops are timed too, under the profiler.
-    threads : int, optional
-        Of the framework on the CPU; default: as many as it takes by itself.
-    precision : str
-        ``bf16`` for a step under autocast; "" for the step as the file has it.
-    energy : function, optional
-        Gives the energy of a step, once it is known when the plain steps ran.
-    time_limit_s, memory_limit_byte : float
-        Wall time [s] and resident memory [byte].
-
-    Raises
-    ------
-    FomkitError
-        When the model does not run, does not fit, or its loss is no finite number.
+    `path`: the file is run, so it must be one you trust; `mode`: ``train`` or ``infer``; `sizes`: named sizes of
+    the step; `ops`: whether its ops are timed too, under the profiler; `threads`: of the framework on the CPU;
+    default: as many as it takes by itself; `precision`: ``bf16`` for a step under autocast; "" for the step as the
+    file has it; `energy`: gives the energy of a step, once it is known when the plain steps ran; `time_limit_s`,
+    `memory_limit_byte`: wall time [s] and resident memory [byte]. Raises FomkitError when the model does not run,
+    does not fit, or its loss is no finite number.
     """
     where, framework = str(path), check_timed(path, precision)
     program = MEASURED_KERAS if framework == "tensorflow" else MEASURED
@@ -265,11 +233,8 @@ def _on_processor(step: Callable[[], Any]) -> Sample:
 def stopwatch(cuda: Any = None) -> Callable[[Callable[[], Any]], Sample]:
     """Give what times one step.
 
-    Parameters
-    ----------
-    cuda : module, optional
-        ``torch.cuda`` where the step runs on an accelerator: events tell when it is reached and done there, and
-        the wall's clock waits for it.
+    `cuda`: ``torch.cuda`` where the step runs on an accelerator: events tell when it is reached and done there,
+    and the wall's clock waits for it.
     """
     if cuda is None:
         return _on_processor
@@ -324,17 +289,9 @@ def time_steps(
 ) -> TimedSteps:
     """Time a step.
 
-    Parameters
-    ----------
-    step : function
-        Runs a step and gives its result.
-    watch : function
-        Times a step.
-    profiled : function of the repeats, optional
-        Times profiled steps; they run between two halves of the plain ones, so that a machine that slows down does
-        so for both.
-    check_first : function of the first step's result
-        Raises where it is of no use.
+    `step`: runs a step and gives its result; `watch`: times a step; `profiled`: times profiled steps; they run
+    between two halves of the plain ones, so that a machine that slows down does so for both; `check_first`: raises
+    where it is of no use.
     """
     check_first(step())
     for _ in range(WARM_UP - 2):
@@ -375,11 +332,7 @@ class TimedStep(Protocol):
 class FrameworkTimer:
     """How models of one framework are timed.
 
-    Attributes
-    ----------
-    timed : TimedStep
-    lacks_memory : function of an error
-        Tells whether the step did not fit into memory.
+    `lacks_memory`: tells whether the step did not fit into memory.
     """
 
     timed: TimedStep

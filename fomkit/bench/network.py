@@ -36,22 +36,13 @@ LEAST_REPEATS = 12
 class NetworkPlan(NamedTuple):
     """How much is measured between processes.
 
-    Attributes
-    ----------
-    sizes : tuple of int
-        Messages [byte].
-    target : float
-        Half the 95 % interval of a median, as a share of it, that is narrow enough.
-    most : int
-        Repeats at most, in all visits together.
-    limit_s : float
-        Wall time [s] that these may take.
-    schemes : tuple of str
-        Payloads of several buffers that are sent too.
-    collectives : tuple of str
-    visits : int
-        Times that each exchange comes round. What disturbs a machine lasts for longer than a few repeats in a row,
-        which then agree with each other and are all wrong.
+    `sizes`: messages [byte].
+    `target`: half the 95 % interval of a median, as a share of it, that is narrow enough.
+    `most`: repeats at most, in all visits together.
+    `limit_s`: wall time [s] that these may take.
+    `schemes`: payloads of several buffers that are sent too.
+    `visits`: times that each exchange comes round. What disturbs a machine lasts for longer than a few repeats in
+      a row, which then agree with each other and are all wrong.
     """
 
     sizes: tuple[int, ...]
@@ -141,20 +132,12 @@ Key = tuple[str, ...]
 class NetworkSpec:
     """What the user asked of a measurement between processes.
 
-    Attributes
-    ----------
-    output : Path
-        Machine profile; with ``add`` one that is there and stays what it is besides.
-    ranks : int
-        Processes to start here, where no launcher started them.
-    backends : tuple of str
-        Of ``torch.distributed``.
-    plan : str
-        A key of `fomkit.bench.network.PLANS`.
-    place : Place or None
-        Which of the launched processes this one is.
-    environment : mapping
-        Where the launcher says how the ranks meet.
+    `output`: Machine profile; with ``add`` one that is there and stays what it is besides.
+    `ranks`: processes to start here, where no launcher started them.
+    `backends`: of ``torch.distributed``.
+    `plan`: a key of `fomkit.bench.network.PLANS`.
+    `place`: which of the launched processes this one is.
+    `environment`: where the launcher says how the ranks meet.
     """
 
     output: Path
@@ -207,14 +190,7 @@ def _journal(spec: NetworkSpec, backend: str, facts: Mapping[str, Any]) -> Journ
 def ordered(plan: NetworkPlan, hosts: list[str], seed: int, done: Mapping[Key, int]) -> list[Case]:
     """Give the cases of a plan, all in random order and then all again, as often as its visits.
 
-    Parameters
-    ----------
-    plan : NetworkPlan
-    hosts : list of str
-        Host of each rank.
-    seed : int
-    done : mapping
-        Visits that an earlier run made, which are left out.
+    `hosts`: host of each rank; `done`: visits that an earlier run made, which are left out.
     """
     every, draw = cases(plan, hosts), random.Random(seed)  # noqa: S311 - an order, no secret
     found: list[Case] = []
@@ -333,17 +309,10 @@ MINUTES = {"quick": 10, "default": 20, "full": 60}
 class Job(NamedTuple):
     """What the job is to run on.
 
-    Attributes
-    ----------
-    nodes, ranks : int
-        Nodes, and processes on all of them together.
-    plan : str
-        quick, default or full.
-    backends : tuple of str
-    output : str
-        Machine profile that rank 0 writes, as the job's folder sees it.
-    add : bool
-        Whether it adds to a profile that is there.
+    `nodes`, `ranks`: nodes, and processes on all of them together.
+    `plan`: quick, default or full.
+    `output`: Machine profile that rank 0 writes, as the job's folder sees it.
+    `add`: whether it adds to a profile that is there.
     """
 
     nodes: int
@@ -366,10 +335,7 @@ def _command(job: Job) -> str:
 def slurm_job(job: Job) -> str:
     """Write the script; ``sbatch FILE`` submits it.
 
-    Raises
-    ------
-    FomkitError
-        When the ranks do not fill the nodes evenly.
+    Raises FomkitError when the ranks do not fill the nodes evenly.
 
     Examples
     --------

@@ -123,16 +123,8 @@ def with_network(
 ) -> Machine:
     """Add what was timed over one channel to a machine; what it replaces is the same measurement of before.
 
-    Parameters
-    ----------
-    machine : Machine
-    answers : iterable of (cells, answer)
-    channel : str
-        Backend that carried the messages.
-    facts : mapping
-        ``hosts``, ``devices`` and ``library_version``, as the ranks told them.
-    launcher : str
-        What started the ranks.
+    `answers` (cells, answer); `channel`: backend that carried the messages; `facts`: ``hosts``, ``devices`` and
+    ``library_version``, as the ranks told them; `launcher`: what started the ranks.
     """
     import pandas as pd
 
@@ -169,16 +161,10 @@ BASE_PORT, PORTS = 29_500, 2_000
 class Place(NamedTuple):
     """One process among those of a launch.
 
-    Attributes
-    ----------
-    rank, ranks : int
-        Number of the process, from 0, and how many there are.
-    local_rank, local_ranks : int
-        The same on its node.
-    launcher : str
-        torchrun, Open MPI, MPICH or Slurm.
-    job : str
-        Number of the launch; "" where the launcher gives none.
+    `rank`, `ranks`: number of the process, from 0, and how many there are.
+    `local_rank`, `local_ranks`: the same on its node.
+    `launcher`: torchrun, Open MPI, MPICH or Slurm.
+    `job`: number of the launch; "" where the launcher gives none.
     """
 
     rank: int
@@ -247,10 +233,7 @@ def _tasks_here(environment: Mapping[str, str], ranks: int) -> int:
 def meeting_of(place: Place, environment: Mapping[str, str]) -> str:
     """Give the address at which the ranks of a launch meet, for ``torch.distributed``.
 
-    Raises
-    ------
-    ValueError
-        When they are on several nodes and nobody says which the first one is.
+    Raises ValueError when they are on several nodes and nobody says which the first one is.
     """
     if place.launcher == "torchrun" and environment.get("MASTER_ADDR") and environment.get("MASTER_PORT"):
         return "env://"
@@ -291,13 +274,8 @@ class Ranks(Protocol):
 class LocalRanks:
     """Processes on this machine, one a rank, which are started anew when one is lost.
 
-    Parameters
-    ----------
-    backend : str
-        Of ``torch.distributed``.
-    ranks : int
-    limit_s : float
-        Time [s] after which an exchange that does not end counts as failed.
+    `backend`: of ``torch.distributed``.
+    `limit_s`: time [s] after which an exchange that does not end counts as failed.
     """
 
     def __init__(self, backend: str, ranks: int, limit_s: float = LIMIT_S) -> None:
@@ -364,12 +342,7 @@ class LocalRanks:
 class LaunchedRank:
     """The process at hand as one of those that torchrun, MPI or Slurm started.
 
-    Parameters
-    ----------
-    backend : str
-    place : Place
-    environment : mapping
-        Where the launcher says how to meet.
+    `environment`: where the launcher says how to meet.
     """
 
     def __init__(

@@ -48,13 +48,8 @@ class Reading:
 class Meter(Protocol):
     """An instrument.
 
-    Attributes
-    ----------
-    source : str
-        What it reads.
-    scope : str
-    limit_w : float or None
-        Most power that what it reads is built for.
+    `source`: what it reads.
+    `limit_w`: most power that what it reads is built for.
     """
 
     source: str
@@ -72,16 +67,10 @@ class Meter(Protocol):
 class CounterMeter:
     """Counters that are read before and after.
 
-    Attributes
-    ----------
-    read : function
-        Gives each counter [J].
-    most_j : sequence of float
-        Where each begins anew.
-    update_s : float
-        A counter may lag so far behind, at both ends.
-    error_w : float
-        What the instrument states of itself, ±.
+    `read`: gives each counter [J].
+    `most_j`: where each begins anew.
+    `update_s`: a counter may lag so far behind, at both ends.
+    `error_w`: what the instrument states of itself, ±.
     """
 
     read: Callable[[], Sequence[float]]
@@ -162,10 +151,7 @@ class SampledMeter:
 def rapl_meter(root: Path = Path("/")) -> CounterMeter:
     """Make the meter of this machine's processors.
 
-    Raises
-    ------
-    CannotReadError
-        With the file and the reason.
+    Raises CannotReadError with the file and the reason.
     """
     zones = find_zones(root)
     names = ", ".join(zone.name for zone in zones)
@@ -195,10 +181,7 @@ def gpu_meter(gpu: Gpu) -> Meter:
 def find_meter(device: str, root: Path = Path("/")) -> Meter:
     """Find the instrument of a device, ``cpu`` or ``cuda``.
 
-    Raises
-    ------
-    CannotReadError
-        When there is none, or no permission to read it.
+    Raises CannotReadError when there is none, or no permission to read it.
     """
     return gpu_meter(find_gpu()) if device == "cuda" else rapl_meter(root)
 

@@ -35,10 +35,7 @@ from fomkit.profiles.save_machine import save_machine
 def begun_machine(output: Path, name: str, title: str, *, add: bool) -> Machine:
     """Give the machine that a measurement is added to: the one at ``output``, else one of which nothing is known.
 
-    Raises
-    ------
-    FomkitError
-        When it is to be added to a profile that is not there.
+    Raises FomkitError when it is to be added to a profile that is not there.
     """
     if not add:
         name = name or output.name.removesuffix(".yaml")
@@ -51,10 +48,7 @@ def begun_machine(output: Path, name: str, title: str, *, add: bool) -> Machine:
 def write_machine(machine: Machine, output: Path, notes: Iterable[str]) -> list[Path]:
     """Write a machine with further notes; of one that comes with fomkit, fits of changed timings are made anew.
 
-    Returns
-    -------
-    list of Path
-        The files written.
+    Gives a list: the files written.
     """
     machine = replace(machine, notes=tuple(dict.fromkeys((*machine.notes, *notes))))
     files = save_machine(machine, output)
@@ -76,22 +70,12 @@ MATRIX_FLAGS = ("amx_bf16", "amx_tile")
 class HostFacts:
     """Facts of the machine that runs Python; None and empty where a file is not there or says nothing.
 
-    Attributes
-    ----------
-    model : str
-        Name of the processor.
-    cores : int
-        Cores that may run something now.
-    flags : frozenset of str
-        What the processor can do.
-    cache_byte : mapping
-        Level to bytes, of the data caches.
-    memory_byte : float or None
-        What this process may take: the machine's memory, or less where a group of processes is limited.
-    clock_hz : tuple of float
-        Lowest and highest clock of the moment over cores; empty where none is readable.
-    clock_source : str
-    hypervisor : bool
+    `model`: name of the processor.
+    `cores`: cores that may run something now.
+    `flags`: what the processor can do.
+    `cache_byte`: level to bytes, of the data caches.
+    `memory_byte`: what this process may take: the machine's memory, or less where a group of processes is limited.
+    `clock_hz`: lowest and highest clock of the moment over cores; empty where none is readable.
     """
 
     model: str = ""
@@ -166,10 +150,7 @@ def _clocks(root: Path, cpuinfo: str) -> tuple[tuple[float, ...], str]:
 def read_facts(root: Path = Path("/")) -> HostFacts:
     """Read what the machine tells of itself.
 
-    Parameters
-    ----------
-    root : Path
-        Where ``proc`` and ``sys`` lie.
+    `root`: where ``proc`` and ``sys`` lie.
     """
     cpuinfo = _text(root / "proc/cpuinfo")
 
@@ -197,12 +178,8 @@ def read_facts(root: Path = Path("/")) -> HostFacts:
 class Moment:
     """What changes while something is timed: the load, and how often the clock was cut for heat.
 
-    Attributes
-    ----------
-    load : float or None
-        Processes that ran or waited for a core, mean of the last minute.
-    throttled : int or None
-        Times that cores were throttled since the machine started.
+    `load`: processes that ran or waited for a core, mean of the last minute.
+    `throttled`: times that cores were throttled since the machine started.
     """
 
     load: float | None
@@ -228,15 +205,9 @@ DRIFTED = 0.05
 class Subject:
     """What is measured.
 
-    Attributes
-    ----------
-    name, device : str
-        Of the profile; ``cpu`` or ``cuda``.
-    host : HostFacts
-    facts : mapping
-        What the process that times told of itself.
-    framework : str
-        The library that runs the ops.
+    `name`, `device`: of the profile; ``cpu`` or ``cuda``.
+    `facts`: what the process that times told of itself.
+    `framework`: the library that runs the ops.
     """
 
     name: str

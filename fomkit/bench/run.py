@@ -140,14 +140,8 @@ def ops_of_models(
 ) -> list[Wanted]:
     """List the ops of some models' steps, each weighted by how often a step runs it, by the step's time.
 
-    Parameters
-    ----------
-    estimates : sequence of Estimate
-        On the machine as far as it is known.
-    machine : Machine
-        Which engines it has decides which of them an op is timed on.
-    knows_op : function of cells
-        Whether the op that a row names is made, so that its timing may carry the name.
+    `estimates`: on the machine as far as it is known; `machine`: which engines it has decides which of them an op
+    is timed on; `knows_op`: whether the op that a row names is made, so that its timing may carry the name.
     """
     found: list[Wanted] = []
     for estimated in estimates:
@@ -170,24 +164,15 @@ FIT_S = {"quick": 12.0, "default": 30.0, "full": 120.0}
 class MeasureSpec:
     """What the user asked of a measurement.
 
-    Attributes
-    ----------
-    output : Path
-        Of the machine profile.
-    plan : str
-        A key of `PLANS`.
-    models : tuple of str
-        Profiles whose ops are timed; empty for ops that fill the space of sizes.
-    device : str
-        ``cpu`` or ``cuda``.
-    apart : frozenset
-        Shapes (`libraries.shape_of`) that are left out of the ops that fill the space of sizes, so that
-        a prediction of them is one of unseen shapes.
-    budget_s : float or None
-        Time [s] by the clock that times the ops; default: the plan's. By the wall it may take `WALL_FACTOR` times
-        as long, where other work has the machine.
-    library : str
-        What runs the ops, of `LIBRARIES`; "" for PyTorch, or TensorFlow where only that is here.
+    `output`: of the machine profile.
+    `plan`: a key of `PLANS`.
+    `models`: profiles whose ops are timed; empty for ops that fill the space of sizes.
+    `device`: ``cpu`` or ``cuda``.
+    `apart`: shapes (`libraries.shape_of`) that are left out of the ops that fill the space of sizes, so that a
+      prediction of them is one of unseen shapes.
+    `budget_s`: time [s] by the clock that times the ops; default: the plan's. By the wall it may take
+      `WALL_FACTOR` times as long, where other work has the machine.
+    `library`: what runs the ops, of `LIBRARIES`; "" for PyTorch, or TensorFlow where only that is here.
     """
 
     output: Path
@@ -347,20 +332,9 @@ def measure(
     timings; by the wall it ends after `WALL_FACTOR` times as long. An interrupt (KeyboardInterrupt) ends it early:
     the profile then holds what was measured. `Asked.resume` goes on from there, and from what was not enough.
 
-    Parameters
-    ----------
-    spec : Asked
-    advance : function of a text
-        Told before each op.
-    start : function of the setup
-        Makes what times ops, and has ``facts`` once it is entered.
-    choose_clocks : function
-        Gives the clocks by which time is counted.
-
-    Raises
-    ------
-    FomkitError
-        When nothing can be timed here, or there is nothing to resume.
+    `advance`: told before each op; `start`: makes what times ops, and has ``facts`` once it is entered;
+    `choose_clocks`: gives the clocks by which time is counted. Raises FomkitError when nothing can be timed here,
+    or there is nothing to resume.
     """
     plan = PLANS[spec.plan]
     budget_s = spec.budget_s or plan.budget_s

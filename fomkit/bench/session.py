@@ -41,12 +41,8 @@ UNKNOWN_RATIO = 100.0
 class Outlook(NamedTuple):
     """What is expected of ops (n) before they are timed.
 
-    Attributes
-    ----------
-    time_s, low_s, high_s : array (n,)
-        Predicted time of one execution; NaN where nothing is known.
-    byte : array (n,)
-        Memory traffic of one execution; its operands take no more.
+    `time_s`, `low_s`, `high_s` (n,): predicted time of one execution; NaN where nothing is known.
+    `byte` (n,): memory traffic of one execution; its operands take no more.
     """
 
     time_s: Array
@@ -94,21 +90,12 @@ def best_first(gain: Array, cost: Array) -> list[int]:
 class Plan(NamedTuple):
     """How much is measured.
 
-    Attributes
-    ----------
-    name : str
-    budget_s : float
-        Time [s] of everything, by the clock that times the ops (`fomkit.bench.journal.clocks_of`).
-    target : float
-        Half the 95 % interval of a median, as a share of it, that is narrow enough.
-    most : int
-        Repeats of an op at most.
-    limit_s : float
-        Time [s] by that clock that the repeats of one op may take, in each state of the caches.
-    op_s : float
-        Time [s] of one execution above which no op of the design is asked for.
-    shapes : int
-        Shapes of each kind in the design; the hour of the full plan holds twice as many.
+    `budget_s`: time [s] of everything, by the clock that times the ops (`fomkit.bench.journal.clocks_of`).
+    `target`: half the 95 % interval of a median, as a share of it, that is narrow enough.
+    `most`: repeats of an op at most.
+    `limit_s`: time [s] by that clock that the repeats of one op may take, in each state of the caches.
+    `op_s`: time [s] of one execution above which no op of the design is asked for.
+    `shapes`: shapes of each kind in the design; the hour of the full plan holds twice as many.
     """
 
     name: str
@@ -159,26 +146,14 @@ class Timer(Protocol):
 class Session:
     """A run of timings on one machine.
 
-    Attributes
-    ----------
-    plan : Plan
-    journal : Journal
-    subject : Subject
-    timer : Timer
-    ends : float
-        Moment of `clock`, the one that times the ops, after which no op begins.
-    seed : int
-        Of the random order.
-    advance : function of a text
-        Told before each op, for whoever watches.
-    flush_s : float
-        Time [s] that it takes to make the caches cold.
-    around : function of a function
-        Runs the timing of an op, and may watch it (`fomkit.bench.power`).
-    wall, gives_up : function, float
-        The clock on the wall, and its moment after which no op begins however little of the budget is spent.
-    wanted : list of Wanted
-        The ops that were asked for so far, to judge by what became of them.
+    `ends`: moment of `clock`, the one that times the ops, after which no op begins.
+    `seed`: of the random order.
+    `advance`: told before each op, for whoever watches.
+    `flush_s`: time [s] that it takes to make the caches cold.
+    `around`: runs the timing of an op, and may watch it (`fomkit.bench.power`).
+    `wall`, `gives_up`: the clock on the wall, and its moment after which no op begins however little of the budget
+      is spent.
+    `wanted`: the ops that were asked for so far, to judge by what became of them.
     """
 
     plan: Plan

@@ -33,11 +33,7 @@ class _Read(NamedTuple):
 class EnergyLog:
     """Readings of one instrument, by a thread.
 
-    Parameters
-    ----------
-    meter : CounterMeter or SampledMeter
-    clock : function
-        The clock of the moments that are asked for.
+    `clock`: the clock of the moments that are asked for.
     """
 
     def __init__(self, meter: Meter, clock: Callable[[], float] = time.monotonic) -> None:
@@ -73,10 +69,7 @@ class EnergyLog:
     def between(self, begin_s: float, end_s: float) -> Reading:
         """Give the energy between the first and the last reading in a time.
 
-        Raises
-        ------
-        CannotReadError, FomkitError
-            When there are not two readings, or the instrument failed.
+        Raises CannotReadError, FomkitError when there are not two readings, or the instrument failed.
         """
         if self.trouble:
             raise CannotReadError(self.trouble)
@@ -108,18 +101,8 @@ def _power(meter: Meter) -> float:
 def energy_of_step(log: EnergyLog, moments: Moments, steps: int) -> StepEnergy:
     """Give the energy of a step: the mean power of the readings, for as long as a step takes.
 
-    Parameters
-    ----------
-    log : EnergyLog
-    moments : sequence of (begin, end)
-        When steps ran one after the other [s].
-    steps : int
-        In all of them together.
-
-    Raises
-    ------
-    CannotReadError, FomkitError
-        When too little was read while they ran, or the instrument stood still.
+    `moments` (begin, end): when steps ran one after the other [s]; `steps`: in all of them together. Raises
+    CannotReadError, FomkitError when too little was read while they ran, or the instrument stood still.
     """
     found = [log.between(*moment) for moment in moments if moment[1] > moment[0]]
     read_s, ran_s = sum(one.wall_s for one in found), sum(end - begin for begin, end in moments)
@@ -137,10 +120,7 @@ def energy_of_step(log: EnergyLog, moments: Moments, steps: int) -> StepEnergy:
 def watch_energy(find: Callable[[str], Meter] = find_meter) -> Iterator[ReadEnergy]:
     """Read the instruments of this machine's devices; gives what tells the energy of steps timed meanwhile.
 
-    Parameters
-    ----------
-    find : function of a device
-        Finds an instrument, or raises `CannotReadError` with the reason why there is none.
+    `find`: finds an instrument, or raises `CannotReadError` with the reason why there is none.
     """
     logs, reasons = dict[str, EnergyLog](), dict[str, str]()
     for device, name in DEVICES.items():

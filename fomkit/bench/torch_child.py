@@ -113,16 +113,7 @@ def profiled_steps(
 ) -> list[Sample]:
     """Run steps under the profiler, one more before them, and write their trace.
 
-    Parameters
-    ----------
-    step : function
-    watch : function
-        Times a step.
-    repeats : int
-    path : Path
-        Where the trace goes.
-    device : str
-        ``cpu`` or ``cuda``.
+    `watch`: times a step; `path`: where the trace goes; `device`: ``cpu`` or ``cuda``.
     """
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
     samples = []

@@ -35,10 +35,7 @@ _SETTING = re.compile(r"([A-Za-z_]\w*)=(\d{1,15})")
 def parse_sizes(settings: Sequence[str]) -> dict[str, int]:
     """Read settings such as ``seq=512``.
 
-    Raises
-    ------
-    FomkitError
-        When one is not a name and a whole number, or a name stands twice.
+    Raises FomkitError when one is not a name and a whole number, or a name stands twice.
 
     Examples
     --------
@@ -146,14 +143,8 @@ def status_line(what: str, *, quiet: bool = False) -> Iterator[Reporter]:
 def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Advance]:
     """Show on a terminal that work goes on, once it has taken a second; the bar goes when the work ends.
 
-    Parameters
-    ----------
-    what : str
-        The work, for example ``"profiling model.py"``.
-    total : int, optional
-        Its parts, each of which calls what this gives; without it the bar only moves.
-    quiet : bool
-        Show nothing.
+    `what`: the work, for example ``"profiling model.py"``; `total`: its parts, each of which calls what this
+    gives; without it the bar only moves; `quiet`: show nothing.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda: None
@@ -249,12 +240,7 @@ Pue = Annotated[
 
 
 def end_if_oversize(unfit: Sequence[str], *, allowed: bool) -> None:
-    """End with exit code 1, after the answer, where it has steps that no device holds.
-
-    Raises
-    ------
-    typer.Exit
-    """
+    """End with exit code 1, after the answer, where it has steps that no device holds."""
     found = list(dict.fromkeys(one.removesuffix(" (fomkit memory)") for one in unfit if one))
     if not found or allowed:
         return
@@ -268,10 +254,7 @@ def end_if_oversize(unfit: Sequence[str], *, allowed: bool) -> None:
 def check_output(path: Path | None, verb: str) -> None:
     """Raise when a file to write has another ending than .json or .csv.
 
-    Raises
-    ------
-    FomkitError
-        With the endings that it can write.
+    Raises FomkitError with the endings that it can write.
     """
     if path is not None and path.suffix not in (".json", ".csv"):
         raise FomkitError(str(path), f"has an ending that {verb} cannot write. Use .json or .csv.")
@@ -280,10 +263,7 @@ def check_output(path: Path | None, verb: str) -> None:
 def check_workbook(path: Path | None, only: str | None, others: tuple[str, ...] = ()) -> None:
     """Raise when a file to write has an ending that the verb cannot write, or ``--for`` is about no workbook.
 
-    Raises
-    ------
-    FomkitError
-        With the endings that it can write.
+    Raises FomkitError with the endings that it can write.
     """
     endings = (*others, ".xlsx")
     if path is not None and path.suffix not in endings:

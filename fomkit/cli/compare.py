@@ -119,12 +119,7 @@ def compare(
 
 
 class _Loads:
-    """The profiles that names of a table's rows stand for: those that the user gave by path, else by the name.
-
-    Parameters
-    ----------
-    rows : sequence of Measurement
-    """
+    """The profiles that names of a table's rows stand for: those that the user gave by path, else by the name."""
 
     def __init__(self, rows: Sequence[Measurement]) -> None:
         self._models = {row.model: row.model for row in rows}

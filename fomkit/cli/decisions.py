@@ -89,11 +89,8 @@ def _shared(
 def with_subject_options(verb: Callable[..., str]) -> Callable[..., None]:
     """Give a verb the options that say what it asks of, and end as it must where a step fits no device.
 
-    Parameters
-    ----------
-    verb : function
-        Takes `SubjectLoader` and its own options; those before its ``*`` are shown among the first, the others
-        last. It answers, and gives which step the device's memory does not hold, or "".
+    `verb`: takes `SubjectLoader` and its own options; those before its ``*`` are shown among the first, the others
+    last. It answers, and gives which step the device's memory does not hold, or "".
     """
     shared = inspect.signature(_shared, eval_str=True).parameters.values()
     own = [*inspect.signature(verb, eval_str=True).parameters.values()][1:]
@@ -114,15 +111,8 @@ def with_subject_options(verb: Callable[..., str]) -> Callable[..., None]:
 def _subject_of(given: Mapping[str, Any]) -> Subject:
     """Load what is asked of.
 
-    Parameters
-    ----------
-    given : mapping
-        The options of the command by name.
-
-    Raises
-    ------
-    FomkitError
-        When neither a model nor a suite is given, or both, or options do not go together.
+    `given`: the options of the command by name. Raises FomkitError when neither a model nor a suite is given, or
+    both, or options do not go together.
     """
     from fomkit.plan.options import Options
     from fomkit.plan.scaling import with_links

@@ -55,10 +55,7 @@ def _value(text: str, name: str, where: str) -> Any:
 def parse_proposals(texts: Sequence[str]) -> dict[str, Conditions]:
     """Read proposals such as ``TC1.batch=256``; a name that is no condition is a named size of the model.
 
-    Raises
-    ------
-    FomkitError
-        When one has another form, or says something twice.
+    Raises FomkitError when one has another form, or says something twice.
 
     Examples
     --------

@@ -50,10 +50,7 @@ class Verbs(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run a verb.
 
-        Raises
-        ------
-        FomkitError
-            When an option stands at the end without its value.
+        Raises FomkitError when an option stands at the end without its value.
         """
         try:
             return super().invoke(ctx)

@@ -89,10 +89,7 @@ class Beside:
     def of(cls, plan: str, given: Mapping[str, Any]) -> Beside | None:
         """Take the arguments of ``measure``; None where ops are to be measured.
 
-        Raises
-        ------
-        FomkitError
-            When options do not go together.
+        Raises FomkitError when options do not go together.
         """
         names = [field.name for field in fields(cls) if field.name in given]
         backends = tuple(given["backend"] or ())

@@ -85,10 +85,7 @@ Every = Annotated[str | None, typer.Option(metavar="TIME", help="Between checkpo
 def parse_nodes(text: str) -> list[int]:
     """Read numbers of nodes such as ``1..4096`` or ``1,3,12``.
 
-    Raises
-    ------
-    FomkitError
-        When one is no whole number of 1 or more.
+    Raises FomkitError when one is no whole number of 1 or more.
 
     Examples
     --------
@@ -213,10 +210,7 @@ ScopeOf = Annotated[
 def parse_vary(texts: list[str]) -> dict[str, str]:
     """Read parameters such as ``batch=16,32``.
 
-    Raises
-    ------
-    FomkitError
-        When one has no name or no values, or stands twice.
+    Raises FomkitError when one has no name or no values, or stands twice.
 
     Examples
     --------

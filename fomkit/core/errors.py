@@ -97,10 +97,7 @@ def install_hint(extra: str) -> str:
 
     Another project may publish under fomkit's name, so no hint asks an index for fomkit itself.
 
-    Parameters
-    ----------
-    extra : str
-        A key of ``[project.optional-dependencies]``, of which the installed metadata tell the packages.
+    `extra`: a key of ``[project.optional-dependencies]``, of which the installed metadata tell the packages.
 
     Examples
     --------

@@ -11,17 +11,8 @@ from fomkit.core.figure_table import METRICS
 def find_metric(path: Sequence[str], command: str) -> Metric | None:
     """Find what a figure of a command's output is.
 
-    Parameters
-    ----------
-    path : sequence of str
-        Its place in the JSON output, lists and the ends of a span left out.
-    command : str
-        The verb.
-
-    Returns
-    -------
-    Metric or None
-        The one with the longest name that fits; None where the figure is not in the table.
+    `path`: its place in the JSON output, lists and the ends of a span left out; `command`: the verb. Gives a
+    Metric or None: the one with the longest name that fits; None where the figure is not in the table.
 
     Examples
     --------

@@ -85,17 +85,11 @@ class Device:
 class Link:
     """A connection of one tier: start-up time alpha [s], rate of one device [byte/s] per direction or for both.
 
-    Attributes
-    ----------
-    channel : str
-        Transport (nccl, gloo, mpi, verbs, grpc) where several share the tier, each with its own figures; "" for
-        the link itself.
-    least_byte, most_byte : float or None
-        Messages [byte] that it holds for; None where any.
-    alpha_range_s, range_byte_per_s : (low, high) or None
-        80 % intervals; None where the source gives none.
-    serialise_byte_per_s : float or None
-        Rate at which a host packs a message before it goes, where the transport does.
+    `channel`: transport (nccl, gloo, mpi, verbs, grpc) where several share the tier, each with its own figures; ""
+      for the link itself.
+    `least_byte`, `most_byte`: messages [byte] that it holds for; None where any.
+    `alpha_range_s`, `range_byte_per_s` (low, high): 80 % intervals; None where the source gives none.
+    `serialise_byte_per_s`: rate at which a host packs a message before it goes, where the transport does.
     """
 
     tier: Tier
@@ -138,14 +132,9 @@ class FlopEnergy:
 class AveragePower:
     """Mean power [W] that was measured while a workload ran.
 
-    Attributes
-    ----------
-    workload : str
-        A model's name, or `TIMED_OPS`.
-    batch : int or None
-        None says nothing of it, as "" does of the precision: it then holds for any.
-    devices : int or None
-        Devices that the power covers, as in `Energy`.
+    `workload`: a model's name, or `TIMED_OPS`.
+    `batch`: none says nothing of it, as "" does of the precision: it then holds for any.
+    `devices`: devices that the power covers, as in `Energy`.
     """
 
     workload: str
@@ -160,21 +149,12 @@ class AveragePower:
 class Energy:
     """What is known of the energy that a machine takes; None and empty where nobody stated it.
 
-    Attributes
-    ----------
-    scope : str
-        What ``idle_w``, ``per_flop`` and ``byte_j`` count.
-    devices : int or None
-        Devices that ``idle_w`` covers: 1 of a chip, None where nobody said how many a node has.
-    process_m : float or None
-        The process node [m] of the chip; every figure per flop and per byte needs it.
-    idle_w : Fact or None
-        Power [W] while nothing is computed.
-    byte_j : Fact or None
-        What one byte of device memory's traffic takes [J].
-    average : tuple of AveragePower
-    limit_w : Fact or None
-        Most that one chip may take [W], its design power: an upper bound, no average.
+    `scope`: what ``idle_w``, ``per_flop`` and ``byte_j`` count.
+    `devices`: devices that ``idle_w`` covers: 1 of a chip, None where nobody said how many a node has.
+    `process_m`: the process node [m] of the chip; every figure per flop and per byte needs it.
+    `idle_w`: power [W] while nothing is computed.
+    `byte_j`: what one byte of device memory's traffic takes [J].
+    `limit_w`: most that one chip may take [W], its design power: an upper bound, no average.
     """
 
     scope: EnergyScope
@@ -196,16 +176,10 @@ class Energy:
 class Price:
     """What the use of a machine costs; without currency and date a figure of money means nothing.
 
-    Attributes
-    ----------
-    per_s : Fact
-        Money for a second of one ``per``, in ``currency``.
-    currency : str
-        Code of ISO 4217: USD, EUR.
-    per : str
-        What is paid for: one device, one node, or the whole system.
-    date : str
-        When it was the price (ISO 8601).
+    `per_s`: money for a second of one ``per``, in ``currency``.
+    `currency`: code of ISO 4217: USD, EUR.
+    `per`: what is paid for: one device, one node, or the whole system.
+    `date`: when it was the price (ISO 8601).
     """
 
     per_s: Fact
@@ -218,16 +192,10 @@ class Price:
 class Plausibility:
     """What came of holding a machine's timings and facts against each other (`fomkit.prediction.plausibility`).
 
-    Attributes
-    ----------
-    quarantined : tuple of str
-        The timings that cannot be, each by name; they are left out of every answer.
-    suspicions : tuple of str
-        Facts that hardly can be, and what they look like.
-    given, left : DataFrame
-        All timings, and those that remain.
-    device : Device
-        The facts.
+    `quarantined`: the timings that cannot be, each by name; they are left out of every answer.
+    `suspicions`: facts that hardly can be, and what they look like.
+    `given`, `left`: all timings, and those that remain.
+    `device`: the facts.
     """
 
     quarantined: tuple[str, ...]
@@ -257,20 +225,13 @@ class Plausibility:
 class Surface(NamedTuple):
     """What one timed machine reached of its floors in one kind of work and number format.
 
-    Attributes
-    ----------
-    machine, architecture : str
-        As in the machine's profile.
-    dtype : str
-        Number format of the factors.
-    balance : float
-        log2 of the machine's flop per byte; NaN where it tells nothing of the work.
-    mean : float
-        Mean of ln(utilisation).
-    errors : tuple of float
-        What the other chips' surfaces say is missed here, in standard deviations: values of equal probability.
-    rows : array (n, 1 + p) of int32
-        A row per timed op: its weight in thousandths, then its features in hundredths.
+    `machine`, `architecture`: as in the machine's profile.
+    `dtype`: number format of the factors.
+    `balance`: log2 of the machine's flop per byte; NaN where it tells nothing of the work.
+    `mean`: mean of ln(utilisation).
+    `errors`: what the other chips' surfaces say is missed here, in standard deviations: values of equal
+      probability.
+    `rows` (n, 1 + p): a row per timed op: its weight in thousandths, then its features in hundredths.
     """
 
     machine: str

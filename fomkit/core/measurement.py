@@ -15,24 +15,15 @@ from fomkit.core.units import round_quantity
 class Measurement:
     """One row of a table of measurements.
 
-    Attributes
-    ----------
-    where : str
-        File and line, for messages.
-    quantity : str
-        step_s, epoch_s, run_s or latency_s [s], sample_per_s [1/s], or energy_j [J].
-    value, low, high : float
-        In the unit of ``quantity``; the ends are those of the 80 % interval of repeats and equal ``value`` where
-        nobody stated a spread.
-    spread_stated : bool
-    repeats, batch, devices : int or None
-        None is unknown.
-    precision, scope, basis, party, framework, framework_version, date, source, note : str
-        "" is unknown.
-    holds : str
-        Work in the figure besides the model's ops, in words; "" where nobody says of any.
-    record : str
-        Fields of the record it was imported from that have no place here, as JSON; "" where there are none.
+    `where`: file and line, for messages.
+    `quantity`: step_s, epoch_s, run_s or latency_s [s], sample_per_s [1/s], or energy_j [J].
+    `value`, `low`, `high`: in the unit of ``quantity``; the ends are those of the 80 % interval of repeats and
+      equal ``value`` where nobody stated a spread.
+    `repeats`, `batch`, `devices`: none is unknown.
+    `precision`, `scope`, `basis`, `party`, `framework`, `framework_version`, `date`, `source`, `note`: "" is
+      unknown.
+    `holds`: work in the figure besides the model's ops, in words; "" where nobody says of any.
+    `record`: fields of the record it was imported from that have no place here, as JSON; "" where there are none.
     """
 
     where: str
@@ -70,15 +61,11 @@ SHARED = 1.05
 class Repeated:
     """The time of one thing that ran again and again.
 
-    Attributes
-    ----------
-    median_s, p25_s, p75_s : float
-        Median and quartiles of the repeats [s].
-    low_s, high_s : float or None
-        Ends of the 95 % interval of the median [s], by the order of the repeats alone; None where they are too
-        few to have one.
-    p10_s, p90_s : float or None
-        Tenth and ninetieth percentile of the repeats [s], the 80 % of them that a table of measurements states.
+    `median_s`, `p25_s`, `p75_s`: median and quartiles of the repeats [s].
+    `low_s`, `high_s`: ends of the 95 % interval of the median [s], by the order of the repeats alone; None where
+      they are too few to have one.
+    `p10_s`, `p90_s`: tenth and ninetieth percentile of the repeats [s], the 80 % of them that a table of
+      measurements states.
     """
 
     median_s: float
@@ -141,12 +128,8 @@ def _rank_of_interval(repeats: int) -> int | None:
 class StepTimes:
     """The time of one step by each clock that was read.
 
-    Attributes
-    ----------
-    repeats : int
-        Steps that were timed.
-    process, wall, device : Repeated or None
-        None where that clock was not read.
+    `repeats`: steps that were timed.
+    `process`, `wall`, `device`: none where that clock was not read.
     """
 
     repeats: int
@@ -163,17 +146,11 @@ class StepTimes:
 class Unjoined:
     """Time that a profiler saw and no row of the op table has.
 
-    Attributes
-    ----------
-    op, pass_name : str
-        As the profiler names the op; the pass it ran in, "" where nobody tells.
-    count : int
-        Executions in a step.
-    time_s : float
-        Of all of them together [s].
-    why : str
-        ``no work`` for an op that needs no row (views, allocation, the framework's own frames), else what is
-        missing.
+    `op`, `pass_name`: as the profiler names the op; the pass it ran in, "" where nobody tells.
+    `count`: executions in a step.
+    `time_s`: of all of them together [s].
+    `why`: ``no work`` for an op that needs no row (views, allocation, the framework's own frames), else what is
+      missing.
     """
 
     op: str
@@ -187,18 +164,12 @@ class Unjoined:
 class MeasuredOps:
     """What a profiler saw of the ops of a step.
 
-    Attributes
-    ----------
-    profiler : str
-        Which, and with what it recorded.
-    step : StepTimes
-        The step while it was profiled.
-    joined_s : float
-        Time of a step that stands in the op table, as ``traced_time_s`` × ``count`` [s].
-    unjoined : tuple of Unjoined
-        Time that could not be put there.
-    scaled_by : float
-        What all times of ops were divided by, to add up to the time of a processor that was shared; 1 where none.
+    `profiler`: which, and with what it recorded.
+    `step`: the step while it was profiled.
+    `joined_s`: time of a step that stands in the op table, as ``traced_time_s`` × ``count`` [s].
+    `unjoined`: time that could not be put there.
+    `scaled_by`: what all times of ops were divided by, to add up to the time of a processor that was shared; 1
+      where none.
     """
 
     profiler: str
@@ -217,14 +188,10 @@ class MeasuredOps:
 class StepEnergy:
     """Energy of one plain step, by an instrument that was read while the steps were timed.
 
-    Attributes
-    ----------
-    value_j, low_j, high_j : float
-        Mean of the timed steps [J], and what the instrument leaves open. Whatever else ran there counts.
-    scope : str
-        ``chip`` or ``node``: what the instrument covers.
-    source : str
-        The instrument.
+    `value_j`, `low_j`, `high_j`: mean of the timed steps [J], and what the instrument leaves open. Whatever else
+      ran there counts.
+    `scope`: ``chip`` or ``node``: what the instrument covers.
+    `source`: the instrument.
     """
 
     value_j: float
@@ -238,34 +205,19 @@ class StepEnergy:
 class MeasuredRun:
     """A model's step as it was timed here, and under which conditions.
 
-    Attributes
-    ----------
-    clock : str
-        Which of the step's times is meant by the step.
-    device : str
-        ``cpu`` or ``gpu``; ``processor`` is its model.
-    threads : int
-        Of the framework, on the CPU.
-    sizes : mapping
-        Named sizes of the step.
-    warm_up : int
-        Steps that ran before, the first of which makes the optimizer's state.
-    step : StepTimes
-        The plain step, without any profiler.
-    ops : MeasuredOps or None
-        None where only the plain step was timed.
-    software : mapping
-        Versions by name.
-    allocator : mapping
-        Variables of the environment that set an allocator, as found.
-    load_start, load_end : float or None
-        Processes waiting for the processor, mean of a minute; None where the system does not say.
-    date : str
-    notes : tuple of str
-    precision : str
-        Number format that the step was brought to here (``bf16``, by autocast); "" for that of its file.
-    energy : StepEnergy or None
-        None where nothing was read; a note then says why.
+    `clock`: which of the step's times is meant by the step.
+    `device`: ``cpu`` or ``gpu``; ``processor`` is its model.
+    `threads`: of the framework, on the CPU.
+    `sizes`: named sizes of the step.
+    `warm_up`: steps that ran before, the first of which makes the optimizer's state.
+    `step`: the plain step, without any profiler.
+    `ops`: none where only the plain step was timed.
+    `software`: versions by name.
+    `allocator`: variables of the environment that set an allocator, as found.
+    `load_start`, `load_end`: processes waiting for the processor, mean of a minute; None where the system does not
+      say.
+    `precision`: number format that the step was brought to here (``bf16``, by autocast); "" for that of its file.
+    `energy`: none where nothing was read; a note then says why.
     """
 
     clock: Clock

@@ -100,16 +100,11 @@ class Unit:
 class EpochsToTarget:
     """Epochs that a training needs to reach a target, by batch, as somebody measured them.
 
-    Attributes
-    ----------
-    epochs : mapping
-        By batch, in ascending order; intervals of 80 %, whose ends equal the value where nobody stated a spread.
-    metric, target : str, float
-        What is reached: ``top-5 accuracy``, 0.93.
-    source : str
-        Where the figures are from.
-    where : str
-        The file, for messages.
+    `epochs`: by batch, in ascending order; intervals of 80 %, whose ends equal the value where nobody stated a
+      spread.
+    `metric`, `target`: what is reached: ``top-5 accuracy``, 0.93.
+    `source`: where the figures are from.
+    `where`: the file, for messages.
     """
 
     epochs: Mapping[int, Span]
@@ -123,18 +118,12 @@ class EpochsToTarget:
 class Transformer:
     """A decoder-only transformer by its sizes: what tensor, pipeline and sequence parallelism split.
 
-    Attributes
-    ----------
-    hidden, heads, blocks, seq, vocabulary : int
-    feed_forward : int
-        Width of the feed-forward layer; default: four times ``hidden``.
-    attention : str
-        ``unfused``: batched products and a softmax that write their scores; ``fused``: one kernel.
-    experts : int
-        Feed-forward layers of each block, of which every token takes ``top_k``; 0: one layer for all tokens.
-    top_k : int
-    capacity_factor : float
-        Slots of an expert over its even share of the tokens, as declared: how tokens spread is not predicted.
+    `feed_forward`: width of the feed-forward layer; default: four times ``hidden``.
+    `attention`: ``unfused``: batched products and a softmax that write their scores; ``fused``: one kernel.
+    `experts`: feed-forward layers of each block, of which every token takes ``top_k``; 0: one layer for all
+      tokens.
+    `capacity_factor`: slots of an expert over its even share of the tokens, as declared: how tokens spread is not
+      predicted.
     """
 
     hidden: int

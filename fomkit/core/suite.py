@@ -51,21 +51,13 @@ class Conditions:
 class GivenTime:
     """The time of one run of a line on one machine's device set, as somebody stated it.
 
-    Attributes
-    ----------
-    run_s : Span
-        The ends equal the value where nobody stated a spread [s].
-    relative_rate : float or None
-        Instead of a time, how many times faster than a reference one device is; ``run_s`` is then a day divided
-        by it, so that a rate is a multiple of the reference's.
-    basis, party : str
-        What kind of figure it is, and whose.
-    category : str
-        Whether the run used the line's own code, a ported or an optimized one.
-    conditions : Conditions
-        Those under which it holds, as far as they are stated.
-    utilisation_gain : float
-        Stated factor on the machine's rate from keeping more of it busy.
+    `run_s`: the ends equal the value where nobody stated a spread [s].
+    `relative_rate`: instead of a time, how many times faster than a reference one device is; ``run_s`` is then a
+      day divided by it, so that a rate is a multiple of the reference's.
+    `basis`, `party`: what kind of figure it is, and whose.
+    `category`: whether the run used the line's own code, a ported or an optimized one.
+    `conditions`: those under which it holds, as far as they are stated.
+    `utilisation_gain`: stated factor on the machine's rate from keeping more of it busy.
     """
 
     run_s: Span
@@ -82,18 +74,11 @@ class GivenTime:
 class SuiteLine:
     """One line of a suite: a unit of work, given per machine, estimated from a model profile, or both.
 
-    Attributes
-    ----------
-    unit : str
-        What one unit of work is.
-    runs : float
-        Runs of the workload in one unit.
-    weight : float
-        Weight in the weighted means.
-    given : mapping
-        Stated times by machine; they go before an estimate.
-    model : str or None
-        Model profile to estimate where no time is given.
+    `unit`: what one unit of work is.
+    `runs`: runs of the workload in one unit.
+    `weight`: weight in the weighted means.
+    `given`: stated times by machine; they go before an estimate.
+    `model`: model profile to estimate where no time is given.
     """
 
     name: str
@@ -118,14 +103,9 @@ class SuiteLine:
 class FrozenRate:
     """Units per day of one line on the baseline, as they were when the version was frozen.
 
-    Attributes
-    ----------
-    precision : str
-        Number formats of most of the arithmetic; "" for a given time.
-    work : str
-        Hash of what an estimated line ran (`fomkit.merit.rated_lines.work_hash`); "" for a given time.
-    excludes : tuple of str, or None
-        What an estimated line leaves out because nobody stated it; None where the file does not say.
+    `precision`: number formats of most of the arithmetic; "" for a given time.
+    `work`: hash of what an estimated line ran (`fomkit.merit.rated_lines.work_hash`); "" for a given time.
+    `excludes`: what an estimated line leaves out because nobody stated it; None where the file does not say.
     """
 
     unit_per_day: Span
@@ -148,12 +128,8 @@ class Campaign:
 class Suite:
     """Lines of work over which a figure of merit is taken.
 
-    Attributes
-    ----------
-    threshold : float or None
-        The figure of merit that a proposal has to reach.
-    frozen : mapping
-        The baseline's rates of this version by line; empty where nobody froze them.
+    `threshold`: the figure of merit that a proposal has to reach.
+    `frozen`: the baseline's rates of this version by line; empty where nobody froze them.
     """
 
     name: str
@@ -173,16 +149,10 @@ class Suite:
 class Phase:
     """One phase of a workflow: so many runs of a model, or units of a suite's line.
 
-    Attributes
-    ----------
-    runs : float
-        Trainings, passes over the samples of inference, or units of the line.
-    basis, source : str
-        What kind of figure the number of runs is, and where it is from.
-    model : str or None
-        Model profile; None where ``suite`` and ``line`` name the work.
-    mode : str
-        train, or infer: one run is then one pass over ``conditions.samples``.
+    `runs`: trainings, passes over the samples of inference, or units of the line.
+    `basis`, `source`: what kind of figure the number of runs is, and where it is from.
+    `model`: model profile; None where ``suite`` and ``line`` name the work.
+    `mode`: train, or infer: one run is then one pass over ``conditions.samples``.
     """
 
     name: str

@@ -70,24 +70,9 @@ _CURRENCY = re.compile(r"[A-Z]{3}")
 def parse_quantity(text: object, dimension: str, where: str, name: str) -> float:
     """Read a quantity with its unit, for example ``900 GB/s``, into SI units.
 
-    Parameters
-    ----------
-    text : object
-        What the file says; anything but text with a number and a unit is refused.
-    dimension : str
-        A key of `UNITS`.
-    where, name : str
-        The file and line, and the field, for the error message.
-
-    Returns
-    -------
-    float
-        The value in SI units, finite and not negative.
-
-    Raises
-    ------
-    FomkitError
-        When the number, the unit or the sign is wrong.
+    `text`: what the file says; anything but text with a number and a unit is refused; `dimension`: a key of
+    `UNITS`; `where`, `name`: the file and line, and the field, for the error message. Gives a number: the value in
+    SI units, finite and not negative. Raises FomkitError when the number, the unit or the sign is wrong.
 
     Examples
     --------
@@ -122,17 +107,14 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
 def parse_money_rate(text: object, where: str, name: str) -> tuple[float, str]:
     """Read what a time of use costs, for example ``4.56 USD/h``.
 
+    Raises FomkitError when the number, the currency or the time is missing or wrong.
+
     Returns
     -------
     per_s : float
         Money for a second, above 0.
     currency : str
         Code of ISO 4217.
-
-    Raises
-    ------
-    FomkitError
-        When the number, the currency or the time is missing or wrong.
 
     Examples
     --------
@@ -305,10 +287,7 @@ REAL_PRODUCTS = 4.0
 def item_byte(dtype: str) -> float:
     """Give the storage of one element [byte].
 
-    Raises
-    ------
-    FomkitError
-        When the dtype is not known.
+    Raises FomkitError when the dtype is not known.
 
     Examples
     --------

@@ -99,14 +99,9 @@ def child_command(module: str) -> list[str]:
 class Program:
     """What runs in the child, and what its user is told to do about it.
 
-    Attributes
-    ----------
-    module : str
-        Its ``main`` reads the request and leaves the result.
-    slow, large, gone : str
-        What to do where it takes too long or too much memory, or ends without a result.
-    environment : mapping
-        Variables that are set for it.
+    `module`: its ``main`` reads the request and leaves the result.
+    `slow`, `large`, `gone`: what to do where it takes too long or too much memory, or ends without a result.
+    `environment`: variables that are set for it.
     """
 
     module: str
@@ -285,27 +280,11 @@ def run_child(
 ) -> dict[str, Any]:
     """Run a request in a child process.
 
-    Parameters
-    ----------
-    request : mapping
-        What the program is asked, in plain values.
-    where : str
-        The user's file, for error messages.
-    time_limit_s, memory_limit_byte : float
-        Wall time [s] and resident memory [byte] that the child may take.
-    program : Program
-        What runs in the child.
-
-    Returns
-    -------
-    dict
-        The child's result; one that tells errors has the end of what was printed, too.
-
-    Raises
-    ------
-    FomkitError
-        When the child hangs, crashes, exits, eats memory or floods its output; any exit without a result file that
-        carries this call's nonce is a failure, exit code 0 too.
+    `request`: what the program is asked, in plain values; `where`: the user's file, for error messages;
+    `time_limit_s`, `memory_limit_byte`: wall time [s] and resident memory [byte] that the child may take;
+    `program`: what runs in the child. Gives a dict: the child's result; one that tells errors has the end of what
+    was printed, too. Raises FomkitError when the child hangs, crashes, exits, eats memory or floods its output;
+    any exit without a result file that carries this call's nonce is a failure, exit code 0 too.
     """
     # The file may do anything to the folder; the log is read by its descriptor.
     with tempfile.TemporaryDirectory(prefix="fomkit-", ignore_cleanup_errors=True) as folder, _log(folder) as log:

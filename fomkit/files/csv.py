@@ -44,12 +44,8 @@ def _check_mode(path: Path, mode: int) -> None:
 def check_file(path: Path) -> None:
     """Refuse what may never end or waits for a writer: a pipe, a socket, a device.
 
-    Raises
-    ------
-    FomkitError
-        With the path as it was given.
-    OSError, ValueError
-        When it is absent or may not be looked at.
+    Raises FomkitError with the path as it was given. Raises OSError, ValueError when it is absent or may not be
+    looked at.
     """
     _check_mode(path, path.stat().st_mode)
 
@@ -57,12 +53,8 @@ def check_file(path: Path) -> None:
 def open_file(path: Path) -> BinaryIO:
     """Open a stranger's file for reading.
 
-    Raises
-    ------
-    FomkitError
-        When it is a pipe, a socket or a device.
-    OSError, ValueError
-        When it cannot be opened.
+    Raises FomkitError when it is a pipe, a socket or a device. Raises OSError, ValueError when it cannot be
+    opened.
     """
     check_file(path)
     number = os.open(path, _FLAGS)
@@ -79,10 +71,7 @@ def check_beside(path: Path, owner: Path) -> None:
 
     Messages quote a table's words; those of another file of this computer are not for whoever sees them.
 
-    Raises
-    ------
-    FomkitError
-        With the path as the profile names it, without where it leads.
+    Raises FomkitError with the path as the profile names it, without where it leads.
     """
     folders = {owner.parent.resolve(), owner.resolve().parent}
     if not any(path.resolve().is_relative_to(folder) for folder in folders):
@@ -94,11 +83,7 @@ def check_beside(path: Path, owner: Path) -> None:
 class Unpacking:
     """A file's content, unpacked where it is gzip; counts what it gives, and stops where that grows absurd.
 
-    Parameters
-    ----------
-    path : Path
-    most_byte : int
-        Longest content [byte].
+    `most_byte`: longest content [byte].
 
     Raises
     ------
@@ -135,10 +120,7 @@ class Unpacking:
 def check_ratio(path: Path, content_byte: int, packed_byte: int) -> None:
     """Refuse gzip data that unpack to many times what any record does.
 
-    Raises
-    ------
-    FomkitError
-        With the ratio.
+    Raises FomkitError with the ratio.
     """
     if content_byte > RATIO_FROM_BYTE and content_byte > MAX_RATIO * packed_byte:
         raise FomkitError(
@@ -173,10 +155,7 @@ def _unpacked(path: Path, content: bytes) -> bytes:
 def read_bytes(path: Path) -> bytes:
     """Read a table's file under the size cap, unpacked where it is gzip.
 
-    Raises
-    ------
-    FomkitError
-        When it is absent, no regular file, too large or damaged.
+    Raises FomkitError when it is absent, no regular file, too large or damaged.
     """
     try:
         with open_file(path) as stream:
@@ -233,10 +212,8 @@ def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
     Empty lines are skipped.
 
-    Raises
-    ------
-    FomkitError
-        When the file is no CSV table in UTF-8, is ragged, or is larger than the caps of this module.
+    Raises FomkitError when the file is no CSV table in UTF-8, is ragged, or is larger than the caps of this
+    module.
     """
     reader = csv.reader(io.StringIO(_decoded(path, read_bytes(path)), newline=""), strict=True)
     columns, cells, line = 0, 0, 1
@@ -283,17 +260,8 @@ def is_number(text: str) -> bool:
 def parse_number(text: str, where: str, column: str, *, expressions: bool = False) -> float | str:
     """Read a number cell; an empty one is NaN.
 
-    Parameters
-    ----------
-    text, where, column : str
-        The cell, its file and line, and its column.
-    expressions : bool
-        Whether the cell may be an expression in named sizes, which is given back as text.
-
-    Raises
-    ------
-    FomkitError
-        When it is neither.
+    `text`, `where`, `column`: the cell, its file and line, and its column; `expressions`: whether the cell may be
+    an expression in named sizes, which is given back as text. Raises FomkitError when it is neither.
 
     Examples
     --------

@@ -39,10 +39,7 @@ def _finite(text: str) -> float:
 def parse_json(text: str, where: str) -> Any:
     """Parse JSON.
 
-    Raises
-    ------
-    FomkitError
-        When it is none, repeats a key, nests too deeply or holds NaN or infinity.
+    Raises FomkitError when it is none, repeats a key, nests too deeply or holds NaN or infinity.
     """
     try:
         return json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_finite, parse_float=_finite)
@@ -58,10 +55,7 @@ def parse_json(text: str, where: str) -> Any:
 def read_text(path: Path, most_byte: int = MAX_JSON_BYTE) -> str:
     """Read a text file in UTF-8, packed by gzip or not.
 
-    Raises
-    ------
-    FomkitError
-        When it cannot be read, is too large, or is no UTF-8.
+    Raises FomkitError when it cannot be read, is too large, or is no UTF-8.
     """
     content = read_bytes(path)
     if len(content) > most_byte:
@@ -75,10 +69,7 @@ def read_text(path: Path, most_byte: int = MAX_JSON_BYTE) -> str:
 def read_objects(path: Path) -> list[dict[str, Any]]:
     """Read a file of one JSON object, or of a list of them.
 
-    Raises
-    ------
-    FomkitError
-        As `parse_json` does, and when it is anything else.
+    Raises FomkitError as `parse_json` does, and when it is anything else.
     """
     found = parse_json(read_text(path), str(path))
     records = found if isinstance(found, list) else [found]
@@ -96,10 +87,7 @@ def names_keys(path: Path, needed: Iterable[str]) -> bool:
 def number(record: Mapping[str, Any], key: str, where: str, *, whole: bool = False) -> float | None:
     """Give a number above 0 of a record; None where it is absent or null.
 
-    Raises
-    ------
-    FomkitError
-        When it is anything else.
+    Raises FomkitError when it is anything else.
     """
     value = record.get(key)
     if value is None:
@@ -114,10 +102,7 @@ def number(record: Mapping[str, Any], key: str, where: str, *, whole: bool = Fal
 def text(record: Mapping[str, Any], key: str, where: str, *, needed: bool = False) -> str:
     """Give a text of a record; "" where it is absent or null.
 
-    Raises
-    ------
-    FomkitError
-        When it is no text that can be shown, or is needed and empty.
+    Raises FomkitError when it is no text that can be shown, or is needed and empty.
     """
     value = record.get(key)
     if not isinstance(value, str | None):

@@ -87,27 +87,12 @@ def read_numbered_table(
 ) -> pd.DataFrame:
     """Read a CSV file, packed by gzip or not, with the columns of a table.
 
-    Parameters
-    ----------
-    path : Path
-    table : str
-        A key of ``schema.TABLES``. All but ``schema.PLAIN_TABLES`` may hold expressions in their dimensions.
-    extra : collection of str
-        Number columns allowed beyond the table's own.
-    keep : collection of str, optional
-        Without it unknown columns are refused. With it they are kept as text, cell by cell as they stand, unless
-        their name looks like a slip of a known one that it does not list.
-
-    Returns
-    -------
-    DataFrame
-        Indexed by the line of the file. Number columns are float64 with NaN where empty, or objects where an
-        expression occurs; text is never NaN.
-
-    Raises
-    ------
-    FomkitError
-        With the line of the first mistake in the first column that has one.
+    `table`: a key of ``schema.TABLES``. All but ``schema.PLAIN_TABLES`` may hold expressions in their dimensions.
+    `extra`: number columns allowed beyond the table's own. `keep`: without it unknown columns are refused. With it
+    they are kept as text, cell by cell as they stand, unless their name looks like a slip of a known one that it
+    does not list. Gives a DataFrame: indexed by the line of the file. Number columns are float64 with NaN where
+    empty, or objects where an expression occurs; text is never NaN. Raises FomkitError with the line of the first
+    mistake in the first column that has one.
     """
     import pandas as pd
 
@@ -195,10 +180,7 @@ class _Filling:
 def fill_dimensions(data: pd.DataFrame) -> Filled:
     """Fill the dimensions that only special cases have: one matrix, two dimensions, no groups, one layer.
 
-    Parameters
-    ----------
-    data : DataFrame
-        A table with the column ``kind``.
+    `data`: a table with the column ``kind``.
 
     Returns
     -------
@@ -223,12 +205,8 @@ def fill_defaults(ops: pd.DataFrame, where: str = "fill_defaults") -> Filled:
     kind and dtype, ``pass_name`` forward, ``count`` 1, and the dimensions of `fill_dimensions`. Whatever else is
     needed and missing stays missing.
 
-    Parameters
-    ----------
-    ops : DataFrame
-        With the columns ``kind`` and ``dtype``.
-    where : str
-        File or stage, for the error message.
+    `ops`: with the columns ``kind`` and ``dtype``; `where`: file or stage, for the error message. Raises
+    FomkitError when ``kind`` or ``dtype`` is missing: nobody can guess them.
 
     Returns
     -------
@@ -236,11 +214,6 @@ def fill_defaults(ops: pd.DataFrame, where: str = "fill_defaults") -> Filled:
         A table with these cells filled; new columns come last.
     notes : tuple of str
         A line for each value that was taken.
-
-    Raises
-    ------
-    FomkitError
-        When ``kind`` or ``dtype`` is missing: nobody can guess them.
 
     Examples
     --------

@@ -32,10 +32,7 @@ def _temporary(path: Path) -> tuple[int, Path]:
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Open a stream that becomes the file at ``path`` once all is written; on any failure the old file stays.
 
-    Raises
-    ------
-    FomkitError
-        When the file or its folder cannot be written.
+    Raises FomkitError when the file or its folder cannot be written.
     """
     handle, temporary = _temporary(path)
     try:
@@ -53,10 +50,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
     Text is written as UTF-8.
 
-    Raises
-    ------
-    FomkitError
-        When the file or its folder cannot be written.
+    Raises FomkitError when the file or its folder cannot be written.
     """
     with whole_file(path) as stream:
         stream.write(_bytes(content))
@@ -72,20 +66,8 @@ def write_set(files: Mapping[Path, str | bytes]) -> list[Path]:
     All contents are written before the first name changes, and the first file, which names the others, is given
     its name last. Where a name cannot be given, those given are taken back: an older set stands as it stood.
 
-    Parameters
-    ----------
-    files : mapping
-        Content by path; text is written as UTF-8.
-
-    Returns
-    -------
-    list of Path
-        The files written.
-
-    Raises
-    ------
-    FomkitError
-        When a file or its folder cannot be written.
+    `files`: content by path; text is written as UTF-8. Gives a list: the files written. Raises FomkitError when a
+    file or its folder cannot be written.
     """
     ready: dict[Path, Path] = {}
     old: dict[Path, Path] = {}
@@ -148,10 +130,7 @@ def _umask() -> int:
 def check_absent(paths: list[Path], force: bool) -> None:
     """Raise when a file cannot be written, or is already there, unless ``force``.
 
-    Raises
-    ------
-    FomkitError
-        Naming the files, or a folder that is not there: better before the work than after it.
+    Raises FomkitError naming the files, or a folder that is not there: better before the work than after it.
     """
     folders = [str(path) for path in paths if path.is_dir()]
     if folders:

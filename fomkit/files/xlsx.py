@@ -60,13 +60,8 @@ _DAMAGE = (
 class Sheet:
     """One sheet as plain values.
 
-    Attributes
-    ----------
-    name : str
-    rows : tuple of tuple
-        ``rows[0][0]`` is cell A1; rows end at their last cell. A formula cell has its cached value.
-    uncached : frozenset of (row, column)
-        1-based positions of formulas that were saved without a value.
+    `rows`: ``rows[0][0]`` is cell A1; rows end at their last cell. A formula cell has its cached value.
+    `uncached` (row, column): 1-based positions of formulas that were saved without a value.
     """
 
     name: str
@@ -194,10 +189,7 @@ def _unpacked(path: Path, content: bytes) -> bytes:
 def unpacked_file(path: Path) -> bytes:
     """Read a workbook's file under the caps of this module, as a plain archive.
 
-    Raises
-    ------
-    FomkitError
-        When it is no zip archive, or larger than the caps.
+    Raises FomkitError when it is no zip archive, or larger than the caps.
     """
     return _unpacked(path, _read_file(path))
 
@@ -230,18 +222,11 @@ _FOREIGN = (
 class Content:
     """What one cell holds.
 
-    Attributes
-    ----------
-    value : object
-        Of a formula the value that was saved with it, None without one.
-    formula : str
-        With its =; "" where there is none.
-    form : str
-        Its number format.
-    ink, ground : str
-        Colours of its text and of what is behind it, six hexadecimal digits each.
-    size : float
-        Of its letters [points].
+    `value`: of a formula the value that was saved with it, None without one.
+    `formula`: with its =; "" where there is none.
+    `form`: its number format.
+    `ink`, `ground`: colours of its text and of what is behind it, six hexadecimal digits each.
+    `size`: of its letters [points].
     """
 
     value: object
@@ -276,10 +261,8 @@ def _formulas(path: Path, content: bytes) -> dict[str, set[tuple[int, int]]]:
 def read_workbook(path: Path) -> tuple[Sheet, ...]:
     """Read every sheet of a workbook as plain values, in the workbook's order.
 
-    Raises
-    ------
-    FomkitError
-        When the file is no zip archive, is truncated or damaged, or is larger than the caps of this module.
+    Raises FomkitError when the file is no zip archive, is truncated or damaged, or is larger than the caps of this
+    module.
     """
     with told(path):
         content = unpacked_file(path)
@@ -344,10 +327,8 @@ def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Con
 def read_contents(path: Path) -> dict[str, dict[tuple[int, int], Content]]:
     """Read every filled cell of a workbook with its formula, by sheet and 1-based position.
 
-    Raises
-    ------
-    FomkitError
-        As `read_workbook` does, and where the workbook holds macros, links to other files or embedded objects.
+    Raises FomkitError as `read_workbook` does, and where the workbook holds macros, links to other files or
+    embedded objects.
     """
     with told(path):
         content = unpacked_file(path)

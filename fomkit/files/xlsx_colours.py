@@ -88,11 +88,7 @@ class Palette:
     def colour(self, stated: Mapping[str, str], otherwise: str) -> str:
         """Give a colour as six hexadecimal digits; ``otherwise`` where none is stated, or it cannot be read.
 
-        Parameters
-        ----------
-        stated : mapping
-            Attributes of an element of colour: ``rgb``, ``theme``, ``indexed`` or ``auto``, and ``tint``.
-        otherwise : str
+        `stated`: attributes of an element of colour: ``rgb``, ``theme``, ``indexed`` or ``auto``, and ``tint``.
         """
         found = stated.get("rgb", "")[-6:]
         with_number = self.theme if "theme" in stated else self.index if "indexed" in stated else ()

@@ -209,10 +209,7 @@ def _marks(content: bytes) -> Marks:
 def read_marks(path: Path) -> Marks:
     """Read what a workbook holds beside its cells.
 
-    Raises
-    ------
-    FomkitError
-        When the file is damaged, or larger than the caps of `fomkit.files.xlsx`.
+    Raises FomkitError when the file is damaged, or larger than the caps of `fomkit.files.xlsx`.
     """
     with told(path):
         return _marks(unpacked_file(path))

@@ -103,10 +103,7 @@ def framework_of_file(path: Path) -> Framework:
 
     A program of PyTorch may import TensorFlow too, for its own logs.
 
-    Raises
-    ------
-    FomkitError
-        When Keras runs on a backend whose steps are not read.
+    Raises FomkitError when Keras runs on a backend whose steps are not read.
     """
     trees = list(_trees(path))
     names = {name for tree in trees for name in _imported(tree)}
@@ -128,12 +125,7 @@ def framework_of_model(model: Any) -> Framework:
 
 
 def check_installed(framework: Framework | Literal["onnx"], where: str) -> None:
-    """Raise unless a framework is here.
-
-    Raises
-    ------
-    FomkitError
-    """
+    """Raise unless a framework is here."""
     for package in _NEEDED[framework]:
         if find_spec(package) is None:
             raise FomkitError(

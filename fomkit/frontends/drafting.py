@@ -127,16 +127,10 @@ def _stay(names: list[str]) -> list[str]:
 class SizedStep:
     """A step whose sizes have names.
 
-    Attributes
-    ----------
-    step : Step
-        At the sizes given.
-    sizes : mapping
-        Their values by name.
-    ops, order : list of TracedOp
-        Its ops and lines, with sizes as names.
-    fixed, notes : list of str
-        Why a size has to stay fixed; what else is to be said.
+    `step`: at the sizes given.
+    `sizes`: their values by name.
+    `ops`, `order`: its ops and lines, with sizes as names.
+    `fixed`, `notes`: why a size has to stay fixed; what else is to be said.
     """
 
     step: Step
@@ -159,17 +153,8 @@ def _explore(trace: Trace, sizes: Sizes, step: Step) -> SizedStep:
 def trace_sizes(trace: Trace, sizes: Sizes) -> SizedStep:
     """Trace a step; give it with sizes as names, and for each size that has to stay fixed why.
 
-    Parameters
-    ----------
-    trace : function of the sizes
-        Gives the step at them.
-    sizes : mapping
-        Value of each named size; ``batch`` comes first.
-
-    Raises
-    ------
-    Exception
-        What the step raises at the sizes given.
+    `trace`: gives the step at them; `sizes`: value of each named size; ``batch`` comes first. Raises Exception:
+    what the step raises at the sizes given.
     """
     step = trace(sizes)
     found = _explore(trace, sizes, step)
@@ -186,20 +171,12 @@ def trace_sizes(trace: Trace, sizes: Sizes) -> SizedStep:
 class Request:
     """What is asked of a trace.
 
-    Attributes
-    ----------
-    name : str
-        Of the profile.
-    where : str
-        The user's file, "" in a notebook.
-    mode : str
-        train or infer.
-    sizes : mapping
-        Values of named sizes that were asked for; the workload's own where absent.
-    route : str
-        How tensors are made without data, `Route`.
-    nodes : bool
-        Whether the nodes of a graph are told, too.
+    `name`: of the profile.
+    `where`: the user's file, "" in a notebook.
+    `mode`: train or infer.
+    `sizes`: values of named sizes that were asked for; the workload's own where absent.
+    `route`: how tensors are made without data, `Route`.
+    `nodes`: whether the nodes of a graph are told, too.
     """
 
     name: str
@@ -225,19 +202,8 @@ def make_draft(
 ) -> Draft:
     """Count what was traced.
 
-    Parameters
-    ----------
-    workload : Workload
-    request : Request
-    model : Traced
-    sized : SizedStep
-    notes : sequence of str
-        What was said before the step ran.
-
-    Raises
-    ------
-    FomkitError
-        When a batch was asked for on which nothing depends.
+    `notes`: what was said before the step ran. Raises FomkitError when a batch was asked for on which nothing
+    depends.
     """
     step = sized.step
     ops, layers = split_layers(sized.ops)
@@ -272,10 +238,7 @@ def _unused_batch_notes(
 ) -> list[str]:
     """Say where inputs gives one size whatever batch it is asked for.
 
-    Raises
-    ------
-    FomkitError
-        When a batch was asked for, which would then be another number of samples for the same work.
+    Raises FomkitError when a batch was asked for, which would then be another number of samples for the same work.
     """
     if fixed or any("batch" in str(value) for op in ops for value in op.dimensions.values()):
         return []
@@ -308,12 +271,8 @@ def run_file_request(
 ) -> None:
     """Run one request, then end the process at once, whatever threads and exit handlers the file left behind.
 
-    Parameters
-    ----------
-    profile : function of the user's file and the request
-        Gives the answer: the draft, and what else was asked for.
-    is_final : function of an exception
-        Tells whether no other way of making tensors would mend it.
+    `profile`: gives the answer: the draft, and what else was asked for; `is_final`: tells whether no other way of
+    making tensors would mend it.
     """
     message, answer = take_request()
     path = Path(message.pop("path"))

@@ -35,10 +35,8 @@ def count_layers(layers: Iterable[TracedOp]) -> list[Row]:
 
     Parameters are numbers, and the first call of a module has them; later calls add 0.
 
-    Returns
-    -------
-    list of dict
-        Rows of the LAYERS table in order of first execution; ``count`` is 0 for a module that was never called.
+    Gives a list: rows of the LAYERS table in order of first execution; ``count`` is 0 for a module that was never
+    called.
     """
     counted: dict[object, Row] = {}
     for layer in layers:
@@ -124,12 +122,8 @@ class LayerLog:
 
     What runs while the model itself is not running, such as checkpointed layers in the backward pass, is no part.
 
-    Parameters
-    ----------
-    function_word : function of an op's name
-        Names the type of a function by its op.
-    once : bool
-        Whether only the first call of the model counts, of several in one step.
+    `function_word`: names the type of a function by its op.
+    `once`: whether only the first call of the model counts, of several in one step.
     """
 
     def __init__(self, function_word: Callable[[str], str], *, once: bool = False) -> None:
@@ -233,10 +227,7 @@ class LayerLog:
     def rows(self, owners: Iterable[tuple[str, str, Iterable[Weight]]]) -> list[TracedOp]:
         """Give the layers in order of their calls, then those of ``owners`` with weights that no call has.
 
-        Parameters
-        ----------
-        owners : iterable of (type, path, weights)
-            All modules of the model.
+        `owners` (type, path, weights): all modules of the model.
         """
         idle = []
         for word, path, weights in owners:
@@ -250,12 +241,10 @@ class LayerLog:
 class Copies(NamedTuple):
     """Tensors of a parameter's size that stand at once while an unfused update runs.
 
-    Attributes
-    ----------
-    listed, listed_decayed : int
-        Of all parameters, in an update by lists, without and with weight decay that is added to gradients.
-    single, held : int
-        Of one parameter, in an update tensor by tensor, and of the one before, which its variables still hold.
+    `listed`, `listed_decayed`: of all parameters, in an update by lists, without and with weight decay that is
+      added to gradients.
+    `single`, `held`: of one parameter, in an update tensor by tensor, and of the one before, which its variables
+      still hold.
     """
 
     listed: int
@@ -279,13 +268,8 @@ COPIES: Mapping[str, Copies] = {
 def byte_in_turn(copies: Copies, sizes: Sequence[float], more: int = 0) -> float:
     """Give the most memory [byte] that an update makes for itself at once, tensor by tensor.
 
-    Parameters
-    ----------
-    copies : Copies
-    sizes : sequence of float
-        Bytes of each parameter in order.
-    more : int
-        Copies of the parameter at hand besides, of its gradient with weight decay added for one.
+    `sizes`: bytes of each parameter in order; `more`: copies of the parameter at hand besides, of its gradient
+    with weight decay added for one.
 
     Examples
     --------
@@ -300,17 +284,11 @@ def byte_in_turn(copies: Copies, sizes: Sequence[float], more: int = 0) -> float
 class GraphNode:
     """One node of the graph of a step.
 
-    Attributes
-    ----------
-    op : str
-        Its type.
-    pass_name : str
-    count : int
-        How often it runs in a step.
-    rows : list of int
-        Rows of the op table that it is or lies in; its time is theirs in equal parts. Empty for one without work.
-    product : str
-        The product or convolution that it may be fused to, as a bias or an activation; "" for others.
+    `op`: its type.
+    `count`: how often it runs in a step.
+    `rows`: rows of the op table that it is or lies in; its time is theirs in equal parts. Empty for one without
+      work.
+    `product`: the product or convolution that it may be fused to, as a bias or an activation; "" for others.
     """
 
     op: str

@@ -37,10 +37,7 @@ NEVER_MENDED = (FomkitError, SystemExit, SyntaxError, NameError, ImportError, OS
 def run_file(path: Path) -> ModuleType:
     """Execute a file as a module of its own; code under ``if __name__ == "__main__"`` does not run.
 
-    Raises
-    ------
-    BaseException
-        Whatever the file raises.
+    Raises BaseException: whatever the file raises.
     """
     spec = importlib.util.spec_from_file_location(PROFILED_MODULE, path)
     if spec is None or spec.loader is None:
@@ -56,18 +53,8 @@ def run_file(path: Path) -> ModuleType:
 def take_workload(module: ModuleType, where: str, check: Callable[[Workload, str], None]) -> Workload:
     """Take ``workload()`` or the plain names of a module.
 
-    Parameters
-    ----------
-    module : module
-    where : str
-        The user's file, for error messages.
-    check : function of the workload and ``where``
-        Raises where a framework could not use it.
-
-    Raises
-    ------
-    ManyFomkitError
-        With every name that is missing or is not what it should be.
+    `where`: the user's file, for error messages; `check`: raises where a framework could not use it. Raises
+    ManyFomkitError with every name that is missing or is not what it should be.
     """
     make = getattr(module, "workload", None)
     if make is None:
@@ -113,13 +100,7 @@ def _first_line(text: str) -> str:
 def explain_exception(error: BaseException, where: str, path: Path | None = None) -> FomkitError:
     """Say what the user's code raised and at which of its lines.
 
-    Parameters
-    ----------
-    error : BaseException
-    where : str
-        The user's file as the user wrote it, or the stage.
-    path : Path, optional
-        The same file, absolute.
+    `where`: the user's file as the user wrote it, or the stage; `path`: the same file, absolute.
     """
     if isinstance(error, FomkitError):
         return error

@@ -70,24 +70,12 @@ def profile_file(
     ``optimizer``, ``batch_size``, ``train_samples`` and ``epochs``; a compiled ``keras.Model`` is enough.
     Tensors that PyTorch makes have shapes and no data, and so have the weights that Keras makes.
 
-    Parameters
-    ----------
-    path : Path
-    mode : str
-        ``train`` for forward, backward and update of one step, ``infer`` for the forward pass.
-    batch : int, optional
-        Samples in the step; default: the file's own.
-    sizes : mapping, optional
-        Values of further named sizes, those that ``inputs(batch, seq=1024)`` has with a whole-number default.
-    time_limit_s, memory_limit_byte : float
-        Wall time [s] of each attempt and resident memory [byte].
-    name : str, optional
-        Of the profile; default: the file's name without ``.py``.
-
-    Raises
-    ------
-    FomkitError
-        When the file lacks something, raises, exits, crashes, hangs, or needs values that only data would give.
+    `mode`: ``train`` for forward, backward and update of one step, ``infer`` for the forward pass; `batch`:
+    samples in the step; default: the file's own; `sizes`: values of further named sizes, those that
+    ``inputs(batch, seq=1024)`` has with a whole-number default; `time_limit_s`, `memory_limit_byte`: wall time [s]
+    of each attempt and resident memory [byte]; `name`: of the profile; default: the file's name without ``.py``.
+    Raises FomkitError when the file lacks something, raises, exits, crashes, hangs, or needs values that only data
+    would give.
     """
     where = str(path)
     _check_file(path, "a Python file with a model, for example model.py")
@@ -118,10 +106,7 @@ def profile_graph(
 ) -> tuple[ModelProfile, Nodes]:
     """Profile a Keras ``model.py`` as `profile_file` does, and tell which rows each node of its graph belongs to.
 
-    Raises
-    ------
-    FomkitError
-        As `profile_file`, and where the file is one of PyTorch.
+    Raises FomkitError as `profile_file`, and where the file is one of PyTorch.
     """
     where = str(path)
     _check_file(path, "the Python file with the Keras model")
@@ -167,20 +152,9 @@ def profile_script(
     is one. When one is recorded the program is stopped by an exception
     that no ``except Exception`` catches, so that its ``finally`` blocks run.
 
-    Parameters
-    ----------
-    path : Path
-    arguments : sequence of str
-        The program's own.
-    time_limit_s, memory_limit_byte : float
-        Wall time [s] and resident memory [byte].
-    name : str, optional
-        Of the profile; default: the file's name without ``.py``.
-
-    Raises
-    ------
-    FomkitError
-        When the program never trains, raises, exits, crashes or hangs before a step later than the first.
+    `arguments`: the program's own; `time_limit_s`, `memory_limit_byte`: wall time [s] and resident memory [byte];
+    `name`: of the profile; default: the file's name without ``.py``. Raises FomkitError when the program never
+    trains, raises, exits, crashes or hangs before a step later than the first.
     """
     where = str(path)
     _check_file(path, "a Python program that trains, for example train.py")
@@ -218,26 +192,11 @@ def profile_onnx(
     The file holds a forward pass. A training step's gradients and update are derived from it by rule, and the
     profile's notes say so.
 
-    Parameters
-    ----------
-    path : Path
-    mode, time_limit_s, memory_limit_byte
-        As in `profile_file`.
-    optimizer : str, optional
-        Rule of the update, such as ``adam``; ``none`` for no update; default: sgd.
-    batch : int, optional
-        Samples in the step; default: the file's, or 1 where it is open there.
-    sizes : mapping, optional
-        Values of further dimensions that the file leaves open.
-    train_samples, epochs : int, optional
-        What makes a run.
-    name : str, optional
-        Of the profile; default: the file's name without its ending.
-
-    Raises
-    ------
-    FomkitError
-        When the package onnx is not here, the file is damaged or no graph that can run, or a size is missing.
+    `mode`, `time_limit_s`, `memory_limit_byte`: as in `profile_file`; `optimizer`: rule of the update, such as
+    ``adam``; ``none`` for no update; default: sgd; `batch`: samples in the step; default: the file's, or 1 where
+    it is open there; `sizes`: values of further dimensions that the file leaves open; `train_samples`, `epochs`:
+    what makes a run; `name`: of the profile; default: the file's name without its ending. Raises FomkitError when
+    the package onnx is not here, the file is damaged or no graph that can run, or a size is missing.
     """
     where = str(path)
     if not path.is_file():
@@ -280,18 +239,8 @@ def profile_workload(
 
     Its model may have real weights: a copy without data is traced, and the given one stays as it is.
 
-    Parameters
-    ----------
-    workload : Workload
-    mode, batch, sizes
-        As in `profile_file`.
-    name : str, optional
-        Of the profile; default: the model's class in small letters.
-
-    Raises
-    ------
-    FomkitError
-        When the workload lacks something, or its code fails without data.
+    `mode`, `batch`, `sizes`: as in `profile_file`; `name`: of the profile; default: the model's class in small
+    letters. Raises FomkitError when the workload lacks something, or its code fails without data.
     """
     framework = framework_of_model(workload.model)
     _check_request("profile", mode, framework)

@@ -51,10 +51,7 @@ class Candidates:
 
     A sum of k terms has k unknown factors; every further point checks it. Fewer terms are tried first.
 
-    Parameters
-    ----------
-    points : sequence of Point
-        Where the steps were traced; at least three.
+    `points`: where the steps were traced; at least three.
     """
 
     def __init__(self, points: Sequence[Point]) -> None:
@@ -223,19 +220,9 @@ def name_sizes(
 ) -> list[TracedOp]:
     """Join the traces of one step at several sizes into one whose dimensions are expressions in the names.
 
-    Parameters
-    ----------
-    steps : list of lists of TracedOp
-        The ops of the step at each of ``sizes``.
-    sizes : list of mappings
-        At least three; those that are not among ``names`` are the same in all.
-    names : list of str
-        The sizes to write expressions in.
-
-    Raises
-    ------
-    NoExpression
-        When the ops differ, or a dimension is no short sum of products of the sizes.
+    `steps`: the ops of the step at each of ``sizes``; `sizes`: at least three; those that are not among ``names``
+    are the same in all; `names`: the sizes to write expressions in. Raises NoExpression when the ops differ, or a
+    dimension is no short sum of products of the sizes.
     """
     return list(_together(steps, _Namer(sizes, names)))
 
@@ -246,10 +233,7 @@ MakeInputs = Callable[[Sizes], Any]
 def named_sizes(make: Any, where: str) -> dict[str, int]:
     """Give the sizes besides the batch that an inputs function names: parameters whose default is a whole number.
 
-    Raises
-    ------
-    FomkitError
-        When such a default is below 1.
+    Raises FomkitError when such a default is below 1.
 
     Examples
     --------

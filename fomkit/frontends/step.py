@@ -31,15 +31,10 @@ if TYPE_CHECKING:
 class Step:
     """What one step was made of.
 
-    Attributes
-    ----------
-    ops : list of TracedOp
-        The ops, and after them the layers of the forward pass, whose kind is ``layer``.
-    states, unsupported : Counter
-        The framework's ops by priced, zero_work and unsupported, and the last ones by name.
-    order : list of TracedOp
-        The lines of the order, whose kind is ``order``; their ``row`` is a position in ``ops``. Empty where
-        nobody watched what is made and freed.
+    `ops`: the ops, and after them the layers of the forward pass, whose kind is ``layer``.
+    `states`, `unsupported`: the framework's ops by priced, zero_work and unsupported, and the last ones by name.
+    `order`: the lines of the order, whose kind is ``order``; their ``row`` is a position in ``ops``. Empty where
+      nobody watched what is made and freed.
     """
 
     ops: list[TracedOp]
@@ -70,11 +65,8 @@ Row = dict[str, Any]
 def count_rows(ops: Iterable[TracedOp]) -> tuple[list[Row], list[Row]]:
     """Count equal executions.
 
-    Returns
-    -------
-    tuple of two lists of dict
-        Rows of the OPS table, one per distinct (op, dimensions, dtype, engine, pass, module), in order of first
-        execution; and the parts of one execution of the rows that have any, with ``of``, the row's position.
+    Gives a tuple: rows of the OPS table, one per distinct (op, dimensions, dtype, engine, pass, module), in order
+    of first execution; and the parts of one execution of the rows that have any, with ``of``, the row's position.
     """
     counted: dict[Any, int] = {}
     rows: list[Row] = []
@@ -188,10 +180,8 @@ _PLACES = ("id", "row", "freed_by")
 def name_order(orders: Sequence[list[TracedOp]], sizes: Sequence[Sizes], names: Sequence[str]) -> list[TracedOp]:
     """Join the orders of one step at several sizes into one whose bytes are expressions.
 
-    Raises
-    ------
-    NoExpression
-        When ops come in another order at some sizes, or a size in bytes is no short sum of products.
+    Raises NoExpression when ops come in another order at some sizes, or a size in bytes is no short sum of
+    products.
     """
     if len({len(order) for order in orders}) > 1:
         lines = ", ".join(str(len(order)) for order in orders)
@@ -216,14 +206,8 @@ def order_rows(
 ) -> list[Row]:
     """Make the rows of the ORDER table.
 
-    Parameters
-    ----------
-    order : list of TracedOp
-        Lines whose ``row`` is a position in ``traced``.
-    traced, named : list of TracedOp
-        The ops of the step, and the same with named sizes.
-    rows : list of int
-        For each named op its row of the op table.
+    `order`: lines whose ``row`` is a position in ``traced``; `traced`, `named`: the ops of the step, and the same
+    with named sizes; `rows`: for each named op its row of the op table.
     """
     places = places_of(traced, named)
     found = []
@@ -251,17 +235,8 @@ plain numbers while they are built. ``fake`` plays a CPU, which some code insist
 def profile_by_routes(trace: Callable[[Route], Draft | FomkitError], where: str) -> ModelProfile:
     """Trace by the first route on which the user's code runs.
 
-    Parameters
-    ----------
-    trace : function of the route
-        Returns the error of code that failed; raises one that no other route would mend.
-    where : str
-        The user's file or the stage.
-
-    Raises
-    ------
-    FomkitError
-        With the reason of each route, or the one they share.
+    `trace`: returns the error of code that failed; raises one that no other route would mend; `where`: the user's
+    file or the stage. Raises FomkitError with the reason of each route, or the one they share.
     """
     failed: dict[Route, FomkitError] = {}
     for route, note in ROUTES.items():

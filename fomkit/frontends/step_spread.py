@@ -42,12 +42,8 @@ def is_cold(step_s: Sequence[float]) -> bool:
 def step_sums(times: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     """Give the time [s] of equal executions in each step; what has no time counts nothing.
 
-    Parameters
-    ----------
-    times : array (steps * count,)
-        Of all executions, step by step.
-    count : int
-        Executions in a step. Where they do not fill whole steps, the mean stands for one step.
+    `times` (steps * count,): of all executions, step by step. `count`: executions in a step. Where they do not
+    fill whole steps, the mean stands for one step.
     """
     known = np.nan_to_num(np.asarray(times, dtype=np.float64))
     if count and len(known) and len(known) % count == 0:
@@ -70,12 +66,7 @@ def cold_note(name: str, cold_s: float, step_s: Sequence[float]) -> str:
 def spread_notes(timer: str, step_s: Sequence[float]) -> Iterator[str]:
     """Tell what traced times are, and how far the steps that they are of differ.
 
-    Parameters
-    ----------
-    timer : str
-        What was timed.
-    step_s : sequence of float
-        Time of all ops of each step that was taken [s].
+    `timer`: what was timed; `step_s`: time of all ops of each step that was taken [s].
     """
     if len(step_s) < 2:
         yield f"traced_time_s: mean time of {timer} in the one step, under the profiler; no spread is known"
@@ -108,10 +99,7 @@ def excess_share(times: Iterable[NDArray[np.float64]]) -> float:
     An op that has the machine for itself takes about its median each time. Where other work takes turns with it,
     some executions take a turn longer; a median hides them, the time of the step does not.
 
-    Parameters
-    ----------
-    times : iterable of array
-        Times [s] of equal executions; fewer than three tell nothing.
+    `times`: times [s] of equal executions; fewer than three tell nothing.
 
     Examples
     --------
@@ -133,12 +121,8 @@ def contention_notes(
 ) -> Iterator[str]:
     """Tell the busy share of the steps, and whether other work shared the machine.
 
-    Parameters
-    ----------
-    times : iterable of array
-        Times [s] of equal executions.
-    step_s, wall_s : sequence of float
-        Time of all ops of each step, and from its begin to its end [s]; empty where the trace does not say.
+    `times`: times [s] of equal executions; `step_s`, `wall_s`: time of all ops of each step, and from its begin to
+    its end [s]; empty where the trace does not say.
     """
     if sum(wall_s) > 0:
         # Kernels of one step may end in the next, and several streams run at once.
@@ -239,19 +223,11 @@ def doubt_of_axis(shapes: Sequence[Sequence[int]]) -> str:
 class Spent:
     """Time of equal ops in one step.
 
-    Attributes
-    ----------
-    op, kind, dtype, pass_name : str
-        As rows of the op table have them; ``kind`` is "" for what has no work.
-    dimensions : dict
-    count : int
-        Executions in a step.
-    time_s : float
-        Of all of them together [s], the median of steps.
-    calm_s : float
-        The same in the quarter of steps that was least disturbed [s]; NaN where steps are not told apart.
-    halved : bool
-        Whether it is half of what was told as one time of both gradients.
+    `op`, `kind`, `dtype`, `pass_name`: as rows of the op table have them; ``kind`` is "" for what has no work.
+    `count`: executions in a step.
+    `time_s`: of all of them together [s], the median of steps.
+    `calm_s`: the same in the quarter of steps that was least disturbed [s]; NaN where steps are not told apart.
+    `halved`: whether it is half of what was told as one time of both gradients.
     """
 
     op: str
@@ -272,10 +248,7 @@ _K = TypeVar("_K", bound=Hashable)
 def busiest(times: Mapping[_K, float]) -> _K:
     """Give what ran longest; of equals the first.
 
-    Parameters
-    ----------
-    times : mapping
-        Time by device or process, at least one.
+    `times`: time by device or process, at least one.
     """
     return max(times, key=lambda time: times[time])
 
@@ -283,13 +256,7 @@ def busiest(times: Mapping[_K, float]) -> _K:
 def busiest_notes(what: str, times_s: Mapping[str, float], taken: str) -> Iterator[str]:
     """Tell which device or process was taken and name the others; nothing where it is the only one.
 
-    Parameters
-    ----------
-    what : str
-        ``devices`` or ``processes``.
-    times_s : mapping
-        Time [s] by name.
-    taken : str
+    `what`: ``devices`` or ``processes``; `times_s`: time [s] by name.
     """
     if len(times_s) < 2:
         return

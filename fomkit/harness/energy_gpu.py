@@ -53,10 +53,7 @@ def _number(path: Path) -> float:
 def read_zone(zone: Zone) -> float:
     """Read a counter [J].
 
-    Raises
-    ------
-    CannotReadError
-        With the file and the reason.
+    Raises CannotReadError with the file and the reason.
     """
     return _number(zone.path)
 
@@ -64,15 +61,8 @@ def read_zone(zone: Zone) -> float:
 def find_zones(root: Path = Path("/")) -> list[Zone]:
     """Find the counters of packages and their memory, each read once to be sure.
 
-    Parameters
-    ----------
-    root : Path
-        Where ``sys`` lies.
-
-    Raises
-    ------
-    CannotReadError
-        When there are none, or a package cannot be read: part of a machine's energy is not its energy.
+    `root`: where ``sys`` lies. Raises CannotReadError when there are none, or a package cannot be read: part of a
+    machine's energy is not its energy.
     """
     found: list[Zone] = []
     for folder in sorted((root / _ZONES).glob("intel-rapl:*")):
@@ -110,15 +100,9 @@ _SMI_S = 10.0
 class Gpu:
     """What can be read of a GPU's board.
 
-    Attributes
-    ----------
-    power_w : function
-        Power of the moment, or of the last second [W].
-    energy_j : function or None
-        Energy since the driver was loaded [J]; None before Volta and through nvidia-smi.
-    limit_w : float or None
-        Most power the board may take as it comes [W].
-    source : str
+    `power_w`: power of the moment, or of the last second [W].
+    `energy_j`: energy since the driver was loaded [J]; None before Volta and through nvidia-smi.
+    `limit_w`: most power the board may take as it comes [W].
     """
 
     power_w: Callable[[], float]
@@ -135,17 +119,8 @@ def visible_gpu() -> str:
 def by_nvml(library: Any, which: str) -> Gpu:
     """Read through NVML.
 
-    Parameters
-    ----------
-    library : module
-        ``pynvml``, or what has its functions.
-    which : str
-        A number, or a UUID.
-
-    Raises
-    ------
-    CannotReadError
-        When NVML gives neither energy nor power.
+    `library`: ``pynvml``, or what has its functions; `which`: a number, or a UUID. Raises CannotReadError when
+    NVML gives neither energy nor power.
     """
     try:
         library.nvmlInit()
@@ -189,10 +164,7 @@ def _command_output(command: Sequence[str]) -> str:
 def by_smi(which: str, run_command: Callable[[Sequence[str]], str] = _command_output) -> Gpu:
     """Read through nvidia-smi, one process for each reading.
 
-    Raises
-    ------
-    CannotReadError
-        When it is not there, fails, or knows no power of this GPU.
+    Raises CannotReadError when it is not there, fails, or knows no power of this GPU.
     """
 
     def query(field: str) -> float:
@@ -214,10 +186,7 @@ def by_smi(which: str, run_command: Callable[[Sequence[str]], str] = _command_ou
 def find_gpu(which: str | None = None) -> Gpu:
     """Find how the power of a GPU can be read.
 
-    Raises
-    ------
-    CannotReadError
-        When neither way does.
+    Raises CannotReadError when neither way does.
     """
     chosen = which or visible_gpu()
     try:

@@ -35,10 +35,8 @@ from fomkit.plan.stack import inference_of
 def paid_units(price: Price, machine: Machine, scope: Scope) -> int:
     """Count what is paid for while runs fill a scope: a node is paid whole, even for a run on one of its devices.
 
-    Raises
-    ------
-    FomkitError
-        When the price is of the whole system and the scope is narrower: nobody says what a part of it costs.
+    Raises FomkitError when the price is of the whole system and the scope is narrower: nobody says what a part of
+    it costs.
     """
     if price.per == "device":
         return machine.devices(scope)
@@ -72,16 +70,8 @@ def money(price: Price, time_s: Span, units: float = 1.0) -> Span:
 def money_of_run(price: Price, machine: Machine, scope: Scope, at_once: int, run_s: Span) -> Span:
     """Give what one run costs while ``at_once`` of them fill a scope; down time of a system is paid too.
 
-    Parameters
-    ----------
-    price : Price
-    machine : Machine
-    scope : str
-        device, node or system.
-    at_once : int
-        Runs in progress at the same time at that scope.
-    run_s : Span
-        Time of one run [s].
+    `scope`: device, node or system; `at_once`: runs in progress at the same time at that scope; `run_s`: time of
+    one run [s].
     """
     up_share = machine.availability if scope == "system" else 1.0
     return money(price, run_s, paid_units(price, machine, scope) / (at_once * up_share))
@@ -95,21 +85,12 @@ FEW = "fewer runs than fit side by side: it lasts as long as one of them, and th
 class PhaseCost:
     """One phase on a machine; None where it is not known, and ``missing`` says why.
 
-    Attributes
-    ----------
-    per_day : Span or None
-        Runs of the phase that the machine ends a day.
-    days : Span or None
-    money : Span or None
-        For the whole scope during these days.
-    energy_j : Span or None
-        Of all runs, within ``energy_scope``.
-    message : tuple of str
-        What was done differently from what is usual.
-    fit : Fit
-        Whether a device's memory holds its step.
-    explained : Explained or None
-        How much of a measured run of its work the device's work explains; None where nobody measured one.
+    `per_day`: runs of the phase that the machine ends a day.
+    `money`: for the whole scope during these days.
+    `energy_j`: of all runs, within ``energy_scope``.
+    `message`: what was done differently from what is usual.
+    `fit`: whether a device's memory holds its step.
+    `explained`: how much of a measured run of its work the device's work explains; None where nobody measured one.
     """
 
     phase: Phase
@@ -247,23 +228,10 @@ def run_campaign(
 ) -> CampaignCost:
     """Work out a campaign, phase by phase, each on the whole scope.
 
-    Parameters
-    ----------
-    workflow : Workflow
-    machine : Machine
-    options : Options
-        Its scope is the system unless it says another; batches and sizes are those of the phases.
-    price : Price or None
-        None takes the machine's own.
-    load, suites : function
-        Give the model profile, the suite, of a name.
-    measured : MeasuredRuns
-        Runs that were measured, to hold the modelled phases against.
-
-    Raises
-    ------
-    FomkitError
-        When the machine does not state the scope, or a phase names no line.
+    `options`: its scope is the system unless it says another; batches and sizes are those of the phases; `price`:
+    none takes the machine's own; `load`, `suites`: give the model profile, the suite, of a name; `measured`: runs
+    that were measured, to hold the modelled phases against. Raises FomkitError when the machine does not state the
+    scope, or a phase names no line.
     """
     scope = choose_scope([machine], options.scope or "system")
     options, price, found = replace(options, scope=scope), price or machine.price, []
@@ -288,12 +256,8 @@ LEAST, MOST, MANY = 1e-6, 1e6, 20
 class Combined:
     """Claimed speed-ups beside what is modelled of all together.
 
-    Attributes
-    ----------
-    claimed : mapping
-        Factor by what is said to give it, each on its own.
-    modelled : Span
-        The speed-up of all together, by the model.
+    `claimed`: factor by what is said to give it, each on its own.
+    `modelled`: the speed-up of all together, by the model.
     """
 
     claimed: Mapping[str, float]
@@ -308,10 +272,7 @@ class Combined:
 def combine(claimed: Mapping[str, float], modelled: Span) -> Combined:
     """Put claimed speed-ups beside the modelled one.
 
-    Raises
-    ------
-    FomkitError
-        When a factor is no finite number above 0.
+    Raises FomkitError when a factor is no finite number above 0.
 
     Examples
     --------

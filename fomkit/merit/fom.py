@@ -68,14 +68,8 @@ def _weights(name: str, weights: Numbers | None, count: int) -> Numbers:
 def take_mean(name: str, new: Numbers, old: Numbers, weights: Numbers | None = None) -> float:
     """Take a mean of how many times faster one machine is.
 
-    Parameters
-    ----------
-    name : str
-        A key of `MEANS`.
-    new, old : sequence of float
-        Units per day of the target and of the baseline, line by line, all above 0.
-    weights : sequence of float, optional
-        Used by the means in `WEIGHTED`; default: all 1.
+    `name`: a key of `MEANS`; `new`, `old`: units per day of the target and of the baseline, line by line, all
+    above 0; `weights`: used by the means in `WEIGHTED`; default: all 1.
 
     Examples
     --------
@@ -114,22 +108,14 @@ class Rates:
 class FigureOfMerit:
     """The figure of merit with everything needed to argue with it.
 
-    Attributes
-    ----------
-    mean : str
-        The mean that ``value`` is taken by, a key of `fomkit.merit.fom.MEANS`.
-    value : Span
-        How many times faster the target is.
-    ratios : mapping
-        Rate of the target over that of the baseline, by line.
-    weights : mapping
-        The weight each line's ratio really has in the value; they sum to 1.
-    others : mapping
-        The value by every other mean, with intervals made as that of the chosen one.
-    mean_rates : mapping
-        Harmonic mean rate [1/day] of the baseline and of the target.
-    with_whole_rates : float
-        The value when every rate is first cut to a whole number, as the lecture prints it; NaN below one a day.
+    `mean`: the mean that ``value`` is taken by, a key of `fomkit.merit.fom.MEANS`.
+    `value`: how many times faster the target is.
+    `ratios`: rate of the target over that of the baseline, by line.
+    `weights`: the weight each line's ratio really has in the value; they sum to 1.
+    `others`: the value by every other mean, with intervals made as that of the chosen one.
+    `mean_rates`: harmonic mean rate [1/day] of the baseline and of the target.
+    `with_whole_rates`: the value when every rate is first cut to a whole number, as the lecture prints it; NaN
+      below one a day.
     """
 
     baseline: Rates
@@ -151,12 +137,7 @@ class FigureOfMerit:
 def unit_per_day(unit_s: Span, runs_at_once: float) -> Span:
     """Turn the time of one unit of work into units per day.
 
-    Parameters
-    ----------
-    unit_s : Span
-        Time of one unit on the devices it occupies [s].
-    runs_at_once : float
-        Units in progress at the same time.
+    `unit_s`: time of one unit on the devices it occupies [s]; `runs_at_once`: units in progress at the same time.
 
     Examples
     --------
@@ -207,18 +188,8 @@ def figure_of_merit(
 ) -> FigureOfMerit:
     """Compare two machines over the same lines of work.
 
-    Parameters
-    ----------
-    baseline, target : Rates
-    mean : str
-        A key of `fomkit.merit.fom.MEANS`.
-    weights : mapping, optional
-        Weight of each line in the weighted means; default: all 1.
-
-    Raises
-    ------
-    FomkitError
-        When the scopes or the lines differ.
+    `mean`: a key of `fomkit.merit.fom.MEANS`; `weights`: weight of each line in the weighted means; default: all
+    1. Raises FomkitError when the scopes or the lines differ.
     """
     _check_comparable(baseline, target)
     lines = list(baseline.unit_per_day)
@@ -251,12 +222,7 @@ PROPOSAL = ("meets", "does not meet", "ambiguous")
 def verdict(chance: float, words: tuple[Word, Word, Word]) -> Word:
     """Choose the word for a chance of reaching a bar.
 
-    Parameters
-    ----------
-    chance : float
-        Between 0 and 1.
-    words : tuple of str
-        For a bar that is reached, missed, and neither.
+    `chance`: between 0 and 1; `words`: for a bar that is reached, missed, and neither.
 
     Examples
     --------

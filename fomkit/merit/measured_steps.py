@@ -29,14 +29,9 @@ _MEASURED = "measured"
 class Reading:
     """One row about an estimate's model and machine, and what became of it.
 
-    Attributes
-    ----------
-    step : Span or None
-        The step it gives [s]; None where it was set aside.
-    message : str
-        How the step was made of it, or why it was set aside.
-    holds : frozenset of str
-        Terms outside the step that the figure holds unseparated.
+    `step`: the step it gives [s]; None where it was set aside.
+    `message`: how the step was made of it, or why it was set aside.
+    `holds`: terms outside the step that the figure holds unseparated.
     """
 
     row: Measurement
@@ -49,14 +44,9 @@ class Reading:
 class MeasuredStep:
     """The step that the rows about one model on one machine give together: the median, with the ends of all.
 
-    Attributes
-    ----------
-    step : Span
-        Its interval runs from the lowest low to the highest high, at the level of the table.
-    spread_stated : bool
-        Whether every row used states its interval.
-    holds : frozenset of str
-        Terms outside the step that every row used holds unseparated.
+    `step`: its interval runs from the lowest low to the highest high, at the level of the table.
+    `spread_stated`: whether every row used states its interval.
+    `holds`: terms outside the step that every row used holds unseparated.
     """
 
     step: Span
@@ -194,15 +184,9 @@ COMPARABLE = 1 / 3
 class Explained:
     """The measured run of a line of which the device explains least.
 
-    Attributes
-    ----------
-    line : str
-        Of a suite, else the model.
-    machine : str
-    share : float
-        The projected time over the measured one.
-    message : str
-        The same in figures, with the source.
+    `line`: of a suite, else the model.
+    `share`: the projected time over the measured one.
+    `message`: the same in figures, with the source.
     """
 
     line: str
@@ -309,15 +293,8 @@ def explained_lines(
 
     Runs on these machines are what counts; where nobody measured one there, those on other machines do.
 
-    Parameters
-    ----------
-    machines : sequence of Machine
-        Such as baseline and target.
-    sides : sequence of sequences of RatedLine
-        Line by line on each.
-    measured : MeasuredRuns
-    load : function
-        Gives the model profile of a name.
+    `machines`: such as baseline and target; `sides`: line by line on each; `load`: gives the model profile of a
+    name.
     """
     own = {machine.name: machine for machine in machines}
     cases = [_case(machines, rated, load) for rated in zip(*sides, strict=True)] if measured.rows else []
@@ -329,15 +306,8 @@ def explained_models(
 ) -> tuple[Explained, ...]:
     """Tell the same of each model that is estimated.
 
-    Parameters
-    ----------
-    estimates : sequence of Estimate
-        Of one model or more on one machine or more.
-    options : Options
-        What they were made with.
-    measured : MeasuredRuns
-    line : str
-        What to call the only model instead of its name.
+    `estimates`: of one model or more on one machine or more; `options`: what they were made with; `line`: what to
+    call the only model instead of its name.
     """
     own = {estimated.machine.name: estimated.machine for estimated in estimates}
     models = {estimated.model.name: estimated.model for estimated in estimates}

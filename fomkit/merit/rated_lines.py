@@ -100,10 +100,7 @@ def under_conditions(model: ModelProfile, conditions: Conditions) -> ModelProfil
 def check_proposed(name: str, fixed: Conditions, proposed: Conditions) -> None:
     """Raise when a proposal changes a size that the line's model does not have.
 
-    Raises
-    ------
-    FomkitError
-        Naming the sizes it has.
+    Raises FomkitError naming the sizes it has.
     """
     if unknown := sorted(set(proposed.sizes) - set(fixed.sizes)):
         known = ", ".join(["batch", "precision", "epochs", "samples", "quality", *fixed.sizes])
@@ -118,26 +115,15 @@ RateKind = Literal["given", "frozen", "estimated", "missing"]
 class RatedLine:
     """One line of a suite on one machine.
 
-    Attributes
-    ----------
-    unit_per_day : Span or None
-        None where nobody gave a time and none could be estimated; ``missing`` says why.
-    category : str
-        ``optimized`` where a condition of the line was changed.
-    deviations : tuple of str
-        Each condition that differs from what the line fixes.
-    estimate : Estimate or None
-        That behind an estimated rate.
-    source : str
-        Where the rate is from, in words.
-    kind : str
-        given, frozen, estimated or missing.
-    precision : str
-        Number formats of most of the arithmetic, as far as they are known.
-    work : str
-        Hash of what an estimated line runs.
-    excludes : tuple of str, or None
-        What its rate leaves out because nobody stated it; None where a frozen one does not say.
+    `unit_per_day`: none where nobody gave a time and none could be estimated; ``missing`` says why.
+    `category`: ``optimized`` where a condition of the line was changed.
+    `deviations`: each condition that differs from what the line fixes.
+    `estimate`: that behind an estimated rate.
+    `source`: where the rate is from, in words.
+    `kind`: given, frozen, estimated or missing.
+    `precision`: number formats of most of the arithmetic, as far as they are known.
+    `work`: hash of what an estimated line runs.
+    `excludes`: what its rate leaves out because nobody stated it; None where a frozen one does not say.
     """
 
     line: SuiteLine

@@ -133,10 +133,7 @@ def rate_lines(
 ) -> tuple[RatedLine, ...]:
     """Rate every line of a suite on one machine.
 
-    Raises
-    ------
-    FomkitError
-        As `run_suite` does.
+    Raises FomkitError as `run_suite` does.
     """
     choose_scope([machine], suite.scope)
     names = [line.name for line in suite.lines]
@@ -150,10 +147,8 @@ def rate_lines(
 def freeze_rates(suite: Suite, baseline: Machine, options: Options, load: Load) -> dict[str, FrozenRate]:
     """Rate the lines of a suite on its baseline, as what a new version freezes; lines without a time stay out.
 
-    Raises
-    ------
-    FomkitError
-        When the machine does not state the suite's scope, a workload is unknown, or a required line has no time.
+    Raises FomkitError when the machine does not state the suite's scope, a workload is unknown, or a required line
+    has no time.
     """
     rated = rate_lines(suite, baseline, options, load)
     for one in rated:
@@ -194,25 +189,10 @@ def run_suite(
 ) -> SuiteResult:
     """Rate every line on both machines and compare.
 
-    Parameters
-    ----------
-    suite : Suite
-    baseline, target : Machine
-    options : Options
-        The scope is the suite's.
-    load : function
-        Gives the model profile of a name.
-    proposals : mapping, optional
-        What is changed on the target, by line.
-    measured : MeasuredRuns
-        Runs that were measured, to hold the modelled lines against.
-    allow_excluded : bool
-        Give a verdict on the threshold though the device explains little of these.
-
-    Raises
-    ------
-    FomkitError
-        When a machine does not state the suite's scope, a workload is unknown, or a proposal fits no line.
+    `options`: the scope is the suite's; `load`: gives the model profile of a name; `proposals`: what is changed on
+    the target, by line; `measured`: runs that were measured, to hold the modelled lines against; `allow_excluded`:
+    give a verdict on the threshold though the device explains little of these. Raises FomkitError when a machine
+    does not state the suite's scope, a workload is unknown, or a proposal fits no line.
     """
     if baseline.name == target.name:
         raise FomkitError(
@@ -233,18 +213,13 @@ _WORDS: tuple[Acceptance, Acceptance, Acceptance] = ("met", "missed", "ambiguous
 class AcceptedLine:
     """One line: the committed rate, the measured one, and the verdict.
 
-    Attributes
-    ----------
-    committed : RatedLine
-        Its value is the commitment; the interval of a prediction behind it is not held against the vendor.
-    measured : Span or None
-        Units per day made of the measured rows; None where none is a measurement of this line.
-    spread_stated : bool
-        Whether every row used states the interval of its repeats.
-    readings : tuple of Reading
-        Every row about this line's workload on this machine, those set aside among them.
-    modelled_share : float
-        Share of the measured figure's run that is predicted: validation and overheads beside the measured step.
+    `committed`: its value is the commitment; the interval of a prediction behind it is not held against the
+      vendor.
+    `measured`: units per day made of the measured rows; None where none is a measurement of this line.
+    `spread_stated`: whether every row used states the interval of its repeats.
+    `readings`: every row about this line's workload on this machine, those set aside among them.
+    `modelled_share`: share of the measured figure's run that is predicted: validation and overheads beside the
+      measured step.
     """
 
     committed: RatedLine

@@ -97,10 +97,7 @@ def _missing_columns(data: pd.DataFrame, table: str, where: str) -> Iterable[Fom
 def check_columns(data: pd.DataFrame, table: str, where: str) -> None:
     """Raise unless ``data`` has the columns that every table of its kind needs, whatever stands in them.
 
-    Raises
-    ------
-    ManyFomkitError
-        With every column that is missing.
+    Raises ManyFomkitError with every column that is missing.
     """
     if errors := list(_missing_columns(data, table, where)):
         raise ManyFomkitError(errors)
@@ -176,18 +173,8 @@ def _value_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[Fomkit
 def check_table(data: pd.DataFrame, table: str, where: str) -> None:
     """Raise unless ``data`` has the columns, types and dimensions that its stage needs.
 
-    Parameters
-    ----------
-    data : DataFrame, one row per op or timing
-    table : str
-        A key of `TABLES`.
-    where : str
-        File or stage, for the error message.
-
-    Raises
-    ------
-    ManyFomkitError
-        With every mistake found.
+    `table`: a key of `TABLES`; `where`: file or stage, for the error message. Raises ManyFomkitError with every
+    mistake found.
     """
     errors = list(_column_errors(data, table, where))
     if not errors:

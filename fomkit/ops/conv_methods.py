@@ -26,13 +26,8 @@ _PARTS = {**products.PARTS, **PARTS}
 class Method(NamedTuple):
     """A way to compute a convolution.
 
-    Attributes
-    ----------
-    name, title : str
-    formulas : str
-        A key of `fomkit.ops.families.conv_methods.FORMULAS`.
-    in_memory : bool
-        False where one kernel does all steps and keeps on the chip what belongs to samples.
+    `formulas`: a key of `fomkit.ops.families.conv_methods.FORMULAS`.
+    `in_memory`: false where one kernel does all steps and keeps on the chip what belongs to samples.
     """
 
     name: str
@@ -100,14 +95,8 @@ def _flop(cost: MethodCost) -> Array:
 def least_flop(row: Row, pass_name: str, flop: Array) -> Array:
     """Give the arithmetic [flop] of the method that needs least, transforms included.
 
-    Parameters
-    ----------
-    row : Row
-        Convolutions (n) of one pass, and the parts of their formulas.
-    pass_name : str
-        Where it is backward, both gradients, each by its own method.
-    flop : array (n,)
-        That of direct convolution.
+    `row`: convolutions (n) of one pass, and the parts of their formulas; `pass_name`: where it is backward, both
+    gradients, each by its own method; `flop` (n,): that of direct convolution.
     """
     halves = PASSES[1:] if pass_name == BOTH else (pass_name,)
     sizes, found = Row(row.__getitem__, PARTS), np.zeros(len(flop))
@@ -121,18 +110,11 @@ def least_flop(row: Row, pass_name: str, flop: Array) -> Array:
 def method_costs(ops: pd.DataFrame) -> pd.DataFrame:
     """Give what the convolutions of a table take by each method.
 
-    Parameters
-    ----------
-    ops : DataFrame
-        An OPS table whose dimensions are numbers.
-
-    Returns
-    -------
-    DataFrame
-        One row for each convolution and each of `METHODS`: ``of``, the op's index; ``method``; multiply_adds,
-        additions and multiplications; ``flop``, all of it with 2 for a multiply-add; work_depth [levels];
-        fixed_byte and sample_byte [byte], the workspace as far as filters and as far as each sample needs it; and
-        ``absent``, why the method cannot compute it, where it cannot: all figures are then NaN.
+    `ops`: an OPS table whose dimensions are numbers. Gives a DataFrame: one row for each convolution and each of
+    `METHODS`: ``of``, the op's index; ``method``; multiply_adds, additions and multiplications; ``flop``, all of
+    it with 2 for a multiply-add; work_depth [levels]; fixed_byte and sample_byte [byte], the workspace as far as
+    filters and as far as each sample needs it; and ``absent``, why the method cannot compute it, where it cannot:
+    all figures are then NaN.
 
     Examples
     --------

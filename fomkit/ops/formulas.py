@@ -18,14 +18,9 @@ _NAME = re.compile(r"\b[a-z_]\w*\b(?!\()")
 class WorkedCost(NamedTuple):
     """One quantity of one op.
 
-    Attributes
-    ----------
-    formula : str
-        In the names of the columns and of ``where``.
-    numbers : str
-        The same with the op's numbers in place of the names.
-    where : mapping
-        The named parts of the formula, in the columns' names.
+    `formula`: in the names of the columns and of ``where``.
+    `numbers`: the same with the op's numbers in place of the names.
+    `where`: the named parts of the formula, in the columns' names.
     """
 
     formula: str
@@ -78,15 +73,8 @@ def _numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
 def work_out(row: Mapping[str, Any]) -> dict[str, WorkedCost]:
     """Write what an op's flop, byte and launches come from.
 
-    Parameters
-    ----------
-    row : mapping
-        One row of an OPS table whose dimensions are numbers.
-
-    Returns
-    -------
-    dict
-        By quantity: flop, byte and launches; empty where the op has no formula.
+    `row`: one row of an OPS table whose dimensions are numbers. Gives a dict: by quantity: flop, byte and
+    launches; empty where the op has no formula.
 
     Examples
     --------
@@ -116,13 +104,8 @@ def work_out(row: Mapping[str, Any]) -> dict[str, WorkedCost]:
 def symbolic_work(row: Mapping[str, Any], size: Callable[[str], Any]) -> dict[str, Any]:
     """Give an op's flop and byte as sympy expressions; nan where it has no formula or lacks a dimension of it.
 
-    Parameters
-    ----------
-    row : mapping
-        One row of an OPS table. A dimension that is text is worked out by ``size``; numbers are put in exactly,
-        one with decimals as the fraction that it was written as.
-    size : function
-        Gives the expression of a cell's text.
+    `row`: one row of an OPS table. A dimension that is text is worked out by ``size``; numbers are put in exactly,
+    one with decimals as the fraction that it was written as. `size`: gives the expression of a cell's text.
 
     Examples
     --------

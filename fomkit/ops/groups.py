@@ -36,17 +36,8 @@ class Cut(NamedTuple):
 def fewest(amounts: Mapping[str, float], share: float) -> Cut:
     """Find the fewest groups that together reach a share of the total.
 
-    Parameters
-    ----------
-    amounts : mapping
-        Amount of each group, 0 or more; groups whose amount is unknown (NaN) take no part.
-    share : float
-        Above 0 and at most 1.
-
-    Raises
-    ------
-    FomkitError
-        When the share is not between 0 and 1, or no amount is known.
+    `amounts`: amount of each group, 0 or more; groups whose amount is unknown (NaN) take no part; `share`: above 0
+    and at most 1. Raises FomkitError when the share is not between 0 and 1, or no amount is known.
 
     Examples
     --------
@@ -175,13 +166,8 @@ def _shapes(ops: pd.DataFrame) -> list[str]:
 def group_labels(ops: pd.DataFrame, by: Grouping) -> pd.Series[str]:
     """Name the group of each row.
 
-    Parameters
-    ----------
-    ops : DataFrame
-        An OPS table whose dimensions are numbers; for ``code`` one that was split by line
-        (`fomkit.ops.views.split_by_line`).
-    by : str
-        A key of `GROUPINGS`.
+    `ops`: an OPS table whose dimensions are numbers; for ``code`` one that was split by line
+    (`fomkit.ops.views.split_by_line`); `by`: a key of `GROUPINGS`.
     """
     if by == "shape":
         return pd.Series(_shapes(ops), ops.index, dtype="str")
@@ -197,18 +183,12 @@ def group_labels(ops: pd.DataFrame, by: Grouping) -> pd.Series[str]:
 class Sums:
     """The work of some ops in one step.
 
-    Attributes
-    ----------
-    count : float
-        Executions.
-    distinct : int
-        Ops that differ in name, sizes, number format, engine or pass.
-    flop, byte, time_s, traced_s : float
-        Sums over executions [flop, byte, s, s] of what is known; NaN where nothing is.
-    flop_missing, byte_missing, time_missing, traced_missing : float
-        Executions without a figure.
-    intensity : float
-        Arithmetic intensity [flop/byte] of the ops of which both are known.
+    `count`: executions.
+    `distinct`: ops that differ in name, sizes, number format, engine or pass.
+    `flop`, `byte`, `time_s`, `traced_s`: sums over executions [flop, byte, s, s] of what is known; NaN where
+      nothing is.
+    `flop_missing`, `byte_missing`, `time_missing`, `traced_missing`: executions without a figure.
+    `intensity`: arithmetic intensity [flop/byte] of the ops of which both are known.
     """
 
     count: float
@@ -239,12 +219,8 @@ def identities(ops: pd.DataFrame) -> pd.Series[int]:
 def add_up(ops: pd.DataFrame, distinct: pd.Series[int] | None = None) -> Sums:
     """Add up some rows of an op table.
 
-    Parameters
-    ----------
-    ops : DataFrame
-        With count, flop, byte, and time_s where there are times.
-    distinct : Series, optional
-        `identities` of a table that has these rows, worked out once for many groups of it.
+    `ops`: with count, flop, byte, and time_s where there are times; `distinct`: `identities` of a table that has
+    these rows, worked out once for many groups of it.
 
     Examples
     --------

@@ -30,20 +30,13 @@ FP32_KINDS = ("softmax", "reduction", "embedding", "optimizer")
 class Formats:
     """Which op takes which number format.
 
-    Attributes
-    ----------
-    name : str
-        The precision in a word.
-    matrix : mapping
-        dtype and engine by kind, for ops of forward and backward; kinds that are absent stay as traced.
-    stream : str
-        Number format of the activations between them; "" leaves them as traced.
-    casts_weights : bool
-        The optimizer keeps fp32 weights, of which every step casts a copy, and of whose gradients it casts back.
-    scales_loss : bool
-        The gradients are divided by the scale of the loss before the update.
-    message : str
-        What is done, for people.
+    `name`: the precision in a word.
+    `matrix`: dtype and engine by kind, for ops of forward and backward; kinds that are absent stay as traced.
+    `stream`: number format of the activations between them; "" leaves them as traced.
+    `casts_weights`: the optimizer keeps fp32 weights, of which every step casts a copy, and of whose gradients it
+      casts back.
+    `scales_loss`: the gradients are divided by the scale of the loss before the update.
+    `message`: what is done, for people.
     """
 
     name: str
@@ -116,20 +109,10 @@ def choose_formats(
 ) -> Formats:
     """Choose the number formats of a step.
 
-    Parameters
-    ----------
-    precision : str or None
-        One of `PRECISIONS`; None for what the framework would do on this machine.
-    framework : str
-        The one that traced the model.
-    machine : Machine
-    ops : DataFrame, optional
-        The model's OPS table: where it has nothing that the framework would change, its formats are as traced.
-
-    Raises
-    ------
-    FomkitError
-        When the precision is not one, or the machine is not known to have its arithmetic.
+    `precision`: one of `PRECISIONS`; None for what the framework would do on this machine; `framework`: the one
+    that traced the model; `ops`: the model's OPS table: where it has nothing that the framework would change, its
+    formats are as traced. Raises FomkitError when the precision is not one, or the machine is not known to have
+    its arithmetic.
     """
     if precision is None:
         return _default(framework, machine, ops)
@@ -154,11 +137,7 @@ LEAST_SHARE = 0.01
 def name_precision(formats: Formats, ops: pd.DataFrame) -> str:
     """Name the precision that was asked for, else the number formats that the products of a step are priced in.
 
-    Parameters
-    ----------
-    formats : Formats
-    ops : DataFrame
-        A COSTED table, restated.
+    `ops`: a COSTED table, restated.
 
     Examples
     --------
@@ -247,17 +226,8 @@ def _casts(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
 def restate_ops(ops: pd.DataFrame, formats: Formats) -> pd.DataFrame:
     """Restate a step in other number formats.
 
-    Parameters
-    ----------
-    ops : DataFrame
-        An OPS table whose dimensions are numbers.
-    formats : Formats
-
-    Returns
-    -------
-    DataFrame
-        The same rows with other dtype, engine and bytes; where the optimizer keeps fp32 weights, the rows of the
-        casts follow.
+    `ops`: an OPS table whose dimensions are numbers. Gives a DataFrame: the same rows with other dtype, engine and
+    bytes; where the optimizer keeps fp32 weights, the rows of the casts follow.
 
     Examples
     --------

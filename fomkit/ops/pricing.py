@@ -76,24 +76,11 @@ def _groups(ops: pd.DataFrame) -> Iterator[tuple[str, Variant, NDArray[np.intp]]
 def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
     """Add what one execution of each op costs.
 
-    Parameters
-    ----------
-    ops : DataFrame
-        An OPS table, or a TIMINGS table, which has no ``count``; every dimension is a number (float64).
-    checked : bool
-        True where the caller has checked the table, or made it.
-
-    Returns
-    -------
-    DataFrame
-        The same rows and index with the columns flop [flop], byte [byte], launches and least_flop [flop]; NaN
-        where the kind, the pass, the optimizer rule or the dtype has no formula, which means unpriced. A product
-        of complex numbers is four real ones.
-
-    Raises
-    ------
-    ManyFomkitError
-        When a column or a dimension is missing.
+    `ops`: an OPS table, or a TIMINGS table, which has no ``count``; every dimension is a number (float64);
+    `checked`: true where the caller has checked the table, or made it. Gives a DataFrame: the same rows and index
+    with the columns flop [flop], byte [byte], launches and least_flop [flop]; NaN where the kind, the pass, the
+    optimizer rule or the dtype has no formula, which means unpriced. A product of complex numbers is four real
+    ones. Raises ManyFomkitError when a column or a dimension is missing.
 
     Examples
     --------
@@ -157,17 +144,9 @@ def split_recurrent(ops: pd.DataFrame) -> pd.DataFrame:
     Published tables time the recurrence of one layer and direction without its input product. A layer is as many
     recurrences as it has layers and directions, and one product of all steps with the input for each of them.
 
-    Parameters
-    ----------
-    ops : DataFrame
-        An OPS table, with or without costs.
-
-    Returns
-    -------
-    DataFrame
-        COSTED rows with the column ``of``, the position of their op in ``ops``; ``count`` is per execution of that
-        op. The flop of the calls add up to the op's. Empty where there is no recurrent row of a known cell and
-        pass.
+    `ops`: an OPS table, with or without costs. Gives a DataFrame: COSTED rows with the column ``of``, the position
+    of their op in ``ops``; ``count`` is per execution of that op. The flop of the calls add up to the op's. Empty
+    where there is no recurrent row of a known cell and pass.
     """
     found = []
     recurrent = np.flatnonzero(ops["kind"] == "rnn")

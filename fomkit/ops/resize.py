@@ -109,19 +109,9 @@ class _Parser:
 def evaluate(text: str, sizes: Mapping[str, Any], where: str) -> Any:
     """Work out an expression in named sizes.
 
-    Parameters
-    ----------
-    text : str
-        At most 200 characters.
-    sizes : mapping
-        The value of each named size, or an array of whole numbers (float64) for many values at once.
-    where : str
-        Table, row and column, for the error message.
-
-    Raises
-    ------
-    FomkitError
-        When the text is no such expression, names an unknown size, or divides by 0.
+    `text`: at most 200 characters; `sizes`: the value of each named size, or an array of whole numbers (float64)
+    for many values at once; `where`: table, row and column, for the error message. Raises FomkitError when the
+    text is no such expression, names an unknown size, or divides by 0.
 
     Examples
     --------
@@ -162,10 +152,7 @@ def _size(text: str, sizes: Mapping[str, int], place: str) -> float:
 def evaluate_many(text: str, sizes: Mapping[str, NDArray[np.float64]], where: str) -> NDArray[np.float64]:
     """Work out an expression for many values of the named sizes (s,) at once.
 
-    Raises
-    ------
-    FomkitError
-        As `resize_ops`; for the first of the values that gives a size below 0 or too large.
+    Raises FomkitError as `resize_ops`; for the first of the values that gives a size below 0 or too large.
     """
     import numpy as np
 
@@ -180,24 +167,9 @@ def evaluate_many(text: str, sizes: Mapping[str, NDArray[np.float64]], where: st
 def resize_ops(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.DataFrame:
     """Put numbers for the named sizes.
 
-    Parameters
-    ----------
-    ops : DataFrame
-        An OPS table whose dimension cells are numbers or expressions.
-    sizes : mapping
-        The value of each named size.
-    where : str
-        Name of the profile, for error messages.
-
-    Returns
-    -------
-    DataFrame
-        The same rows with float64 dimensions.
-
-    Raises
-    ------
-    FomkitError
-        When an expression cannot be worked out or gives a size below 0 or too large.
+    `ops`: an OPS table whose dimension cells are numbers or expressions; `sizes`: the value of each named size;
+    `where`: name of the profile, for error messages. Gives a DataFrame: the same rows with float64 dimensions.
+    Raises FomkitError when an expression cannot be worked out or gives a size below 0 or too large.
     """
     import numpy as np
 

@@ -26,14 +26,9 @@ ColumnType = Literal["number", "text"]
 class Column:
     """One column of a table: its name, unit ("" for a plain count or text), type, meaning and allowed values.
 
-    Attributes
-    ----------
-    least, most : float
-        Bounds of a number.
-    whole : bool
-        True for a number without fraction.
-    words : tuple of str
-        The only values of a text; empty where any is allowed.
+    `least`, `most`: bounds of a number.
+    `whole`: true for a number without fraction.
+    `words`: the only values of a text; empty where any is allowed.
     """
 
     name: str

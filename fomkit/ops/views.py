@@ -84,16 +84,8 @@ def split_by_line(ops: pd.DataFrame) -> pd.DataFrame:
 
     Where a row's cell does not say how often each of its lines runs, they share its executions equally.
 
-    Parameters
-    ----------
-    ops : DataFrame
-        With count and code_line.
-
-    Returns
-    -------
-    DataFrame
-        With the same columns; ``code_line`` is a place, file > function > line, "" where nobody says. Counts of
-        the rows of one op add up to its own.
+    `ops`: with count and code_line. Gives a DataFrame: with the same columns; ``code_line`` is a place, file >
+    function > line, "" where nobody says. Counts of the rows of one op add up to its own.
 
     Examples
     --------
@@ -133,13 +125,8 @@ def _cut(path: str, separator: str, depth: int | None) -> str:
 def tree_labels(labels: Iterable[str], separator: str, depth: int | None = None) -> Iterator[Place]:
     """Give the places of a tree, each before those below it, in order of first appearance.
 
-    Parameters
-    ----------
-    labels : iterable of str
-        Paths of rows; "" is the root, which is no place of its own unless rows lie there.
-    separator : str
-    depth : int, optional
-        Deepest level shown; rows below it are their ancestor's own.
+    `labels`: paths of rows; "" is the root, which is no place of its own unless rows lie there; `depth`: deepest
+    level shown; rows below it are their ancestor's own.
 
     Examples
     --------
@@ -176,13 +163,8 @@ def tree_labels(labels: Iterable[str], separator: str, depth: int | None = None)
 class Execution(NamedTuple):
     """One execution of an op, or several that nobody can tell apart.
 
-    Attributes
-    ----------
-    row : int
-        Position in the op table.
-    times : float
-    last_id : int or None
-        The last id of the order that belongs to it; None where the order does not have it.
+    `row`: position in the op table.
+    `last_id`: the last id of the order that belongs to it; None where the order does not have it.
     """
 
     row: int
@@ -204,18 +186,9 @@ def executions(counts: Sequence[float], order: pd.DataFrame | None) -> list[Exec
     An op that makes several pieces of memory may have several ids for one execution; then what follows without
     another op between is one. Where the ids are fewer than the executions, each stands for its share.
 
-    Parameters
-    ----------
-    counts : sequence of float
-        Executions of each row of the op table.
-    order : DataFrame or None
-        An ORDER table; None where nobody recorded it. Rows that it does not have come last, rows without any order
-        in their own.
-
-    Returns
-    -------
-    list of Execution
-        Their counts add up to each row's.
+    `counts`: executions of each row of the op table. `order`: an ORDER table; None where nobody recorded it. Rows
+    that it does not have come last, rows without any order in their own. Gives a list: their counts add up to each
+    row's.
 
     Examples
     --------
@@ -256,25 +229,17 @@ TYPE_COLUMNS = (
 class Census(NamedTuple):
     """The layers of one forward pass.
 
-    Attributes
-    ----------
-    types : DataFrame
-        One row per type of layer, in order of first appearance, with `TYPE_COLUMNS`: layers that count; their
-        multiply-adds; their other operations (an addition per output for a bias, an operation per element of a
-        pooling's or local normalisation's window, else one per output); parameters and their bytes; bytes of
-        their outputs; bytes of the matrices that convolutions as plain products would gather (im2col).
-    input_byte : float
-        Bytes of the data.
-    copy_byte : float
-        Bytes of one copy per reader of each result that several layers read, as Caffe's split layers keep them.
-    in_place_byte : float
-        Bytes of outputs that take the place of an input, contained in ``types``.
-    largest_im2col_byte : float
-        The largest of these matrices; one workspace would serve all.
-    idle : tuple of str
-        Types that do not count, with their number.
-    elsewhere_flop : float
-        Arithmetic of the forward pass outside all layers, such as the loss [flop].
+    `types`: one row per type of layer, in order of first appearance, with `TYPE_COLUMNS`: layers that count; their
+      multiply-adds; their other operations (an addition per output for a bias, an operation per element of a
+      pooling's or local normalisation's window, else one per output); parameters and their bytes; bytes of their
+      outputs; bytes of the matrices that convolutions as plain products would gather (im2col).
+    `input_byte`: bytes of the data.
+    `copy_byte`: bytes of one copy per reader of each result that several layers read, as Caffe's split layers keep
+      them.
+    `in_place_byte`: bytes of outputs that take the place of an input, contained in ``types``.
+    `largest_im2col_byte`: the largest of these matrices; one workspace would serve all.
+    `idle`: types that do not count, with their number.
+    `elsewhere_flop`: arithmetic of the forward pass outside all layers, such as the loss [flop].
     """
 
     types: pd.DataFrame
@@ -341,14 +306,8 @@ def _with_scales(layers: pd.DataFrame) -> pd.DataFrame:
 def layer_census(layers: pd.DataFrame, ops: pd.DataFrame, gathered: pd.Series[float]) -> Census:
     """Count the layers of one forward pass by type.
 
-    Parameters
-    ----------
-    layers : DataFrame
-        A LAYERS table whose sizes are numbers.
-    ops : DataFrame
-        The COSTED table of the same step.
-    gathered : Series
-        Bytes that each op would gather as a plain product (im2col), by its index; 0 where it would not.
+    `layers`: a LAYERS table whose sizes are numbers; `ops`: the COSTED table of the same step; `gathered`: bytes
+    that each op would gather as a plain product (im2col), by its index; 0 where it would not.
     """
     layers = layers.reset_index(drop=True)
     forward = ops[ops["pass_name"] == PASSES[0]].assign(_gathered=gathered)

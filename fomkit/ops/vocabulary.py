@@ -156,15 +156,9 @@ _PLACE = re.compile(r":(\d{1,9})(?: (\S+))?$")
 class CodeLine(NamedTuple):
     """One line of code.
 
-    Attributes
-    ----------
-    file : str
-        Path as the profile gives it; a text of another form is all file.
-    line : int or None
-    function : str
-        With its class; "" where nobody says.
-    times : int or None
-        Executions of the op that are this line's; None for all that the other lines leave.
+    `file`: path as the profile gives it; a text of another form is all file.
+    `function`: with its class; "" where nobody says.
+    `times`: executions of the op that are this line's; None for all that the other lines leave.
     """
 
     file: str
@@ -188,12 +182,8 @@ def code_line(file: str, line: int, function: str) -> str:
 def join_lines(lines: Mapping[str, int], count: int | str) -> str:
     """Write the cell of a row.
 
-    Parameters
-    ----------
-    lines : mapping
-        Executions by line of code.
-    count : int or str
-        Executions of the row; with an expression in named sizes nobody knows how many are each line's.
+    `lines`: executions by line of code; `count`: executions of the row; with an expression in named sizes nobody
+    knows how many are each line's.
 
     Examples
     --------

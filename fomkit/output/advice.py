@@ -224,12 +224,7 @@ def _head(content: Entry) -> str:
 def format_advice(content: Entry, screen: Screen = PLAIN, *, tried: bool = False) -> str:
     """Write ``fomkit/advise/1`` as text.
 
-    Parameters
-    ----------
-    content : mapping
-    screen : Screen
-    tried : bool
-        Also list what was tried and rejected, and what does not apply.
+    `tried`: also list what was tried and rejected, and what does not apply.
     """
     page, width = Page(screen), min(screen.width, WIDTH)
     _wrapped(page, _head(content), width, style="bold")

@@ -300,12 +300,7 @@ def _rows(rows: Sequence[object], word: str) -> str:
 def format_prediction(content: Mapping[str, Any], name: str) -> str:
     """Write what became of a table's rows: how many, by what evidence, their time, and what has none.
 
-    Parameters
-    ----------
-    content : mapping
-        What `fomkit.plan.op_tables.Prediction.content` gives.
-    name : str
-        Of the table.
+    `content`: what `fomkit.plan.op_tables.Prediction.content` gives; `name`: of the table.
     """
     total, priced = content["time_s"], content["rows"] - sum(map(len, content["unpriced"].values()))
     lines = [f"{name} on {content['target']}: {content['rows']:,} rows, {priced:,} priced"]
@@ -393,10 +388,7 @@ def _ops(run: Mapping[str, Any]) -> list[str]:
 def measured_lines(run: Mapping[str, Any]) -> list[str]:
     """Say what was measured: the step, what the profiler adds and how far the ops explain it.
 
-    Parameters
-    ----------
-    run : mapping
-        ``measured`` of ``fomkit/show/1``.
+    `run`: ``measured`` of ``fomkit/show/1``.
     """
     others = [name for name in _CLOCKS if name != run["clock"] and run["step"][name] is not None]
     lines = [f"measured step: {_step(run, run['clock'])}"]

@@ -59,20 +59,12 @@ class Table:
 class Figure:
     """A figure with what it shows in words, and its numbers as a table.
 
-    Attributes
-    ----------
-    key : str
-        Names it on the page.
-    says : str
-        What a reader who does not see it should know.
-    chart : mapping
-        Vega-Lite.
-    caption : tuple of str
-        What a reader who sees it should know.
-    table : Table or None
-        Its numbers; None where another table of the page has them.
-    finds : str
-        Key of the table in which an op that is clicked is looked up; "" for none.
+    `key`: names it on the page.
+    `says`: what a reader who does not see it should know.
+    `chart`: Vega-Lite.
+    `caption`: what a reader who sees it should know.
+    `table`: its numbers; None where another table of the page has them.
+    `finds`: key of the table in which an op that is clicked is looked up; "" for none.
     """
 
     key: str
@@ -152,16 +144,10 @@ class Chapter:
 class Book:
     """A whole report.
 
-    Attributes
-    ----------
-    index : Table or None
-        One row per chapter, where there are several.
-    merits, notes : tuple of str
-        Figures of merit; what is to be said of all.
-    aside : str
-        Lines in columns: what measurements of the baseline tell; "" where there are none.
-    made_by : str
-        Program, version and time.
+    `index`: one row per chapter, where there are several.
+    `merits`, `notes`: figures of merit; what is to be said of all.
+    `aside`: lines in columns: what measurements of the baseline tell; "" where there are none.
+    `made_by`: program, version and time.
     """
 
     title: str
@@ -180,10 +166,7 @@ LIBRARIES = ("itables", "jinja2", "vl_convert")
 def check_libraries() -> None:
     """Raise unless all that writes a page is installed; better before the work than after it.
 
-    Raises
-    ------
-    FomkitError
-        With the command that installs it.
+    Raises FomkitError with the command that installs it.
     """
     check_plotting("report", *LIBRARIES)
 
@@ -237,10 +220,7 @@ def render_book(book: Book) -> str:
 
     The page fetches nothing: its policy forbids any request, and any script but its own, whose hash it states.
 
-    Raises
-    ------
-    FomkitError
-        When a library that writes pages is not installed.
+    Raises FomkitError when a library that writes pages is not installed.
     """
     check_libraries()
     from markupsafe import Markup

@@ -346,10 +346,7 @@ ENDINGS = (".csv", ".parquet")
 def check_ending(where: str, ending: str) -> None:
     """Raise where points cannot be written so: better before the work than after it.
 
-    Raises
-    ------
-    FomkitError
-        When the ending is another, or what Parquet needs is not installed.
+    Raises FomkitError when the ending is another, or what Parquet needs is not installed.
     """
     if ending not in ENDINGS:
         raise FomkitError(where, "has an ending that sweep cannot write. Use .csv, .parquet or .json.")

@@ -73,10 +73,7 @@ def energy_facts(energy: Mapping[str, Any] | None) -> Iterator[tuple[str, Mappin
 def format_terms(one: Mapping[str, Any]) -> str:
     """Write the terms of a step's energy, a line each, with their shares and where the figures come from.
 
-    Parameters
-    ----------
-    one : mapping
-        An entry of ``models`` with a block ``energy_j``.
+    `one`: an entry of ``models`` with a block ``energy_j``.
     """
     energy = one["energy_j"]
     if energy["step"] is None:
@@ -113,10 +110,7 @@ def energy_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
 def energy_line(one: Mapping[str, Any]) -> str:
     """Write what one model's step, run and unit take on a machine, or why nobody knows.
 
-    Parameters
-    ----------
-    one : mapping
-        An entry of ``models`` with a block ``energy_j``.
+    `one`: an entry of ``models`` with a block ``energy_j``.
     """
     energy, head = one["energy_j"], f"energy: {one['model']} on {one['target']}: "
     if energy["step"] is None:

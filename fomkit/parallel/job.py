@@ -70,11 +70,7 @@ SMALL_SHARE = 0.01
 def amortised_share(shares: Sequence[float], times_longer: float) -> float:
     """Give the share of one-off overheads once the job's own work is so many times as long.
 
-    Parameters
-    ----------
-    shares : sequence of float
-        Shares of the time of the job as it is.
-    times_longer : float
+    `shares`: shares of the time of the job as it is.
 
     Examples
     --------
@@ -140,11 +136,8 @@ def _experts_byte(shape: Transformer, tensor: int) -> float:
 def block_activation_byte(shape: Transformer, samples: int, layout: Layout) -> float:
     """Give what one block keeps for its backward pass, per device [byte].
 
-    Raises
-    ------
-    FomkitError
-        When the feed-forward width is not four times the hidden size, for which the equations hold; experts may
-        have any.
+    Raises FomkitError when the feed-forward width is not four times the hidden size, for which the equations hold;
+    experts may have any.
 
     Examples
     --------

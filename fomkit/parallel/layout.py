@@ -19,40 +19,24 @@ _WHERE = "layout"
 class Layout:
     """Parallelism of one training; the number of replicas (data parallelism) follows from the devices.
 
-    Attributes
-    ----------
-    tensor, pipeline, interleave : int
-        Devices that share each layer; stages; model chunks of each stage (1 = plain 1F1B).
-    sequence : bool
-        What tensor parallelism leaves whole (norms, dropouts, residuals) is split along the sequence.
-    expert : int
-        Replicas that share the experts of a layer and send each other its tokens; it divides both.
-    microbatch : int or None
-        Samples of a replica that are worked on at once; None takes all of its share.
-    recompute : str
-        Activations made again in the backward pass: none, selective (attention's core), full.
-    zero : int
-        What replicas share out instead of copying: 0 nothing, 1 optimizer state, 2 gradients too, 3 all.
-    algorithm : str
-        Of the sum over replicas; auto takes measured times inside a node, else a ring there, and between
-        nodes the best of ring, tree and hierarchical.
-    servers : int
-        Devices that hold the parameters, for ``parameter_server``.
-    channel : str
-        Transport whose links are used, such as nccl, mpi, verbs or grpc; "" takes links that name none.
-    bucket_byte : float
-        Gradients sent together.
-    overlap : bool
-        Gradients travel while the backward pass goes on.
-    compression : float
-        Bytes sent over bytes of the gradients, as declared by the user; 1 = none.
-    staleness : int
-        Steps by which gradients may be late, as declared; above 0 a step waits for the link only where it is busy
-        all the time. What it costs in epochs is not known here.
-    sync_norm, clip : bool
-        Batch norms over all replicas; gradients clipped by their norm over all devices.
-    optimizer : str
-        Where the update runs.
+    `tensor`, `pipeline`, `interleave`: devices that share each layer; stages; model chunks of each stage (1 =
+      plain 1F1B).
+    `sequence`: what tensor parallelism leaves whole (norms, dropouts, residuals) is split along the sequence.
+    `expert`: replicas that share the experts of a layer and send each other its tokens; it divides both.
+    `microbatch`: samples of a replica that are worked on at once; None takes all of its share.
+    `recompute`: activations made again in the backward pass: none, selective (attention's core), full.
+    `zero`: what replicas share out instead of copying: 0 nothing, 1 optimizer state, 2 gradients too, 3 all.
+    `algorithm`: of the sum over replicas; auto takes measured times inside a node, else a ring there, and between
+      nodes the best of ring, tree and hierarchical.
+    `servers`: devices that hold the parameters, for ``parameter_server``.
+    `channel`: transport whose links are used, such as nccl, mpi, verbs or grpc; "" takes links that name none.
+    `bucket_byte`: gradients sent together.
+    `overlap`: gradients travel while the backward pass goes on.
+    `compression`: bytes sent over bytes of the gradients, as declared by the user; 1 = none.
+    `staleness`: steps by which gradients may be late, as declared; above 0 a step waits for the link only where it
+      is busy all the time. What it costs in epochs is not known here.
+    `sync_norm`, `clip`: batch norms over all replicas; gradients clipped by their norm over all devices.
+    `optimizer`: where the update runs.
     """
 
     tensor: int = 1
@@ -87,10 +71,8 @@ class Layout:
     def replicas(self, devices: int) -> int:
         """Count the copies of the model on so many devices; where experts are shared, those of the rest.
 
-        Raises
-        ------
-        FomkitError
-            When the copies do not fill the devices, or do not divide into groups that share experts.
+        Raises FomkitError when the copies do not fill the devices, or do not divide into groups that share
+        experts.
         """
         if devices % self.model_devices:
             raise FomkitError(
@@ -157,10 +139,7 @@ def _refusals(layout: Layout) -> list[str]:
 def check_layout(layout: Layout) -> Layout:
     """Give the layout back, or raise for what it cannot combine.
 
-    Raises
-    ------
-    FomkitError
-        With the name of the value or the combination.
+    Raises FomkitError with the name of the value or the combination.
 
     Examples
     --------
@@ -176,10 +155,7 @@ def check_layout(layout: Layout) -> Layout:
 def microbatches_of(samples: int, replicas: int, microbatch: int | None) -> tuple[int, int]:
     """Give the samples of a microbatch and the microbatches of a step.
 
-    Raises
-    ------
-    FomkitError
-        When the samples do not divide.
+    Raises FomkitError when the samples do not divide.
 
     Examples
     --------
@@ -203,12 +179,7 @@ def microbatches_of(samples: int, replicas: int, microbatch: int | None) -> tupl
 
 
 def check_microbatches(layout: Layout, count: int) -> None:
-    """Raise where a step of several microbatches is not modelled.
-
-    Raises
-    ------
-    FomkitError
-    """
+    """Raise where a step of several microbatches is not modelled."""
     if layout.zero > 1 and count > 1:
         raise FomkitError(
             _WHERE,

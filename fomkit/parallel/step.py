@@ -21,30 +21,17 @@ from fomkit.prediction.exchange import Exchange
 class ParallelStep:
     """A step of all devices.
 
-    Attributes
-    ----------
-    samples : int
-        Of all replicas together.
-    compute_s : Span
-        What the busiest device calculates, and waits for its host or its data.
-    busy_s, exposed_s : Span
-        What its links are busy, and what nothing hides of that.
-    bubble_s : Span
-        What it waits for other stages of the pipeline.
-    replicas_s : Span
-        Of what is exposed, what it waits for the other replicas.
-    wall_s : Span
-        From the beginning to the end.
-    sent_byte : mapping
-        Bytes that a device sends, by purpose.
-    memory_byte : float or None
-        What a device must hold at most; None where nobody knows.
-    coverage : mapping
-        Shares of its time by time source; they sum to 1. A bubble counts as the work that it waits for.
-    excludes : tuple of str
-        Terms that are not in it, though they may take time.
-    notes : tuple of str
-        What was done differently from what was asked or is usual.
+    `samples`: of all replicas together.
+    `compute_s`: what the busiest device calculates, and waits for its host or its data.
+    `busy_s`, `exposed_s`: what its links are busy, and what nothing hides of that.
+    `bubble_s`: what it waits for other stages of the pipeline.
+    `replicas_s`: of what is exposed, what it waits for the other replicas.
+    `wall_s`: from the beginning to the end.
+    `sent_byte`: bytes that a device sends, by purpose.
+    `memory_byte`: what a device must hold at most; None where nobody knows.
+    `coverage`: shares of its time by time source; they sum to 1. A bubble counts as the work that it waits for.
+    `excludes`: terms that are not in it, though they may take time.
+    `notes`: what was done differently from what was asked or is usual.
     """
 
     layout: Layout
@@ -73,14 +60,8 @@ class ParallelStep:
 def step_coverage(work: Mapping[str, float], work_s: float, waits: Mapping[str, float]) -> dict[str, float]:
     """Give shares of a step by time source: its work as that is covered, and its waits for links.
 
-    Parameters
-    ----------
-    work : mapping
-        Shares of the work by time source; sum to 1.
-    work_s : float
-        What it takes [s].
-    waits : mapping
-        Exposed time [s] by time source.
+    `work`: shares of the work by time source; sum to 1; `work_s`: what it takes [s]; `waits`: exposed time [s] by
+    time source.
 
     Examples
     --------
@@ -133,15 +114,7 @@ def waits_for(
 ) -> Waits:
     """Add up what is sent, each less the time of the op that hides it.
 
-    Parameters
-    ----------
-    sent : iterable of Sent
-    times : mapping
-        Each collective's exchange.
-    one_s : mapping
-        Time of one execution of each op [s].
-    level : float
-        Of the intervals.
+    `times`: each collective's exchange; `one_s`: time of one execution of each op [s]; `level`: of the intervals.
 
     Examples
     --------
@@ -174,10 +147,8 @@ def bubble_fraction(stages: int, microbatches: int, chunks: int = 1) -> float:
 def check_schedule(stages: int, microbatches: int, chunks: int, blocks: int) -> None:
     """Raise where the schedule cannot be made.
 
-    Raises
-    ------
-    FomkitError
-        When blocks do not divide into chunks, or an interleaved schedule lacks full groups of microbatches.
+    Raises FomkitError when blocks do not divide into chunks, or an interleaved schedule lacks full groups of
+    microbatches.
     """
     if blocks % (stages * chunks):
         raise FomkitError(
@@ -200,11 +171,7 @@ def pipeline_s(stage_s: Sequence[float], microbatches: int, chunks: int = 1) -> 
     stage, or one chunk of it where stages are interleaved. For equal stages this is exact:
     ``(m + (p - 1)/v) · t``.
 
-    Parameters
-    ----------
-    stage_s : sequence
-        What each stage takes for one microbatch, forward and backward [s].
-    microbatches, chunks : int
+    `stage_s`: what each stage takes for one microbatch, forward and backward [s].
 
     Examples
     --------

@@ -50,17 +50,9 @@ class Needed(NamedTuple):
 def least_rate(taken_s: Callable[[float], float], room_s: float) -> float | None:
     """Give the least rate at which an exchange takes no longer than there is room for.
 
-    Parameters
-    ----------
-    taken_s : function
-        What the exchange takes [s] at a rate [byte/s]; it never grows with the rate.
-    room_s : float
-        What it may take [s].
-
-    Returns
-    -------
-    float or None
-        [byte/s]; None where no rate is enough, because starting alone takes longer; 0 where any is.
+    `taken_s`: what the exchange takes [s] at a rate [byte/s]; it never grows with the rate; `room_s`: what it may
+    take [s]. Gives a number: [byte/s]; None where no rate is enough, because starting alone takes longer; 0 where
+    any is.
 
     Examples
     --------
@@ -96,19 +88,8 @@ def least_bandwidth(gradient_byte: float, ranks: int, step_s: float, alpha_s: fl
     Each does what one does in ``step_s``, and its gradients go around in one message: without start-up that is
     ``B > 2S/(n·t)``. What a priced step needs, by any algorithm, is `fomkit.plan.scaling`.
 
-    Parameters
-    ----------
-    gradient_byte : float
-    ranks : int
-    step_s : float
-        Time of one device's step [s].
-    alpha_s : float
-        Start-up of a message [s].
-
-    Returns
-    -------
-    float or None
-        [byte/s]; None where starting alone takes longer than there is, and for one rank.
+    `step_s`: time of one device's step [s]; `alpha_s`: start-up of a message [s]. Gives a number: [byte/s]; None
+    where starting alone takes longer than there is, and for one rank.
 
     Examples
     --------
@@ -195,16 +176,9 @@ def buckets_of(
 ) -> list[Bucket]:
     """Fill buckets with the gradients of a step in the order in which its backward pass makes them.
 
-    Parameters
-    ----------
-    order : DataFrame
-        An ORDER table whose sizes are numbers.
-    row_s : array (rows of the op table,)
-        Time of one execution of each op [s]; NaN counts nothing.
-    backward : array of bool
-        Which rows of the op table are of the backward pass.
-    bucket_byte : float
-        A bucket is sent once it holds as much.
+    `order`: an ORDER table whose sizes are numbers; `row_s` (rows of the op table,): time of one execution of each
+    op [s]; NaN counts nothing; `backward`: which rows of the op table are of the backward pass; `bucket_byte`: a
+    bucket is sent once it holds as much.
     """
     ids, rows = order["id"].to_numpy(int), order["row"].to_numpy(np.float64)
     first = np.unique(ids, return_index=True)[1]
@@ -234,13 +208,7 @@ def stretched(buckets: Sequence[Bucket], factor: float) -> list[Bucket]:
 def overlapped(buckets: Sequence[Bucket], taken: Callable[[Bucket], float], backward_s: float) -> Waited:
     """Send buckets one after the other, each once it is full, while the backward pass goes on.
 
-    Parameters
-    ----------
-    buckets : sequence of Bucket
-    taken : function
-        Time that a bucket takes [s].
-    backward_s : float
-        Time of the backward pass [s].
+    `taken`: time that a bucket takes [s]; `backward_s`: time of the backward pass [s].
 
     Examples
     --------
@@ -348,18 +316,9 @@ def replica_traffic(
 ) -> Traffic:  # fmt: skip
     """Give the traffic of one step between replicas.
 
-    Parameters
-    ----------
-    layout : Layout
-    network : Network
-    group : Group
-        The replicas.
-    buckets : sequence of Bucket
-        Gradients in the order of the backward pass; those with a group of their own are added up there.
-    passes : tuple
-        Forward and backward time of the last microbatch [s]: what hides communication.
-    parameter_share : float
-        Bytes of a parameter as it is gathered over bytes of its gradient.
+    `group`: the replicas; `buckets`: gradients in the order of the backward pass; those with a group of their own
+    are added up there; `passes`: forward and backward time of the last microbatch [s]: what hides communication;
+    `parameter_share`: bytes of a parameter as it is gathered over bytes of its gradient.
     """
     if group.ranks == 1:
         nothing = Span.exact(0.0, network.level)

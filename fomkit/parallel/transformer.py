@@ -257,12 +257,7 @@ HEAD, EMBEDDING, UPDATE = "head", "embedding", "update"
 
 
 def check_split(shape: Transformer, tensor: int, *, sequence: bool) -> None:
-    """Raise where a transformer does not divide among the devices of a tensor group.
-
-    Raises
-    ------
-    FomkitError
-    """
+    """Raise where a transformer does not divide among the devices of a tensor group."""
     pieces = {"heads": shape.heads, "hidden": shape.hidden, "feed_forward": shape.feed_forward,
               **({"seq": shape.seq} if sequence else {})}  # fmt: skip
     for name, size in pieces.items():
@@ -271,12 +266,7 @@ def check_split(shape: Transformer, tensor: int, *, sequence: bool) -> None:
 
 
 def check_experts(name: str, shape: Transformer, expert: int) -> None:
-    """Raise where replicas cannot share the experts of a transformer.
-
-    Raises
-    ------
-    FomkitError
-    """
+    """Raise where replicas cannot share the experts of a transformer."""
     if expert > 1 and not shape.experts:
         raise FomkitError(name, f"has no experts, which expert {expert} would share. Leave 'expert' at 1.")
     if shape.experts % expert:

@@ -43,16 +43,10 @@ _SHARED = {"node": "node's power", "wall": "power at the wall"}
 class EnergyEstimate:
     """Energy [J] of an estimate, of all devices of one run.
 
-    Attributes
-    ----------
-    method : Method or None
-        None where the machine's figures do not reach; ``missing`` then says what is not stated.
-    step, epoch, run, unit : Spent or None
-        None where it, or its time, is not known.
-    most_step_j : float or None
-        Upper bound of a chip's step [J], where its limit is stated.
-    notes : tuple of str
-        What a reader should know of the figures.
+    `method`: none where the machine's figures do not reach; ``missing`` then says what is not stated.
+    `step`, `epoch`, `run`, `unit`: none where it, or its time, is not known.
+    `most_step_j`: upper bound of a chip's step [J], where its limit is stated.
+    `notes`: what a reader should know of the figures.
     """
 
     method: Method | None
@@ -281,16 +275,8 @@ def merit_content(
 ) -> dict[str, Any]:
     """Put a figure of merit in the form of the ``fom`` block.
 
-    Parameters
-    ----------
-    merit : FigureOfMerit
-    worst_basis : str
-    excludes : sequence of str
-        What its rates leave out because nobody stated it.
-    unfit : sequence of str
-        Its work that no device holds, each with why.
-    explained : sequence of Explained
-        Of its lines that somebody measured a run of, how much of it the device's work explains.
+    `excludes`: what its rates leave out because nobody stated it; `unfit`: its work that no device holds, each
+    with why; `explained`: of its lines that somebody measured a run of, how much of it the device's work explains.
     """
     held = [one for one in explained if one.line in merit.ratios]
     return {

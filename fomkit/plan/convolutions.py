@@ -57,20 +57,9 @@ def _facts(machine: Machine, dtype: str, engine: str) -> _Facts:
 def add_workspace(methods: pd.DataFrame, batch: pd.Series[float], limit_byte: float | None) -> pd.DataFrame:
     """Add how many samples a method works on at once, and the workspace that it then takes.
 
-    Parameters
-    ----------
-    methods : DataFrame
-        As `fomkit.ops.conv_methods.method_costs` gives it.
-    batch : Series
-        Samples of each op, by its index.
-    limit_byte : float or None
-        Most that the workspace may be [byte]; None where any.
-
-    Returns
-    -------
-    DataFrame
-        With samples_at_once and workspace_byte [byte]. A method that does not fit for one sample is absent, with
-        the reason.
+    `methods`: as `fomkit.ops.conv_methods.method_costs` gives it; `batch`: samples of each op, by its index;
+    `limit_byte`: most that the workspace may be [byte]; None where any. Gives a DataFrame: with samples_at_once
+    and workspace_byte [byte]. A method that does not fit for one sample is absent, with the reason.
     """
     samples = methods["of"].map(batch).to_numpy(np.float64)
     fixed, each = (methods[name].to_numpy(np.float64) for name in ("fixed_byte", "sample_byte"))
@@ -98,19 +87,9 @@ def add_floors(methods: pd.DataFrame, ops: pd.DataFrame, machine: Machine) -> pd
     engine: one after the other on one engine, side by side on two. The memory moves the op's own byte, and what
     all samples need of workspace is written once and read once. The floor is the longer of arithmetic and memory.
 
-    Parameters
-    ----------
-    methods : DataFrame
-        With a workspace (`add_workspace`).
-    ops : DataFrame
-        COSTED rows that ``of`` names.
-    machine : Machine
-
-    Returns
-    -------
-    DataFrame
-        With products_s, transforms_s, memory_s and floor_s [s], and ``bound``; NaN and "" where a rate is unknown
-        or the method is absent.
+    `methods`: with a workspace (`add_workspace`); `ops`: COSTED rows that ``of`` names. Gives a DataFrame: with
+    products_s, transforms_s, memory_s and floor_s [s], and ``bound``; NaN and "" where a rate is unknown or the
+    method is absent.
     """
     settled, _ = settle_engines(ops, machine)
     pairs = dict.fromkeys(zip(settled["dtype"], settled["engine"], strict=True))
@@ -267,26 +246,10 @@ def convolutions_content(
 ) -> dict[str, Any]:
     """Say by which methods each convolution of a step can be computed, what each takes, and which is best.
 
-    Parameters
-    ----------
-    model : ModelProfile
-    options : Options
-        Batch and other sizes; precision and interval where there is a machine.
-    machine : Machine, optional
-        Whose rates give floors, and whose table gives the times beside them; without it the best method is the
-        one of least arithmetic.
-    limit_byte : float, optional
-        Most workspace [byte] that a method may take.
-
-    Returns
-    -------
-    dict
-        ``fomkit/convolutions/1``.
-
-    Raises
-    ------
-    FomkitError
-        When the model has no convolution or a size cannot be had.
+    `options`: batch and other sizes; precision and interval where there is a machine; `machine`: whose rates give
+    floors, and whose table gives the times beside them; without it the best method is the one of least arithmetic;
+    `limit_byte`: most workspace [byte] that a method may take. Gives a dict: ``fomkit/convolutions/1``. Raises
+    FomkitError when the model has no convolution or a size cannot be had.
     """
     ops, notes = _ops(model, machine, options)
     rows = _distinct(ops)

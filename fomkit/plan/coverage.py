@@ -39,15 +39,7 @@ def coverage(timed: pd.DataFrame) -> dict[str, float]:
     Work without a time has no share of a time; ``unpriced`` is its share of the op executions, and the other
     shares are scaled so that all sum to 1.
 
-    Parameters
-    ----------
-    timed : DataFrame
-        A TIMED table.
-
-    Returns
-    -------
-    dict
-        One entry for each time source and ``unpriced``.
+    `timed`: a TIMED table. Gives a dict: one entry for each time source and ``unpriced``.
     """
     count, time_s = (timed[name].to_numpy(np.float64) for name in ("count", "time_s"))
     priced = ~np.isnan(time_s)
@@ -65,16 +57,8 @@ def coverage(timed: pd.DataFrame) -> dict[str, float]:
 def check_work(timed: pd.DataFrame, where: str) -> None:
     """Raise when a step executes nothing, which would take 0 s.
 
-    Parameters
-    ----------
-    timed : DataFrame
-        A table of ops with the column count; one that is an expression of sizes is taken for some.
-    where : str
-        The model, as the message names it.
-
-    Raises
-    ------
-    FomkitError
+    `timed`: a table of ops with the column count; one that is an expression of sizes is taken for some; `where`:
+    the model, as the message names it.
     """
     counts = timed["count"].tolist() if len(timed) else []
     if any(isinstance(count, str) or count > 0 for count in counts):
@@ -88,10 +72,7 @@ def check_work(timed: pd.DataFrame, where: str) -> None:
 def check_covered(timed: pd.DataFrame, unsupported: tuple[str, ...], where: str) -> None:
     """Raise when an op of the step has no time, or the tracer met one that it has no rule for.
 
-    Raises
-    ------
-    FomkitError
-        With the number of executions and the kinds concerned.
+    Raises FomkitError with the number of executions and the kinds concerned.
     """
     lacking = np.isnan(timed["time_s"].to_numpy(np.float64))
     hint = "Add timings or facts to the machine profile, or pass --allow-uncovered for a lower bound of the time."
@@ -187,14 +168,7 @@ def groups_of(timed: pd.DataFrame) -> pd.Series[str]:
 def widen_calls(timed: pd.DataFrame, uses: Uses, level: float) -> pd.DataFrame:
     """Widen the interval of each row to what it is worth for one call inside a step.
 
-    Parameters
-    ----------
-    timed : DataFrame
-        A TIMED table.
-    uses : mapping
-        What `uses_of` gives.
-    level : float
-        The level of the intervals in ``timed``.
+    `timed`: a TIMED table; `uses`: what `uses_of` gives; `level`: the level of the intervals in ``timed``.
     """
     low, high = timed["low_s"].to_numpy(np.float64, copy=True), timed["high_s"].to_numpy(np.float64, copy=True)
     value = timed["time_s"].to_numpy(np.float64)
@@ -211,21 +185,9 @@ def use_widths(
 
     Groups know nothing of each other. In one, errors of calls cancel in part: their sum has a spread of its own.
 
-    Parameters
-    ----------
-    kinds : sequence (n,)
-    seconds : array (n, s)
-        What n ops take in each of s variants of a step, all executions of an op together; 0 where it is unknown.
-    of_table : array (n, s) of bool
-        True where the time rests on timings of single kernels (`TABLES`).
-    uses : mapping
-        What `uses_of` gives.
-    level : float
-        The level of the intervals.
-
-    Returns
-    -------
-    list of two arrays (s,)
+    `kinds` (n,); `seconds` (n, s): what n ops take in each of s variants of a step, all executions of an op
+    together; 0 where it is unknown; `of_table` (n, s): true where the time rests on timings of single kernels
+    (`TABLES`); `uses`: what `uses_of` gives; `level`: the level of the intervals. Gives list of two arrays (s,).
     """
     groups = [GROUPS.get(kind, "") for kind in kinds]
     widths = []
@@ -240,16 +202,8 @@ def use_widths(
 def work_per_pass(costed: pd.DataFrame) -> dict[str, float]:
     """Add up the flop of each pass of one step.
 
-    Parameters
-    ----------
-    costed : DataFrame
-        A COSTED table.
-
-    Returns
-    -------
-    dict
-        Flop [flop] of forward, backward and update, in this order, as far as the table has them; the two gradients
-        are backward. NaN where a row has no formula.
+    `costed`: a COSTED table. Gives a dict: flop [flop] of forward, backward and update, in this order, as far as
+    the table has them; the two gradients are backward. NaN where a row has no formula.
 
     Examples
     --------

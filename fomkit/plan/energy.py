@@ -33,12 +33,8 @@ Figures = Mapping[tuple[str, str], Fact]
 class Work:
     """Energy of some ops besides idle power.
 
-    Attributes
-    ----------
-    terms : mapping
-        Energy [J] of the flop of each number format and engine, and of the bytes, by a name that says which.
-    missing : tuple of str
-        What has no energy; where there is any, the terms are not all.
+    `terms`: energy [J] of the flop of each number format and engine, and of the bytes, by a name that says which.
+    `missing`: what has no energy; where there is any, the terms are not all.
     """
 
     terms: Mapping[str, Span]
@@ -88,15 +84,8 @@ def price_work(costed: pd.DataFrame, energy: Energy, figures: Figures, level: fl
 
     One figure's error is common to all ops that it prices, so a term is a sum times that figure.
 
-    Parameters
-    ----------
-    costed : DataFrame
-        A COSTED or TIMED table; of each row ``flop`` and ``byte`` of one execution, times ``count``.
-    energy : Energy
-    figures : mapping
-        Of the whole step (`figures_for`).
-    level : float
-        Of the intervals.
+    `costed`: a COSTED or TIMED table; of each row ``flop`` and ``byte`` of one execution, times ``count``;
+    `figures`: of the whole step (`figures_for`); `level`: of the intervals.
     """
     byte = costed["byte"].to_numpy(float) * costed["count"].to_numpy(float)
     missing, terms = [], dict[str, Span]()
@@ -165,16 +154,10 @@ class Workload:
 class Method:
     """How energy becomes known: a power that lasts as long as the work does, and what the work takes besides.
 
-    Attributes
-    ----------
-    power_w : Span
-        For one device [W]: the mean power of the work, or idle power where the work is priced besides.
-    counts_work : bool
-        Whether flop and bytes are priced besides ``power_w``.
-    basis : str
-        measured only where power and time both are.
-    message : str
-        Where the figures come from.
+    `power_w`: for one device [W]: the mean power of the work, or idle power where the work is priced besides.
+    `counts_work`: whether flop and bytes are priced besides ``power_w``.
+    `basis`: measured only where power and time both are.
+    `message`: where the figures come from.
     """
 
     name: MethodName
@@ -267,15 +250,9 @@ def at_most(energy: Energy, time_s: Span) -> float | None:
 def spend(method: Method, time_s: Span, work: Work, most_j: float | None = None) -> Spent:
     """Add up the energy of one device.
 
-    Parameters
-    ----------
-    method : Method
-    time_s : Span
-        All of the time [s], waiting too.
-    work : Work
-        What is done in it; priced only where the method counts work.
-    most_j : float, optional
-        Upper bound [J] of a chip's energy: no interval reaches above it, but a value may, and is left as it is.
+    `time_s`: all of the time [s], waiting too; `work`: what is done in it; priced only where the method counts
+    work; `most_j`: upper bound [J] of a chip's energy: no interval reaches above it, but a value may, and is left
+    as it is.
 
     Examples
     --------
@@ -299,21 +276,9 @@ def spend(method: Method, time_s: Span, work: Work, most_j: float | None = None)
 def add_energy(timed: pd.DataFrame, energy: Energy, method: Method, figures: Figures) -> pd.DataFrame:
     """Add what one execution of each op takes: ``work_j`` besides idle power and ``energy_j`` in all.
 
-    Parameters
-    ----------
-    timed : DataFrame
-        A TIMED table.
-    energy : Energy
-    method : Method
-        As chosen for the step (`choose_method`).
-    figures : mapping
-        Energy of a flop [J] (`figures_for`).
-
-    Returns
-    -------
-    DataFrame
-        The same rows with two more columns [J]; NaN where a count, a time or a figure is unknown. The step adds
-        the power of the time in which the device waits.
+    `timed`: a TIMED table; `method`: as chosen for the step (`choose_method`); `figures`: energy of a flop [J]
+    (`figures_for`). Gives a DataFrame: the same rows with two more columns [J]; NaN where a count, a time or a
+    figure is unknown. The step adds the power of the time in which the device waits.
     """
     flop = timed["flop"].to_numpy(np.float64)
     work = np.zeros(len(timed))

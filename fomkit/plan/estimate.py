@@ -93,16 +93,8 @@ def slower_products(
 
     Tried are the two powers of two below, one less, and 1.
 
-    Parameters
-    ----------
-    model : ModelProfile
-    ops : DataFrame
-        Its COSTED ops at these sizes, in the order of its table.
-    machine : Machine
-        With fits.
-    sizes : mapping
-    level : float
-        Of the intervals.
+    `ops`: its COSTED ops at these sizes, in the order of its table; `machine`: with fits; `level`: of the
+    intervals.
     """
     batch = int(sizes.get("batch", 1))
     below = 1 << max(batch - 1, 1).bit_length() - 1
@@ -244,13 +236,8 @@ def estimated_per_day(
 def with_step(estimated: Estimate, wall_s: Span, last_batch: LastBatch | None = None) -> Estimate:
     """Roll an estimate up anew from another time of its step, with the passes changed by the same factor.
 
-    Parameters
-    ----------
-    estimated : Estimate
-    wall_s : Span
-        Time of one step [s] with whatever it holds; no term of a step is excluded from it.
-    last_batch : str, optional
-        drop or keep the partial last batch; default: the profile's choice.
+    `wall_s`: time of one step [s] with whatever it holds; no term of a step is excluded from it; `last_batch`:
+    drop or keep the partial last batch; default: the profile's choice.
     """
     factor = wall_s.value / estimated.step.value
     passes = {name: span.scaled(factor) for name, span in estimated.step_time.passes.items()}

@@ -136,24 +136,9 @@ def _longest(estimated: Estimate, top: int) -> tuple[list[dict[str, Any]], dict[
 def explain_ops(model: ModelProfile, machine: Machine, options: Options, top: int = 10) -> dict[str, Any]:
     """Tell of the ops that carry the time of a step what each time rests on, and which op to time first.
 
-    Parameters
-    ----------
-    model : ModelProfile
-    machine : Machine
-    options : Options
-    top : int
-        Ops, and measurements, to list.
-
-    Returns
-    -------
-    dict
-        ``fomkit/explain/1``. Shares are of the device time, and those of ``ops`` and ``rest`` add up to 1.
-        ``unpriced`` lists work without a time, which no share counts.
-
-    Raises
-    ------
-    FomkitError
-        When no op has a time, or the estimate cannot be made.
+    `top`: ops, and measurements, to list. Gives a dict: ``fomkit/explain/1``. Shares are of the device time, and
+    those of ``ops`` and ``rest`` add up to 1. ``unpriced`` lists work without a time, which no share counts.
+    Raises FomkitError when no op has a time, or the estimate cannot be made.
     """
     one = estimate(model, machine, options)
     if one.ops["time_s"].isna().all():
@@ -227,13 +212,10 @@ def _si(number: float) -> str:
 def op_frame(estimated: Estimate) -> pd.DataFrame:
     """Give the distinct ops of a step, longest first; those without a time come last.
 
-    Returns
-    -------
-    DataFrame
-        ``label`` (short, for figures), ``op``, ``kind``, ``sizes``, ``size`` (short), ``pass_name``, ``dtype``,
-        ``engine``, ``module``, ``count`` (executions), ``time_s``, ``low_s``, ``high_s`` (of all executions in a
-        step [s]), ``share`` of the device time, ``flop`` and ``byte`` of all executions, ``intensity``
-        [flop/byte], ``flop_per_s``, ``time_source``, ``bound``, ``evidence``. NaN is unknown.
+    Gives a DataFrame: ``label`` (short, for figures), ``op``, ``kind``, ``sizes``, ``size`` (short),
+    ``pass_name``, ``dtype``, ``engine``, ``module``, ``count`` (executions), ``time_s``, ``low_s``, ``high_s`` (of
+    all executions in a step [s]), ``share`` of the device time, ``flop`` and ``byte`` of all executions,
+    ``intensity`` [flop/byte], ``flop_per_s``, ``time_source``, ``bound``, ``evidence``. NaN is unknown.
 
     Examples
     --------
@@ -271,16 +253,8 @@ def op_frame(estimated: Estimate) -> pd.DataFrame:
 def roof_frame(estimated: Estimate, ops: pd.DataFrame) -> pd.DataFrame:
     """Give the rates that bound the ops: one row for each number format and engine that does their arithmetic.
 
-    Parameters
-    ----------
-    estimated : Estimate
-    ops : DataFrame
-        Of `op_frame`.
-
-    Returns
-    -------
-    DataFrame
-        ``roof`` (its name and peak), ``flop_per_s``, ``byte_per_s``; no row where one is unknown.
+    `ops`: of `op_frame`. Gives a DataFrame: ``roof`` (its name and peak), ``flop_per_s``, ``byte_per_s``; no row
+    where one is unknown.
     """
     import pandas as pd
 

@@ -26,18 +26,8 @@ from fomkit.plan.content import fact_content, span_content
 def energy_at_wall(energy_j: Span, scope: EnergyScope, to_wall: Fact | None) -> Span | None:
     """Give energy [J] as a wall meter would count it.
 
-    Parameters
-    ----------
-    energy_j : Span
-    scope : str
-        What it counts: chip, node or wall.
-    to_wall : Fact or None
-        Energy at the wall over that of a narrower scope, as somebody states it.
-
-    Returns
-    -------
-    Span or None
-        None where the scope is narrower and nobody states a factor.
+    `scope`: what it counts: chip, node or wall; `to_wall`: energy at the wall over that of a narrower scope, as
+    somebody states it. Gives a Span or None: none where the scope is narrower and nobody states a factor.
 
     Examples
     --------
@@ -52,14 +42,8 @@ def energy_at_wall(energy_j: Span, scope: EnergyScope, to_wall: Fact | None) -> 
 def carbon_kg(wall_j: Span, kg_per_j: Fact, pue: Fact | None) -> Span:
     """Give the carbon dioxide equivalent [kg] of energy at the wall.
 
-    Parameters
-    ----------
-    wall_j : Span
-        Energy at the wall of the machine [J].
-    kg_per_j : Fact
-        Of the grid [kg/J].
-    pue : Fact or None
-        Energy of the whole building over that of its machines; None counts the machine alone.
+    `wall_j`: energy at the wall of the machine [J]; `kg_per_j`: of the grid [kg/J]; `pue`: energy of the whole
+    building over that of its machines; None counts the machine alone.
 
     Examples
     --------
@@ -80,14 +64,9 @@ WITHOUT_PUE = "without what the building adds (cooling, supply): no --pue is dec
 class Grid:
     """What a user declares for carbon; None where nobody does.
 
-    Attributes
-    ----------
-    kg_per_j : Fact or None
-        Carbon dioxide equivalent of the grid's energy [kg/J].
-    to_wall : Fact or None
-        Energy at the wall over that of the narrower scope that the machine's figures have.
-    pue : Fact or None
-        Energy of the building over that of its machines.
+    `kg_per_j`: carbon dioxide equivalent of the grid's energy [kg/J].
+    `to_wall`: energy at the wall over that of the narrower scope that the machine's figures have.
+    `pue`: energy of the building over that of its machines.
     """
 
     kg_per_j: Fact | None = None
@@ -98,10 +77,7 @@ class Grid:
 def check_grid(grid: Grid) -> None:
     """Raise when a factor is declared that nothing is made of.
 
-    Raises
-    ------
-    FomkitError
-        Naming what it needs.
+    Raises FomkitError naming what it needs.
     """
     for name, fact in (("--pue", grid.pue), ("--to-wall", grid.to_wall)):
         if fact is not None and grid.kg_per_j is None:
@@ -113,10 +89,7 @@ def check_grid(grid: Grid) -> None:
 def footprint(energy_j: Span | None, scope: EnergyScope | None, grid: Grid) -> tuple[Span | None, Span | None]:
     """Give the energy at the wall [J] and its carbon [kg CO2e]; None where one of them is not known.
 
-    Raises
-    ------
-    FomkitError
-        When a factor to the wall is declared for energy that is measured there.
+    Raises FomkitError when a factor to the wall is declared for energy that is measured there.
     """
     if scope == "wall" and grid.to_wall is not None:
         raise FomkitError("--to-wall", "is declared, and the machine's energy is that at the wall. Leave it out.")
@@ -149,15 +122,8 @@ def carbon_content(
 ) -> dict[str, Any] | None:
     """Put carbon in the form of the block ``carbon``; None where nobody asks for it.
 
-    Parameters
-    ----------
-    energies : mapping
-        Energy [J], by what takes it: run, unit.
-    scope : str or None
-        What the energies count; None where there is none.
-    missing : iterable of str
-        Why there is none.
-    grid : Grid
+    `energies`: energy [J], by what takes it: run, unit; `scope`: what the energies count; None where there is
+    none; `missing`: why there is none.
     """
     if grid.kg_per_j is None:
         return None
@@ -195,13 +161,7 @@ class Gap:
 class Integral:
     """Energy over a time.
 
-    Attributes
-    ----------
-    energy_j : Span
-    wall_s : float
-    period_s : float
-        Usual distance of readings.
-    gaps : tuple of Gap
+    `period_s`: usual distance of readings.
     """
 
     energy_j: Span
@@ -265,19 +225,9 @@ def integrate(
     Between two readings power may have stayed at either for the whole time, and in a gap anywhere between the
     least and the largest reading: that and the instrument's own error make the interval.
 
-    Parameters
-    ----------
-    samples : sequence of Sample
-        In order of time.
-    start_s, end_s : float, optional
-        What to integrate over [s]; default: from the first to the last reading.
-    error_w : float
-        What the instrument states of itself, ± [W].
-
-    Raises
-    ------
-    FomkitError
-        When there are fewer than two readings, they are out of order or below 0, or the time goes beyond them.
+    `samples`: in order of time; `start_s`, `end_s`: what to integrate over [s]; default: from the first to the
+    last reading; `error_w`: what the instrument states of itself, ± [W]. Raises FomkitError when there are fewer
+    than two readings, they are out of order or below 0, or the time goes beyond them.
 
     Examples
     --------
@@ -314,19 +264,9 @@ MOST_W = 2000.0
 def counted(before: float, after: float, most: float, wall_s: float) -> float:
     """Give what a counter [J] went forward between two readings, once round at most.
 
-    Parameters
-    ----------
-    before, after : float
-        Readings [J].
-    most : float
-        Where the counter begins anew at 0 [J].
-    wall_s : float
-        Time between the readings [s].
-
-    Raises
-    ------
-    FomkitError
-        When a reading lies outside the counter, or the time is so long that it may have gone round twice.
+    `before`, `after`: readings [J]; `most`: where the counter begins anew at 0 [J]; `wall_s`: time between the
+    readings [s]. Raises FomkitError when a reading lies outside the counter, or the time is so long that it may
+    have gone round twice.
 
     Examples
     --------

@@ -36,16 +36,10 @@ UPDATE = PASSES[-1]
 class Use:
     """What a step takes.
 
-    Attributes
-    ----------
-    live_byte : array
-        Bytes that stand in memory while each op runs, by its id; 0 is before the step.
-    workspace_byte : array
-        Of these, the workspace of the op itself.
-    moments : DataFrame
-        Op, module and pass of each id; that of 0 is empty.
-    pieces : DataFrame
-        Each piece of memory: ``role``, ``module``, ``byte``, first and last id at which it lives.
+    `live_byte`: bytes that stand in memory while each op runs, by its id; 0 is before the step.
+    `workspace_byte`: of these, the workspace of the op itself.
+    `moments`: op, module and pass of each id; that of 0 is empty.
+    `pieces`: each piece of memory: ``role``, ``module``, ``byte``, first and last id at which it lives.
     """
 
     live_byte: NDArray[np.float64]
@@ -136,23 +130,10 @@ def memory_use(
 ) -> Use:  # fmt: skip
     """Follow the memory of a step.
 
-    Parameters
-    ----------
-    order : DataFrame
-        An ORDER table whose sizes are numbers.
-    ops : DataFrame
-        The OPS table of the same step.
-    workspace_byte : array
-        Workspace that each row of ``ops`` takes while it runs [byte].
-    where : str
-        Name of the profile, for error messages.
-    block_byte : int
-        Every piece takes a multiple of this [byte].
-
-    Raises
-    ------
-    FomkitError
-        When the order does not belong to the ops.
+    `order`: an ORDER table whose sizes are numbers; `ops`: the OPS table of the same step; `workspace_byte`:
+    workspace that each row of ``ops`` takes while it runs [byte]; `where`: name of the profile, for error
+    messages; `block_byte`: every piece takes a multiple of this [byte]. Raises FomkitError when the order does not
+    belong to the ops.
 
     Examples
     --------
@@ -196,12 +177,8 @@ class Standing(NamedTuple):
 def standing_memory(ops: pd.DataFrame, parameters: int | None = None) -> Standing | None:
     """Add up what every step needs, from the rows of the update; None where nobody knows.
 
-    Parameters
-    ----------
-    ops : DataFrame
-        An OPS table whose sizes are numbers.
-    parameters : int, optional
-        How many the model has. Without an update they are taken in the format of the ops, where all have one.
+    `ops`: an OPS table whose sizes are numbers. `parameters`: how many the model has. Without an update they are
+    taken in the format of the ops, where all have one.
 
     Examples
     --------

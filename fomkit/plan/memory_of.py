@@ -43,12 +43,7 @@ _CPU = re.compile(r"\b(cpu|x86|xeon|epyc|ryzen|opteron|knights|phi|core|cortex|n
 
 
 def device_kind(machine: Machine) -> DeviceKind:
-    """Tell what a machine's device is by its architecture, else by its title; "" where neither says, or both do.
-
-    Parameters
-    ----------
-    machine : Machine
-    """
+    """Tell whether a machine is a gpu or a cpu by architecture, else title; "" where neither says, or both do."""
     for text in (machine.device.architecture, machine.title):
         is_gpu, is_cpu = (one.search(text.lower()) is not None for one in (_GPU, _CPU))
         if is_gpu is not is_cpu:
@@ -63,10 +58,7 @@ MOST = 2**24
 def largest_that_fits(fits: Callable[[int], bool], most: int = MOST) -> int:
     """Find by bisection the largest whole number that fits, if all smaller ones do.
 
-    Returns
-    -------
-    int
-        0 where not even 1 fits, ``most`` where that does.
+    Gives a number: 0 where not even 1 fits, ``most`` where that does.
 
     Examples
     --------
@@ -115,18 +107,8 @@ def step_memory(
 ) -> Use | None:
     """Follow the memory of a model's step; None where nobody recorded the order of its ops.
 
-    Parameters
-    ----------
-    model : ModelProfile
-    sizes : mapping
-        The value of each named size.
-    workspace : array, optional
-        Workspace of each op [byte]; default: one sample's im2col for convolutions.
-
-    Raises
-    ------
-    FomkitError
-        When the order is fixed at other sizes, or is not one.
+    `sizes`: the value of each named size; `workspace`: workspace of each op [byte]; default: one sample's im2col
+    for convolutions. Raises FomkitError when the order is fixed at other sizes, or is not one.
     """
     if model.order is None:
         return None
@@ -154,12 +136,8 @@ def largest_batch(model: ModelProfile, sizes: Mapping[str, int], capacity_byte: 
 class Fit:
     """Whether a device's memory holds a step.
 
-    Attributes
-    ----------
-    fits : bool or None
-        None where nobody knows: no capacity is stated, or only a part of what the step needs is known.
-    message : str
-        What does not fit, in words; "" otherwise.
+    `fits`: none where nobody knows: no capacity is stated, or only a part of what the step needs is known.
+    `message`: what does not fit, in words; "" otherwise.
     """
 
     fits: bool | None = None
@@ -203,12 +181,8 @@ PERSISTENT_ROLES = ("parameter", "input", "state")
 def updated_as_there(model: ModelProfile, machine: Machine) -> ModelProfile:
     """Give a model whose update runs tensor by tensor, where that is the default of the machine's device.
 
-    Parameters
-    ----------
-    model : ModelProfile
-        Unchanged where its implementation was asked for, or nobody noted whether it was.
-    machine : Machine
-        Unchanged where it is no processor, as far as its words tell.
+    `model`: unchanged where its implementation was asked for, or nobody noted whether it was; `machine`: unchanged
+    where it is no processor, as far as its words tell.
     """
     if model.optimizer.get("impl_from") != IMPL_BY_DEFAULT or device_kind(machine) != "cpu":
         return model

@@ -165,18 +165,9 @@ ROLE_WORDS = {"state": "optimizer state"}
 def pareto_table(ops: pd.DataFrame, top: int = 15) -> pd.DataFrame:
     """Give the longest ops of a step by name and sizes, each in its passes.
 
-    Parameters
-    ----------
-    ops : DataFrame
-        Of `fomkit.plan.evidence.op_frame`.
-    top : int
-        Ops to list.
-
-    Returns
-    -------
-    DataFrame
-        One row per op and pass, the longest op first: ``name``, ``pass``, ``pass_s``; of the op's passes together
-        ``time_s``, ``low_s``, ``high_s`` [s], ``share`` of the step, ``reached`` (shares up to here).
+    `ops`: of `fomkit.plan.evidence.op_frame`; `top`: ops to list. Gives a DataFrame: one row per op and pass, the
+    longest op first: ``name``, ``pass``, ``pass_s``; of the op's passes together ``time_s``, ``low_s``, ``high_s``
+    [s], ``share`` of the step, ``reached`` (shares up to here).
     """
     known = ops[ops["time_s"].notna()]
     named = known.assign(**{"name": known["label"], "pass": known["pass_name"].str.split("_").str[0]})
@@ -190,16 +181,8 @@ def pareto_table(ops: pd.DataFrame, top: int = 15) -> pd.DataFrame:
 def composition_table(estimate: Estimate, by: str = "kind") -> pd.DataFrame:
     """Give the parts of each pass, then what the host and the input need for a step, where the machine says it.
 
-    Parameters
-    ----------
-    estimate : Estimate
-    by : str
-        A column of the ops: ``kind``, ``time_source`` or ``bound``.
-
-    Returns
-    -------
-    DataFrame
-        ``pass``, ``part``, ``time_s``.
+    `by`: a column of the ops: ``kind``, ``time_source`` or ``bound``. Gives a DataFrame: ``pass``, ``part``,
+    ``time_s``.
     """
     import pandas as pd
 
@@ -235,15 +218,8 @@ def _shown(live_byte: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[int]
 def memory_table(estimate: Estimate) -> pd.DataFrame:
     """Give the memory of each role over the step.
 
-    Returns
-    -------
-    DataFrame
-        ``id``, ``role``, ``byte``, ``all_byte``, ``op``, ``pass_name``; every role at every moment shown.
-
-    Raises
-    ------
-    FomkitError
-        When nobody recorded the order of the ops, or it is fixed at another size.
+    Gives a DataFrame: ``id``, ``role``, ``byte``, ``all_byte``, ``op``, ``pass_name``; every role at every moment
+    shown. Raises FomkitError when nobody recorded the order of the ops, or it is fixed at another size.
     """
     import pandas as pd
 

@@ -22,22 +22,13 @@ from fomkit.prediction.estimates import cached
 class Options:
     """What the user chose for a study, besides the model and the machine.
 
-    Attributes
-    ----------
-    batch : int or None
-        Samples in one step; None keeps the profile's.
-    interval : float
-        Level of all intervals.
-    sizes : mapping
-        Other named sizes of the profile, for example ``{"seq": 512}``.
-    precision : str or None
-        fp32, tf32, mixed, bf16 or fp8; None is what the framework would do on the machine.
-    scope : str or None
-        device, node or system; None takes the narrowest that all machines state.
-    last_batch : str or None
-        drop or keep the partial last batch; None keeps the profile's choice.
-    allow_uncovered : bool
-        Leave work without a time out instead of refusing; times are then lower bounds.
+    `batch`: samples in one step; None keeps the profile's.
+    `interval`: level of all intervals.
+    `sizes`: other named sizes of the profile, for example ``{"seq": 512}``.
+    `precision`: fp32, tf32, mixed, bf16 or fp8; None is what the framework would do on the machine.
+    `scope`: device, node or system; None takes the narrowest that all machines state.
+    `last_batch`: drop or keep the partial last batch; None keeps the profile's choice.
+    `allow_uncovered`: leave work without a time out instead of refusing; times are then lower bounds.
     """
 
     batch: int | None = None
@@ -52,10 +43,7 @@ class Options:
     def wanted_sizes(self) -> dict[str, int]:
         """All named sizes that were chosen, the batch among them.
 
-        Raises
-        ------
-        FomkitError
-            When the batch is given twice and differs.
+        Raises FomkitError when the batch is given twice and differs.
         """
         sizes = dict(self.sizes)
         if self.batch is not None and sizes.setdefault("batch", self.batch) != self.batch:
@@ -66,10 +54,7 @@ class Options:
 def choose_sizes(model: ModelProfile, wanted: Mapping[str, int]) -> dict[str, int]:
     """Give the named sizes of a study, refusing those that the profile cannot be resized to.
 
-    Raises
-    ------
-    FomkitError
-        When a size is unknown, or the op table was traced at a fixed one other than that asked for.
+    Raises FomkitError when a size is unknown, or the op table was traced at a fixed one other than that asked for.
     """
     sizes = dict(model.sizes)
     for name, value in wanted.items():
@@ -94,10 +79,7 @@ def choose_sizes(model: ModelProfile, wanted: Mapping[str, int]) -> dict[str, in
 def choose_scope(machines: list[Machine], wanted: Scope | None) -> Scope:
     """Take the narrowest scope that all machines state, or check the one wanted.
 
-    Raises
-    ------
-    FomkitError
-        When a machine does not state the scope.
+    Raises FomkitError when a machine does not state the scope.
     """
     for machine in machines:
         if wanted is not None and wanted not in machine.scopes:
@@ -131,12 +113,7 @@ def parameters(machine: Machine) -> tuple[str, ...]:
 
 
 def check_parameter(machine: Machine, name: str, least: float) -> None:
-    """Raise when a machine has no parameter of this name, or its least value is not a rate or a cost.
-
-    Raises
-    ------
-    FomkitError
-    """
+    """Raise when a machine has no parameter of this name, or its least value is not a rate or a cost."""
     known = parameters(machine)
     if name not in known:
         raise FomkitError(machine.name, f"{name!r} is not a parameter of it. {nearest_names(name, known)}")
@@ -169,17 +146,9 @@ def change_machine(machine: Machine, values: Mapping[str, float]) -> Machine:
     launch cost, the rest with its roofline (`fomkit.prediction.donors.factor`). What was measured there is then
     transferred.
 
-    Parameters
-    ----------
-    machine : Machine
-    values : mapping
-        Parameter (`parameters`) to its new value: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE
-        [flop/s]. Each keeps its relative spread.
-
-    Raises
-    ------
-    FomkitError
-        When the machine has no such parameter, or the value cannot be one.
+    `values`: parameter (`parameters`) to its new value: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE
+    [flop/s]. Each keeps its relative spread. Raises FomkitError when the machine has no such parameter, or the
+    value cannot be one.
     """
     device = machine.device
     for name, value in values.items():

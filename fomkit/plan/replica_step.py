@@ -91,10 +91,7 @@ class ReplicaStep:
     def gradient_byte(self) -> float:
         """Give the bytes of all gradients of a step.
 
-        Raises
-        ------
-        FomkitError
-            When the profile has neither gradients nor an update.
+        Raises FomkitError when the profile has neither gradients nor an update.
         """
         order = self.model.order
         if order is not None and (order["role"] == "gradient").any():
@@ -177,10 +174,7 @@ class ReplicaStep:
     def at(self, devices: int, samples: int) -> ParallelStep:
         """Give a step of so many samples on so many devices.
 
-        Raises
-        ------
-        FomkitError
-            When the samples do not divide, or the layout needs what the profile does not have.
+        Raises FomkitError when the samples do not divide, or the layout needs what the profile does not have.
         """
         layout, level = self.layout, self.level
         micro, count = microbatches_of(samples, devices, layout.microbatch)
@@ -259,16 +253,10 @@ class ReplicaStep:
 class Service:
     """How jobs are served; what is None is left out.
 
-    Attributes
-    ----------
-    slots : int or None
-        Jobs that the queue lets run side by side.
-    checkpoint_s, restart_s : float
-        To write a checkpoint, and to start again from one.
-    device_mtbf_s : float or None
-        Mean time between failures of one device with its share of the node; any failure ends a job.
-    interval_s : float or None
-        Between checkpoints; None takes Daly's best.
+    `slots`: jobs that the queue lets run side by side.
+    `checkpoint_s`, `restart_s`: to write a checkpoint, and to start again from one.
+    `device_mtbf_s`: mean time between failures of one device with its share of the node; any failure ends a job.
+    `interval_s`: between checkpoints; None takes Daly's best.
     """
 
     slots: int | None = None
@@ -281,10 +269,7 @@ class Service:
 def parse_service(slots: int | None = None, **times: str | None) -> Service:
     """Read a service from times with units: ``checkpoint``, ``restart``, ``device_mtbf`` and ``checkpoint_every``.
 
-    Raises
-    ------
-    FomkitError
-        When a time has no unit, or the slots are no whole number.
+    Raises FomkitError when a time has no unit, or the slots are no whole number.
 
     Examples
     --------
@@ -371,10 +356,7 @@ def system_content(
 
     Without ``system.nodes`` in the machine's profile the system is the nodes of one job.
 
-    Raises
-    ------
-    FomkitError
-        When the options of the service cannot be.
+    Raises FomkitError when the options of the service cannot be.
     """
     _check(service)
     epoch, epochs = _epoch(model, machine, step), model.run.epochs

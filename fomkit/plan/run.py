@@ -22,18 +22,12 @@ from fomkit.plan.step import StepTime, overheads
 class RunTime:
     """The time of one epoch and of one run; None where the profile does not say what a run is.
 
-    Attributes
-    ----------
-    steps_per_epoch : int or None
-        Full steps of one epoch.
-    partial_step : bool
-        True when the last, smaller batch is kept; it is priced as a full step, which is an upper bound.
-    training_s, validation_s, epoch_extra_s, epoch_s : Span or None
-        Terms of one epoch and their sum [s].
-    startup_s, run_s : Span or None
-        Overheads once a run, and the whole run [s].
-    excludes : tuple of str
-        Terms left out because nobody stated them.
+    `steps_per_epoch`: full steps of one epoch.
+    `partial_step`: true when the last, smaller batch is kept; it is priced as a full step, which is an upper
+      bound.
+    `training_s`, `validation_s`, `epoch_extra_s`, `epoch_s`: terms of one epoch and their sum [s].
+    `startup_s`, `run_s`: overheads once a run, and the whole run [s].
+    `excludes`: terms left out because nobody stated them.
     """
 
     steps_per_epoch: int | None
@@ -79,22 +73,9 @@ def roll_up_run(
 ) -> RunTime:
     """Roll a step up to an epoch and a run.
 
-    Parameters
-    ----------
-    model : ModelProfile
-        For its samples and epochs.
-    machine : Machine
-        For its overheads per epoch and per run.
-    step : StepTime
-    batch : int or None
-        Samples in one step.
-    last_batch : str
-        ``drop`` leaves a partial last batch out, ``keep`` counts it as a full step.
-
-    Raises
-    ------
-    FomkitError
-        When an epoch has not one full batch.
+    `model`: for its samples and epochs; `machine`: for its overheads per epoch and per run; `batch`: samples in
+    one step; `last_batch`: ``drop`` leaves a partial last batch out, ``keep`` counts it as a full step. Raises
+    FomkitError when an epoch has not one full batch.
     """
     samples, epochs = model.data.train_samples, model.run.epochs
     if samples is None or batch is None:
@@ -125,10 +106,7 @@ def epochs_at(curve: EpochsToTarget, batch: int, level: float) -> Span:
 
     Between two, the logarithm of the epochs is linear in the logarithm of the batch; so are its ends.
 
-    Raises
-    ------
-    FomkitError
-        When the curve does not cover the batch: how many epochs another one needs nobody knows.
+    Raises FomkitError when the curve does not cover the batch: how many epochs another one needs nobody knows.
 
     Examples
     --------
@@ -161,10 +139,7 @@ def time_to_target(curve: EpochsToTarget, batch: int, epoch_s: Span, machine: Ma
 
     Errors of the epochs and of their time are independent.
 
-    Raises
-    ------
-    FomkitError
-        When the curve does not cover the batch.
+    Raises FomkitError when the curve does not cover the batch.
     """
     epochs = epochs_at(curve, batch, epoch_s.level)
     trained = multiply_independent(epochs, epoch_s)
@@ -174,10 +149,8 @@ def time_to_target(curve: EpochsToTarget, batch: int, epoch_s: Span, machine: Ma
 def runs_at_once(model: ModelProfile, machine: Machine, scope: Scope) -> int:
     """Count the runs that the devices of a scope have in progress at the same time, one on each.
 
-    Raises
-    ------
-    FomkitError
-        When a run takes several devices: nothing here says how its step is shared out, nor what that sends.
+    Raises FomkitError when a run takes several devices: nothing here says how its step is shared out, nor what
+    that sends.
     """
     needed = model.run.devices_per_run
     if needed > 1:

@@ -47,16 +47,9 @@ class Stepper(Protocol):
 class ScalingSpec:
     """What is to be scaled.
 
-    Attributes
-    ----------
-    nodes : sequence of int
-    layout : Layout
-    modes : sequence of str
-        strong: one batch shared out; weak: one batch a replica.
-    whole_batch : int or None
-        Samples of a strong step; None takes the profile's batch for each replica of the fewest nodes.
-    options : Options
-        Its batch is that of one replica in weak scaling.
+    `modes`: strong: one batch shared out; weak: one batch a replica.
+    `whole_batch`: samples of a strong step; None takes the profile's batch for each replica of the fewest nodes.
+    `options`: its batch is that of one replica in weak scaling.
     """
 
     nodes: Sequence[int]
@@ -155,10 +148,7 @@ class Scaling:
 def stepper_of(model: ModelProfile, machine: Machine, layout: Layout, options: Options) -> Stepper:
     """Choose how a step is made: by a transformer's sizes where the profile has them, else by copies.
 
-    Raises
-    ------
-    FomkitError
-        When the layout or the precision cannot be had.
+    Raises FomkitError when the layout or the precision cannot be had.
     """
     network = Network(machine, check_layout(layout).channel, options.interval)
     if model.transformer is None:
@@ -196,17 +186,8 @@ def _curve(spec: ScalingSpec, mode: Mode, stepper: Stepper, network: Network, ba
 def scale(model: ModelProfile, machine: Machine, spec: ScalingSpec) -> Scaling:
     """Work out the curves.
 
-    Parameters
-    ----------
-    model : ModelProfile
-    machine : Machine
-        Its links are those of the network, its devices per node those of a node.
-    spec : Asked
-
-    Raises
-    ------
-    FomkitError
-        When no number of nodes has a step, or something the step needs is unknown.
+    `machine`: its links are those of the network, its devices per node those of a node. Raises FomkitError when no
+    number of nodes has a step, or something the step needs is unknown.
     """
     given: Sequence[object] = spec.nodes  # a notebook may give anything
     if not given:

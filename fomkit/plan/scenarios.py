@@ -62,10 +62,7 @@ class Study:
 def _choose(model: ModelProfile, machine: Machine, table: pd.DataFrame) -> tuple[list[str], list[str]]:
     """Tell the columns that are sizes of the model from those that are parameters of the machine, all checked.
 
-    Raises
-    ------
-    FomkitError
-        When a column is neither, or a value cannot be one.
+    Raises FomkitError when a column is neither, or a value cannot be one.
     """
     sizes = [name for name in table.columns if name in model.sizes or name == "batch"]
     changes = [name for name in table.columns if name not in sizes]
@@ -193,10 +190,8 @@ def _as_built(study: Study, sizes: Mapping[str, Array]) -> Timed:
 def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Estimate many scenarios, some at a time; see `scenarios`.
 
-    Yields
-    ------
-    DataFrame
-        Results of some scenarios, by their position in ``table``, scenarios of the same shapes together.
+    Yields a DataFrame: results of some scenarios, by their position in ``table``, scenarios of the same shapes
+    together.
     """
     size_names, changes = _choose(study.model, study.machine, table)
     base = choose_sizes(study.model, study.options.wanted_sizes)
@@ -274,28 +269,13 @@ def scenarios(model: ModelProfile, machine: Machine, table: pd.DataFrame, option
 
     The numbers are those of `fomkit.plan.estimate` on `fomkit.plan.options.change_machine` at those sizes.
 
-    Parameters
-    ----------
-    model : ModelProfile
-    machine : Machine
-    table : DataFrame, one row for each scenario
-        Columns are named sizes of the model (``batch``, ``seq``) and parameters of the machine
-        (`fomkit.plan.options.parameters`: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE [flop/s]).
-        What has no column stays as the profiles and options have it. Scenarios of the same sizes share the
-        utilisation of every op; on a changed machine it is kept and the time follows the roofline.
-    options : Options
-        Its sizes hold where the table has none.
-
-    Returns
-    -------
-    DataFrame
-        The table with step_s [s], sample_per_s [1/s] and unit_per_day [1/day], each with _low and _high, NaN
-        where the profile does not say; and ``basis``: measured where every op was timed and no machine changed,
-        else modelled.
-
-    Raises
-    ------
-    FomkitError
-        When a column is neither a size nor a parameter, a value cannot be one, or work has no time.
+    `table`: columns are named sizes of the model (``batch``, ``seq``) and parameters of the machine
+    (`fomkit.plan.options.parameters`: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE [flop/s]). What
+    has no column stays as the profiles and options have it. Scenarios of the same sizes share the utilisation of
+    every op; on a changed machine it is kept and the time follows the roofline. `options`: its sizes hold where
+    the table has none. Gives a DataFrame: the table with step_s [s], sample_per_s [1/s] and unit_per_day [1/day],
+    each with _low and _high, NaN where the profile does not say; and ``basis``: measured where every op was timed
+    and no machine changed, else modelled. Raises FomkitError when a column is neither a size nor a parameter, a
+    value cannot be one, or work has no time.
     """
     return in_order(scenario_blocks(model, machine, table, options), table)

@@ -48,18 +48,11 @@ SOURCES: Mapping[str, int] = {name: number for number, name in enumerate(("", *T
 class StepOps:
     """The distinct ops of a model's step, to be sized.
 
-    Attributes
-    ----------
-    rows : DataFrame
-        One row for each, restated, at the profile's own sizes.
-    expressions : mapping
-        Column to the text of each row; rows without one keep their number.
-    factors : mapping
-        Column to what the number format makes of its value, for each row.
-    counts : sequence
-        For each row the number, or the texts, of its executions.
-    parts : DataFrame
-        The profile's parts with ``of`` a row.
+    `rows`: one row for each, restated, at the profile's own sizes.
+    `expressions`: column to the text of each row; rows without one keep their number.
+    `factors`: column to what the number format makes of its value, for each row.
+    `counts`: for each row the number, or the texts, of its executions.
+    `parts`: the profile's parts with ``of`` a row.
     """
 
     rows: pd.DataFrame
@@ -73,13 +66,9 @@ class StepOps:
 class Timed(NamedTuple):
     """Ops (n) at several sizes (u), as built.
 
-    Attributes
-    ----------
-    times : array (3, n, u)
-        Value and ends [s]; NaN where unpriced.
-    sources : array (n, u)
-        `SOURCES` of the times.
-    executions, flop, byte, launches : array (n, u)
+    `times` (3, n, u): value and ends [s]; NaN where unpriced.
+    `sources` (n, u): `SOURCES` of the times.
+    `executions`, `flop`, `byte`, `launches` (n, u).
     """
 
     times: Array
@@ -220,15 +209,7 @@ def _parts(step: StepOps, at: NDArray[np.intp], sizes: Sizes, formats: Formats) 
 def times_at(step: StepOps, machine: Machine, formats: Formats, sizes: Sizes, interval: float) -> Timed:
     """Price a step's ops at many sizes.
 
-    Parameters
-    ----------
-    step : StepOps
-    machine : Machine
-        As built.
-    formats : Formats
-    sizes : mapping
-        Each named size as an array (u,) of whole numbers.
-    interval : float
+    `machine`: as built; `sizes`: each named size as an array (u,) of whole numbers.
     """
     machine = prepared(machine)
     many = len(next(iter(sizes.values())))
@@ -304,20 +285,11 @@ def _if_timed(estimate: Estimate, rows: pd.DataFrame, step: Span) -> dict[str, A
 def ops_to_time(estimate: Estimate, top: int) -> dict[str, Any]:
     """List what could be timed on the machine, by how much narrower the interval of the step would be.
 
-    Parameters
-    ----------
-    estimate : Estimate
-    top : int
-        Timings to list.
-
-    Returns
-    -------
-    dict
-        ``measurements``, best first, and ``all_measured``, the step [s] with every one of them known. An entry has
-        sizes, time_source, executions and share of the device time of all ops that the timing would
-        serve, ``step_s`` with them known, ``shrinks`` [share of the interval's width now], and ``line``, the
-        cells of a table of ops. ``line`` names the first of these ops where several share sizes, and its count is
-        that of all.
+    `top`: timings to list. Gives a dict: ``measurements``, best first, and ``all_measured``, the step [s] with
+    every one of them known. An entry has sizes, time_source, executions and share of the device time of all ops
+    that the timing would serve, ``step_s`` with them known, ``shrinks`` [share of the interval's width now], and
+    ``line``, the cells of a table of ops. ``line`` names the first of these ops where several share sizes, and its
+    count is that of all.
     """
     settled = settle_engines(estimate.ops.reset_index(drop=True), estimate.machine)[0]
     groups = identities(_as_timed(settled))

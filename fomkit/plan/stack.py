@@ -53,10 +53,7 @@ def _read(name: str, amount: str, where: str) -> Once:
 def parse_once(texts: Sequence[str]) -> tuple[Once, ...]:
     """Read what is paid once a job, such as ``scheduler=15.5 %`` or ``compile=40 s``.
 
-    Raises
-    ------
-    FomkitError
-        When one has no name, or neither share nor time, or the shares together leave no time.
+    Raises FomkitError when one has no name, or neither share nor time, or the shares together leave no time.
 
     Examples
     --------
@@ -96,17 +93,8 @@ def times_of(paid: Sequence[Once]) -> tuple[Once, ...]:
 def with_once(machine: Machine, paid: Sequence[Once], job_over_epochs: float = 1.0) -> Machine:
     """Give the machine with what is paid once as overheads of a run; a share of a job becomes one of its epochs.
 
-    Parameters
-    ----------
-    machine : Machine
-    paid : sequence of Once
-    job_over_epochs : float
-        Time of a job without these shares over that of its epochs alone: above 1 where times are paid once too.
-
-    Raises
-    ------
-    FomkitError
-        When the machine's profile states an overhead of that name already.
+    `job_over_epochs`: time of a job without these shares over that of its epochs alone: above 1 where times are
+    paid once too. Raises FomkitError when the machine's profile states an overhead of that name already.
 
     Examples
     --------
@@ -158,15 +146,9 @@ class Lengths(NamedTuple):
 class OneOff:
     """One thing that is paid once a run.
 
-    Attributes
-    ----------
-    time_s : Span
-    share : float or None
-        Of the run as it is; None where nobody says what a run is.
-    lengths : Lengths
-        None each where it grows with the run, so that none helps, or that of a run or an epoch is unknown.
-    grows : bool
-        True for a machine's overhead that is a share of the run's epochs.
+    `share`: of the run as it is; None where nobody says what a run is.
+    `lengths`: none each where it grows with the run, so that none helps, or that of a run or an epoch is unknown.
+    `grows`: true for a machine's overhead that is a share of the run's epochs.
     """
 
     name: str
@@ -216,12 +198,8 @@ def _of_share(estimate: Estimate, stated: Overhead, work_s: Span, fixed: bool) -
 def one_offs(estimate: Estimate, paid: Sequence[Once]) -> tuple[OneOff, ...]:
     """Give each overhead of a run with the length that makes it 1 %.
 
-    Parameters
-    ----------
-    estimate : Estimate
-        On a machine with all overheads (`fomkit.plan.stack.with_once`).
-    paid : sequence of Once
-        Those of them that the user stated.
+    `estimate`: on a machine with all overheads (`fomkit.plan.stack.with_once`); `paid`: those of them that the
+    user stated.
 
     Notes
     -----
@@ -281,17 +259,8 @@ OF_TRAINING = "the forward pass of a training step: dropout and statistics of th
 def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
     """Keep the forward pass of an estimate.
 
-    Parameters
-    ----------
-    estimate : Estimate
-        Of a training step or of inference.
-    samples : int, optional
-        Samples of one run; without them there is a step, which is one batch, and no run.
-
-    Raises
-    ------
-    FomkitError
-        When nothing of the step is a forward pass.
+    `estimate`: of a training step or of inference; `samples`: samples of one run; without them there is a step,
+    which is one batch, and no run. Raises FomkitError when nothing of the step is a forward pass.
     """
     ops = estimate.ops[estimate.ops["pass_name"].isin([FORWARD])]
     if not len(ops):

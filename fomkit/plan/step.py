@@ -35,10 +35,7 @@ INPUT = "input"
 def overhead_span(overhead: Overhead, of: Span) -> Span:
     """Give the time [s] of one overhead on top of ``of``.
 
-    Raises
-    ------
-    FomkitError
-        When it states neither a time nor a share, which is unknown and not 0.
+    Raises FomkitError when it states neither a time nor a share, which is unknown and not 0.
     """
     if overhead.time_s is not None:
         return overhead.time_s.span(of.level)
@@ -55,15 +52,10 @@ def overheads(machine: Machine, per: str, of: Span) -> dict[str, Span]:
 class Ops(NamedTuple):
     """What n ops take in each of s variants of a step.
 
-    Attributes
-    ----------
-    kinds : sequence (n,)
-    seconds : array (3, n, s)
-        Value and ends of all executions of an op [s]; 0 where it has no time, which is left out.
-    sources : array (n, s) or (n, 1)
-        Number of the time source.
-    of_table : array (n, s) or (n, 1) of bool
-        True where the time rests on timings of single kernels.
+    `kinds` (n,).
+    `seconds` (3, n, s): value and ends of all executions of an op [s]; 0 where it has no time, which is left out.
+    `sources` (n, s): number of the time source.
+    `of_table` (n, s): true where the time rests on timings of single kernels.
     """
 
     kinds: Sequence[str]
@@ -99,18 +91,8 @@ def device_times(ops: Ops, uses: Uses, level: float) -> Array:
     ends add. Between families they are independent (`add_independent`), and so is what use in a step
     adds.
 
-    Parameters
-    ----------
-    ops : Ops
-    uses : mapping
-        What use in a step adds to the error of single kernels (`fomkit.plan.coverage`).
-    level : float
-        The level of the intervals.
-
-    Returns
-    -------
-    array (3, s)
-        Value and ends [s].
+    `uses`: what use in a step adds to the error of single kernels (`fomkit.plan.coverage`); `level`: the level of
+    the intervals. Gives an array (3, s): value and ends [s].
     """
     value, below, above = np.zeros((3, ops.seconds.shape[2]))
     words = np.array(ops.kinds, object)
@@ -136,24 +118,14 @@ _ALONE: Uses = {}
 class StepTime:
     """The time of one step and what it is made of.
 
-    Attributes
-    ----------
-    passes : mapping
-        Device time [s] of forward, backward and update.
-    device_s : Span
-        Their sum: the device runs one op after the other.
-    host_launch_s : Span or None
-        What the host needs to start all kernels; None where the machine does not say.
-    input_s : Span or None
-        What the input pipeline needs for one step; None where the machine does not say.
-    extra_s : Span
-        The machine's other overheads per step.
-    wall_s : Span
-        The longest of device, host and input, plus the overheads.
-    bound : str
-        compute, memory, launch or input: what the step waits for.
-    excludes : tuple of str
-        Terms left out because nobody stated them; the wall time is then a lower bound.
+    `passes`: device time [s] of forward, backward and update.
+    `device_s`: their sum: the device runs one op after the other.
+    `host_launch_s`: what the host needs to start all kernels; None where the machine does not say.
+    `input_s`: what the input pipeline needs for one step; None where the machine does not say.
+    `extra_s`: the machine's other overheads per step.
+    `wall_s`: the longest of device, host and input, plus the overheads.
+    `bound`: compute, memory, launch or input: what the step waits for.
+    `excludes`: terms left out because nobody stated them; the wall time is then a lower bound.
     """
 
     passes: Mapping[str, Span]
@@ -169,14 +141,8 @@ class StepTime:
 def device_time(timed: pd.DataFrame, level: float, uses: Uses = _ALONE) -> Span:
     """Add up ops that a device runs one after the other; rows without a time are left out.
 
-    Parameters
-    ----------
-    timed : DataFrame
-        A TIMED table.
-    level : float
-        The level of its intervals.
-    uses : mapping
-        What use in a step adds to the error of single kernels (`fomkit.plan.coverage`); nothing by default.
+    `timed`: a TIMED table; `level`: the level of its intervals; `uses`: what use in a step adds to the error of
+    single kernels (`fomkit.plan.coverage`); nothing by default.
     """
     return _device_span(ops_of(timed), uses, level)
 
@@ -229,16 +195,9 @@ def _device_bound(timed: pd.DataFrame, ops: Ops) -> str:
 def roll_up_step(timed: pd.DataFrame, machine: Machine, level: float, uses: Uses | None = None) -> StepTime:
     """Add up one step.
 
-    Parameters
-    ----------
-    timed : DataFrame
-        A TIMED table; rows without a time are left out (see `check_covered`).
-    machine : Machine
-        For the launch cost and the overheads per step.
-    level : float
-        The level of the intervals in ``timed``.
-    uses : mapping, optional
-        What use in a step adds to the errors of single kernels; default: what the machine's table calls for.
+    `timed`: a TIMED table; rows without a time are left out (see `check_covered`); `machine`: for the launch cost
+    and the overheads per step; `level`: the level of the intervals in ``timed``; `uses`: what use in a step adds
+    to the errors of single kernels; default: what the machine's table calls for.
     """
     ops, words = ops_of(timed), np.array([name.partition("_")[0] for name in timed["pass_name"]], object)
     names = [name for name in PASSES if "_" not in name and (words == name).any()]
@@ -277,21 +236,9 @@ def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine
     differs from a timing of it alone stays unknown. That a timing also tells of similar ops, and that it may
     differ from the prediction, is left out: nobody knows either beforehand.
 
-    Parameters
-    ----------
-    timed : DataFrame
-        A TIMED table.
-    groups : Series
-        A number for each row; rows of one number are timed by one measurement.
-    machine : Machine
-        For the terms beside the device.
-    level : float
-        The level of the intervals in ``timed``.
-
-    Returns
-    -------
-    dict
-        The step's wall time [s] by group.
+    `timed`: a TIMED table; `groups`: a number for each row; rows of one number are timed by one measurement;
+    `machine`: for the terms beside the device; `level`: the level of the intervals in ``timed``. Gives a dict: the
+    step's wall time [s] by group.
     """
     known = timed["time_s"].notna().to_numpy()
     rows, numbers = timed[known], groups[known].to_numpy()

@@ -146,17 +146,10 @@ def timeline_content(model: ModelProfile, machine: Machine, options: Options) ->
     The device runs one op after the other, in the order that was traced where it is known; if it has to wait for
     the host or for input, that stands after its last op, because nobody says where.
 
-    Returns
-    -------
-    dict
-        Trace events in JSON object format (*Trace Event Format*, Google 2016): slices (X) and counters (C) in
-        microseconds. ``otherData`` is ``fomkit/timeline/1``. Slices of ops add up to the device's time of the
-        estimate, those of the step's track, without the step itself, to its step time, both to the nanosecond.
-
-    Raises
-    ------
-    FomkitError
-        Whatever `estimate` raises.
+    Gives a dict: trace events in JSON object format (*Trace Event Format*, Google 2016): slices (X) and counters
+    (C) in microseconds. ``otherData`` is ``fomkit/timeline/1``. Slices of ops add up to the device's time of the
+    estimate, those of the step's track, without the step itself, to its step time, both to the nanosecond. Raises
+    FomkitError: whatever `estimate` raises.
     """
     one = estimate(model, machine, options)
     order = None if model.order is None else resize_ops(model.order, one.sizes, f"{model.name}, order")

@@ -260,10 +260,7 @@ class TransformerStep:
     def at(self, devices: int, samples: int) -> ParallelStep:
         """Give a step of so many samples on so many devices.
 
-        Raises
-        ------
-        FomkitError
-            When the layout does not divide.
+        Raises FomkitError when the layout does not divide.
         """
         layout, level = self.layout, self.level
         replicas = layout.replicas(devices)
@@ -349,10 +346,7 @@ def transformer_profile(
 ) -> ModelProfile:  # fmt: skip
     """Make a model profile of a transformer.
 
-    Raises
-    ------
-    FomkitError
-        When the heads do not divide the hidden size.
+    Raises FomkitError when the heads do not divide the hidden size.
 
     Examples
     --------
@@ -378,10 +372,7 @@ def transformer_profile(
 def load_recipe(path: Path) -> ModelProfile:
     """Read a recipe.
 
-    Raises
-    ------
-    FomkitError
-        With file and line for every mistake.
+    Raises FomkitError with file and line for every mistake.
     """
     document = load_document(path)
     check_schema(document, SCHEMA)

@@ -74,22 +74,10 @@ def _sums_at(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, dict[st
 def formulas_content(model: ModelProfile, options: Options) -> dict[str, Any]:
     """Write the work of one step, by pass, as formulas of its named sizes.
 
-    Parameters
-    ----------
-    model : ModelProfile
-    options : Options
-        A batch, or another size, that is chosen is put in as a number.
-
-    Returns
-    -------
-    dict
-        ``fomkit/formulas/1``. Beside a formula stands its value at ``sizes``, a float64 sum over ops; both are
-        None where no op has one. ``missing`` counts the executions without a formula, which neither has.
-
-    Raises
-    ------
-    FomkitError
-        When a size cannot be had, or a cell of the table is no expression.
+    `options`: a batch, or another size, that is chosen is put in as a number. Gives a dict: ``fomkit/formulas/1``.
+    Beside a formula stands its value at ``sizes``, a float64 sum over ops; both are None where no op has one.
+    ``missing`` counts the executions without a formula, which neither has. Raises FomkitError when a size cannot
+    be had, or a cell of the table is no expression.
 
     Examples
     --------

@@ -48,15 +48,10 @@ HUBER = 0.3
 class CrossValidation(NamedTuple):
     """What became of rows predicted without their shape group.
 
-    Attributes
-    ----------
-    log_error : array (n,)
-        ln(predicted time / measured time).
-    spread : array (n,)
-        Standard deviation of ln(time), as `fomkit.prediction.interpolate.deviation` gives it, from the errors of
-        other rounds.
-    fold : array (n,)
-        Round in which the row was left out.
+    `log_error` (n,): ln(predicted time / measured time).
+    `spread` (n,): standard deviation of ln(time), as `fomkit.prediction.interpolate.deviation` gives it, from the
+      errors of other rounds.
+    `fold` (n,): round in which the row was left out.
     """
 
     log_error: Matrix
@@ -71,15 +66,7 @@ def fit_mean(terms: Matrix, seconds: Matrix) -> Matrix:
     term at the best rate seen in the table. It only decides coefficients that the table leaves open. A term
     that is 0 in every row costs nothing.
 
-    Parameters
-    ----------
-    terms : array (n, q)
-    seconds : array (n,)
-
-    Returns
-    -------
-    array (q,)
-        In seconds per unit of the term.
+    `terms` (n, q); `seconds` (n,). Gives an array (q,): in seconds per unit of the term.
     """
     met = np.asarray((terms > 0).any(0), np.bool_)
     every, terms = np.zeros(terms.shape[1]), terms[:, met]
@@ -171,15 +158,8 @@ def predict_folds(
 ) -> CrossValidation:
     """Predict some rows from rows of other folds only, everything fitted anew without them.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        Training rows with their costs.
-    kind : str
-    fold : array (n,)
-        Round in which a row is left out.
-    query : array (m,)
-        Positions of the rows to predict.
+    `rows`: training rows with their costs; `fold` (n,): round in which a row is left out; `query` (m,): positions
+    of the rows to predict.
     """
     rounds, tried = fold[query], rows.iloc[query]
     log_s, apart = np.empty(len(query)), np.empty((len(query), len(query)))
@@ -270,23 +250,10 @@ def _rates(tables: Mapping[FamilyName, pd.DataFrame]) -> dict[str, Any]:
 def fit_timings(timings: pd.DataFrame, *, intervals: bool = True) -> dict[str, Any]:
     """Fit every family of a table of timings that has enough rows.
 
-    Parameters
-    ----------
-    timings : DataFrame
-        A TIMINGS table with the columns flop and byte that the costs stage adds.
-    intervals : bool
-        Work out how far off left-out rows are; without, the fits give times whose intervals have no width.
-
-    Returns
-    -------
-    dict
-        Family name to parameters, and ``rates``; plain lists and numbers, for JSON. The same timings always give
-        the same fits.
-
-    Raises
-    ------
-    FomkitError
-        When the table has no costs.
+    `timings`: a TIMINGS table with the columns flop and byte that the costs stage adds; `intervals`: work out how
+    far off left-out rows are; without, the fits give times whose intervals have no width. Gives a dict: family
+    name to parameters, and ``rates``; plain lists and numbers, for JSON. The same timings always give the same
+    fits. Raises FomkitError when the table has no costs.
     """
     if not {"flop", "byte"} <= set(timings.columns):
         raise FomkitError("fit_timings", "the timings have no columns flop and byte. Run add_costs on them first.")

@@ -76,18 +76,8 @@ def add_up(parts: pd.DataFrame, wanted: Iterable[int]) -> dict[int, Timed]:
 
     The ends of the intervals add like the values: parts of one op err together.
 
-    Parameters
-    ----------
-    parts : DataFrame
-        A TIMED table with the column ``of``, the index of the op that a row is part of; ``count`` is per execution
-        of that op.
-    wanted : iterable of int
-        Ops to add up.
-
-    Returns
-    -------
-    dict
-        The ops that have parts, all of them with a time.
+    `parts`: a TIMED table with the column ``of``, the index of the op that a row is part of; ``count`` is per
+    execution of that op; `wanted`: ops to add up. Gives a dict: the ops that have parts, all of them with a time.
     """
     groups = parts.groupby("of").indices
     found = {index: parts.iloc[groups[index]] for index in wanted if index in groups}
@@ -119,10 +109,7 @@ def estimator_cascade(calls: pd.DataFrame | None, parts: pd.DataFrame | None) ->
     10. it is a collective on a link that the machine states; 11. the machine's rates. What none of them knows
     stays unpriced.
 
-    Parameters
-    ----------
-    calls, parts : DataFrame or None
-        TIMED tables with the column ``of``.
+    `calls`, `parts`: TIMED tables with the column ``of``.
     """
     sums = [partial(_sum, parts=table) for table in (calls, parts) if table is not None]
     table = partial(_climb, steps=(exact.estimate, donors.estimate_from_donors, interpolate.estimate))
@@ -190,19 +177,8 @@ def price(
 ) -> Answers:
     """Price rows whose engines are settled, on a machine that is `prepared`; see `add_times`.
 
-    Parameters
-    ----------
-    rows : Rows
-        COSTED rows, each with an integer index of its own.
-    machine : Machine
-    interval : float
-    parts, calls : DataFrame, optional
-        COSTED tables of what rows are made of, by the column ``of``.
-
-    Returns
-    -------
-    Answers
-        Those rows that have a time.
+    `rows`: COSTED rows, each with an integer index of its own; `parts`, `calls`: COSTED tables of what rows are
+    made of, by the column ``of``. Gives an Answers: those rows that have a time.
     """
     timed_calls = _sums(calls, machine, interval)
     steps = estimator_cascade(
@@ -224,36 +200,14 @@ def add_times(
 
     Rows that differ in place or count only are predicted once.
 
-    Parameters
-    ----------
-    costed : DataFrame
-        A COSTED table.
-    machine : Machine
-        Facts, timings, and fits of these timings (`calibration.fit_timings`); without fits nothing is
-        interpolated.
-    interval : float
-        Share of intervals that should contain the truth, between 0 and 1.
-    parts : DataFrame, optional
-        A COSTED table with the column ``of``: what the op at that position of ``costed`` is made of, per
-        execution.
-    calls : DataFrame, optional
-        The same for recurrent layers as library calls (`split_recurrent`); preferred to ``parts``
-        where the machine's table has the recurrences.
-    checked : bool
-        True where the caller has checked the tables, or made them.
-
-    Returns
-    -------
-    DataFrame
-        The same rows and index with time_s, low_s, high_s [s], time_source, bound and evidence; NaN and "" where
-        nothing is known.
-
-    Raises
-    ------
-    ManyFomkitError
-        When a column or a dimension is missing.
-    FomkitError
-        When the interval is not between 0 and 1, or the fits are not of these timings.
+    `costed`: a COSTED table; `machine`: facts, timings, and fits of these timings (`calibration.fit_timings`);
+    without fits nothing is interpolated; `interval`: share of intervals that should contain the truth, between 0
+    and 1; `parts`: a COSTED table with the column ``of``: what the op at that position of ``costed`` is made of,
+    per execution; `calls`: the same for recurrent layers as library calls (`split_recurrent`); preferred to
+    ``parts`` where the machine's table has the recurrences; `checked`: true where the caller has checked the
+    tables, or made them. Gives a DataFrame: the same rows and index with time_s, low_s, high_s [s], time_source,
+    bound and evidence; NaN and "" where nothing is known. Raises ManyFomkitError when a column or a dimension is
+    missing. Raises FomkitError when the interval is not between 0 and 1, or the fits are not of these timings.
     """
     if not 0 < interval < 1:
         raise FomkitError(_WHERE, f"the interval is {interval}. Give a share between 0 and 1, for example 0.8.")
@@ -304,14 +258,9 @@ MOST = 3
 class Neighbour(NamedTuple):
     """One timing beside an op.
 
-    Attributes
-    ----------
-    timing : dict
-        Its row of the table; products in row-major order.
-    time_s : float
-        What the op itself took [s]: less the harness's fixed cost, the median over duplicates.
-    distance : float
-        In the fit's lengths: 0 is the same op, and from about 1 on little is learnt from it.
+    `timing`: its row of the table; products in row-major order.
+    `time_s`: what the op itself took [s]: less the harness's fixed cost, the median over duplicates.
+    `distance`: in the fit's lengths: 0 is the same op, and from about 1 on little is learnt from it.
     """
 
     timing: dict[str, Any]
@@ -346,21 +295,10 @@ def _fitted(rows: pd.DataFrame, machine: Machine, most: int) -> Iterator[tuple[i
 def nearest_timings(timed: pd.DataFrame, machine: Machine, most: int = MOST) -> dict[int, list[Neighbour]]:
     """Find the timings that the times of some ops rest on.
 
-    Parameters
-    ----------
-    timed : DataFrame
-        TIMED rows, each with an index of its own.
-    machine : Machine
-        With timings and their fits.
-    most : int
-        Timings for each op.
-
-    Returns
-    -------
-    dict
-        By index, nearest first. A measured op has its own timings, an interpolated or extrapolated one those that
-        its fit learnt from, a transferred one those of its forward pass or of the format timed. Ops whose time
-        comes from rates or from the sum of their parts have none.
+    `timed`: TIMED rows, each with an index of its own; `machine`: with timings and their fits; `most`: timings for
+    each op. Gives a dict: by index, nearest first. A measured op has its own timings, an interpolated or
+    extrapolated one those that its fit learnt from, a transferred one those of its forward pass or of the format
+    timed. Ops whose time comes from rates or from the sum of their parts have none.
     """
     machine = prepared(machine)
     # The sum of an op's parts rests on what they rest on, which its evidence says.

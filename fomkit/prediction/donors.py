@@ -100,9 +100,7 @@ def _variance(log_ratio: Matrix) -> Matrix:
 def _shares(log_ratio: Matrix) -> Matrix:
     """Give each lender's share by how steadily it follows.
 
-    Parameters
-    ----------
-    log_ratio : array (lenders, n)
+    `log_ratio` (lenders, n).
     """
     variance = _variance(log_ratio)
     share = (variance.min() / variance) ** POWER
@@ -139,16 +137,10 @@ def _log_times(lenders: list[_Donor], rows: Table, kind: str) -> tuple[Matrix, M
 class _Followed(NamedTuple):
     """How a table of a few rows follows its lenders, ready for queries.
 
-    Attributes
-    ----------
-    lenders : list of _Lender
-    share : array (lenders,)
-    offset : float
-        Median of ln(own time / the lenders').
-    ratio : Learnt
-        What the ratio adds to that, by the sizes.
-    features : array (n, p)
-        Of the own timings.
+    `share` (lenders,).
+    `offset`: median of ln(own time / the lenders').
+    `ratio`: what the ratio adds to that, by the sizes.
+    `features` (n, p): of the own timings.
     """
 
     lenders: list[_Donor]
@@ -199,19 +191,10 @@ def estimate_from_donors(rows: Table, machine: Machine, interval: float) -> Answ
     time = geometric mean of the lenders' predictions, the steadiest weighing most, times a ratio: the usual one of
     the machine's own timings, corrected by a Gaussian process in the sizes.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        COSTED rows.
-    machine : Machine
-        Without lenders, or costs of its timings (flop and byte), nothing is borrowed.
-    interval : float
-        Share of intervals that should contain the truth, taken from own timings left out one by one.
-
-    Returns
-    -------
-    Answers
-        Rows of `KINDS` of which the table has `FEWEST` to `MOST` distinct ops, and lenders that follow have more.
+    `rows`: COSTED rows; `machine`: without lenders, or costs of its timings (flop and byte), nothing is borrowed;
+    `interval`: share of intervals that should contain the truth, taken from own timings left out one by one. Gives
+    an Answers: rows of `KINDS` of which the table has `FEWEST` to `MOST` distinct ops, and lenders that follow
+    have more.
     """
     if not machine.lenders or not {"flop", "byte"} <= set(machine.timings.columns):
         return as_answers({})
@@ -266,16 +249,8 @@ def factor(
     floor / time is kept, so it scales with the floor. Where a floor is unknown the kernel stays. All arguments
     broadcast. Workbooks compute the same (`fomkit.workbook.records`).
 
-    Parameters
-    ----------
-    time_s : array
-        On the original machine.
-    starts_s : array
-        Cost of the op's launches there, 0 where the time does not name it apart.
-    floor_s, changed_floor_s : array
-        On both machines.
-    launches : array or float
-        Launch cost as a share of the original's.
+    `time_s`: on the original machine; `starts_s`: cost of the op's launches there, 0 where the time does not name
+    it apart; `floor_s`, `changed_floor_s`: on both machines; `launches`: launch cost as a share of the original's.
 
     Examples
     --------
@@ -292,14 +267,7 @@ def factor(
 def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
     """Carry what is known of the original machine over to the changed one.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        COSTED rows.
-    answers : Answers
-        Their times on the original machine.
-    machine : Machine
-        The changed one.
+    `rows`: COSTED rows; `answers`: their times on the original machine; `machine`: the changed one.
     """
     built = original(machine)
     rows = rows.take(places_of(answers.index, rows.index))

@@ -66,11 +66,7 @@ def _words(column: pd.Series) -> Words:
 class Rows:
     """Some rows of a table.
 
-    Attributes
-    ----------
-    index : array (n,)
-        The rows, by their index in the table, which is of whole numbers.
-    columns : frozenset of str
+    `index` (n,): the rows, by their index in the table, which is of whole numbers.
     """
 
     def __init__(
@@ -206,15 +202,8 @@ _CACHE: OrderedDict[int, tuple[pd.DataFrame, dict[tuple[int, str], tuple[object,
 def cached(table: pd.DataFrame, also: object, name: str, make: Callable[[], Result]) -> Result:
     """Give what was made of a table before, or make it now.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Known by its identity; nobody may change it in place.
-    also : object
-        What else the result is made from, known by its identity too; None for the table alone.
-    name : str
-        Which of the results.
-    make : function
+    `table`: known by its identity; nobody may change it in place; `also`: what else the result is made from, known
+    by its identity too; None for the table alone; `name`: which of the results.
     """
     known, results = _CACHE.setdefault(id(table), (table, {}))
     if known is not table:
@@ -251,12 +240,9 @@ class Timed(NamedTuple):
 class Answers(Mapping[int, Timed]):
     """What an estimator says of many ops, as columns; the words for the evidence are made when asked for.
 
-    Attributes
-    ----------
-    index : array (q,)
-        The ops, by their index.
-    time_s, low_s, high_s : array (q,)
-    time_source, bound : array (q,) of str
+    `index` (q,): the ops, by their index.
+    `time_s`, `low_s`, `high_s` (q,).
+    `time_source`, `bound` (q,).
     """
 
     def __init__(
@@ -350,10 +336,7 @@ def opened_by(
 ]:
     """Open an `Estimator`: only the rows that are its business reach it, and it is not asked where there are none.
 
-    Parameters
-    ----------
-    choose : function
-        Tells, from all rows and the machine, which are its business.
+    `choose`: tells, from all rows and the machine, which are its business.
     """
 
     def opened(

@@ -226,18 +226,8 @@ def thinness(rows: Table) -> Matrix:
 def mix(first: Matrix, second: Matrix, share: Matrix, interval: float) -> Matrix:
     """Mix what two estimators say of some ops, by their logarithms; where they disagree the interval is wider.
 
-    Parameters
-    ----------
-    first, second : array (3, q)
-        Logarithms of value, low and high.
-    share : array (q,)
-        Of the second.
-    interval : float
-        Share of intervals that should contain the truth.
-
-    Returns
-    -------
-    array (3, q)
+    `first`, `second` (3, q): logarithms of value, low and high; `share` (q,): of the second; `interval`: share of
+    intervals that should contain the truth. Gives array (3, q).
 
     Examples
     --------

@@ -84,20 +84,8 @@ def table_time(
     interval is that of the repeats where the table has their quartiles, with that of sizes left out where the
     size itself was not timed.
 
-    Parameters
-    ----------
-    timings : DataFrame
-        A TIMINGS table.
-    collective : str
-    message_byte : float
-    ranks : int
-    channel : str
-        The library; "" takes the only one.
-
-    Raises
-    ------
-    FomkitError
-        When no channel was asked for and the times are of several libraries, whose mean would be of none.
+    `timings`: a TIMINGS table; `channel`: the library; "" takes the only one. Raises FomkitError when no channel
+    was asked for and the times are of several libraries, whose mean would be of none.
     """
     rows = _rows(timings, collective, ranks, channel)
     if rows is None:
@@ -153,13 +141,8 @@ class Exchange(NamedTuple):
 class Network:
     """A machine's links and its table of collectives, seen through one transport.
 
-    Attributes
-    ----------
-    machine : Machine
-    channel : str
-        Transport; "" takes the links that name none, else those of the only one.
-    level : float
-        Of the intervals.
+    `channel`: transport; "" takes the links that name none, else those of the only one.
+    `level`: of the intervals.
     """
 
     machine: Machine
@@ -169,10 +152,7 @@ class Network:
     def ends(self, tier: Tier, message_byte: float) -> Ends:
         """Give the link of a tier that a message of a size takes, with the ends of its interval.
 
-        Raises
-        ------
-        FomkitError
-            When the profile states none, or it is open which.
+        Raises FomkitError when the profile states none, or it is open which.
         """
         return ends_of(self._link(tier, message_byte))
 
@@ -186,13 +166,8 @@ class Network:
     def at_rate(self, tier: Tier, byte_per_s: float, *, starts: bool = True) -> Network:
         """Give the network with links of a tier at another rate, by formulas alone where a table is of that tier.
 
-        Parameters
-        ----------
-        tier : str
-        byte_per_s : float
-            As a link states it: each direction's, or that of both together [byte/s].
-        starts : bool
-            False takes the start-up of its messages away.
+        `byte_per_s`: as a link states it: each direction's, or that of both together [byte/s]; `starts`: false
+        takes the start-up of its messages away.
         """
         machine = self.machine
         channel = channel_of(machine, tier, self.channel)
@@ -210,10 +185,7 @@ class Network:
     def node_devices(self) -> int:
         """Devices in a node.
 
-        Raises
-        ------
-        FomkitError
-            When the profile does not say.
+        Raises FomkitError when the profile does not say.
         """
         if self.machine.node_devices is None:
             raise FomkitError(
@@ -294,16 +266,8 @@ class Network:
     ) -> Exchange:  # fmt: skip
         """Give the time of a collective and its source; nothing for a group of one.
 
-        Parameters
-        ----------
-        collective : str
-        message_byte : float
-            Bytes of the whole on each rank.
-        group : Group
-        algorithm : str
-            See `Layout`.
-        servers : int
-            For ``parameter_server``.
+        `message_byte`: bytes of the whole on each rank; `algorithm`: see `Layout`; `servers`: for
+        ``parameter_server``.
         """
         if group.ranks == 1 or not message_byte:
             return Exchange(Span.exact(0.0, self.level), "measured")

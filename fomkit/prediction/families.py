@@ -134,21 +134,14 @@ class FamilyName(NamedTuple):
 class View(NamedTuple):
     """How a fit looks at the ops of one kind.
 
-    Attributes
-    ----------
-    features : function
-        Rows to features (n × p), mostly log2 of sizes. It takes dimensions only, since timings carry no costs.
-    terms : function
-        COSTED rows to the terms (n × q) of the calibrated roofline; the first counts starts: one per call, or per
-        step of it.
-    groups : tuple of str
-        Columns that rows of one shape group share, which are left out together when the fit is judged.
-    exact : tuple of str
-        Columns whose values a fit knows or does not: rows with values that it has not learnt are not served.
-    tiles : function or None
-        More features, for a table of more than `LIMIT` rows.
-    any_op : bool
-        True where the traffic decides the time, so that timings of one op teach what another takes.
+    `features`: rows to features (n × p), mostly log2 of sizes. It takes dimensions only, since timings carry no
+      costs.
+    `terms`: COSTED rows to the terms (n × q) of the calibrated roofline; the first counts starts: one per call, or
+      per step of it.
+    `groups`: columns that rows of one shape group share, which are left out together when the fit is judged.
+    `exact`: columns whose values a fit knows or does not: rows with values that it has not learnt are not served.
+    `tiles`: more features, for a table of more than `LIMIT` rows.
+    `any_op`: true where the traffic decides the time, so that timings of one op teach what another takes.
     """
 
     features: Callable[[Table], Matrix]
@@ -327,11 +320,8 @@ def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     Timings that name an op speak for that op alone and stay out, except in kinds that are decided by traffic;
     those of machines' odd cases (`servable`) stay out too.
 
-    Returns
-    -------
-    DataFrame
-        The timings with ``_time_s``, the median over duplicates less the harness [s], and ``_step_s``, the step of
-        the clock [s].
+    Gives a DataFrame: the timings with ``_time_s``, the median over duplicates less the harness [s], and
+    ``_step_s``, the step of the clock [s].
     """
     timings = own_times(timings)
     unnamed = are(timings, "op", "")

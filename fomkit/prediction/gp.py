@@ -52,17 +52,11 @@ class Posterior(NamedTuple):
 class Precomputed(NamedTuple):
     """Rows of a table made ready for queries.
 
-    Attributes
-    ----------
-    scaled : array (n, p)
-        Features in lengths.
-    squares : array (n,)
-        Their squared norms.
-    target, noise : array (n,)
-    hyper : Hyper
-    half, weights : array (n, n), array (n,)
-        Inverse of the lower Cholesky factor of the rows' covariance, and the covariance's inverse times the
-        target; empty above `LIMIT` rows.
+    `scaled` (n, p): features in lengths.
+    `squares` (n,): their squared norms.
+    `target`, `noise` (n,).
+    `half`, `weights` (n, n): inverse of the lower Cholesky factor of the rows' covariance, and the covariance's
+      inverse times the target; empty above `LIMIT` rows.
     """
 
     scaled: Matrix
@@ -176,19 +170,9 @@ def posterior_blocks(precomputed: Precomputed, query: Matrix) -> Iterator[tuple[
 def posterior(features: Matrix, target: Matrix, noise: Matrix, query: Matrix, hyper: Hyper) -> Posterior:
     """Predict the target at each query from the rows of a table.
 
-    Parameters
-    ----------
-    features : array (n, p)
-    target : array (n,)
-    noise : array (n,)
-        Variance that each row's target has besides the common noise, for example from a coarse clock.
-    query : array (q, p)
-    hyper : Hyper
-
-    Returns
-    -------
-    Posterior
-        The variance is that of a new observation: the common noise is in it.
+    `features` (n, p); `target` (n,); `noise` (n,): variance that each row's target has besides the common noise,
+    for example from a coarse clock; `query` (q, p). Gives a Posterior: the variance is that of a new observation:
+    the common noise is in it.
     """
     return join_posteriors(
         [part for _, _, part in posterior_blocks(precompute(features, target, noise, hyper), query)]
@@ -216,13 +200,8 @@ def bounded(
 ) -> float:
     """Give one end of an interval in standard deviations, its distance from 0 bounded by how fast it may grow.
 
-    Parameters
-    ----------
-    end_at : function
-        Level of an interval to its end as the quantiles say it, farther from 0 the higher the level.
-    interval : float
-    most_growth : mapping
-        As `GROWTH`.
+    `end_at`: level of an interval to its end as the quantiles say it, farther from 0 the higher the level;
+    `most_growth`: as `GROWTH`.
 
     Examples
     --------

@@ -69,17 +69,10 @@ MIN_CORRELATION = 0.5
 class Fit(NamedTuple):
     """The parameters of one family.
 
-    Attributes
-    ----------
-    mean : array (q,)
-        Coefficients of the terms, in seconds per unit of the term.
-    hyper : Hyper
-    residual : array (n,)
-        ln(time / mean) of the training rows, in their order.
-    quantiles : array
-        Of left-out errors in standard deviations, at `LEVELS`.
-    errors : array
-        ln(predicted / measured time) of the `cross_validated_rows`, predicted without their group.
+    `mean` (q,): coefficients of the terms, in seconds per unit of the term.
+    `residual` (n,): ln(time / mean) of the training rows, in their order.
+    `quantiles`: of left-out errors in standard deviations, at `LEVELS`.
+    `errors`: ln(predicted / measured time) of the `cross_validated_rows`, predicted without their group.
     """
 
     mean: Matrix
@@ -110,19 +103,10 @@ def row_noise(training: pd.DataFrame) -> Matrix:
 class Family(NamedTuple):
     """A fit with what it learnt from, ready for queries.
 
-    Attributes
-    ----------
-    fit : Fit
-    training : DataFrame
-    fitted : Learnt
-    alike : mapping
-        The value of each size that all timed ops share.
-    describe : function
-        Writes the sizes of a timed op, by its place.
-    falls : function
-        Finds the falls that its timings of products show.
-    rungs : dict
-        What was told of products before, by what else it depends on, with the device that this names.
+    `alike`: the value of each size that all timed ops share.
+    `describe`: writes the sizes of a timed op, by its place.
+    `falls`: finds the falls that its timings of products show.
+    `rungs`: what was told of products before, by what else it depends on, with the device that this names.
     """
 
     fit: Fit
@@ -183,11 +167,8 @@ def errors_nearby(distance: Matrix, errors: Matrix) -> Matrix:
 
     A tenth of the mean error of all is added: eight small errors may be chance.
 
-    Parameters
-    ----------
-    distance : array (q, n)
-        From queries to scored ops in lengths; infinite where an op must not speak for a query.
-    errors : array (n,)
+    `distance` (q, n): from queries to scored ops in lengths; infinite where an op must not speak for a query;
+    `errors` (n,).
     """
     near = _nearest(distance)
     # A distance below a tenth of a length says no more: both ops are nearly the same.
@@ -204,14 +185,8 @@ def deviation(correction: Posterior, apart: Matrix, errors: Matrix) -> Matrix:
     they count for less with the distance, and the process's variance grows with it, as a random walk's does,
     because nothing in the table says how the machine behaves out there.
 
-    Parameters
-    ----------
-    correction : Posterior
-        Of q queries.
-    apart : array (q, n)
-        Distances in lengths from the queries to the scored ops.
-    errors : array (n,)
-        Left-out errors of the scored ops; of fewer than `ENOUGH` nothing is told by place.
+    `correction`: of q queries; `apart` (q, n): distances in lengths from the queries to the scored ops; `errors`
+    (n,): left-out errors of the scored ops; of fewer than `ENOUGH` nothing is told by place.
     """
     beyond = np.maximum(correction.distance, 1.0)
     own = np.sqrt(correction.variance * beyond)
@@ -369,10 +344,7 @@ def _family(machine: Machine, name: FamilyName, stored: Mapping[str, Any]) -> Fa
 def family_of(machine: Machine, name: FamilyName) -> Family | None:
     """Give a machine's fit of a family, prepared once for all queries; None where there is no such fit.
 
-    Raises
-    ------
-    FomkitError
-        When the fit does not belong to the timings.
+    Raises FomkitError when the fit does not belong to the timings.
     """
     stored = machine.fits.get(str(name))
     if not isinstance(stored, Mapping):

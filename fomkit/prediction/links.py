@@ -44,13 +44,7 @@ def bus_factor(collective: Collective, ranks: int) -> float:
 def ring_s(collective: Collective, message_byte: float, ranks: int, line: Line) -> float:
     """Give the time around a ring [s].
 
-    Parameters
-    ----------
-    collective : str
-    message_byte : float
-        Bytes of the whole: what each rank has before an all_reduce and after an all_gather.
-    ranks : int
-    line : Line
+    `message_byte`: bytes of the whole: what each rank has before an all_reduce and after an all_gather.
 
     Examples
     --------
@@ -176,10 +170,7 @@ def clear_channel(machine: Machine, tier: Tier, wanted: str) -> str | None:
 def channel_of(machine: Machine, tier: Tier, wanted: str) -> str:
     """Choose the transport of a tier: the one asked for, else links that name none, else the only one there is.
 
-    Raises
-    ------
-    FomkitError
-        When there is none, or several and none was asked for.
+    Raises FomkitError when there is none, or several and none was asked for.
     """
     clear = clear_channel(machine, tier, wanted)
     if clear is not None:
@@ -284,10 +275,7 @@ def link_at(link: Link, byte_per_s: float, *, starts: bool = True) -> Link:
 def link_of(machine: Machine, tier: Tier, wanted: str, message_byte: float) -> Link:
     """Give the link that a message of a size takes.
 
-    Raises
-    ------
-    FomkitError
-        When the tier has none, or it is open which.
+    Raises FomkitError when the tier has none, or it is open which.
     """
     channel = channel_of(machine, tier, wanted)
     links = [link for link in machine.links if (link.tier, link.channel) == (tier, channel)]

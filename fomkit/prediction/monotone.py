@@ -40,16 +40,10 @@ MOVED = 1e-3
 class Falls(NamedTuple):
     """Pairs of timings of one product in a table, next to each other in size, of which the larger took less time.
 
-    Attributes
-    ----------
-    first, second : array (n,)
-        Their places in the table, the smaller first.
-    axis : array (n,) of str
-        The side in which they differ.
-    start, end : array (n,)
-        ln of its sizes.
-    log_ratio : array (n,)
-        ln of the larger's time / the smaller's, below 0.
+    `first`, `second` (n,): their places in the table, the smaller first.
+    `axis` (n,): the side in which they differ.
+    `start`, `end` (n,): ln of its sizes.
+    `log_ratio` (n,): ln of the larger's time / the smaller's, below 0.
     """
 
     first: NDArray[np.intp]
@@ -81,19 +75,11 @@ def timed_falls(timed: Rows) -> Falls:
 class Surroundings(NamedTuple):
     """What a fit knows of products.
 
-    Attributes
-    ----------
-    timed : Rows
-        What it learnt from.
-    falls : Falls
-    predict : function
-        What it says of rows.
-    trust : function
-        1 over the variance of what it says of rows, up to a factor.
-    is_covered : function
-        Tells which rows lie near the timings at these places.
-    found : dict
-        What was told and shown of lines before, kept for the next batch.
+    `timed`: what it learnt from.
+    `predict`: what it says of rows.
+    `trust`: 1 over the variance of what it says of rows, up to a factor.
+    `is_covered`: tells which rows lie near the timings at these places.
+    `found`: what was told and shown of lines before, kept for the next batch.
     """
 
     timed: Rows
@@ -176,10 +162,8 @@ def _rungs(size: Matrix, most: Matrix) -> tuple[Matrix, NDArray[np.intp]]:
 
     Were there fewer rungs for a smaller size, times of two sizes would not fit together.
 
-    Returns
-    -------
-    array (n, rungs), array (n,)
-        NaN where a product needs none; and the place of the last power of two that is no larger.
+    Gives an array (n, rungs): NaN where a product needs none; and the place of the last power of two that is no
+    larger.
     """
     octave = np.floor(np.log2(np.maximum(size, 1.0)))
     start = (2.0**octave)[:, None]
@@ -315,11 +299,7 @@ def never_falling(rows: Rows, known: Surroundings) -> Answers:
     timings of one product show a fall to others near them, between their sizes and as far as their own times fell.
     A timing of the same product bounds those of fewer and of more rows.
 
-    Parameters
-    ----------
-    rows : Rows
-        COSTED products.
-    known : Surroundings
+    `rows`: COSTED products.
     """
     axes = growing_axes(rows)
     size = np.stack([numbers(rows, name, 1.0) for name in SIDES])[_numbers_of(axes), np.arange(len(rows))]

@@ -216,24 +216,9 @@ def _slow_exchanges(timings: Table, seen: Claims) -> Iterator[str]:
 def check_timings(timings: pd.DataFrame, machine: Machine, kind_of_device: str = "") -> Verdict:
     """Tell which timings of a machine cannot be.
 
-    Parameters
-    ----------
-    timings : DataFrame
-        COSTED timings, checked.
-    machine : Machine
-        Its facts are those that the timings are of.
-    kind_of_device : str
-        gpu, cpu, or "" where nobody knows.
-
-    Returns
-    -------
-    Verdict
-        Single rows to leave out, and suspicions.
-
-    Raises
-    ------
-    FomkitError
-        When a family cannot be as a whole, or a fact cannot beside the timings, with the likely slip.
+    `timings`: COSTED timings, checked; `machine`: its facts are those that the timings are of; `kind_of_device`:
+    gpu, cpu, or "" where nobody knows. Gives a Verdict: single rows to leave out, and suspicions. Raises
+    FomkitError when a family cannot be as a whole, or a fact cannot beside the timings, with the likely slip.
     """
     with np.errstate(all="ignore"):
         rows = as_rows(timings)  # its texts are read once
@@ -322,10 +307,7 @@ def _apart(timings: Table, seen: Claims, machine: Machine, families: Sequence[Fa
 def check_facts(device: Device, name: str, *, refuse: bool = True) -> tuple[str, ...]:
     """Give the facts that hardly can be beside each other, as sentences; those of what-ifs are not to be refused.
 
-    Raises
-    ------
-    FomkitError
-        When peak and bandwidth cannot be of one machine.
+    Raises FomkitError when peak and bandwidth cannot be of one machine.
     """
     rate, room, launch_s = map(_positive, (device.byte_per_s, device.capacity_byte, device.launch_s))
     peaks = [peak for peak in device.peaks if _positive(peak.rate) and rate]

@@ -205,18 +205,8 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     The ends of a plain product that no machine of these rates could reach are lifted. Only stated rates count:
     fitted ones come from the same table and would prove nothing.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        COSTED rows.
-    times : Answers
-        What is known of them.
-    machine : Machine
-
-    Returns
-    -------
-    Answers
-        ``times`` with bound compute, memory or launch where the rates are stated, and longer evidence.
+    `rows`: COSTED rows; `times`: what is known of them. Gives an Answers: ``times`` with bound compute, memory or
+    launch where the rates are stated, and longer evidence.
     """
     rows = rows.take(places_of(times.index, rows.index))
     found = bounds(rows, machine)

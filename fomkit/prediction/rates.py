@@ -90,16 +90,11 @@ class Bound(NamedTuple):
 class Bounds(NamedTuple):
     """The floors of many ops, by the rate that binds each.
 
-    Attributes
-    ----------
-    floor_s : array (q,)
-        NaN where a term that the kind needs is unknown: arithmetic kinds need the peak, all need the bandwidth.
-    compute : array (q,) of bool
-        True where arithmetic binds, False where traffic does.
-    low, high : array (q,)
-        Ends of the rate that binds, as shares of its value.
-    fitted : array (q,) of bool
-        True where no source states that rate.
+    `floor_s` (q,): NaN where a term that the kind needs is unknown: arithmetic kinds need the peak, all need the
+      bandwidth.
+    `compute` (q,): true where arithmetic binds, False where traffic does.
+    `low`, `high` (q,): ends of the rate that binds, as shares of its value.
+    `fitted` (q,): true where no source states that rate.
     """
 
     floor_s: NDArray[np.float64]
@@ -169,10 +164,8 @@ def bounds(rows: Table, machine: Machine) -> Bounds:
 def binding(row: Record, known: Rates) -> Bound | None:
     """Find the term that bounds an op: the longer of flop / peak and byte / bandwidth.
 
-    Returns
-    -------
-    Bound or None
-        None where a term that the kind needs is unknown: arithmetic kinds need the peak, all need the bandwidth.
+    Gives a Bound or None: none where a term that the kind needs is unknown: arithmetic kinds need the peak, all
+    need the bandwidth.
     """
     flop, byte = (np.array([row[name]], np.float64) for name in ("flop", "byte"))
     found = _bind(np.array([row["kind"] in ARITHMETIC_KINDS]), flop, byte, known)
@@ -203,10 +196,7 @@ def clock_step(timings: pd.DataFrame) -> NDArray[np.float64]:
 
     DeepBench cuts to whole microseconds, so the true time lies in [t, t + 1 µs].
 
-    Parameters
-    ----------
-    timings : DataFrame
-        A TIMINGS table; one step per row is returned.
+    `timings`: a TIMINGS table; one step per row is returned.
     """
     steps = np.zeros(len(timings))
     time_s, harness = numbers(timings, "time_s"), as_rows(timings).text("harness")

@@ -30,13 +30,8 @@ _BLOCK = 500
 class CrossValidationErrors(NamedTuple):
     """How ops whose shape group was left out were predicted; no row was scored on a fit that had seen it.
 
-    Attributes
-    ----------
-    ops : int
-    median, mean : float
-        Absolute error, as a share of the truth.
-    hit_rate : float
-        Share of 80 % intervals that hold the truth.
+    `median`, `mean`: absolute error, as a share of the truth.
+    `hit_rate`: share of 80 % intervals that hold the truth.
     """
 
     ops: int
@@ -48,27 +43,18 @@ class CrossValidationErrors(NamedTuple):
 class ShapeCoverage(NamedTuple):
     """What the timed ops of one family cover.
 
-    Attributes
-    ----------
-    name : FamilyName
-    ops : int
-        Distinct timed ops.
-    sizes : mapping
-        Least and largest value of each dimension.
-    flop, byte, time_s : (float, float) or None
-        Least and largest work [flop], traffic [byte] and time [s] of an op; None where no cost is known.
-    spacing : (float, float) or None
-        Median and ninth decile of the distance to the nearest other timed op, in lengths of the fit: one length
-        is the distance at which two ops' errors correlate by a half. None without a fit.
-    errors : LeftOutErrors or None
-        None without a fit.
-    reference, near : int
-        Distinct reference ops of this kind and pass, and those of them within interpolation distance.
-    near_flop_share : float
-        Share of the reference ops' arithmetic that these are; NaN where there is none.
-    outside : mapping
-        Reference ops with a size below the least or above the largest timed one, by dimension. The fit may count
-        them as near all the same: where a dimension never varied, its length is only assumed.
+    `ops`: distinct timed ops.
+    `sizes`: least and largest value of each dimension.
+    `flop`, `byte`, `time_s` (float, float): least and largest work [flop], traffic [byte] and time [s] of an op;
+      None where no cost is known.
+    `spacing` (float, float): median and ninth decile of the distance to the nearest other timed op, in lengths of
+      the fit: one length is the distance at which two ops' errors correlate by a half. None without a fit.
+    `errors`: none without a fit.
+    `reference`, `near`: distinct reference ops of this kind and pass, and those of them within interpolation
+      distance.
+    `near_flop_share`: share of the reference ops' arithmetic that these are; NaN where there is none.
+    `outside`: reference ops with a size below the least or above the largest timed one, by dimension. The fit may
+      count them as near all the same: where a dimension never varied, its length is only assumed.
     """
 
     name: FamilyName
@@ -153,14 +139,8 @@ def _interpolated_share(wanted: pd.DataFrame, machine: Machine) -> tuple[int, fl
 def coverage_by_family(machine: Machine, costed: pd.DataFrame, reference: pd.DataFrame) -> Iterator[ShapeCoverage]:
     """Describe every family of a machine's timings.
 
-    Parameters
-    ----------
-    machine : Machine
-        With fits; its timings row-major (`fomkit.prediction.storage_order.row_major`).
-    costed : DataFrame
-        The same timings with flop and byte.
-    reference : DataFrame
-        A COSTED table of ops that people ask for.
+    `machine`: with fits; its timings row-major (`fomkit.prediction.storage_order.row_major`); `costed`: the same
+    timings with flop and byte; `reference`: a COSTED table of ops that people ask for.
     """
     work = [column.name for column in COSTS if column.name in costed.columns]
     for name, _ in families(costed):

@@ -41,16 +41,8 @@ def row_major(table: Table) -> Table:
     frameworks ask for: their product of a batch of 16 with 1760×1760 weights is the BLAS product m=1760, n=16.
     Sparse products stay as they are, because which factor is the sparse one is part of the op.
 
-    Parameters
-    ----------
-    table : DataFrame or Rows
-        A table of timings or of ops.
-
-    Returns
-    -------
-    DataFrame or Rows
-        The same rows; m and n, trans_a and trans_b have changed places where ``layout`` was column_major. The
-        layout of products is empty then.
+    `table`: a table of timings or of ops. Gives a DataFrame: the same rows; m and n, trans_a and trans_b have
+    changed places where ``layout`` was column_major. The layout of products is empty then.
 
     Examples
     --------

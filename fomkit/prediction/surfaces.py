@@ -37,15 +37,10 @@ DIGITS, WEIGHT_DIGITS = 100.0, 1000.0
 class Surfaces(NamedTuple):
     """All machines' surfaces of one kind of work, side by side.
 
-    Attributes
-    ----------
-    length : array (p,)
-        Of the features.
-    known : tuple of Surface
-    scaled, squares, weight : array (n, p), array (n,), array (n,)
-        Features in lengths, their squared norms and the weights: rows of all surfaces one after the other.
-    starts : array
-        The first row of each.
+    `length` (p,): of the features.
+    `scaled`, `squares`, `weight` (n, p): features in lengths, their squared norms and the weights: rows of all
+      surfaces one after the other.
+    `starts`: the first row of each.
     """
 
     length: Matrix
@@ -157,11 +152,7 @@ def whole_depth(rows: Table) -> NDArray[np.bool_]:
 def conv_output(rows: Table, size: str, axis: str) -> Matrix:
     """Give the depth, height or width of a convolution's output; at least 1, for a transposed one its input's.
 
-    Parameters
-    ----------
-    rows : DataFrame
-    size, axis : str
-        The column of the input's size, and the letter of its axis: d, h or w.
+    `size`, `axis`: the column of the input's size, and the letter of its axis: d, h or w.
     """
     reach = numbers(rows, f"dilation_{axis}", 1.0) * (numbers(rows, f"kernel_{axis}", 1.0) - 1)
     inside = numbers(rows, size, 1.0) + 2 * numbers(rows, f"pad_{axis}", 0.0) - reach - 1

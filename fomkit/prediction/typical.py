@@ -171,13 +171,9 @@ class TypicalUtilisation(NamedTuple):
 class TypicalUtilisations(Mapping[int, TypicalUtilisation]):
     """The usual utilisation of many ops, as columns; as a mapping, of those of which it is known.
 
-    Attributes
-    ----------
-    index : array (q,)
-        The ops, by their index.
-    value, low, high : array (q,)
-        NaN where it is unknown.
-    source : array (q,) of str
+    `index` (q,): the ops, by their index.
+    `value`, `low`, `high` (q,): NaN where it is unknown.
+    `source` (q,).
     """
 
     def __init__(self, index: NDArray[np.int64], ends: Matrix, source: NDArray[np.object_]) -> None:
@@ -417,25 +413,10 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     machines that are like this one most. The interval is how far they lie apart, times how far such medians were
     off on chips that were left out.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        COSTED rows.
-    machine : Machine
-        With ``usual``, what the others reached. Its own timings are not looked at, those of architectures it
-        names as unheard neither.
-    interval : float
-        Share of intervals that should contain the truth.
-
-    Returns
-    -------
-    Usuals
-        As a mapping, the rows for which the rates that their kind needs are known.
-
-    Raises
-    ------
-    FomkitError
-        When the machine was not told what others reached.
+    `rows`: COSTED rows. `machine`: with ``usual``, what the others reached. Its own timings are not looked at,
+    those of architectures it names as unheard neither. `interval`: share of intervals that should contain the
+    truth. Gives a Usuals: as a mapping, the rows for which the rates that their kind needs are known. Raises
+    FomkitError when the machine was not told what others reached.
     """
     rows = as_rows(rows)
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)

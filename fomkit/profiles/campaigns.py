@@ -91,10 +91,7 @@ def _phase(record: PhaseRecord, where: str) -> Phase:
 def load_campaign(name: str | Path) -> Workflow:
     """Load a campaign by path or name (``candle-example`` is ``candle-example.campaign.yaml``).
 
-    Raises
-    ------
-    FomkitError
-        With file and line for every mistake.
+    Raises FomkitError with file and line for every mistake.
     """
     path = locate(str(name), "model_profiles", "campaign")
     document = load_document(path)
@@ -125,15 +122,8 @@ def _span(table: pd.DataFrame, position: int, where: str) -> Span:
 def load_epochs(path: Path) -> EpochsToTarget:
     """Load a curve of epochs to a target.
 
-    Parameters
-    ----------
-    path : Path
-        A CSV table with the columns of `fomkit.ops.tables.EPOCHS`.
-
-    Raises
-    ------
-    FomkitError
-        With file and line, when a cell cannot be, a batch stands twice, or rows are of different targets.
+    `path`: a CSV table with the columns of `fomkit.ops.tables.EPOCHS`. Raises FomkitError with file and line, when
+    a cell cannot be, a batch stands twice, or rows are of different targets.
     """
     table = read_numbered_table(path, "EPOCHS")
     check_table(table, "EPOCHS", str(path))
@@ -192,10 +182,7 @@ def _candidates(name: str) -> list[Path]:
 def find_profile(name: str) -> Found:
     """Find the model or machine that a name or path means.
 
-    Raises
-    ------
-    FomkitError
-        When there is none, when it is neither, or when a model and a machine have the name.
+    Raises FomkitError when there is none, when it is neither, or when a model and a machine have the name.
     """
     check_profile(Path(name), "model or machine profile")
     paths = _candidates(name)

@@ -48,10 +48,7 @@ def _parts(text: str) -> tuple[str, tuple[str, str] | None, list[str]]:
 def parse_price(text: str) -> Price:
     """Read a price: ``4.56 USD/h per node, 2018-04-01``; ends, ``4 USD/h to 5 USD/h``, and a source may follow.
 
-    Raises
-    ------
-    FomkitError
-        When it lacks its currency, its time, what it is per, or its date.
+    Raises FomkitError when it lacks its currency, its time, what it is per, or its date.
 
     Examples
     --------
@@ -149,10 +146,7 @@ def parse_grid(intensity: str | None, to_wall: str | None, pue: str | None) -> G
 def parse_claims(texts: Sequence[str]) -> dict[str, float]:
     """Read claimed speed-ups such as ``hardware=3.1``.
 
-    Raises
-    ------
-    FomkitError
-        When one has no name or no number, or stands twice.
+    Raises FomkitError when one has no name or no number, or stands twice.
 
     Examples
     --------
@@ -209,10 +203,7 @@ def _value(name: str, value: object, where: str) -> object:
 def layout_from(values: Mapping[str, object], where: str) -> Layout:
     """Make a layout of named values.
 
-    Raises
-    ------
-    FomkitError
-        When a name is unknown or a value cannot be.
+    Raises FomkitError when a name is unknown or a value cannot be.
     """
     for name in values:
         if name not in _NAMES:
@@ -251,10 +242,7 @@ def parse_layout(texts: Iterable[str], base: Mapping[str, object] | None = None)
 def load_layout(path: Path, texts: Iterable[str] = ()) -> tuple[Layout, tuple[Link, ...]]:
     """Load a layout file; ``texts`` replace some of its values.
 
-    Raises
-    ------
-    FomkitError
-        With file and line for every mistake.
+    Raises FomkitError with file and line for every mistake.
     """
     document = load_document(path)
     check_schema(document, SCHEMA)
@@ -294,10 +282,7 @@ def parse_link(text: str) -> Link:
 def spread_of(layouts: Iterable[str], links: Iterable[str | Link]) -> tuple[Layout, list[Link]]:
     """Read a layout, from words or a file and words that replace some of it, and the links of both.
 
-    Raises
-    ------
-    FomkitError
-        When two files are named, or something in them cannot be.
+    Raises FomkitError when two files are named, or something in them cannot be.
 
     Examples
     --------

@@ -95,10 +95,7 @@ OP_COLUMNS = ("surface", "weight", *(f"feature_{number}" for number in range(1, 
 def _read_ops(path: Path) -> list[NDArray[np.int32]]:
     """Read ``ops.csv``: of each surface in turn weights and features, as many as it has.
 
-    Raises
-    ------
-    FomkitError
-        With the line, when it is not that of whole numbers, surface after surface.
+    Raises FomkitError with the line, when it is not that of whole numbers, surface after surface.
     """
     import numpy as np
     import pandas as pd
@@ -127,10 +124,7 @@ def _read_ops(path: Path) -> list[NDArray[np.int32]]:
 def _surface(cells: Sequence[str], rows: NDArray[np.int32]) -> tuple[tuple[float, ...], Surface]:
     """Make a surface of its row, from the machine on, and of its ops; with the lengths of its features.
 
-    Raises
-    ------
-    ValueError
-        When something is not as it must be.
+    Raises ValueError when something is not as it must be.
     """
     machine, architecture, dtype, _, count, balance, mean, *lists = cells
     length, missed = (tuple(map(float, cell.split())) for cell in lists)
@@ -147,10 +141,8 @@ def _surface(cells: Sequence[str], rows: NDArray[np.int32]) -> tuple[tuple[float
 def load_typical_tables(folder: Path) -> TypicalTables:
     """Read what timed machines reached from the two files of a folder.
 
-    Raises
-    ------
-    FomkitError
-        With file and line where one can be named, when a file is absent or damaged, or is not the other's.
+    Raises FomkitError with file and line where one can be named, when a file is absent or damaged, or is not the
+    other's.
     """
     import numpy as np
 
@@ -178,10 +170,7 @@ def load_typical_tables(folder: Path) -> TypicalTables:
 def shipped_typical_tables() -> TypicalTables:
     """Read what came with this installation, once.
 
-    Raises
-    ------
-    FomkitError
-        With what to do about it, when the files are not as they came.
+    Raises FomkitError with what to do about it, when the files are not as they came.
     """
     try:
         return load_typical_tables(shipped_folder("machine_profiles") / FOLDER)
@@ -222,12 +211,8 @@ def without_implausible(machine: Machine) -> Machine:
     with other timings or facts is judged anew, all of its rows. Here it also learns what other machines reach
     (`Machine.usual`), which its own timings are held against and every op without one takes.
 
-    Raises
-    ------
-    ManyFomkitError
-        When a column of its timings holds what it may not.
-    FomkitError
-        When timings or facts cannot be as a whole.
+    Raises ManyFomkitError when a column of its timings holds what it may not. Raises FomkitError when timings or
+    facts cannot be as a whole.
     """
     if machine.typical is None:
         machine = replace(machine, typical=shipped_typical_tables())
@@ -281,11 +266,8 @@ def make_fits(machine: Machine, path: Path) -> dict[str, object]:
 def write_fits(machine: Machine, path: Path) -> list[Path]:
     """Fit the timings of a profile just written at ``path``, so that nobody waits for it later.
 
-    Returns
-    -------
-    list of Path
-        The file beside a profile of those that come with fomkit. Of any other it is empty: fits beside it are not
-        read, theirs are in the user's cache.
+    Gives a list: the file beside a profile of those that come with fomkit. Of any other it is empty: fits beside
+    it are not read, theirs are in the user's cache.
     """
     if not len(machine.timings):
         return []

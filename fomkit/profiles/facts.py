@@ -165,11 +165,8 @@ def _per_flop(document: Document, records: list[PerFlopRecord]) -> tuple[FlopEne
 def energy_of(document: Document, record: EnergyRecord | None, node_devices: int | None) -> Energy | None:
     """Make the energy noun of its part of a machine file; None where the file has none.
 
-    Raises
-    ------
-    FomkitError
-        With file and line, when a figure in joules has no process node, ends are not in order, or the devices of a
-        node are not known.
+    Raises FomkitError with file and line, when a figure in joules has no process node, ends are not in order, or
+    the devices of a node are not known.
     """
     if record is None:
         return None
@@ -226,10 +223,7 @@ class PriceRecord(Record):
 def check_day(text: str, where: str) -> str:
     """Give a day as it stands.
 
-    Raises
-    ------
-    FomkitError
-        When it is no day of the form 2018-04-01, or is still to come everywhere on Earth.
+    Raises FomkitError when it is no day of the form 2018-04-01, or is still to come everywhere on Earth.
     """
     try:
         day = date.fromisoformat(text)
@@ -249,10 +243,7 @@ def check_day(text: str, where: str) -> str:
 def check_price(where: str, rates: tuple[tuple[float, str], ...]) -> None:
     """Raise unless rates, low, value and high, are in order and of one currency, which is one of ISO 4217.
 
-    Raises
-    ------
-    FomkitError
-        With what was expected.
+    Raises FomkitError with what was expected.
     """
     if len({currency for _, currency in rates}) > 1:
         raise FomkitError(where, "the price has ends in another currency than its value. Write all in one.")
@@ -269,10 +260,8 @@ def check_price(where: str, rates: tuple[tuple[float, str], ...]) -> None:
 def price_of(document: Document, record: PriceRecord | None) -> Price | None:
     """Make the price noun of its part of a machine file; None where the file has none.
 
-    Raises
-    ------
-    FomkitError
-        With file and line, when the date is none, or the ends are not in order or in another currency.
+    Raises FomkitError with file and line, when the date is none, or the ends are not in order or in another
+    currency.
     """
     if record is None:
         return None

@@ -65,10 +65,7 @@ def is_file(path: Path) -> bool:
 def _deeper(name: str, endings: tuple[str, ...], folder: Folder) -> Path | None:
     """Find a profile by its own name in a folder of a folder, such as candle/p1b1 by p1b1.
 
-    Raises
-    ------
-    FomkitError
-        When several have the name.
+    Raises FomkitError when several have the name.
     """
     for root in folders(folder):
         found = [path for ending in endings for path in _nested(root, ending) if path.name == f"{name}{ending}"]
@@ -85,12 +82,7 @@ def boards(name: str) -> list[str]:
 
 
 def check_one_board(name: str) -> None:
-    """Raise where the name of a chip may mean several boards.
-
-    Raises
-    ------
-    FomkitError
-    """
+    """Raise where the name of a chip may mean several boards."""
     if len(found := boards(name)) > 1:
         raise FomkitError(name, f"several machines begin with this name: {', '.join(found)}. Give one of these.")
 
@@ -104,10 +96,7 @@ def no_file_of(name: str, what: str, known: Sequence[str], stem: str = "") -> Fo
 
     All names are listed for a name only: who gives a path looks for a file.
 
-    Raises
-    ------
-    FomkitError
-        When there is something that is no file: a folder, a pipe, a socket, a device.
+    Raises FomkitError when there is something that is no file: a folder, a pipe, a socket, a device.
     """
     shown = name if len(name) <= 80 else f"{name[:80]}…"
     path = Path(name)
@@ -143,10 +132,7 @@ _TO_PROFILE = {".py": "a Python program", ".onnx": "an ONNX graph"}
 def check_profile(path: Path, wanted: str) -> None:
     """Refuse a file that has yet to be made a profile of, with the command that makes one.
 
-    Raises
-    ------
-    FomkitError
-        For a program or a graph.
+    Raises FomkitError for a program or a graph.
     """
     if (what := _TO_PROFILE.get(path.suffix.lower())) and is_file(path):
         do = f"fomkit makes a model profile of it: fomkit profile {path} -o {path.stem}.yaml"
@@ -156,19 +142,10 @@ def check_profile(path: Path, wanted: str) -> None:
 def locate(given: str, folder: Folder, kind: Kind = "") -> Path:
     """Find the file of a profile named by a path or by its name.
 
-    Parameters
-    ----------
-    given : str
-        ``machine_profiles/v100.yaml``, ``v100.yaml`` or ``v100``; of one in a folder of the folder ``candle/p1b1``
-        or ``p1b1``; of a machine its name as far as a hyphen, ``h100`` for ``h100-sxm``, where no other has it.
-    folder : str
-    kind : str
-        What the file holds where its name says so: ``lecture`` is ``lecture.suite.yaml`` for a suite.
-
-    Raises
-    ------
-    FomkitError
-        With the nearest names when there is none, with the paths when several have the name.
+    `given`: ``machine_profiles/v100.yaml``, ``v100.yaml`` or ``v100``; of one in a folder of the folder
+    ``candle/p1b1`` or ``p1b1``; of a machine its name as far as a hyphen, ``h100`` for ``h100-sxm``, where no
+    other has it; `kind`: what the file holds where its name says so: ``lecture`` is ``lecture.suite.yaml`` for a
+    suite. Raises FomkitError with the nearest names when there is none, with the paths when several have the name.
     """
     endings = _ENDINGS.get(folder, _YAML)
     name = given if not kind or given.endswith((*endings, f".{kind}")) else f"{given}.{kind}"

@@ -78,10 +78,7 @@ def _seal(fits: Mapping[str, object]) -> str:
 def load_fits(path: Path, key: str) -> dict[str, object]:
     """Read fits; none when the file is absent or was made from other timings.
 
-    Raises
-    ------
-    FomkitError
-        When the file is not JSON, or was changed after it was made.
+    Raises FomkitError when the file is not JSON, or was changed after it was made.
     """
     if not key or not path.is_file():
         return {}
@@ -149,12 +146,7 @@ def _range(low: float | None, value: float, high: float | None) -> tuple[float, 
 
 
 def check_rates(link: Link, where: str) -> Link:
-    """Give a link back, or raise where a rate is 0, over which nothing ever arrives.
-
-    Raises
-    ------
-    FomkitError
-    """
+    """Give a link back, or raise where a rate is 0, over which nothing ever arrives."""
     rates = {
         "bandwidth": link.byte_per_s,
         "serialise": link.serialise_byte_per_s,
@@ -169,10 +161,7 @@ def check_rates(link: Link, where: str) -> Link:
 def link_of(document: Document, index: int, record: LinkRecord) -> Link:
     """Make the noun of one entry of ``links``.
 
-    Raises
-    ------
-    FomkitError
-        With file and line, when a figure lies outside its interval.
+    Raises FomkitError with file and line, when a figure lies outside its interval.
     """
     alpha = _range(record.alpha_low, record.alpha, record.alpha_high)
     rate = _range(record.low, record.bandwidth, record.high)
@@ -234,10 +223,7 @@ def _read_timings(document: Document, names: list[str]) -> pd.DataFrame:
 def _device_file(document: Document, name: str, named_by: tuple[Path, ...]) -> Path:
     """Find the machine file that ``device: NAME`` means: beside this file, else by its name.
 
-    Raises
-    ------
-    FomkitError
-        When there is none, it is one of those that name it, or the name leads out of the folder.
+    Raises FomkitError when there is none, it is one of those that name it, or the name leads out of the folder.
     """
     where = document.where(("device",))
     if Path(name).is_absolute() or ".." in Path(name).parts:
@@ -296,10 +282,7 @@ def load_machine(name: str | Path) -> Machine:
 
     Fits are read of those profiles only that came with fomkit: nobody can see from a fit that it was changed.
 
-    Raises
-    ------
-    FomkitError
-        With file and line for every mistake in the YAML, the first one in a table.
+    Raises FomkitError with file and line for every mistake in the YAML, the first one in a table.
     """
     machine = _load(path := locate(str(name), FOLDER), ())
     # Only a short name finds a file that begins with it and goes on.

@@ -203,10 +203,7 @@ def _profile(
 def load_model(name: str | Path) -> ModelProfile:
     """Load a model profile by path or name.
 
-    Raises
-    ------
-    FomkitError
-        With file and line for every mistake in the YAML, the first one in a table.
+    Raises FomkitError with file and line for every mistake in the YAML, the first one in a table.
     """
     path, record = _read(name)
     parts = _table(path, record.parts, "OPS", ("of",)) if record.parts else empty_table("OPS")
@@ -217,10 +214,7 @@ def load_model(name: str | Path) -> ModelProfile:
 def load_model_facts(path: Path) -> ModelProfile:
     """Load a model file without ``ops``: name, sizes, data and run, to be joined with an op table.
 
-    Raises
-    ------
-    FomkitError
-        With file and line for every mistake, an op table among them.
+    Raises FomkitError with file and line for every mistake, an op table among them.
     """
     _, record = _read(path, ops="")
     return _profile(record, empty_table("OPS"), empty_table("OPS"), None)
@@ -299,10 +293,7 @@ def tables_beside(path: Path) -> tuple[Path, Path, Path, Path]:
 def save_model(model: ModelProfile, path: Path) -> list[Path]:
     """Write NAME.yaml, NAME.ops.csv and, where there are any, parts, layers and order: all of them or none.
 
-    Returns
-    -------
-    list of Path
-        The files written.
+    Gives a list: the files written.
     """
     ops, parts, layers, order = tables_beside(path)
     content = format_document(model_content(model, path.stem))

@@ -115,10 +115,7 @@ def _message(error: Any, record: type[BaseModel]) -> str:
 def check_record(document: Document, record: type[RecordType]) -> RecordType:
     """Turn a document into a record.
 
-    Raises
-    ------
-    ManyFomkitError
-        With every mistake, each with its file and line.
+    Raises ManyFomkitError with every mistake, each with its file and line.
     """
     try:
         return record.model_validate(document.content)
@@ -131,10 +128,7 @@ def check_record(document: Document, record: type[RecordType]) -> RecordType:
 def check_schema(document: Document, schema: str) -> None:
     """Raise unless the file says that it is of this schema.
 
-    Raises
-    ------
-    FomkitError
-        When it says nothing, or another schema.
+    Raises FomkitError when it says nothing, or another schema.
     """
     found = document.content.get("schema")
     if found == schema:

@@ -161,10 +161,7 @@ def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
 def save_machine(machine: Machine, path: Path) -> list[Path]:
     """Write NAME.yaml and, where there are timings, NAME.timings.csv: both or none.
 
-    Returns
-    -------
-    list of Path
-        The files written.
+    Gives a list: the files written.
     """
     timings = path.with_name(f"{path.stem}.timings.csv")
     tables = {timings: format_table(machine.timings, "TIMINGS")} if len(machine.timings) else {}

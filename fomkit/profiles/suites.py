@@ -107,10 +107,7 @@ def suite_hash(suite: Suite, rates: Mapping[str, FrozenRate]) -> str:
 def check_frozen(suite: Suite, record: FrozenRecord, where: str) -> None:
     """Raise when the suite is not what was frozen.
 
-    Raises
-    ------
-    FomkitError
-        When a line, the baseline or a frozen rate differs.
+    Raises FomkitError when a line, the baseline or a frozen rate differs.
     """
     if suite_hash(suite, suite.frozen) != record.sha256:
         raise FomkitError(
@@ -123,16 +120,9 @@ def check_frozen(suite: Suite, record: FrozenRecord, where: str) -> None:
 def freeze_text(text: str, suite: Suite, rates: Mapping[str, FrozenRate], fomkit_version: str) -> str:
     """Give the text of a suite file with the baseline's rates frozen; comments and order stay.
 
-    Parameters
-    ----------
-    text : str
-        The file as it is; a frozen block in it is replaced.
-    suite : Suite
-        With the version that the new file is to have.
-    rates : mapping
-        Units per day of the baseline by line.
-    fomkit_version : str
-        Version of the program that made the rates.
+    `text`: the file as it is; a frozen block in it is replaced; `suite`: with the version that the new file is to
+    have; `rates`: units per day of the baseline by line; `fomkit_version`: version of the program that made the
+    rates.
     """
     block = {
         "frozen": {
@@ -159,10 +149,7 @@ def freeze_text(text: str, suite: Suite, rates: Mapping[str, FrozenRate], fomkit
 def save_frozen(path: Path, text: str, suite: Suite, rates: Mapping[str, FrozenRate], fomkit_version: str) -> None:
     """Write a suite file with its baseline frozen, whole or not at all.
 
-    Raises
-    ------
-    FomkitError
-        When the file cannot be written.
+    Raises FomkitError when the file cannot be written.
     """
     write_whole(path, freeze_text(text, suite, rates, fomkit_version))
 
@@ -334,10 +321,8 @@ def _read(name: str | Path) -> tuple[Suite, SuiteRecord, Document]:
 def load_suite(name: str | Path) -> Suite:
     """Load a suite by path or name.
 
-    Raises
-    ------
-    FomkitError
-        With file and line for every mistake, and when the frozen baseline is not the one that was frozen.
+    Raises FomkitError with file and line for every mistake, and when the frozen baseline is not the one that was
+    frozen.
     """
     suite, record, document = _read(name)
     if record.frozen is not None:
@@ -348,10 +333,7 @@ def load_suite(name: str | Path) -> Suite:
 def read_unfrozen(name: str | Path) -> tuple[str, Suite]:
     """Give the text of a suite's file and the suite, whether or not it is what was frozen.
 
-    Raises
-    ------
-    FomkitError
-        With file and line for every other mistake.
+    Raises FomkitError with file and line for every other mistake.
     """
     suite, _, document = _read(name)
     return read_text(document.path), suite

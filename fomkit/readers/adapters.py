@@ -32,15 +32,10 @@ if TYPE_CHECKING:
 class ReadTable:
     """What an adapter read.
 
-    Attributes
-    ----------
-    rows : DataFrame
-        With columns of OPS (``fomkit.trace``) or TIMINGS (``fomkit.timings``) of docs/profiles.md, as many as the
-        file tells; SI units, empty or NaN where unknown. Sizes of ops may be expressions in named sizes.
-    device : str
-        The device that was timed or traced, as the file names it; "" where it does not.
-    notes : tuple of str
-        What a reader of the numbers should know; kept in the profile.
+    `rows`: with columns of OPS (``fomkit.trace``) or TIMINGS (``fomkit.timings``) of docs/profiles.md, as many as
+      the file tells; SI units, empty or NaN where unknown. Sizes of ops may be expressions in named sizes.
+    `device`: the device that was timed or traced, as the file names it; "" where it does not.
+    `notes`: what a reader of the numbers should know; kept in the profile.
     """
 
     rows: pd.DataFrame
@@ -51,12 +46,8 @@ class ReadTable:
 class Adapter(Protocol):
     """A reader of one format: an object, or a module, with these four.
 
-    Attributes
-    ----------
-    name : str
-        The word for ``fomkit import --format``.
-    title : str
-        What it reads, for people.
+    `name`: the word for ``fomkit import --format``.
+    `title`: what it reads, for people.
     """
 
     name: str
@@ -141,15 +132,8 @@ def _loaded(taken: Collection[str]) -> Iterator[Installed | str]:
 def find_adapters(taken: Collection[str]) -> Found:
     """Load the adapters of everything installed.
 
-    Parameters
-    ----------
-    taken : collection of str
-        Names of formats that no adapter may have.
-
-    Returns
-    -------
-    Found
-        Of two adapters with one name, neither works.
+    `taken`: names of formats that no adapter may have. Gives a Found: of two adapters with one name, neither
+    works.
     """
     working: dict[str, Installed] = {}
     broken: list[str] = []
@@ -166,10 +150,7 @@ def find_adapters(taken: Collection[str]) -> Found:
 def read_head(path: Path) -> bytes:
     """Read a file's first bytes, unpacked where it is gzip.
 
-    Raises
-    ------
-    OSError
-        When it cannot be read.
+    Raises OSError when it cannot be read.
     """
     with open_file(path) as stream:
         head = stream.read(HEAD)
@@ -193,10 +174,8 @@ def recognised_by(installed: Installed, head: bytes, path: Path) -> bool | str:
 def read_by(installed: Installed, path: Path) -> ReadTable:
     """Let an adapter read a file.
 
-    Raises
-    ------
-    FomkitError
-        The adapter's own, or one that names it where it fails or gives something else than a table.
+    Raises FomkitError: the adapter's own, or one that names it where it fails or gives something else than a
+    table.
     """
     import pandas as pd
 
@@ -218,24 +197,13 @@ def choose_adapter(
 ) -> tuple[str, str]:
     """Choose the adapter of a file that is of no format of fomkit's own.
 
-    Parameters
-    ----------
-    path : Path
-    product, file_format : str or None
-        What the user asked for.
-    taken : collection of str
-        Names of fomkit's own formats.
-    refusal : FomkitError
-        What to say where no adapter fits.
+    `product`, `file_format`: what the user asked for; `taken`: names of fomkit's own formats; `refusal`: what to
+    say where no adapter fits. Raises FomkitError: ``refusal`` with a sentence for each adapter that is broken, or
+    that several adapters fit.
 
     Returns
     -------
     file_format, product : str
-
-    Raises
-    ------
-    FomkitError
-        ``refusal`` with a sentence for each adapter that is broken, or that several adapters fit.
     """
     found = find_adapters(taken)
     broken = list(found.broken)
@@ -272,10 +240,7 @@ def _adapter(file_format: str, taken: Collection[str]) -> Installed:
 def _as_read(installed: Installed, table: pd.DataFrame, schema: str) -> pd.DataFrame:
     """Give a stranger's rows the types of the schema: numbers, expressions in named sizes, text.
 
-    Raises
-    ------
-    FomkitError
-        With the adapter's name, when a column is none of the schema or a number is none.
+    Raises FomkitError with the adapter's name, when a column is none of the schema or a number is none.
     """
     import pandas as pd
 
@@ -303,10 +268,7 @@ def _as_read(installed: Installed, table: pd.DataFrame, schema: str) -> pd.DataF
 def ops_by_adapter(path: Path, file_format: str, taken: Collection[str]) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Read a table of ops, and what the adapter said of it.
 
-    Raises
-    ------
-    FomkitError
-        When the adapter fails or gives something else.
+    Raises FomkitError when the adapter fails or gives something else.
     """
     one = _adapter(file_format, taken)
     read = read_by(one, path)
@@ -317,10 +279,7 @@ def ops_by_adapter(path: Path, file_format: str, taken: Collection[str]) -> tupl
 def timings_by_adapter(path: Path, file_format: str, taken: Collection[str]) -> ImportedTimings:
     """Read timings.
 
-    Raises
-    ------
-    FomkitError
-        When the adapter fails or gives something else.
+    Raises FomkitError when the adapter fails or gives something else.
     """
     one = _adapter(file_format, taken)
     read = read_by(one, path)

@@ -95,15 +95,13 @@ READ_MODEL: Mapping[str, Callable[..., tuple[ModelProfile, tuple[str, ...]]]] = 
 def choose_import(path: Path, product: str | None, file_format: str | None) -> tuple[str, str]:
     """Choose the format of a file, by name, by what it shall become, or by its content.
 
+    Raises FomkitError when the content fits none or several of the formats that are left, or format and product
+    disagree.
+
     Returns
     -------
     file_format, product : str
         A key of `FORMATS`, or the name of an adapter, and one of `PRODUCTS`.
-
-    Raises
-    ------
-    FomkitError
-        When the content fits none or several of the formats that are left, or format and product disagree.
     """
     if product is not None and product not in PRODUCTS:
         raise FomkitError(f"--as {product}", f"is nothing to import. {nearest_names(product, PRODUCTS)}")
@@ -194,12 +192,7 @@ def flop_use_message(model: ModelProfile, machine: Machine) -> str:
     Ops without flop, time, or a peak for their number format and engine do not count; the share of the time that
     does is told, too.
 
-    Parameters
-    ----------
-    model : ModelProfile
-        With ``traced_time_s`` in its ops.
-    machine : Machine
-        That the trace was recorded on.
+    `model`: with ``traced_time_s`` in its ops; `machine`: that the trace was recorded on.
     """
     ops = add_costs(resize_ops(model.ops, model.sizes, model.name))
     ops, _ = settle_engines(ops, machine)
@@ -285,19 +278,9 @@ def import_timings(
 ) -> ImportedTimings:
     """Read timings of a machine from a file of any format of `FORMATS` that makes one.
 
-    Parameters
-    ----------
-    path : Path
-    file_format : str
-    device : str, optional
-        The device to read from a file of several.
-    sizes : mapping, optional
-        ``ranks`` and ``nodes`` of the run that a log of a network is of.
-
-    Raises
-    ------
-    FomkitError
-        When the file is wrong, or a device is named for a format that has one per file.
+    `device`: the device to read from a file of several; `sizes`: ``ranks`` and ``nodes`` of the run that a log of
+    a network is of. Raises FomkitError when the file is wrong, or a device is named for a format that has one per
+    file.
     """
     if file_format in READERS:
         return read_timings(path, file_format, device=device, sizes=sizes)

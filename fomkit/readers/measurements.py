@@ -66,10 +66,8 @@ def _measurement(row: Mapping[str, Any], where: str) -> Measurement:
 def read_measurements(path: Path) -> tuple[Measurement, ...]:
     """Read a table of measurements (docs/profiles.md), in the order of its rows.
 
-    Raises
-    ------
-    FomkitError
-        With the line of a column, a word or a number that cannot be, and of an interval that misses its value.
+    Raises FomkitError with the line of a column, a word or a number that cannot be, and of an interval that misses
+    its value.
     """
     table = read_numbered_table(path, "MEASUREMENTS")
     check_table(table, "MEASUREMENTS", str(path))
@@ -127,10 +125,7 @@ IMPORTERS: Mapping[str, Importer] = {
 def rows_as_table(rows: Sequence[Mapping[str, Any]], where: str) -> pd.DataFrame:
     """Make a MEASUREMENTS table of rows by column; what a row does not have is empty.
 
-    Raises
-    ------
-    FomkitError
-        When a cell cannot be what it is.
+    Raises FomkitError when a cell cannot be what it is.
     """
     import pandas as pd
 

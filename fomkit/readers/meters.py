@@ -37,16 +37,10 @@ MOST_S = 1e11
 class MeterLog:
     """Readings of one meter.
 
-    Attributes
-    ----------
-    moments_s, powers_w : tuple of float
-        In order of time: seconds (since 1970 where the log has dates) and watts.
-    dated : bool
-        Whether its moments are dates, not plain seconds.
-    zoned : bool
-        Whether these name their time zone.
-    lines : tuple of int
-        Of the file.
+    `moments_s`, `powers_w`: in order of time: seconds (since 1970 where the log has dates) and watts.
+    `dated`: whether its moments are dates, not plain seconds.
+    `zoned`: whether these name their time zone.
+    `lines`: of the file.
     """
 
     path: Path
@@ -59,10 +53,7 @@ class MeterLog:
     def moment(self, text: str, option: str) -> float:
         """Read a moment that the user names, in the form of the log's own.
 
-        Raises
-        ------
-        FomkitError
-            When it is of another form.
+        Raises FomkitError when it is of another form.
         """
         seconds, dated, zoned = _moment(text, option)
         if (dated, zoned) != (self.dated, self.zoned):
@@ -158,16 +149,9 @@ def _columns(path: Path, header: Sequence[str]) -> tuple[int, int, str]:
 def read_meter(path: Path) -> MeterLog:
     """Read the log of a wall meter.
 
-    Parameters
-    ----------
-    path : Path
-        A CSV file with one column of moments (seconds, or ISO 8601 dates) and one of power, W or kW by its heading
-        (``power_w``, ``Power (kW)``) or in each cell (``231.5 W``). Other columns are left alone.
-
-    Raises
-    ------
-    FomkitError
-        With the line of a moment or a power that is none or has no unit, or of a moment that goes back.
+    `path`: a CSV file with one column of moments (seconds, or ISO 8601 dates) and one of power, W or kW by its
+    heading (``power_w``, ``Power (kW)``) or in each cell (``231.5 W``). Other columns are left alone. Raises
+    FomkitError with the line of a moment or a power that is none or has no unit, or of a moment that goes back.
     """
     rows = read_rows(path)
     _, header = next(rows, (1, []))
@@ -234,18 +218,9 @@ def import_meter(
 ) -> MeterImport:
     """Integrate a wall meter's log between two moments.
 
-    Parameters
-    ----------
-    path : Path
-    model, machine : str
-        What ran, and where: a meter does not know it.
-    start, end : str, optional
-        Moments in the form of the log's; default: its first and its last.
-
-    Raises
-    ------
-    FomkitError
-        With the line of a mistake in the log, or when nobody says what ran, or the moments lie outside it.
+    `model`, `machine`: what ran, and where: a meter does not know it; `start`, `end`: moments in the form of the
+    log's; default: its first and its last. Raises FomkitError with the line of a mistake in the log, or when
+    nobody says what ran, or the moments lie outside it.
     """
     if not model or not machine:
         raise FomkitError(str(path), "does not say what ran where. Add --model and --machine.")

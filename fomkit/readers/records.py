@@ -159,10 +159,7 @@ def _row(record: Mapping[str, Any], where: str) -> dict[str, Any]:
 def read_benchmarker(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
     """Read records, one row each: sample_per_s of a training, latency_s of a batch in inference.
 
-    Raises
-    ------
-    FomkitError
-        When a field is not what it should be, there is no time, or two of them disagree.
+    Raises FomkitError when a field is not what it should be, there is no time, or two of them disagree.
     """
     return [{"source": f"{_SOURCE}{path.name}", **_row(one, str(path))} for one in read_objects(path)], ()
 
@@ -170,10 +167,7 @@ def read_benchmarker(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[
 def benchmarker_record(row: Measurement) -> dict[str, Any]:
     """Put a measurement in the form of the benchmarker; fields of an imported record come back as they were.
 
-    Raises
-    ------
-    FomkitError
-        When it is of a run or an epoch, for which there is no field, or its record is broken.
+    Raises FomkitError when it is of a run or an epoch, for which there is no field, or its record is broken.
     """
     if row.quantity not in ("sample_per_s", "latency_s", "step_s"):
         raise FomkitError(row.where, f"{row.quantity} has no field in such a record. Leave the row out.")
@@ -271,10 +265,8 @@ def _figure(path: Path, record: Mapping[str, Any], where: str) -> dict[str, Any]
 def read_dawnbench(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
     """Read an entry: one row, run_s to the benchmark's quality, or latency_s.
 
-    Raises
-    ------
-    FomkitError
-        When a field is not what it should be, the log is absent or broken, or the quality is never reached.
+    Raises FomkitError when a field is not what it should be, the log is absent or broken, or the quality is never
+    reached.
     """
     rows = []
     for record in read_objects(path):
@@ -364,10 +356,8 @@ def _stopped(path: Path) -> tuple[dict[str, Any], list[tuple[str, float, float, 
 def read_mllog(path: Path) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
     """Read a log: one row of run_s for each run that succeeded; others are told.
 
-    Raises
-    ------
-    FomkitError
-        With the line, when it is broken; when no run succeeded, or benchmark or platform are not stated.
+    Raises FomkitError with the line, when it is broken; when no run succeeded, or benchmark or platform are not
+    stated.
     """
     facts, runs = _stopped(path)
     failed = [(where, status) for where, _, _, status, _ in runs if status != "success"]

@@ -32,13 +32,8 @@ def model_of_trace(
 ) -> tuple[ModelProfile, tuple[str, ...]]:
     """Make a model profile of a trace of PyTorch's profiler.
 
-    Parameters
-    ----------
-    path : Path
-    sizes : mapping
-        Named sizes of the step that was recorded.
-    read : function
-        Reads the trace.
+    `sizes`: named sizes of the step that was recorded; `read`: reads the trace. Raises FomkitError when the trace
+    is damaged or has no shapes.
 
     Returns
     -------
@@ -46,11 +41,6 @@ def model_of_trace(
         With ``traced_time_s`` in its ops.
     messages : tuple of str
         How it was made and what is missing, a line each.
-
-    Raises
-    ------
-    FomkitError
-        When the trace is damaged or has no shapes.
     """
     trace = read(path)
     ops = trace_table(trace.rows)
@@ -85,10 +75,7 @@ def model_of_nsys(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, t
 def model_of_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[ModelProfile, tuple[str, ...]]:
     """Make a model profile of what tfprof printed.
 
-    Raises
-    ------
-    FomkitError
-        When the batch is not among ``sizes``, or the text has no op with a time.
+    Raises FomkitError when the batch is not among ``sizes``, or the text has no op with a time.
     """
     ops, messages = read_tfprof(path, sizes)
     check_table(ops, "OPS", str(path))
@@ -104,12 +91,7 @@ def model_of_onnx(
     mode: Literal["train", "infer"] = "train",
     optimizer: str | None = None,
 ) -> tuple[ModelProfile, tuple[str, ...]]:
-    """Make a model profile of an ONNX file; see `fomkit.frontends.profile.profile_onnx`.
-
-    Raises
-    ------
-    FomkitError
-    """
+    """Make a model profile of an ONNX file; see `fomkit.frontends.profile.profile_onnx`."""
     profile = profile_onnx(path, mode=mode, optimizer=optimizer, sizes=sizes)
     return replace(profile, notes=()), profile.notes
 
@@ -121,15 +103,8 @@ def _specs(trace: TraceRows) -> dict[str, str]:
 def timings_of_trace(path: Path) -> ImportedTimings:
     """Read the times of a trace's calls as timings of the machine that it was recorded on.
 
-    Returns
-    -------
-    ImportedTimings
-        Of kernels where the trace has any, each call's together; else of calls on the host.
-
-    Raises
-    ------
-    FomkitError
-        When the trace is damaged, or no call has shapes and a time of its own.
+    Gives an ImportedTimings: of kernels where the trace has any, each call's together; else of calls on the host.
+    Raises FomkitError when the trace is damaged, or no call has shapes and a time of its own.
     """
     trace = read_trace(path)
     table, dropped = trace_timings(trace.rows)

@@ -33,12 +33,8 @@ FEWEST = 2
 def scored_calls(labels: pd.DataFrame, timed: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
     """Set labels of calls beside their predictions.
 
-    Parameters
-    ----------
-    labels : DataFrame
-        What `fomkit.validation.labels.read_single_calls` gives, of one device.
-    timed : DataFrame
-        What `fomkit.validation.graphs.predict_graphs` gives.
+    `labels`: what `fomkit.validation.labels.read_single_calls` gives, of one device; `timed`: what
+    `fomkit.validation.graphs.predict_graphs` gives.
 
     Returns
     -------
@@ -84,17 +80,9 @@ _ENDS = ["time_s", "low_s", "high_s"]
 def calls_by_group(labels: pd.DataFrame, timed: pd.DataFrame) -> pd.DataFrame:
     """Give the scored calls of a device with the group of the kernel that takes most of each call's time.
 
-    Parameters
-    ----------
-    labels : DataFrame
-        What `fomkit.validation.labels.read_single_calls` gives, of one device.
-    timed : DataFrame
-        What `fomkit.validation.graphs.predict_graphs` gives.
-
-    Returns
-    -------
-    DataFrame
-        ``graph, label, count, seconds, time_s, low_s, high_s, group``; calls without a group are left out.
+    `labels`: what `fomkit.validation.labels.read_single_calls` gives, of one device; `timed`: what
+    `fomkit.validation.graphs.predict_graphs` gives. Gives a DataFrame: ``graph, label, count, seconds, time_s,
+    low_s, high_s, group``; calls without a group are left out.
     """
     by_time = timed.assign(group=groups_of(timed)).sort_values("time_s", kind="stable")
     longest = by_time.groupby(_CALL)["group"].last()
@@ -106,15 +94,8 @@ def calls_by_group(labels: pd.DataFrame, timed: pd.DataFrame) -> pd.DataFrame:
 def needed(error: Vector, own: Vector, weight: Vector, share: float) -> float:
     """Give the independent spread that lets so large a share of the errors lie below the widened end.
 
-    Parameters
-    ----------
-    error : array (n,)
-        ln(measured / predicted), towards this end.
-    own : array (n,)
-        Log distance of the interval's end that is there already.
-    weight : array (n,)
-        Above 0.
-    share : float
+    `error` (n,): ln(measured / predicted), towards this end; `own` (n,): log distance of the interval's end that
+    is there already; `weight` (n,): above 0.
 
     Examples
     --------
@@ -143,15 +124,8 @@ def _spread(cases: pd.DataFrame) -> Spread:
 def fit_uses(calls: Mapping[str, pd.DataFrame]) -> Uses:
     """Tell what use in a step adds, from the calls of several machines.
 
-    Parameters
-    ----------
-    calls : mapping
-        Machine to what `calls_by_group` gives.
-
-    Returns
-    -------
-    mapping
-        By group; those that fewer than `FEWEST` machines have are the shipped ones.
+    `calls`: Machine to what `calls_by_group` gives. Gives a mapping: by group; those that fewer than `FEWEST`
+    machines have are the shipped ones.
     """
     if len(calls) < FEWEST:
         return USES

@@ -27,16 +27,10 @@ MEASURED = "measured"
 class Cell:
     """One model on one machine under one set of conditions.
 
-    Attributes
-    ----------
-    rows : tuple of Measurement
-        Those that the figure is made of, all of one basis: estimated ones are never averaged with measured.
-    measured : Span
-        Median of the rows, from the lowest low to the highest high, in the unit of their quantity.
-    projected : Span or None
-        The same quantity as predicted; None where the profile does not say how many samples an epoch has.
-    estimate : Estimate or None
-        None where nothing could be predicted; ``missing`` says why.
+    `rows`: those that the figure is made of, all of one basis: estimated ones are never averaged with measured.
+    `measured`: median of the rows, from the lowest low to the highest high, in the unit of their quantity.
+    `projected`: the same quantity as predicted; None where the profile does not say how many samples an epoch has.
+    `estimate`: none where nothing could be predicted; ``missing`` says why.
     """
 
     model: str
@@ -116,20 +110,9 @@ def make_cells(
 ) -> tuple[Cell, ...]:
     """Predict what each row of a table of measurements is a measurement of.
 
-    Parameters
-    ----------
-    rows : sequence of Measurement
-    options : Options
-        The batch is each row's own.
-    load_model, load_machine : function
-        Give a profile of a name.
-    after_each : function, optional
-        Called after each cell, so that somebody can watch.
-
-    Raises
-    ------
-    FomkitError
-        When a model or machine of the table has no profile, or a batch cannot be had.
+    `options`: the batch is each row's own; `load_model`, `load_machine`: give a profile of a name; `after_each`:
+    called after each cell, so that somebody can watch. Raises FomkitError when a model or machine of the table has
+    no profile, or a batch cannot be had.
     """
     models = {name: load_model(name) for name in dict.fromkeys(row.model for row in rows)}
     machines: dict[str, Machine | None] = {}

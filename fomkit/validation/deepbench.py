@@ -63,15 +63,8 @@ def crossed(
 ) -> Cases:
     """Predict each row from the other folds, with an interval from the errors that the other folds had.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        Training rows of one family with their costs, numbered from 0.
-    kind : str
-    fold : array (n,)
-    machine : Machine
-        Whose facts hold.
-    level : float
+    `rows`: training rows of one family with their costs, numbered from 0; `fold` (n,); `machine`: whose facts
+    hold.
     """
     truth = rows["_time_s"].to_numpy(np.float64)
     with threadpool_limits(limits=1):
@@ -96,13 +89,7 @@ def fit_and_predict(
 ) -> Cases:
     """Fit some rows as the product does, and ask it for others.
 
-    Parameters
-    ----------
-    known, query : DataFrame
-        Training rows of one family with their costs.
-    machine : Machine
-        Whose facts hold.
-    level : float
+    `known`, `query`: training rows of one family with their costs; `machine`: whose facts hold.
     """
     knowing = _knowing(machine, known, fit_timings(known))
     return make_cases(query["_time_s"].to_numpy(np.float64), *_ask(query, knowing, level))
@@ -224,13 +211,7 @@ def few_rows_cases(
 ) -> Iterator[Cases]:
     """Predict the rows of a part from 20 of them, once a seed; the known ones are not scored.
 
-    Parameters
-    ----------
-    part : Part
-    machine : Machine
-    level : float
-    lenders : tuple of Machine
-        Machines with fits whose tables may be asked; the machine itself is left out.
+    `lenders`: machines with fits whose tables may be asked; the machine itself is left out.
     """
     if part.kind not in KINDS or len(part.rows) < 2 * KNOWN:
         return

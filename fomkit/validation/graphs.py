@@ -65,11 +65,8 @@ def _rows(graph: str, row: GraphRow) -> Iterator[dict[str, str | float]]:
 def ops_of(graphs: Iterable[tuple[str, GraphRow]]) -> pd.DataFrame:
     """Make one OPS table of all graphs.
 
-    Returns
-    -------
-    DataFrame
-        Besides the columns of OPS: ``graph``, ``call`` and ``class`` say which call of which model a kernel
-        belongs to, ``label`` whether the label counts it as fw, bw or acc.
+    Gives a DataFrame: besides the columns of OPS: ``graph``, ``call`` and ``class`` say which call of which model
+    a kernel belongs to, ``label`` whether the label counts it as fw, bw or acc.
     """
     import pandas as pd
 
@@ -86,14 +83,9 @@ _PEAKS: Mapping[str, tuple[str, ...]] = {"vector": ("SingleFLOPs", "SingleFLOPsV
 class Profiles(NamedTuple):
     """Which profiles stand for a device.
 
-    Attributes
-    ----------
-    own : str
-        Profile with the device's own timings; "" where there is none.
-    other : str
-        Profile of another board of that chip, timed by somebody else; "" where there is none.
-    apart : str
-        Why its figures are reported apart; "" where they count.
+    `own`: profile with the device's own timings; "" where there is none.
+    `other`: profile of another board of that chip, timed by somebody else; "" where there is none.
+    `apart`: why its figures are reported apart; "" where they count.
     """
 
     own: str
@@ -136,12 +128,7 @@ def _fact(value: float, source: str) -> Fact:
 def facts_only(name: str, path: Path) -> Machine | None:
     """Make a machine without timings from a list of devices; None where the list does not have it.
 
-    Parameters
-    ----------
-    name : str
-        As the labels name the device.
-    path : Path
-        ``devices.csv``: GFLOP/s, GB/s.
+    `name`: as the labels name the device; `path`: ``devices.csv``: GFLOP/s, GB/s.
     """
     if not path.is_file():
         return None
@@ -164,10 +151,7 @@ def facts_only(name: str, path: Path) -> Machine | None:
 def profile_of(name: str) -> Machine | None:
     """Load a profile; None where the name is empty.
 
-    Raises
-    ------
-    FomkitError
-        When no profile has the name, or it cannot be read: facts must not take its place unsaid.
+    Raises FomkitError when no profile has the name, or it cannot be read: facts must not take its place unsaid.
     """
     return load_machine(name) if name else None
 
@@ -175,11 +159,7 @@ def profile_of(name: str) -> Machine | None:
 def without_timings(machine: Machine, architecture: str = "") -> Machine:
     """Give the machine as if nobody had timed it, nor another board of its chip.
 
-    Parameters
-    ----------
-    machine : Machine
-    architecture : str
-        Vendor, generation and chip, where the machine does not state it.
+    `architecture`: vendor, generation and chip, where the machine does not state it.
     """
     device = replace(machine.device, architecture=machine.device.architecture or architecture)
     bare = replace(machine, timings=machine.timings.iloc[:0], fits={}, timings_key="", device=device)
@@ -189,12 +169,7 @@ def without_timings(machine: Machine, architecture: str = "") -> Machine:
 def architecture_of(name: str, path: Path) -> str:
     """Find the architecture of a device by a word of its name; "" where the table has none.
 
-    Parameters
-    ----------
-    name : str
-        As the labels name the device.
-    path : Path
-        ``chips.csv``: word, architecture.
+    `name`: as the labels name the device; `path`: ``chips.csv``: word, architecture.
     """
     rows = read_columns(path, ("word", "architecture"), ())
     known = dict(zip(rows["word"], rows["architecture"], strict=True))
@@ -213,11 +188,8 @@ def shipped() -> Path:
 class LabelFolder:
     """Labels, op graphs and devices, read when they are asked for.
 
-    Attributes
-    ----------
-    path : Path
-        With ``e2e.csv`` or ``oplabels.csv`` or both, and any of ``opgraphs.csv``, ``devices.csv``,
-        ``kernels.csv``, ``profiles.csv``; each plain or packed (``.csv.gz``).
+    `path`: with ``e2e.csv`` or ``oplabels.csv`` or both, and any of ``opgraphs.csv``, ``devices.csv``,
+      ``kernels.csv``, ``profiles.csv``; each plain or packed (``.csv.gz``).
     """
 
     path: Path
@@ -294,17 +266,8 @@ PLACE = ["graph", "call", "class", "label"]
 def predict_graphs(ops: pd.DataFrame, machine: Machine, level: float = DEFAULT_LEVEL) -> pd.DataFrame:
     """Predict the kernels of op graphs, through the same stages as ``fomkit predict``.
 
-    Parameters
-    ----------
-    ops : DataFrame
-        What `fomkit.validation.graphs.ops_of` gives, or some of its rows.
-    machine : Machine
-    level : float
-
-    Returns
-    -------
-    DataFrame
-        A TIMED table with the places.
+    `ops`: what `fomkit.validation.graphs.ops_of` gives, or some of its rows. Gives a DataFrame: a TIMED table with
+    the places.
     """
     rows = ops.reset_index(drop=True)
     if machine.device.peak("fp32", "matrix") is not None:
@@ -322,10 +285,7 @@ def _complete(timed: pd.DataFrame, keys: list[str]) -> pd.Series:
 def per_call(timed: pd.DataFrame) -> pd.DataFrame:
     """Add up the kernels of each call once, whatever its count; NaN where one has no time.
 
-    Returns
-    -------
-    DataFrame
-        Indexed by graph, call and label: ``time_s, low_s, high_s``.
+    Gives a DataFrame: indexed by graph, call and label: ``time_s, low_s, high_s``.
     """
     keys = ["graph", "call", "label"]
     columns = ["time_s", "low_s", "high_s"]
@@ -337,16 +297,8 @@ def per_pass(
 ) -> Span | None:
     """Add up a pass of one model, or all of it; None where work has no time.
 
-    Parameters
-    ----------
-    timed : DataFrame
-        What `predict_graphs` gives.
-    graph : str
-    pass_name : str or None
-        forward, backward, or None for both.
-    level : float
-    uses : mapping
-        What use in a step adds to the error of single kernels.
+    `timed`: what `predict_graphs` gives; `pass_name`: forward, backward, or None for both; `uses`: what use in a
+    step adds to the error of single kernels.
     """
     rows = timed[timed["graph"] == graph]
     rows = rows if pass_name is None else rows[rows["pass_name"] == pass_name]

@@ -32,21 +32,13 @@ BATCHES = tuple(2**power for power in range(13))
 class GridCell:
     """One model on one machine with one framework in one mode.
 
-    Attributes
-    ----------
-    sample_per_s : Span or None
-        None where nobody knows; ``why`` says so.
-    latency_s : Span or None
-        Of one batch in inference.
-    basis : str
-        measured or modelled; "" for an empty cell.
-    excludes : tuple of str
-        Terms of a modelled step that nobody stated: its rate is an upper bound.
-    fits : bool or None
-        Whether the device's memory holds a modelled training step.
-    explained : float or None
-        Of a modelled training, the device's time as a share of that measured on the machine at the same batch,
-        the least of several frameworks; None where nobody measured it.
+    `sample_per_s`: none where nobody knows; ``why`` says so.
+    `latency_s`: of one batch in inference.
+    `basis`: measured or modelled; "" for an empty cell.
+    `excludes`: terms of a modelled step that nobody stated: its rate is an upper bound.
+    `fits`: whether the device's memory holds a modelled training step.
+    `explained`: of a modelled training, the device's time as a share of that measured on the machine at the same
+      batch, the least of several frameworks; None where nobody measured it.
     """
 
     model: str
@@ -152,17 +144,8 @@ def make_grid(
 ) -> tuple[GridCell, ...]:
     """Fill the grid: projected for the framework a profile was traced with, measured for those of the table.
 
-    Parameters
-    ----------
-    models : sequence of ModelProfile
-    machines : sequence of Machine
-    rows : sequence of Measurement
-    options : Options
-        The batch of training is the profile's unless it is given.
-    limit_s : float
-        Most that a batch may take in inference [s].
-    after_each : function, optional
-        Called after each model on each machine.
+    `options`: the batch of training is the profile's unless it is given; `limit_s`: most that a batch may take in
+    inference [s]; `after_each`: called after each model on each machine.
     """
     cells = []
     measured_with = dict.fromkeys(row.framework for row in rows if row.framework)

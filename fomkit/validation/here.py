@@ -81,20 +81,13 @@ class Ratio:
 class Proof:
     """What a proof on the machine at hand gave.
 
-    Attributes
-    ----------
-    exact, unseen : tuple of Compared
-        The same steps, estimated with the ops' exact shapes in the profile, and without any of them.
-    drift : mapping
-        Median of a model's step after all measurements over that before, less 1.
-    widths : mapping
-        Half the 95 % interval of the median of a model's step before, as a share of it.
-    seconds : mapping
-        Wall time [s] of each part of the proof.
-    skipped : tuple of (str, str)
-        What was left out, and why.
-    energy : mapping
-        Energy of a model's step, where an instrument could be read.
+    `exact`, `unseen`: the same steps, estimated with the ops' exact shapes in the profile, and without any of
+      them.
+    `drift`: median of a model's step after all measurements over that before, less 1.
+    `widths`: half the 95 % interval of the median of a model's step before, as a share of it.
+    `seconds`: wall time [s] of each part of the proof.
+    `skipped` (str, str): what was left out, and why.
+    `energy`: energy of a model's step, where an instrument could be read.
     """
 
     exact: tuple[Compared, ...]

@@ -33,13 +33,8 @@ from fomkit.validation.scores import Cases, interval_scores, make_cases
 class Compared:
     """One model's step, estimated and timed.
 
-    Attributes
-    ----------
-    name : str
-    timed_s : float
-        Median of the steps [s].
-    span : Span
-        The estimate [s].
+    `timed_s`: median of the steps [s].
+    `span`: the estimate [s].
     """
 
     name: str
@@ -173,10 +168,7 @@ def time_step(traced: Traced, threads: int, precision: str = "") -> MeasuredRun:
 
     ``precision`` is as there: ``bf16``, or "" for the step as it is.
 
-    Raises
-    ------
-    FomkitError
-        When it does not run here.
+    Raises FomkitError when it does not run here.
     """
     mode = traced.model.traced_with["mode"]
     with watch_energy() as energy:
@@ -189,10 +181,7 @@ def time_step(traced: Traced, threads: int, precision: str = "") -> MeasuredRun:
 def step_of(run: MeasuredRun, where: str) -> Repeated:
     """Give the times of a step by the clock that is meant.
 
-    Raises
-    ------
-    FomkitError
-        When that clock was not read.
+    Raises FomkitError when that clock was not read.
     """
     if run.step_time is None:
         raise FomkitError(where, f"the clock of {run.clock} was not read.")

@@ -42,17 +42,10 @@ def _graph(table: pd.DataFrame) -> pd.Series:
 def read_whole_models(path: Path) -> pd.DataFrame:
     """Read the labels of whole passes.
 
-    Returns
-    -------
-    DataFrame
-        One row per device, model, mode, sequence, batch and option: ``device, graph, mode, option, flag``, the
-        measured ``forward`` and ``backward`` [s], and what each peer said of them as ``NAME forward``,
-        ``NAME backward``. Inference has no backward time.
-
-    Raises
-    ------
-    FomkitError
-        With file and line, when a column is missing or a cell is no number.
+    Gives a DataFrame: one row per device, model, mode, sequence, batch and option: ``device, graph, mode, option,
+    flag``, the measured ``forward`` and ``backward`` [s], and what each peer said of them as ``NAME forward``,
+    ``NAME backward``. Inference has no backward time. Raises FomkitError with file and line, when a column is
+    missing or a cell is no number.
     """
     predicted = [f"{start}_{word}" for start in PEERS.values() for word in _PASSES.values()]
     measured = [f"measured_{word}_ms" for word in _PASSES.values()]
@@ -80,15 +73,8 @@ def read_single_calls(path: Path) -> pd.DataFrame:
 
     The harness is the median label of calls that start no kernel on the same device, 6 to 12 µs.
 
-    Returns
-    -------
-    DataFrame
-        ``device, graph, call, class, count, label, seconds, harness_s, flag``; calls without a time are left out.
-
-    Raises
-    ------
-    FomkitError
-        With file and line, when a column is missing or a cell is no number.
+    Gives a DataFrame: ``device, graph, call, class, count, label, seconds, harness_s, flag``; calls without a time
+    are left out. Raises FomkitError with file and line, when a column is missing or a cell is no number.
     """
     import pandas as pd
 
@@ -115,20 +101,11 @@ COLUMNS = ("graph", "name", "opname", "count", "fw_ops", "bw_ops", "acc_ops", "i
 class GraphRow(NamedTuple):
     """One call of a model.
 
-    Attributes
-    ----------
-    name : str
-        Name of the call in the traced model; calls of one function differ in their last number.
-    opname : str
-        NeuSight's class of it; ``misc`` is what that project takes as free.
-    runs : float
-        Times that it runs: layers of one shape are listed once.
-    forward, backward, accumulate : Called
-        What it does in each pass.
-    inputs : tuple of Shape
-    output : Shape
-    before : str
-        Name of the call before it, "" for the first.
+    `name`: name of the call in the traced model; calls of one function differ in their last number.
+    `opname`: NeuSight's class of it; ``misc`` is what that project takes as free.
+    `runs`: times that it runs: layers of one shape are listed once.
+    `forward`, `backward`, `accumulate`: what it does in each pass.
+    `before`: name of the call before it, "" for the first.
     """
 
     name: str
@@ -192,10 +169,7 @@ def _row(cells: dict[str, str], before: str) -> GraphRow:
 def read_graphs(path: Path) -> Iterator[tuple[str, GraphRow]]:
     """Read op graphs, packed by gzip or not: the name of a graph with each of its rows, in order.
 
-    Raises
-    ------
-    FomkitError
-        With file and line, when a column is missing or a cell is not what it should be.
+    Raises FomkitError with file and line, when a column is missing or a cell is not what it should be.
     """
     lines = read_rows(path)
     _, header = next(lines, (1, []))

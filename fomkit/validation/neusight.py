@@ -40,12 +40,9 @@ PASSES: Mapping[str, str | None] = {"step": None, "forward": "forward", "backwar
 class Outcome(NamedTuple):
     """One label and what was predicted of it.
 
-    Attributes
-    ----------
-    label : dict
-        A row of `fomkit.validation.labels.read_whole_models`.
-    spans : mapping
-        Predicted time [s] of step, forward and backward; None where work has no time or the pass is not there.
+    `label`: a row of `fomkit.validation.labels.read_whole_models`.
+    `spans`: predicted time [s] of step, forward and backward; None where work has no time or the pass is not
+      there.
     """
 
     label: Mapping[str, object]
@@ -65,15 +62,8 @@ class Outcome(NamedTuple):
 def outcomes(labels: pd.DataFrame, timed: pd.DataFrame, level: float, uses: Uses = USES) -> list[Outcome]:
     """Set labels of one device beside their predictions.
 
-    Parameters
-    ----------
-    labels : DataFrame
-        Rows of one device that are scored.
-    timed : DataFrame
-        What `fomkit.validation.graphs.predict_graphs` gives; it has every graph of ``labels``.
-    level : float
-    uses : mapping
-        What use in a step adds to the error of single kernels.
+    `labels`: rows of one device that are scored; `timed`: what `fomkit.validation.graphs.predict_graphs` gives; it
+    has every graph of ``labels``; `uses`: what use in a step adds to the error of single kernels.
     """
     found = []
     for row in labels.to_dict("records"):
@@ -199,17 +189,10 @@ T = TypeVar("T")
 class Found:
     """What the comparisons with NeuSight's labels gave.
 
-    Attributes
-    ----------
-    scores : list of Score
-    outcomes : dict
-        By comparison and device: the labels that were scored.
-    calls : dict
-        By device: its scored calls.
-    not_scored : list of (str, int, str)
-        What is not scored, how often, and why.
-    notes : list of str
-        Warnings about where tables come from.
+    `outcomes`: by comparison and device: the labels that were scored.
+    `calls`: by device: its scored calls.
+    `not_scored` (str, int, str): what is not scored, how often, and why.
+    `notes`: warnings about where tables come from.
     """
 
     scores: list[Score] = field(default_factory=list)
@@ -346,10 +329,7 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
     as if nobody had timed its chip. What use in a step adds to the intervals is told from the other devices'
     calls.
 
-    Raises
-    ------
-    FomkitError
-        When a table of the folder cannot be read.
+    Raises FomkitError when a table of the folder cannot be read.
     """
     found = Found()
     machines = {device: folder.own_machine(device) for device in folder.devices}

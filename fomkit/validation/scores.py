@@ -39,16 +39,10 @@ class Errors(NamedTuple):
 class Cases:
     """Measured and predicted values of the same things, each with its interval; times [s] or ratios.
 
-    Attributes
-    ----------
-    truth, value, low, high : array (n,)
-        All above 0.
-    weight : array (n,)
-        Times that each occurs, for the sum of all.
-    fold : array (n,)
-        Cases of one fold were predicted from the same others; 0 where there are no folds.
-    constant_score : array (n,)
-        Interval score that one band of constant factors would have had; NaN where nobody asks.
+    `truth`, `value`, `low`, `high` (n,): all above 0.
+    `weight` (n,): times that each occurs, for the sum of all.
+    `fold` (n,): cases of one fold were predicted from the same others; 0 where there are no folds.
+    `constant_score` (n,): interval score that one band of constant factors would have had; NaN where nobody asks.
     """
 
     truth: Vector
@@ -93,34 +87,21 @@ def join_cases(parts: Iterable[Cases]) -> Cases:
 class Score:
     """One line of a comparison.
 
-    Attributes
-    ----------
-    comparison : str
-        What was compared with what.
-    level : str
-        op, model or ratio.
-    machine : str
-        Profile, or sheet of a machine's table, or a group of them.
-    what : str
-        Kind, class of calls, mode or pass.
-    cases : int
-    median, mean : float
-        Absolute error, as a share of the truth.
-    bias : float
-        Mean signed error: above 0 predicts too long.
-    total : float
-        Signed error of the sum of all values; of ratios, of their product's root.
-    hit_rate : float
-        Share of intervals that hold the truth.
-    interval_score : float
-        Mean interval score on log values (Gneiting & Raftery, Journal of the American Statistical Association 102,
-        2007, eq. 43): width plus 2/(1 − level) times what the truth lies outside. Smaller is better.
-    half_width : float
-        Median factor from the middle of an interval to its end.
-    constant_score : float
-        The interval score of a band of two constant factors around the same values, taken from the other folds.
-    peers : mapping
-        Other predictors on the same cases: median and mean absolute error.
+    `comparison`: what was compared with what.
+    `level`: op, model or ratio.
+    `machine`: profile, or sheet of a machine's table, or a group of them.
+    `what`: kind, class of calls, mode or pass.
+    `median`, `mean`: absolute error, as a share of the truth.
+    `bias`: mean signed error: above 0 predicts too long.
+    `total`: signed error of the sum of all values; of ratios, of their product's root.
+    `hit_rate`: share of intervals that hold the truth.
+    `interval_score`: mean interval score on log values (Gneiting & Raftery, Journal of the American Statistical
+      Association 102, 2007, eq. 43): width plus 2/(1 − level) times what the truth lies outside. Smaller is
+      better.
+    `half_width`: median factor from the middle of an interval to its end.
+    `constant_score`: the interval score of a band of two constant factors around the same values, taken from the
+      other folds.
+    `peers`: other predictors on the same cases: median and mean absolute error.
     """
 
     comparison: str
@@ -274,10 +255,7 @@ class Verdict(NamedTuple):
 def read_aims(path: Path) -> list[Aim]:
     """Read the table of targets and tolerances.
 
-    Raises
-    ------
-    FomkitError
-        With file and line, when a figure is none or a cell is no number.
+    Raises FomkitError with file and line, when a figure is none or a cell is no number.
     """
     table = read_columns(path, _KEYS, _ENDS)
     aims = []

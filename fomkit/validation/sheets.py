@@ -63,12 +63,8 @@ SHEETS = "median of sheets"
 class SheetScores(NamedTuple):
     """What DeepBench's sheets gave.
 
-    Attributes
-    ----------
-    lines : list of Score
-        Medians first, where all sheets were asked for.
-    cases : list of Cases
-        Left-out rows by kind, with the scores of one constant band per kind.
+    `lines`: medians first, where all sheets were asked for.
+    `cases`: left-out rows by kind, with the scores of one constant band per kind.
     """
 
     lines: list[Score]
@@ -98,10 +94,7 @@ def _medians(lines: Iterable[Score], comparison: str) -> list[Score]:
 def choose_sheets(known: list[Sheet], titles: Iterable[str] | None) -> list[Sheet]:
     """Take the sheets of these titles, or all.
 
-    Raises
-    ------
-    FomkitError
-        When a title is unknown.
+    Raises FomkitError when a title is unknown.
     """
     by_title = {sheet.title: sheet for sheet in known}
     wanted = list(by_title if titles is None else titles)
@@ -114,14 +107,7 @@ def choose_sheets(known: list[Sheet], titles: Iterable[str] | None) -> list[Shee
 def score_sheets(sheets: Iterable[Sheet], level: float, *, full: bool, whole: bool) -> SheetScores:
     """Score DeepBench's sheets.
 
-    Parameters
-    ----------
-    sheets : iterable of Sheet
-    level : float
-    full : bool
-        Refit inside each fold.
-    whole : bool
-        True where these are all sheets, so that their medians mean something.
+    `full`: refit inside each fold; `whole`: true where these are all sheets, so that their medians mean something.
     """
     grouped: list[Score] = []
     few: list[Score] = []
@@ -161,12 +147,7 @@ def _dense_cases(rows: pd.DataFrame, machine: str, level: float) -> Cases:
 def dense_layer_scores(level: float = DEFAULT_LEVEL, path: Path | None = None) -> list[Score]:
     """Score the layers, each batch by itself and all together; nothing is fitted to them.
 
-    Parameters
-    ----------
-    level : float
-        Of the intervals.
-    path : Path, optional
-        A table laid out like ``validation/eie/layers.csv``; default: that one.
+    `level`: of the intervals; `path`: a table laid out like ``validation/eie/layers.csv``; default: that one.
     """
     table = read_columns(path or shipped_folder("validation") / "eie" / "layers.csv", _WORDS, _NUMBERS)
     lines = []
@@ -230,15 +211,8 @@ def _middle(lines: list[Score]) -> Score:
 def held_out_scores(level: float) -> list[Score]:
     """Score timings of every shipped machine whose architecture is stated, its chip unheard.
 
-    Returns
-    -------
-    list of Score
-        Medians over machines first, then a line for each machine and format, last all ops together.
-
-    Raises
-    ------
-    FomkitError
-        When a profile cannot be read.
+    Gives a list: medians over machines first, then a line for each machine and format, last all ops together.
+    Raises FomkitError when a profile cannot be read.
     """
     lines: dict[str, list[Score]] = {}
     everything: list[Cases] = []

@@ -104,14 +104,8 @@ def _layout(base: Layout, line: dict[str, str]) -> Layout:
 def megatron_steps(folder: Path, machine: Machine | None = None, level: float = DEFAULT_LEVEL) -> list[Compared]:
     """Project the published steps.
 
-    Parameters
-    ----------
-    folder : Path
-        With ``steps.csv`` and ``hdr.layout.yaml``.
-    machine : Machine, optional
-        Default: the shipped a100-sxm.
-    level : float
-        Of the intervals.
+    `folder`: with ``steps.csv`` and ``hdr.layout.yaml``; `machine`: default: the shipped a100-sxm; `level`: of the
+    intervals.
     """
     base, links = load_layout(folder / "hdr.layout.yaml")
     target = with_links(machine or load_machine(TARGET), links)
@@ -135,10 +129,7 @@ def _activations(model: ModelProfile, sizes: dict[str, str], technique: str) -> 
 def megatron_activations(folder: Path) -> list[Compared]:
     """Give the published activations of the first stage beside those of the equations.
 
-    Parameters
-    ----------
-    folder : Path
-        With ``steps.csv`` and ``activations.csv``.
+    `folder`: with ``steps.csv`` and ``activations.csv``.
     """
     sizes = {line["model"]: line for line in _lines(folder / "steps.csv")}
     found = []
@@ -185,18 +176,9 @@ POOLED = "pooled"
 class Validation:
     """What a run of all comparisons gave.
 
-    Attributes
-    ----------
-    lines : tuple of Score
-    verdicts : tuple of Verdict
-    published : tuple of Compared
-        Figures of many devices that somebody published, beside the projected ones.
-    not_scored : tuple of (str, int, str)
-        What is not scored, how often, and why.
-    notes : tuple of str
-        Splits, folds and rules.
-    level : float
-    full : bool
+    `published`: figures of many devices that somebody published, beside the projected ones.
+    `not_scored` (str, int, str): what is not scored, how often, and why.
+    `notes`: splits, folds and rules.
     """
 
     lines: tuple[Score, ...]
@@ -285,21 +267,9 @@ def validate(
 ) -> Validation:
     """Rerun the public comparisons.
 
-    Parameters
-    ----------
-    data : Path, optional
-        A folder laid out like ``validation/neusight``; default: that one.
-    full : bool
-        Refit inside each fold as a user would: minutes more.
-    sheets : iterable of str, optional
-        Titles of the DeepBench sheets to run (``"v100 fp32/vector"``); default: all, with medians.
-    level : float
-        Level of the intervals.
-
-    Raises
-    ------
-    FomkitError
-        When a table cannot be read.
+    `data`: a folder laid out like ``validation/neusight``; default: that one; `full`: refit inside each fold as a
+    user would: minutes more; `sheets`: titles of the DeepBench sheets to run (``"v100 fp32/vector"``); default:
+    all, with medians; `level`: level of the intervals. Raises FomkitError when a table cannot be read.
     """
     tables = shipped_folder("validation")
     folder = LabelFolder(data or shipped())

@@ -75,13 +75,7 @@ def _little_explained(cell: Cell, estimate: Estimate, against: tuple[str, str] |
 def cause_of(cell: Cell, estimate: Estimate, same_model: Sequence[Cell]) -> tuple[Claim, str]:
     """Say what a measured time waited for, and so what may be claimed of it.
 
-    Parameters
-    ----------
-    cell : Cell
-    estimate : Estimate
-        The cell's.
-    same_model : sequence of Cell
-        All measured cells of its model under the same conditions.
+    `estimate`: the cell's; `same_model`: all measured cells of its model under the same conditions.
 
     Returns
     -------
@@ -114,17 +108,11 @@ WIDER = 0.95
 class CellVerdict:
     """A cell and what may be said of it.
 
-    Attributes
-    ----------
-    claim : str or None
-        None where the figure is nobody's measurement, or nothing could be predicted.
-    cause : str
-        What the measured time waited for, in figures.
-    agreement : str or None
-        Of the time where the claim is absolute, of the ratio where it is the ratio; else None.
-    ratio, projected_ratio : float, Span or None
-        How many times faster than the baseline, measured and projected; None on the baseline and without one.
-    ratio_agreement : str or None
+    `claim`: none where the figure is nobody's measurement, or nothing could be predicted.
+    `cause`: what the measured time waited for, in figures.
+    `agreement`: of the time where the claim is absolute, of the ratio where it is the ratio; else None.
+    `ratio`, `projected_ratio`: how many times faster than the baseline, measured and projected; None on the
+      baseline and without one.
     """
 
     cell: Cell
@@ -175,11 +163,7 @@ def _cell_verdict(cell: Cell, same_model: Sequence[Cell], baseline: Cell | None)
 def cell_verdicts(cells: Sequence[Cell], baseline: str | None) -> tuple[CellVerdict, ...]:
     """Judge every cell, with ratios to the cell of a baseline machine under the same conditions.
 
-    Parameters
-    ----------
-    cells : sequence of Cell
-    baseline : str or None
-        Name of a machine.
+    `baseline`: name of a machine.
     """
     found = []
     for cell in cells:
@@ -195,14 +179,9 @@ def cell_verdicts(cells: Sequence[Cell], baseline: str | None) -> tuple[CellVerd
 class Summary:
     """How far off the cells of one claim are; None where there are none.
 
-    Attributes
-    ----------
-    mean_factor : float
-        Geometric mean of measured over projected, times or ratios.
-    mean_error : float
-        Mean of |projected / measured - 1|.
-    inside : int
-        Cells whose measured figure lies in the projected interval.
+    `mean_factor`: geometric mean of measured over projected, times or ratios.
+    `mean_error`: mean of |projected / measured - 1|.
+    `inside`: cells whose measured figure lies in the projected interval.
     """
 
     count: int
@@ -230,14 +209,9 @@ FEWEST = 3
 class ExtendedProjection:
     """A cell's projection after something was carried to it.
 
-    Attributes
-    ----------
-    cell : Cell
-        The cell it is carried to, whose own measurement took no part.
-    projected : Span
-        In the unit of the cell's quantity.
-    reference : Cell
-        The cell whose measurement was carried.
+    `cell`: the cell it is carried to, whose own measurement took no part.
+    `projected`: in the unit of the cell's quantity.
+    `reference`: the cell whose measurement was carried.
     """
 
     cell: Cell
@@ -269,16 +243,7 @@ def calibrated_on(all_verdicts: Sequence[CellVerdict], model: str) -> tuple[Exte
     Only cells that do not wait for the host take part. The errors of the two projections are taken as independent,
     which is on the wide side for models alike.
 
-    Parameters
-    ----------
-    all_verdicts : sequence of Judged
-    model : str
-        The model that was measured on each machine.
-
-    Raises
-    ------
-    FomkitError
-        When the model has no measured epoch.
+    `model`: the model that was measured on each machine. Raises FomkitError when the model has no measured epoch.
     """
     known = _times(all_verdicts, ("absolute", "unexplained"))
     cells_by_key = {one.machine: one for one in known if one.model == model}
@@ -321,16 +286,8 @@ def host_extended_from(all_verdicts: Sequence[CellVerdict], machine: str) -> tup
     Cells whose time is the device's own take no part. How much the term differs from machine to machine is told by
     the other models of the same two machines; the model itself takes no part in its interval.
 
-    Parameters
-    ----------
-    all_verdicts : sequence of Judged
-    machine : str
-        The machine whose measurements give the host's part.
-
-    Raises
-    ------
-    FomkitError
-        When no epoch was measured there.
+    `machine`: the machine whose measurements give the host's part. Raises FomkitError when no epoch was measured
+    there.
     """
     known = _times(all_verdicts, ("start-up bound", "host bound", "ratio", "unexplained"))
     cells_by_key = {(one.model, one.batch): one for one in known if one.machine == machine}

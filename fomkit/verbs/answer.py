@@ -57,10 +57,7 @@ class Answer:
 def as_name(value: object, what: str) -> str | Path:
     """Give a name or path of a profile.
 
-    Raises
-    ------
-    FomkitError
-        When it is neither.
+    Raises FomkitError when it is neither.
     """
     if isinstance(value, str | Path):
         return value
@@ -80,10 +77,7 @@ def check_options(
 ) -> None:
     """Raise unless the options of a study are of the right type.
 
-    Raises
-    ------
-    FomkitError
-        With the option's name, its value and what was expected.
+    Raises FomkitError with the option's name, its value and what was expected.
 
     Examples
     --------
@@ -105,10 +99,7 @@ def check_options(
 def check_frame(table: object) -> pd.DataFrame:
     """Give a table of ops.
 
-    Raises
-    ------
-    FomkitError
-        When it is no DataFrame, has no rows, or has a column twice or without a name of text.
+    Raises FomkitError when it is no DataFrame, has no rows, or has a column twice or without a name of text.
     """
     import pandas as pd
 

@@ -90,10 +90,7 @@ def unfit_of(estimates: Sequence[Estimate]) -> tuple[str, ...]:
 def rates(estimates: Sequence[Estimate]) -> Rates:
     """Collect the units per day of several models on one machine.
 
-    Raises
-    ------
-    FomkitError
-        When a model does not say what a run is.
+    Raises FomkitError when a model does not say what a run is.
     """
     units: dict[str, Span] = {}
     for estimated in estimates:
@@ -161,19 +158,10 @@ def compare(
 ) -> Comparison:
     """Estimate every model on every machine at one scope, and compare where there is a baseline.
 
-    Parameters
-    ----------
-    skip_failures : bool
-        Leave a model that cannot be estimated out and keep its reason, instead of raising.
-    after_each : function, optional
-        Called after each estimate, so that somebody can watch.
-    measured : MeasuredRuns
-        Runs that were measured, to hold what is under a figure of merit against.
-
-    Raises
-    ------
-    FomkitError
-        As `estimate` does, when the machines share no scope, and when no model can be estimated.
+    `skip_failures`: leave a model that cannot be estimated out and keep its reason, instead of raising;
+    `after_each`: called after each estimate, so that somebody can watch; `measured`: runs that were measured, to
+    hold what is under a figure of merit against. Raises FomkitError as `estimate` does, when the machines share no
+    scope, and when no model can be estimated.
     """
     _check_distinct(models, targets, baseline)
     machines = [*targets, *([baseline] if baseline else [])]

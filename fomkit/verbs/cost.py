@@ -37,19 +37,11 @@ from fomkit.plan.stack import (
 class Declared:
     """What a user declares besides model, machine and options.
 
-    Attributes
-    ----------
-    price : Price or None
-        None takes the machine's own, where its profile states one.
-    once : sequence of Once
-        What is paid once a run, besides the machine's own overheads.
-    grid : Grid
-    epochs : EpochsToTarget or None
-        How many epochs a target needs, by batch.
-    infer_batch : int or None
-        Samples of one inference; None takes the training's.
-    claimed : mapping
-        Speed-ups over the baseline that others claim, by what gives them.
+    `price`: none takes the machine's own, where its profile states one.
+    `once`: what is paid once a run, besides the machine's own overheads.
+    `epochs`: how many epochs a target needs, by batch.
+    `infer_batch`: samples of one inference; None takes the training's.
+    `claimed`: speed-ups over the baseline that others claim, by what gives them.
     """
 
     price: Price | None = None

@@ -33,12 +33,8 @@ def inside(span: Span, value: float) -> bool:
 class BaselineMeasured:
     """One model on the baseline: its prediction and what was measured of it.
 
-    Attributes
-    ----------
-    readings : tuple of Reading
-        Every row about this model and machine, those set aside among them.
-    measured : MeasuredStep or None
-        None where every row was set aside, or there is none.
+    `readings`: every row about this model and machine, those set aside among them.
+    `measured`: none where every row was set aside, or there is none.
     """
 
     predicted: Estimate
@@ -50,16 +46,10 @@ class BaselineMeasured:
 class TwoWays:
     """One model on one target: predicted alone, and the measured baseline times the predicted ratio.
 
-    Attributes
-    ----------
-    predicted, baseline : Estimate
-        Of the target and of the baseline.
-    measured : MeasuredStep
-        Of the baseline.
-    ratio : Span
-        Predicted step of the target over that of the baseline.
-    scaled : Estimate
-        The target, rolled up from the measured step times ``ratio``.
+    `predicted`, `baseline`: of the target and of the baseline.
+    `measured`: of the baseline.
+    `ratio`: predicted step of the target over that of the baseline.
+    `scaled`: the target, rolled up from the measured step times ``ratio``.
     """
 
     predicted: Estimate
@@ -116,19 +106,12 @@ class TwoWays:
 class FromMeasurements:
     """A comparison told both ways.
 
-    Attributes
-    ----------
-    baselines : tuple of BaselineMeasured
-        Model by model.
-    ways : tuple of TwoWays
-        Target by target, those models of which the baseline was measured.
-    merits : tuple of FigureOfMerit
-        By target, from measured baselines; empty unless every model has a measured step and a run. The measured
-        times weigh the ratios and are taken as they stand: in one line's ratio they cancel.
-    others : int
-        Rows about other models or machines.
-    explained : mapping of str to tuple of Explained
-        That of the comparison.
+    `baselines`: model by model.
+    `ways`: target by target, those models of which the baseline was measured.
+    `merits`: by target, from measured baselines; empty unless every model has a measured step and a run. The
+      measured times weigh the ratios and are taken as they stand: in one line's ratio they cancel.
+    `others`: rows about other models or machines.
+    `explained`: that of the comparison.
     """
 
     baselines: tuple[BaselineMeasured, ...]
@@ -184,20 +167,8 @@ def from_measurements(
 ) -> FromMeasurements:
     """Tell a comparison a second time, from what was measured on its baseline.
 
-    Parameters
-    ----------
-    result : Comparison
-        With a baseline.
-    rows : sequence of Measurement
-    where : str
-        The table's file, for messages.
-    last_batch : str, optional
-        As in the options of ``result``.
-
-    Raises
-    ------
-    FomkitError
-        When there is no baseline, or no row is a measurement of any of its estimates.
+    `result`: with a baseline; `where`: the table's file, for messages; `last_batch`: as in the options of
+    ``result``. Raises FomkitError when there is no baseline, or no row is a measurement of any of its estimates.
     """
     if not result.baseline:
         raise FomkitError(

@@ -43,20 +43,13 @@ _SAME_OPS: Mapping[str, str] = {
 class Joined:
     """The outcome.
 
-    Attributes
-    ----------
-    time_s : Series
-        Time of one execution of each row [s]; NaN where the profiler has none.
-    joined_s : float
-        Time of a step that stands in the rows [s].
-    unjoined : tuple of Unjoined
-        The rest, the longest first.
-    miscounted : int
-        Rows that ran more or less often than the table says; their time is that of the step over their count.
-    impls : frozenset of str
-        How the update ran: per_tensor, foreach or fused.
-    parted : int
-        Rows of both gradients whose times the profiler told as one.
+    `time_s`: time of one execution of each row [s]; NaN where the profiler has none.
+    `joined_s`: time of a step that stands in the rows [s].
+    `unjoined`: the rest, the longest first.
+    `miscounted`: rows that ran more or less often than the table says; their time is that of the step over their
+      count.
+    `impls`: how the update ran: per_tensor, foreach or fused.
+    `parted`: rows of both gradients whose times the profiler told as one.
     """
 
     time_s: pd.Series[float]
@@ -182,12 +175,7 @@ def _amount(cells: Mapping[str, Any]) -> float:
 def join_times(ops: pd.DataFrame, times: Iterable[Spent]) -> Joined:
     """Put the times of a step's ops into its table.
 
-    Parameters
-    ----------
-    ops : DataFrame
-        An OPS table whose dimensions are numbers.
-    times : iterable of Spent
-        All that a profiler saw of one step.
+    `ops`: an OPS table whose dimensions are numbers; `times`: all that a profiler saw of one step.
     """
     rows: list[dict[str, Any]] = [
         {str(name): cell for name, cell in row.items()} for row in add_costs(ops).to_dict("records")

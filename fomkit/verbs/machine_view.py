@@ -175,16 +175,7 @@ def _coverage(machine: Machine, reference: list[ModelProfile]) -> dict[str, Any]
 def show_machine(machine: Machine, reference: list[ModelProfile]) -> dict[str, Any]:
     """Look at a machine: what is stated of it, what was timed on it, and what the timings cover.
 
-    Parameters
-    ----------
-    machine : Machine
-    reference : list of ModelProfile
-        Models whose ops are asked for.
-
-    Returns
-    -------
-    dict
-        ``fomkit/show/1``.
+    `reference`: models whose ops are asked for. Gives a dict: ``fomkit/show/1``.
     """
     machine = without_implausible(machine)
     return {
@@ -306,24 +297,9 @@ def _room(
 def memory_content(model: ModelProfile, options: Options, machine: Machine | None = None) -> dict[str, Any]:
     """Say what memory one step takes, when, for what and where, and whether a device holds it.
 
-    Parameters
-    ----------
-    model : ModelProfile
-        Without an order of its ops only the memory that stands whatever the batch is known.
-    options : Options
-        Batch and other sizes.
-    machine : Machine, optional
-        Whose device is to hold it.
-
-    Returns
-    -------
-    dict
-        ``fomkit/memory/1``.
-
-    Raises
-    ------
-    FomkitError
-        When a size cannot be had, nothing is known of the memory, or the machine states no capacity.
+    `model`: without an order of its ops only the memory that stands whatever the batch is known; `options`: batch
+    and other sizes; `machine`: whose device is to hold it. Gives a dict: ``fomkit/memory/1``. Raises FomkitError
+    when a size cannot be had, nothing is known of the memory, or the machine states no capacity.
     """
     sizes = choose_sizes(model, options.wanted_sizes)
     use = step_memory(model, sizes)

@@ -52,18 +52,8 @@ def _format_of(model: ModelProfile) -> str:
 def measurement_of(model: ModelProfile, machine: str, where: str) -> Measurement:
     """Give a measured profile's step as a row of a table of measurements.
 
-    Parameters
-    ----------
-    model : ModelProfile
-    machine : str
-        Name of the machine profile that stands for where it ran.
-    where : str
-        The profile's file.
-
-    Raises
-    ------
-    FomkitError
-        When nothing was measured, or on another kind of device than the machine's.
+    `machine`: name of the machine profile that stands for where it ran; `where`: the profile's file. Raises
+    FomkitError when nothing was measured, or on another kind of device than the machine's.
     """
     run = model.measured
     if run is None:
@@ -87,18 +77,9 @@ def measurement_of(model: ModelProfile, machine: str, where: str) -> Measurement
 def rows_to_export(source: str | Path | ModelProfile, machine: str | None, chosen: str) -> tuple[Measurement, ...]:
     """Give the measurements that are to be written: those of a table, or the step of a measured profile.
 
-    Parameters
-    ----------
-    source : name, path or profile
-    machine : str or None
-        Of a model profile: the machine profile that stands for where it ran.
-    chosen : str
-        What is to be written, measurements or benchmarker.
-
-    Raises
-    ------
-    FomkitError
-        When a profile comes without a machine, a table with one, or a table is to be written as what it is.
+    `machine`: of a model profile: the machine profile that stands for where it ran; `chosen`: what is to be
+    written, measurements or benchmarker. Raises FomkitError when a profile comes without a machine, a table with
+    one, or a table is to be written as what it is.
     """
     if isinstance(source, ModelProfile) or Path(source).suffix in (".yaml", ".yml"):
         model = source if isinstance(source, ModelProfile) else load_model(source)
@@ -126,10 +107,7 @@ def _exported_clock(run: MeasuredRun) -> Clock:
 def _machine_notes(run: MeasuredRun, machine: str, where: str) -> list[str]:
     """Check that a machine may be the one that it ran on, and say where its profile does not tell.
 
-    Raises
-    ------
-    FomkitError
-        When it ran on a processor and the machine is a GPU, or the other way around.
+    Raises FomkitError when it ran on a processor and the machine is a GPU, or the other way around.
     """
     kind = _kind_of(machine)
     if not kind:
@@ -193,12 +171,7 @@ def _joined(model: ModelProfile, timed: Timed) -> Joined:
 def with_times(model: ModelProfile, timed: Timed) -> ModelProfile:
     """Put what was timed into a profile.
 
-    Parameters
-    ----------
-    model : ModelProfile
-        Its op table stays, but for ``traced_time_s``.
-    timed : Timed
-        Of the same model at the same sizes.
+    `model`: its op table stays, but for ``traced_time_s``; `timed`: of the same model at the same sizes.
     """
     if timed.profiled is None:
         return replace(model, measured=timed.run)
@@ -214,17 +187,8 @@ def with_times(model: ModelProfile, timed: Timed) -> ModelProfile:
 def measure_profile(model: ModelProfile, path: Path, **options: Any) -> ModelProfile:
     """Time the model of a file that was profiled, at the profile's sizes.
 
-    Parameters
-    ----------
-    model : ModelProfile
-        Of that file.
-    path : Path
-    asked
-        As `fomkit.bench.model_steps.time_file` takes them; ``energy`` is of `fomkit.bench.step_energy`.
-
-    Raises
-    ------
-    FomkitError
-        When the model does not run, does not fit, or its loss is no finite number.
+    `model`: of that file; `asked`: as `fomkit.bench.model_steps.time_file` takes them; ``energy`` is of
+    `fomkit.bench.step_energy`. Raises FomkitError when the model does not run, does not fit, or its loss is no
+    finite number.
     """
     return with_times(model, time_file(path, mode=model.traced_with["mode"], sizes=model.sizes, **options))

@@ -36,16 +36,8 @@ def census_content(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, A
 
     A profile that is fixed at its batch is counted at that batch, and ``samples`` says so.
 
-    Parameters
-    ----------
-    model : ModelProfile
-    sizes : mapping
-        The named sizes of the study; the batch among them does not count.
-
-    Raises
-    ------
-    FomkitError
-        When the table of layers is not one.
+    `sizes`: the named sizes of the study; the batch among them does not count. Raises FomkitError when the table
+    of layers is not one.
     """
     if model.layers is None:
         return None
@@ -90,16 +82,10 @@ TRACED = "traced"
 class View:
     """How to look at a model.
 
-    Attributes
-    ----------
-    by : str
-        A key of `GROUPINGS`.
-    measure : str or None
-        time, flop or byte; None takes time where every op has one, else flop.
-    top : float or None
-        Share of the measure: only the fewest groups that reach it are listed.
-    depth : int or None
-        Levels of a tree; None for all.
+    `by`: a key of `GROUPINGS`.
+    `measure`: time, flop or byte; None takes time where every op has one, else flop.
+    `top`: share of the measure: only the fewest groups that reach it are listed.
+    `depth`: levels of a tree; None for all.
     """
 
     by: Grouping = "kind"
@@ -195,10 +181,7 @@ def _entry(step: _Step, ops: pd.DataFrame) -> dict[str, Any]:
 def choose_measure(total: Sums, wanted: Measure | None) -> Measure:
     """Take the wanted measure, else time where every op has one, else flop.
 
-    Raises
-    ------
-    FomkitError
-        When times are wanted and no op has one.
+    Raises FomkitError when times are wanted and no op has one.
     """
     if wanted == "time" and isnan(total.time_s):
         raise FomkitError("--measure time", "no op has a time. Name a machine: --target v100.")
@@ -256,24 +239,10 @@ def show_model(
 ) -> dict[str, Any]:
     """Look at one training step of a model by groups of its ops.
 
-    Parameters
-    ----------
-    model : ModelProfile
-    view : View
-    options : Options
-        Batch and other sizes; precision and interval where times are predicted.
-    machine : Machine, optional
-        Machine to predict times on; without it the times of the trace are taken, where there are any.
-
-    Returns
-    -------
-    dict
-        ``fomkit/show/1``.
-
-    Raises
-    ------
-    FomkitError
-        When a size cannot be had, the measure is not known, or the profile has no lines of code to show.
+    `options`: batch and other sizes; precision and interval where times are predicted; `machine`: Machine to
+    predict times on; without it the times of the trace are taken, where there are any. Gives a dict:
+    ``fomkit/show/1``. Raises FomkitError when a size cannot be had, the measure is not known, or the profile has
+    no lines of code to show.
     """
     ops, notes = _ops(model, machine, options)
     ops = _by_line(model, ops) if view.by == "code" else ops.reset_index(drop=True)

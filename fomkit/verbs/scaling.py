@@ -193,15 +193,8 @@ def scaling_content(
 ) -> dict[str, Any]:
     """Put scaling in the form of ``fomkit/scaling/1``.
 
-    Parameters
-    ----------
-    scaling : Scaling
-    service : Service, optional
-        How jobs are served, for units a day.
-    once : sequence of Once
-        What is paid once a job; the machine's runs hold the times already (`with_once`).
-    epochs : EpochsToTarget, optional
-        How many epochs a target needs, by batch.
+    `service`: how jobs are served, for units a day; `once`: what is paid once a job; the machine's runs hold the
+    times already (`with_once`); `epochs`: how many epochs a target needs, by batch.
     """
     serves = service or Service()
     capacity = scaling.machine.device.capacity_byte
@@ -240,11 +233,7 @@ def scaling_content(
 class ScalingResult:
     """The curves of one model on one machine.
 
-    Attributes
-    ----------
-    model, target : str
-    content : mapping
-        Everything, in the form of ``fomkit/scaling/1``.
+    `content`: everything, in the form of ``fomkit/scaling/1``.
     """
 
     model: str

@@ -52,10 +52,7 @@ class Plots:
     def roofline(self) -> alt.LayerChart:
         """Draw the rate of every op over its arithmetic intensity, under the machine's rates.
 
-        Raises
-        ------
-        FomkitError
-            When no op with arithmetic has a time, or the machine's rates are unknown.
+        Raises FomkitError when no op with arithmetic has a time, or the machine's rates are unknown.
         """
         from fomkit.output.plots.charts import roofline as draw_roofline
         from fomkit.plan.evidence import op_frame, roof_frame
@@ -80,10 +77,7 @@ class Plots:
     def composition(self, by: Part = "kind") -> alt.Chart:
         """Draw each pass in parts: by kind of op, by source of the time, or by what bounds the op.
 
-        Raises
-        ------
-        FomkitError
-            When ``by`` is none of these.
+        Raises FomkitError when ``by`` is none of these.
         """
         from fomkit.output.plots.charts import composition as draw_composition
         from fomkit.plan.op_tables import composition_table
@@ -95,10 +89,7 @@ class Plots:
     def memory(self) -> alt.LayerChart:
         """Draw the memory of each role while the step runs, beside what the device holds.
 
-        Raises
-        ------
-        FomkitError
-            When nobody recorded the order of the ops.
+        Raises FomkitError when nobody recorded the order of the ops.
         """
         from fomkit.output.plots.charts import memory as draw_memory
         from fomkit.plan.op_tables import memory_table

@@ -84,10 +84,7 @@ class Subject(Protocol):
     def again(self, point: Point) -> Figures:
         """Give the figures at a point by a whole estimate of its own.
 
-        Raises
-        ------
-        FomkitError
-            When there are none.
+        Raises FomkitError when there are none.
         """
         ...
 
@@ -146,14 +143,9 @@ def figure_title(figure: str) -> str:
 class Goal:
     """A figure that is to be at least a value, a step's time at most.
 
-    Attributes
-    ----------
-    figure : str
-        fom, unit_per_day [1/day] or step_s [s].
-    value : float
-        Above 0.
-    probability : float
-        With which it shall be reached, between 0 and 1; 0.5 asks it of the value itself.
+    `figure`: fom, unit_per_day [1/day] or step_s [s].
+    `value`: above 0.
+    `probability`: with which it shall be reached, between 0 and 1; 0.5 asks it of the value itself.
     """
 
     figure: str
@@ -168,10 +160,7 @@ class Goal:
     def span(self, figures: Figures) -> Span:
         """Give the figure that is asked of.
 
-        Raises
-        ------
-        FomkitError
-            When it is not known.
+        Raises FomkitError when it is not known.
         """
         if self.figure in figures:
             return figures[self.figure]
@@ -206,18 +195,9 @@ def make_goal(
 ) -> Goal:  # fmt: skip
     """Make a goal of the one figure that is given.
 
-    Parameters
-    ----------
-    unit_per_day, step_s, fom : float
-        One of them; a step's time in s.
-    probability : float
-    names : mapping, optional
-        What messages call them, such as `OPTIONS`; default: these names.
-
-    Raises
-    ------
-    FomkitError
-        When none or several are given, one is not above 0, or the probability is not between 0 and 1.
+    `unit_per_day`, `step_s`, `fom`: one of them; a step's time in s; `names`: what messages call them, such as
+    `OPTIONS`; default: these names. Raises FomkitError when none or several are given, one is not above 0, or the
+    probability is not between 0 and 1.
 
     Examples
     --------
@@ -301,10 +281,7 @@ class OneModel(OnMachine):
     def estimate_at(self, point: Point) -> Estimate:
         """Estimate at one point.
 
-        Raises
-        ------
-        FomkitError
-            When a value cannot be.
+        Raises FomkitError when a value cannot be.
         """
         if not point:
             return self.estimate
@@ -361,10 +338,7 @@ class OneModel(OnMachine):
     def again(self, point: Point) -> Figures:
         """Give the figures of an estimate at a point.
 
-        Raises
-        ------
-        FomkitError
-            When there are none.
+        Raises FomkitError when there are none.
         """
         return figures_of(self.estimate_at(point))
 

@@ -151,16 +151,8 @@ def blocks_on(sweep: Sweep, address: str) -> Iterator[pd.DataFrame]:
     The stretches are those of `Sweep.blocks`, and so are the results, bit for bit where the workers' processor
     and libraries are those of this machine. What a worker that dies had under way or had done, another does again.
 
-    Parameters
-    ----------
-    sweep : Sweep
-    address : str
-        The scheduler's, for example ``tcp://10.0.0.1:8786``.
-
-    Raises
-    ------
-    FomkitError
-        When the address is none, no scheduler answers, it has no workers, or they keep dying.
+    `address`: the scheduler's, for example ``tcp://10.0.0.1:8786``. Raises FomkitError when the address is none,
+    no scheduler answers, it has no workers, or they keep dying.
     """
     _check_address(address)
     _check_installed(address)

@@ -119,24 +119,11 @@ def measurements(
 ) -> dict[str, Any]:
     """Rank what could be measured on the machine by how much narrower the interval of the step would be.
 
-    Parameters
-    ----------
-    estimated : Estimate
-        On the machine with its fits.
-    options : Options
-        Those of the estimate.
-    parameters : tuple of Parameter
-        The facts of the machine whose spread may go.
-    top : int
-        Single ops to list.
-
-    Returns
-    -------
-    dict
-        ``measurements``, best first: kind (step, all ops, kind of op, op, fact), what, ``step_s`` with it known,
-        ``shrinks`` [share of the width now], command; of an op its executions, share of the device's time, and
-        the cells of a row of ops. ``no_spread_stated`` names facts whose measurement could only move the
-        estimate; ``measurements_say`` what is left out.
+    `estimated`: on the machine with its fits; `options`: those of the estimate; `parameters`: the facts of the
+    machine whose spread may go; `top`: single ops to list. Gives a dict: ``measurements``, best first: kind (step,
+    all ops, kind of op, op, fact), what, ``step_s`` with it known, ``shrinks`` [share of the width now], command;
+    of an op its executions, share of the device's time, and the cells of a row of ops. ``no_spread_stated`` names
+    facts whose measurement could only move the estimate; ``measurements_say`` what is left out.
     """
     command = measure_command(estimated.model, estimated.machine, options)
     step = "fomkit profile model.py --measure step -o measured.yaml"

@@ -112,10 +112,7 @@ class OnNodes(OnMachine):
     def again(self, point: Point) -> Figures:
         """Give the figures of a step of all nodes at a point.
 
-        Raises
-        ------
-        FomkitError
-            When there is none.
+        Raises FomkitError when there is none.
         """
         model, machine, step, nodes = self._step(point)
         found = {"sample_per_s": step.sample_per_s, "step_s": step.wall_s}
@@ -184,10 +181,7 @@ def subject_of_model(
 ) -> Subject:
     """Choose a model on the scope of the options, or its training spread over nodes.
 
-    Raises
-    ------
-    FomkitError
-        When nodes are no number, a layout has no nodes, or both nodes and a scope are given.
+    Raises FomkitError when nodes are no number, a layout has no nodes, or both nodes and a scope are given.
     """
     if nodes is None:
         if layout is not None:
@@ -211,10 +205,7 @@ def subject_of_suite(
 ) -> Subject:
     """Choose a suite, whose lines fix batch, sizes, precision and scope; ``measured`` runs are held against them.
 
-    Raises
-    ------
-    FomkitError
-        When the options would change what the lines fix.
+    Raises FomkitError when the options would change what the lines fix.
     """
     if options.wanted_sizes or options.precision is not None or options.scope is not None:
         raise FomkitError(suite.name, "fixes batch, sizes, precision and scope by its lines. Leave them out.")

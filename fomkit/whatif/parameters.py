@@ -30,25 +30,16 @@ PLAIN_RANGE = 0.1
 class Parameter:
     """One parameter as it is.
 
-    Attributes
-    ----------
-    name : str
-        ``byte_per_s``, ``launch_s``, ``flop_per_s/DTYPE/ENGINE``, ``overhead/PER/NAME``, ``availability``,
-        ``nodes``, ``node_devices``; of the link between nodes ``link_byte_per_s`` and ``link_alpha_s``, of that
-        inside them ``node_link_byte_per_s`` and ``node_link_alpha_s``; a named size of the model, ``epochs``,
-        ``train_samples``, ``validation_samples``; in a suite ``LINE.batch``.
-    unit : str
-        A dimension of `fomkit.core.units`, or count.
-    value : float
-        In SI units.
-    of : str
-        machine or model.
-    low, high : float
-        Ends of its own interval; equal to the value where nobody states one.
-    grain : int
-        Above 0 it is a whole number that changes by so much at least.
-    basis, source : str
-        Of the value.
+    `name`: ``byte_per_s``, ``launch_s``, ``flop_per_s/DTYPE/ENGINE``, ``overhead/PER/NAME``, ``availability``,
+      ``nodes``, ``node_devices``; of the link between nodes ``link_byte_per_s`` and ``link_alpha_s``, of that
+      inside them ``node_link_byte_per_s`` and ``node_link_alpha_s``; a named size of the model, ``epochs``,
+      ``train_samples``, ``validation_samples``; in a suite ``LINE.batch``.
+    `unit`: a dimension of `fomkit.core.units`, or count.
+    `value`: in SI units.
+    `of`: machine or model.
+    `low`, `high`: ends of its own interval; equal to the value where nobody states one.
+    `grain`: above 0 it is a whole number that changes by so much at least.
+    `basis`, `source`: of the value.
     """
 
     name: str
@@ -240,13 +231,8 @@ def changed_machine(machine: Machine, values: Mapping[str, float], channel: str 
 
     Each keeps its relative spread, and each op its utilisation (`fomkit.plan.options.change_machine`).
 
-    Parameters
-    ----------
-    machine : Machine
-    values : mapping
-        By the names of `fomkit.whatif.parameters.Parameter`, in SI units.
-    channel : str
-        Transport whose links are meant.
+    `values`: by the names of `fomkit.whatif.parameters.Parameter`, in SI units; `channel`: transport whose links
+    are meant.
     """
     of_device = {name: value for name, value in values.items() if name in parameters(machine)}
     made = change_machine(machine, of_device) if of_device else machine

@@ -122,20 +122,8 @@ def _agree(slopes: Sequence[float | None], most: float) -> bool:
 def effect_of(subject: Subject, parameter: Parameter, here: Figures, figure: str) -> Effect | None:
     """Work out what one parameter does to a subject's figures.
 
-    Parameters
-    ----------
-    subject : Subject
-    parameter : Parameter
-        With a value above 0.
-    here : mapping
-        The figures as they are.
-    figure : str
-        The main one of them.
-
-    Returns
-    -------
-    Effect or None
-        None where no value beside its own can be had.
+    `parameter`: with a value above 0; `here`: the figures as they are; `figure`: the main one of them. Gives an
+    Effect or None: none where no value beside its own can be had.
     """
     pairs, ends = _around(parameter), parameter.ends
     values = list(dict.fromkeys([*(value for pair in pairs for value in pair), *ends]))
@@ -184,20 +172,12 @@ ASSUMED = (
 class Sensitivity(Shown):
     """What a result hangs on.
 
-    Attributes
-    ----------
-    title : mapping
-        Model or suite, target and conditions.
-    figure : str
-        The main figure: fom, else unit_per_day, else sample_per_s, else step_s.
-    figures : mapping
-        All figures as they are.
-    effects : tuple of Effect
-        Those of the machine, then those of the work (sizes, samples, epochs), each the largest swing first.
-    not_varied : tuple of (str, str)
-        Parameters that were not varied, each with the reason.
-    to_measure : mapping
-        ``measurements``, best first, and what else is said of them (`Subject.measurements`).
+    `title`: model or suite, target and conditions.
+    `figure`: the main figure: fom, else unit_per_day, else sample_per_s, else step_s.
+    `figures`: all figures as they are.
+    `effects`: those of the machine, then those of the work (sizes, samples, epochs), each the largest swing first.
+    `not_varied` (str, str): parameters that were not varied, each with the reason.
+    `to_measure`: ``measurements``, best first, and what else is said of them (`Subject.measurements`).
     """
 
     title: Mapping[str, Any]
@@ -230,11 +210,8 @@ class Sensitivity(Shown):
     def table(self) -> pd.DataFrame:
         """Give one row for each parameter in the order of the effects, as the tornado is drawn from.
 
-        Returns
-        -------
-        DataFrame
-            parameter, of (machine or model), unit, value, low, high, has_interval, varied (in words), at_low,
-            at_high (of the main figure), swing [share], elasticity, smooth, kink.
+        Gives a DataFrame: parameter, of (machine or model), unit, value, low, high, has_interval, varied (in
+        words), at_low, at_high (of the main figure), swing [share], elasticity, smooth, kink.
         """
         import pandas as pd
 

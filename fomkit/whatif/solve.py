@@ -36,15 +36,9 @@ CLOSE = 1e-6
 class Combination:
     """One point of the frontier.
 
-    Attributes
-    ----------
-    values : mapping by parameter name
-    factors : mapping
-        Value over the parameter as it is.
-    total : float
-        Sum of |ln(factor)|: what it costs where a change by a factor costs the same in every parameter.
-    figure, probability
-        The goal's, estimated again at this point.
+    `factors`: value over the parameter as it is.
+    `total`: sum of |ln(factor)|: what it costs where a change by a factor costs the same in every parameter.
+    `figure`, `probability`: the goal's, estimated again at this point.
     """
 
     values: dict[str, float]
@@ -66,10 +60,7 @@ class Frontier:
 def choose_parameters(known: Sequence[Parameter], names: Sequence[str]) -> tuple[Parameter, ...]:
     """Find parameters by name; the beginning, such as ``flop_per_s``, does where only one begins so.
 
-    Raises
-    ------
-    FomkitError
-        When one is unknown, stands twice, or is 0.
+    Raises FomkitError when one is unknown, stands twice, or is 0.
     """
     by_name = {one.name: one for one in known}
     found: list[Parameter] = []
@@ -216,17 +207,8 @@ def frontier(evaluator: Evaluator, parameters: Sequence[Parameter]) -> Frontier:
     Every direction in ln(factor) is gone until the goal is reached; around the least way the directions are
     narrowed. Whole numbers are tried at doubling factors.
 
-    Parameters
-    ----------
-    evaluator : Asked
-        Whose goal is not reached as it is.
-    parameters : sequence of Parameter
-        Two or more, each with a better direction that is known.
-
-    Raises
-    ------
-    FomkitError
-        When there are fewer than two, or the better direction of one hangs on the rest.
+    `evaluator`: whose goal is not reached as it is; `parameters`: two or more, each with a better direction that
+    is known. Raises FomkitError when there are fewer than two, or the better direction of one hangs on the rest.
     """
     names = tuple(parameter.name for parameter in parameters)
     if len(parameters) < 2:
@@ -272,20 +254,13 @@ UNUSED = "nothing here runs at it"
 class Solution(Shown):
     """What it takes to reach a goal.
 
-    Attributes
-    ----------
-    title : mapping
-        Model or suite, target and conditions.
-    figures : mapping
-        As they are.
-    probability : float
-        That the goal is reached as it is.
-    changes : tuple of Change
-        Of one parameter each, the smallest first, then those that cannot reach it; empty where it is reached.
-    refused : tuple of (str, str)
-        Parameters that could not be tried, each with the reason.
-    frontier : Frontier or None
-        None where none was asked for, or the goal is reached.
+    `title`: model or suite, target and conditions.
+    `figures`: as they are.
+    `probability`: that the goal is reached as it is.
+    `changes`: of one parameter each, the smallest first, then those that cannot reach it; empty where it is
+      reached.
+    `refused` (str, str): parameters that could not be tried, each with the reason.
+    `frontier`: none where none was asked for, or the goal is reached.
     """
 
     title: Mapping[str, Any]

@@ -74,10 +74,7 @@ def candidates(now: float, grain: int, most: float, count: int) -> list[float]:
 class Search:
     """What is known after some values were tried.
 
-    Attributes
-    ----------
-    known : dict
-        Margin by value; None where there is no estimate.
+    `known`: margin by value; None where there is no estimate.
     """
 
     margins: Margins
@@ -130,17 +127,8 @@ def search(margins: Margins, now: float, grain: int, most: float, count: int) ->
 
     Nothing is proved: a value between those that were tried may reach the goal, or reach it with a smaller change.
 
-    Parameters
-    ----------
-    margins : callable
-    now : float
-        The value that is, whose margin is below 0.
-    grain : int
-        By which it changes at least.
-    most : float
-        Factor by which it is changed at most.
-    count : int
-        About how many values are tried.
+    `now`: the value that is, whose margin is below 0; `grain`: by which it changes at least; `most`: factor by
+    which it is changed at most; `count`: about how many values are tried.
     """
     found = Search(margins, now, grain)
     found.outward(candidates(now, grain, most, count))
@@ -163,23 +151,13 @@ STILL = 1e-9
 class Change:
     """What one parameter alone can do.
 
-    Attributes
-    ----------
-    reached : bool
-    value : float
-        At which the goal is reached; where it is not, at which it comes nearest.
-    factor : float
-        That value over the parameter as it is.
-    figure : Span
-        The figure of the goal there, estimated again.
-    probability : float
-        That the goal is reached there.
-    why : str
-        Why it is not reached; "" where it is.
-    proved : bool
-        False where only some values were tried: another one may reach the goal, or with a smaller change.
-    unfit : str
-        That the memory of a device does not hold a step there; "" where it does, or nobody knows.
+    `value`: at which the goal is reached; where it is not, at which it comes nearest.
+    `factor`: that value over the parameter as it is.
+    `figure`: the figure of the goal there, estimated again.
+    `probability`: that the goal is reached there.
+    `why`: why it is not reached; "" where it is.
+    `proved`: false where only some values were tried: another one may reach the goal, or with a smaller change.
+    `unfit`: that the memory of a device does not hold a step there; "" where it does, or nobody knows.
     """
 
     parameter: Parameter
@@ -260,17 +238,8 @@ def solve_one(evaluator: Evaluator, parameter: Parameter) -> Change:
     the one that is, then values apart by a factor. Of other whole numbers, and of rates, times and shares, going
     on to the better side is taken to be never worse; values without an estimate are passed over.
 
-    Parameters
-    ----------
-    evaluator : Asked
-        Whose goal is not reached as it is.
-    parameter : Parameter
-        With a value above 0.
-
-    Raises
-    ------
-    FomkitError
-        When there are no figures at any other value of it.
+    `evaluator`: whose goal is not reached as it is; `parameter`: with a value above 0. Raises FomkitError when
+    there are no figures at any other value of it.
     """
     if not parameter.grain:
         return _real(evaluator, parameter)
@@ -289,20 +258,9 @@ def _ends(evaluator: Evaluator, parameter: Parameter) -> tuple[float, ...]:
 def root(evaluator: Evaluator, start: Point, directions: Point, farthest: float) -> float | None:
     """Find how far one must go from a point, every parameter along its direction in ln, to reach the goal.
 
-    Parameters
-    ----------
-    evaluator : Asked
-    start : mapping
-        Parameters as they are.
-    directions : mapping
-        d ln(parameter) by name, for each unit of the way.
-    farthest : float
-        Where the search ends.
-
-    Returns
-    -------
-    float or None
-        The least way whose margin is 0 or more; None where the farthest is not enough.
+    `start`: parameters as they are; `directions`: d ln(parameter) by name, for each unit of the way; `farthest`:
+    where the search ends. Gives a number: the least way whose margin is 0 or more; None where the farthest is not
+    enough.
     """
     from scipy.optimize import brentq
 

@@ -75,10 +75,7 @@ class OfSuite(OnMachine):
     def result(self) -> SuiteResult:
         """The suite as it is.
 
-        Raises
-        ------
-        FomkitError
-            When there is no figure of merit, or nothing of it is estimated.
+        Raises FomkitError when there is no figure of merit, or nothing of it is estimated.
         """
         result = run_suite(
             self.suite, self.baseline, self._fitted, self.options, self.load, measured=self.measured
@@ -134,10 +131,7 @@ class OfSuite(OnMachine):
     def result_at(self, point: Point) -> SuiteResult:
         """Rate the suite at one point.
 
-        Raises
-        ------
-        FomkitError
-            When a line that has a time has none there.
+        Raises FomkitError when a line that has a time has none there.
         """
         lines = {line.name for line in self.suite.lines}
         of_line: dict[str, dict[str, float]] = {name: {} for name in lines}
@@ -197,10 +191,7 @@ class OfSuite(OnMachine):
     def again(self, point: Point) -> Figures:
         """Give the figure of merit at a point.
 
-        Raises
-        ------
-        FomkitError
-            When there is none.
+        Raises FomkitError when there is none.
         """
         merit = self.result_at(point).merit
         return {} if merit is None else {"fom": merit.value}

@@ -73,10 +73,7 @@ _UNKNOWN = math.nan, math.nan, math.nan
 def linked(machine: Machine, channel: str, alpha_s: float | None, byte_per_s: float | None) -> Machine:
     """Give a machine whose link between nodes has another start-up time [s] or rate of a device [byte/s].
 
-    Raises
-    ------
-    FomkitError
-        When one of the two is known from nowhere.
+    Raises FomkitError when one of the two is known from nowhere.
     """
     if alpha_s is None and byte_per_s is None:
         return machine
@@ -97,10 +94,8 @@ def linked(machine: Machine, channel: str, alpha_s: float | None, byte_per_s: fl
 def check_nodes(names: tuple[str, ...], machine: Machine, points: int) -> bool:
     """Tell whether points go through scaling, and raise where they cannot.
 
-    Raises
-    ------
-    FomkitError
-        When a link is varied and no nodes are, the machine has no nodes, or there are too many points.
+    Raises FomkitError when a link is varied and no nodes are, the machine has no nodes, or there are too many
+    points.
     """
     if not any(name in OF_LAYOUT for name in names):
         return False
@@ -201,21 +196,12 @@ ENERGY_UNUSED = (
 class Sweep:
     """What is swept, checked.
 
-    Attributes
-    ----------
-    plan : Plan
-    layout : Layout
-        How a training is spread over nodes, where they are varied.
-    memory : Memory
-        Peaks of a step, by its sizes.
-    known : tuple of str
-        Results that have a number at the ends of every axis; the others are left out.
-    absent : mapping
-        Results that are not known, with the reason.
-    bill : Bill or None
-        What is paid, by which price; None where there is no price, or it is not of what the points use.
-    excludes : tuple of str
-        Terms that nobody stated: times are lower bounds, rates upper ones.
+    `layout`: how a training is spread over nodes, where they are varied.
+    `memory`: peaks of a step, by its sizes.
+    `known`: results that have a number at the ends of every axis; the others are left out.
+    `absent`: results that are not known, with the reason.
+    `bill`: what is paid, by which price; None where there is no price, or it is not of what the points use.
+    `excludes`: terms that nobody stated: times are lower bounds, rates upper ones.
     """
 
     model: ModelProfile
@@ -361,25 +347,11 @@ def make_sweep(
 ) -> Sweep:
     """Check what is to be swept, and try it at both ends of every axis.
 
-    Parameters
-    ----------
-    model : ModelProfile
-    machine : Machine
-    vary : mapping
-        Parameter (`fomkit.whatif.sweep_axes.kinds_of`) to its values: numbers in SI units, or text with
-        units, a list or a range (`fomkit.whatif.sweep_axes.make_axis`). One value holds it there.
-    way, points, seed
-        See `fomkit.whatif.sweep_axes.make_plan`.
-    options : Options, optional
-        What holds at every point.
-    layout : Layout, optional
-        How a training is spread over nodes; it needs ``nodes`` among what is varied.
-
-    Raises
-    ------
-    FomkitError
-        When a parameter is unknown, a value cannot be one of it, there are too many points, or the ends of the
-        axes cannot be estimated.
+    `vary`: parameter (`fomkit.whatif.sweep_axes.kinds_of`) to its values: numbers in SI units, or text with units,
+    a list or a range (`fomkit.whatif.sweep_axes.make_axis`). One value holds it there. `way`, `points`, `seed`:
+    see `fomkit.whatif.sweep_axes.make_plan`. `options`: what holds at every point. `layout`: how a training is
+    spread over nodes; it needs ``nodes`` among what is varied. Raises FomkitError when a parameter is unknown, a
+    value cannot be one of it, there are too many points, or the ends of the axes cannot be estimated.
     """
     options, given = options or Options(), cast("object", vary)  # a notebook may give anything
     if not isinstance(given, Mapping):

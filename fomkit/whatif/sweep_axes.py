@@ -50,16 +50,10 @@ class Kind(NamedTuple):
 class Axis:
     """A parameter and the values that it takes.
 
-    Attributes
-    ----------
-    values : tuple of float
-        Listed values in SI units; empty where a range is given.
-    low, high : float
-        Ends of the range, both in it.
-    steps : int or None
-        Values of a grid in the range; None is any value of it, of a whole number each of them.
-    log : bool
-        Whether ratios are even, not differences.
+    `values`: listed values in SI units; empty where a range is given.
+    `low`, `high`: ends of the range, both in it.
+    `steps`: values of a grid in the range; None is any value of it, of a whole number each of them.
+    `log`: whether ratios are even, not differences.
     """
 
     name: str
@@ -168,10 +162,7 @@ def _range(name: str, kind: Kind, text: str, rest: Sequence[str], where: str) ->
 def make_axis(name: str, given: Given, kind: Kind) -> Axis:
     """Make an axis of what a user gave: text with units, or numbers in SI units.
 
-    Raises
-    ------
-    FomkitError
-        When a value cannot be one of the parameter, or the text is no list and no range.
+    Raises FomkitError when a value cannot be one of the parameter, or the text is no list and no range.
 
     Examples
     --------
@@ -235,10 +226,7 @@ def kinds_of(model: ModelProfile, machine: Machine) -> dict[str, Kind]:
 def check_names(names: Iterable[str], kinds: Iterable[str], where: str) -> None:
     """Raise for a name that is no parameter.
 
-    Raises
-    ------
-    FomkitError
-        With the names near to it.
+    Raises FomkitError with the names near to it.
     """
     known = list(kinds)
     for name in names:
@@ -258,13 +246,8 @@ DRAWN = 4_096
 class Plan:
     """What is varied, and the points at which.
 
-    Attributes
-    ----------
-    axes : tuple of Axis
-        Whole numbers first, so that neighbours on a grid share the sizes of a model.
-    points : int
-    seed : int
-        Of the random numbers, or of what scrambles the Sobol sequence; a grid has no use for it.
+    `axes`: whole numbers first, so that neighbours on a grid share the sizes of a model.
+    `seed`: of the random numbers, or of what scrambles the Sobol sequence; a grid has no use for it.
     """
 
     axes: tuple[Axis, ...]
@@ -329,19 +312,9 @@ def _is_whole(value: object) -> bool:
 def make_plan(axes: Sequence[Axis], way: Way = "grid", points: int | None = None, seed: int = 0) -> Plan:
     """Check what is to be swept, and count its points.
 
-    Parameters
-    ----------
-    axes : sequence of Axis
-    way : str
-        grid takes every combination; random and sobol draw ``points``.
-    points : int, optional
-        Default: all of a grid, else 4,096.
-    seed : int
-
-    Raises
-    ------
-    FomkitError
-        When nothing is varied, an axis stands twice, or there are more points than anybody waits for.
+    `way`: grid takes every combination; random and sobol draw ``points``; `points`: default: all of a grid, else
+    4,096. Raises FomkitError when nothing is varied, an axis stands twice, or there are more points than anybody
+    waits for.
     """
     names = [axis.name for axis in axes]
     twice = next((name for name in names if names.count(name) > 1), None)

@@ -50,18 +50,12 @@ NO_CAPACITY = "the machine does not state the memory of its device"
 class Memory(NamedTuple):
     """What is known of the memory of a sweep's points.
 
-    Attributes
-    ----------
-    sizes : tuple of str
-        Sizes that are varied.
-    peaks : mapping
-        Peak [byte] by the values of these, NaN where it is not known; empty where none is.
-    why_not : str
-        Why there are no peaks, or some are not known.
-    largest : mapping
-        The largest batch that fits, by the values of the sizes beside it; where there are too many for peaks.
-    unchecked : str
-        Why nobody knows of all points whether they fit; "" where it is known.
+    `sizes`: sizes that are varied.
+    `peaks`: peak [byte] by the values of these, NaN where it is not known; empty where none is.
+    `why_not`: why there are no peaks, or some are not known.
+    `largest`: the largest batch that fits, by the values of the sizes beside it; where there are too many for
+      peaks.
+    `unchecked`: why nobody knows of all points whether they fit; "" where it is known.
     """
 
     sizes: tuple[str, ...] = ()
@@ -203,10 +197,7 @@ def _hourly(text: str, own: str, where: str) -> tuple[str, str]:
 def read_prices(given: Given, own: Price | None) -> tuple[Given, str]:
     """Take the currency out of prices: plain numbers for an hour remain, as `make_axis` reads them.
 
-    Raises
-    ------
-    FomkitError
-        When there is no currency, or more than one.
+    Raises FomkitError when there is no currency, or more than one.
 
     Examples
     --------
@@ -237,10 +228,7 @@ def with_prices(vary: Mapping[str, Given], own: Price | None) -> tuple[Mapping[s
 def bill_of(machine: Machine, scope: Scope, currency: str, level: float, *, on_nodes: bool) -> Bill | None:
     """Choose the price: that asked for (``currency`` says of what), else the machine's; None where there is none.
 
-    Raises
-    ------
-    FomkitError
-        When the machine's price is of more than the scope.
+    Raises FomkitError when the machine's price is of more than the scope.
     """
     if not currency and machine.price is None:
         return None

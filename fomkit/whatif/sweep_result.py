@@ -79,15 +79,8 @@ def _front_of_many(values: Array) -> Mask:
 def pareto_front(values: Array) -> Mask:
     """Tell which points no other is at least as good as in everything and better in something.
 
-    Parameters
-    ----------
-    values : array (n, k)
-        Lower is better in each of k ≥ 1 objectives. A point with NaN is never on the front and beats nobody;
-        equal points are on it together.
-
-    Returns
-    -------
-    array (n,) of bool
+    `values` (n, k): lower is better in each of k ≥ 1 objectives. A point with NaN is never on the front and beats
+    nobody; equal points are on it together. Gives array (n,) of bool.
 
     Notes
     -----
@@ -125,16 +118,10 @@ def lower_is_better(table: pd.DataFrame, objectives: Iterable[Objective]) -> NDA
 class Tally:
     """Ranges, best points and front of the points that went by.
 
-    Attributes
-    ----------
-    seen : int
-        Points so far.
-    too_large : int
-        Those whose step a device does not hold; they are neither best nor on the front.
-    not_checked : int
-        Those of which nobody knows whether they fit; they are compared like those that do.
-    front : DataFrame
-        One point for each set of objectives that no other point betters, the first of equal ones.
+    `seen`: points so far.
+    `too_large`: those whose step a device does not hold; they are neither best nor on the front.
+    `not_checked`: those of which nobody knows whether they fit; they are compared like those that do.
+    `front`: one point for each set of objectives that no other point betters, the first of equal ones.
     """
 
     def __init__(self, sweep: Sweep) -> None:
@@ -300,15 +287,11 @@ def sweep_content(sweep: Sweep, tally: Tally) -> dict[str, Any]:
 class Swept(Shown):
     """All points of a sweep.
 
-    Attributes
-    ----------
-    table : DataFrame
-        One row for each point: its parameters in SI units, then step_s [s], sample_per_s [1/s] and unit_per_day
-        [1/day] with their ends, cost and energy_j [J], peak_byte [byte], fits and basis, as far as they are known.
-    front : DataFrame
-        The rows of it that no other betters in every objective, one of each set of equals.
-    content : mapping
-        ``fomkit/sweep/1``.
+    `table`: one row for each point: its parameters in SI units, then step_s [s], sample_per_s [1/s] and
+      unit_per_day [1/day] with their ends, cost and energy_j [J], peak_byte [byte], fits and basis, as far as they
+      are known.
+    `front`: the rows of it that no other betters in every objective, one of each set of equals.
+    `content`: ``fomkit/sweep/1``.
     """
 
     table: pd.DataFrame
@@ -337,10 +320,7 @@ def blocks_of_sweep(sweep: Sweep, scheduler: str | None = None) -> Iterator[pd.D
 def run_sweep(sweep: Sweep, scheduler: str | None = None) -> Swept:
     """Work a sweep out and keep every point.
 
-    Raises
-    ------
-    FomkitError
-        When a point cannot be estimated, or the cluster cannot be used.
+    Raises FomkitError when a point cannot be estimated, or the cluster cannot be used.
     """
     tally = Tally(sweep)
     table = pd.concat(list(tally.over(blocks_of_sweep(sweep, scheduler))))

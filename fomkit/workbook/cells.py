@@ -178,17 +178,10 @@ def _role(value: Value, column: Column, *, is_condition: bool) -> str:
 class Page:
     """One sheet on which tables are put below each other.
 
-    Parameters
-    ----------
-    sheet : Worksheet
-        An empty one.
+    `sheet`: an empty one.
 
-    Attributes
-    ----------
-    cached : dict
-        The value of every formula that was written.
-    inputs : list of (row, position, Column)
-        Every cell that was written for somebody to change.
+    `cached`: the value of every formula that was written.
+    `inputs` (row, position, Column): every cell that was written for somebody to change.
     """
 
     def __init__(self, sheet: Worksheet) -> None:

@@ -26,27 +26,16 @@ _COUNT = "1"
 class Change:
     """One input that is not as it was issued.
 
-    Attributes
-    ----------
-    title : str
-        Of its table.
-    index, key : int, str
-        Its row and column there.
-    where : str
-        Sheet and cell.
-    what, unit : str
-        The row's name and the column; the unit where it stands beside the figure.
-    basis, party, source : str
-        What the returned workbook says of the row.
-    is_ground : bool
-        True for words that came with a figure of the same row; alone they are a change of their own.
-    is_ignored : bool
-        True for choices of the whole workbook and rows of machines that are no targets: nothing is computed with
-        them.
-    is_idle : bool
-        True where no headline of the issued workbook hangs on the cell: it is kept, and moves nothing.
-    machine, was_basis, was_party : str
-        The row's machine; its basis and party as issued.
+    `title`: of its table.
+    `index`, `key`: its row and column there.
+    `where`: sheet and cell.
+    `what`, `unit`: the row's name and the column; the unit where it stands beside the figure.
+    `basis`, `party`, `source`: what the returned workbook says of the row.
+    `is_ground`: true for words that came with a figure of the same row; alone they are a change of their own.
+    `is_ignored`: true for choices of the whole workbook and rows of machines that are no targets: nothing is
+      computed with them.
+    `is_idle`: true where no headline of the issued workbook hangs on the cell: it is kept, and moves nothing.
+    `machine`, `was_basis`, `was_party`: the row's machine; its basis and party as issued.
     """
 
     title: str
@@ -173,10 +162,7 @@ def follow_ends(issued: Book, changed: Book) -> Book:
 def changes(issued: Book, returned: Book) -> Iterator[Change]:
     """Walk over the inputs and conditions that were changed.
 
-    Raises
-    ------
-    FomkitError
-        When rows were moved, added or deleted, with sheet and cell.
+    Raises FomkitError when rows were moved, added or deleted, with sheet and cell.
     """
     moving = issued.moving
     for table in INPUT_TABLES:

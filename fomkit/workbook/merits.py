@@ -22,12 +22,8 @@ MEANS = ("ratio_of_harmonic_means", "weighted_harmonic", "harmonic", "geometric"
 def mean_formula(name: str, new: str, old: str, weight: str) -> str:
     """Write a mean of how many times faster one machine is.
 
-    Parameters
-    ----------
-    name : str
-        One of `MEANS`.
-    new, old, weight : str
-        Blocks of cells: rates of the target and of the baseline, weights of the lines.
+    `name`: one of `MEANS`; `new`, `old`, `weight`: blocks of cells: rates of the target and of the baseline,
+    weights of the lines.
 
     Examples
     --------
@@ -58,12 +54,7 @@ def share_formula(name: str, old: str, weight: str, old_cell: str, weight_cell: 
 def interval_formulas(name: str, new: list[str], old: list[str], weight: str, value: str) -> tuple[str, str]:
     """Write the ends of a mean: errors go together on a machine and know nothing of each other across the two.
 
-    Parameters
-    ----------
-    new, old : list of str
-        Blocks of values, low ends and high ends.
-    value : str
-        The cell of the mean itself.
+    `new`, `old`: blocks of values, low ends and high ends; `value`: the cell of the mean itself.
     """
 
     def apart(new_block: str, old_block: str) -> str:

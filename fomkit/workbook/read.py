@@ -84,10 +84,7 @@ def read_text(cell: Content) -> str | float | None:
 def read_number(where: str, cell: Content) -> float | None:
     """Give a number; None where the cell is empty or says that it is unknown.
 
-    Raises
-    ------
-    FomkitError
-        When the cell holds anything else, with what to write instead.
+    Raises FomkitError when the cell holds anything else, with what to write instead.
     """
     value = cell.value
     if value is None and cell.formula:
@@ -151,10 +148,7 @@ def behind_headlines(formulas: Mapping[Place, str]) -> frozenset[Place]:
     Words that say whether something was changed are no headline: they hang on every input, also on those that move
     nothing.
 
-    Parameters
-    ----------
-    formulas : mapping
-        Every formula of a workbook by its place.
+    `formulas`: every formula of a workbook by its place.
     """
     waiting = [place for place in formulas if place[0] == HEADLINES and not _is_state(place, formulas)]
     seen, blocks = set(waiting), set[tuple[str, str]]()
@@ -213,10 +207,7 @@ class Book:
     def check(self) -> None:
         """Raise when cells for numbers hold something else.
 
-        Raises
-        ------
-        ManyFomkitError
-            With sheet and cell of each.
+        Raises ManyFomkitError with sheet and cell of each.
         """
         if self.errors:
             raise ManyFomkitError(self.errors)
@@ -310,11 +301,8 @@ def _tables(path: Path, sheets: Mapping[str, Cells], errors: list[FomkitError]) 
 def read_book(path: Path) -> Book:
     """Read a workbook that fomkit wrote, whoever saved it since.
 
-    Raises
-    ------
-    FomkitError
-        When it is no workbook, holds macros or links, lacks a sheet or a table, or has shifted columns; what
-        single cells hold is for `Book.check`.
+    Raises FomkitError when it is no workbook, holds macros or links, lacks a sheet or a table, or has shifted
+    columns; what single cells hold is for `Book.check`.
     """
     sheets = read_contents(path)
     missing = [name for name in SHEETS if name not in sheets]

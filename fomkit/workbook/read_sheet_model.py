@@ -183,10 +183,8 @@ def _check_choices(book: Book, chosen: Mapping[str, Entry]) -> None:
 def sheet_model_from(book: Book) -> SheetModel:
     """Make the ledger of a workbook's inputs.
 
-    Raises
-    ------
-    FomkitError
-        When the workbook has another layout than this version of fomkit writes, or text in a cell for numbers.
+    Raises FomkitError when the workbook has another layout than this version of fomkit writes, or text in a cell
+    for numbers.
     """
     book.check()
     choices = [(_text(row, "name"), row.get("value")) for row in book.rows(ASSUMPTIONS)]

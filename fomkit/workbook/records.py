@@ -43,30 +43,17 @@ class OpLine:
     Its time is either ``max(flop / peak, byte / bandwidth) / utilisation + starts · launch cost``, which moves
     with the machine's facts, or ``time_s``, which does not. With neither the op is unpriced.
 
-    Attributes
-    ----------
-    sizes : str
-        Kind and dimensions as text.
-    dtype, engine : str
-        Those of the peak that bounds it.
-    count : float
-        Executions per step.
-    launches : float
-        Kernels the host starts for one execution; NaN is unknown.
-    flop, byte : float
-        Work of one execution [flop, byte]; NaN is unknown.
-    utilisation : float or None
-        Floor over kernel time; None where the time is an input.
-    starts : float
-        Kernel starts that its time holds beside the kernel itself.
-    time_s : float or None
-        Time of one execution as an input [s].
-    low, high : float
-        Ends of the interval as ratios to the time.
-    evidence : str
-        What the utilisation or the time rests on.
-    dimensions : tuple of (name, size)
-        Those of the table of ops, as many as the kind has.
+    `sizes`: kind and dimensions as text.
+    `dtype`, `engine`: those of the peak that bounds it.
+    `count`: executions per step.
+    `launches`: kernels the host starts for one execution; NaN is unknown.
+    `flop`, `byte`: work of one execution [flop, byte]; NaN is unknown.
+    `utilisation`: floor over kernel time; None where the time is an input.
+    `starts`: kernel starts that its time holds beside the kernel itself.
+    `time_s`: time of one execution as an input [s].
+    `low`, `high`: ends of the interval as ratios to the time.
+    `evidence`: what the utilisation or the time rests on.
+    `dimensions` (name, size): those of the table of ops, as many as the kind has.
     """
 
     op: str
@@ -99,18 +86,11 @@ class OpLine:
 class WorkloadFacts:
     """A line of work: what makes one run of it and one unit, and times that were given for it.
 
-    Attributes
-    ----------
-    batch : int or None
-        Samples in one step.
-    given : mapping
-        Stated times by machine; empty where it is estimated.
-    weight : float
-        Weight in the weighted means.
-    category, basis, party : str
-        As in a suite; "" elsewhere.
-    made_with : tuple of (what, text)
-        What traced its model, and the parameters of it.
+    `batch`: samples in one step.
+    `given`: stated times by machine; empty where it is estimated.
+    `weight`: weight in the weighted means.
+    `category`, `basis`, `party`: as in a suite; "" elsewhere.
+    `made_with` (what, text): what traced its model, and the parameters of it.
     """
 
     name: str
@@ -132,14 +112,9 @@ class WorkloadFacts:
 class Case:
     """One workload on one machine: its ops, and what was said of them.
 
-    Attributes
-    ----------
-    precision : str
-        Name and meaning of the number formats.
-    excludes, deviations : tuple of str
-        What the estimate leaves out, and what it did differently from what was asked.
-    unfit : str
-        That no device holds its step, in words; "" where one does or nobody knows.
+    `precision`: name and meaning of the number formats.
+    `excludes`, `deviations`: what the estimate leaves out, and what it did differently from what was asked.
+    `unfit`: that no device holds its step, in words; "" where one does or nobody knows.
     """
 
     workload: str
@@ -155,34 +130,20 @@ class Case:
 class SheetModel:
     """All inputs of a workbook.
 
-    Attributes
-    ----------
-    machines : tuple of Machine
-        Facts only, the baseline last; their tables of timings stay behind.
-    cases : tuple of Case
-        Those that are estimated; a workload with given times has none.
-    targets : tuple of str
-        Machines to rate, the first of which the defined names are about.
-    baseline : str or None
-        Machine to compare with.
-    mean : str
-        A key of `fomkit.merit.fom.MEANS`.
-    threshold : float or None
-        The figure of merit to reach.
-    worst_basis : str
-        The weakest basis that a figure of merit rests on; "" where there is none.
-    deviations : tuple of (machine, text)
-        What differs from what the lines fix.
-    caveats : tuple of (machine, text)
-        What the headline must not be read without: what rates leave out, steps that no device holds, what
-        measured runs say; "" for the machine where it is of no single one.
-    uses : mapping
-        What use in a step adds to the sum of a group of ops whose times rest on a table of single kernels: ends of
-        its interval as ratios to the sum.
-    widened : tuple of str
-        The machines with such tables.
-    rounds : tuple of (machine, text)
-        What happened to the figures before, oldest first.
+    `machines`: facts only, the baseline last; their tables of timings stay behind.
+    `cases`: those that are estimated; a workload with given times has none.
+    `targets`: machines to rate, the first of which the defined names are about.
+    `baseline`: Machine to compare with.
+    `mean`: a key of `fomkit.merit.fom.MEANS`.
+    `threshold`: the figure of merit to reach.
+    `worst_basis`: the weakest basis that a figure of merit rests on; "" where there is none.
+    `deviations` (machine, text): what differs from what the lines fix.
+    `caveats` (machine, text): what the headline must not be read without: what rates leave out, steps that no
+      device holds, what measured runs say; "" for the machine where it is of no single one.
+    `uses`: what use in a step adds to the sum of a group of ops whose times rest on a table of single kernels:
+      ends of its interval as ratios to the sum.
+    `widened`: the machines with such tables.
+    `rounds` (machine, text): what happened to the figures before, oldest first.
     """
 
     title: str
@@ -252,16 +213,10 @@ def op_time(line: OpLine, device: Device, level: float) -> Span | None:
 class CaseValues:
     """One workload on one machine.
 
-    Attributes
-    ----------
-    ops : tuple of Span or None
-        Time of one execution of each op [s].
-    step, run : StepTime, RunTime
-        The roll-up, term by term.
-    unit_per_day : Span or None
-        None where the workload does not say what a run is.
-    coverage : mapping
-        Share of the device's time by time source; sums to 1.
+    `ops`: time of one execution of each op [s].
+    `step`, `run`: the roll-up, term by term.
+    `unit_per_day`: none where the workload does not say what a run is.
+    `coverage`: share of the device's time by time source; sums to 1.
     """
 
     ops: tuple[Span | None, ...]
@@ -276,16 +231,10 @@ class CaseValues:
 class Values:
     """Everything a ledger says.
 
-    Attributes
-    ----------
-    cases : mapping
-        By workload and machine.
-    unit_per_day : mapping
-        Units of work per day by workload and machine, given ones among them.
-    ratios : mapping
-        Target over baseline by workload and target, of units per day, else of steps per second.
-    merits : mapping
-        By target; empty without a baseline or without runs.
+    `cases`: by workload and machine.
+    `unit_per_day`: units of work per day by workload and machine, given ones among them.
+    `ratios`: target over baseline by workload and target, of units per day, else of steps per second.
+    `merits`: by target; empty without a baseline or without runs.
     """
 
     cases: Mapping[tuple[str, str], CaseValues]
@@ -385,10 +334,8 @@ def _merit(sheet_model: SheetModel, target: str, units: dict[tuple[str, str], Sp
 def evaluate(sheet_model: SheetModel) -> Values:
     """Compute everything that the formulas of a ledger's workbook compute.
 
-    Raises
-    ------
-    FomkitError
-        When an epoch has not one full batch, a run takes several devices, or a step executes nothing.
+    Raises FomkitError when an epoch has not one full batch, a run takes several devices, or a step executes
+    nothing.
     """
     with np.errstate(all="ignore"):  # anything may be typed into a workbook; what cannot be is a finding
         cases = {(one.workload, one.machine): _case(one, sheet_model) for one in sheet_model.cases}

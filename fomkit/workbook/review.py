@@ -69,10 +69,7 @@ class Review(Shown):
 def changed_machine(found: Review) -> str:
     """Name the target whose facts or ops were changed; the first target where nothing was.
 
-    Raises
-    ------
-    FomkitError
-        When the changes are about several machines, or about one that is no target.
+    Raises FomkitError when the changes are about several machines, or about one that is no target.
     """
     rows = {title: found.sent.tables[title].entries for title in (FACTS.title, OPS.title)}
     names = {str(rows[change.title][change.index]["machine"]) for change in found.changes if change.title in rows}
@@ -183,10 +180,7 @@ def round_machine(found: Review, base: Machine | None) -> Machine:
     built (``origin``): measured ops keep their times and all others their utilisation, as in the workbook. Every
     change is a note, which the next workbook shows under History.
 
-    Parameters
-    ----------
-    base : Machine or None
-        The machine's own profile with its table of timings, where there is one.
+    `base`: the machine's own profile with its table of timings, where there is one.
     """
     import pandas as pd
 

@@ -109,10 +109,7 @@ def _constant_finding(old: Content, new: Content) -> tuple[str, str] | None:
 def tampering(issued: Book, returned: Book, *, is_unchanged: bool) -> Iterator[Finding]:
     """Walk over labels, constants and formulas that are not as they were issued.
 
-    Parameters
-    ----------
-    is_unchanged : bool
-        Whether all inputs are as issued, so that formulas must show what they showed.
+    `is_unchanged`: whether all inputs are as issued, so that formulas must show what they showed.
     """
     for rows in issued.tables.values():
         yield from _text_findings(rows, returned)

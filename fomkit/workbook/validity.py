@@ -130,12 +130,7 @@ def validate(changed: Sequence[Change], issued: Book, returned: Book) -> Iterato
 def above_peak(changed: Sequence[Change], sheet_model: SheetModel, first: int) -> Iterator[Finding]:
     """Walk over changed ops that are faster than the stated rates allow.
 
-    Parameters
-    ----------
-    sheet_model : Ledger
-        With all changes.
-    first : int
-        Number of the first row of ops.
+    `sheet_model`: with all changes; `first`: number of the first row of ops.
     """
     touched = {change.index for change in changed if change.title == OPS.title}
     index = 0

@@ -99,10 +99,8 @@ def _case(case: Case) -> Case:
 def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
     """Leave out everything that belongs to other machines; of the baseline its units a day stay, without its name.
 
-    Raises
-    ------
-    FomkitError
-        When the machine is no target, or is called as the machine to compare with is called in copies.
+    Raises FomkitError when the machine is no target, or is called as the machine to compare with is called in
+    copies.
     """
     if target not in sheet_model.targets:
         raise FomkitError(f"--for {target}", f"is no target here. {nearest_names(target, sheet_model.targets)}")
@@ -183,14 +181,10 @@ _PASS_FREE = ("gemm", "sparse_gemm")
 class Pack:
     """What somebody is asked to time.
 
-    Attributes
-    ----------
-    files : dict
-        Texts by file name: the table to fill, the script that fills it, and what to do with both.
-    requested, timed : dict
-        Share of each model's predicted step time that the table carries, and that the script can time.
-    lines : tuple of str
-        The same in words, and what the script cannot time and why.
+    `files`: texts by file name: the table to fill, the script that fills it, and what to do with both.
+    `requested`, `timed`: share of each model's predicted step time that the table carries, and that the script can
+      time.
+    `lines`: the same in words, and what the script cannot time and why.
     """
 
     files: dict[str, str]
@@ -251,23 +245,10 @@ def _together(shares: Iterable[Mapping[str, float]]) -> dict[str, float]:
 def dominant_ops(estimates: Sequence[Estimate], share: float = DOMINANT) -> pd.DataFrame:
     """Give the distinct ops that carry most of the predicted time of some estimates.
 
-    Parameters
-    ----------
-    estimates : sequence of Estimate
-        Of one machine; each counts by its own step, so that a short one is not lost beside a long one.
-    share : float
-        Share of each step's predicted time that the ops carry, the longest first.
-
-    Returns
-    -------
-    DataFrame
-        A TIMINGS table without times; ``note`` names the models and the share of their steps, ``shares`` (model to
-        share) gives them as numbers.
-
-    Raises
-    ------
-    FomkitError
-        When nothing has a time.
+    `estimates`: of one machine; each counts by its own step, so that a short one is not lost beside a long one;
+    `share`: share of each step's predicted time that the ops carry, the longest first. Gives a DataFrame: a
+    TIMINGS table without times; ``note`` names the models and the share of their steps, ``shares`` (model to
+    share) gives them as numbers. Raises FomkitError when nothing has a time.
     """
     import pandas as pd
 
@@ -340,10 +321,7 @@ def _lines(table: pd.DataFrame, requested: Mapping[str, float], timed: Mapping[s
 def make_pack(estimates: Sequence[Estimate]) -> Pack:
     """Make a pack of the ops that carry most of the predicted time of some estimates.
 
-    Raises
-    ------
-    FomkitError
-        When nothing has a time.
+    Raises FomkitError when nothing has a time.
     """
     from fomkit.files.op_csv import format_as_given
 

@@ -64,12 +64,8 @@ def _with_values(xml: str, values: Mapping[str, float | str]) -> str:
 def add_cached_values(content: bytes, sheets: Mapping[str, Mapping[str, float | str]]) -> bytes:
     """Put the value of every formula into the parts of an .xlsx archive.
 
-    Parameters
-    ----------
-    content : bytes
-        The archive as saved, with formulas that have no value.
-    sheets : mapping
-        Values by name of the part (``xl/worksheets/sheet1.xml``) and address.
+    `content`: the archive as saved, with formulas that have no value; `sheets`: values by name of the part
+    (``xl/worksheets/sheet1.xml``) and address.
     """
     result = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(result, "w") as copy:
@@ -303,11 +299,7 @@ def _roles() -> set[tuple[str, str]]:
 def workbook_bytes(shown: SheetModel, only: str | None = None) -> bytes:
     """Make the workbook of a ledger.
 
-    Parameters
-    ----------
-    shown : Ledger
-    only : str, optional
-        The one target that the ledger holds.
+    `only`: the one target that the ledger holds.
     """
     from openpyxl import Workbook
 

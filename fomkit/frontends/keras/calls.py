@@ -100,13 +100,7 @@ def _inputs_of(op: Operation, wanted: set[int], place: Place) -> Iterable[Tensor
 def reach(place: Place, wanted: Iterable[int], also: Iterable[Tensor] = ()) -> Reached:
     """Go from some results of a graph, and from all that it does besides, back to everything these need.
 
-    Parameters
-    ----------
-    place : Place
-    wanted : iterable of int
-        Positions of results.
-    also : iterable of Tensor
-        Further tensors of the graph that are needed.
+    `wanted`: positions of results; `also`: further tensors of the graph that are needed.
     """
     graph, found = place.graph, Reached()
     arguments = place.arguments
@@ -241,10 +235,7 @@ def _origin(tensor: Tensor) -> Tensor:
 def as_array(tensor: Tensor, place: Place) -> Array | None:
     """Describe a tensor, rows one after the other; None for what holds no numbers.
 
-    Raises
-    ------
-    ShapeUnknown
-        Where its shape depends on data.
+    Raises ShapeUnknown where its shape depends on data.
     """
     if tensor.dtype.name in _OTHERS:
         return None
@@ -273,19 +264,9 @@ def _inputs(op: Operation, arrays: Sequence[Array | None]) -> dict[str, Any]:
 def describe_call(ran: Ran, folded: Container[Operation], *, in_backward: bool, of_transposed: bool) -> Call:
     """Put an op of a graph into framework-free words.
 
-    Parameters
-    ----------
-    ran : Ran
-    folded : container of Operation
-        Those whose results are worked out once; lists of axes among them may have any length, and cost nothing.
-    in_backward : bool
-    of_transposed : bool
-        Whether it is a gradient of a transposed convolution.
-
-    Raises
-    ------
-    ShapeUnknown
-        Where a shape depends on data.
+    `folded`: those whose results are worked out once; lists of axes among them may have any length, and cost
+    nothing; `of_transposed`: whether it is a gradient of a transposed convolution. Raises ShapeUnknown where a
+    shape depends on data.
     """
     op, place = ran.op, ran.place
     spared = [not _is_known(tensor) and (tensor.op in folded or _is_scratch(tensor)) for tensor in op.inputs]
@@ -364,10 +345,7 @@ def _comparisons(tensor: Tensor) -> list[Operation]:
 def trips(loop: Operation, place: Place) -> int:
     """Count the trips of a loop.
 
-    Raises
-    ------
-    Uncounted
-        When no counter with a constant bound ends it.
+    Raises Uncounted when no counter with a constant bound ends it.
     """
     condition, body = place.enter(loop, "cond"), place.enter(loop, "body")
     found = []

@@ -72,10 +72,7 @@ def _targets(model: Any, x: Any) -> Any:
 def _own_inputs(model: Any, where: str) -> Any:
     """Give the symbols of a model that was built from them.
 
-    Raises
-    ------
-    FomkitError
-        When it has none, or they leave more open than the batch.
+    Raises FomkitError when it has none, or they leave more open than the batch.
     """
     try:
         symbols = model._inputs_struct if hasattr(model, "_inputs_struct") else model.inputs
@@ -114,19 +111,9 @@ def batched(values: Any, given: int | None, batch: int) -> Any:
 def inputs_and_sizes(workload: Workload, wanted: Sizes, where: str) -> tuple[MakeInputs, dict[str, int]]:
     """Give inputs and targets as a function of the named sizes, and the sizes to trace at, the batch first.
 
-    Parameters
-    ----------
-    workload : Workload
-        Its ``inputs`` may be missing where the model was built from ``keras.Input``.
-    wanted : mapping
-        What was asked for.
-    where : str
-        The user's file, for error messages.
-
-    Raises
-    ------
-    FomkitError
-        When the batch size or the shape of an input is not known, or a size is asked for that nobody named.
+    `workload`: its ``inputs`` may be missing where the model was built from ``keras.Input``; `wanted`: what was
+    asked for; `where`: the user's file, for error messages. Raises FomkitError when the batch size or the shape of
+    an input is not known, or a size is asked for that nobody named.
     """
     model, given, make = workload.model, workload.inputs, None
     if callable(given) and not hasattr(given, "shape"):
@@ -186,13 +173,7 @@ def _given(workload: Workload, sizes: Sizes) -> list[Any]:
 def step_values(workload: Workload, specs: Any, sizes: Sizes) -> tuple[Any, list[str]]:
     """Make the inputs and targets of a step.
 
-    Parameters
-    ----------
-    workload : Workload
-    specs : tuple
-        What a step takes, as TensorFlow specifies it.
-    sizes : mapping
-        Their named sizes.
+    `specs`: what a step takes, as TensorFlow specifies it; `sizes`: their named sizes.
 
     Returns
     -------
@@ -226,13 +207,9 @@ Values = Any
 class Prepared:
     """A workload ready to be traced.
 
-    Attributes
-    ----------
-    inputs : function of the named sizes
-        Gives one batch as a training step takes it, in ``keras.KerasTensor``: what the model takes, mostly with
-        what the loss compares with and the samples' weights.
-    loss : function of (output, inputs), optional
-        Without one the model's own training step runs.
+    `inputs`: gives one batch as a training step takes it, in ``keras.KerasTensor``: what the model takes, mostly
+      with what the loss compares with and the samples' weights.
+    `loss` (output, inputs): without one the model's own training step runs.
     """
 
     model: Any

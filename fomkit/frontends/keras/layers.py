@@ -142,10 +142,7 @@ def watch_calls(
 ) -> Iterator[None]:
     """Run every call of a layer inside a context of one's own, inside the block.
 
-    Parameters
-    ----------
-    around : function of the layer, its arguments and named arguments
-        Gives the context.
+    `around`: gives the context.
     """
     call = keras.Layer.__call__
 
@@ -199,12 +196,8 @@ class LayerMoment:
 class Scopes:
     """The scopes of one traced step by the names that the graph gives them.
 
-    Attributes
-    ----------
-    paths : mapping
-        Path of each layer by its ``id``.
-    calls : list of LayerMoment
-        Calls of layers in the order that they ran.
+    `paths`: path of each layer by its ``id``.
+    `calls`: calls of layers in the order that they ran.
     """
 
     paths: Mapping[int, str]
@@ -257,11 +250,7 @@ class Scopes:
 def watch_scopes(scopes: Scopes, row_of: Callable[[Any, Any, Any, str], TracedOp | None]) -> Iterator[None]:
     """Follow the scopes that Keras opens inside the block.
 
-    Parameters
-    ----------
-    scopes : Scopes
-    row_of : function of a layer, its arguments, named arguments and path
-        Gives the row of a layer that is one.
+    `row_of`: gives the row of a layer that is one.
     """
     import tensorflow as tf
     from keras.src.backend.tensorflow import core
@@ -308,12 +297,8 @@ _LOG_WORDS: Mapping[str, str] = {
 class GraphLayers:
     """Collects the layers while the ops of a graph are gone through in order.
 
-    Parameters
-    ----------
-    scopes : Scopes
-        With the calls of layers.
-    graph : FuncGraph
-        Of the whole step; calls inside its functions are no layers of their own.
+    `scopes`: with the calls of layers.
+    `graph`: of the whole step; calls inside its functions are no layers of their own.
     """
 
     def __init__(self, scopes: Scopes, graph: Graph) -> None:
@@ -379,10 +364,7 @@ def watch_made_layers() -> Iterator[None]:
 class GraphLines:
     """Finds the lines of a graph's ops; of a gradient, that of the op it is of.
 
-    Parameters
-    ----------
-    paths : mapping
-        Path of each layer by its ``id``.
+    `paths`: path of each layer by its ``id``.
     """
 
     def __init__(self, paths: Mapping[int, str]) -> None:

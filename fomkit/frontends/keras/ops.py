@@ -152,10 +152,7 @@ def attention_row(path: str, query: Any, key: Any, value: Any, causal: bool) -> 
 def watch_attention(around: Callable[[MakeRow, Any], OpWatch]) -> Iterator[None]:
     """Find attention at its call inside the block: in Keras's own layers, and where a model calls the function.
 
-    Parameters
-    ----------
-    around : function of what makes the row of a path, and of the factors
-        Gives the context to run the attention in.
+    `around`: gives the context to run the attention in.
     """
 
     def watched(given: Any, first: int) -> Any:
@@ -282,16 +279,8 @@ def trace_ops(
 ) -> Walked:
     """Describe the ops of a step.
 
-    Parameters
-    ----------
-    ran : sequence of Ran
-    graph : FuncGraph
-        Of the whole step.
-    scopes : Scopes
-    gradients : sequence of Tensor or IndexedSlices
-        What the optimizer was handed.
-    layers : GraphLayers
-        Told each op of the forward pass.
+    `graph`: of the whole step; `gradients`: what the optimizer was handed; `layers`: told each op of the forward
+    pass.
     """
     found, folded = Walked(), constants(ran)
     weights = weight_products(gradients, graph)

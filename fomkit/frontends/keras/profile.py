@@ -89,12 +89,8 @@ def draft_profile(workload: Workload, request: Request) -> Draft:
 def trace_workload(workload: Workload, request: Request) -> TracedWorkload:
     """Trace a workload.
 
-    Raises
-    ------
-    FomkitError
-        When the workload lacks something.
-    Exception
-        Whatever the user's code or the framework raises.
+    Raises FomkitError when the workload lacks something. Raises Exception: whatever the user's code or the
+    framework raises.
     """
     prepared, sizes, notes = _prepare(workload, request)
     sized = trace_sizes(partial(step_tracer(), prepared), sizes)
@@ -129,10 +125,7 @@ def _is_seed(variable: Any) -> bool:
 def check_workload(workload: Workload, where: str) -> None:
     """Raise unless a workload has a Keras model and sensible counts; inputs may be the model's own.
 
-    Raises
-    ------
-    ManyFomkitError
-        With every mistake.
+    Raises ManyFomkitError with every mistake.
     """
     errors = count_errors(workload, where)
     if keras.backend.backend() not in BACKENDS:
@@ -183,10 +176,7 @@ _WHERE = "profile"
 def profile_here(workload: Workload, name: str, mode: str, sizes: Sizes) -> ModelProfile:
     """Trace a workload here; weights keep their values, and a step that is only traced changes none.
 
-    Raises
-    ------
-    FomkitError
-        When the workload lacks something, or its code fails.
+    Raises FomkitError when the workload lacks something, or its code fails.
     """
     check_workload(workload, _WHERE)
     try:

@@ -189,12 +189,7 @@ def specs_of(prepared: Prepared, sizes: Sizes) -> Values:
 def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> WholeStep:
     """Trace one step to a graph and walk it.
 
-    Parameters
-    ----------
-    prepared : Prepared
-    sizes : mapping
-    update : bool
-        Whether the optimizer's own ops are in it, as it runs.
+    `update`: whether the optimizer's own ops are in it, as it runs.
     """
     import tensorflow as tf
 
@@ -216,10 +211,7 @@ def whole_step_of(prepared: Prepared, sizes: Sizes, *, update: bool = True) -> W
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     """Trace one step at the given sizes.
 
-    Raises
-    ------
-    Exception
-        Whatever the user's code or the framework raises.
+    Raises Exception: whatever the user's code or the framework raises.
     """
     plain = bool(prepared.optimizer) and bool(rule_of(prepared.optimizer))
     step = whole_step_of(prepared, sizes, update=not plain)
@@ -295,13 +287,7 @@ class _Places:
 def nodes_of_step(prepared: Prepared, step: WholeStep, sized: SizedStep) -> Nodes:
     """Tell of each node of a whole step which rows it belongs to.
 
-    Parameters
-    ----------
-    prepared : Prepared
-    step : WholeStep
-        At the sizes of ``sized``.
-    sized : SizedStep
-        What the op table was made of.
+    `step`: at the sizes of ``sized``; `sized`: what the op table was made of.
     """
     places, products = _Places(sized), _products(step.walked.placed)
     by_rule = bool(prepared.optimizer) and bool(rule_of(prepared.optimizer))

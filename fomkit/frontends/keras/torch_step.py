@@ -48,17 +48,8 @@ def update_lines(
 ) -> Iterator[Line]:
     """Give the lines of an update by lists of tensors; its own tensors are taken to be those of torch.optim's.
 
-    Parameters
-    ----------
-    model : Model
-    optimizer : Optimizer
-        One with a rule.
-    rows : list of TracedOp
-        Of the update, one for each number format.
-    updated : list of Variable
-        Those that got a gradient.
-    executed : int
-        Ops executed before.
+    `optimizer`: one with a rule; `rows`: of the update, one for each number format; `updated`: those that got a
+    gradient; `executed`: ops executed before.
     """
     rule = rule_of(optimizer)
     paths = layer_paths(model)
@@ -150,10 +141,7 @@ class _Watched:
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     """Trace one step at the given sizes; no weight changes.
 
-    Raises
-    ------
-    Exception
-        Whatever the user's code or the framework raises.
+    Raises Exception: whatever the user's code or the framework raises.
     """
     model, optimizer = prepared.model, prepared.optimizer
     trainable = [variable.value for variable in model.trainable_variables]

@@ -70,14 +70,9 @@ def _distinct(arrays: Iterable[Array]) -> tuple[Array, ...]:
 class Call:
     """One call of a framework's op.
 
-    Attributes
-    ----------
-    op : str
-        The framework's name.
-    arguments : mapping
-        Each argument by the name of the op's schema; tensors as `Array`.
-    results : tuple of Array
-        Tensors returned, and arguments written in place.
+    `op`: the framework's name.
+    `arguments`: each argument by the name of the op's schema; tensors as `Array`.
+    `results`: tensors returned, and arguments written in place.
     """
 
     op: str

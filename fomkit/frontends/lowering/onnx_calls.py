@@ -84,18 +84,10 @@ def swapped(array: Array) -> Array:
 class Executed:
     """One op that runs in the forward pass.
 
-    Attributes
-    ----------
-    op, module : str
-    inputs : tuple of Array or None
-        By position; ``None`` where one is left out, or is a number that the op is told.
-    names, results : tuple of str
-        Names of its inputs and of its outputs in the file; "" where one is left out.
-    outputs : tuple of Array or None
-    call : Call
-        The same for the rules: arguments by the names of the op's definition, with its attributes.
-    saved_for_backward : list of Array
-        What it keeps for its backward pass besides; put in once its rule is known to hold.
+    `inputs`: by position; ``None`` where one is left out, or is a number that the op is told.
+    `names`, `results`: names of its inputs and of its outputs in the file; "" where one is left out.
+    `call`: the same for the rules: arguments by the names of the op's definition, with its attributes.
+    `saved_for_backward`: what it keeps for its backward pass besides; put in once its rule is known to hold.
     """
 
     op: str
@@ -117,17 +109,10 @@ class Executed:
 class Walked:
     """A graph at given sizes.
 
-    Attributes
-    ----------
-    ran : list of Executed
-        Ops with work, in order.
-    arrays : dict
-        The array of each tensor by its name in the file, those of views in the memory of their source.
-    views : dict
-        For each view the name of its source.
-    inputs : list of Array
-    layouts : dict
-        Memory that holds weights in some order, each with the memory of the weights that it holds.
+    `ran`: ops with work, in order.
+    `arrays`: the array of each tensor by its name in the file, those of views in the memory of their source.
+    `views`: for each view the name of its source.
+    `layouts`: memory that holds weights in some order, each with the memory of the weights that it holds.
     """
 
     ran: list[Executed] = field(default_factory=list)
@@ -142,14 +127,9 @@ class Walked:
 class Cell(NamedTuple):
     """What one kind of recurrent layer is made of.
 
-    Attributes
-    ----------
-    name : str
-    gates : int
-    forward, backward : tuple of (op, times, inputs)
-        Work element by element of one time step, on as many elements as the hidden state has.
-    saved_for_backward : int
-        Values of each element of the hidden state and step that the backward pass needs.
+    `forward`, `backward` (op, times, inputs): work element by element of one time step, on as many elements as the
+      hidden state has.
+    `saved_for_backward`: values of each element of the hidden state and step that the backward pass needs.
     """
 
     name: str
@@ -287,14 +267,8 @@ def parts_of(
 ) -> list[TracedOp]:
     """Give the parts of a row that is one op, in the pass asked for.
 
-    Parameters
-    ----------
-    call : Call
-        The forward call.
-    dtype, module : str
-    backward : bool
-    input_gradient : bool
-        False where a recurrent layer reads data, whose gradient nobody computes: its first product is not run.
+    `call`: the forward call; `input_gradient`: false where a recurrent layer reads data, whose gradient nobody
+    computes: its first product is not run.
     """
     made: Sequence[tuple[Part, int, str]]
     if call.op == "Attention":

@@ -48,18 +48,10 @@ class Derived:
 class Backward:
     """The gradient of one op under way.
 
-    Attributes
-    ----------
-    one : Executed
-    gradients : tuple of Array or None
-        Of its outputs, those that somebody gives a gradient.
-    wanted : tuple of int
-        Positions of the inputs that get a gradient.
-    of_weights : frozenset of int
-        Positions of all inputs that are weights.
-    steps : list of Derived
-    found : dict
-        The gradients made, by position of the input.
+    `gradients`: of its outputs, those that somebody gives a gradient.
+    `wanted`: positions of the inputs that get a gradient.
+    `of_weights`: positions of all inputs that are weights.
+    `found`: the gradients made, by position of the input.
     """
 
     one: Executed
@@ -342,10 +334,7 @@ def derive_gradient(
 ) -> Backward:
     """Derive the backward pass of one op.
 
-    Raises
-    ------
-    NoRule
-        When its gradient is not known here.
+    Raises NoRule when its gradient is not known here.
     """
     rule = GRADIENTS.get(executed.op)
     if rule is None:

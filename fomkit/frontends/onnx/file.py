@@ -76,21 +76,8 @@ def recognise_onnx(path: Path) -> bool:
 def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
     """Read a model; files that it names beside itself are never opened.
 
-    Parameters
-    ----------
-    path : Path
-    where : str
-        The file as the user wrote it.
-
-    Returns
-    -------
-    model, graph
-        The model, its own functions put in place of their calls, and its graph.
-
-    Raises
-    ------
-    FomkitError
-        When it is damaged, or its graph is none.
+    `where`: the file as the user wrote it. Gives a model, graph: the model, its own functions put in place of
+    their calls, and its graph. Raises FomkitError when it is damaged, or its graph is none.
     """
     import onnx
     import onnx.inliner
@@ -144,17 +131,8 @@ def _texts(graph: Graph) -> Iterator[str]:
 def in_running_order(graph: Graph, given: set[str], where: str) -> list[Node]:
     """Sort the ops so that each comes after those it reads, and check that this can be done.
 
-    Parameters
-    ----------
-    graph
-    given : set of str
-        Names of the graph's inputs and of its stored tensors.
-    where : str
-
-    Raises
-    ------
-    FomkitError
-        When a tensor is made twice, or never, or from itself.
+    `given`: names of the graph's inputs and of its stored tensors. Raises FomkitError when a tensor is made twice,
+    or never, or from itself.
     """
     makers: dict[str, int] = {}
     for at, node in enumerate(graph.node):
@@ -219,14 +197,8 @@ class Input:
 class Inputs:
     """What a graph is given.
 
-    Attributes
-    ----------
-    inputs : tuple of Input
-    sizes : mapping
-        Values of the named sizes; the batch comes first.
-    open_names : mapping
-        The size of each dimension name that the file uses.
-    notes : tuple of str
+    `sizes`: values of the named sizes; the batch comes first.
+    `open_names`: the size of each dimension name that the file uses.
     """
 
     inputs: tuple[Input, ...]
@@ -287,17 +259,8 @@ def read_inputs(graph: Any, wanted: Sizes, where: str) -> Inputs:
     The batch is the dimension that is called so, else the first of the first input (the second where a recurrent
     layer reads it, steps first), and may be a number in the file.
 
-    Parameters
-    ----------
-    graph
-    wanted : mapping
-        Values that were asked for.
-    where : str
-
-    Raises
-    ------
-    FomkitError
-        When an input is no tensor, has a dimension below 1, or a size has no value.
+    `wanted`: values that were asked for. Raises FomkitError when an input is no tensor, has a dimension below 1,
+    or a size has no value.
     """
     given = _given(graph, where)
     axis = _batch_axis(graph, given[0][0])
@@ -375,12 +338,9 @@ _VIEWS = frozenset(["Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", 
 class Weights:
     """The stored tensors of a graph.
 
-    Attributes
-    ----------
-    trainable, quantised, others : tuple of str
-        Names of those that are weights in a floating-point format, weights in integers, and all others.
-    external : int
-        How many have their values in other files.
+    `trainable`, `quantised`, `others`: names of those that are weights in a floating-point format, weights in
+      integers, and all others.
+    `external`: how many have their values in other files.
     """
 
     trainable: tuple[str, ...]
@@ -416,11 +376,7 @@ def _ends(name: str, uses: Mapping[str, list[tuple[str, int, str]]]) -> list[tup
 def find_weights(graph: Any, nodes: Iterable[Any]) -> Weights:
     """Sort a graph's stored tensors by what they are.
 
-    Parameters
-    ----------
-    graph
-    nodes : iterable
-        Its ops.
+    `nodes`: its ops.
     """
     uses = _uses(nodes)
     kinds: dict[str, list[str]] = {"trainable": [], "quantised": [], "others": []}

@@ -123,19 +123,9 @@ def _sized(prepared: Prepared, sizes: Sizes) -> SizedStep:
 def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict[str, int | None]) -> Draft:
     """Walk a file's graph.
 
-    Parameters
-    ----------
-    path : Path
-    request : Request
-    optimizer : str, optional
-        Rule of the update, ``none`` for none; default: sgd, and a note says so.
-    run : dict
-        ``train_samples`` and ``epochs``, where they are known.
-
-    Raises
-    ------
-    FomkitError
-        When the file is damaged, is no graph that can run, or leaves a size open.
+    `optimizer`: rule of the update, ``none`` for none; default: sgd, and a note says so; `run`: ``train_samples``
+    and ``epochs``, where they are known. Raises FomkitError when the file is damaged, is no graph that can run, or
+    leaves a size open.
     """
     where = request.where
     model, graph = read_graph(path, where)

@@ -87,15 +87,9 @@ def _schema(op: str, domain: str, version: int) -> Any:
 class Walker:
     """Walks one graph, at any sizes.
 
-    Parameters
-    ----------
-    model, nodes
-        The model, and the ops of its graph in running order.
-    inputs : Inputs
-    weights : frozenset of str
-        Names of the stored tensors that are weights.
-    training : bool
-        Whether they change from step to step, and dropout drops.
+    `model`, `nodes`: the model, and the ops of its graph in running order.
+    `weights`: names of the stored tensors that are weights.
+    `training`: whether they change from step to step, and dropout drops.
     """
 
     def __init__(
@@ -111,12 +105,7 @@ class Walker:
         }
 
     def walk(self, sizes: Sizes) -> Walked:
-        """Give the ops that run.
-
-        Raises
-        ------
-        NotAtTheseSizes
-        """
+        """Give the ops that run."""
         self._sizes = sizes
         self._walked = walked = Walked()
         self._values: dict[str, Any] = {}

@@ -37,15 +37,9 @@ from fomkit.frontends.step import ORDER_LINE, Step
 class BackwardPass:
     """The derived backward pass.
 
-    Attributes
-    ----------
-    steps : list of Derived
-        In order; the first have no rows: a loss hands its gradients in.
-    gradients : dict
-        Finished gradients of weights, by the memory that these are read from.
-    trained : set of int
-        The memory of the weights that get a gradient.
-    unsupported : list of str
+    `steps`: in order; the first have no rows: a loss hands its gradients in.
+    `gradients`: finished gradients of weights, by the memory that these are read from.
+    `trained`: the memory of the weights that get a gradient.
     """
 
     steps: list[Derived] = field(default_factory=list)
@@ -72,11 +66,7 @@ def _reached(walked: Walked, weights: set[int]) -> tuple[set[int], set[int]]:
 def derive_backward(walked: Walked, results: Iterable[Array]) -> BackwardPass:
     """Derive the backward pass.
 
-    Parameters
-    ----------
-    walked : Walked
-    results : iterable of Array
-        What a loss reads: the graph's outputs.
+    `results`: what a loss reads: the graph's outputs.
     """
     own = set(walked.layouts)
     touched, of_weights = _reached(walked, own)
@@ -137,17 +127,10 @@ def _sum(parts: list[Array], module: str, found: BackwardPass) -> Array:
 class Memory:
     """What stands in memory before a step, and what stays until its end.
 
-    Attributes
-    ----------
-    inputs : list of Array
-    weights : mapping
-        Array and module of each weight by name.
-    others : list of Array
-        Stored tensors that are no weights.
-    results : list of Array
-        The graph's outputs, which a training loop holds through the backward pass.
-    rule : str
-        Of the optimizer; "" for no update.
+    `weights`: array and module of each weight by name.
+    `others`: stored tensors that are no weights.
+    `results`: the graph's outputs, which a training loop holds through the backward pass.
+    `rule`: of the optimizer; "" for no update.
     """
 
     inputs: Sequence[Array]
@@ -172,13 +155,7 @@ def order_of(
 ) -> list[TracedOp]:
     """Give the lines of the order.
 
-    Parameters
-    ----------
-    memory : Memory
-    forward : list of Derived
-    backward : BackwardPass
-    update : list of TracedOp
-        Its rows, which come last.
+    `update`: its rows, which come last.
     """
     steps = [*forward, *backward.steps]
     firsts, number = [], 1
@@ -254,16 +231,10 @@ IMPL = "foreach"
 class Prepared:
     """A graph ready to be walked.
 
-    Attributes
-    ----------
-    results : tuple of str
-        Names of its outputs.
-    modules : mapping
-        Path of the module of each weight.
-    mode : str
-        train or infer.
-    rule : str
-        Of the optimizer; "" for no update.
+    `results`: names of its outputs.
+    `modules`: path of the module of each weight.
+    `mode`: train or infer.
+    `rule`: of the optimizer; "" for no update.
     """
 
     walker: Walker
@@ -317,10 +288,7 @@ def _update(rule: str, updated: Iterable[Array]) -> list[TracedOp]:
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     """Walk the graph once at the given sizes.
 
-    Raises
-    ------
-    NotAtTheseSizes
-        When an op cannot run at them.
+    Raises NotAtTheseSizes when an op cannot run at them.
     """
     walked = prepared.walker.walk(sizes)
     training = prepared.mode == "train"

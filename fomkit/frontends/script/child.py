@@ -33,16 +33,10 @@ class Stop(BaseException):
 class Watch(Protocol[T]):
     """Follows a program's training.
 
-    Attributes
-    ----------
-    rounds : int
-        Steps that were seen.
-    seen : str
-        What else was seen of a program that made no step, as the end of a sentence; "" for nothing.
-    taken : T or None
-        The best step so far.
-    is_over : bool
-        Whether a step was taken for good.
+    `rounds`: steps that were seen.
+    `seen`: what else was seen of a program that made no step, as the end of a sentence; "" for nothing.
+    `taken`: the best step so far.
+    `is_over`: whether a step was taken for good.
     """
 
     rounds: int
@@ -61,14 +55,9 @@ class Watch(Protocol[T]):
 class FrameworkCapture(Generic[T]):
     """How one framework's programs are taken.
 
-    Attributes
-    ----------
-    watch : function of a test of paths and of what is called with a step that is taken
-        The test tells the user's own source from libraries'.
-    draft : function of a step, the request and why the program ended too early
-        The last one is "" where it did not.
-    trains : str
-        What a program is expected to train by, for messages.
+    `watch`: the test tells the user's own source from libraries'.
+    `draft`: the last one is "" where it did not.
+    `trains`: what a program is expected to train by, for messages.
     """
 
     watch: Callable[[Callable[[str], bool], Callable[[T], None]], Watch[T]]
@@ -79,10 +68,7 @@ class FrameworkCapture(Generic[T]):
 def run_program(path: Path, arguments: Sequence[str]) -> None:
     """Run a file as ``python path arguments`` does.
 
-    Raises
-    ------
-    BaseException
-        Whatever the program raises.
+    Raises BaseException: whatever the program raises.
     """
     spec = importlib.util.spec_from_file_location("__main__", path)
     if spec is None or spec.loader is None:

@@ -116,18 +116,9 @@ def _traced(training: Training, batch: int, request: dict[str, Any]) -> SizedSte
 def draft_script(taken: Taken, request: dict[str, Any], partial_because: str = "") -> Draft:
     """Make the draft.
 
-    Parameters
-    ----------
-    taken : Taken
-    request : dict
-        With the ``name`` of the profile, the ``path`` of the program, and ``where`` it stands for people.
-    partial_because : str
-        Why the program ended before the wanted step; "" where it did not.
-
-    Raises
-    ------
-    FomkitError
-        When the batch has no first axis, or the step cannot be traced by shapes.
+    `request`: with the ``name`` of the profile, the ``path`` of the program, and ``where`` it stands for people;
+    `partial_because`: why the program ended before the wanted step; "" where it did not. Raises FomkitError when
+    the batch has no first axis, or the step cannot be traced by shapes.
     """
     training, where = taken.training, request["where"]
     model = training.model

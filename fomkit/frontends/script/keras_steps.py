@@ -89,12 +89,7 @@ def _of_loader(loader: Any) -> Epoch:
 def epoch_of(iterator: Any, batch: int) -> Epoch:
     """Read an epoch of training.
 
-    Parameters
-    ----------
-    iterator : EpochIterator
-        What ``fit`` made of its data.
-    batch : int
-        Samples of a full batch.
+    `iterator`: what ``fit`` made of its data; `batch`: samples of a full batch.
     """
     adapter, steps = iterator.data_adapter, iterator.steps_per_epoch
     if steps:
@@ -153,20 +148,12 @@ FIT, BATCHES = "Model.fit", "train_on_batch"
 class Training:
     """One call of ``fit``, or all of ``train_on_batch`` on one model.
 
-    Attributes
-    ----------
-    way : str
-        How it trains, in Keras's words.
-    file, line : str and int
-        Where the program calls it.
-    arguments : mapping
-        Of ``fit``, by name, defaults too.
-    iterator : EpochIterator
-        What ``fit`` made of its data.
-    steps : int
-        Those seen.
-    batch : object
-        The fullest batch seen, as a training step takes it.
+    `way`: how it trains, in Keras's words.
+    `file`, `line`: where the program calls it.
+    `arguments`: of ``fit``, by name, defaults too.
+    `iterator`: what ``fit`` made of its data.
+    `steps`: those seen.
+    `batch`: the fullest batch seen, as a training step takes it.
     """
 
     model: Any
@@ -201,21 +188,12 @@ class Taken:
 class FitWatch:
     """Follows a program's training by Keras until a step can be taken.
 
-    Parameters
-    ----------
-    is_user_file : function of a path
-        Tells the user's own source from libraries'.
-    on_taken : function of Taken
-        Called once; it may raise what ends the program.
+    `is_user_file`: tells the user's own source from libraries'.
+    `on_taken`: called once; it may raise what ends the program.
 
-    Attributes
-    ----------
-    rounds : int
-        Steps of the training seen last.
-    taken : Taken or None
-        The best so far.
-    is_over : bool
-        Whether a step was taken for good.
+    `rounds`: steps of the training seen last.
+    `taken`: the best so far.
+    `is_over`: whether a step was taken for good.
     """
 
     def __init__(self, is_user_file: Callable[[str], bool], on_taken: Callable[[Taken], None]) -> None:

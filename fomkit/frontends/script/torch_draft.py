@@ -105,13 +105,7 @@ def _title(taken: Taken) -> str:
 def draft_script(taken: Taken, name: str, partial: str = "") -> Draft:
     """Make the draft.
 
-    Parameters
-    ----------
-    taken : Taken
-    name : str
-        Of the profile.
-    partial : str
-        Why the program ended before the wanted step; "" where it did not.
+    `name`: of the profile; `partial`: why the program ended before the wanted step; "" where it did not.
     """
     ops, layers = split_layers(taken.step.ops)
     rows, parts = count_rows(ops)

@@ -39,10 +39,7 @@ from fomkit.frontends.torch.recorder import Recorder, Scope
 class OuterCalls:
     """Finds the program's models: modules with parameters that are called while no other one is running.
 
-    Parameters
-    ----------
-    on_begin : function of the module and its arguments
-        Called before each outermost call of a module with parameters.
+    `on_begin`: called before each outermost call of a module with parameters.
     """
 
     def __init__(self, on_begin: Callable[[torch.nn.Module, Any], None]) -> None:
@@ -161,13 +158,8 @@ def watch_loaders(
 ) -> Iterator[None]:
     """Follow every DataLoader of this process inside the block.
 
-    Parameters
-    ----------
-    on_start : function
-        Called before a loader is gone through anew.
-    on_batch : function of a batch
-    quietly : function that gives a context
-        In which batches are made: that is the host's work, and no op of the step.
+    `on_start`: called before a loader is gone through anew; `quietly`: in which batches are made: that is the
+    host's work, and no op of the step.
     """
     loaders: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
     start, fetch = data.DataLoader.__iter__, dataloader._BaseDataLoaderIter.__next__
@@ -224,25 +216,14 @@ def shapes_in(values: Any) -> list[tuple[int, ...]]:
 class Recording:
     """What a program does between two steps of its optimizer.
 
-    Parameters
-    ----------
-    models : mapping
-        The program's models by name, "" for a single one.
-    trained : sequence of Tensor
-        The parameters that its optimizers hold.
+    `models`: the program's models by name, "" for a single one.
+    `trained`: the parameters that its optimizers hold.
 
-    Attributes
-    ----------
-    is_clean : bool
-        Whether the step stood alone: no epoch ended in it, no evaluation ran, its batch was full.
-    has_begun : bool
-        Whether anything of the training step itself has run.
-    backwards, closures : int
-        Backward passes, and calls of a function given to the optimizer's step.
-    batches : list of Fetched
-        What the program took from its loaders.
-    called_with : list of tuple of int
-        Shapes of the tensors that a model was first called with.
+    `is_clean`: whether the step stood alone: no epoch ended in it, no evaluation ran, its batch was full.
+    `has_begun`: whether anything of the training step itself has run.
+    `backwards`, `closures`: backward passes, and calls of a function given to the optimizer's step.
+    `batches`: what the program took from its loaders.
+    `called_with`: shapes of the tensors that a model was first called with.
     """
 
     def __init__(self, models: Models, trained: Sequence[torch.Tensor]) -> None:

@@ -147,14 +147,8 @@ def _rounds(loop: _Loop) -> int | None:
 def epochs_around(frame: FrameType | None, is_user_file: Callable[[str], bool], loader: Any) -> Epochs:
     """Find the epochs: the rounds of the ``range`` loop right outside of the loop over the training data.
 
-    Parameters
-    ----------
-    frame : frame
-        The innermost of the program's frames.
-    is_user_file : function of a path
-        Tells the user's own source from libraries'.
-    loader : object
-        What the training data comes from; None where there is none.
+    `frame`: the innermost of the program's frames; `is_user_file`: tells the user's own source from libraries';
+    `loader`: what the training data comes from; None where there is none.
     """
     if loader is None:
         return Epochs(None, "no loop over a DataLoader was found")
@@ -190,18 +184,11 @@ PATIENCE = 50
 class Taken:
     """A recorded step and what was seen around it.
 
-    Attributes
-    ----------
-    place : int
-        Which step of the program it is, from 1.
-    steps_by : mapping
-        How often each optimizer stepped in it, by class name and order.
-    idle : int
-        Optimizers that were made and never stepped.
-    remarks : list of str
-        On the program as a whole.
-    works : tuple of float
-        Rough work of each recorded step that is like this one, this one among them (`step_spread`).
+    `place`: which step of the program it is, from 1.
+    `steps_by`: how often each optimizer stepped in it, by class name and order.
+    `idle`: optimizers that were made and never stepped.
+    `remarks`: on the program as a whole.
+    `works`: rough work of each recorded step that is like this one, this one among them (`step_spread`).
     """
 
     step: Step
@@ -226,21 +213,12 @@ class StepWatch:
     A step ends where the optimizer steps. Of several optimizers, one round of all is a step: from one step of the
     optimizer that came last to its next one.
 
-    Parameters
-    ----------
-    is_user_file : function of a path
-        Tells the user's own source from libraries'.
-    on_taken : function of Taken
-        Called once; it may raise what ends the program.
+    `is_user_file`: tells the user's own source from libraries'.
+    `on_taken`: called once; it may raise what ends the program.
 
-    Attributes
-    ----------
-    rounds, backwards : int
-        Steps and backward passes that were seen.
-    taken : Taken or None
-        The best step so far.
-    is_over : bool
-        Whether a step was taken for good.
+    `rounds`, `backwards`: steps and backward passes that were seen.
+    `taken`: the best step so far.
+    `is_over`: whether a step was taken for good.
     """
 
     def __init__(self, is_user_file: Callable[[str], bool], on_taken: Callable[[Taken], None]) -> None:

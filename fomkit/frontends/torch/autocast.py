@@ -157,12 +157,8 @@ def _methods(recorder: Recorder, on_meta: bool) -> Mapping[str, Callable[..., An
 def follow_autocast(recorder: Recorder, *, on_meta: bool) -> Iterator[None]:
     """Have autocast regions act inside the block, whatever device they name.
 
-    Parameters
-    ----------
-    recorder : Recorder
-        Is told which rules are followed.
-    on_meta : bool
-        Whether tensors are on the meta device; fake ones follow PyTorch's own autocast of a CPU.
+    `recorder`: is told which rules are followed; `on_meta`: whether tensors are on the meta device; fake ones
+    follow PyTorch's own autocast of a CPU.
     """
     if on_meta:
         _library()

@@ -58,10 +58,7 @@ def storage_id(tensor: torch.Tensor) -> int:
 class FreedWatch:
     """Tells when storages are freed.
 
-    Parameters
-    ----------
-    on_freed : function of a number
-        Called with the number of each watched storage that is gone.
+    `on_freed`: called with the number of each watched storage that is gone.
     """
 
     def __init__(self, on_freed: Callable[[int], None]) -> None:
@@ -134,18 +131,12 @@ def _described(value: Any) -> Any:
 class OpFacts:
     """What is known of an op before it is called.
 
-    Attributes
-    ----------
-    name : str
-        With its library: ``aten::mm``.
-    state : str
-        priced, zero_work, unsupported, composite (to be taken apart) or framework (its own questions, not work).
-    rule : Rule or None
-        Of a priced op.
-    parameters : tuple of str
-        Names of the arguments in order.
-    written : tuple of str
-        Arguments that the op writes in place.
+    `name`: with its library: ``aten::mm``.
+    `state`: priced, zero_work, unsupported, composite (to be taken apart) or framework (its own questions, not
+      work).
+    `rule`: of a priced op.
+    `parameters`: names of the arguments in order.
+    `written`: arguments that the op writes in place.
     """
 
     name: str
@@ -228,10 +219,7 @@ CONSTANT_NUMEL = 4096
 class StayShapeOnly(TorchFunctionMode):
     """Keeps every tensor without data where it is: moves to a device do nothing, and copies copy no data.
 
-    Parameters
-    ----------
-    keep_constants : bool
-        Whether small constants are made with their values, which models read back as plain numbers.
+    `keep_constants`: whether small constants are made with their values, which models read back as plain numbers.
     """
 
     def __init__(self, *, keep_constants: bool) -> None:
@@ -272,10 +260,7 @@ def _to_dtype(tensor: torch.Tensor, moves: tuple[Any, ...], kwargs: Mapping[str,
 def without_data(tensor: torch.Tensor, *, again: bool = False) -> torch.Tensor:
     """Give a tensor of the same shape, strides and dtype without data, inside `shape_only`.
 
-    Parameters
-    ----------
-    tensor : Tensor
-        One without data already is given back, unless ``again``.
+    `tensor`: one without data already is given back, unless ``again``.
     """
     if (tensor.is_meta or isinstance(tensor, FakeTensor)) and not again:
         return tensor
@@ -298,16 +283,8 @@ def tree_without_data(values: Any) -> Any:
 def model_without_data(model: torch.nn.Module, *, own: bool) -> tuple[torch.nn.Module, dict[int, torch.Tensor]]:
     """Take the data out of a model.
 
-    Parameters
-    ----------
-    model : Module
-    own : bool
-        Whether the model may be changed itself, or must be copied and stay as it is.
-
-    Returns
-    -------
-    tuple of Module and dict
-        The model without data, and for the ``id`` of each given parameter its stand-in.
+    `own`: whether the model may be changed itself, or must be copied and stay as it is. Gives a tuple: the model
+    without data, and for the ``id`` of each given parameter its stand-in.
     """
     tensors = [*model.parameters(), *model.buffers()]
     stand_ins = {id(tensor): without_data(tensor, again=not own) for tensor in tensors}
@@ -391,21 +368,10 @@ def inputs_and_sizes(
 ) -> tuple[MakeInputs, dict[str, int]]:
     """Give the inputs as a function of the named sizes, and the sizes to trace at, the batch first.
 
-    Parameters
-    ----------
-    workload : Workload
-    wanted : mapping
-        What was asked for. Else the batch is the workload's own or the first dimension of the first input, and
-        other sizes are the defaults of the inputs function.
-    where : str
-        The user's file, for error messages.
-    real : bool
-        Whether the inputs keep their data; given tensors are then repeated for a larger batch.
-
-    Raises
-    ------
-    FomkitError
-        When there is no tensor, the batch size is not known, or a size is asked for that nobody named.
+    `wanted`: what was asked for. Else the batch is the workload's own or the first dimension of the first input,
+    and other sizes are the defaults of the inputs function. `where`: the user's file, for error messages. `real`:
+    whether the inputs keep their data; given tensors are then repeated for a larger batch. Raises FomkitError when
+    there is no tensor, the batch size is not known, or a size is asked for that nobody named.
     """
     given = workload.batch_size
     if callable(workload.inputs) and not isinstance(workload.inputs, torch.Tensor):

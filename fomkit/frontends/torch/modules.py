@@ -35,17 +35,9 @@ def pack_without_data(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Stand for ``aten::_pack_padded_sequence``, which reads the lengths.
 
-    Parameters
-    ----------
-    values : Tensor
-        Padded sequences, shape (steps, batch, …), or (batch, steps, …) with ``batch_first``.
-    lengths : Tensor
-        Shape (batch,); descending where they have data.
-
-    Returns
-    -------
-    tuple of Tensor
-        The packed values, copied, and the samples in each step, which have data.
+    `values`: padded sequences, shape (steps, batch, …), or (batch, steps, …) with ``batch_first``; `lengths`:
+    shape (batch,); descending where they have data. Gives a tuple: the packed values, copied, and the samples in
+    each step, which have data.
     """
     by_step = values.transpose(0, 1) if batch_first else values
     steps, batch = by_step.shape[:2]
@@ -86,10 +78,7 @@ _CELLS = {"LSTM": ("lstm", "aten::lstm"), "GRU": ("gru", "aten::gru"), "RNN_TANH
 def rnn_row(module: torch.nn.Module, path: str, values: Any) -> TracedOp | None:
     """Describe one forward call of a recurrent layer.
 
-    Returns
-    -------
-    TracedOp or None
-        None for what `rnn_without_row` names. Its ops are then counted one by one.
+    Gives a TracedOp or None: none for what `rnn_without_row` names. Its ops are then counted one by one.
     """
     if not isinstance(module, torch.nn.RNNBase) or module.mode not in _CELLS:
         return None
@@ -130,10 +119,7 @@ def whole_rnn_states(module: torch.nn.RNNBase, values: Any, states: Any) -> Any:
     Library calls give the gradient of the first state whether or not anybody wants it. Taken apart, the layer
     would skip that product, and the parts would fall short of the row.
 
-    Returns
-    -------
-    tensor, tuple or None
-        The first states to call the layer with.
+    Gives a tensor, tuple or None: the first states to call the layer with.
     """
     data = values.data if isinstance(values, PackedSequence) else values
     wanted = any(tensor.requires_grad for tensor in (data, *module.parameters()))

@@ -59,14 +59,8 @@ RULES: Mapping[type, Callable[[Group], str]] = {
 class Update:
     """The update of one step.
 
-    Attributes
-    ----------
-    rows : list of TracedOp
-    unsupported : str
-        What could not be priced; "" for nothing.
-    notes : list of str
-    by_default : bool
-        True where nobody asked for an implementation.
+    `unsupported`: what could not be priced; "" for nothing.
+    `by_default`: true where nobody asked for an implementation.
     """
 
     rows: list[TracedOp]
@@ -86,10 +80,7 @@ class Update:
 def make_optimizer(given: Any, model: torch.nn.Module, where: str) -> torch.optim.Optimizer | None:
     """Give the optimizer of the shape-only model: the one given, or what the given function makes.
 
-    Raises
-    ------
-    FomkitError
-        When it is, or gives, no optimizer.
+    Raises FomkitError when it is, or gives, no optimizer.
     """
     if given is None:
         return None
@@ -179,12 +170,8 @@ def _groups_rows(groups: Iterable[tuple[Group, dict[str, list[torch.Tensor]]]], 
 def trace_update(optimizer: torch.optim.Optimizer | None, stand_ins: Mapping[int, torch.Tensor]) -> Update:
     """Describe one update of the parameters that the backward pass gave a gradient.
 
-    Parameters
-    ----------
-    optimizer : Optimizer or None
-        Without one the update is left out, and a note says so.
-    stand_ins : mapping
-        For the ``id`` of each of the optimizer's parameters the traced one.
+    `optimizer`: without one the update is left out, and a note says so; `stand_ins`: for the ``id`` of each of the
+    optimizer's parameters the traced one.
     """
     if optimizer is None:
         return Update([], "", ["no optimizer is given: the update is not counted"])
@@ -200,13 +187,7 @@ def trace_update(optimizer: torch.optim.Optimizer | None, stand_ins: Mapping[int
 def made_byte(group: Mapping[str, Any], rule: str, impl: str, sizes: Sequence[int]) -> int:
     """Give the most memory that an update makes for itself at once [byte].
 
-    Parameters
-    ----------
-    group : mapping
-        The optimizer's switches.
-    rule, impl : str
-    sizes : list of int
-        Bytes of each parameter in order.
+    `group`: the optimizer's switches; `sizes`: bytes of each parameter in order.
     """
     if impl == "fused":
         return 0
@@ -226,17 +207,8 @@ def update_lines(
 ) -> Iterator[Line]:
     """Give the lines of an update.
 
-    Parameters
-    ----------
-    optimizer : Optimizer or None
-    stand_ins : mapping
-        For the ``id`` of each of the optimizer's parameters the traced one.
-    rows : list of TracedOp
-        The rows of the update.
-    modules : mapping
-        Path of the module of each traced parameter by its ``id``.
-    executed : int
-        Ops executed before.
+    `stand_ins`: for the ``id`` of each of the optimizer's parameters the traced one; `rows`: the rows of the
+    update; `modules`: path of the module of each traced parameter by its ``id``; `executed`: ops executed before.
     """
     waiting = list(enumerate(rows, executed + 1))
     rule_of = RULES.get(type(optimizer)) if optimizer is not None else None

@@ -51,10 +51,7 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 class OrderLog:
     """Collects the lines of one step; the recorder tells it each op.
 
-    Attributes
-    ----------
-    executed : int
-        Ops executed so far.
+    `executed`: ops executed so far.
     """
 
     def __init__(self) -> None:

@@ -60,19 +60,9 @@ def _prepare(workload: Workload, request: Request, *, own: bool) -> tuple[Prepar
 def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
     """Trace a workload, inside `shape_only`.
 
-    Parameters
-    ----------
-    workload : Workload
-    request : Request
-    own : bool
-        Whether the model may be changed (this process exists for it) or must be copied first.
-
-    Raises
-    ------
-    FomkitError
-        When the workload lacks something.
-    Exception
-        Whatever the user's code or the framework raises.
+    `own`: whether the model may be changed (this process exists for it) or must be copied first. Raises
+    FomkitError when the workload lacks something. Raises Exception: whatever the user's code or the framework
+    raises.
     """
     prepared, sizes, notes = _prepare(workload, request, own=own)
     sized = trace_sizes(partial(trace_step, prepared), sizes)
@@ -104,10 +94,7 @@ EXAMPLES: Mapping[str, str] = {
 def check_workload(workload: Workload, where: str) -> None:
     """Raise unless a workload has a model, inputs and sensible counts.
 
-    Raises
-    ------
-    ManyFomkitError
-        With every mistake.
+    Raises ManyFomkitError with every mistake.
     """
     errors = count_errors(workload, where)
     if workload.model is None:
@@ -146,10 +133,7 @@ _WHERE = "profile"
 def profile_here(workload: Workload, name: str, mode: str, sizes: Sizes) -> ModelProfile:
     """Trace a workload here; the model given, and PyTorch's settings, stay as they are.
 
-    Raises
-    ------
-    FomkitError
-        When the workload lacks something, or its code fails.
+    Raises FomkitError when the workload lacks something, or its code fails.
     """
     check_workload(workload, _WHERE)
 

@@ -84,14 +84,9 @@ class ScopeStack:
     exact: when a call begins, the nodes behind its inputs belong to the caller, and when it ends, the new nodes
     behind its outputs are its own.
 
-    Parameters
-    ----------
-    parameters : set of int
-        ``id`` of each trainable parameter.
-    on_gradients : function of a list of tensors
-        Called when a node has run, with those of its results that are gradients of parameters.
-    key : int
-        Under which a node knows its scope; a parameter's node may live on from one step to the next.
+    `parameters`: ``id`` of each trainable parameter.
+    `on_gradients`: called when a node has run, with those of its results that are gradients of parameters.
+    `key`: under which a node knows its scope; a parameter's node may live on from one step to the next.
     """
 
     parameters: set[int]
@@ -161,14 +156,8 @@ class ScopeStack:
 class LineLog:
     """Remembers the lines that made autograd nodes.
 
-    Parameters
-    ----------
-    code : CodeLines
-    made : mapping
-        The line that made each module by its path: a Sequential calls its modules without a line of the user's.
-
-    A node is made just before its op is dispatched, and nodes are numbered in the order they are made: so the last
-    number given belongs to the op that is now dispatched, unless it was given before the op before.
+    `made`: the line that made each module by its path: a Sequential calls its modules without a line of the
+      user's.
     """
 
     def __init__(self, code: CodeLines, made: Mapping[str, str]) -> None:
@@ -185,14 +174,8 @@ class LineLog:
     def find(self, node: Node, path: str, *, in_call: bool) -> str:
         """Give the line of the op that is now dispatched.
 
-        Parameters
-        ----------
-        node : autograd node or None
-            The one that now runs.
-        path : str
-            Of the module whose call runs.
-        in_call : bool
-            Whether a call runs too, which inside the backward pass is the forward pass again (checkpointing).
+        `node`: the one that now runs; `path`: of the module whose call runs; `in_call`: whether a call runs too,
+        which inside the backward pass is the forward pass again (checkpointing).
         """
         if node is None or in_call:
             line = self._code.of(sys._getframe(1)) or self._made.get(path, "")
@@ -211,36 +194,20 @@ class LineLog:
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records one step.
 
-    Parameters
-    ----------
-    parameters : iterable of Tensor
-        The trainable ones.
-    on_meta : bool
-        Whether tensors are on the meta device; one that is not (a constant in the user's code) is replaced by its
-        shape where it meets them.
+    `parameters`: the trainable ones.
+    `on_meta`: whether tensors are on the meta device; one that is not (a constant in the user's code) is replaced
+      by its shape where it meets them.
 
-    Attributes
-    ----------
-    ops : list of TracedOp
-        In order; a row found at the call stands where its first op ran.
-    states : Counter
-        Ops seen, by state: priced, zero_work, unsupported.
-    unsupported : Counter
-        Ops without a rule, by name.
-    recomputed : int
-        Forward ops that ran again in the backward pass (activation checkpointing).
-    notes : list of str
-        What the watchers of calls had to say, each once.
-    between : str
-        The pass of what runs outside calls and outside the backward pass.
-    layers : LayerLog or None
-        Is told each op of the model's forward pass that has work.
-    order : OrderLog
-        Is told each op.
-    made : dict
-        The line of code that made each module, by path.
-    places : dict
-        After `finish`, the position of each op among those given, by its ``id()``.
+    `ops`: in order; a row found at the call stands where its first op ran.
+    `states`: ops seen, by state: priced, zero_work, unsupported.
+    `unsupported`: ops without a rule, by name.
+    `recomputed`: forward ops that ran again in the backward pass (activation checkpointing).
+    `notes`: what the watchers of calls had to say, each once.
+    `between`: the pass of what runs outside calls and outside the backward pass.
+    `layers`: is told each op of the model's forward pass that has work.
+    `order`: is told each op.
+    `made`: the line of code that made each module, by path.
+    `places`: after `finish`, the position of each op among those given, by its ``id()``.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], *, on_meta: bool) -> None:

@@ -34,11 +34,7 @@ from fomkit.frontends.torch.recorder import Recorder
 class Prepared:
     """A workload ready to be traced, its tensors without data.
 
-    Attributes
-    ----------
-    inputs : function of the named sizes
-    stand_ins : mapping
-        For the ``id`` of each parameter that the optimizer may hold the traced one.
+    `stand_ins`: for the ``id`` of each parameter that the optimizer may hold the traced one.
     """
 
     model: torch.nn.Module
@@ -80,10 +76,7 @@ def call_model(model: torch.nn.Module, inputs: Any, notes: list[str]) -> Any:
 def loss_of(prepared: Prepared, output: Any, inputs: Any, notes: list[str]) -> torch.Tensor:
     """Give the loss of a model's output: the workload's own, the output's, or the sum of its first tensor.
 
-    Raises
-    ------
-    FomkitError
-        When it is no number, or depends on no trainable parameter.
+    Raises FomkitError when it is no number, or depends on no trainable parameter.
     """
     if prepared.loss is not None:
         loss = prepared.loss(output, inputs)
@@ -163,12 +156,8 @@ def _run(prepared: Prepared, inputs: Any, recorder: Recorder, notes: list[str]) 
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     """Trace one step at the given sizes.
 
-    Raises
-    ------
-    FomkitError
-        When the loss is no number or has nothing to train.
-    Exception
-        Whatever the user's code or the framework raises.
+    Raises FomkitError when the loss is no number or has nothing to train. Raises Exception: whatever the user's
+    code or the framework raises.
     """
     notes: list[str] = []
     model = prepared.model
@@ -218,13 +207,8 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
 class RealStep:
     """A step that can be run again and again.
 
-    Attributes
-    ----------
-    run : function
-        Runs it and gives the loss; of an inference the output.
-    sizes : dict
-        Its named sizes.
-    notes : list of str
+    `run`: runs it and gives the loss; of an inference the output.
+    `sizes`: its named sizes.
     """
 
     run: Callable[[], Any]
@@ -280,20 +264,8 @@ def _inference(prepared: Prepared, inputs: Any, casting: Casting, notes: list[st
 def real_step(workload: Workload, request: Request, device: str, precision: str = "") -> RealStep:
     """Make a workload's step ready to run.
 
-    Parameters
-    ----------
-    workload : Workload
-        Its model is used itself.
-    request : Request
-    device : str
-        ``cpu`` or ``cuda``.
-    precision : str
-        ``bf16`` for autocast of forward pass and loss; "" for the step as it is.
-
-    Raises
-    ------
-    FomkitError
-        When the workload lacks something.
+    `workload`: its model is used itself; `device`: ``cpu`` or ``cuda``; `precision`: ``bf16`` for autocast of
+    forward pass and loss; "" for the step as it is. Raises FomkitError when the workload lacks something.
     """
     notes: list[str] = []
     model = workload.model.to(device)
@@ -314,12 +286,7 @@ def real_step(workload: Workload, request: Request, device: str, precision: str 
 
 
 def check_finite(result: Any, where: str) -> None:
-    """Raise where a loss, or an output, is not made of finite numbers.
-
-    Raises
-    ------
-    FomkitError
-    """
+    """Raise where a loss, or an output, is not made of finite numbers."""
     for leaf in tree_leaves(result):
         if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not bool(leaf.isfinite().all()):
             what = f"loss is {leaf.item()}" if leaf.numel() == 1 else "output has numbers that are not finite"
@@ -343,12 +310,8 @@ def is_finite(result: Any) -> bool:
 def watch_backward(around: Callable[[Any, bool], Any], inside: Callable[[], Any]) -> Iterator[None]:
     """Run every backward pass of the program inside contexts of one's own.
 
-    Parameters
-    ----------
-    around : function of the tensors that the pass starts from, and of whether it fills gradients, giving a context
-    inside : function that gives a context
-        In which the engine runs. The functions around it would call themselves for ever if a mode that they are
-        led through were switched on again in them.
+    `inside`: in which the engine runs. The functions around it would call themselves for ever if a mode that they
+    are led through were switched on again in them.
     """
 
     def watched(run: Any, context: Callable[[Any], Any]) -> Any:

@@ -291,10 +291,7 @@ UNNAMED: Mapping[str, Maker] = {"softmax": _softmax, "reduction": _sum}
 def over_rows(cells: Cells) -> GraphCase:
     """Make an op over rows: the named one, else a softmax or a sum, forward.
 
-    Raises
-    ------
-    CannotTimeError
-        When the name is not known here, or the row is of another pass and names no op.
+    Raises CannotTimeError when the name is not known here, or the row is of another pass and names no op.
     """
     name = cells.get("op", "")
     maker = OVER.get(name) if name else UNNAMED.get(cells["kind"])
@@ -333,10 +330,7 @@ def knows_op(cells: Cells) -> bool:
 def make_case(cells: Cells) -> GraphCase:
     """Make the op of a row.
 
-    Raises
-    ------
-    CannotTimeError
-        When the op has no way to be made here.
+    Raises CannotTimeError when the op has no way to be made here.
     """
     maker = MAKERS.get(cells["kind"])
     if maker is None:
@@ -350,10 +344,8 @@ def make_case(cells: Cells) -> GraphCase:
 def checked_case(cells: Cells) -> tuple[GraphCase, float]:
     """Make the op of a row, run it once, and give it with the error of its result.
 
-    Raises
-    ------
-    CannotTimeError
-        When it cannot be made, or its result is not that of double precision: a fast wrong kernel is no timing.
+    Raises CannotTimeError when it cannot be made, or its result is not that of double precision: a fast wrong
+    kernel is no timing.
     """
     import tensorflow as tf
 

@@ -104,19 +104,8 @@ def time_graph(
 ) -> Times:
     """Time an op with warm and with cold operands; the effort goes to those that are asked for.
 
-    Parameters
-    ----------
-    case : GraphCase
-    watch : Watch
-    effort : Effort
-    other : GraphCase, optional
-        The same op on other operands, run before each cold repeat: its operands are cold then, the program is not.
-    cold : bool
-
-    Raises
-    ------
-    CannotTimeError
-        When the op takes too little to be told from the call of a function.
+    `other`: the same op on other operands, run before each cold repeat: its operands are cold then, the program is
+    not. Raises CannotTimeError when the op takes too little to be told from the call of a function.
     """
     nothing, one = compiled(case, 0), compiled(case, 1)
     beside = compiled(other, 1) if other else None
@@ -321,10 +310,7 @@ STREAM = "AssignAddVariableOp"
 def elementwise(cells: Cells) -> GraphCase:
     """Make an element-wise op or a copy: the named one, else any of its traffic.
 
-    Raises
-    ------
-    CannotTimeError
-        When the name is not known here, or no op of that traffic.
+    Raises CannotTimeError when the name is not known here, or no op of that traffic.
     """
     name = cells.get("op", "")
     if name == STREAM:

@@ -125,12 +125,8 @@ FENCE = 1.5
 class Summary(NamedTuple):
     """Repeats of one timing [s].
 
-    Attributes
-    ----------
-    low_s, high_s : float or None
-        The 95 % interval of the median; None where there are too few repeats for one.
-    outliers : int
-        Repeats beyond Tukey's fences. They are kept: the median does not care, and a reader may.
+    `low_s`, `high_s`: the 95 % interval of the median; None where there are too few repeats for one.
+    `outliers`: repeats beyond Tukey's fences. They are kept: the median does not care, and a reader may.
     """
 
     median_s: float
@@ -190,16 +186,10 @@ CLOCK_READS = 200
 class Watch(NamedTuple):
     """Times runs of ops on one device.
 
-    Attributes
-    ----------
-    measure : function of a function and how often
-        Gives the time [s] of so many runs together.
-    empty_s : float
-        What it reads where nothing runs [s]: the fixed cost of each repeat.
-    flush : function
-        Puts other bytes into the caches.
-    clock : function
-        Tells how long the repeats of an op have taken [s]: what times them, where it goes on between them.
+    `measure`: gives the time [s] of so many runs together.
+    `empty_s`: what it reads where nothing runs [s]: the fixed cost of each repeat.
+    `flush`: puts other bytes into the caches.
+    `clock`: tells how long the repeats of an op have taken [s]: what times them, where it goes on between them.
     """
 
     measure: Callable[[Callable[[], Any], int], float]
@@ -211,10 +201,7 @@ class Watch(NamedTuple):
 def by_events(cuda: Any) -> Callable[[Callable[[], Any], int], float]:
     """Make a stopwatch of CUDA events: the device's own clock, which counts no waiting of the host.
 
-    Parameters
-    ----------
-    cuda : module
-        ``torch.cuda``, or what has its ``Event``.
+    `cuda`: ``torch.cuda``, or what has its ``Event``.
     """
 
     def measure(run: Callable[[], Any], times: int) -> float:
@@ -248,12 +235,8 @@ def _nothing() -> None:
 def make_watch(device: str, cache_byte: float = 0.0) -> Watch:
     """Make the stopwatch of a device.
 
-    Parameters
-    ----------
-    device : str
-        ``cpu`` or ``cuda``.
-    cache_byte : float
-        Bytes that go through the caches to make operands cold; 0 leaves them warm.
+    `device`: ``cpu`` or ``cuda``; `cache_byte`: bytes that go through the caches to make operands cold; 0 leaves
+    them warm.
     """
     import torch
 

@@ -35,17 +35,8 @@ FORMS = ("plain", "pickled")
 def buffer_sizes(scheme: str, seed: int = 0) -> list[int]:
     """Give the sizes of a payload's buffers [byte].
 
-    Parameters
-    ----------
-    scheme : str
-        One of `SCHEMES`.
-    seed : int
-        Of the scheme *random*: the same for all ranks, which must agree.
-
-    Raises
-    ------
-    ValueError
-        When there is no such scheme.
+    `scheme`: one of `SCHEMES`; `seed`: of the scheme *random*: the same for all ranks, which must agree. Raises
+    ValueError when there is no such scheme.
 
     Examples
     --------
@@ -84,14 +75,9 @@ FLOAT_BYTE = 4
 class Exchange(NamedTuple):
     """What one rank does in an exchange.
 
-    Attributes
-    ----------
-    run : function
-        One run; every rank calls it as often as the others.
-    check : function
-        Tells whether the result of a run is right.
-    times : int
-        How many of what is timed one run holds: 2 for there and back, `WINDOW` for a stream.
+    `run`: one run; every rank calls it as often as the others.
+    `check`: tells whether the result of a run is right.
+    `times`: how many of what is timed one run holds: 2 for there and back, `WINDOW` for a stream.
     """
 
     run: Callable[[], None]
@@ -329,16 +315,8 @@ MAKERS: Mapping[str, Callable[[float, Team], Exchange]] = {
 def make_exchange(request: Mapping[str, Any], team: Team) -> Exchange:
     """Make what this rank does in an exchange.
 
-    Parameters
-    ----------
-    request : mapping
-        ``collective``, and ``message_byte`` or ``scheme`` and ``form`` of a payload.
-    team : Team
-
-    Raises
-    ------
-    CannotTimeError
-        When there is no such exchange.
+    `request`: ``collective``, and ``message_byte`` or ``scheme`` and ``form`` of a payload. Raises CannotTimeError
+    when there is no such exchange.
     """
     if request.get("scheme"):
         return _payload_exchange(request, team)

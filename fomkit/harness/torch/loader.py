@@ -24,17 +24,10 @@ MOST_BATCHES = 200_000
 class Loader(NamedTuple):
     """What is read.
 
-    Attributes
-    ----------
-    batches : iterable
-    what : str
-        What it is, with its version.
-    workers : int
-        Processes that make batches; 0 where the reader makes them itself or where it does not say.
-    ahead : int
-        Batches that may lie ready before the first is read.
-    batch : int or None
-        Samples of a batch, where the loader says so.
+    `what`: what it is, with its version.
+    `workers`: processes that make batches; 0 where the reader makes them itself or where it does not say.
+    `ahead`: batches that may lie ready before the first is read.
+    `batch`: samples of a batch, where the loader says so.
     """
 
     batches: Iterable[Any]
@@ -47,14 +40,9 @@ class Loader(NamedTuple):
 class Epoch(NamedTuple):
     """One pass over the data, or the part of it that was read.
 
-    Attributes
-    ----------
-    begun_s : float
-        Moment at which the first batch was asked for.
-    arrived_s : list of float
-        Moments at which batches arrived.
-    samples : list of int
-        Of each.
+    `begun_s`: moment at which the first batch was asked for.
+    `arrived_s`: moments at which batches arrived.
+    `samples`: of each.
     """
 
     begun_s: float
@@ -72,10 +60,7 @@ def _leaf(batch: Any) -> Any:
 def samples_of(batch: Any, stated: int | None) -> int:
     """Count the samples of a batch: the first axis of its first array, else what the loader states.
 
-    Raises
-    ------
-    CannotTimeError
-        When neither tells.
+    Raises CannotTimeError when neither tells.
 
     Examples
     --------
@@ -136,18 +121,8 @@ class _Made:
 def loader_of(module: ModuleType, workers: int | None, batch: int | None) -> Loader:
     """Take a file's ``loader``, else its ``dataset`` or ``inputs`` in batches of ``batch_size``.
 
-    Parameters
-    ----------
-    module : module
-    workers : int or None
-        Worker processes for a dataset.
-    batch : int or None
-        Samples in a batch of a dataset; default: the file's ``batch_size``.
-
-    Raises
-    ------
-    CannotTimeError
-        When it has none of them, or what was asked cannot be done with it.
+    `workers`: worker processes for a dataset; `batch`: samples in a batch of a dataset; default: the file's
+    ``batch_size``. Raises CannotTimeError when it has none of them, or what was asked cannot be done with it.
     """
     given = vars(module)
     if "loader" in given:
@@ -217,18 +192,8 @@ def read_loader(
 ) -> list[Epoch]:
     """Read batches until the rate is known well enough or the time is up, from the start again where they end.
 
-    Parameters
-    ----------
-    loader : Loader
-    limit_s : float
-        Wall time [s].
-    enough : function of `blocks_of`
-        Tells whether the rate is known.
-
-    Raises
-    ------
-    CannotTimeError
-        When it gives nothing, or no count of samples.
+    `limit_s`: wall time [s]; `enough`: tells whether the rate is known. Raises CannotTimeError when it gives
+    nothing, or no count of samples.
     """
     begun = time.perf_counter()
     epochs: list[Epoch] = []

@@ -142,10 +142,7 @@ def knows_op(cells: Cells) -> bool:
 def check_case(cells: Cells) -> None:
     """Find out, without PyTorch, whether the op of a row whose sizes are complete is made here.
 
-    Raises
-    ------
-    CannotTimeError
-        When the op has no way to be made here.
+    Raises CannotTimeError when the op has no way to be made here.
     """
     if cells["kind"] not in MAKERS:
         raise CannotTimeError(f"the kind {cells['kind']} is not timed here")
@@ -160,17 +157,8 @@ def check_case(cells: Cells) -> None:
 def make_case(cells: Cells, device: str) -> Case:
     """Make the op of a row.
 
-    Parameters
-    ----------
-    cells : mapping
-        Cells of a row of timings by column, as text.
-    device : str
-        ``cpu`` or ``cuda``.
-
-    Raises
-    ------
-    CannotTimeError
-        When the op has no way to be made here.
+    `cells`: cells of a row of timings by column, as text; `device`: ``cpu`` or ``cuda``. Raises CannotTimeError
+    when the op has no way to be made here.
     """
     check_case(cells)
     try:

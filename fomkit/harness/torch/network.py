@@ -48,11 +48,8 @@ def missing_backend(backend: str) -> str:
 class Rank:
     """A process among others that exchange messages.
 
-    Parameters
-    ----------
-    setup : mapping
-        ``backend``, ``rank``, ``ranks``, ``local_rank``, ``meeting`` (where they meet) and ``limit_s``, after
-        which an exchange that does not end counts as failed.
+    `setup`: ``backend``, ``rank``, ``ranks``, ``local_rank``, ``meeting`` (where they meet) and ``limit_s``, after
+      which an exchange that does not end counts as failed.
     """
 
     def __init__(self, setup: Mapping[str, Any]) -> None:

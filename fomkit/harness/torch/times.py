@@ -70,14 +70,9 @@ def describe(device: str) -> str:
 class Effort(NamedTuple):
     """How well an op is to be timed.
 
-    Attributes
-    ----------
-    target : float
-        Half the interval of the median, as a share of it, that is narrow enough.
-    least, most : int
-        Repeats at least, and at most.
-    limit_s : float
-        Time [s] of the watch's clock after which no repeat begins, once there are `least` of them.
+    `target`: half the interval of the median, as a share of it, that is narrow enough.
+    `least`, `most`: repeats at least, and at most.
+    `limit_s`: time [s] of the watch's clock after which no repeat begins, once there are `least` of them.
     """
 
     target: float = 0.01
@@ -117,18 +112,9 @@ def time_run(
 ) -> Times:
     """Time an op again and again, after it has run often enough to be warm.
 
-    Parameters
-    ----------
-    run : function
-        Runs it once.
-    watch : Watch
-    effort : Effort
-    other : function, optional
-        Runs the same op on other operands, before each cold repeat: they are cold then, the program is not.
-    cold : bool
-        Spend the effort on repeats whose operands are in no cache, instead of warm ones.
-    both : bool
-        Time a few of the other sort as well.
+    `run`: runs it once; `other`: runs the same op on other operands, before each cold repeat: they are cold then,
+    the program is not; `cold`: spend the effort on repeats whose operands are in no cache, instead of warm ones;
+    `both`: time a few of the other sort as well.
     """
     watch.measure(run, 2)
     once_s = max(watch.measure(run, 1) - watch.empty_s, 1e-9)
@@ -155,10 +141,7 @@ def time_case(
 ) -> Times:
     """Time a case as `time_run` does, less what it does besides.
 
-    Raises
-    ------
-    CannotTimeError
-        When what is left is too little to be told from noise.
+    Raises CannotTimeError when what is left is too little to be told from noise.
     """
 
     def timed(run: Callable[[], Any], beside: Callable[[], Any] | None) -> Times:
@@ -177,10 +160,8 @@ def time_case(
 def checked_case(cells: Cells, device: str) -> tuple[Case, float]:
     """Make the op of a row, run it once, and give it with the error of its result.
 
-    Raises
-    ------
-    CannotTimeError
-        When it cannot be made, or its result is not that of double precision: a fast wrong kernel is no timing.
+    Raises CannotTimeError when it cannot be made, or its result is not that of double precision: a fast wrong
+    kernel is no timing.
     """
     import torch
 
@@ -232,10 +213,7 @@ def _all_timed(rows: list[dict[str, str]], device: str, about: str) -> Iterator[
 def read_cases(path: Path) -> tuple[list[dict[str, str]], list[str]]:
     """Read the table of ops: its rows and its columns.
 
-    Raises
-    ------
-    OSError, ValueError
-        When the file cannot be read, or is no such table.
+    Raises OSError, ValueError when the file cannot be read, or is no such table.
     """
     with path.open(encoding="utf-8", newline="") as stream:
         reader = csv.DictReader(stream)

@@ -153,10 +153,7 @@ class _Windows(NamedTuple):
 def _windows(cells: Cells) -> _Windows:
     """Choose planes and windows of the stated results, elements and window; their sides are not stated.
 
-    Raises
-    ------
-    CannotTimeError
-        When no square or one-row window on such planes has about as many elements.
+    Raises CannotTimeError when no square or one-row window on such planes has about as many elements.
     """
     window = size_of(cells, "row")
     results = max(size_of(cells, "numel") // window, 1)

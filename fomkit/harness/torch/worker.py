@@ -72,11 +72,8 @@ def _chain_s(device: str) -> float:
 def host_cost(device: str, watch: Watch) -> dict[str, float]:
     """Measure what the framework takes for one op of a step.
 
-    Returns
-    -------
-    dict
-        ``op_s``, the time [s] of one op in a chain of tiny ones, and ``host_s``, what of it is not the op itself;
-        on a GPU all of it is the host's, which works beside the device.
+    Gives a dict: ``op_s``, the time [s] of one op in a chain of tiny ones, and ``host_s``, what of it is not the
+    op itself; on a GPU all of it is the host's, which works beside the device.
     """
     op_s = _chain_s(device) / len(CHAIN)
     if device == "cuda":
@@ -106,11 +103,8 @@ def _over(watch: Watch, run: Callable[[], Any]) -> float:
 def fresh_pages(watch: Watch, limits: range = POWERS) -> dict[str, float]:
     """Measure what a tensor of fresh pages costs besides being written.
 
-    Returns
-    -------
-    dict
-        ``above_byte``, the size from which each new tensor has fresh pages (a power of two), and ``s_per_byte``,
-        what a byte of them takes; empty where tensors cost no more when they are new.
+    Gives a dict: ``above_byte``, the size from which each new tensor has fresh pages (a power of two), and
+    ``s_per_byte``, what a byte of them takes; empty where tensors cost no more when they are new.
     """
     import torch
 

@@ -30,17 +30,11 @@ Triple = tuple[Size, Size, Size]
 class MethodCost(NamedTuple):
     """What one execution of a convolution takes by one method.
 
-    Attributes
-    ----------
-    multiply_adds
-        Of the products, 2 flop each.
-    additions, multiplications
-        Of everything else, 1 flop each: transforms, and scattered sums.
-    work_depth
-        Levels.
-    fixed_byte, sample_byte
-        Workspace [byte], with the whole batch at once fixed_byte + batch·sample_byte: what filters take however
-        many samples there are, and what each sample adds.
+    `multiply_adds`: of the products, 2 flop each.
+    `additions`, `multiplications`: of everything else, 1 flop each: transforms, and scattered sums.
+    `work_depth`: levels.
+    `fixed_byte`, `sample_byte`: workspace [byte], with the whole batch at once fixed_byte + batch·sample_byte:
+      what filters take however many samples there are, and what each sample adds.
     """
 
     multiply_adds: Size
@@ -183,16 +177,11 @@ def im2col(
 class _Tiled(NamedTuple):
     """One pass as transform, product in the transformed space, and transform back.
 
-    Attributes
-    ----------
-    tiles
-        Of one sample.
-    data, result
-        Channels of the array that the pass reads and of the one on the other side; filters lie between them.
-    filters
-        Pairs of channels that have a filter.
-    summed
-        What one product is summed over.
+    `tiles`: of one sample.
+    `data`, `result`: channels of the array that the pass reads and of the one on the other side; filters lie
+      between them.
+    `filters`: pairs of channels that have a filter.
+    `summed`: what one product is summed over.
     """
 
     tiles: Size
@@ -258,10 +247,7 @@ def winograd(
     Multiply-adds: α^axes for each tile and pair of channels, where the direct method takes (3·m)^axes: 2.25 times
     as many in two axes for m = 2, and 4 times for m = 4.
 
-    Parameters
-    ----------
-    tile : int
-        m, a key of `WINOGRAD`.
+    `tile`: m, a key of `WINOGRAD`.
     """
     slides: Triple = (slides_d, slides_h, slides_w)
     kernel: Triple = (kernel_d, kernel_h, kernel_w)
@@ -312,10 +298,7 @@ def fft(
     derived here; the structure, three families of transforms and a product for each pair of channels, is that of
     Mathieu, Henaff & LeCun, "Fast Training of Convolutional Networks through FFTs" (ICLR 2014).
 
-    Parameters
-    ----------
-    length : int or None
-        L, a power of two; None for one tile that holds the whole padded image.
+    `length`: l, a power of two; None for one tile that holds the whole padded image.
     """
     positions = (depth, height, width) if pass_name == BACK_INPUT else (out_depth, out_height, out_width)
 

@@ -43,16 +43,10 @@ class Cost(NamedTuple):
 class Formula(NamedTuple):
     """How the ops of one kind are priced.
 
-    Attributes
-    ----------
-    cost : function
-        Gives the `Cost` from columns; ``item_byte`` [byte] follows from the dtype.
-    chosen_by : tuple of str
-        Its arguments that are text.
-    variants : tuple of tuples of str
-        What these may be; ops of anything else are unpriced.
-    parts : mapping
-        Its arguments that are no columns but functions of columns, and of each other.
+    `cost`: gives the `Cost` from columns; ``item_byte`` [byte] follows from the dtype.
+    `chosen_by`: its arguments that are text.
+    `variants`: what these may be; ops of anything else are unpriced.
+    `parts`: its arguments that are no columns but functions of columns, and of each other.
     """
 
     cost: Callable[..., Cost]
@@ -81,12 +75,8 @@ def arguments(function: Callable[..., Any]) -> tuple[str, ...]:
 class Row:
     """The values of one op, of many, or their symbols, by name; each is looked up or worked out once.
 
-    Parameters
-    ----------
-    column : function
-        Gives the value of a column by its name.
-    parts : mapping
-        As of `Formula`.
+    `column`: gives the value of a column by its name.
+    `parts`: as of `Formula`.
 
     Examples
     --------
@@ -118,13 +108,8 @@ def columns_of(
 ) -> Callable[[str], NDArray[np.float64]]:
     """Give the columns of some rows of a table by name, as a `Row` asks for them.
 
-    Parameters
-    ----------
-    ops : DataFrame
-    rows : array (n,)
-        Positions.
-    read : dict
-        Columns of the whole table that were read before, shared among its groups of rows.
+    `rows` (n,): positions; `read`: columns of the whole table that were read before, shared among its groups of
+    rows.
     """
 
     def column(name: str) -> NDArray[np.float64]:

@@ -40,11 +40,8 @@ WHAT = ("projected", "measured")
 def compared(figures: pd.DataFrame) -> alt.LayerChart:
     """Draw each measured time beside the projected one, with their intervals.
 
-    Parameters
-    ----------
-    figures : DataFrame
-        Two rows a line: ``name`` (of the line), ``what`` (projected, measured), ``time_s``, ``low_s``, ``high_s``,
-        and ``said`` (what may be claimed of it).
+    `figures`: two rows a line: ``name`` (of the line), ``what`` (projected, measured), ``time_s``, ``low_s``,
+    ``high_s``, and ``said`` (what may be claimed of it).
     """
     check_plotting("figures")
     import altair as alt
@@ -77,13 +74,8 @@ REST, SMALL = "all others", 0.01
 def composition(parts: pd.DataFrame, by: str = KIND) -> alt.Chart:
     """Draw one bar a pass, in parts.
 
-    Parameters
-    ----------
-    parts : DataFrame
-        One row per part of a bar: ``pass`` (or another term of the step), ``part``, ``time_s``; bars in the
-        order of their first rows.
-    by : str
-        What the parts are, as the legend says.
+    `parts`: one row per part of a bar: ``pass`` (or another term of the step), ``part``, ``time_s``; bars in the
+    order of their first rows; `by`: what the parts are, as the legend says.
     """
     check_plotting("figures")
     import altair as alt
@@ -119,13 +111,9 @@ def composition(parts: pd.DataFrame, by: str = KIND) -> alt.Chart:
 def memory(live: pd.DataFrame, capacity_byte: float | None = None) -> alt.LayerChart:
     """Draw the memory that each role takes from op to op.
 
-    Parameters
-    ----------
-    live : DataFrame
-        One row per moment and role: ``id`` (executed ops so far), ``role``, ``byte``, ``all_byte`` (all roles
-        together), ``op`` and ``pass_name``; roles in the order in which they are stacked.
-    capacity_byte : float, optional
-        What the device holds [byte]; drawn where it is not far above the peak.
+    `live`: one row per moment and role: ``id`` (executed ops so far), ``role``, ``byte``, ``all_byte`` (all roles
+    together), ``op`` and ``pass_name``; roles in the order in which they are stacked; `capacity_byte`: what the
+    device holds [byte]; drawn where it is not far above the peak.
     """
     check_plotting("figures")
     import altair as alt
@@ -170,11 +158,8 @@ PASSES = ("forward", "backward", "update")
 def pareto(groups: pd.DataFrame) -> alt.LayerChart:
     """Draw the longest ops, longest first, in their passes, with the share that they reach together.
 
-    Parameters
-    ----------
-    groups : DataFrame
-        One row per op and pass, the longest op first: ``name``, ``pass``, ``pass_s`` [s]; and of all passes of the
-        op ``time_s``, ``low_s``, ``high_s``, ``share`` of the step, ``reached`` (share with all ops before it).
+    `groups`: one row per op and pass, the longest op first: ``name``, ``pass``, ``pass_s`` [s]; and of all passes
+    of the op ``time_s``, ``low_s``, ``high_s``, ``share`` of the step, ``reached`` (share with all ops before it).
     """
     check_plotting("figures")
     import altair as alt
@@ -253,14 +238,10 @@ def _corners(roofs: pd.DataFrame, low: float, high: float) -> pd.DataFrame:
 def roofline(ops: pd.DataFrame, roofs: pd.DataFrame) -> alt.LayerChart:
     """Draw the rate of each op over its arithmetic intensity.
 
-    Parameters
-    ----------
-    ops : DataFrame
-        One row per op with arithmetic: ``op``, ``kind``, ``sizes``, ``pass_name``, ``module``, ``time_s``,
-        ``low_s`` and ``high_s`` in one step, ``share`` of the step, ``intensity`` [flop/byte], ``flop_per_s``,
-        ``time_source``, ``bound``.
-    roofs : DataFrame
-        ``roof`` (its name and peak), ``flop_per_s`` and ``byte_per_s`` of each number format and engine.
+    `ops`: one row per op with arithmetic: ``op``, ``kind``, ``sizes``, ``pass_name``, ``module``, ``time_s``,
+    ``low_s`` and ``high_s`` in one step, ``share`` of the step, ``intensity`` [flop/byte], ``flop_per_s``,
+    ``time_source``, ``bound``; `roofs`: ``roof`` (its name and peak), ``flop_per_s`` and ``byte_per_s`` of each
+    number format and engine.
     """
     check_plotting("figures")
     import altair as alt

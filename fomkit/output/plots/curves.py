@@ -108,22 +108,11 @@ def _domain(bars: list[dict[str, Any]], middle: float) -> list[float]:
 def tornado(table: pd.DataFrame, middle: float, title: str, figure: str) -> alt.LayerChart:
     """Draw a tornado.
 
-    Parameters
-    ----------
-    table : DataFrame
-        One row for each parameter, in the order of the bars: parameter, unit, value, low, high, has_interval,
-        varied (in words), at_low, at_high (the figure at either end, None where it cannot be), elasticity, kink
-        (`fomkit.whatif.sensitivity.Sensitivity.table`).
-    middle : float
-        The figure as it is.
-    title : str
-    figure : str
-        What the axis says: ``units/day``.
-
-    Returns
-    -------
-    altair.LayerChart
-        The first 15 parameters, with hover texts; ``save`` writes HTML, PNG or SVG.
+    `table`: one row for each parameter, in the order of the bars: parameter, unit, value, low, high, has_interval,
+    varied (in words), at_low, at_high (the figure at either end, None where it cannot be), elasticity, kink
+    (`fomkit.whatif.sensitivity.Sensitivity.table`); `middle`: the figure as it is; `figure`: what the axis says:
+    ``units/day``. Gives an altair.LayerChart: the first 15 parameters, with hover texts; ``save`` writes HTML, PNG
+    or SVG.
     """
     import altair as alt
     import pandas as pd

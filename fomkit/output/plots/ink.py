@@ -58,10 +58,7 @@ KINDS: Mapping[str, Mark] = {
 def check_plotting(where: str, *more: str) -> None:
     """Raise unless the plotting library is installed, and ``more``; better before the work than after it.
 
-    Raises
-    ------
-    FomkitError
-        With the command that installs all of them.
+    Raises FomkitError with the command that installs all of them.
     """
     from importlib.util import find_spec
 
@@ -158,10 +155,7 @@ class _Harmless(json.JSONEncoder):
 def check_drawable(where: str) -> None:
     """Raise when the libraries that draw are not installed.
 
-    Raises
-    ------
-    FomkitError
-        With the command that installs them.
+    Raises FomkitError with the command that installs them.
     """
     check_plotting(where, "vl_convert")
 
@@ -169,11 +163,7 @@ def check_drawable(where: str) -> None:
 def chart_file(chart: alt.TopLevelMixin, ending: str) -> str | bytes:
     """Give the content of a chart's file.
 
-    Parameters
-    ----------
-    chart : altair chart
-    ending : str
-        One of `ENDINGS`.
+    `ending`: one of `ENDINGS`.
     """
     if ending == ".html":
         page = io.StringIO()

@@ -39,21 +39,12 @@ MAX_LISTED = 40
 class TraceRows:
     """What a trace is made of.
 
-    Attributes
-    ----------
-    rows : tuple of Row
-    unsupported : tuple of str
-        Ops and kernels without a rule, with their executions in a step.
-    notes : tuple of str
-        How the rows were made; those that begin with ``partial`` say what is missing.
-    properties : mapping
-        What the file says of the accelerator.
-    device : str
-        The accelerator's name; "" for a trace of a CPU.
-    on_device : bool
-        Whether times are those of kernels.
-    step_s : tuple of float
-        Time of all ops in each step that was taken [s].
+    `unsupported`: ops and kernels without a rule, with their executions in a step.
+    `notes`: how the rows were made; those that begin with ``partial`` say what is missing.
+    `properties`: what the file says of the accelerator.
+    `device`: the accelerator's name; "" for a trace of a CPU.
+    `on_device`: whether times are those of kernels.
+    `step_s`: time of all ops in each step that was taken [s].
     """
 
     rows: tuple[Row, ...]
@@ -153,10 +144,7 @@ class Steps(NamedTuple):
 def read_steps(path: Path) -> Steps:
     """Read a trace and find its steps.
 
-    Raises
-    ------
-    FomkitError
-        When the file is damaged, or holds no op.
+    Raises FomkitError when the file is damaged, or holds no op.
     """
     events, reader = Events(), TraceReader(path)
     events.add_all(reader)
@@ -168,11 +156,7 @@ def read_steps(path: Path) -> Steps:
 def steps_of(events: Events, head: Mapping[str, Any]) -> Steps:
     """Find the steps of events.
 
-    Parameters
-    ----------
-    events : Events
-    head : mapping
-        What the file says of itself.
+    `head`: what the file says of itself.
     """
     nesting = Nesting(events)
     device = join_device(events, nesting)
@@ -188,15 +172,8 @@ def steps_of(events: Events, head: Mapping[str, Any]) -> Steps:
 def read_trace(path: Path) -> TraceRows:
     """Read a trace of PyTorch's profiler, of CUDA, ROCm or a CPU.
 
-    Parameters
-    ----------
-    path : Path
-        ``trace.json``, packed by gzip or not.
-
-    Raises
-    ------
-    FomkitError
-        When the file is damaged, or holds no op or no shapes.
+    `path`: ``trace.json``, packed by gzip or not. Raises FomkitError when the file is damaged, or holds no op or
+    no shapes.
     """
     found = read_steps(path)
     trace = rows_of(found)
@@ -346,15 +323,8 @@ def _covered(steps: Steps) -> float:
 def time_spent(path: Path) -> tuple[list[Spent], float]:
     """Give all time that a trace saw in one step, by op, and the share of a step that these ops fill.
 
-    Parameters
-    ----------
-    path : Path
-        A trace whose steps are marked. Where it has times of an accelerator, these count and the host's do not.
-
-    Raises
-    ------
-    FomkitError
-        When the trace holds no op.
+    `path`: a trace whose steps are marked. Where it has times of an accelerator, these count and the host's do
+    not. Raises FomkitError when the trace holds no op.
     """
     steps = read_steps(path)
     found = list(_rows(steps))

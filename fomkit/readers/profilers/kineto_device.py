@@ -55,27 +55,16 @@ def is_copy(kernel: str) -> bool:
 class DeviceTimes:
     """Times of what ran on the device [µs].
 
-    Attributes
-    ----------
-    of_row : array of float
-        Sum of the kernels of each row; NaN where it launched none.
-    unit_s : dict
-        Time of kernels, copies and fills [s] by device; all else is of ``unit``, the busiest of them.
-    elsewhere : set of int
-        Rows whose kernels all ran on another device.
-    loose, loose_host : array of int
-        Device event, and the host event it was launched in (-1 for none), of kernels that no priced row holds and
-        of collectives.
-    gradients : dict
-        Row of a backward convolution to the times of kernels for its input's and its weight's gradient.
-    units : dict
-        Rows whose kernels' names say on what they multiply: tf32, or matrix.
-    occupied : dict
-        Row to the sums of occupancy [share] × time, and of time [µs], of its kernels that say one.
-    occupancy : float
-        Achieved occupancy [share], weighted by time; NaN where no kernel says it.
-    occupancy_share : float
-        Share of the kernels' time that says it.
+    `of_row`: sum of the kernels of each row; NaN where it launched none.
+    `unit_s`: time of kernels, copies and fills [s] by device; all else is of ``unit``, the busiest of them.
+    `elsewhere`: rows whose kernels all ran on another device.
+    `loose`, `loose_host`: device event, and the host event it was launched in (-1 for none), of kernels that no
+      priced row holds and of collectives.
+    `gradients`: row of a backward convolution to the times of kernels for its input's and its weight's gradient.
+    `units`: rows whose kernels' names say on what they multiply: tf32, or matrix.
+    `occupied`: row to the sums of occupancy [share] × time, and of time [µs], of its kernels that say one.
+    `occupancy`: achieved occupancy [share], weighted by time; NaN where no kernel says it.
+    `occupancy_share`: share of the kernels' time that says it.
     """
 
     of_row: NDArray[np.float64]
@@ -201,11 +190,8 @@ def _occupancy(events: Events, times: DeviceTimes, taken: NDArray[np.bool_]) -> 
 def message_of(details: Sequence[Mapping[str, Any]]) -> tuple[str, float, int, str]:
     """Give collective, bytes on each rank, ranks and number format, the first that some events' details say.
 
-    Returns
-    -------
-    tuple
-        "", NaN, 0 and "" for what nobody says. Of gathers and scatters the whole message counts, as nccl-tests
-        does.
+    Gives a tuple: "", NaN, 0 and "" for what nobody says. Of gathers and scatters the whole message counts, as
+    nccl-tests does.
     """
     word, byte, ranks, dtype = "", float("nan"), 0, ""
     for detail in details:

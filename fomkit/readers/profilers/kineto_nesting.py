@@ -160,18 +160,8 @@ def _fits(schema: Schema, given: _Given) -> bool:
 def describe(name: str, signature: Signature, default_dtype: str) -> tuple[Call, Schema]:
     """Put a call into the rules' words; its results are those written in place.
 
-    Parameters
-    ----------
-    name : str
-        The op's without its library.
-    signature : Signature
-    default_dtype : str
-        Number format of lists of tensors, which the trace does not tell.
-
-    Raises
-    ------
-    CallError
-        When the trace does not say enough.
+    `name`: the op's without its library; `default_dtype`: number format of lists of tensors, which the trace does
+    not tell. Raises CallError when the trace does not say enough.
     """
     given = _Given(signature, default_dtype)
     fitting = [schema for schema in schemas()[1].get(name, ()) if _fits(schema, given)]
@@ -188,10 +178,7 @@ def describe(name: str, signature: Signature, default_dtype: str) -> tuple[Call,
 def loose(signature: Signature, default_dtype: str) -> list[Any]:
     """Give the arguments of a call whose spelling nobody keeps, by position.
 
-    Raises
-    ------
-    CallError
-        When the trace does not say enough.
+    Raises CallError when the trace does not say enough.
     """
     given = _Given(signature, default_dtype)
     return [given.argument(place, given.kind(place)) for place in range(len(given.dims))]
@@ -238,17 +225,10 @@ def _role(name: str) -> int:
 class Rows:
     """The calls that are rows, in columns.
 
-    Attributes
-    ----------
-    event : array of int
-        Place among the host events.
-    pass_code : array of int
-    node : array of int
-        Sequence number of the autograd node that ran the call; -1 where none did.
-    update : array of int
-        Host event of the optimizer's step that the call is part of; -1 where none.
-    known : array of int
-        1 where the op has a rule.
+    `event`: place among the host events.
+    `node`: sequence number of the autograd node that ran the call; -1 where none did.
+    `update`: host event of the optimizer's step that the call is part of; -1 where none.
+    `known`: 1 where the op has a rule.
     """
 
     event: array[int] = field(default_factory=lambda: array("i"))
@@ -276,17 +256,10 @@ _GROUND = _Frame(-1, _FRAME, FORWARD_PASS, -1, -1, -1, shielded=False)
 class Nesting:
     """The nesting of all host events.
 
-    Attributes
-    ----------
-    parent : array of int
-        The innermost event around each; -1 for none.
-    rows : Rows
-    row_of : array of int
-        The row that an event is; -1 for others.
-    owners : dict
-        Sequence number to the row, one of `OWNERS`, that the forward op of this number ran in; -1 for none.
-    updates : dict
-        Event of each optimizer's step to how it is implemented: per_tensor, foreach or fused.
+    `parent`: the innermost event around each; -1 for none.
+    `row_of`: the row that an event is; -1 for others.
+    `owners`: sequence number to the row, one of `OWNERS`, that the forward op of this number ran in; -1 for none.
+    `updates`: event of each optimizer's step to how it is implemented: per_tensor, foreach or fused.
     """
 
     def __init__(self, events: Events) -> None:

@@ -57,16 +57,10 @@ class Row(NamedTuple):
 class CallCounts:
     """What was found besides rows.
 
-    Attributes
-    ----------
-    unsupported : Counter
-        Executions in a step, by name and reason.
-    without_shapes : int
-        Executions of priced ops without shapes.
-    halved : int
-        Backward convolutions and recurrent layers whose time was parted in equal halves.
-    halves : set of Key
-        Their calls.
+    `unsupported`: executions in a step, by name and reason.
+    `without_shapes`: executions of priced ops without shapes.
+    `halved`: backward convolutions and recurrent layers whose time was parted in equal halves.
+    `halves`: their calls.
     """
 
     unsupported: Counter[str] = field(default_factory=Counter)
@@ -132,14 +126,8 @@ def _without_flags(dimensions: Dimensions) -> Dimensions:
 class Rows:
     """Makes the rows of one trace.
 
-    Parameters
-    ----------
-    events : Events
-    executions : Executions
-    default_dtype : str
-        Number format of lists of tensors.
-    ranks : int
-        Processes of the run, 0 where the trace does not say; ``local`` of them on the node.
+    `default_dtype`: number format of lists of tensors.
+    `ranks`: processes of the run, 0 where the trace does not say; ``local`` of them on the node.
     """
 
     def __init__(self, events: Events, executions: Executions, default_dtype: str, ranks: int, local: int) -> None:
@@ -286,10 +274,6 @@ def _why_not(row: Row) -> str:
 
 def trace_timings(rows: Iterable[Row]) -> tuple[pd.DataFrame, Mapping[tuple[str, str], int]]:
     """Make one timing of each distinct call.
-
-    Parameters
-    ----------
-    rows : iterable of Row
 
     Returns
     -------

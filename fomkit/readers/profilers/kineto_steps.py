@@ -79,21 +79,9 @@ def _rule(kind: str, entries: Iterable[Entry]) -> str:
 def describe_update(annotation: str, impl: str, entries: Sequence[Entry], default_dtype: str) -> TracedOp | None:
     """Describe one step of an optimizer.
 
-    Parameters
-    ----------
-    annotation : str
-        ``Optimizer.step#Adam.step``.
-    impl : str
-        per_tensor, foreach or fused.
-    entries : sequence of Entry
-        Its calls.
-    default_dtype : str
-        Number format of lists of tensors.
-
-    Returns
-    -------
-    TracedOp or None
-        None for an optimizer whose parameters cannot be told from its calls; these are then rows themselves.
+    `annotation`: ``Optimizer.step#Adam.step``; `impl`: per_tensor, foreach or fused; `entries`: its calls;
+    `default_dtype`: number format of lists of tensors. Gives a TracedOp or None: none for an optimizer whose
+    parameters cannot be told from its calls; these are then rows themselves.
     """
     kind = optimizer_class(annotation)
     closing = [entry for entry in entries if entry.name in _CLOSING.get(kind, ())]
@@ -131,20 +119,12 @@ class Key(NamedTuple):
 class SimilarSteps(NamedTuple):
     """The steps that are alike, and what ran in those that were taken.
 
-    Attributes
-    ----------
-    steps : int
-        How many are alike.
-    counts : dict
-        Executions in one of them, in order of first execution.
-    times : dict
-        Times [s] of all executions in those that were taken, step by step.
-    step_s : tuple of float
-        Time of all executions in each step that was taken [s].
-    cold : tuple of int and float, or None
-        Place among all steps, and time [s], of a first one that was left out as a cold start.
-    taken : tuple of int
-        Places of those that were taken, among all steps.
+    `steps`: how many are alike.
+    `counts`: executions in one of them, in order of first execution.
+    `times`: times [s] of all executions in those that were taken, step by step.
+    `step_s`: time of all executions in each step that was taken [s].
+    `cold`: place among all steps, and time [s], of a first one that was left out as a cold start.
+    `taken`: places of those that were taken, among all steps.
     """
 
     steps: int
@@ -230,32 +210,18 @@ PASSES = (FORWARD, BACKWARD, UPDATE)
 class Executions:
     """What ran in the chosen steps.
 
-    Attributes
-    ----------
-    counts : dict
-        Executions in one step, by key, in order of first execution.
-    times : dict
-        Times [s] of all executions in the chosen steps, step by step, NaN where unknown.
-    shares : dict
-        Of a backward convolution the share of time for its input's and its weight's gradient.
-    units : dict
-        Of calls whose kernels' names say on what they multiply: tf32, or matrix.
-    occupancy : dict
-        Achieved occupancy [share], weighted by time, of keys whose kernels say one.
-    updates : list
-        What the keys of updates stand for.
-    steps, similar : int
-        Steps in the trace, and the most of them that are alike.
-    step_s : tuple of float
-        Time of all executions in each of the chosen steps [s].
-    cold : tuple of int and float, or None
-        Place in the trace and time [s] of a first one of those alike that was not taken.
-    wall_s : tuple of float
-        From begin to end [s] of each of the chosen steps; empty where the trace does not mark both.
-    marked_by : str
-        What tells the steps, as in `step_windows`.
-    input_calls : int
-        Calls of the data loader, which are left out.
+    `counts`: executions in one step, by key, in order of first execution.
+    `times`: times [s] of all executions in the chosen steps, step by step, NaN where unknown.
+    `shares`: of a backward convolution the share of time for its input's and its weight's gradient.
+    `units`: of calls whose kernels' names say on what they multiply: tf32, or matrix.
+    `occupancy`: achieved occupancy [share], weighted by time, of keys whose kernels say one.
+    `updates`: what the keys of updates stand for.
+    `steps`, `similar`: steps in the trace, and the most of them that are alike.
+    `step_s`: time of all executions in each of the chosen steps [s].
+    `cold`: place in the trace and time [s] of a first one of those alike that was not taken.
+    `wall_s`: from begin to end [s] of each of the chosen steps; empty where the trace does not mark both.
+    `marked_by`: what tells the steps, as in `step_windows`.
+    `input_calls`: calls of the data loader, which are left out.
     """
 
     counts: dict[Key, int]
@@ -291,12 +257,8 @@ class _Windows:
 class Collector:
     """Collects the executions of all steps.
 
-    Parameters
-    ----------
-    events, nesting, device
-        Of one trace.
-    default_dtype : str
-        Number format of lists of tensors, which the trace does not tell.
+    `events`, `nesting`, `device`: of one trace.
+    `default_dtype`: number format of lists of tensors, which the trace does not tell.
     """
 
     def __init__(self, events: Events, nesting: Nesting, device: DeviceTimes, default_dtype: str) -> None:

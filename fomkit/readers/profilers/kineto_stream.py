@@ -50,14 +50,7 @@ def _number(text: str) -> float:
 class TraceReader:
     """Gives the events of a trace in file order, once.
 
-    Parameters
-    ----------
-    path : Path
-
-    Attributes
-    ----------
-    head : dict
-        The other values of the file's top level, complete after the last event.
+    `head`: the other values of the file's top level, complete after the last event.
 
     Raises
     ------
@@ -191,10 +184,7 @@ class Interned:
     def number(self, key: str, value: Any) -> int:
         """Give the number of a thing, the same for the same key.
 
-        Raises
-        ------
-        FomkitError
-            When there are more than any program has.
+        Raises FomkitError when there are more than any program has.
         """
         found = self._known.setdefault(key, len(self._known))
         if found == len(self.values):
@@ -220,23 +210,14 @@ def _real(value: Any) -> float | None:
 class Events:
     """Columns of what ran on the host (`HOST`), of launches and of what ran on a device (`DEVICE`).
 
-    Attributes
-    ----------
-    start, end : array of float
-        Of host events [µs].
-    name, thread, call : array of int
-        Places in ``names``, ``threads`` and ``calls``; -1 for an annotation or a call without shapes.
-    sequence, external : array of int
-        As the trace numbers them; -1 where it does not.
-    forward_thread : array of int
-        1 where the call names the thread of its forward pass, which backward calls do.
-    launch_* : the same of launches, with their ``correlation``
-    device_* : the same of kernels, copies and fills, with their duration [µs] and occupancy [%], NaN where
-        unknown; ``device_unit`` is the place in ``units`` of the device that they ran on
-    processes : Counter
-        Ops of PyTorch by the process that called them.
-    wrong : Counter
-        Events that were left out, by what is wrong with them.
+    `start`, `end`: of host events [µs].
+    `name`, `thread`, `call`: places in ``names``, ``threads`` and ``calls``; -1 for an annotation or a call
+      without shapes.
+    `sequence`, `external`: as the trace numbers them; -1 where it does not.
+    `forward_thread`: 1 where the call names the thread of its forward pass, which backward calls do.
+    `device_*`: unknown; ``device_unit`` is the place in ``units`` of the device that they ran on.
+    `processes`: ops of PyTorch by the process that called them.
+    `wrong`: events that were left out, by what is wrong with them.
     """
 
     def __init__(self) -> None:

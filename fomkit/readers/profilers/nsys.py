@@ -63,10 +63,7 @@ def recognise_nsys(path: Path) -> bool:
 class Report:
     """An open export.
 
-    Attributes
-    ----------
-    tables : set of str
-        Those of `NEEDED` and `OPTIONAL` that it has.
+    `tables`: those of `NEEDED` and `OPTIONAL` that it has.
     """
 
     def __init__(self, connection: sqlite3.Connection, where: str) -> None:
@@ -129,10 +126,8 @@ def _only_reading(action: int, _first: str | None, second: str | None, *_: Any) 
 def open_report(path: Path) -> Iterator[Report]:
     """Open an export for a block.
 
-    Raises
-    ------
-    FomkitError
-        When it is no database, is still written to, is damaged, or has another schema; also inside the block.
+    Raises FomkitError when it is no database, is still written to, is damaged, or has another schema; also inside
+    the block.
     """
     where = str(path)
     if any(path.with_name(path.name + end).exists() for end in ("-wal", "-journal")):
@@ -286,11 +281,7 @@ def _device(report: Report) -> Iterator[Event]:
 def events_of(report: Report, process: int | None) -> Iterator[Event]:
     """Give an export's ranges, launches, kernels and copies as events of a trace.
 
-    Parameters
-    ----------
-    report : Report
-    process : int or None
-        The process whose events are given; None for all.
+    `process`: the process whose events are given; None for all.
     """
     ranges = _ranges(report) if "NVTX_EVENTS" in report.tables else iter(())
     for event in chain(ranges, _launches(report), _device(report)):
@@ -322,15 +313,8 @@ def _named(times_s: Mapping[int, float], process: int) -> tuple[dict[str, float]
 def read_nsys(path: Path) -> TraceRows:
     """Read an export of Nsight Systems.
 
-    Parameters
-    ----------
-    path : Path
-        What ``nsys export --type sqlite`` wrote.
-
-    Raises
-    ------
-    FomkitError
-        When it is no such export, has another schema, or no kernel ran in it.
+    `path`: what ``nsys export --type sqlite`` wrote. Raises FomkitError when it is no such export, has another
+    schema, or no kernel ran in it.
     """
     events = Events()
     with open_report(path) as report:

@@ -144,22 +144,14 @@ def _pass_of(op: str) -> str:
 def read_tfprof(path: Path, sizes: Mapping[str, int]) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Read tfprof's text.
 
-    Parameters
-    ----------
-    path : Path
-    sizes : mapping
-        With ``batch``, which tfprof prints as -1.
+    `sizes`: with ``batch``, which tfprof prints as -1. Raises FomkitError when the batch is not said, no op is in
+    it, or a product fits no layer.
 
     Returns
     -------
     ops : DataFrame
         An OPS table: each product of matrices in its role; of other ops the sum, whose sizes are not printed.
     notes : tuple of str
-
-    Raises
-    ------
-    FomkitError
-        When the batch is not said, no op is in it, or a product fits no layer.
     """
     where = str(path)
     rows: list[Row] = []

@@ -53,24 +53,14 @@ _BODY, _LOOP_MARKS = "/body/", ("/cond/", "/body/")
 class JoinedNodes:
     """What the nodes' times came to, of one step.
 
-    Attributes
-    ----------
-    row_s : list of float
-        Time of all executions of each row [s]; NaN where none of its nodes was seen.
-    unjoined : tuple of Unjoined
-        Time that no row has, the longest first.
-    steps : int
-        Steps that the trace holds.
-    fused : int
-        Nodes whose time holds the product before them, and is put on it.
-    seen, expected : int
-        Executions in the trace of nodes that were seen, and those that the graph says.
-    products, missed : int
-        Products and convolutions of the graph, and those of them that the trace does not have.
-    notes : tuple of str
-        How far the steps differ, a line each.
-    unseen : int
-        Executions in a step of nodes in loops that have work and were never recorded.
+    `row_s`: time of all executions of each row [s]; NaN where none of its nodes was seen.
+    `unjoined`: time that no row has, the longest first.
+    `steps`: steps that the trace holds.
+    `fused`: nodes whose time holds the product before them, and is put on it.
+    `seen`, `expected`: executions in the trace of nodes that were seen, and those that the graph says.
+    `products`, `missed`: products and convolutions of the graph, and those of them that the trace does not have.
+    `notes`: how far the steps differ, a line each.
+    `unseen`: executions in a step of nodes in loops that have work and were never recorded.
     """
 
     row_s: list[float]
@@ -206,13 +196,7 @@ class _Join:
 def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
     """Put the times of nodes on rows.
 
-    Parameters
-    ----------
-    times : PlaneTimes
-    nodes : Nodes
-        Of the same model's graph.
-    rows : int
-        Rows of its op table.
+    `nodes`: of the same model's graph; `rows`: rows of its op table.
     """
     join = _Join(times, nodes, rows)
     for name, time in times.nodes.items():
@@ -237,12 +221,7 @@ def _products(times: PlaneTimes, nodes: Nodes) -> tuple[int, int]:
 def with_node_times(ops: pd.DataFrame, counts: Sequence[float], joined: JoinedNodes) -> pd.DataFrame:
     """Give an op table the mean time of one execution of each row, NaN where unknown.
 
-    Parameters
-    ----------
-    ops : DataFrame
-    counts : sequence of float
-        Executions of each row in the step that was recorded.
-    joined : JoinedNodes
+    `counts`: executions of each row in the step that was recorded.
     """
     means = [time / count for time, count in zip(joined.row_s, counts, strict=True)]
     return ops.assign(traced_time_s=means)
@@ -382,14 +361,9 @@ def model_of_planes(
 ) -> tuple[ModelProfile, tuple[str, ...]]:
     """Make a model profile of a trace of TensorFlow's profiler.
 
-    Parameters
-    ----------
-    path : Path
-        ``*.xplane.pb``.
-    sizes : mapping
-        Named sizes of the step that was recorded.
-    graph : Path, optional
-        The ``model.py`` of the Keras model; it is run. Without it ops have times and no sizes.
+    `path`: ``*.xplane.pb``. `sizes`: named sizes of the step that was recorded. `graph`: the ``model.py`` of the
+    Keras model; it is run. Without it ops have times and no sizes. Raises FomkitError when the trace is damaged,
+    holds no op, or is of another model.
 
     Returns
     -------
@@ -397,11 +371,6 @@ def model_of_planes(
         With ``traced_time_s`` in its ops.
     notes : tuple of str
         How it was made and what is missing, a line each.
-
-    Raises
-    ------
-    FomkitError
-        When the trace is damaged, holds no op, or is of another model.
     """
     times = read_plane_times(path)
     if graph is None:

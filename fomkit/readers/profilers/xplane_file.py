@@ -173,14 +173,9 @@ def _name_of(content: bytes, most_byte: int = MAX_NAME) -> str:
 class Plane:
     """One plane: a host or a device.
 
-    Attributes
-    ----------
-    kinds : dict
-        What events share, by their number.
-    details : dict
-        Names of details by number.
-    encoded : sequence of bytes
-        Its lines, not yet decoded.
+    `kinds`: what events share, by their number.
+    `details`: names of details by number.
+    `encoded`: its lines, not yet decoded.
     """
 
     file: PlaneFile
@@ -264,10 +259,8 @@ def _content_of(path: Path) -> bytes:
 def open_planes(path: Path) -> Iterator[PlaneFile]:
     """Open a file of planes for a block.
 
-    Raises
-    ------
-    FomkitError
-        When it cannot be read; for what is found to be damaged inside the block; where protobuf is absent.
+    Raises FomkitError when it cannot be read; for what is found to be damaged inside the block; where protobuf is
+    absent.
     """
     try:
         from google.protobuf.message import DecodeError

@@ -34,11 +34,7 @@ MAX_PS = 10**18
 class NodeTime:
     """Executions of a node, their times and the kernel that ran; of a device, executions are its kernels.
 
-    Attributes
-    ----------
-    kernel : str
-    start, own : array
-        Start [ns] and own time [s] of each execution.
+    `start`, `own`: start [ns] and own time [s] of each execution.
     """
 
     kernel: str
@@ -64,26 +60,15 @@ class NodeTime:
 class PlaneTimes:
     """What a file of planes says of a graph's nodes.
 
-    Attributes
-    ----------
-    nodes : dict
-        By name as the graph has it, without the functions around the step.
-    host : dict
-        Executions on the host by the same names; those of ``nodes`` where nothing ran on a device.
-    steps : int
-        Steps that are marked (``tf.profiler.experimental.Trace`` with a ``step_num``); 0 where none.
-    device : str
-        The accelerator whose kernels the times are of; "" for a CPU.
-    seen : int
-        Events in the file.
-    loose_s : float
-        Time of kernels that name no node [s].
-    wrong : Counter
-        Events that were left out, by what is wrong with them.
-    notes : list of str
-        Errors and warnings of the profiler.
-    choices : list of str
-        Which of several devices or hosts was taken, a line each.
+    `nodes`: by name as the graph has it, without the functions around the step.
+    `host`: executions on the host by the same names; those of ``nodes`` where nothing ran on a device.
+    `steps`: steps that are marked (``tf.profiler.experimental.Trace`` with a ``step_num``); 0 where none.
+    `device`: the accelerator whose kernels the times are of; "" for a CPU.
+    `seen`: events in the file.
+    `loose_s`: time of kernels that name no node [s].
+    `wrong`: events that were left out, by what is wrong with them.
+    `notes`: errors and warnings of the profiler.
+    `choices`: which of several devices or hosts was taken, a line each.
     """
 
     nodes: dict[str, NodeTime] = field(default_factory=dict)
@@ -313,10 +298,7 @@ def _taken(hosts: Mapping[str, PlaneTimes], devices: Mapping[str, PlaneTimes]) -
 def read_plane_times(path: Path) -> PlaneTimes:
     """Read what ran from a file of planes.
 
-    Raises
-    ------
-    FomkitError
-        When the file is damaged or cut off, or no node ran in it.
+    Raises FomkitError when the file is damaged or cut off, or no node ran in it.
     """
     hosts: dict[str, PlaneTimes] = {}
     devices: dict[str, PlaneTimes] = {}
@@ -343,14 +325,9 @@ def read_plane_times(path: Path) -> PlaneTimes:
 class PlaneSteps:
     """The steps of a file of planes.
 
-    Attributes
-    ----------
-    steps : int
-        Steps in the file.
-    step_s : tuple of float
-        Time [s] in each step that is taken, of the nodes that ran equally often in all.
-    cold_s : float or None
-        The same of a first step that is not taken.
+    `steps`: steps in the file.
+    `step_s`: time [s] in each step that is taken, of the nodes that ran equally often in all.
+    `cold_s`: the same of a first step that is not taken.
     """
 
     steps: int
@@ -360,11 +337,7 @@ class PlaneSteps:
     def mean_s(self, time: NodeTime, count: float = 0.0) -> float:
         """Give a node's time in a step [s]: the median of steps, where its executions fill them.
 
-        Parameters
-        ----------
-        time : NodeTime
-        count : float, optional
-            Executions in a step of one that was not recorded each time: their mean counts for all.
+        `count`: executions in a step of one that was not recorded each time: their mean counts for all.
         """
         if (by_step := _by_step(time, self.steps)) is not None and (not count or count * self.steps == time.count):
             return float(np.median(by_step[self.cold_s is not None :]))
@@ -381,11 +354,7 @@ def _by_step(time: NodeTime, steps: int) -> NDArray[np.float64] | None:
 def steps_of(times: PlaneTimes, steps: int) -> PlaneSteps:
     """Find the time of each step.
 
-    Parameters
-    ----------
-    times : PlaneTimes
-    steps : int
-        How many there are.
+    `steps`: how many there are.
     """
     found = [node for time in times.nodes.values() if (node := _by_step(time, steps)) is not None]
     whole = tuple(np.sum(found, axis=0).tolist()) if found else ()

@@ -165,20 +165,9 @@ def _unread(rows: pd.DataFrame, kind: str, layout: Layout) -> pd.Series[bool]:
 def read_aiconfigurator(path: Path) -> ImportedTimings:
     """Read a table of products, attention or collectives.
 
-    Parameters
-    ----------
-    path : Path
-        A CSV file, packed by gzip or not.
-
-    Returns
-    -------
-    ImportedTimings
-        Times in seconds. Rows with an ``op`` stand for that op only.
-
-    Raises
-    ------
-    FomkitError
-        With file and line, when a column is missing, a cell is no number, or rows are of more than one device.
+    `path`: a CSV file, packed by gzip or not. Gives an ImportedTimings: times in seconds. Rows with an ``op``
+    stand for that op only. Raises FomkitError with file and line, when a column is missing, a cell is no number,
+    or rows are of more than one device.
     """
     kind = _kind(path)
     if not kind:

@@ -102,12 +102,8 @@ def harness_padding(kind: str, engine: str, sizes: Cells) -> tuple[float, list[s
 class SectionRows:
     """The rows of one section of one sheet.
 
-    Attributes
-    ----------
-    where : str
-        File and sheet, for error messages.
-    common : dict
-        What all rows have in common, by TIMINGS column.
+    `where`: file and sheet, for error messages.
+    `common`: what all rows have in common, by TIMINGS column.
     """
 
     sheet: Sheet
@@ -172,10 +168,7 @@ class SectionRows:
     def read(self) -> tuple[list[Cells], list[SectionCount]]:
         """Give one TIMINGS row per printed time, and what became of every row of the section.
 
-        Raises
-        ------
-        FomkitError
-            When a needed cell is not understood; the message names it.
+        Raises FomkitError when a needed cell is not understood; the message names it.
         """
         rows: list[Cells] = []
         outcomes: dict[str, list[str]] = {name: [] for name in self.layout.times}
@@ -385,21 +378,10 @@ def _check_any(path: Path, sheets: list[Sheet], read: list[_SheetReader]) -> Non
 def read_deepbench(path: Path) -> ImportedTimings:
     """Read a DeepBench workbook: dense and sparse products, convolutions, recurrent layers and all-reduces.
 
-    Parameters
-    ----------
-    path : Path
-        A result workbook: one or more sheets of results and a sheet ``Specs``.
-
-    Returns
-    -------
-    ImportedTimings
-        Times in seconds. Recurrent rows have ``input_size`` 0: the input projection is not in the timing.
-
-    Raises
-    ------
-    FomkitError
-        When the file is no workbook, has no DeepBench section or no time, or a needed cell is not understood;
-        the message names sheet and cell.
+    `path`: a result workbook: one or more sheets of results and a sheet ``Specs``. Gives an ImportedTimings: times
+    in seconds. Recurrent rows have ``input_size`` 0: the input projection is not in the timing. Raises FomkitError
+    when the file is no workbook, has no DeepBench section or no time, or a needed cell is not understood; the
+    message names sheet and cell.
     """
     sheets = read_workbook(path)
     notes = [sheet for sheet in sheets if SPECS_SHEET in words(sheet.name) and not has_sections(sheet)]

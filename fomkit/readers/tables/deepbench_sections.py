@@ -138,15 +138,7 @@ def _stated(sheet: Sheet, first: int) -> dict[str, str]:
 def find_precision(sheet: Sheet, first: int, scope: str, where: str) -> Precision:
     """Find the precision of a section among the lines above the first one (rows before ``first``).
 
-    Parameters
-    ----------
-    scope : str
-        A value of `SCOPES`.
-
-    Raises
-    ------
-    FomkitError
-        When there is none for it, or its text is not known.
+    `scope`: a value of `SCOPES`. Raises FomkitError when there is none for it, or its text is not known.
     """
     texts = _stated(sheet, first)
     text = texts.get(scope, texts.get("", ""))
@@ -224,18 +216,12 @@ NORMAL_QUARTILE = NormalDist().inv_cdf(0.75)
 class Dimension:
     """What one column of a section holds, and the headers under which it stands, the preferred one first.
 
-    Attributes
-    ----------
-    column : str
-        The TIMINGS column, or a name that the section's `Section.complete` understands.
-    headers : tuple of str
-        As `fomkit.readers.tables.deepbench_sections.heading` gives them.
-    read : function
-        From a cell to its value; None where the cell holds none.
-    right_of : str
-        Another dimension: where no header fits, this one stands right of that one in a column without a header.
-    optional : bool
-        True where the section, and each of its rows, may do without.
+    `column`: the TIMINGS column, or a name that the section's `Section.complete` understands.
+    `headers`: as `fomkit.readers.tables.deepbench_sections.heading` gives them.
+    `read`: from a cell to its value; None where the cell holds none.
+    `right_of`: another dimension: where no header fits, this one stands right of that one in a column without a
+      header.
+    `optional`: true where the section, and each of its rows, may do without.
     """
 
     column: str
@@ -257,20 +243,12 @@ def _as_read(cells: Cells, _time_s: float) -> Cells:
 class Section:
     """One kind of op in a section: its dimensions, its times by pass [ms], and what is the same in all its rows.
 
-    Attributes
-    ----------
-    times : mapping
-        Pass to headers; of these a section needs only those that its table has, but at least one.
-    scope : str
-        Whose precision it has, a value of `SCOPES`; that of the kind when "".
-    precision : Precision or None
-        The precision where the section implies one.
-    dtypes : tuple of str
-        The only number formats in which the section is this kind of op; any when empty.
-    harness : str
-        The program that timed it.
-    complete : function
-        From what a row says and its time [s] to TIMINGS columns.
+    `times`: pass to headers; of these a section needs only those that its table has, but at least one.
+    `scope`: whose precision it has, a value of `SCOPES`; that of the kind when "".
+    `precision`: the precision where the section implies one.
+    `dtypes`: the only number formats in which the section is this kind of op; any when empty.
+    `harness`: the program that timed it.
+    `complete`: from what a row says and its time [s] to TIMINGS columns.
     """
 
     kind: str

@@ -71,10 +71,7 @@ def split_blocks(sheet: Sheet, where: str) -> tuple[Block, ...]:
     A sheet without any section, such as one of remarks, gives none. A section is known by its title, one that
     fomkit does not know by the header on its row or the next.
 
-    Raises
-    ------
-    FomkitError
-        When column A has a title that is nearly that of a known section.
+    Raises FomkitError when column A has a title that is nearly that of a known section.
     """
     if not has_sections(sheet):
         return ()
@@ -90,10 +87,7 @@ def split_blocks(sheet: Sheet, where: str) -> tuple[Block, ...]:
 def needed_cell(sheet: Sheet, row: int, column: int, where: str) -> object:
     """Give the value of a cell that the import needs.
 
-    Raises
-    ------
-    FomkitError
-        When it is a formula that was saved without its value.
+    Raises FomkitError when it is a formula that was saved without its value.
     """
     if (row, column) in sheet.uncached:
         raise FomkitError(
@@ -163,20 +157,12 @@ NOTES = (
 class Layout:
     """Where a section keeps its figures.
 
-    Attributes
-    ----------
-    dimensions, times : dict
-        Column numbers (1-based) by dimension and by pass.
-    padded : int or None
-        The column that tells whether sizes were padded.
-    first : int
-        The first row below the header.
-    header : dict
-        Every header as printed, by its column.
-    remarks : tuple of str
-        What had to be guessed.
-    unitless : frozenset of str
-        Passes whose header states no unit.
+    `dimensions`, `times`: column numbers (1-based) by dimension and by pass.
+    `padded`: the column that tells whether sizes were padded.
+    `first`: the first row below the header.
+    `header`: every header as printed, by its column.
+    `remarks`: what had to be guessed.
+    `unitless`: passes whose header states no unit.
     """
 
     dimensions: dict[str, int]
@@ -250,10 +236,7 @@ def _right_of(dimension: Dimension, found: dict[str, int], header: _Header) -> i
 def find_layout(sheet: Sheet, block: Block, section: Section, where: str) -> Layout:
     """Match the header of a section by its words, on its own row or one below.
 
-    Raises
-    ------
-    FomkitError
-        When a dimension or every time is missing, or a header stands twice.
+    Raises FomkitError when a dimension or every time is missing, or a header stands twice.
     """
     number = _header_row(sheet, block, section)
     header = _Header(sheet, number, where)

@@ -67,25 +67,10 @@ def read_columns(
 ) -> pd.DataFrame:
     """Read some columns of a CSV file, packed by gzip or not, whatever else it has.
 
-    Parameters
-    ----------
-    path : Path
-    texts, numbers : collection of str
-        Columns of text and of numbers.
-    optional : collection of str
-        Those of them that may be absent; they are then left out.
-    chosen : mapping, optional
-        Column to the value that the rows to be read have in it.
-
-    Returns
-    -------
-    DataFrame
-        Indexed by the line of the file; text as it stands, numbers as float64 with NaN where empty.
-
-    Raises
-    ------
-    FomkitError
-        When a column is missing, a cell is no number, or no row is left, with file and line.
+    `texts`, `numbers`: columns of text and of numbers; `optional`: those of them that may be absent; they are then
+    left out; `chosen`: column to the value that the rows to be read have in it. Gives a DataFrame: indexed by the
+    line of the file; text as it stands, numbers as float64 with NaN where empty. Raises FomkitError when a column
+    is missing, a cell is no number, or no row is left, with file and line.
     """
     import pandas as pd
 
@@ -124,14 +109,8 @@ def check_present(rows: pd.DataFrame, path: Path, columns: Collection[str], leas
 def make_timings(columns: Mapping[str, object], index: pd.Index, path: Path) -> pd.DataFrame:
     """Make a TIMINGS table with every column of the schema, in file order, and check it.
 
-    Parameters
-    ----------
-    columns : mapping
-        Column of TIMINGS to a value or one value per row; the others are empty.
-    index : Index
-        Lines of the file, which become ``source_row``.
-    path : Path
-        Its name becomes ``source_file``.
+    `columns`: column of TIMINGS to a value or one value per row; the others are empty; `index`: lines of the file,
+    which become ``source_row``; `path`: its name becomes ``source_file``.
     """
     import pandas as pd
 
@@ -152,24 +131,14 @@ def make_timings(columns: Mapping[str, object], index: pd.Index, path: Path) -> 
 class SectionCount:
     """What became of the rows of one section of one sheet, for one pass.
 
-    Attributes
-    ----------
-    sheet, section, pass_name : str
-        ``pass_name`` is "" for ops that have no pass, and for skipped sections.
-    imported : int
-        Timings in the table.
-    without_time : int
-        Rows that list an op and give no time for this pass.
-    below_resolution : int
-        Rows whose time is printed as 0: faster than the timer can tell, so the time is unknown.
-    corrected : int
-        Imported timings of which the printed figure was corrected; their ``note`` says how.
-    skipped : int
-        Rows of a section that this reader does not cover; no figure of them was read.
-    reason : str
-        Why they were skipped.
-    kind : str
-        The kind of op, of which a section may have several; "" where it is not known.
+    `sheet`, `section`, `pass_name`: ``pass_name`` is "" for ops that have no pass, and for skipped sections.
+    `imported`: timings in the table.
+    `without_time`: rows that list an op and give no time for this pass.
+    `below_resolution`: rows whose time is printed as 0: faster than the timer can tell, so the time is unknown.
+    `corrected`: imported timings of which the printed figure was corrected; their ``note`` says how.
+    `skipped`: rows of a section that this reader does not cover; no figure of them was read.
+    `reason`: why they were skipped.
+    `kind`: the kind of op, of which a section may have several; "" where it is not known.
     """
 
     sheet: str
@@ -188,22 +157,13 @@ class SectionCount:
 class ImportedTimings:
     """The timings of one file.
 
-    Attributes
-    ----------
-    timings : DataFrame
-        A TIMINGS table with every column of `fomkit.ops.tables.TIMINGS`, in file order.
-    device : str
-        The device as the file names it; "" when it does not.
-    specs : mapping
-        What the file says about the system it was measured on, as printed.
-    counts : tuple of SectionCount
-        One entry per sheet, section and pass.
-    notes : tuple of str
-        What holds for all timings of this source and has no column.
-    remarks : tuple of str
-        What the reader noticed in this file: columns that it does not know, headers that it had to guess.
-    links : tuple of Link
-        Connections whose start-up time and rate follow from the timings.
+    `timings`: a TIMINGS table with every column of `fomkit.ops.tables.TIMINGS`, in file order.
+    `device`: the device as the file names it; "" when it does not.
+    `specs`: what the file says about the system it was measured on, as printed.
+    `counts`: one entry per sheet, section and pass.
+    `notes`: what holds for all timings of this source and has no column.
+    `remarks`: what the reader noticed in this file: columns that it does not know, headers that it had to guess.
+    `links`: connections whose start-up time and rate follow from the timings.
     """
 
     timings: pd.DataFrame
@@ -250,20 +210,9 @@ def _counts(table: pd.DataFrame) -> tuple[SectionCount, ...]:
 def read_timings_table(path: Path) -> ImportedTimings:
     """Read a CSV file, packed by gzip or not, with the columns of TIMINGS.
 
-    Parameters
-    ----------
-    path : Path
-        With ``kind, dtype, engine, time_s`` and the dimensions of the kinds; times in seconds.
-
-    Returns
-    -------
-    ImportedTimings
-        With this file's name and line as ``source_file`` and ``source_row`` where the table names no source.
-
-    Raises
-    ------
-    FomkitError
-        With file and line, when a column, a dimension or a value is missing or cannot be.
+    `path`: with ``kind, dtype, engine, time_s`` and the dimensions of the kinds; times in seconds. Gives an
+    ImportedTimings: with this file's name and line as ``source_file`` and ``source_row`` where the table names no
+    source. Raises FomkitError with file and line, when a column, a dimension or a value is missing or cannot be.
     """
     return timings_of_table(read_numbered_table(path, "TIMINGS"), path)
 
@@ -273,10 +222,7 @@ def timings_of_table(
 ) -> ImportedTimings:
     """Make timings of a table with their columns, numbered by the lines of a file.
 
-    Raises
-    ------
-    FomkitError
-        With file and line, when a column, a dimension or a value is missing or cannot be.
+    Raises FomkitError with file and line, when a column, a dimension or a value is missing or cannot be.
     """
     messages: tuple[str, ...] = ()
     if "kind" in table.columns:
@@ -296,16 +242,8 @@ _NUMBERS = frozenset(column.name for column in TIMINGS if column.dtype == "numbe
 def draw(sizes: NDArray[np.float64], count: int) -> NDArray[np.intp]:
     """Draw about so many rows by their sizes alone; rows of equal sizes stay together.
 
-    Parameters
-    ----------
-    sizes : array (n, p)
-    count : int
-        At least 1. All rows are drawn where there are not more.
-
-    Returns
-    -------
-    array
-        Positions, rising: those of the smallest hashes, more than ``count`` where the last sizes occur again.
+    `sizes` (n, p). `count`: at least 1. All rows are drawn where there are not more. Gives an array: positions,
+    rising: those of the smallest hashes, more than ``count`` where the last sizes occur again.
 
     Examples
     --------
@@ -345,19 +283,10 @@ def thin_timings(
 ) -> pd.DataFrame:
     """Keep at most about so many timings of a part, drawn by the hash of their sizes.
 
-    Parameters
-    ----------
-    timings : DataFrame
-        A TIMINGS table.
-    most : mapping
-        Kind of op to the number of rows that a part (`PARTS`) of it keeps; other kinds stay whole.
-    apart : array of bool (n,), optional
-        Rows that are parts of their own: few and wanted, they would be drawn as rarely as the many others.
-
-    Returns
-    -------
-    DataFrame
-        Some of the rows, with their index and in their order. The same table always gives the same rows.
+    `timings`: a TIMINGS table; `most`: kind of op to the number of rows that a part (`PARTS`) of it keeps; other
+    kinds stay whole; `apart` (n,): rows that are parts of their own: few and wanted, they would be drawn as rarely
+    as the many others. Gives a DataFrame: some of the rows, with their index and in their order. The same table
+    always gives the same rows.
     """
     kept: list[NDArray[np.intp]] = []
     parts = [name for name in PARTS if name in timings.columns]

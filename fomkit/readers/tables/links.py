@@ -51,12 +51,8 @@ FEWEST = 3
 class LinkLine(NamedTuple):
     """What a class of sizes tells.
 
-    Attributes
-    ----------
-    alpha_s, slope_s : Spread
-        Start-up time [s] and time of a byte [s].
-    sure : bool
-        Whether the slope is above 0 at 95 %: else sizes tell nothing of it.
+    `alpha_s`, `slope_s`: start-up time [s] and time of a byte [s].
+    `sure`: whether the slope is above 0 at 95 %: else sizes tell nothing of it.
     """
 
     alpha_s: Spread
@@ -76,12 +72,8 @@ class Spread(NamedTuple):
 class Timed:
     """Timed messages of one link.
 
-    Attributes
-    ----------
-    byte, time_s : sequence of float
-        Size [byte] and median time [s] of each.
-    width : sequence of float
-        Half the 95 % interval of each median, as a share of it.
+    `byte`, `time_s`: size [byte] and median time [s] of each.
+    `width`: half the 95 % interval of each median, as a share of it.
     """
 
     byte: Sequence[float]
@@ -213,15 +205,8 @@ class LogLine(NamedTuple):
 class LogRow:
     """One timing of a log.
 
-    Attributes
-    ----------
-    line : int
-    collective : str
-    message_byte, time_s : float
-        As the columns of `fomkit.ops.tables` mean them.
-    dtype, note : str
-    repeats : float
-        NaN where the log does not say.
+    `message_byte`, `time_s`: as the columns of `fomkit.ops.tables` mean them.
+    `repeats`: NaN where the log does not say.
     """
 
     line: int
@@ -312,10 +297,7 @@ def imported(
 ) -> ImportedTimings:
     """Make timings of a log's rows, and links of its messages from rank to rank.
 
-    Raises
-    ------
-    FomkitError
-        When there is no row.
+    Raises FomkitError when there is no row.
     """
     import pandas as pd
 
@@ -364,16 +346,8 @@ def recognise_deepbench_log(path: Path) -> bool:
 def read_deepbench_log(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimings:
     """Read what DeepBench's NCCL all-reduce programs print.
 
-    Parameters
-    ----------
-    path : Path
-    sizes : mapping, optional
-        ``nodes``, where an MPI run was on several.
-
-    Raises
-    ------
-    FomkitError
-        When ranks or columns are missing or are not those that it prints, or there is no row.
+    `sizes`: ``nodes``, where an MPI run was on several. Raises FomkitError when ranks or columns are missing or
+    are not those that it prints, or there is no row.
     """
     lines, sizes = read_lines(path), stated(sizes or {}, path)
     facts = next((match for line in lines if (match := _RANKS.match(line.text))), None)

@@ -66,14 +66,9 @@ LIKE: Mapping[str, str] = {"conv": "linear"}
 class Harness(NamedTuple):
     """Costs of a device by op [s].
 
-    Attributes
-    ----------
-    floor_s : mapping
-        Op to the time of its shortest kernels, where they agree.
-    cost_s : mapping
-        Op to the fixed cost in its long timings; absent where nothing tells.
-    fitted : tuple of str
-        The ops whose cost was fitted.
+    `floor_s`: op to the time of its shortest kernels, where they agree.
+    `cost_s`: op to the fixed cost in its long timings; absent where nothing tells.
+    `fitted`: the ops whose cost was fitted.
     """
 
     floor_s: Mapping[str, float]
@@ -120,12 +115,8 @@ def intercept(seconds: Vector, byte: Vector) -> float:
 def find_harness(rows: pd.DataFrame, elementwise: NDArray[np.bool_]) -> Harness:
     """Tell floors and fixed costs of a device's ops.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        ``op``, ``seconds``, ``work`` (anything that grows with the kernel's time) and ``byte``.
-    elementwise : array of bool
-        Rows whose kernel moves its bytes and does nothing else.
+    `rows`: ``op``, ``seconds``, ``work`` (anything that grows with the kernel's time) and ``byte``; `elementwise`:
+    rows whose kernel moves its bytes and does nothing else.
     """
     floors = {
         str(op): floor_seconds(group["seconds"].to_numpy(), group["work"].to_numpy())
@@ -351,22 +342,10 @@ def _remark(device: str, harness: Harness) -> str:
 def read_neusight(path: Path, device: str | None = None) -> ImportedTimings:
     """Read the kernels of one device.
 
-    Parameters
-    ----------
-    path : Path
-        ``kernels.csv``, packed by gzip or not.
-    device : str, optional
-        As the table names it; needed where it has several.
-
-    Returns
-    -------
-    ImportedTimings
-        Times in seconds, with the harness's cost beside each. Element-wise ops, norms and softmax name their op.
-
-    Raises
-    ------
-    FomkitError
-        With file and line, when a column is missing, a cell is no number, or the device is not there or not named.
+    `path`: ``kernels.csv``, packed by gzip or not; `device`: as the table names it; needed where it has several.
+    Gives an ImportedTimings: times in seconds, with the harness's cost beside each. Element-wise ops, norms and
+    softmax name their op. Raises FomkitError with file and line, when a column is missing, a cell is no number, or
+    the device is not there or not named.
     """
     device = _choose_device(path, device)
     rows = _read_rows(path, device)

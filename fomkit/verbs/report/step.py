@@ -131,16 +131,7 @@ def measured(
 ) -> Section:
     """Put what was measured of the model beside what is projected, on this machine and on others.
 
-    Parameters
-    ----------
-    estimate : Estimate
-    key : str
-    rows : sequence of Measurement
-        Of any model.
-    names : sequence of str
-        Tables that they are from.
-    more : sequence of str
-        Sentences to add.
+    `rows`: of any model; `names`: tables that they are from; `more`: sentences to add.
     """
     ours = [row for row in rows if row.model == estimate.model.name and row.quantity != "energy_j"]
     here = [row for row in ours if row.machine == estimate.machine.name]

@@ -163,12 +163,7 @@ def figure(
 def frame_table(caption: str, frame: pd.DataFrame, columns: Mapping[str, str]) -> Table:
     """Put columns of a table into a report.
 
-    Parameters
-    ----------
-    caption : str
-    frame : DataFrame
-    columns : mapping
-        Dimension of each column (`fomkit.core.units`); ``share``, ``count``, or "" for text.
+    `columns`: dimension of each column (`fomkit.core.units`); ``share``, ``count``, or "" for text.
     """
     head = tuple(Head(_HEADS.get(name, name.replace("_", " ")), bool(kind)) for name, kind in columns.items())
     rows = tuple(

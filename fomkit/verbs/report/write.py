@@ -124,10 +124,7 @@ def _no_watch() -> None:
 def options_of(estimate: Estimate) -> Options:
     """Give the options that an estimate was made with, as far as they change its figures.
 
-    Raises
-    ------
-    FomkitError
-        When its number formats are none that can be asked for.
+    Raises FomkitError when its number formats are none that can be asked for.
     """
     formats = estimate.formats.name
     if formats not in PRECISION_OF and formats not in DEFAULTS:
@@ -188,10 +185,7 @@ def _index(estimates: Sequence[Estimate]) -> Table:
 def check_few(count: int) -> None:
     """Raise when estimates are more than a page holds; better before the work than after it.
 
-    Raises
-    ------
-    FomkitError
-        With what holds any number.
+    Raises FomkitError with what holds any number.
     """
     if count > MOST:
         raise FomkitError(
@@ -211,22 +205,10 @@ def gather(
 ) -> Book:
     """Put everything that is known of some estimates together.
 
-    Parameters
-    ----------
-    result : Comparison
-    rows : sequence of Measurement
-        The user's own, beside the tables that can be named.
-    aside : str
-        What measurements of the baseline tell, as lines in columns.
-    nodes : sequence of int, optional
-        Numbers of nodes to scale to; default: what the machine's profile names.
-    after_each : function, optional
-        Called after each estimate, so that somebody can watch.
-
-    Raises
-    ------
-    FomkitError
-        When they are more than a page holds.
+    `rows`: the user's own, beside the tables that can be named; `aside`: what measurements of the baseline tell,
+    as lines in columns; `nodes`: numbers of nodes to scale to; default: what the machine's profile names;
+    `after_each`: called after each estimate, so that somebody can watch. Raises FomkitError when they are more
+    than a page holds.
     """
     check_few(len(result.estimates) + len(result.baseline))
     shipped, names, messages = known_measurements()
@@ -269,18 +251,8 @@ def write_comparison(
 ) -> None:
     """Write everything that is known of some estimates as one HTML file, whole or not at all.
 
-    Parameters
-    ----------
-    result : Comparison
-    path : Path
-        Replaced where it exists.
-    rows, aside, nodes
-        As of `gather`.
-
-    Raises
-    ------
-    FomkitError
-        When the path cannot be written, a library is absent, or there are more estimates than a page holds.
+    `path`: replaced where it exists; `rows`, `aside`, `nodes`: as of `gather`. Raises FomkitError when the path
+    cannot be written, a library is absent, or there are more estimates than a page holds.
     """
     check_libraries()
     check_absent([path], force=True)

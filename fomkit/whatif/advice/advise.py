@@ -159,10 +159,7 @@ def _structures(pieces: Any) -> list[dict[str, Any]]:
 def memory_carriers(case: Case) -> dict[str, Any]:
     """Say what stands in memory at the peak of the step, by role and by structure.
 
-    Returns
-    -------
-    dict
-        ``known`` is whole, standing (what needs no order of the ops) or nothing.
+    Gives a dict: ``known`` is whole, standing (what needs no order of the ops) or nothing.
     """
     capacity = case.machine.device.capacity_byte
     room = None if capacity is None else capacity.value

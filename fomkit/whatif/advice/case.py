@@ -51,11 +51,7 @@ def beats_its_floor(ops: pd.DataFrame) -> pd.Series[bool]:
 class Case:
     """A study to advise on.
 
-    Attributes
-    ----------
-    options : Options
-        As the user chose them; work without a time is always left out and told of.
-    before : Estimate
+    `options`: as the user chose them; work without a time is always left out and told of.
     """
 
     model: ModelProfile
@@ -100,10 +96,7 @@ class Case:
     ) -> Estimate:
         """Estimate once more with another model, machine or options.
 
-        Raises
-        ------
-        FomkitError
-            When the change cannot be estimated.
+        Raises FomkitError when the change cannot be estimated.
         """
         options = replace(self.options, **changed)  # type: ignore[arg-type]
         return estimate(model or self.model, machine or self.machine, options)
@@ -135,13 +128,7 @@ def one_at_a_time(parts: Sequence[Span], result: Callable[[list[float]], float],
     Each quantity goes to its two ends while the others keep their values; the logarithms of what that changes
     add in quadrature, on each side of the value.
 
-    Parameters
-    ----------
-    parts : sequence of Span
-    result : function of the quantities' values
-        Has to be above 0 at all ends.
-    level : float
-        The level of the intervals of the parts.
+    `result`: has to be above 0 at all ends; `level`: the level of the intervals of the parts.
 
     Examples
     --------
@@ -178,14 +165,9 @@ class Amount(NamedTuple):
 class Saving:
     """What a changed step saves.
 
-    Attributes
-    ----------
-    ratio : Span
-        Time of the changed step over that of the step, for the same samples.
-    step_s : Amount
-        Time saved [s] of each step; never more than the step takes.
-    unit_per_day : Amount or None
-        Units of work a day gained; None where the profile does not say what a run is.
+    `ratio`: time of the changed step over that of the step, for the same samples.
+    `step_s`: time saved [s] of each step; never more than the step takes.
+    `unit_per_day`: units of work a day gained; None where the profile does not say what a run is.
     """
 
     ratio: Span
@@ -208,10 +190,7 @@ class Saving:
 def changed_rows(before: pd.DataFrame, after: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Tell which rows of two TIMED tables of one step differ in time or count; rows of only one of them do.
 
-    Parameters
-    ----------
-    before, after : DataFrame
-        The same rows in the same order, then those that only one of them has.
+    `before`, `after`: the same rows in the same order, then those that only one of them has.
     """
     shared = min(len(before), len(after))
     found = np.ones(len(before), bool), np.ones(len(after), bool)
@@ -274,17 +253,9 @@ def saving(
     Ops that take the same time in both keep their errors in common. For those that changed, the errors before and
     after are taken as independent, which is the wide side; where they differ by the launch cost only, by its.
 
-    Parameters
-    ----------
-    before : Estimate
-    ops : DataFrame
-        TIMED table of the changed step.
-    machine : Machine, optional
-        Where the changed step runs; default: the same.
-    errors : str
-        independent, or launch where the ops differ by what launches cost.
-    samples : float
-        Samples of the changed step over those of the step.
+    `ops`: TIMED table of the changed step; `machine`: where the changed step runs; default: the same; `errors`:
+    independent, or launch where the ops differ by what launches cost; `samples`: samples of the changed step over
+    those of the step.
     """
     level, uses = before.step.level, uses_of(before.machine)
     target = machine or before.machine
@@ -321,28 +292,16 @@ WORTH = 0.01
 class Finding:
     """One answer of a rule.
 
-    Attributes
-    ----------
-    says : str
-        What was found, or why the rule does not apply, as a sentence.
-    do : str
-        What to change.
-    sure : str
-        What the time at stake rests on, beside its interval.
-    saving : Saving or None
-        The time at stake; None where nobody knows or none is.
-    at_most : bool
-        The time at stake is a bound, not the estimate of a changed step.
-    column : str
-        Column of the table of ops that tells, or the fact of the machine.
-    rows : tuple of mapping
-        The ops concerned, the longest first, with what their times rest on.
-    rejected : str
-        Why it is no advice although something was tried; "" where it is.
-    urgent : bool
-        True where it comes before any saving: the step may not run, or all times are too small.
-    applies : bool
-        False where the rule has nothing to look at.
+    `says`: what was found, or why the rule does not apply, as a sentence.
+    `do`: what to change.
+    `sure`: what the time at stake rests on, beside its interval.
+    `saving`: the time at stake; None where nobody knows or none is.
+    `at_most`: the time at stake is a bound, not the estimate of a changed step.
+    `column`: column of the table of ops that tells, or the fact of the machine.
+    `rows`: the ops concerned, the longest first, with what their times rest on.
+    `rejected`: why it is no advice although something was tried; "" where it is.
+    `urgent`: true where it comes before any saving: the step may not run, or all times are too small.
+    `applies`: false where the rule has nothing to look at.
     """
 
     says: str

@@ -101,19 +101,9 @@ def evidence(
 ) -> tuple[dict[str, Any], ...]:
     """Describe some rows, equal ones as one: those that change most, else the longest.
 
-    Parameters
-    ----------
-    case : Case
-    rows : Series of bool
-        Rows of the case's ops that the finding is about.
-    after_s : array, optional
-        What each row of the case's ops takes in the changed step [s].
-
-    Returns
-    -------
-    tuple of dict
-        Ops that take longer in the changed step stand last.
-        ``rows`` are positions in the table of ops, from 0; times are of one step.
+    `rows`: rows of the case's ops that the finding is about; `after_s`: what each row of the case's ops takes in
+    the changed step [s]. Gives a tuple: ops that take longer in the changed step stand last. ``rows`` are
+    positions in the table of ops, from 0; times are of one step.
     """
     ops = case.ops if after_s is None else case.ops.assign(after_s=after_s)
     ops = ops[rows & ops["seconds"].notna()]
