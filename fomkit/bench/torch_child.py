@@ -35,13 +35,6 @@ from fomkit.frontends.torch.step import check_finite, is_finite, real_step
 _LACKS_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 
-def _profiler(
-    run: Callable[[], Any], watch: Callable[[Callable[[], Any]], Sample], device: str, folder: str
-) -> Callable[[int], list[Sample]]:
-
-    return lambda repeats: profiled_steps(run, watch, repeats, trace_path(folder), device)
-
-
 def _timed(
     path: Path, request: Request, *, ops: bool, threads: int | None, folder: str, precision: str = ""
 ) -> dict[str, Any]:
@@ -55,8 +48,13 @@ def _timed(
     if device == "cuda":
         conditions |= {"processor": torch.cuda.get_device_name()}
         conditions["software"] |= {"cuda": str(torch.version.cuda or torch.version.hip)}
-    profiled = _profiler(step.run, watch, device, folder) if ops else None
-    timed: TimedSteps = time_steps(step.run, watch, profiled, partial(check_finite, where=request.where))
+
+    def profiled(repeats: int) -> list[Sample]:
+        return profiled_steps(step.run, watch, repeats, trace_path(folder), device)
+
+    timed: TimedSteps = time_steps(
+        step.run, watch, profiled if ops else None, partial(check_finite, where=request.where)
+    )
     notes = [*step.notes]
     if not is_finite(timed.last):
         notes.append("after the timed steps the loss was no finite number: the step does not train as it stands")

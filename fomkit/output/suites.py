@@ -195,7 +195,7 @@ def _put(page: Page, label: str, lines: Sequence[str], style: str = "") -> None:
 
 
 def _ground(content: Content) -> str:
-    message = f"basis {content['basis'] or 'not message'}, party {content['party'] or 'not message'}"
+    message = f"basis {content['basis'] or 'not said'}, party {content['party'] or 'not said'}"
     return f"{message}; {content['source']}" if content["source"] else message
 
 
@@ -212,7 +212,7 @@ def _change(page: Page, content: Content, threshold: float | None) -> None:
 
 def _moves(word: str, moves: Sequence[Content]) -> str:
     shown = [
-        f"{move['old'] or 'not shown'} → {move['new'] or 'not shown'}"
+        f"{move['old'] or 'not said'} → {move['new'] or 'not said'}"
         if move["old"] != move["new"]
         else move["new"] or "not said"
         for move in moves
