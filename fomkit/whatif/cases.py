@@ -133,7 +133,7 @@ def figure_title(figure: str) -> str:
 
     Examples
     --------
-    >>> message("unit_per_day")
+    >>> figure_title("unit_per_day")
     'units/day'
     """
     return title_of(figure)
