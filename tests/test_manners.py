@@ -18,6 +18,7 @@ from terminal import in_terminal
 from xplane_files import host
 
 from fomkit.cli.choices import progress
+from fomkit.cli.main import main
 from fomkit.cli.pages import command_reference, help_of, verbs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -241,17 +242,50 @@ def office(tmp_path_factory) -> Path:
 
 
 SHOWN = [(verb, example) for verb in VERBS if verb != "validate" for example in examples(verb)]
+FIRST = dict(reversed(SHOWN))
+"""An example of each verb that a shell runs; the others are run in this process, where all is imported already."""
+HURRIED = (
+    "from fomkit.bench.input_rate import LIMITS_S\n"
+    "from fomkit.bench.run import FIT_S, PLANS\n"
+    "PLANS.update({name: plan._replace(budget_s=20.0) for name, plan in PLANS.items()})\n"
+    "FIT_S.update(dict.fromkeys(FIT_S, 1.0))\n"
+    "LIMITS_S.update(dict.fromkeys(LIMITS_S, 3.0))\n"
+    "from fomkit.cli.main import main\n"
+    "main()\n"
+)
+"""Real measuring that ends after seconds; how good longer ones are is tested where measuring is."""
 
 
-@pytest.mark.parametrize("example", [example for _, example in SHOWN])
-def test_the_examples_of_the_help_run(example: str, office: Path, request) -> None:
+def shell(example: str, program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    script = f'fomkit() {{ "{sys.executable}" {program} "$@"; }}\n{example}\n'
+    settings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        ["sh", "-c", script], cwd=folder, env=settings, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("example", [example for verb, example in SHOWN if verb == "measure"])
+def test_the_examples_of_measuring_run(example: str, office: Path) -> None:
+    done = shell(example, f"-c {shlex.quote(HURRIED)}", office)
+    ended_early = "not sufficient: " in done.stdout and re.search(r"^[1-9]\d* of \d+ ops timed", done.stdout, re.M)
+    assert done.returncode == (1 if ended_early else 0), done.stdout + done.stderr
+    assert ".timings.csv" in done.stdout or "--input" in example
+
+
+@pytest.mark.parametrize("example", [example for verb, example in SHOWN if verb != "measure"])
+def test_the_examples_of_the_help_run(example: str, office: Path, request, monkeypatch, capfd) -> None:
     if "DeepBench_NV_M40.xlsx" in example:
         source = request.getfixturevalue("shared") / "data" / "deepbench" / "train" / "DeepBench_NV_M40.xlsx"
         shutil.copy(source, office)
-    script = f'fomkit() {{ "{sys.executable}" -m fomkit.cli "$@"; }}\n{example}\n'
-    settings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        ["sh", "-c", script], cwd=office, env=settings, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout or ">" in example
+    words = shlex.split(example)
+    if example in FIRST.values() or {">", "|"} & set(words):
+        done = shell(example, "-m fomkit.cli", office)
+        code, out, err = done.returncode, done.stdout, done.stderr
+    else:
+        monkeypatch.chdir(office)
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        code, (out, err) = ended.value.code or 0, capfd.readouterr()
+    assert code == 0, err
+    assert out or ">" in example
