@@ -266,6 +266,7 @@ def test_a_board_that_a_short_name_chose_and_a_table_of_other_formats_are_told()
     assert "table is used" not in run("estimate", "gpt2", "-t", "h100-sxm", "--precision", "bf16").output
 
 
+@pytest.mark.slow
 def test_sensitivity_and_solve_of_a_suite_say_it_too() -> None:
     for words in (("sensitivity",), ("solve", "--fom", "2", "--change", "launch_s")):
         content = content_of(words[0], "--suite", "candle", "--target", "v100", *words[1:])
@@ -286,6 +287,7 @@ def test_the_grid_says_what_a_modelled_rate_leaves_out() -> None:
     assert modelled["p1b3"]["excludes"] == ["input"]
 
 
+@pytest.mark.slow
 def test_a_workbook_and_its_review_keep_it(tmp_path: Path) -> None:
     whole, one = tmp_path / "whole.xlsx", tmp_path / "one.xlsx"
     words = ("fom", "candle", "--target", "v100", "--threshold", "1.2")

@@ -24,6 +24,7 @@ from fomkit.ops.tables import column_names
 from fomkit.plan.op_tables import predict_ops
 from fomkit.prediction.exchange import table_time
 from fomkit.prediction.families import families, training_rows
+from fomkit.profiles import machines
 from fomkit.profiles.evidence import fit, own_fits, write_fits
 from fomkit.profiles.locate import is_shipped, shipped_folder
 from fomkit.profiles.machines import FITS_SCHEMA, fit_key, load_fits, load_machine, save_fits
@@ -46,9 +47,12 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache."""
+def cache(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, machines_are_read_once: Any
+) -> Path:
+    """An empty cache, and machines whose tables nobody has worked with yet."""
     folder = tmp_path_factory.mktemp("empty")
+    monkeypatch.setattr(machines, "_load", machines_are_read_once)
     monkeypatch.setenv("FOMKIT_CACHE", str(folder))
     return folder
 
@@ -179,6 +183,7 @@ def test_the_order_of_rows_moves_nothing_that_a_fit_learns_from(name: str) -> No
 
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32 - 1))
+@pytest.mark.slow
 def test_the_order_of_rows_moves_no_prediction(seed: int) -> None:
     for name in ("titan-x-pascal", "v100", "a100-sxm"):
         machine = load_machine(name)

@@ -265,6 +265,7 @@ def shell(example: str, program: str, folder: Path) -> subprocess.CompletedProce
 
 
 @pytest.mark.parametrize("example", [example for verb, example in SHOWN if verb == "measure"])
+@pytest.mark.slow
 def test_the_examples_of_measuring_run(example: str, office: Path) -> None:
     done = shell(example, f"-c {shlex.quote(HURRIED)}", office)
     ended_early = "not sufficient: " in done.stdout and re.search(r"^[1-9]\d* of \d+ ops timed", done.stdout, re.M)
@@ -273,6 +274,7 @@ def test_the_examples_of_measuring_run(example: str, office: Path) -> None:
 
 
 @pytest.mark.parametrize("example", [example for verb, example in SHOWN if verb != "measure"])
+@pytest.mark.slow
 def test_the_examples_of_the_help_run(example: str, office: Path, request, monkeypatch, capfd) -> None:
     if "DeepBench_NV_M40.xlsx" in example:
         source = request.getfixturevalue("shared") / "data" / "deepbench" / "train" / "DeepBench_NV_M40.xlsx"

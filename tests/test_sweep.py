@@ -613,6 +613,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
+@pytest.mark.slow
 def test_ten_times_the_points_take_no_more_memory(tmp_path, ending) -> None:
     def peak(points: int) -> float:
         command = [sys.executable, "-c", MEMORY, str(points), str(tmp_path / f"points{ending}")]

@@ -38,6 +38,7 @@ def sweep_of(points: int = 12_000) -> Sweep:
     return make_sweep(fomkit.model("p1b3"), fomkit.machine("v100"), vary, way="sobol", points=points, seed=2)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_loses_nothing(two_workers) -> None:
     one = sweep_of()
     expected = pd.concat(one.blocks())
@@ -62,6 +63,7 @@ class Deadly(Sweep):
         return super().stretch(start, stop)
 
 
+@pytest.mark.slow
 def test_a_worker_that_keeps_dying_is_one_message(two_workers) -> None:
     one = Deadly(**{name: value for name, value in vars(sweep_of(3_000)).items() if name != "_study"})
     with pytest.raises(FomkitError, match="workers died again and again over the same stretch"):

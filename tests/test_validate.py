@@ -305,6 +305,7 @@ def test_every_aim_is_of_a_line_that_exists_and_no_tolerance_is_closer_than_its_
 # --- the command -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_figures_are_not_past_their_tolerance() -> None:
     """A regression of one sheet, of labels or of ratios fails here; ``fomkit validate`` runs all sheets."""
     found = validate(sheets=[SHEET])
@@ -321,6 +322,7 @@ def test_figures_are_not_past_their_tolerance() -> None:
     assert neusight.mean == pytest.approx(0.083, abs=0.001)
 
 
+@pytest.mark.slow
 def test_the_command_prints_writes_and_fails_past_a_tolerance(tmp_path: Path) -> None:
     folder = small_folder(tmp_path / "labels", factor=2.0).path
     arguments = ["validate", "--data", str(folder), "--sheet", SHEET, "-o", str(tmp_path / "v.json")]

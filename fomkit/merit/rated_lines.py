@@ -20,6 +20,7 @@ from fomkit.files.op_csv import format_table
 from fomkit.merit.fom import unit_per_day
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
+from fomkit.prediction.estimates import cached
 
 _ANY = "as the framework does"
 
@@ -167,9 +168,12 @@ def work_hash(model: ModelProfile, conditions: Conditions) -> str:
         "run": asdict(model.run),
         "unit": asdict(model.unit),
     }
-    ops, parts = (table.drop(columns="code_line", errors="ignore") for table in (model.ops, model.parts))
-    tables = [format_table(ops, "OPS"), format_table(parts, "OPS", ("of",)) if len(parts) else ""]
-    text = "\x1e".join([json.dumps(facts, sort_keys=True), *tables])
+
+    def tables() -> list[str]:
+        ops, parts = (table.drop(columns="code_line", errors="ignore") for table in (model.ops, model.parts))
+        return [format_table(ops, "OPS"), format_table(parts, "OPS", ("of",)) if len(parts) else ""]
+
+    text = "\x1e".join([json.dumps(facts, sort_keys=True), *cached(model.ops, model.parts, "tables", tables)])
     return hashlib.sha256(text.encode()).hexdigest()
 
 

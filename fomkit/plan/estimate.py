@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ from fomkit.plan.run import RunTime, roll_up_run, runs_at_once, runs_per_day
 from fomkit.plan.step import StepTime, roll_up_step
 from fomkit.prediction import interpolate
 from fomkit.prediction.cascade import add_times, prepared
-from fomkit.prediction.estimates import Rows, as_rows
+from fomkit.prediction.estimates import Rows, as_rows, cached
 from fomkit.prediction.exact import is_measured
 from fomkit.prediction.rates import with_fresh
 from fomkit.profiles.evidence import verdict_on, with_fits, without_implausible
@@ -282,9 +283,15 @@ def _unused_table_notes(machine: Machine, ops: pd.DataFrame, shares: Mapping[str
     return (f"no row of {machine.name}'s table is used: it has no {', '.join(wanted)}",)
 
 
-def _smaller_batch_notes(model: ModelProfile, machine: Machine, priced: _Priced, level: float) -> tuple[str, ...]:
+def _smaller_batch_notes(
+    model: ModelProfile, traced: ModelProfile, machine: Machine, priced: _Priced, level: float
+) -> tuple[str, ...]:
     """Say which smaller batch takes longer than this one, and what shows it; see `slower_products`."""
-    found = slower_products(model, priced.ops, machine, priced.sizes, level)
+    # What-ifs ask of one model again and again, on a machine whose fits are those of the machine as built.
+    device, sizes = machine.origin or machine.device, sorted(priced.sizes.items())
+    name = f"slower {sizes} {priced.formats} {model.optimizer} {level} {machine.unheard} {device}"
+    products = partial(slower_products, model, priced.ops, machine, priced.sizes, level)
+    found = cached(machine.timings, traced.ops, name, products)
     if found is None:
         return ()
     there = _timed(model, machine, {**priced.sizes, "batch": found.batch}, priced.formats, level)
@@ -337,7 +344,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
             *_deviations(model, machine, run, options, shares),
             *_unused_table_notes(machine, ops, shares),
             *_smaller_batch_notes(
-                model, fitted, _Priced(ops, sizes, formats, step.wall_s.value), options.interval
+                model, traced, fitted, _Priced(ops, sizes, formats, step.wall_s.value), options.interval
             ),
             *processor_notes(traced, model, machine),
         ),

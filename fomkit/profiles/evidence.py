@@ -209,7 +209,7 @@ def without_implausible(machine: Machine) -> Machine:
 
     Every answer passes here, of machines from files as of those made in Python. A table is judged once; a machine
     with other timings or facts is judged anew, all of its rows. Here it also learns what other machines reach
-    (`Machine.usual`), which its own timings are held against and every op without one takes.
+    (`Machine.typical`), which its own timings are held against and every op without one takes.
 
     Raises ManyFomkitError when a column of its timings holds what it may not. Raises FomkitError when timings or
     facts cannot be as a whole.

@@ -92,6 +92,7 @@ def one_of_each(*requested: Any) -> list[Wanted]:
     return list(found.values())
 
 
+@pytest.mark.slow
 def test_a_machine_is_measured_with_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     monkeypatch.setattr("fomkit.bench.run.design", one_of_each)

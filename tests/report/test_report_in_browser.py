@@ -16,6 +16,8 @@ from selenium.webdriver.support.ui import Select
 
 from fomkit.plan.evidence import op_frame
 
+pytestmark = pytest.mark.slow
+
 TABLE = "e0-ops-table"
 
 

@@ -162,6 +162,7 @@ def test_a_pack_asks_for_the_ops_that_carry_the_step(estimates: list[Any]) -> No
     assert not table.drop(columns=["note", "shares"]).duplicated().any()
 
 
+@pytest.mark.slow
 def test_the_script_runs_alone_and_what_it_writes_is_used(estimates: list[Any], tmp_path: Path) -> None:
     for name, text in make_pack(estimates).files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -214,6 +215,7 @@ def loss_fn(output, inputs):
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", ["mlp", "gpt2", "resnet50"])
+@pytest.mark.slow
 def test_the_script_times_what_its_pack_asks_for(name: str, precision: Any, tmp_path: Path) -> None:
     model: Any = name
     if name == "mlp":

@@ -52,6 +52,7 @@ def test_a_workload_function_a_batch_a_mode_and_a_name(file_of: Write) -> None:
     assert profile_file(path, batch=11).run.epochs == 3
 
 
+@pytest.mark.slow
 def test_secrets_of_the_environment_stay_outside(file_of: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = (
         "AWS_SECRET_ACCESS_KEY",
@@ -198,6 +199,7 @@ os._exit(0)
 @pytest.mark.skipif(
     not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell memory by process"
 )
+@pytest.mark.slow
 def test_memory_of_forks_is_watched_and_shared_pages_count_once(file_of: Write) -> None:
     hoarding = """
 import os, time

@@ -24,6 +24,8 @@ from fomkit.workbook.read_sheet_model import sheet_model_from
 from fomkit.workbook.records import SheetModel, Values, evaluate
 from fomkit.workbook.write import write_workbook
 
+pytestmark = pytest.mark.slow
+
 ROLES = ("input", "idle")
 STATES = ("as issued", "changed", "error", "unknown")
 TABLES = (FACTS, GIVEN, OPS)
