@@ -83,11 +83,18 @@ def read_columns(
     places = [header.index(name) for name in read]
     lines: list[int] = []
     columns: dict[str, list[Cell]] = {name: [] for name in read}
+    # Sizes stand in thousands of rows: each text is read as a number once.
+    known: list[dict[str, Cell] | None] = [{} if name in numbers else None for name in read]
     for line, cells in _chosen_rows(header, rows, chosen or {}):
         lines.append(line)
-        for name, place in zip(read, places, strict=True):
+        for name, place, values in zip(read, places, known, strict=True):
             cell = cells[place]
-            columns[name].append(_number(cell, f"{path}:{line}", name) if name in numbers else cell)
+            if values is None:
+                columns[name].append(cell)
+                continue
+            if cell not in values:
+                values[cell] = _number(cell, f"{path}:{line}", name)
+            columns[name].append(values[cell])
     if not lines:
         raise FomkitError(str(path), "has no row of what was asked for. Check the file.")
     index = pd.Index(lines, dtype="int64", name=LINE)
