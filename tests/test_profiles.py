@@ -227,9 +227,7 @@ def test_devices_that_cannot_be_taken_are_refused(
 def test_a_machine_of_a_named_device_is_no_second_board() -> None:
     """Summit is a V100: it must neither lend to one nor be judged as another machine."""
     assert "summit" not in {one.name for one in shipped_donors()}
-    assert {one.name for one in with_donors(short_of_convolutions("summit")).lenders}.isdisjoint(
-        {"v100", "summit"}
-    )
+    assert {one.name for one in with_donors(short_of_convolutions("summit")).donors}.isdisjoint({"v100", "summit"})
 
 
 def short_of_convolutions(name: str) -> Machine:

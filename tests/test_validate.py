@@ -422,7 +422,7 @@ def test_a_device_left_out_takes_the_other_boards_of_its_chip_with_it(tmp_path: 
     v100 = without_timings(load_machine("v100"))
     assert not len(v100.timings)
     assert not v100.fits
-    assert v100.unheard == (load_machine("v100-pcie-32gb").device.architecture,)
+    assert v100.excluded == (load_machine("v100-pcie-32gb").device.architecture,)
     chips = tmp_path / "chips.csv"
     chips.write_text("word,architecture\na100,NVIDIA Ampere GA100\nl4,NVIDIA Ada AD104\n")
     assert architecture_of("A100-PCIe-40GB", chips) == load_machine("a100-sxm").device.architecture

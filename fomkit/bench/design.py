@@ -1,6 +1,6 @@
-"""Sizes that fill a space evenly: a low-discrepancy sequence in the logarithms, some of them rounded.
+"""Ops that fill the space of each kind: what a profile is made of that shall serve any model.
 
-Ops that fill the space of each kind: what a profile is made of that shall serve any model.
+Sizes that fill a space evenly: a low-discrepancy sequence in the logarithms, some of them rounded.
 """
 
 from __future__ import annotations

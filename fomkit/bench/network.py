@@ -1,6 +1,6 @@
-"""Which exchanges between processes are timed, and how well.
+"""Measuring between processes, from the first rank to the written profile.
 
-Measuring between processes, from the first rank to the written profile.
+Which exchanges between processes are timed, and how well.
 
 A job script for Slurm that measures between processes on its nodes.
 """

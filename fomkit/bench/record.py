@@ -1,8 +1,8 @@
-"""A machine profile that a measurement begins or adds to.
+"""The machine profile of a measurement: rates that were reached here, timings, and what else was seen.
+
+A machine profile that a measurement begins or adds to.
 
 What a machine tells of itself in files: processor, caches, memory, clocks, load and throttling.
-
-The machine profile of a measurement: rates that were reached here, timings, and what else was seen.
 
 The conditions of a measurement that no framework tells: processor, load, allocator, software, day.
 """

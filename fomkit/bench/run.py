@@ -1,8 +1,8 @@
-"""What is found out first: number formats, peak rates, bandwidth, and what it costs to start an op.
+"""Measuring a machine from the first process to the written profile.
+
+What is found out first: number formats, peak rates, bandwidth, and what it costs to start an op.
 
 The ops of models, as ops to time: each by what it adds to a step.
-
-Measuring a machine from the first process to the written profile.
 """
 
 from __future__ import annotations
@@ -330,7 +330,7 @@ def measure(
 
     The budget is one of the clock that times the ops, so that other work on the machine costs patience and no
     timings; by the wall it ends after `WALL_FACTOR` times as long. An interrupt (KeyboardInterrupt) ends it early:
-    the profile then holds what was measured. `Asked.resume` goes on from there, and from what was not enough.
+    the profile then holds what was measured. `MeasureSpec.resume` goes on from there.
 
     `advance`: told before each op; `start`: makes what times ops, and has ``facts`` once it is entered;
     `choose_clocks`: gives the clocks by which time is counted. Raises FomkitError when nothing can be timed here,

@@ -1,10 +1,10 @@
-"""``--set NAME=NUMBER``: named sizes as they stand on the command line.
+"""Options that several verbs take, in one wording: what is learnt at one verb holds at the others.
+
+``--set NAME=NUMBER``: named sizes as they stand on the command line.
 
 Names of profiles, completed by the shell.
 
 What the user sees while waiting, and how wide and colourful the answer may be.
-
-Options that several verbs take, in one wording: what is learnt at one verb holds at the others.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""``--propose LINE.CONDITION=VALUE``: what a target does otherwise than a suite's line fixes.
+"""``fomkit fom``: the figure of merit of a suite.
 
-``fomkit fom``: the figure of merit of a suite.
+``--propose LINE.CONDITION=VALUE``: what a target does otherwise than a suite's line fixes.
 """
 
 from __future__ import annotations

@@ -140,7 +140,9 @@ class Shown:
         names = [one.__name__ for one in type(self).__mro__]
         found = next((_VIEWS[name] for name in names if name in _VIEWS), None)
         if found is None:
-            raise FomkitError(names[0], "has no view, so it cannot be shown. Views come with 'import fomkit.api'.")
+            raise FomkitError(
+                names[0], "has no view, so it cannot be shown. Views come with 'import fomkit.verbs'."
+            )
         return found
 
 

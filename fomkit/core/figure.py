@@ -1,16 +1,8 @@
-"""What is said of a figure.
+"""Every figure that fomkit prints, as data: its name, unit, direction and what it means, by subject.
 
-The metrics by which Deep500 compares benchmarks (Ben-Nun et al., IPDPS 2019, Table II), and ours.
-
-The columns were written down after the paper and not compared with its print.
-
-The figures of convolutions by each method that computes them.
-
-Figures of money, carbon, what is paid once, and campaigns: more of `fomkit.core.figure_table`.
-
-Figures of energy: more of `fomkit.core.figure_table`.
-
-Figures of what-if questions: sweeps, what a result hangs on, and the change that reaches a target.
+Estimates, convolutions by method, energy, money and carbon, what-if questions; and the metrics by which Deep500
+compares benchmarks (Ben-Nun et al., IPDPS 2019, Table II). Those columns were written down after the paper and not
+compared with its print.
 """
 
 from __future__ import annotations

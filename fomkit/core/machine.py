@@ -276,9 +276,9 @@ class Machine:
         Estimator parameters shipped beside the timings, keyed by family; valid only for ``timings_key``.
     timings_key : str
         Hash of the timings that ``fits`` were made of; where ``timings`` are others by now, new fits are made.
-    lenders : tuple of Machine
+    donors : tuple of Machine
         Other machines, with fits, that tell what a table of a few rows leaves open.
-    unheard : tuple of str
+    excluded : tuple of str
         Architectures and machines whose timings must not tell what is usual here: a comparison leaves these out.
     origin : Device or None
         The device that timings and utilisations are of, where ``device`` is a change of it that nobody built
@@ -289,7 +289,7 @@ class Machine:
         The short name that this board was chosen for, such as h100 for h100-sxm; "" where its own was given.
     plausibility : Plausibility or None
         What came of checking timings and facts, before the first answer; None until then.
-    typical : UsualTables or None
+    typical : TypicalTables or None
         What other machines reached, for ops that this one has no timing for; None until a prediction is prepared.
     """
 
@@ -305,9 +305,9 @@ class Machine:
     overheads: tuple[Overhead, ...] = ()
     fits: Mapping[str, object] = field(default_factory=dict)
     timings_key: str = ""
-    unheard: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    lenders: tuple[Machine, ...] = ()
+    donors: tuple[Machine, ...] = ()
     origin: Device | None = None
     energy: Energy | None = None
     price: Price | None = None

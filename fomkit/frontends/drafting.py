@@ -1,6 +1,6 @@
-"""One step traced at several values of each named size, so that its dimensions become expressions in the names.
+"""From a step traced at several sizes to the draft of a profile: what every tracer does alike.
 
-From a step traced at several sizes to the draft of a profile: what every tracer does alike.
+One step traced at several values of each named size, so that its dimensions become expressions in the names.
 
 The child's side of profiling a user's file with a model, whatever framework it uses.
 """

@@ -1,6 +1,6 @@
-"""From traced layers to the LAYERS table: equal calls become one row with a count.
+"""The layers of a forward pass, from what a tracer tells: calls of layers, and ops that run between them.
 
-The layers of a forward pass, from what a tracer tells: calls of layers, and ops that run between them.
+From traced layers to the LAYERS table: equal calls become one row with a count.
 
 What an unfused update makes for a moment, by the rule of the optimizer.
 

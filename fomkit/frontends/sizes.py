@@ -1,6 +1,6 @@
-"""Short sums of products of named sizes with whole-number factors, found from values at a few points.
+"""Sizes as names: dimensions traced at several sizes become expressions in ``batch``, ``seq`` and such.
 
-Sizes as names: dimensions traced at several sizes become expressions in ``batch``, ``seq`` and such.
+Short sums of products of named sizes with whole-number factors, found from values at a few points.
 
 The named sizes of an inputs function, by its signature.
 """

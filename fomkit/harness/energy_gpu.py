@@ -1,12 +1,9 @@
-"""Energy counters of processors in files: RAPL as Linux shows it under /sys/class/powercap.
-
-Source: Linux kernel, Documentation/power/powercap/powercap.rst.
-
-Energy and power of an NVIDIA GPU: through pynvml where it is installed, else through nvidia-smi.
+"""Energy counters: of an NVIDIA GPU through pynvml, else nvidia-smi; of processors through RAPL's files.
 
 NVML states ±5 W of its power. On Ampere (but GA100) and later a power is the mean of the last second, so that what
-is shorter is blurred; the energy counter, from Volta on, is not. Source: NVML API reference,
-nvmlDeviceGetPowerUsage and nvmlDeviceGetTotalEnergyConsumption.
+is shorter is blurred; the energy counter, from Volta on, is not. Sources: NVML API reference,
+nvmlDeviceGetPowerUsage and nvmlDeviceGetTotalEnergyConsumption; Linux kernel,
+Documentation/power/powercap/powercap.rst, for /sys/class/powercap.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Money: a price times the time that something is paid for, whole devices, nodes or systems at a time.
+"""A campaign on a machine: each phase's rate, days, money, energy, and their sums.
 
-A campaign on a machine: each phase's rate, days, money, energy, and their sums.
+Money: a price times the time that something is paid for, whole devices, nodes or systems at a time.
 
 Speed-ups that several changes are said to give: their product is naive, and never stands alone.
 """

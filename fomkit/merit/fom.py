@@ -1,13 +1,13 @@
-"""The means that figures of merit are taken by, each as a function of both machines' rates and the weights.
+"""Figure of merit: how many times more units of work a day one machine does than another.
+
+The lecture's mean (Foster & Stevens 2018, lecture 10) is the ratio of the two machines' harmonic mean rates. It is
+a harmonic mean of the ratios, weighted by the time each line takes on the baseline.
+
+The means that figures of merit are taken by, each as a function of both machines' rates and the weights.
 
 The lecture's is the ratio of harmonic mean rates (Foster & Stevens 2018, lecture 10). Weighted by line it is the
 ratio of two sustained rates P_tot = 3600 / Σ(w·t·n/N) of procurements; the weighted geometric mean of speed-ups is
 NERSC's sustained system improvement, SSNI = N·(Π Sᵢ^wᵢ)^(1/Σw), where the ratios hold N already at system scope.
-
-Figure of merit: how many times more units of work a day one machine does than another.
-
-The lecture's mean (Foster & Stevens 2018, lecture 10) is the ratio of the two machines' harmonic mean rates. It is
-a harmonic mean of the ratios, weighted by the time each line takes on the baseline.
 
 What is said of a chance to reach a bar: the same two limits wherever a proposal or a delivery is judged.
 """

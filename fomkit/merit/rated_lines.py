@@ -1,6 +1,6 @@
-"""What a line of a suite fixes, what a proposal does instead, and how the difference is told.
+"""One line of a suite on one machine: rated as frozen, as given, as estimated, or missing with a reason.
 
-One line of a suite on one machine: rated as frozen, as given, as estimated, or missing with a reason.
+What a line of a suite fixes, what a proposal does instead, and how the difference is told.
 """
 
 from __future__ import annotations

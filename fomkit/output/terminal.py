@@ -1,6 +1,6 @@
-"""Energy as text: always with its scope and basis, and where it rests on figures in joules, the process node.
+"""Aligned text for a terminal, from the same content that ``--json`` prints.
 
-Aligned text for a terminal, from the same content that ``--json`` prints.
+Energy as text: always with its scope and basis, and where it rests on figures in joules, the process node.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The least rate of links at which more devices gain anything: what an exchange costs, solved for the rate.
+"""What devices send each other in a parallel step, what of it hides, and the least rate of links that pays.
+
+The price of one message is `fomkit.prediction.links`' and `fomkit.prediction.exchange`'s.
 
 What a tensor group, or replicas that share experts, send in one block, forward and backward, and what hides it.
 

@@ -1,4 +1,6 @@
-"""Rows of an op table under construction: products, streams over elements, and the gradients of a product.
+"""The op tables of a transformer's training by its sizes: blocks, both ends, update.
+
+Rows of an op table under construction: products, streams over elements, and the gradients of a product.
 
 The ops of a block's experts in place of its feed-forward layer, as one device of those that share them runs.
 
@@ -15,8 +17,6 @@ residual, scale, mask and softmax are one kernel each; products add their weight
 themselves, which costs them traffic that a table of products with short results does not hold;
 attention is batched products around a softmax, or one kernel where it is fused. What experts run in place of the
 feed-forward layer is in `fomkit.parallel.transformer`.
-
-The op tables of a transformer's training by its sizes: blocks, both ends, update.
 """
 
 from __future__ import annotations

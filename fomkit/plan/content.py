@@ -1,6 +1,6 @@
-"""The energy of an estimate: of its step, epoch, run and unit of work, as far as the machine states figures.
+"""A study as plain content (``fomkit/estimate/1``, ``fomkit/fom/1``): what JSON, terminal and page all show.
 
-A study as plain content (``fomkit/estimate/1``, ``fomkit/fom/1``): what JSON, terminal and page all show.
+The energy of an estimate: of its step, epoch, run and unit of work, as far as the machine states figures.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Whether a step of a smaller batch takes longer on a machine with timings, and whether these show it.
+"""The pipeline in a page: resize, cost, predict, roll up; every intermediate table is kept.
+
+Whether a step of a smaller batch takes longer on a machine with timings, and whether these show it.
 
 Only products do: a library takes another kernel for sixteen rows than for thirty. On facts alone no batch does
 (`fomkit.prediction.prior`).
-
-The pipeline in a page: resize, cost, predict, roll up; every intermediate table is kept.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ def _smaller_batch_notes(
     """Say which smaller batch takes longer than this one, and what shows it; see `slower_products`."""
     # What-ifs ask of one model again and again, on a machine whose fits are those of the machine as built.
     device, sizes = machine.origin or machine.device, sorted(priced.sizes.items())
-    name = f"slower {sizes} {priced.formats} {model.optimizer} {level} {machine.unheard} {device}"
+    name = f"slower {sizes} {priced.formats} {model.optimizer} {level} {machine.excluded} {device}"
     products = partial(slower_products, model, priced.ops, machine, priced.sizes, level)
     found = cached(machine.timings, traced.ops, name, products)
     if found is None:

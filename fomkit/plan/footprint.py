@@ -1,6 +1,6 @@
-"""Energy at the wall and the carbon dioxide of making it: narrower energy is taken for neither.
+"""Energy at the wall and carbon of an estimate, with what is declared of them, or what is missing.
 
-Energy at the wall and carbon of an estimate, with what is declared of them, or what is missing.
+Energy at the wall and the carbon dioxide of making it: narrower energy is taken for neither.
 
 Power that was read now and then becomes energy: the trapezoid rule, with what lies between the readings.
 

@@ -1,8 +1,8 @@
-"""Whether a machine profile stands for a GPU or a processor, as far as its words tell.
+"""The memory of a model's step at any batch, and whether a machine's device holds it.
+
+Whether a machine profile stands for a GPU or a processor, as far as its words tell.
 
 The largest number for which something still fits.
-
-The memory of a model's step at any batch, and whether a machine's device holds it.
 
 What a step on a processor does otherwise: its update by default, and pages that its own memory gets anew.
 

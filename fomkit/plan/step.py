@@ -1,8 +1,8 @@
-"""A machine's overheads as times: those stated in seconds as they are, shares of the time they add to.
+"""One training step from its op times: device, host and input work at the same time, the longest decides.
+
+A machine's overheads as times: those stated in seconds as they are, shares of the time they add to.
 
 Device times of many variants of one step at once.
-
-One training step from its op times: device, host and input work at the same time, the longest decides.
 
 What a step's interval would be if some of its ops were timed exactly.
 """

@@ -1,6 +1,6 @@
-"""Times of ops that are made of others: sums over their parts.
+"""The predict stage: from COSTED to TIMED, each row by the best evidence there is.
 
-The predict stage: from COSTED to TIMED, each row by the best evidence there is.
+Times of ops that are made of others: sums over their parts.
 
 The timings that lie nearest to an op: where they stand, how far off they are, what they took.
 """

@@ -245,7 +245,7 @@ def utilisation_at(timings: Table, machine: Machine, at: NDArray[np.intp]) -> Ar
 
 
 def beside_others(seen: Claims, utilisation: Array) -> Array:
-    """Give how many times as long timings take as the usual utilisation says, launches aside."""
+    """Give how many times as long timings take as the typical utilisation says, launches aside."""
     starts = np.nan_to_num(np.minimum(seen.launch, 0.5))
     slower = (1 - starts) * utilisation / np.fmax(seen.compute, seen.traffic)
     return np.where(seen.exchanged, np.nan, slower)

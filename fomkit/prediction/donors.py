@@ -67,7 +67,7 @@ STEADY = 0.35
 """Standard deviation of ln(ratio) from which others' tables tell nothing: DeepBench's devices of one maker follow
 each other within 0.05 to 0.3, its processor follows none of them (0.25 to 0.7) and is better told by itself."""
 POWER = 4.0
-"""How fast a lender's share falls with the variance of ln(this machine's time / its own)."""
+"""How fast a donor's share falls with the variance of ln(this machine's time / its own)."""
 NOISE = 0.1
 """Share of the ratio's variance that no size explains."""
 
@@ -87,7 +87,7 @@ def _own(machine: Machine, name: FamilyName) -> pd.DataFrame:
 
 def _donors(machine: Machine, name: FamilyName) -> list[_Donor]:
     """Find tables of the same number format, engine and pass that have more than a few ops."""
-    families_of = ((donor.name, interpolate.family_of(donor, name)) for donor in machine.lenders)
+    families_of = ((donor.name, interpolate.family_of(donor, name)) for donor in machine.donors)
     return [_Donor(donor, one) for donor, one in families_of if one is not None and len(one.training) > MOST]
 
 
@@ -98,9 +98,9 @@ def _variance(log_ratio: Matrix) -> Matrix:
 
 
 def _shares(log_ratio: Matrix) -> Matrix:
-    """Give each lender's share by how steadily it follows.
+    """Give each donor's share by how steadily it follows.
 
-    `log_ratio` (lenders, n).
+    `log_ratio` (donors, n).
     """
     variance = _variance(log_ratio)
     share = (variance.min() / variance) ** POWER
@@ -125,35 +125,33 @@ def _typical_error(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper
     return float(np.quantile(errors, min(interval * (1 + 1 / len(target)), 1.0)))
 
 
-def _log_times(lenders: list[_Donor], rows: Table, kind: str) -> tuple[Matrix, Matrix]:
-    """Give ln(time) on each lender (lenders × n), and its variance less what repeating the op would show too."""
-    found = [interpolate.predict_log_time(lender.family, rows, kind) for lender in lenders]
-    variance = [
-        there.variance - one.family.fit.hyper.noise for one, (_, there) in zip(lenders, found, strict=True)
-    ]
+def _log_times(donors: list[_Donor], rows: Table, kind: str) -> tuple[Matrix, Matrix]:
+    """Give ln(time) on each donor (donors × n), and its variance less what repeating the op would show too."""
+    found = [interpolate.predict_log_time(donor.family, rows, kind) for donor in donors]
+    variance = [there.variance - one.family.fit.hyper.noise for one, (_, there) in zip(donors, found, strict=True)]
     return np.array([log_s for log_s, _ in found]), np.maximum(variance, 0.0)
 
 
 class _Followed(NamedTuple):
-    """How a table of a few rows follows its lenders, ready for queries.
+    """How a table of a few rows follows its donors, ready for queries.
 
-    `share` (lenders,).
-    `offset`: median of ln(own time / the lenders').
+    `share` (donors,).
+    `offset`: median of ln(own time / the donors').
     `ratio`: what the ratio adds to that, by the sizes.
     `features` (n, p): of the own timings.
     """
 
-    lenders: list[_Donor]
+    donors: list[_Donor]
     share: Matrix
     offset: float
     ratio: Precomputed
     features: Matrix
 
 
-def _follow(training: pd.DataFrame, lenders: list[_Donor], kind: str) -> _Followed | None:
-    """Compare a table with its lenders'; None where it does not follow them."""
+def _follow(training: pd.DataFrame, donors: list[_Donor], kind: str) -> _Followed | None:
+    """Compare a table with its donors'; None where it does not follow them."""
     known_s = np.log(training["_time_s"].to_numpy(np.float64))
-    theirs, _ = _log_times(lenders, training, kind)
+    theirs, _ = _log_times(donors, training, kind)
     share = _shares(known_s - theirs)
     ratio = known_s - share @ theirs
     if _variance(ratio) > STEADY**2:
@@ -161,21 +159,21 @@ def _follow(training: pd.DataFrame, lenders: list[_Donor], kind: str) -> _Follow
     offset = float(np.median(ratio))
     known = look_at(training, kind, len(training))
     precomputed = precompute(known, ratio - offset, interpolate.row_noise(training), _hyper(known, ratio - offset))
-    return _Followed(lenders, share, offset, precomputed, known)
+    return _Followed(donors, share, offset, precomputed, known)
 
 
 def _answers(rows: Rows, training: pd.DataFrame, followed: _Followed, kind: str, interval: float) -> Answers:
-    lenders, share, offset, precomputed, known = followed
+    donors, share, offset, precomputed, known = followed
     query = look_at(rows, kind, len(training))
     correction = join_posteriors([part for _, _, part in posterior_blocks(precomputed, query)])
-    there, unsure = _log_times(lenders, rows, kind)
+    there, unsure = _log_times(donors, rows, kind)
     log_s = share @ there + offset + correction.mean
-    # What the lenders do not know of an op that they never timed comes on top of how well they are followed.
+    # What the donors do not know of an op that they never timed comes on top of how well they are followed.
     factor = _typical_error(known, precomputed.target, precomputed.noise, precomputed.hyper, interval)
     own = factor * np.sqrt(correction.variance)
     width = np.hypot(own, NormalDist().inv_cdf(0.5 + interval / 2) * np.sqrt(share @ unsure))
-    first = lenders[int(share.argmax())].machine
-    evidence = f"as {len(lenders)} other tables, mostly {first}, follow {len(training)} own timings"
+    first = donors[int(share.argmax())].machine
+    evidence = f"as {len(donors)} other tables, mostly {first}, follow {len(training)} own timings"
     return Answers(
         rows.index,
         np.exp([log_s, log_s - width, log_s + width]),
@@ -186,17 +184,17 @@ def _answers(rows: Rows, training: pd.DataFrame, followed: _Followed, kind: str,
 
 
 def estimate_from_donors(rows: Table, machine: Machine, interval: float) -> Answers:
-    """Predict rows of a small family from the tables of the machine's lenders and its own few timings.
+    """Predict rows of a small family from the tables of the machine's donors and its own few timings.
 
-    time = geometric mean of the lenders' predictions, the steadiest weighing most, times a ratio: the usual one of
+    time = geometric mean of the donors' predictions, the steadiest weighing most, times a ratio: the usual one of
     the machine's own timings, corrected by a Gaussian process in the sizes.
 
-    `rows`: COSTED rows; `machine`: without lenders, or costs of its timings (flop and byte), nothing is borrowed;
+    `rows`: COSTED rows; `machine`: without donors, or costs of its timings (flop and byte), nothing is borrowed;
     `interval`: share of intervals that should contain the truth, taken from own timings left out one by one. Gives
-    an Answers: rows of `KINDS` of which the table has `FEWEST` to `MOST` distinct ops, and lenders that follow
+    an Answers: rows of `KINDS` of which the table has `FEWEST` to `MOST` distinct ops, and donors that follow
     have more.
     """
-    if not machine.lenders or not {"flop", "byte"} <= set(machine.timings.columns):
+    if not machine.donors or not {"flop", "byte"} <= set(machine.timings.columns):
         return as_answers({})
     rows, found = as_rows(rows), []
     # Matrices of a few dozen rows: threads would wait for each other.
@@ -209,9 +207,9 @@ def estimate_from_donors(rows: Table, machine: Machine, interval: float) -> Answ
             training = _own(machine, name)
             if not len(chosen) or not FEWEST <= len(training) <= MOST:
                 continue
-            lenders = _donors(machine, name)
-            make = partial(_follow, training, lenders, name.kind)
-            followed = cached(machine.timings, machine.lenders, f"lenders of {name}", make) if lenders else None
+            donors = _donors(machine, name)
+            make = partial(_follow, training, donors, name.kind)
+            followed = cached(machine.timings, machine.donors, f"donors of {name}", make) if donors else None
             if followed is not None:
                 found.append(_answers(chosen, training, followed, name.kind, interval))
     return join_answers(found)

@@ -1,8 +1,8 @@
-"""Rows of a table as plain columns: each is read when somebody asks for it, and choosing rows copies none.
+"""What every estimator takes and gives back, and how it reads a table.
+
+Rows of a table as plain columns: each is read when somebody asks for it, and choosing rows copies none.
 
 Results kept while the table they were made from is in use: profiles never change, so neither do they.
-
-What every estimator takes and gives back, and how it reads a table.
 """
 
 from __future__ import annotations
@@ -343,12 +343,12 @@ def opened_by(
         estimator: Callable[Concatenate[Rows, Machine, _More], Answers],
     ) -> Callable[Concatenate[Table, Machine, _More], Answers]:
         @wraps(estimator)
-        def estimate_chosen(rows: Table, machine: Machine, /, *more: _More.args, **named: _More.kwargs) -> Answers:
+        def estimate(rows: Table, machine: Machine, /, *more: _More.args, **named: _More.kwargs) -> Answers:
             rows = as_rows(rows)
             chosen = rows.take(choose(rows, machine))
             return estimator(chosen, machine, *more, **named) if len(chosen) else as_answers({})
 
-        return estimate_chosen
+        return estimate
 
     return opened
 

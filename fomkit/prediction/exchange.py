@@ -1,6 +1,6 @@
-"""What a collective takes by a machine's own table of such, inside a node, by transport.
+"""What a collective takes on a machine: its measured table inside a node, else links and formulas.
 
-What a collective takes on a machine: its measured table inside a node, else links and formulas.
+What a collective takes by a machine's own table of such, inside a node, by transport.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What views of several kinds are made of: logarithms of sizes, flags, and the terms of a roofline.
+"""Families of timings that one fit serves: which rows belong together, and how a fit looks at an op.
+
+What views of several kinds are made of: logarithms of sizes, flags, and the terms of a roofline.
 
 How a fit looks at convolutions: the features of their shapes, and the terms of their calibrated roofline.
 
 Chosen on DeepBench's eleven training sheets, in three ways of leaving shape groups out: with padding, both aspect
 ratios, small images and tiles, what is usual for the forward pass falls from 11.7 % to 9.9 (mean: 19.6 to 15.0).
-
-Families of timings that one fit serves: which rows belong together, and how a fit looks at an op.
 """
 
 from __future__ import annotations

@@ -323,7 +323,7 @@ def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> 
         return predict(rows)
     if len(family.rungs) > ERRORS:
         family.rungs.clear()
-    query = (id(machine.device), machine.unheard, interval)
+    query = (id(machine.device), machine.excluded, interval)
     _, found = family.rungs.setdefault(query, (machine.device, {}))
     timed = as_rows(family.training)
     return never_falling(rows, Surroundings(timed, family.falls(), predict, trust, near, found))

@@ -1,10 +1,10 @@
-"""What a collective takes on a link of start-up time alpha and rate: the textbook formulas.
+"""A machine's links as an exchange meets them: of a tier and a transport, for a message of its size, with ends.
+
+What a collective takes on a link of start-up time alpha and rate: the textbook formulas.
 
 Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005; Sanders,
 Speck and Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009; Li et al., "Scaling
 distributed machine learning with the parameter server", 2014. One rank adds nothing.
-
-A machine's links as an exchange meets them: of a tier and a transport, for a message of its size, with ends.
 """
 
 from __future__ import annotations

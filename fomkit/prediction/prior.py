@@ -1,4 +1,4 @@
-"""Estimator: the longer of arithmetic and traffic at the machine's rates and the kind's usual utilisation.
+"""Estimator: the longer of arithmetic and traffic at the machine's rates and the kind's typical utilisation.
 
 What limits a timed op, and why it may be faster than the datasheet allows.
 """
@@ -42,9 +42,9 @@ def _evidence(known: Rates, utilisation: float, source: str, launch: Fact | None
 
 
 def _times(rows: Rows, found: Bounds, utilisation: TypicalUtilisations, machine: Machine) -> Matrix:
-    """Give value, ends, and the value without launches (4, q) [s], by the floors and the usual utilisation."""
+    """Give value, ends, and the value without launches (4, q) [s], by the floors and the typical utilisation."""
     kernel_s, launch = found.floor_s / utilisation.value, machine.device.launch_s
-    # The usual utilisation and the stated rate err independently; both are factors.
+    # The typical utilisation and the stated rate err independently; both are factors.
     faster = np.hypot(np.log(utilisation.high / utilisation.value), np.log(found.high))
     slower = np.hypot(np.log(utilisation.value / utilisation.low), np.log(found.low))
     starts, (start_s, low_s, high_s) = _starts(rows, launch)

@@ -76,11 +76,11 @@ def side_by_side(length: Matrix, known: Sequence[Surface]) -> Surfaces:
 
 
 @lru_cache(maxsize=64)
-def surfaces(tables: TypicalTables, work: str, unheard: tuple[str, ...] = ()) -> Surfaces | None:
+def surfaces(tables: TypicalTables, work: str, excluded: tuple[str, ...] = ()) -> Surfaces | None:
     """Give the surfaces of a kind of work, some architectures' and machines' left out; None where none is left."""
     if (found := tables.of.get(work)) is None:
         return None
-    known = [one for one in found.known if one.architecture not in unheard and one.machine not in unheard]
+    known = [one for one in found.known if one.architecture not in excluded and one.machine not in excluded]
     return side_by_side(found.length, known) if known else None
 
 

@@ -57,7 +57,7 @@ Recurrent layers do not follow: their weight gradient is one product over all st
 
 
 class BoundUtilisation(NamedTuple):
-    """What bounds ops on a machine, and their usual utilisation; ``known`` is False where a rate is unknown."""
+    """What bounds ops on a machine, and their typical utilisation; ``known`` is False where a rate is unknown."""
 
     bounds: Bounds
     utilisation: TypicalUtilisations
@@ -65,7 +65,7 @@ class BoundUtilisation(NamedTuple):
 
 
 def bound_utilisation(rows: Table, machine: Machine, interval: float) -> BoundUtilisation:
-    """Give what bounds ops on a machine, and their usual utilisation."""
+    """Give what bounds ops on a machine, and their typical utilisation."""
     utilisation, found = typical_utilisation(rows, machine, interval), bounds(rows, machine)
     return BoundUtilisation(found, utilisation, ~np.isnan(utilisation.value) & ~np.isnan(found.floor_s))
 
@@ -112,7 +112,7 @@ def _answers(
 def estimate(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict gradients of convolutions on a machine whose table has their forward pass only (an `Estimator`).
 
-    time = forward time · usual utilisation of the forward pass / usual utilisation of the asked one. The machine's
+    time = forward time · typical utilisation of the forward pass / typical utilisation of the asked one. The machine's
     own library is in the forward time, which peak and bandwidth do not know: a slow one is slow in each pass.
     It answers where ``table`` knows the forward pass.
     """

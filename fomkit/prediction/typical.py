@@ -1,9 +1,9 @@
-"""How ops look beside the machine that runs them, so that timings of one machine tell of another.
+"""The utilisation that ops usually reach on machines nobody timed, told from those that somebody did.
+
+How ops look beside the machine that runs them, so that timings of one machine tell of another.
 
 Sizes of an op are set beside the machine's rates: its time at the peak and at the bandwidth, and the outputs that
 each unit of arithmetic gets. Two machines for which these agree are asked to do the same work.
-
-The utilisation that ops usually reach on machines nobody timed, told from those that somebody did.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class TypicalUtilisation(NamedTuple):
 
 
 class TypicalUtilisations(Mapping[int, TypicalUtilisation]):
-    """The usual utilisation of many ops, as columns; as a mapping, of those of which it is known.
+    """The typical utilisation of many ops, as columns; as a mapping, of those of which it is known.
 
     `index` (q,): the ops, by their index.
     `value`, `low`, `high` (q,): NaN where it is unknown.
@@ -216,10 +216,10 @@ def _names(kind: str, engine: str, pass_name: str) -> Iterator[str]:
 
 
 def _choose(
-    tables: TypicalTables, kind: str, engine: str, pass_name: str, unheard: tuple[str, ...]
+    tables: TypicalTables, kind: str, engine: str, pass_name: str, excluded: tuple[str, ...]
 ) -> tuple[str, Surfaces] | None:
     for name in _names(kind, engine, pass_name):
-        found = surfaces(tables, name, unheard)
+        found = surfaces(tables, name, excluded)
         if found is not None:
             return name, found
     return None
@@ -323,9 +323,9 @@ def _ends(found: Surfaces, interval: float) -> tuple[float, float]:
 
 
 class _IncludedMachines(NamedTuple):
-    """What a machine hears of others about one kind of work.
+    """Which other machines count for one kind of work.
 
-    How much each weighs, the ends of an interval in standard deviations, and whom it hears most.
+    How much each weighs, the ends of an interval in standard deviations, and which weighs most.
     """
 
     weight: Matrix
@@ -337,13 +337,13 @@ class _IncludedMachines(NamedTuple):
 def _included_machines(
     tables: TypicalTables,
     name: str,
-    unheard: tuple[str, ...],
+    excluded: tuple[str, ...],
     dtype: str,
     balance: float,
     architecture: str,
     interval: float,
 ) -> _IncludedMachines:
-    found = surfaces(tables, name, unheard)
+    found = surfaces(tables, name, excluded)
     if found is None:
         raise KeyError(name)
     weight = similarity(found, dtype, balance, architecture)
@@ -363,7 +363,7 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
         raise FomkitError(
             machine.name, "was not told what others reach. Prepare it by fomkit.profiles.evidence.with_fits."
         )
-    chosen = _choose(tables, kind, engine, pass_name, machine.unheard)
+    chosen = _choose(tables, kind, engine, pass_name, machine.excluded)
     known = rates(machine, dtype, engine)
     if chosen is None or known.byte_per_s is None:
         return None
@@ -375,7 +375,7 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
     # Of a kind that nobody timed anywhere, a like machine knows no more than another.
     like = "" if work == MOVING else machine.device.architecture
     included = _included_machines(
-        tables, name, machine.unheard, dtype, balance_of(machine, work, dtype, engine), like, interval
+        tables, name, machine.excluded, dtype, balance_of(machine, work, dtype, engine), like, interval
     )
     value, sigma = median_and_spread(found, FEATURES[work](rows, peak, known.byte_per_s.value), included.weight)
     below, above = included.ends
@@ -397,13 +397,13 @@ def _thinned(
 
 
 def without_pass(machine: Machine, kind: str, pass_name: str) -> Machine:
-    """Give the machine deaf to those that timed a kind, but not in this pass: a ratio needs both of each."""
+    """Give the machine without those others that timed a kind, but not in this pass: a ratio needs both of each."""
     known = machine.typical.of if machine.typical is not None else {}
     machines_of = {
         name: {one.machine for one in work.known} for name, work in known.items() if name.startswith(f"{kind}/")
     }
     timed = set[str]().union(*(names for name, names in machines_of.items() if name.endswith(f"/{pass_name}")))
-    return replace(machine, unheard=(*machine.unheard, *sorted(set[str]().union(*machines_of.values()) - timed)))
+    return replace(machine, excluded=(*machine.excluded, *sorted(set[str]().union(*machines_of.values()) - timed)))
 
 
 def typical_utilisation(rows: Table, machine: Machine, interval: float) -> TypicalUtilisations:
@@ -413,10 +413,10 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     machines that are like this one most. The interval is how far they lie apart, times how far such medians were
     off on chips that were left out.
 
-    `rows`: COSTED rows. `machine`: with ``usual``, what the others reached. Its own timings are not looked at,
-    those of architectures it names as unheard neither. `interval`: share of intervals that should contain the
-    truth. Gives a Usuals: as a mapping, the rows for which the rates that their kind needs are known. Raises
-    FomkitError when the machine was not told what others reached.
+    `rows`: COSTED rows. `machine`: with ``typical``, what the others reached. Its own timings are not looked at,
+    nor are those of architectures that it excludes. `interval`: share of intervals that should contain the
+    truth. Gives TypicalUtilisations: as a mapping, the rows for which the rates that their kind needs are known.
+    Raises FomkitError when the machine was not told what others reached.
     """
     rows = as_rows(rows)
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)

@@ -1,18 +1,16 @@
-"""Other machines' tables for a machine that has timed a few ops of a kind only.
+"""What a machine is given before anything is predicted on it: plausible rows, fits, other machines' tables.
 
-What timed machines reached of their floors, as it comes with fomkit: two CSV files beside the machine profiles.
+*Plausibility*: each machine is held against itself once; rows that cannot be are left out by name. *Fits* of its
+timings: the shipped ones, else those in the user's cache, else made once and kept there.
+``python -m fomkit.profiles machine_profiles/v100.yaml`` writes the fits that ship beside a table. Beside any other
+profile nobody's fits are read: who made them is unknown. *Donors*: other machines' tables where this one timed a
+few ops of a kind only.
 
+*Typical tables*: what timed machines reached of their floors, two CSV files beside the machine profiles.
 ``surfaces.csv`` has a row for each kind of work, machine and number format: how many of its timings tell, their
 mean, and as numbers with spaces between them the length of each feature and what like chips missed. ``ops.csv``
 has a row for each op that tells: the number of its surface, its weight in thousandths, its features in hundredths.
 ``benchmarks/usual_utilisation.py`` makes both from the timings in ``machine_profiles``.
-
-The plausibility stage: each machine is held against itself once, before anything is answered from it.
-
-Fits of a machine's timings: the shipped ones, else the user's cache, else made once and kept there.
-
-``python -m fomkit.study machine_profiles/v100.yaml`` writes the fits that ship beside a table. Beside any other
-profile nobody's fits are read: who made them is unknown.
 """
 
 from __future__ import annotations
@@ -77,10 +75,10 @@ def with_donors(machine: Machine) -> Machine:
     A machine without such a table comes back as it is.
     """
     timings = machine.timings
-    if machine.lenders or not len(timings) or not cached(timings, None, "is short", partial(is_short, machine)):
+    if machine.donors or not len(timings) or not cached(timings, None, "is short", partial(is_short, machine)):
         return machine
     costed = cached(timings, None, "costed", partial(add_costs, timings))
-    return replace(machine, timings=costed, lenders=_others(machine.name, machine.device_of))
+    return replace(machine, timings=costed, donors=_others(machine.name, machine.device_of))
 
 
 FOLDER, SURFACES, OPS = "usual_utilisation", "surfaces.csv", "ops.csv"
@@ -296,7 +294,7 @@ def _cached_fits(machine: Machine, key: str) -> dict[str, object]:
 
 
 def with_fits(machine: Machine) -> Machine:
-    """Give the machine with fits of its timings (`own_fits`), and with lenders where its table is short."""
+    """Give the machine with fits of its timings (`own_fits`), and with donors where its table is short."""
     return with_donors(own_fits(machine))
 
 

@@ -1,9 +1,9 @@
-"""Fits of timings on disk: JSON that names the timings it was made from, and is ignored for others.
+"""Machine profiles on disk: facts in YAML, timings in CSV; of shipped ones the fits beside them in JSON.
+
+Fits of timings on disk: JSON that names the timings it was made from, and is ignored for others.
 
 A name is no proof: whoever changes a fit can name the same timings. So fits are read from two places only, those
 that came with fomkit and the user's own cache (`fomkit.profiles.machines`, `fomkit.profiles.evidence`).
-
-Machine profiles on disk: facts in YAML, timings in CSV; of shipped ones the fits beside them in JSON.
 """
 
 from __future__ import annotations

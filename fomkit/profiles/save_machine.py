@@ -1,6 +1,6 @@
-"""Facts back to the words of a machine file.
+"""A machine back to its files, so that loading them again gives the same machine.
 
-A machine back to its files, so that loading them again gives the same machine.
+Facts back to the words of a machine file.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The frozen baseline of a suite: its rates, and a hash over all that they stand for.
+"""Suites on disk: lines of work, a baseline, a scope and a mean.
+
+The frozen baseline of a suite: its rates, and a hash over all that they stand for.
 
 A figure of merit is a ratio to a baseline; one that moves when the file or fomkit changes cannot be agreed on. So
 a version of a suite keeps its baseline's rates, and whoever changes a line or the baseline makes a new version.
-
-Suites on disk: lines of work, a baseline, a scope and a mean.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""What an adapter must offer: a reader of a format that fomkit does not know, in a package of somebody else.
+"""The adapters that are installed, found by their entry points and loaded when somebody needs one.
+
+What an adapter must offer: a reader of a format that fomkit does not know, in a package of somebody else.
 
 A distribution names its adapters as entry points: ``fomkit.trace`` for what becomes a model's table of ops,
 ``fomkit.timings`` for what becomes a machine's timings. docs/adapters.md has a whole one.
 
-The adapters that are installed, found by their entry points and loaded when somebody needs one.
-
 Files that an adapter of somebody else reads: chosen by their content, made profiles by the rules of CSV files.
-
-Not imported with the room, as `fomkit.readers.imports`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Foreign files as profiles: timings become a machine, a table of ops a model; records of runs measurements.
-
-Not imported with the room: its readers need openpyxl, which no study does.
-"""
+"""Foreign files as profiles: timings become a machine, a table of ops a model; records of runs measurements."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Tables of measurements of whole models: strangers' CSV in, checked records out.
+"""What others wrote of measured models, by format, as a table of measurements.
 
-What others wrote of measured models, by format, as a table of measurements.
+Tables of measurements of whole models: strangers' CSV in, checked records out.
 
 The runs that somebody measured, read from the tables that ship or lie beside the user.
 """

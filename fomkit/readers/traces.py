@@ -1,7 +1,4 @@
-"""Traces of profilers and ONNX files as a model profile, or traces as a machine's timings.
-
-Not imported with the room, as `fomkit.readers.imports`.
-"""
+"""Traces of profilers and ONNX files as a model profile, or traces as a machine's timings."""
 
 from __future__ import annotations
 

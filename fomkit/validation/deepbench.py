@@ -1,11 +1,11 @@
-"""Rows of a machine's table predicted from rows of other groups only, everything fitted anew without them.
+"""DeepBench's training sheets: shapes left out by whole groups, and devices of which only some rows are known.
+
+Rows of a machine's table predicted from rows of other groups only, everything fitted anew without them.
 
 Two ways: `crossed` fits once per fold and takes each row's interval from the errors of the other folds, as
 `calibration` does when it judges itself; `nested` lets the product fit and judge the other folds alone, and
 asks it for the row like a user would. The second is what a user gets, and takes eleven times as long. Values are
 the same; the errors that make an interval are of fits that had seen the row in the quick way, and not in the slow.
-
-DeepBench's training sheets: shapes left out by whole groups, and devices of which only some rows are known.
 
 A device of which 20 rows of a kind are known, drawn by fixed seeds: how the others are predicted.
 
@@ -207,15 +207,15 @@ def _predict_from_few(known: pd.DataFrame, query: pd.DataFrame, machine: Machine
 
 
 def few_rows_cases(
-    part: Part, machine: Machine, level: float, lenders: tuple[Machine, ...] = ()
+    part: Part, machine: Machine, level: float, donors: tuple[Machine, ...] = ()
 ) -> Iterator[Cases]:
     """Predict the rows of a part from 20 of them, once a seed; the known ones are not scored.
 
-    `lenders`: machines with fits whose tables may be asked; the machine itself is left out.
+    `donors`: machines with fits whose tables may be asked; the machine itself is left out.
     """
     if part.kind not in KINDS or len(part.rows) < 2 * KNOWN:
         return
-    machine = replace(machine, lenders=tuple(lender for lender in lenders if lender.name != machine.name))
+    machine = replace(machine, donors=tuple(donor for donor in donors if donor.name != machine.name))
     for seed in SEEDS:
         chosen = np.zeros(len(part.rows), bool)
         chosen[np.random.default_rng(seed).choice(len(part.rows), KNOWN, replace=False)] = True

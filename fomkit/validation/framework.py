@@ -1,4 +1,17 @@
-"""One kernel of the framework as a row of OPS: products, element-wise work, norms, copies; all of it fp32.
+"""The kernels that PyTorch's eager mode starts for a call of an op graph in its forward pass.
+
+Rules with a reason in the framework's code, none of them fitted to a label:
+
+- Views (transpose, permute, view, expand, slices) and arithmetic of Python numbers start nothing.
+- ``matmul`` of four axes reshapes its operands to three; an operand that was permuted before is copied for that,
+  unless the batch is 1 (ATen/native/LinearAlgebra.cpp, `_matmul_impl`). ``bmm`` takes three and copies nothing.
+- ``contiguous`` and ``reshape`` copy what was transposed just before, and nothing else.
+- ``max`` of a tensor and a number is an element-wise op (OPT clamps its attention weights so).
+- A repeated operand is read once if the cache holds it until its next use, else each time.
+- ``masked_fill`` copies the tensor and fills the copy (ATen/native/TensorAdvancedIndexing.cpp).
+- Dropout in training writes a mask of a byte per element beside its result (ATen/native/cuda/Dropout.cu).
+
+One kernel of the framework as a row of OPS: products, element-wise work, norms, copies; all of it fp32.
 
 The kernels that PyTorch's autograd starts for a call of an op graph, and those that add gradients up.
 
@@ -12,19 +25,6 @@ Rules with a reason in the framework's code (derivatives.yaml and the kernels it
 - A batched product takes two; the gradients of its permuted operands are copied where heads are merged again.
 - Splitting queries, keys and values in one tensor concatenates their gradients, one copy.
 - ``accumulate``: gradient += new gradient, two reads and one write; a second layer's worth for the bias.
-
-The kernels that PyTorch's eager mode starts for a call of an op graph in its forward pass.
-
-Rules with a reason in the framework's code, none of them fitted to a label:
-
-- Views (transpose, permute, view, expand, slices) and arithmetic of Python numbers start nothing.
-- ``matmul`` of four axes reshapes its operands to three; an operand that was permuted before is copied for that,
-  unless the batch is 1 (ATen/native/LinearAlgebra.cpp, `_matmul_impl`). ``bmm`` takes three and copies nothing.
-- ``contiguous`` and ``reshape`` copy what was transposed just before, and nothing else.
-- ``max`` of a tensor and a number is an element-wise op (OPT clamps its attention weights so).
-- A repeated operand is read once if the cache holds it until its next use, else each time.
-- ``masked_fill`` copies the tensor and fills the copy (ATen/native/TensorAdvancedIndexing.cpp).
-- Dropout in training writes a mask of a byte per element beside its result (ATen/native/cuda/Dropout.cu).
 """
 
 from __future__ import annotations

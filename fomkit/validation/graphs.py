@@ -163,7 +163,7 @@ def without_timings(machine: Machine, architecture: str = "") -> Machine:
     """
     device = replace(machine.device, architecture=machine.device.architecture or architecture)
     bare = replace(machine, timings=machine.timings.iloc[:0], fits={}, timings_key="", device=device)
-    return replace(bare, unheard=(device.architecture,)) if device.architecture else bare
+    return replace(bare, excluded=(device.architecture,)) if device.architecture else bare
 
 
 def architecture_of(name: str, path: Path) -> str:

@@ -1,8 +1,8 @@
-"""Whole models: predicted passes beside their labels and beside what published predictors said of these.
+"""NeuSight's labels against predictions: calls, whole models and ratios, device by device.
+
+Whole models: predicted passes beside their labels and beside what published predictors said of these.
 
 Ratios of two machines: how much longer one model takes on one than on the other, over all pairs of devices.
-
-NeuSight's labels against predictions: calls, whole models and ratios, device by device.
 """
 
 from __future__ import annotations
@@ -353,7 +353,7 @@ def compare_labels(folder: LabelFolder, level: float) -> Found:
         other = profile_of(names.other)
         if other is not None:
             # Its table alone: what the device's own timings say is usual would help where it has none.
-            other = replace(other, unheard=(names.own,))
+            other = replace(other, excluded=(names.own,))
             also = _compare(folder, device, other, OTHER, options, found)
             if timed is not None and also is not None:
                 _warn_of_another_board(device, timed, other.name, also, found)

@@ -1,6 +1,6 @@
-"""What simple predictors reach on DeepBench's sheets, whole shape groups left out; from the notes on the data.
+"""DeepBench's sheets scored one by one, and their medians.
 
-DeepBench's sheets scored one by one, and their medians.
+What simple predictors reach on DeepBench's sheets, whole shape groups left out; from the notes on the data.
 
 Fully connected layers as somebody else timed them on a machine of ours: EIE's dense products.
 
@@ -115,14 +115,14 @@ def score_sheets(sheets: Iterable[Sheet], level: float, *, full: bool, whole: bo
     names = sorted(
         {sheet.machine for sheet in read_sheets(shipped_folder("validation") / "deepbench" / "sheets.csv")}
     )
-    lenders = tuple(own_fits(load_machine(name)) for name in names)
+    donors = tuple(own_fits(load_machine(name)) for name in names)
     for sheet in sheets:
         machine = load_machine(sheet.machine)
         for part in parts(sheet, machine):
             for what, cases in cross_validated_cases(part, machine, level, full=full):
                 grouped.append(score(cases, GROUPED, "op", sheet.title, what, interval=level))
                 found.setdefault(part.kind, []).append(cases)
-            seeds = list(few_rows_cases(part, machine, level, lenders))
+            seeds = list(few_rows_cases(part, machine, level, donors))
             if seeds:
                 few.append(score(join_cases(seeds), FEW, "op", sheet.title, part.what, interval=level))
     medians = [*_medians(grouped, GROUPED), *_medians(few, FEW)] if whole else []
@@ -209,7 +209,7 @@ def _middle(lines: list[Score]) -> Score:
 
 
 def held_out_scores(level: float) -> list[Score]:
-    """Score timings of every shipped machine whose architecture is stated, its chip unheard.
+    """Score timings of every shipped machine whose architecture is stated, its chip excluded.
 
     Gives a list: medians over machines first, then a line for each machine and format, last all ops together.
     Raises FomkitError when a profile cannot be read.

@@ -1,6 +1,6 @@
-"""Published steps and activations of Megatron-LM beside what is projected; nothing is fitted to them.
+"""The comparisons one after the other, and what came out of all of them.
 
-The comparisons one after the other, and what came out of all of them.
+Published steps and activations of Megatron-LM beside what is projected; nothing is fitted to them.
 """
 
 from __future__ import annotations

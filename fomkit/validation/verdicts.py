@@ -251,12 +251,12 @@ def calibrated_on(all_verdicts: Sequence[CellVerdict], model: str) -> tuple[Exte
         raise FomkitError(model, "has no measured epoch, so nothing can be calibrated on it. Name another model.")
     found = []
     for one in known:
-        known_cell = cells_by_key.get(one.machine)
-        if one.model == model or known_cell is None or known_cell.projected is None or one.projected is None:
+        reference = cells_by_key.get(one.machine)
+        if one.model == model or reference is None or reference.projected is None or one.projected is None:
             continue
-        ratio = divide_independent(one.projected, known_cell.projected)
-        exact = Span.exact(known_cell.measured.value, ratio.level)
-        found.append(ExtendedProjection(one, ratio.scaled(exact.value), known_cell))
+        ratio = divide_independent(one.projected, reference.projected)
+        exact = Span.exact(reference.measured.value, ratio.level)
+        found.append(ExtendedProjection(one, ratio.scaled(exact.value), reference))
     return tuple(found)
 
 
@@ -297,9 +297,9 @@ def host_extended_from(all_verdicts: Sequence[CellVerdict], machine: str) -> tup
         )
     found = []
     for one in known:
-        known_cell = cells_by_key.get((one.model, one.batch))
-        host = host_epoch_s(known_cell) if known_cell is not None else None
-        if one.machine == machine or known_cell is None or host is None or one.projected is None:
+        reference = cells_by_key.get((one.model, one.batch))
+        host = host_epoch_s(reference) if reference is not None else None
+        if one.machine == machine or reference is None or host is None or one.projected is None:
             continue
         deviation = _difference(known, machine, one.machine, one.model)
         if deviation is None:
@@ -308,7 +308,7 @@ def host_extended_from(all_verdicts: Sequence[CellVerdict], machine: str) -> tup
         factor = math.exp(NormalDist().inv_cdf(0.5 + level / 2) * deviation)
         found.append(
             ExtendedProjection(
-                one, add_common([one.projected, Span(host, host / factor, host * factor, level)]), known_cell
+                one, add_common([one.projected, Span(host, host / factor, host * factor, level)]), reference
             )
         )
     return tuple(found)

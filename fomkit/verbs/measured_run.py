@@ -1,8 +1,6 @@
 """What was measured of a profile, as plain content and as a row of a table of measurements.
 
 A model profile with what was measured of it: its step, and the times of its ops in the op table.
-
-Not imported with the room, as `fomkit.readers.imports`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The layers of a model by type, for one sample, as plain content.
+"""A model looked at by groups of its ops, as plain content (``fomkit/show/1``).
 
-A model looked at by groups of its ops, as plain content (``fomkit/show/1``).
+The layers of a model by type, for one sample, as plain content.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""``estimate.plot``: the figures of the report, one at a time, for notebooks.
+"""How each class of results is shown. What few ask for, and what is heavy, is imported when it is asked for.
 
-How each class of results is shown. What few ask for, and what is heavy, is imported when it is asked for.
+``estimate.plot``: the figures of the report, one at a time, for notebooks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How much a figure moves with one parameter: its elasticity here, and its swing between two ends.
+"""What a result hangs on (``fomkit/sensitivity/1``): elasticities, swings, and what to measure.
 
-What a result hangs on (``fomkit/sensitivity/1``): elasticities, swings, and what to measure.
+How much a figure moves with one parameter: its elasticity here, and its swing between two ends.
 """
 
 from __future__ import annotations

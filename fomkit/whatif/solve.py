@@ -1,6 +1,6 @@
-"""Combinations of several parameters that reach a goal, where less of one needs more of another.
+"""The smallest change that reaches a goal (``fomkit/solve/1``): of one parameter, or of several together.
 
-The smallest change that reaches a goal (``fomkit/solve/1``): of one parameter, or of several together.
+Combinations of several parameters that reach a goal, where less of one needs more of another.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def choose_parameters(known: Sequence[Parameter], names: Sequence[str]) -> tuple
     """
     by_name = {one.name: one for one in known}
     found: list[Parameter] = []
-    for evaluator in names:
-        parts = [name for name in by_name if name.startswith(f"{evaluator}/")]
+    for given in names:
+        parts = [name for name in by_name if name.startswith(f"{given}/")]
         if len(parts) > 1:
-            raise FomkitError(evaluator, f"is several here: {', '.join(parts)}. Name one of them.")
-        name = parts[0] if parts else evaluator
+            raise FomkitError(given, f"is several here: {', '.join(parts)}. Name one of them.")
+        name = parts[0] if parts else given
         if name not in by_name:
             raise FomkitError(name, f"is no parameter here. {nearest_names(name, by_name)}")
         if by_name[name] in found:

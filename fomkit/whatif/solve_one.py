@@ -1,6 +1,6 @@
-"""A whole number of which more may help or hinder: many values tried, and the nearest that reaches a goal.
+"""The smallest change of one parameter that reaches a goal, or why none does.
 
-The smallest change of one parameter that reaches a goal, or why none does.
+A whole number of which more may help or hinder: many values tried, and the nearest that reaches a goal.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ class Search:
         enough = [value for value, margin in self.estimated.items() if margin >= 0]
         return min(enough, key=lambda value: away(value, self.now), default=None)
 
-    def is_dead(self, evaluator: Sequence[float], sign: int) -> bool:
+    def is_dead(self, tried: Sequence[float], sign: int) -> bool:
         """Tell whether a side has no more estimates."""
-        side = [self.known[value] for value in evaluator if (value - self.now) * sign > 0]
+        side = [self.known[value] for value in tried if (value - self.now) * sign > 0]
         return len(side) >= DEAD and all(margin is None for margin in side)
 
     def outward(self, values: Sequence[float]) -> None:

@@ -1,6 +1,6 @@
-"""Points that differ in nodes or links, one after the other: each is a step of `fomkit.plan.scaling`.
+"""A sweep: one model on one machine at many points of its parameters, worked out a stretch at a time.
 
-A sweep: one model on one machine at many points of its parameters, worked out a stretch at a time.
+Points that differ in nodes or links, one after the other: each is a step of `fomkit.plan.scaling`.
 """
 
 from __future__ import annotations

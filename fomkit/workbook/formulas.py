@@ -1,6 +1,6 @@
-"""Ops of one kind and time source err together: their sums, from which the device's interval is made.
+"""From ops to units a day for each workload and machine, term by term, as formulas.
 
-From ops to units a day for each workload and machine, term by term, as formulas.
+Ops of one kind and time source err together: their sums, from which the device's interval is made.
 
 The sheet Timings: the sums over ops, and every term from them to units a day.
 """

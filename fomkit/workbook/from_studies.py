@@ -1,6 +1,6 @@
-"""Studies as ledgers: the inputs that a workbook needs to compute the same answer by itself.
+"""Studies as sheet models: the inputs that a workbook needs to compute the same answer by itself.
 
-A suite's result as a ledger: estimated lines with their ops, all others as the times they come to.
+A suite's result as a sheet model: estimated lines with their ops, all others as the times they come to.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def caveats_of(
 
 
 def sheet_model_of_comparison(result: Comparison, title: str = "Units of work a day") -> SheetModel:
-    """Give the ledger of several models on targets and a baseline."""
+    """Give the sheet model of several models on targets and a baseline."""
     every = [*result.estimates, *result.baseline]
     distinct = {one.machine.name: one.machine for one in every}
     machines = machines_of(every, list(distinct.values()))
@@ -301,7 +301,7 @@ def _caveats(result: SuiteResult) -> tuple[tuple[str, str], ...]:
 
 
 def sheet_model_of_suite(result: SuiteResult) -> SheetModel:
-    """Give the ledger of a suite on a target and a baseline."""
+    """Give the sheet model of a suite on a target and a baseline."""
     suite, (baseline, target) = result.suite, result.machines
     level = _level([*result.target, *result.baseline])
     machines = machines_of(result.estimates, [target, baseline])

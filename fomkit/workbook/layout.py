@@ -277,4 +277,4 @@ HISTORY = Table("History", "Rounds", (
     Column("what", "what happened", width=140),
 ))  # fmt: skip
 INPUT_TABLES = (FACTS, WORKLOADS, GIVEN, OPS, ASSUMPTIONS)
-"""The tables that a reader takes a ledger from."""
+"""The tables that a reader takes a sheet model from."""

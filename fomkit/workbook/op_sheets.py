@@ -1,6 +1,6 @@
-"""The sheet Workloads: what one run of each workload is, and the times that were given instead of estimated.
+"""The sheet Ops: each op's work, the rates that bound it, and its time as a formula or as an input.
 
-The sheet Ops: each op's work, the rates that bound it, and its time as a formula or as an input.
+The sheet Workloads: what one run of each workload is, and the times that were given instead of estimated.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _workload_row(number: int, facts: WorkloadFacts) -> Iterator[Value]:
 
 
 def devices_formula(sheet_model: SheetModel, machine: str, machines: MachineCells) -> str:
-    """Write the number of devices at the scope of the ledger."""
+    """Write the number of devices at the scope of the sheet model."""
     per_node, nodes = machines.si(machine, "devices per node"), machines.si(machine, "nodes")
     return {"device": "1", "node": per_node, "system": f"{per_node}*{nodes}"}[sheet_model.scope]
 

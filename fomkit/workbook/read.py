@@ -1,8 +1,8 @@
-"""Cells of a returned workbook: numbers, words, and formulas whatever program saved them.
+"""A workbook read back: its tables by their headers, each cell checked, nothing taken from computed cells.
+
+Cells of a returned workbook: numbers, words, and formulas whatever program saved them.
 
 Which cells the headlines hang on: the references of formulas, followed from Summary back to figures.
-
-A workbook read back: its tables by their headers, each cell checked, nothing taken from computed cells.
 
 Cells for input that move nothing in their workbook: found by its formulas, shown grey, with the reason.
 """
@@ -323,7 +323,7 @@ _COUNTS = {"devices per node": ("node", "system"), "nodes": ("system",), "availa
 
 
 def why_nothing(row: FactRow, sheet_model: SheetModel) -> str:
-    """Say why no headline of a ledger's workbook hangs on a fact.
+    """Say why no headline of a sheet model's workbook hangs on a fact.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The ledger of a workbook that was read back."""
+"""The sheet model of a workbook that was read back."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _check_choices(book: Book, chosen: Mapping[str, Entry]) -> None:
 
 
 def sheet_model_from(book: Book) -> SheetModel:
-    """Make the ledger of a workbook's inputs.
+    """Make the sheet model of a workbook's inputs.
 
     Raises FomkitError when the workbook has another layout than this version of fomkit writes, or text in a cell
     for numbers.

@@ -1,10 +1,10 @@
 """The inputs of a workbook: machines, workloads, ops of each workload on each machine, and what is compared.
 
-The time of one op of a ledger, by the formula that stands in its cell.
+The time of one op of a sheet model, by the formula that stands in its cell.
 
-What a ledger evaluates to.
+What a sheet model evaluates to.
 
-A ledger evaluated by the stages that make an estimate: roll up, rate, compare.
+A sheet model evaluated by the stages that make an estimate: roll up, rate, compare.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class CaseValues:
 
 @dataclass(frozen=True)
 class Values:
-    """Everything a ledger says.
+    """Everything a sheet model says.
 
     `cases`: by workload and machine.
     `unit_per_day`: units of work per day by workload and machine, given ones among them.
@@ -332,7 +332,7 @@ def _merit(sheet_model: SheetModel, target: str, units: dict[tuple[str, str], Sp
 
 
 def evaluate(sheet_model: SheetModel) -> Values:
-    """Compute everything that the formulas of a ledger's workbook compute.
+    """Compute everything that the formulas of a sheet model's workbook compute.
 
     Raises FomkitError when an epoch has not one full batch, a run takes several devices, or a step executes
     nothing.

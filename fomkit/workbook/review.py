@@ -1,6 +1,6 @@
-"""What a review keeps: the vendor's figures as a machine profile, and the round in its notes.
+"""A returned workbook against the one that was sent: what changed, whether it can be, and what it does.
 
-A returned workbook against the one that was sent: what changed, whether it can be, and what it does.
+What a review keeps: the vendor's figures as a machine profile, and the round in its notes.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Review(Shown):
     ----------
     sent : Book
         The workbook that was sent.
-    before, after : Ledger
-        Its ledger as sent, and with all changes.
+    before, after : SheetModel
+        Its inputs as sent, and with all changes.
     """
 
     returned: Path
@@ -99,14 +99,14 @@ def not_recorded(found: Review) -> list[str]:
     own = [change for change in found.changes if not (change.is_ground or _is_recorded(change))]
     given = sum(one.title == GIVEN.title and not one.is_ignored for one in own)
     others = len(own) - given
-    message = []
+    lines = []
     if given:
-        message.append(f"not kept: {given} change{'s' * (given > 1)} of given times; they belong in the suite")
+        lines.append(f"not kept: {given} change{'s' * (given > 1)} of given times; they belong in the suite")
     if others:
-        message.append(
+        lines.append(
             f"not kept: {others} change{'s' * (others > 1)} of conditions; they are the same for everybody"
         )
-    return message
+    return lines
 
 
 def _stated(after: Device, before: Device, facts: bool) -> Device:

@@ -1,9 +1,9 @@
-"""The copy of a ledger that one vendor may see: its own machine, the work, and the baseline's units a day.
+"""The copy of a sheet model that one vendor may see: its own machine, the work, and the baseline's units a day.
 
 Nothing is looked for in texts. `SEEN` lists the fields that go along as they are, of the target's records and of
 the work; what other records say is left out, or made anew from figures of the target.
 
-Texts of a ledger that people wrote: they go into its workbook as they are, whatever they say.
+Texts of a sheet model that people wrote: they go into its workbook as they are, whatever they say.
 
 The ops of an estimate that its time stands on, as a table for somebody else to time.
 
@@ -158,7 +158,7 @@ def _texts(sheet_model: SheetModel) -> Iterator[tuple[str, str]]:
 
 
 def free_texts(sheet_model: SheetModel) -> dict[str, tuple[str, ...]]:
-    """Give the texts that go into a workbook of a ledger, by what they are about, each once.
+    """Give the texts that go into a workbook of a sheet model, by what they are about, each once.
 
     Examples
     --------

@@ -1,10 +1,10 @@
-"""Values beside formulas in a saved workbook, so that previews and readers that do not compute show numbers.
+"""A sheet model as a workbook: inputs are cells, everything downstream is a formula, formulas carry their values.
+
+Values beside formulas in a saved workbook, so that previews and readers that do not compute show numbers.
 
 Native charts: the ratio of each workload with its interval, and the longest ops of each workload.
 
 Defined names, so that a person or a program finds the headlines without knowing the sheets.
-
-A ledger as a workbook: inputs are cells, everything downstream is a formula, formulas carry their values.
 """
 
 from __future__ import annotations
@@ -297,9 +297,9 @@ def _roles() -> set[tuple[str, str]]:
 
 
 def workbook_bytes(shown: SheetModel, only: str | None = None) -> bytes:
-    """Make the workbook of a ledger.
+    """Make the workbook of a sheet model.
 
-    `only`: the one target that the ledger holds.
+    `only`: the one target that the sheet model holds.
     """
     from openpyxl import Workbook
 
@@ -320,7 +320,7 @@ def workbook_bytes(shown: SheetModel, only: str | None = None) -> bytes:
 
 
 def write_workbook(sheet_model: SheetModel, path: Path, only: str | None = None) -> SheetModel:
-    """Write the workbook of a ledger, whole or not at all, and give what it shows of the ledger.
+    """Write the workbook of a sheet model, whole or not at all, and give what it shows of the sheet model.
 
     Parameters
     ----------

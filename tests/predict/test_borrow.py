@@ -35,7 +35,7 @@ def test_another_gpu_tells_more_than_twenty_timings(v100, p100, split):
     truth = others["_time_s"].to_numpy()
     alone = interpolate.estimate(others, few, 0.8)
     alone_s = np.array([alone[index].time_s for index in range(len(others))])
-    time_s, low_s, high_s = estimate_rows(replace(few, lenders=(p100,)), others)
+    time_s, low_s, high_s = estimate_rows(replace(few, donors=(p100,)), others)
     wrong, wrong_alone = (np.abs(values / truth - 1) for values in (time_s, alone_s))
     assert np.median(wrong) < 0.13
     assert np.median(wrong) < 0.85 * np.median(wrong_alone)
@@ -45,21 +45,21 @@ def test_another_gpu_tells_more_than_twenty_timings(v100, p100, split):
 
 @pytest.fixture(scope="module")
 def halves(p100):
-    """Ratios to the lender's times, and widths, of five draws of a fifth of its rows at half the speed."""
+    """Ratios to the donor's times, and widths, of five draws of a fifth of its rows at half the speed."""
     rows = training_rows(add_costs(p100.timings), FORWARD)
     slow = rows.assign(_time_s=2 * rows["_time_s"])
     found = []
     for seed in range(5):
         drawn = np.random.default_rng(seed).permutation(len(slow))
         known, others = (slow.iloc[part].reset_index(drop=True) for part in np.split(drawn, [len(slow) // 5]))
-        time_s, low_s, high_s = estimate_rows(replace(p100, timings=known, fits={}, lenders=(p100,)), others)
+        time_s, low_s, high_s = estimate_rows(replace(p100, timings=known, fits={}, donors=(p100,)), others)
         alone = interpolate.estimate(others, p100, 0.8)
         found.append((time_s / np.array([alone[index].time_s for index in range(len(others))]), high_s / low_s))
     return found
 
 
 def test_a_machine_at_half_the_speed_is_its_lender_twice_over(halves):
-    """The law is exact: every answer is twice the lender's; which rows are known moves it a little."""
+    """The law is exact: every answer is twice the donor's; which rows are known moves it a little."""
     assert np.median([np.median(np.abs(ratio / 2 - 1)) for ratio, _ in halves]) < 0.02
     assert np.median([np.median(width) for _, width in halves]) < 1.3
     for ratio, width in halves:
@@ -69,7 +69,7 @@ def test_a_machine_at_half_the_speed_is_its_lender_twice_over(halves):
 
 
 def test_a_wider_interval_holds_a_narrower(v100, p100, split):
-    few = replace(v100, timings=split[0], fits={}, lenders=(p100,))
+    few = replace(v100, timings=split[0], fits={}, donors=(p100,))
     narrow, wide = (estimate_rows(few, split[1], interval) for interval in (0.5, 0.9))
     assert (wide[1] < narrow[1]).all()
     assert (wide[2] > narrow[2]).all()
@@ -78,13 +78,13 @@ def test_a_wider_interval_holds_a_narrower(v100, p100, split):
 
 def test_nothing_is_borrowed_without_need_or_lender(v100, p100, split):
     known, others = split
-    few = replace(v100, timings=known, fits={}, lenders=(p100,))
+    few = replace(v100, timings=known, fits={}, donors=(p100,))
     assert len(donors.estimate_from_donors(others, few, 0.8)) == len(others)
     many = training_rows(add_costs(v100.timings), FORWARD)
     jumping = known.assign(_time_s=known["_time_s"] * 9.0 ** (known.index % 2))
     refused = {
-        "no lender": replace(few, lenders=()),
-        "a lender without fits": replace(few, lenders=(replace(p100, fits={}),)),
+        "no donor": replace(few, donors=()),
+        "a donor without fits": replace(few, donors=(replace(p100, fits={}),)),
         "timings without costs": replace(few, timings=known.drop(columns=["flop", "byte"])),
         "too few own timings": replace(few, timings=known.head(donors.FEWEST - 1)),
         "a table that needs nobody": replace(few, timings=many),
@@ -102,7 +102,7 @@ def test_what_the_lender_never_timed_is_less_sure(v100, p100, split):
     poorer = replace(p100, timings=plain, fits=fit_timings(plain))
     far = others[others["kernel_h"] == 5].reset_index(drop=True)
     few = replace(v100, timings=known[known["kernel_h"] == 1].reset_index(drop=True), fits={})
-    rich, poor = (estimate_rows(replace(few, lenders=(one,)), far) for one in (p100, poorer))
+    rich, poor = (estimate_rows(replace(few, donors=(one,)), far) for one in (p100, poorer))
     assert (poor[2] / poor[1] > rich[2] / rich[1]).all()
 
 

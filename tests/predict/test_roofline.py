@@ -98,7 +98,7 @@ def test_facts_alone_know_how_wrong_they_are(v100, p100):
     for full in (v100, p100):
         chosen = full.timings["kind"].isin(["gemm", "conv"]) & (full.timings["dtype"] == "fp32")
         timed = add_costs(full.timings[chosen]).reset_index(drop=True)
-        alone = replace(full, fits={}, unheard=(full.device.architecture,))
+        alone = replace(full, fits={}, excluded=(full.device.architecture,))
         answers = prior.estimate(timed, alone, 0.8)
         for at, time_s in timed["time_s"].items():
             hits.append(answers[at].low_s <= time_s <= answers[at].high_s)

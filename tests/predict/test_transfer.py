@@ -82,7 +82,7 @@ def test_a_timed_gradient_is_not_transferred(forward_only):
 
 @pytest.mark.parametrize("word", GRADIENTS)
 def test_on_the_nine_training_tables(root, word):
-    """As the module says, with the machine's own chip unheard; intervals hold the truth more often than asked."""
+    """As the module says, with the machine's own chip excluded; intervals hold the truth more often than asked."""
     errors, hits = [], []
     for name in TRAINED:
         known = loaded(root / "machine_profiles" / f"{name}.yaml")
@@ -91,7 +91,7 @@ def test_on_the_nine_training_tables(root, word):
         truth = truth[truth["pass_name"] == word].reset_index(drop=True)
         query = add_costs(truth).assign(op="conv")
         chip = (known.device.architecture,)
-        forward = replace(known, timings=table_of[table_of["pass_name"] == "forward"], unheard=chip)
+        forward = replace(known, timings=table_of[table_of["pass_name"] == "forward"], excluded=chip)
         times = transfer.estimate(query, forward, 0.8, table=measured.estimate)
         found = [times[at] for at in query.index]
         time_s = np.array([one.time_s for one in found])

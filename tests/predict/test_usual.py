@@ -22,9 +22,9 @@ LIMIT_BYTE, LIMIT_LINE = 400_000, 320
 """Nineteen machines tell."""
 
 
-def known(architecture="", unheard=(), **peaks):
+def known(architecture="", excluded=(), **peaks):
     of = device(None, fact(1e12), **(peaks or {"fp32_vector": 1.5e13, "fp16_matrix": 1e14}))
-    return replace(machine(replace(of, architecture=architecture)), unheard=unheard)
+    return replace(machine(replace(of, architecture=architecture)), excluded=excluded)
 
 
 def typical(row, of=None, interval=0.8):
@@ -88,18 +88,18 @@ def test_what_is_left_out_is_not_heard(monkeypatch):
     included = []
     real = surfaces_of.surfaces
 
-    def listening(tables, work, unheard=()):
-        found = real(tables, work, unheard)
+    def listening(tables, work, excluded=()):
+        found = real(tables, work, excluded)
         included.extend(one.architecture for one in found.known)
         return found
 
     monkeypatch.setattr("fomkit.prediction.typical.surfaces", listening)
     chip = "NVIDIA Volta GV100"
     assert any(one.architecture == chip for one in shipped_typical_tables().of["gemm/vector"].known)
-    full, without = typical(PRODUCT), typical(PRODUCT, known(unheard=(chip,)))
+    full, without = typical(PRODUCT), typical(PRODUCT, known(excluded=(chip,)))
     assert chip in included
     included.clear()
-    assert typical(PRODUCT, known(unheard=(chip,))) == without
+    assert typical(PRODUCT, known(excluded=(chip,))) == without
     assert included
     assert chip not in included
     assert full.value != without.value
@@ -113,7 +113,7 @@ def test_every_kind_has_an_answer_whatever_chip_is_left_out():
     ]  # fmt: skip
     chips = {one.architecture for work in shipped_typical_tables().of.values() for one in work.known}
     for chip in sorted(chips):
-        found = typical_utilisation(add_costs(table(*rows)), known(unheard=(chip,)), 0.8)
+        found = typical_utilisation(add_costs(table(*rows)), known(excluded=(chip,)), 0.8)
         assert set(found) == set(range(len(rows))), chip
         assert all(0.001 < one.low < one.value < one.high < 10 for one in found.values()), chip
 

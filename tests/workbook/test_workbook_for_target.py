@@ -139,7 +139,7 @@ MADE_ANEW = {
 KEPT_BACK = {
     SheetModel: {"notes"},
     Machine: {
-        "links", "fits", "timings_key", "unheard", "notes", "lenders", "origin", "energy", "price", "device_of",
+        "links", "fits", "timings_key", "excluded", "notes", "donors", "origin", "energy", "price", "device_of",
         "plausibility", "asked_as", "typical",
     },
     WorkloadFacts: set(), Case: set(), OpLine: set(),

@@ -1,8 +1,8 @@
-"""Which products of a graph are gradients of weights, and which op a gradient is of.
+"""From the ops that a graph runs to traced ops: their passes, their layers, and the rows they are parts of.
+
+Which products of a graph are gradients of weights, and which op a gradient is of.
 
 Layers and functions of Keras that are one row each: LSTM, GRU, SimpleRNN and scaled-dot-product attention.
-
-From the ops that a graph runs to traced ops: their passes, their layers, and the rows they are parts of.
 """
 
 from __future__ import annotations

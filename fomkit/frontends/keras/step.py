@@ -1,6 +1,6 @@
-"""The update of a Keras step: a row by the optimizer's class, or its ops one by one where more is switched on.
+"""One training step or inference of a Keras model, traced to a graph and walked.
 
-One training step or inference of a Keras model, traced to a graph and walked.
+The update of a Keras step: a row by the optimizer's class, or its ops one by one where more is switched on.
 
 Nodes of a Keras step's graph, and the rows of the op table that each belongs to.
 """

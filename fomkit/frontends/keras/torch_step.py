@@ -1,6 +1,6 @@
-"""The memory of a Keras step on PyTorch that no op makes: weights, the optimizer's state, the update's tensors.
+"""One training step or inference of a Keras model on its PyTorch backend, on tensors with a shape and no data.
 
-One training step or inference of a Keras model on its PyTorch backend, on tensors with a shape and no data.
+The memory of a Keras step on PyTorch that no op makes: weights, the optimizer's state, the update's tensors.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The backward pass of a graph, derived: which gradients are needed, and the steps that make them.
+"""One step of an ONNX graph: its forward pass, the derived backward pass and update, and what stands in memory.
+
+The backward pass of a graph, derived: which gradients are needed, and the steps that make them.
 
 The order of a walked and derived step: what each op makes, and the last op that reads it.
-
-One step of an ONNX graph: its forward pass, the derived backward pass and update, and what stands in memory.
 """
 
 from __future__ import annotations

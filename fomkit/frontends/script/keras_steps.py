@@ -1,6 +1,6 @@
-"""What a running Keras program says of its data: batch, samples of an epoch, and what it validates with.
+"""Which step of a running Keras program is taken: of the first fit or train_on_batch that makes enough of them.
 
-Which step of a running Keras program is taken: of the first fit or train_on_batch that makes enough of them.
+What a running Keras program says of its data: batch, samples of an epoch, and what it validates with.
 """
 
 from __future__ import annotations

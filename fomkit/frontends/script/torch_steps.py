@@ -1,6 +1,6 @@
-"""The loops that a training step runs in, read from the user's source: how many epochs, where a loop says so.
+"""Which step of a running program is taken: later than the first, after every optimizer has had its turn.
 
-Which step of a running program is taken: later than the first, after every optimizer has had its turn.
+The loops that a training step runs in, read from the user's source: how many epochs, where a loop says so.
 """
 
 from __future__ import annotations

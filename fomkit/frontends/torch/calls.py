@@ -1,6 +1,6 @@
-"""Storages: what tensors and their views share in memory, numbered once for good and watched until it is freed.
+"""PyTorch's side of a call: tensors as arrays, arguments by the schema's names, and what is known of an op.
 
-PyTorch's side of a call: tensors as arrays, arguments by the schema's names, and what is known of an op.
+Storages: what tensors and their views share in memory, numbered once for good and watched until it is freed.
 
 Tensors with a shape and no data: on PyTorch's meta device, or fake ones where a model needs a real device.
 

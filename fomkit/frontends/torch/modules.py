@@ -1,9 +1,9 @@
-"""Packed sequences without data: how long each one is, is a value; where it is not known all count as full.
-
-Layers and functions that are one row each, found at the call: LSTM, GRU, RNN and scaled-dot-product attention.
+"""Layers and functions that are one row each, found at the call: LSTM, GRU, RNN and scaled-dot-product attention.
 
 On the meta device PyTorch takes both apart, into products per time step and into two batched products, while
 machines run and time them as one. So the call makes the row, and what is dispatched inside becomes its parts.
+
+Packed sequences without data: how long each one is, is a value; where it is not known all count as full.
 
 Watching a model's modules: each call is a scope, and recurrent layers are rows.
 """

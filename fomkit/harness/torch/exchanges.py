@@ -1,14 +1,14 @@
-"""Payloads of messages as training frameworks send them: several buffers of very unlike sizes at once.
+"""Exchanges between ranks as PyTorch runs them: collectives, messages from rank to rank, a parameter server.
+
+Each is made on every rank, its result checked once against what the numbers sent add up to, and then run again and
+again; what a run moves is written in `Exchange`.
+
+Payloads of messages as training frameworks send them: several buffers of very unlike sizes at once.
 
 The three schemes are those of TF-gRPC-Bench (Biswas, Lu, Panda, "Designing a Micro-Benchmark Suite to Evaluate
 gRPC for TensorFlow: Early Experiences", BPOE 2018, arXiv:1804.01138), after the sizes of tensors that TensorFlow
 sends: *uniform* takes small, medium and large buffers in turn, *random* draws each, *skew* is mostly large ones.
 The sizes and shares below are the ones chosen here; every row of timings names them.
-
-Exchanges between ranks as PyTorch runs them: collectives, messages from rank to rank, a parameter server.
-
-Each is made on every rank, its result checked once against what the numbers sent add up to, and then run again and
-again; what a run moves is written in `Exchange`.
 """
 
 from __future__ import annotations

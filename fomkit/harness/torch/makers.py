@@ -1,6 +1,6 @@
-"""Updates of optimizers.
+"""Which file makes an op of which kind, and the updates of optimizers among them.
 
-Which file makes an op of which kind: the last of those of a pack's script that make ops.
+The last of those files of a pack's script that make ops.
 """
 
 from __future__ import annotations

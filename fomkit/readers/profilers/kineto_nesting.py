@@ -1,6 +1,6 @@
-"""Calls as a trace tells them, in the words of the rules: arguments get their names from the table of schemas.
+"""Who ran inside whom: of the nested calls of a trace, those that are rows, with their pass.
 
-Who ran inside whom: of the nested calls of a trace, those that are rows, with their pass.
+Calls as a trace tells them, in the words of the rules: arguments get their names from the table of schemas.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Reports of Nsight Systems exported to SQLite (``nsys export --type sqlite``): opened without trusting them.
-
-Tables and columns: NVIDIA's *SQLite Export Schema Reference*, schema version 3. The file is a stranger's program
-as much as its data: views, virtual tables and computed columns are refused, and only plain reading is allowed.
-
-An export of Nsight Systems in the words of PyTorch's own traces, so that the same rules read it.
+"""An export of Nsight Systems in the words of PyTorch's own traces, so that the same rules read it.
 
 PyTorch names its calls to Nsight as NVTX ranges: ``torch.autograd.profiler.emit_nvtx(record_shapes=True)`` writes
 ``aten::addmm, seq = 12, op_id = 34, sizes = [[10], [32, 64], [64, 10], [], []]``.
+
+Reports of Nsight Systems exported to SQLite (``nsys export --type sqlite``): opened without trusting them.
+
+Tables and columns: NVIDIA's *SQLite Export Schema Reference*, schema version 3. The file is a stranger's program
+as much as its data: views, virtual tables and computed columns are refused, and only plain reading is allowed.
 
 An export of Nsight Systems as rows: those of PyTorch's calls where NVTX names them, else of kernels by name.
 """

@@ -3,8 +3,6 @@
 A file of planes without its model: a table of times by op, layer and pass, without sizes.
 
 Traces of TensorFlow's profiler as a model profile: alone, or joined to the model that they are of.
-
-Not imported with the room, as `fomkit.readers.imports`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Rows of one DeepBench section as TIMINGS rows: sizes read, corrected and noted, one row per printed time.
-
-Libraries that ran the ops of a DeepBench workbook, and their versions, from its sheet of Specs.
-
-DeepBench result workbooks (Baidu Research, 2016-2019) as TIMINGS.
+"""DeepBench result workbooks (Baidu Research, 2016-2019) as TIMINGS.
 
 Sizes are what ran: figures that the workbooks print wrongly are corrected, and the row's ``note`` has the
 printed one. Times are milliseconds in the workbook. NVIDIA's and AMD's programs cut their mean to whole
 microseconds, so the true time lies in [time_s, time_s + 1 µs), and a printed 0 is no time but a count in the
 report. Rows that occur twice stay twice: their spread is the measurement's noise.
+
+Rows of one DeepBench section as TIMINGS rows: sizes read, corrected and noted, one row per printed time.
+
+Libraries that ran the ops of a DeepBench workbook, and their versions, from its sheet of Specs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""The fixed cost in NeuSight's kernel timings, told from the timings themselves.
+"""Single kernels of NeuSight (Lee, Phanishayee & Mahajan, ASPLOS 2025) as TIMINGS: one device of ``kernels.csv``.
+
+fp32 on the general units, TF32 off, PyTorch in eager mode; each time is the mean of the 5 fastest of 25 calls
+between two events, in milliseconds. The fixed cost of a call is 12 to 63 µs (`fomkit.readers.tables.neusight`);
+it becomes ``harness_s``, and timings that show nothing else are left out and counted, as are those with a flag.
+
+The fixed cost in NeuSight's kernel timings, told from the timings themselves.
 
 Each timing is what passes between two events around one call on an idle device: time = max(F, H + kernel), where
 H is the host's work before the kernel starts and F all of its work up to the second event. Short kernels hide in
@@ -21,12 +27,6 @@ What NeuSight's words for kernels mean as columns of TIMINGS.
 What ran was read in ``neusight/Dataset/collect.py`` of that project: ``linear`` is nn.Linear with bias, ``ln``
 nn.LayerNorm with gain and bias, ``addu`` and its like take one tensor and a scalar, ``conv`` is nn.Conv2d
 without bias, cuDNN choosing by trial. Products are B × (M×N)·(N×K): the reduction is N.
-
-Single kernels of NeuSight (Lee, Phanishayee & Mahajan, ASPLOS 2025) as TIMINGS: one device of ``kernels.csv``.
-
-fp32 on the general units, TF32 off, PyTorch in eager mode; each time is the mean of the 5 fastest of 25 calls
-between two events, in milliseconds. The fixed cost of a call is 12 to 63 µs (`fomkit.readers.tables.neusight`);
-it becomes ``harness_s``, and timings that show nothing else are left out and counted, as are those with a flag.
 """
 
 from __future__ import annotations

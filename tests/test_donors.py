@@ -9,7 +9,7 @@ import pytest
 
 from fomkit.files.op_csv import fill_defaults
 from fomkit.prediction.cascade import add_times
-from fomkit.profiles import evidence as lenders
+from fomkit.profiles import evidence
 from fomkit.profiles.evidence import own_fits, with_fits
 from fomkit.profiles.machines import load_machine
 
@@ -27,9 +27,9 @@ def short(root):
 def test_a_short_table_borrows_from_shipped_machines(short, root, monkeypatch):
     mine, others = short
     donor = own_fits(load_machine(root / "machine_profiles" / "titan-x.yaml"))
-    monkeypatch.setattr(lenders, "shipped_donors", lambda: (donor, replace(donor, name="mine")))
+    monkeypatch.setattr(evidence, "shipped_donors", lambda: (donor, replace(donor, name="mine")))
     machine = with_fits(mine)
-    assert [one.name for one in machine.lenders] == ["titan-x"]
+    assert [one.name for one in machine.donors] == ["titan-x"]
     timed = add_times(costed(others), machine)
     told = timed["time_source"] == "transferred"
     assert told.sum() > 70
@@ -49,9 +49,9 @@ def costed(timings):
 def test_long_tables_and_none_are_left_alone(root):
     for name in ("v100", "a"):
         machine = load_machine(root / "machine_profiles" / f"{name}.yaml")
-        assert lenders.with_donors(machine) is machine
+        assert evidence.with_donors(machine) is machine
 
 
 def test_shipped_lenders_have_convolutions():
-    for machine in lenders.shipped_donors():
+    for machine in evidence.shipped_donors():
         assert any(key.startswith("conv/") for key in machine.fits)
