@@ -112,7 +112,7 @@ def _answers(
 def estimate(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict gradients of convolutions on a machine whose table has their forward pass only (an `Estimator`).
 
-    time = forward time · typical utilisation of the forward pass / typical utilisation of the asked one. The machine's
+    time = forward time · typical utilisation of the forward pass / that of the asked one. The machine's
     own library is in the forward time, which peak and bandwidth do not know: a slow one is slow in each pass.
     It answers where ``table`` knows the forward pass.
     """

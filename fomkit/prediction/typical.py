@@ -397,7 +397,7 @@ def _thinned(
 
 
 def without_pass(machine: Machine, kind: str, pass_name: str) -> Machine:
-    """Give the machine without those others that timed a kind, but not in this pass: a ratio needs both of each."""
+    """Give the machine without those others that timed a kind, but not in this pass: a ratio needs both."""
     known = machine.typical.of if machine.typical is not None else {}
     machines_of = {
         name: {one.machine for one in work.known} for name, work in known.items() if name.startswith(f"{kind}/")
