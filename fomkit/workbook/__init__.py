@@ -1,1 +1,1 @@
-"""Workbooks that still compute: written from a sheet model (inputs, and what they come to), read back, reviewed."""
+"""Workbooks that still compute: written from a sheet model (inputs and results), read back, reviewed."""
