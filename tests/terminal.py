@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import pty
 import select
 import subprocess
+import sys
 from pathlib import Path
+from unittest import mock
+
+from fomkit.cli.main import main
 
 
 def in_terminal(command: list[str], environment: dict[str, str], folder: Path) -> str:
@@ -25,3 +31,16 @@ def in_terminal(command: list[str], environment: dict[str, str], folder: Path) -
     running.wait()
     os.close(parent)
     return written.decode()
+
+
+def in_this_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run ``fomkit`` with arguments where everything is imported already; what it answers as a process would."""
+    out, err, words = io.StringIO(), io.StringIO(), ["fomkit", *arguments]
+    heard = (contextlib.redirect_stdout(out), contextlib.redirect_stderr(err))
+    with contextlib.chdir(cwd), mock.patch.object(sys, "argv", words), heard[0], heard[1]:
+        try:
+            main()
+            code = 0
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from terminal import in_this_process
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Fact, Machine, Overhead
@@ -224,8 +224,7 @@ def test_a_step_with_work_that_has_no_time_is_a_lower_bound(root: Path) -> None:
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fomkit.cli", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+    return in_this_process(*arguments, cwd=cwd)
 
 
 def test_the_ops_to_time_are_a_table_of_ops(root: Path, tmp_path: Path) -> None:

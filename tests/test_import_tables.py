@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from terminal import in_this_process
 
 import fomkit
 from fomkit.core.errors import FomkitError
@@ -27,8 +27,7 @@ MODEL_FACTS = (
 
 
 def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fomkit.cli", "import", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    return in_this_process("import", *map(str, arguments), cwd=cwd)
 
 
 @pytest.fixture

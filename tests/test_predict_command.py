@@ -6,7 +6,6 @@ import csv
 import gzip
 import math
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ import pytest
 from costs.op_tables import tables
 from hypothesis import given, settings
 from predict.machines import device, fact, machine, timings
+from terminal import in_this_process
 
 import fomkit
 from fomkit.core.errors import FomkitError
@@ -28,8 +28,7 @@ FACTS = machine(device(fact(5e-6), fact(9e11), fp32_vector=1.5e13))
 
 
 def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fomkit.cli", "predict", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    return in_this_process("predict", *map(str, arguments), cwd=cwd)
 
 
 def written(folder: Path, text: str, name: str = "ops.csv") -> Path:

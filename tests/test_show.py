@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 import sympy
+from terminal import in_this_process
 
 import fomkit as package
 from fomkit.cli.profile import _summary
@@ -30,10 +30,7 @@ BY = ("kind", "op", "shape", "module", "pass", "scope", "code")
 
 @cache
 def fomkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fomkit.cli", "show", *arguments]
-    # From a folder of its own the checkout is found by its full path, where fomkit is not installed.
-    known = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}
-    return subprocess.run(command, cwd=cwd, env=known, capture_output=True, text=True, timeout=300, check=False)
+    return in_this_process("show", *arguments, cwd=cwd)
 
 
 def text(*arguments: str, cwd: Path) -> str:
