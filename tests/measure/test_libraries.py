@@ -104,7 +104,14 @@ def test_a_machine_is_measured_with_tensorflow(tmp_path: Path, monkeypatch: pyte
     assert set(machine.timings["library"]) == {"tensorflow"}
     assert machine.timings["library_version"].str.startswith("2.").all()
     assert (machine.timings["time_s"] > 0).all()
-    assert {"gemm", "conv", "pointwise", "softmax", "embedding"} <= set(machine.timings["kind"])
+    # On a busy machine an op of a fraction of a millisecond may not stand out from the call of its function: then
+    # it has no time, and the profile says so.
+    refused = [
+        note for note in machine.notes if note.startswith("not timed: ") and note.endswith("to be told apart")
+    ]
+    timed = {*machine.timings["kind"], *(note.split()[3] for note in refused)}
+    assert {"gemm", "conv", "pointwise", "softmax", "embedding"} <= timed, machine.notes
+    assert len(refused) <= 1
     assert machine.device.peak("fp32", "vector") is not None
     assert machine.device.byte_per_s is not None
     assert machine.device.launch_s is not None
