@@ -212,7 +212,7 @@ def estimate_from_donors(rows: Table, machine: Machine, interval: float) -> Answ
             followed = cached(machine.timings, machine.donors, f"donors of {name}", make) if donors else None
             if followed is not None:
                 found.append(_answers(chosen, training, followed, name.kind, interval))
-    return join_answers(found)
+    return join_answers(found).rounded()
 
 
 ROOFLINE = "roofline"

@@ -226,6 +226,10 @@ PASS_FREE = (*PRODUCTS, "collective")
 """Kinds whose time depends on the sizes alone, whatever pass they run in."""
 
 
+DIGITS = 9
+"""Significant digits of a fitted time: more than any clock gives, fewer than the order of a sum can touch."""
+
+
 class Timed(NamedTuple):
     """What an estimator says of one op: the columns of `fomkit.ops.tables.TIMES`."""
 
@@ -279,6 +283,18 @@ class Answers(Mapping[int, Timed]):
         return Answers(
             self.index[places], self.times[:, places], sources, bounds, lambda at: self.evidence(int(places[at]))
         )
+
+    def rounded(self) -> Answers:
+        """Give the answers with times of `DIGITS` significant digits.
+
+        How a product of matrices is summed depends on how many rows are asked for at once, and so do the last few
+        bits of a fit's answer. Without them an op takes the same in a sweep, alone, and on a cluster's workers.
+        """
+        with np.errstate(all="ignore"):
+            scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(self.times)))
+            times = np.round(self.times * scale) / scale
+        times = np.where(np.isfinite(times), times, self.times)
+        return Answers(self.index, times, self.time_source, self.bound, self._evidence)
 
     @property
     def times(self) -> NDArray[np.float64]:

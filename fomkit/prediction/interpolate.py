@@ -410,4 +410,4 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     """
     # Matrices of a few hundred rows: on a busy machine threads wait for each other a hundred times as long.
     with threads().limit(limits=1):
-        return join_answers(list(_served(as_rows(rows), machine, interval)))
+        return join_answers(list(_served(as_rows(rows), machine, interval))).rounded()

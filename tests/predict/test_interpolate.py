@@ -80,6 +80,15 @@ def test_fits_are_plain_numbers(v100):
     assert json.loads(json.dumps(v100.fits, allow_nan=False)) == v100.fits
 
 
+def test_an_op_takes_the_same_whatever_is_asked_for_beside_it(v100):
+    asked = add_costs(table(*(gemm(m, 37 + 11 * m, 1_003) for m in range(1, 200))))
+    together = add_times(asked, v100)
+    assert (together["time_source"] != "measured").all()
+    alone = pd.concat([add_times(asked[place : place + 1], v100) for place in range(0, len(asked), 3)])
+    # To the last bit: what a sweep says is what its points say, and what its workers say.
+    pd.testing.assert_frame_equal(alone, together.iloc[::3], check_exact=True)
+
+
 def test_timings_without_costs_are_refused(v100):
     with pytest.raises(FomkitError, match="Run add_costs on them first"):
         fit_timings(v100.timings)
