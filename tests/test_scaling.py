@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -419,10 +420,15 @@ def test_the_content_and_its_csv(tmp_path: Path):
     assert content["no_run"] == ""
 
 
+@cache
+def without_collectives():
+    board = load_machine("v100")
+    return replace(board, timings=board.timings[board.timings["kind"] != "collective"])
+
+
 def at_rate(rate: float, node_devices: int, channel: str = ""):
     """Build v100 with links at a rate; by formulas alone."""
-    board = load_machine("v100")
-    board = replace(board, timings=board.timings[board.timings["kind"] != "collective"])
+    board = without_collectives()
     links = [Link("system", 5e-6, rate, "each", "", channel), Link("node", 5e-6, 50e9, "both", "", channel)]
     return with_links(board, links, node_devices)
 

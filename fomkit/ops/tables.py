@@ -316,11 +316,14 @@ def in_order(timings: pd.DataFrame) -> pd.DataFrame:
         if column.name not in timings.columns:
             continue
         if column.dtype == "number":
-            keys.append(timings[column.name].to_numpy(np.float64))
-        else:
-            codes, words = pd.factorize(timings[column.name].fillna("").astype("str").to_numpy(object), sort=True)
-            if len(words) > 1:
-                keys.append(codes)
+            sizes = timings[column.name].to_numpy(np.float64)
+            if len(sizes) and not ((sizes == sizes[0]) | np.isnan(sizes) & np.isnan(sizes[0])).all():
+                keys.append(sizes)
+            continue
+        codes, words = pd.factorize(timings[column.name].to_numpy(object))
+        texts = [*map(str, words), ""]  # an empty cell has the code -1
+        if len(words) > 1 or (codes < 0).any():
+            keys.append(np.unique(texts, return_inverse=True)[1][codes])
     order = np.lexsort(keys[::-1]) if keys else np.arange(len(timings))
     if np.array_equal(order, np.arange(len(timings))):
         return timings

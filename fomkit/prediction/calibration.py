@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.prediction.estimates import as_rows
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
 from fomkit.prediction.gp import LIMIT, Hyper, correlation, distances
 from fomkit.prediction.interpolate import (
@@ -52,11 +53,13 @@ class CrossValidation(NamedTuple):
     `spread` (n,): standard deviation of ln(time), as `fomkit.prediction.interpolate.deviation` gives it, from the
       errors of other rounds.
     `fold` (n,): round in which the row was left out.
+    `fits`: by round, the fit of all other rows.
     """
 
     log_error: Matrix
     spread: Matrix
     fold: NDArray[np.int64]
+    fits: Mapping[int, Fit]
 
 
 def fit_mean(terms: Matrix, seconds: Matrix) -> Matrix:
@@ -137,7 +140,7 @@ def fit_hyper(features: Matrix, target: Matrix, noise: Matrix) -> Hyper:
 def _fit_rows(rows: pd.DataFrame, kind: str) -> Fit:
     view = VIEWS[kind]
     seconds = rows["_time_s"].to_numpy(np.float64)
-    terms = view.terms(rows)
+    terms = view.terms(as_rows(rows))
     mean = fit_mean(terms, seconds)
     residual = np.log(seconds / (terms @ mean))
     # Above the limit every so-manieth row: lengths need no more to be known well.
@@ -163,11 +166,11 @@ def predict_folds(
     """
     rounds, tried = fold[query], rows.iloc[query]
     log_s, apart = np.empty(len(query)), np.empty((len(query), len(query)))
-    parts = []
-    for number in np.unique(rounds):
+    parts, fits = [], {}
+    for number in np.unique(rounds).tolist():
         out = rounds == number
         known = rows[fold != number].reset_index(drop=True)
-        fit = _fit_rows(known, kind)
+        fits[number] = fit = _fit_rows(known, kind)
         log_s[out], correction = predict_log_time(ready(fit, known, kind), tried[out], kind)
         features = look_at(tried, kind, len(known))
         apart[out] = distances(features[out], features, fit.hyper.length)
@@ -178,7 +181,7 @@ def predict_folds(
     spread = np.empty(len(query))
     for out, correction in parts:
         spread[out] = deviation(correction, apart[out], log_error)
-    return CrossValidation(log_error, spread, rounds)
+    return CrossValidation(log_error, spread, rounds, fits)
 
 
 def cross_validate(rows: pd.DataFrame, kind: str, folds: int = FOLDS) -> CrossValidation:
@@ -205,7 +208,8 @@ def hit_rate(found: CrossValidation, interval: float = DEFAULT_LEVEL) -> float:
     return float(hits.mean())
 
 
-def _written(fit: Fit, rows: pd.DataFrame, kind: str) -> dict[str, object]:
+def written(fit: Fit, rows: pd.DataFrame, kind: str) -> dict[str, object]:
+    """Give a fit of the training rows of one family as it is stored beside its table."""
     return {
         "rows_sha256": training_key(rows, kind),
         "mean": fit.mean.tolist(),
@@ -224,7 +228,7 @@ def _fit_family(rows: pd.DataFrame, kind: str) -> dict[str, Any]:
     fit = _fit_rows(rows, kind)._replace(quantiles=_quantiles(-found.log_error / found.spread), errors=errors)
     wrong = np.abs(np.exp(found.log_error) - 1)
     return {
-        **_written(fit, rows, kind),
+        **written(fit, rows, kind),
         "left_out_hit_rate": hit_rate(found),
         "left_out_median_error": float(np.median(wrong)),
         "left_out_mean_error": float(wrong.mean()),
@@ -247,13 +251,12 @@ def _rates(tables: Mapping[FamilyName, pd.DataFrame]) -> dict[str, Any]:
     return {"flop_per_s": flop_per_s, "byte_per_s": max(byte_per_s, default=None)}
 
 
-def fit_timings(timings: pd.DataFrame, *, intervals: bool = True) -> dict[str, Any]:
+def fit_timings(timings: pd.DataFrame) -> dict[str, Any]:
     """Fit every family of a table of timings that has enough rows.
 
-    `timings`: a TIMINGS table with the columns flop and byte that the costs stage adds; `intervals`: work out how
-    far off left-out rows are; without, the fits give times whose intervals have no width. Gives a dict: family
-    name to parameters, and ``rates``; plain lists and numbers, for JSON. The same timings always give the same
-    fits. Raises FomkitError when the table has no costs.
+    `timings`: a TIMINGS table with the columns flop and byte that the costs stage adds. Gives a dict: family name
+    to parameters, and ``rates``; plain lists and numbers, for JSON. The same timings always give the same fits.
+    Raises FomkitError when the table has no costs.
     """
     if not {"flop", "byte"} <= set(timings.columns):
         raise FomkitError("fit_timings", "the timings have no columns flop and byte. Run add_costs on them first.")
@@ -261,14 +264,9 @@ def fit_timings(timings: pd.DataFrame, *, intervals: bool = True) -> dict[str, A
     tables: dict[FamilyName, pd.DataFrame] = {}
     for name, _ in families(timings):
         rows = training_rows(timings, name)
-        if len(rows) >= FEWEST and np.isfinite(VIEWS[name.kind].terms(rows)).all():
+        if len(rows) >= FEWEST and np.isfinite(VIEWS[name.kind].terms(as_rows(rows))).all():
             tables[name] = rows
     # Matrices of a few hundred rows: threads of the linear algebra would wait for each other, 15 times as long.
     with threadpool_limits(limits=1):
-        fits: dict[str, Any] = {
-            str(name): _fit_family(rows, name.kind)
-            if intervals
-            else _written(_fit_rows(rows, name.kind), rows, name.kind)
-            for name, rows in tables.items()
-        }
+        fits: dict[str, Any] = {str(name): _fit_family(rows, name.kind) for name, rows in tables.items()}
     return {**fits, "rates": _rates(tables)} if tables else {}

@@ -226,7 +226,7 @@ PASS_FREE = (*PRODUCTS, "collective")
 """Kinds whose time depends on the sizes alone, whatever pass they run in."""
 
 
-DIGITS = 9
+DIGITS = 10
 """Significant digits of a fitted time: more than any clock gives, fewer than the order of a sum can touch."""
 
 

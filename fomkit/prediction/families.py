@@ -260,7 +260,7 @@ VIEWS: Mapping[str, View] = {
 
 def look_at(rows: Table, kind: str, row_count: int) -> Matrix:
     """Give the features of rows, as a fit of so many training rows looks at them."""
-    view = VIEWS[kind]
+    view, rows = VIEWS[kind], as_rows(rows)
     features = view.features(rows)
     return np.column_stack([features, view.tiles(rows)]) if view.tiles and row_count > LIMIT else features
 

@@ -148,7 +148,7 @@ def predict_log_time(family: Family, rows: Table, kind: str) -> tuple[Matrix, Po
     """Predict ln(time) of rows, and give the correction that is part of it with its variance."""
     query = look_at(rows, kind, len(family.training))
     correction = join_posteriors([part for _, _, part in posterior_blocks(family.fitted, query)])
-    return np.log(VIEWS[kind].terms(rows) @ family.fit.mean) + correction.mean, correction
+    return np.log(VIEWS[kind].terms(as_rows(rows)) @ family.fit.mean) + correction.mean, correction
 
 
 def _nearest(distance: Matrix) -> NDArray[np.intp]:

@@ -27,7 +27,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import donors, interpolate
-from fomkit.prediction.calibration import FEWEST, fit_timings, predict_folds
+from fomkit.prediction.calibration import FEWEST, fit_timings, predict_folds, written
 from fomkit.prediction.families import VIEWS, families, training_rows
 from fomkit.prediction.storage_order import row_major
 from fomkit.profiles.evidence import shipped_typical_tables
@@ -71,9 +71,13 @@ def crossed(
         found = predict_folds(rows, kind, fold, np.arange(len(rows)))
     log_s, spread = found.log_error + np.log(truth), found.spread
     # A fit alone is not what products are priced by: they are kept from falling with their size as well.
-    for out in _parts(fold):
-        fits = fit_timings(rows[~out], intervals=False)
-        log_s[out] = np.log(_ask(rows[out], _knowing(machine, rows[~out], fits), level)[0])
+    ((family, _),) = families(rows)
+    for number, fit in found.fits.items():
+        out = fold == number
+        # The product brings what it learns from in an order of its own.
+        known = training_rows(rows[~out].assign(_place=np.arange((~out).sum())), family)
+        fits = {str(family): written(fit._replace(residual=fit.residual[known["_place"]]), known, kind)}
+        log_s[out] = np.log(_ask(rows[out], _knowing(machine, known, fits), level)[0])
     errors = (np.log(truth) - log_s) / spread
     ends = np.empty((2, len(rows)))
     for out in _parts(fold):
