@@ -6,6 +6,7 @@ What a collective takes by a machine's own table of such, inside a node, by tran
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from math import exp, hypot, isnan, log
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -15,6 +16,7 @@ import numpy as np
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
 from fomkit.core.machine import Link, Machine, Tier
+from fomkit.prediction.estimates import cached
 from fomkit.prediction.links import (
     DECILES,
     Collective,
@@ -36,6 +38,7 @@ from fomkit.prediction.links import (
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
 
 MEASURED = (0.91, 1.06)
@@ -75,6 +78,30 @@ def _apart(ends: tuple[float, float], between: bool) -> tuple[float, float]:
     return (hypot(repeats[0], off[0]), hypot(repeats[1], off[1])) if between else (repeats[0], repeats[1])
 
 
+class _Curve(NamedTuple):
+    """A collective's timings over so many ranks, by rising size; seconds as logarithms.
+
+    `below`, `above`: how far the quartiles lie from the middle; NaN where a size has none.
+    """
+
+    size: NDArray[np.float64]
+    middle: NDArray[np.float64]
+    below: NDArray[np.float64]
+    above: NDArray[np.float64]
+
+
+def _curve(timings: pd.DataFrame, collective: str, ranks: int, channel: str) -> _Curve | None:
+    rows = _rows(timings, collective, ranks, channel)
+    if rows is None:
+        return None
+    quartiles = {name: rows[name] if name in rows.columns else np.nan for name in ("p25_s", "p75_s")}
+    spans = rows.assign(**quartiles)[["message_byte", "time_s", "p25_s", "p75_s"]]
+    # A mean of floats hangs on their order, which is the file's.
+    means = spans.sort_values(list(spans.columns)).groupby("message_byte").mean()
+    middle, low, high = (np.log(means[name].to_numpy(np.float64)) for name in means.columns)
+    return _Curve(means.index.to_numpy(np.float64), middle, middle - low, high - middle)
+
+
 def table_time(
     timings: pd.DataFrame, collective: str, message_byte: float, ranks: int, channel: str = ""
 ) -> Taken | None:
@@ -87,19 +114,14 @@ def table_time(
     `timings`: a TIMINGS table; `channel`: the library; "" takes the only one. Raises FomkitError when no channel
     was asked for and the times are of several libraries, whose mean would be of none.
     """
-    rows = _rows(timings, collective, ranks, channel)
-    if rows is None:
+    name = f"collective {collective} {ranks} {channel}"
+    curve = cached(timings, None, name, partial(_curve, timings, collective, ranks, channel))
+    if curve is None:
         return None
-    quartiles = {name: rows[name] if name in rows.columns else np.nan for name in ("p25_s", "p75_s")}
-    spans = rows.assign(**quartiles)[["message_byte", "time_s", "p25_s", "p75_s"]]
-    # A mean of floats hangs on their order, which is the file's.
-    means = spans.sort_values(list(spans.columns)).groupby("message_byte").mean()
-    sizes = means.index.to_numpy(np.float64)
-    middle, low, high = (np.log(means[name].to_numpy(np.float64)) for name in means.columns)
-    at, known = log(message_byte), np.log(sizes)
-    below, above = (float(np.interp(at, known, ends)) for ends in (middle - low, high - middle))
-    value = exp(float(np.interp(at, known, middle))) * max(1.0, message_byte / float(sizes[-1]))
-    ends = _apart((below, above), between=not bool((sizes == message_byte).any()))
+    at, known = log(message_byte), np.log(curve.size)
+    below, above = (float(np.interp(at, known, ends)) for ends in (curve.below, curve.above))
+    value = exp(float(np.interp(at, known, curve.middle))) * max(1.0, message_byte / float(curve.size[-1]))
+    ends = _apart((below, above), between=not bool((curve.size == message_byte).any()))
     return Taken(value, value * exp(-ends[0]), value * exp(ends[1]), "measured")
 
 
