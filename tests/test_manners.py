@@ -247,7 +247,7 @@ FIRST = dict(reversed(SHOWN))
 HURRIED = (
     "from fomkit.bench.input_rate import LIMITS_S\n"
     "from fomkit.bench.run import FIT_S, PLANS\n"
-    "PLANS.update({name: plan._replace(budget_s=15.0) for name, plan in PLANS.items()})\n"
+    "PLANS.update({name: plan._replace(budget_s=6.0) for name, plan in PLANS.items()})\n"
     "FIT_S.update(dict.fromkeys(FIT_S, 1.0))\n"
     "LIMITS_S.update(dict.fromkeys(LIMITS_S, 3.0))\n"
     "from fomkit.cli.main import main\n"

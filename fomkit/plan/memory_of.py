@@ -32,8 +32,10 @@ from fomkit.ops.conv_methods import im2col_byte
 from fomkit.ops.precision import Formats
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.plan.memory import Use, memory_use, standing_memory
+from fomkit.prediction.estimates import cached
 
 if TYPE_CHECKING:
+    import pandas as pd
     from numpy.typing import NDArray
 
 
@@ -77,6 +79,8 @@ def largest_that_fits(fits: Callable[[int], bool], most: int = MOST) -> int:
 
 
 BATCH = "batch"
+STEPS = 8
+"""Sizes at which the memory of a model's step is kept."""
 
 
 def _check_resizable(model: ModelProfile, sizes: Mapping[str, int]) -> None:
@@ -113,10 +117,25 @@ def step_memory(
     if model.order is None:
         return None
     _check_resizable(model, sizes)
+    if workspace is not None:
+        return _followed(model, model.order, sizes, workspace)
+    # One step is asked of again and again: by each what-if, and by each machine.
+    known: dict[tuple[tuple[str, int], ...], Use] = cached(model.order, model.ops, "memory of steps", dict)
+    key = tuple(sorted(sizes.items()))
+    if key not in known:
+        while len(known) >= STEPS:
+            known.pop(next(iter(known)))
+        known[key] = _followed(model, model.order, sizes, _workspace(model, sizes))
+    return known[key]
+
+
+def _followed(
+    model: ModelProfile, order: pd.DataFrame, sizes: Mapping[str, int], workspace: NDArray[np.float64]
+) -> Use:
     where = f"{model.name}, order"
-    order = resize_ops(model.order, sizes, where)
-    check_table(order, "ORDER", where)
-    return memory_use(order, model.ops, _workspace(model, sizes) if workspace is None else workspace, where)
+    resized = resize_ops(order, sizes, where)
+    check_table(resized, "ORDER", where)
+    return memory_use(resized, model.ops, workspace, where)
 
 
 def largest_batch(model: ModelProfile, sizes: Mapping[str, int], capacity_byte: float) -> int | None:
@@ -186,8 +205,13 @@ def updated_as_there(model: ModelProfile, machine: Machine) -> ModelProfile:
     """
     if model.optimizer.get("impl_from") != IMPL_BY_DEFAULT or device_kind(machine) != "cpu":
         return model
-    impl = model.ops["impl"].where(model.ops["impl"] != "foreach", "per_tensor")
-    return replace(model, ops=model.ops.assign(impl=impl), optimizer={**model.optimizer, "impl": "per_tensor"})
+
+    def alone() -> pd.DataFrame:
+        impl = model.ops["impl"].where(model.ops["impl"] != "foreach", "per_tensor")
+        return model.ops.assign(impl=impl)
+
+    ops = cached(model.ops, None, "updated tensor by tensor", alone)
+    return replace(model, ops=ops, optimizer={**model.optimizer, "impl": "per_tensor"})
 
 
 def own_byte(model: ModelProfile, sizes: Mapping[str, int], largest: float) -> float | None:

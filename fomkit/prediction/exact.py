@@ -93,8 +93,12 @@ def hits(rows: Table, timings: pd.DataFrame, kind: str) -> pd.DataFrame:
     optional = [name for name in OPTIONAL_DIMENSIONS.get(kind, ()) if rows.has(name)]
     free = [*optional, "op"] if kind in PASS_FREE else [*optional, "pass_name", "op"]
     ours = rows.take(are(rows, "kind", kind)).frame([*keys, *free]).rename_axis("_at").reset_index()
-    cached = [name for name in (*keys, *free, *_OF_A_HIT) if name in timings.columns]
-    theirs = timings.loc[timings["kind"] == kind, cached].rename(columns={name: f"{name}_timed" for name in free})
+
+    def of_kind() -> pd.DataFrame:
+        names = [name for name in (*keys, *free, *_OF_A_HIT) if name in timings.columns]
+        return timings.loc[timings["kind"] == kind, names].rename(columns={name: f"{name}_timed" for name in free})
+
+    theirs = cached(timings, None, f"timings of {kind} {free}", of_kind)
     pairs = ours.merge(theirs, on=keys, how="inner", suffixes=("", "_timed"))
     agree = np.ones(len(pairs), bool)
     for name in free:
