@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from statistics import NormalDist
+
+import numpy as np
 
 DEFAULT_LEVEL = 0.8
 
@@ -17,7 +20,8 @@ class Span:
     Attributes
     ----------
     value, low, high : float
-        In one unit, with ``low <= value <= high``.
+        In one unit, with ``low <= value <= high``. Arrays of one shape where many variants of something are worked
+        out at once: what adds, scales and divides here does it for each.
     level : float
         Share of such intervals that should contain the truth.
     """
@@ -44,6 +48,11 @@ class Span:
     def per(self, numerator: float) -> Span:
         """Divide a number known without error by this span; the ends change places."""
         return Span(numerator / self.value, numerator / self.high, numerator / self.low, self.level)
+
+
+def _sum(terms: Sequence[float]) -> float:
+    # Arrays of variants add one after the other; plain numbers without any rounding between them.
+    return sum(terms) if any(isinstance(term, np.ndarray) for term in terms) else math.fsum(terms)
 
 
 def _deviations(span: Span) -> tuple[float, float]:
@@ -80,9 +89,9 @@ def add_common(spans: Iterable[Span]) -> Span:
     parts = list(spans)
     level = parts[0].level if parts else DEFAULT_LEVEL
     return Span(
-        math.fsum(part.value for part in parts),
-        math.fsum(part.low for part in parts),
-        math.fsum(part.high for part in parts),
+        _sum([part.value for part in parts]),
+        _sum([part.low for part in parts]),
+        _sum([part.high for part in parts]),
         level,
     )
 
@@ -120,10 +129,12 @@ def add_independent(spans: Iterable[Span]) -> Span:
 
 def latest(spans: Sequence[Span]) -> Span:
     """Take the longest of things that run at the same time."""
+    many = any(isinstance(span.value, np.ndarray) for span in spans)
+    longest = partial(reduce, np.maximum) if many else max
     return Span(
-        max(span.value for span in spans),
-        max(span.low for span in spans),
-        max(span.high for span in spans),
+        longest([span.value for span in spans]),
+        longest([span.low for span in spans]),
+        longest([span.high for span in spans]),
         spans[0].level,
     )
 

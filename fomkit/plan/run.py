@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, at_level, multiply_independent
 from fomkit.core.machine import Machine, Scope
@@ -42,7 +44,7 @@ class RunTime:
 
 
 def steps_per_epoch(samples: int, batch: int, last_batch: str) -> tuple[int, bool]:
-    """Count the steps of an epoch and say whether the last is a partial one.
+    """Count the steps of an epoch and say whether the last is a partial one; an array of batches for each.
 
     Examples
     --------
@@ -50,7 +52,7 @@ def steps_per_epoch(samples: int, batch: int, last_batch: str) -> tuple[int, boo
     ((8001, False), (8002, True))
     """
     full, rest = divmod(samples, batch)
-    partial = last_batch == "keep" and rest > 0
+    partial = (rest > 0) & (last_batch == "keep")
     return full + partial, partial
 
 
@@ -74,17 +76,18 @@ def roll_up_run(
     """Roll a step up to an epoch and a run.
 
     `model`: for its samples and epochs; `machine`: for its overheads per epoch and per run; `batch`: samples in
-    one step; `last_batch`: ``drop`` leaves a partial last batch out, ``keep`` counts it as a full step. Raises
-    FomkitError when an epoch has not one full batch.
+    one step, of each variant where ``step`` is of many; `last_batch`: ``drop`` leaves a partial last batch out,
+    ``keep`` counts it as a full step. Raises FomkitError when an epoch has not one full batch.
     """
     samples, epochs = model.data.train_samples, model.run.epochs
     if samples is None or batch is None:
         return RunTime(None, False, None, None, None, None, None, None, step.excludes)
     steps, partial = steps_per_epoch(samples, batch, last_batch)
-    if not steps:
+    if not np.all(steps):
         raise FomkitError(
             model.name,
-            f"a batch of {batch:,} is more than the {samples:,} samples of an epoch. Give a smaller --batch.",
+            f"a batch of {np.max(batch):,} is more than the {samples:,} samples of an epoch. Give a smaller "
+            "--batch.",
         )
     training = step.wall_s.scaled(steps)
     validation = _validation(model, step, batch, last_batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pandas as pd
@@ -105,22 +105,27 @@ def _rescaled(study: Study, timed: Timed, changes: Mapping[str, Array]) -> Timed
     return timed._replace(times=timed.times * share, sources=_TRANSFERRED[timed.sources])
 
 
-def _one(
-    study: Study, machine: Machine, device_s: Span, forward_s: Span | None, starts: float, batch: int | None
-) -> list[float]:
-    terms = terms_beside(starts, machine, device_s)
-    passes = {} if forward_s is None else {"forward": forward_s}
+def _spans(ends: Array, level: float) -> Span:
+    """Give values and ends (3, s) as one span of all scenarios."""
+    value, low, high = (cast(float, end) for end in ends)
+    return Span(value, low, high, level)
+
+
+def _figures(
+    study: Study, machine: Machine, device_s: Span, forward_s: Span | None, starts: Array, batch: Array | None
+) -> Array:
+    """Roll the scenarios (s) of one machine up to the figures of `RESULTS` (9, s)."""
+    terms = terms_beside(cast(float, starts), machine, device_s)
+    passes = {} if forward_s is None else {FORWARD: forward_s}
     wall_s = terms.wall(device_s)
     step = StepTime(passes, device_s, terms.host_s, terms.input_s, terms.extra_s, wall_s, "", ())
     last_batch = study.options.last_batch or study.model.data.last_batch
-    run = roll_up_run(study.model, machine, step, batch, last_batch)
-    samples = None if batch is None else wall_s.per(batch)
-    per_day = run.run_s and runs_per_day(study.model, machine, run.run_s, study.scope, study.at_once)
-    return [end for span in (wall_s, samples, per_day) for end in _ends(span)]
-
-
-def _ends(span: Span | None) -> tuple[float, float, float]:
-    return (np.nan, np.nan, np.nan) if span is None else (span.value, span.low, span.high)
+    samples = None if batch is None else cast(int, batch)
+    run_s = roll_up_run(study.model, machine, step, samples, last_batch).run_s
+    rate = None if samples is None else wall_s.per(samples)
+    per_day = None if run_s is None else runs_per_day(study.model, machine, run_s, study.scope, study.at_once)
+    ends = [end for span in (wall_s, rate, per_day) for end in ((np.nan,) * 3 if span is None else span.ends)]
+    return np.stack([np.broadcast_to(end, starts.shape) for end in ends])
 
 
 def _device_times(study: Study, timed: Timed, which: NDArray[np.bool_]) -> Array:
@@ -132,28 +137,30 @@ def _device_times(study: Study, timed: Timed, which: NDArray[np.bool_]) -> Array
 
 
 def _rolled_up(
-    study: Study, timed: Timed, batches: list[int | None], machines: list[Machine], launches_s: Array | None
+    study: Study,
+    timed: Timed,
+    batches: Array | None,
+    machines: Iterable[tuple[Machine, NDArray[np.intp]]],
+    launches_s: Array | None,
 ) -> pd.DataFrame:
-    """Roll the ops (n, s) of each scenario up."""
+    """Roll the ops (n, s) of each scenario up; ``machines`` with the scenarios that are theirs."""
     rows, level = study.step.rows, study.options.interval
-    devices = _device_times(study, timed, np.ones(len(rows), bool))
+    devices, forwards = _device_times(study, timed, np.ones(len(rows), bool)), None
     ahead = (rows["pass_name"].str.partition("_")[0] == FORWARD).to_numpy(bool)
-    forwards: list[Span | None] = [None] * len(batches)
     if study.model.data.validation_samples is not None and ahead.any():
-        forward = _device_times(study, timed, ahead)
-        forwards = [Span(value, low, high, level) for value, low, high in forward.T.tolist()]
+        forwards = _device_times(study, timed, ahead)
     starts = np.nansum(timed.launches * timed.executions, 0)
-    if launches_s is not None:
-        # What the host needs is launches times their cost: machines whose launch takes 1 s serve all scenarios.
-        starts = starts * launches_s
-        built = {id(machine): machine for machine in machines}
-        changed = {key: change_machine(one, {"launch_s": 1.0}) for key, one in built.items()}
-        machines = [changed[id(machine)] for machine in machines]
-    spans = [Span(value, low, high, level) for value, low, high in devices.T.tolist()]
-    of_each = zip(machines, spans, forwards, starts.tolist(), batches, strict=True)
-    found = [_one(study, *terms) for terms in of_each]
+    found = np.empty((len(RESULTS), len(starts)))
+    for machine, at in machines:
+        if launches_s is not None:
+            # What the host needs is launches times their cost: a launch of 1 s serves all scenarios.
+            machine = change_machine(machine, {"launch_s": 1.0})
+        forward_s = None if forwards is None else _spans(forwards[:, at], level)
+        own = starts[at] if launches_s is None else starts[at] * launches_s[at]
+        batch = None if batches is None else batches[at]
+        found[:, at] = _figures(study, machine, _spans(devices[:, at], level), forward_s, own, batch)
     measured = ((timed.sources == SOURCES["measured"]) | (timed.executions == 0)).all(0)
-    result = pd.DataFrame(np.array(found).reshape(-1, len(RESULTS)), columns=list(RESULTS))
+    result = pd.DataFrame(found.T, columns=list(RESULTS))
     return result.assign(basis=pd.Categorical(np.where(measured, "measured", "modelled")))
 
 
@@ -236,21 +243,20 @@ def _block(
     values = {str(name): changes[name].to_numpy(np.float64) for name in changes.columns}
     if values:
         here = _rescaled(study, here, values)
-    batches: list[int | None] = [None] * len(shape)
-    if "batch" in sizes:
-        batches = [int(batch) for batch in sizes["batch"][shape].tolist()]
+    batches = sizes["batch"][shape] if "batch" in sizes else None
     return _rolled_up(study, here, batches, _machines(study, sizes, shape), values.get("launch_s"))
 
 
-def _machines(study: Study, sizes: Mapping[str, Array], shape: NDArray[np.intp]) -> list[Machine]:
-    """Give each scenario its machine, with what the model's own memory costs there at the scenario's sizes."""
+def _machines(
+    study: Study, sizes: Mapping[str, Array], shape: NDArray[np.intp]
+) -> Iterator[tuple[Machine, NDArray[np.intp]]]:
+    """Give each machine, with what the model's own memory costs at some sizes there, and their scenarios."""
     if study.machine.device.fresh_byte_per_s is None:
-        return [study.machine] * len(shape)
-    found = {
-        at: with_fresh_pages(study.machine, study.model, {name: int(size[at]) for name, size in sizes.items()})
-        for at in np.unique(shape).tolist()
-    }
-    return [found[at] for at in shape.tolist()]
+        yield study.machine, np.arange(len(shape))
+        return
+    for at in np.unique(shape).tolist():
+        of_shape = {name: int(size[at]) for name, size in sizes.items()}
+        yield with_fresh_pages(study.machine, study.model, of_shape), np.flatnonzero(shape == at)
 
 
 def _check(study: Study, timed: Timed) -> None:
