@@ -158,7 +158,11 @@ def _nearest(distance: Matrix) -> NDArray[np.intp]:
     near = np.argpartition(distance, ERRORS, 1)[:, : ERRORS + 1]
     found = np.take_along_axis(distance, near, 1)
     alike = np.flatnonzero(found[:, :ERRORS].max(1) == found[:, ERRORS])
-    near[alike, :ERRORS] = np.argsort(distance[alike], 1, kind="stable")[:, :ERRORS]
+    # All that is nearer than the last place taken, and of what is as far the first.
+    last, tied = found[alike, :ERRORS].max(1)[:, None], distance[alike]
+    less, equal = tied < last, tied == last
+    chosen = less | (equal & (np.cumsum(equal, 1) <= ERRORS - less.sum(1, keepdims=True)))
+    near[alike, :ERRORS] = np.nonzero(chosen)[1].reshape(len(alike), ERRORS)
     return np.asarray(near[:, :ERRORS])
 
 
