@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from json_figures import sorted_out
+from json_figures import find_metric, sorted_out
 from typer.testing import CliRunner
 
 from fomkit.cli.main import app
 from fomkit.core.figure import DEEP500
-from fomkit.core.figure_table import METRICS
-from fomkit.core.find_figure import find_metric, title_of
+from fomkit.core.figure_table import METRICS, title_of
 from fomkit.merit.fom import MEAN
 from fomkit.ops.tables import COSTS, TIMES
 from fomkit.workbook.layout import OPS

@@ -7,6 +7,8 @@ operators, networks, training, distributed training; ``system`` is what a whole 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fomkit.core.figure import OF_CONVOLUTIONS, OF_COST, OF_ENERGY, WHAT_IF, Metric
 
 _M = Metric
@@ -408,3 +410,26 @@ METRICS: tuple[Metric, ...] = (
     *WHAT_IF,
 )
 # fmt: on
+
+
+def title_of(name: str) -> str:
+    """Give what a printed table calls a figure.
+
+    Examples
+    --------
+    >>> title_of("unit_per_day")
+    'units/day'
+    """
+    return next(metric.title for metric in METRICS if metric.name == name)
+
+
+def upper_bounds(excludes: Iterable[str], of: str = "units/day") -> str:
+    """Say what figures are because of terms that nobody stated; "" without such terms.
+
+    Examples
+    --------
+    >>> upper_bounds(["input", "start_up"])
+    'units/day are upper bounds, nobody stated: input, start_up'
+    """
+    terms = ", ".join(excludes)
+    return f"{of} are upper bounds, nobody stated: {terms}" if terms else ""

@@ -50,7 +50,7 @@ class Span:
         return Span(numerator / self.value, numerator / self.high, numerator / self.low, self.level)
 
 
-def _sum(terms: Sequence[float]) -> float:
+def _sum_of_ends(terms: Sequence[float]) -> float:
     # Arrays of variants add one after the other; plain numbers without any rounding between them.
     return sum(terms) if any(isinstance(term, np.ndarray) for term in terms) else math.fsum(terms)
 
@@ -89,9 +89,9 @@ def add_common(spans: Iterable[Span]) -> Span:
     parts = list(spans)
     level = parts[0].level if parts else DEFAULT_LEVEL
     return Span(
-        _sum([part.value for part in parts]),
-        _sum([part.low for part in parts]),
-        _sum([part.high for part in parts]),
+        _sum_of_ends([part.value for part in parts]),
+        _sum_of_ends([part.low for part in parts]),
+        _sum_of_ends([part.high for part in parts]),
         level,
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fomkit.core.find_figure import upper_bounds
+from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import BINARY, format_number, format_quantity
 from fomkit.output.estimates import energy_text
 from fomkit.output.screen import PLAIN, Page, Screen, figure, new_table, table_of_numbers

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fomkit.core.find_figure import title_of, upper_bounds
+from fomkit.core.figure_table import title_of, upper_bounds
 from fomkit.core.units import format_number, format_quantity
 from fomkit.output.screen import PLAIN, Page, Screen, figure, new_table
 from fomkit.output.terminal import UNFIT, format_interval

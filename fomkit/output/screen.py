@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fomkit.core.find_figure import title_of
+from fomkit.core.figure_table import title_of
 
 if TYPE_CHECKING:
     from rich.console import Console

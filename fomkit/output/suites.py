@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fomkit.core.find_figure import upper_bounds
+from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import format_number
 from fomkit.output.screen import PLAIN, Page, Screen, figure, new_table
 from fomkit.output.terminal import UNFIT, format_interval, mark_of, show_merit

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fomkit.core.errors import FomkitError, install_hint
-from fomkit.core.find_figure import upper_bounds
+from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import format_mebibyte, format_number, format_quantity
 from fomkit.files.csv import disarm
 from fomkit.output.screen import PLAIN, Page, Screen, figure, new_table

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fomkit.core.find_figure import title_of, upper_bounds
+from fomkit.core.figure_table import title_of, upper_bounds
 from fomkit.core.units import KWH_J, exact_quantity, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Page, Screen, new_table
 

@@ -118,18 +118,18 @@ def step_memory(
         return None
     _check_resizable(model, sizes)
     if workspace is not None:
-        return _followed(model, model.order, sizes, workspace)
+        return _followed_step(model, model.order, sizes, workspace)
     # One step is asked of again and again: by each what-if, and by each machine.
     known: dict[tuple[tuple[str, int], ...], Use] = cached(model.order, model.ops, "memory of steps", dict)
     key = tuple(sorted(sizes.items()))
     if key not in known:
         while len(known) >= STEPS:
             known.pop(next(iter(known)))
-        known[key] = _followed(model, model.order, sizes, _workspace(model, sizes))
+        known[key] = _followed_step(model, model.order, sizes, _workspace(model, sizes))
     return known[key]
 
 
-def _followed(
+def _followed_step(
     model: ModelProfile, order: pd.DataFrame, sizes: Mapping[str, int], workspace: NDArray[np.float64]
 ) -> Use:
     where = f"{model.name}, order"

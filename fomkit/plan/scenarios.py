@@ -105,13 +105,13 @@ def _rescaled(study: Study, timed: Timed, changes: Mapping[str, Array]) -> Timed
     return timed._replace(times=timed.times * share, sources=_TRANSFERRED[timed.sources])
 
 
-def _spans(ends: Array, level: float) -> Span:
+def _span_of_variants(ends: Array, level: float) -> Span:
     """Give values and ends (3, s) as one span of all scenarios."""
     value, low, high = (cast(float, end) for end in ends)
     return Span(value, low, high, level)
 
 
-def _figures(
+def _figures_on_machine(
     study: Study, machine: Machine, device_s: Span, forward_s: Span | None, starts: Array, batch: Array | None
 ) -> Array:
     """Roll the scenarios (s) of one machine up to the figures of `RESULTS` (9, s)."""
@@ -155,10 +155,12 @@ def _rolled_up(
         if launches_s is not None:
             # What the host needs is launches times their cost: a launch of 1 s serves all scenarios.
             machine = change_machine(machine, {"launch_s": 1.0})
-        forward_s = None if forwards is None else _spans(forwards[:, at], level)
+        forward_s = None if forwards is None else _span_of_variants(forwards[:, at], level)
         own = starts[at] if launches_s is None else starts[at] * launches_s[at]
         batch = None if batches is None else batches[at]
-        found[:, at] = _figures(study, machine, _spans(devices[:, at], level), forward_s, own, batch)
+        found[:, at] = _figures_on_machine(
+            study, machine, _span_of_variants(devices[:, at], level), forward_s, own, batch
+        )
     measured = ((timed.sources == SOURCES["measured"]) | (timed.executions == 0)).all(0)
     result = pd.DataFrame(found.T, columns=list(RESULTS))
     return result.assign(basis=pd.Categorical(np.where(measured, "measured", "modelled")))
@@ -244,10 +246,10 @@ def _block(
     if values:
         here = _rescaled(study, here, values)
     batches = sizes["batch"][shape] if "batch" in sizes else None
-    return _rolled_up(study, here, batches, _machines(study, sizes, shape), values.get("launch_s"))
+    return _rolled_up(study, here, batches, _machines_of_shapes(study, sizes, shape), values.get("launch_s"))
 
 
-def _machines(
+def _machines_of_shapes(
     study: Study, sizes: Mapping[str, Array], shape: NDArray[np.intp]
 ) -> Iterator[tuple[Machine, NDArray[np.intp]]]:
     """Give each machine, with what the model's own memory costs at some sizes there, and their scenarios."""

@@ -193,15 +193,17 @@ def _parts(step: StepOps, at: NDArray[np.intp], sizes: Sizes, formats: Formats) 
     """Make the parts of some rows at all sizes; ``of`` is their place in `_stacked`."""
     if not len(step.parts) or not step.parts["of"].isin(at).any():
         return None
-    many = len(next(iter(sizes.values())))
+    many, where = len(next(iter(sizes.values()))), f"{step.where}, parts"
     places = {row: place for place, row in enumerate(at.tolist())}
-    chosen = step.parts[step.parts["of"].isin(at)]
-    tables = []
-    for number in range(many):
-        here = {name: int(values[number]) for name, values in sizes.items()}
-        sized = resize_ops(chosen, here, f"{step.where}, parts")
-        tables.append(sized.assign(of=sized["of"].map(places) * many + number))
-    stacked = pd.concat(tables, ignore_index=True)
+    chosen = step.parts[step.parts["of"].isin(at)].reset_index(drop=True)
+    sized = resize_ops(chosen, {name: int(values[0]) for name, values in sizes.items()}, where)
+    columns = {"of": (sized["of"].map(places).to_numpy("int64")[:, None] * many + np.arange(many)).ravel()}
+    for name, texts in _symbols(chosen).items():
+        cells = np.repeat(sized[name].to_numpy(np.float64)[:, None], many, 1)
+        for place, text in texts.items():
+            cells[place] = evaluate_many(text, sizes, f"{where}, {name}")
+        columns[name] = cells.ravel()
+    stacked = sized.take(np.repeat(np.arange(len(sized)), many)).reset_index(drop=True).assign(**columns)
     stacked = stacked[stacked["count"] != 0]
     return add_costs(restate_ops(stacked.drop(columns="of"), formats)).assign(of=stacked["of"].to_numpy("int64"))
 

@@ -90,7 +90,7 @@ class _Curve(NamedTuple):
     above: NDArray[np.float64]
 
 
-def _curve(timings: pd.DataFrame, collective: str, ranks: int, channel: str) -> _Curve | None:
+def _collective_curve(timings: pd.DataFrame, collective: str, ranks: int, channel: str) -> _Curve | None:
     rows = _rows(timings, collective, ranks, channel)
     if rows is None:
         return None
@@ -115,7 +115,7 @@ def table_time(
     was asked for and the times are of several libraries, whose mean would be of none.
     """
     name = f"collective {collective} {ranks} {channel}"
-    curve = cached(timings, None, name, partial(_curve, timings, collective, ranks, channel))
+    curve = cached(timings, None, name, partial(_collective_curve, timings, collective, ranks, channel))
     if curve is None:
         return None
     at, known = log(message_byte), np.log(curve.size)

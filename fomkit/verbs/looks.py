@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.find_figure import upper_bounds
+from fomkit.core.figure_table import upper_bounds
 from fomkit.core.interval import DEFAULT_LEVEL, Span
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.find_figure import title_of
+from fomkit.core.figure_table import title_of
 from fomkit.core.interval import Span, probability_above, reached_with
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile

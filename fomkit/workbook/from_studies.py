@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import isnan
 from typing import Any
 
-from fomkit.core.find_figure import upper_bounds
+from fomkit.core.figure_table import upper_bounds
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Device, Machine, Peak
 from fomkit.core.model import Unit

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fomkit.core.find_figure import upper_bounds
+from fomkit.core.figure_table import upper_bounds
 from fomkit.core.interval import Span
 from fomkit.core.units import format_number, format_quantity
 from fomkit.output.pages import Cell, Claim, Figure, Head, Listing, Section, Share, Table, Tile
