@@ -53,7 +53,7 @@ def _sum_of_ends(terms: Sequence[float]) -> float:
     return math.fsum(terms) if all(isinstance(term, float | int) for term in terms) else sum(terms)
 
 
-def _longest(terms: Sequence[float]) -> float:
+def _longest_end(terms: Sequence[float]) -> float:
     if all(isinstance(term, float | int) for term in terms):
         return max(terms)
     from numpy import maximum
@@ -132,7 +132,7 @@ def add_independent(spans: Iterable[Span]) -> Span:
 
 def latest(spans: Sequence[Span]) -> Span:
     """Take the longest of things that run at the same time."""
-    value, low, high = (_longest([span.ends[end] for span in spans]) for end in range(3))
+    value, low, high = (_longest_end([span.ends[end] for span in spans]) for end in range(3))
     return Span(value, low, high, spans[0].level)
 
 
