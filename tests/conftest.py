@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings
 from fomkit.core.machine import Machine
 from fomkit.profiles import machines
 
-# Doctests are collected everywhere; a conftest is loaded by pytest itself and would be imported twice, the training
-# programs would train, and the adapter's folder would stay on the path, as if it were installed.
+# Doctests are collected everywhere; a conftest is loaded by pytest itself and would be imported twice, the
+# training programs would train, and the adapter's folder would stay on the path, as if it were installed.
 collect_ignore_glob = ["*/conftest.py", "data/scripts/*", "data/toy_adapter/*"]
 # Test machines are shared and slow at times; how long an example takes says nothing of the code.
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
