@@ -54,19 +54,21 @@ def add_up(parts: pd.DataFrame, wanted: Sequence[int]) -> Answers:
     `parts`: a TIMED table with the column ``of``, the index of the op that a row is part of; ``count`` is per
     execution of that op; `wanted`: ops to add up. Gives those that have parts, all of them with a time.
     """
+    if not len(parts):
+        return as_answers({})
     count = parts["count"].to_numpy(np.float64)
     seconds = parts[["time_s", "low_s", "high_s"]].to_numpy(np.float64).T * count
     ranks = np.array([TIME_SOURCES.index(word) if word else 0 for word in parts["time_source"].tolist()], np.intp)
     # Ops one after the other, of each the part that takes longest first; of equals the first of the table.
     order = np.lexsort((-np.nan_to_num(seconds[0], nan=np.inf), parts["of"].to_numpy(np.int64)))
     owners, first = np.unique(parts["of"].to_numpy(np.int64)[order], return_index=True)
-    total = np.add.reduceat(seconds[:, order], first, axis=1) if len(order) else seconds
+    total = np.add.reduceat(seconds[:, order], first, axis=1)
     places = pd.Index(owners).get_indexer(pd.Index(np.asarray(wanted, np.int64)))
     places = places[places >= 0]
     places = places[~np.isnan(total[0, places])]
     longest = order[first[places]]
-    pieces = np.add.reduceat(count[order], first)[places] if len(order) else count
-    weakest = np.maximum.reduceat(ranks[order], first)[places] if len(order) else ranks
+    pieces = np.add.reduceat(count[order], first)[places]
+    weakest = np.maximum.reduceat(ranks[order], first)[places]
 
     def evidence(place: int) -> str:
         op, text = (str(parts[name].iat[longest[place]]) for name in ("op", "evidence"))

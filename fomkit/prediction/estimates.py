@@ -227,7 +227,24 @@ PASS_FREE = (*PRODUCTS, "collective")
 
 
 DIGITS = 10
-"""Significant digits of a fitted time: more than any clock gives, fewer than the order of a sum can touch."""
+"""Significant digits of what matrices of timings say: more than clocks give, fewer than a sum's order touches."""
+
+
+def significant(values: Numbers) -> Numbers:
+    """Round to `DIGITS` significant digits; 0 and NaN stay.
+
+    How a product of matrices is summed depends on how many rows are asked for at once, and so do the last few bits
+    of what is made of it. Without them an op takes the same in a sweep, alone, and on a cluster's workers.
+
+    Examples
+    --------
+    >>> significant(np.array([1 / 3, 2e-6 / 3, 0.0])).tolist()
+    [0.3333333333, 6.666666667e-07, 0.0]
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(values)))
+        rounded = np.round(values * scale) / scale
+    return np.where(np.isfinite(rounded), rounded, values)
 
 
 class Timed(NamedTuple):
@@ -285,16 +302,8 @@ class Answers(Mapping[int, Timed]):
         )
 
     def rounded(self) -> Answers:
-        """Give the answers with times of `DIGITS` significant digits.
-
-        How a product of matrices is summed depends on how many rows are asked for at once, and so do the last few
-        bits of a fit's answer. Without them an op takes the same in a sweep, alone, and on a cluster's workers.
-        """
-        with np.errstate(all="ignore"):
-            scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(self.times)))
-            times = np.round(self.times * scale) / scale
-        times = np.where(np.isfinite(times), times, self.times)
-        return Answers(self.index, times, self.time_source, self.bound, self._evidence)
+        """Give the answers with times of `DIGITS` significant digits."""
+        return Answers(self.index, significant(self.times), self.time_source, self.bound, self._evidence)
 
     @property
     def times(self) -> NDArray[np.float64]:

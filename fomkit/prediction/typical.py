@@ -19,7 +19,7 @@ import numpy as np
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.units import ITEM_BYTE
-from fomkit.prediction.estimates import Rows, Table, are, as_rows, item_bytes, numbers, same_texts
+from fomkit.prediction.estimates import Rows, Table, are, as_rows, item_bytes, numbers, same_texts, significant
 from fomkit.prediction.exact import mix, thinness
 from fomkit.prediction.gp import EXPONENTIAL, bounded
 from fomkit.prediction.rates import rates
@@ -428,4 +428,4 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
             ends[:, at], sources[at] = _thinned(rows.take(at), group, machine, interval, found)
         elif found is not None:
             ends[:, at], sources[at] = found
-    return TypicalUtilisations(rows.index, ends, sources)
+    return TypicalUtilisations(rows.index, significant(ends), sources)

@@ -10,6 +10,7 @@ import pytest
 from costs.op_tables import BASE, conv, gemm, table
 from predict.machines import machine, timings
 
+import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp
@@ -17,6 +18,7 @@ from fomkit.prediction.calibration import fit_mean, fit_timings
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.families import training_rows
 from fomkit.prediction.gp import Hyper, correlation, posterior
+from fomkit.profiles.evidence import with_fits
 
 NEAREST_SCALED = {"gemm": (7, 18), "forward": (27, 45), "backward_input": (32, 57), "backward_weight": (29, 49)}
 """Median and mean absolute error [%] of "nearest, scaled" over nine devices, from the DeepBench data's README."""
@@ -80,11 +82,17 @@ def test_fits_are_plain_numbers(v100):
     assert json.loads(json.dumps(v100.fits, allow_nan=False)) == v100.fits
 
 
-def test_an_op_takes_the_same_whatever_is_asked_for_beside_it(v100):
-    asked = add_costs(table(*(gemm(m, 37 + 11 * m, 1_003) for m in range(1, 200))))
-    together = add_times(asked, v100)
+@pytest.mark.parametrize("name", ["v100", "titan", "h200-sxm", "x86-lecture"])
+def test_an_op_takes_the_same_whatever_is_asked_for_beside_it(name):
+    # Products by fits and facts, convolutions by what is typical on other machines.
+    products = [gemm(m, 37 + 11 * m, 1_003) for m in range(1, 100)]
+    layers = [
+        conv(8, (3 * c, 7 * c), 5 + c, 3, pass_name=word) for c in range(1, 40) for word in ("forward", "backward")
+    ]
+    asked, board = add_costs(table(*products, *layers)), with_fits(fomkit.machine(name))
+    together = add_times(asked, board)
     assert (together["time_source"] != "measured").all()
-    alone = pd.concat([add_times(asked[place : place + 1], v100) for place in range(0, len(asked), 3)])
+    alone = pd.concat([add_times(asked[place : place + 1], board) for place in range(0, len(asked), 3)])
     # To the last bit: what a sweep says is what its points say, and what its workers say.
     pd.testing.assert_frame_equal(alone, together.iloc[::3], check_exact=True)
 
