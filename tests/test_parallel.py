@@ -17,7 +17,7 @@ from fomkit.core.model import Transformer
 from fomkit.files.op_csv import empty_table
 from fomkit.parallel.job import activation_byte, amortised_share, daly_s, state_byte, useful_share, young_s
 from fomkit.parallel.layout import Layout, check_layout, microbatches_of
-from fomkit.parallel.step import bubble_fraction, check_schedule, pipeline_s, step_coverage
+from fomkit.parallel.step import check_schedule, pipeline_s, step_coverage
 from fomkit.parallel.traffic import (
     QUICKEST,
     Bucket,
@@ -49,6 +49,17 @@ LINKS = (Link("node", 5e-6, 300e9, "each", "test"), Link("system", 10e-6, 25e9, 
 MACHINE = Machine("m", "m", "lab", Device(), empty_table("TIMINGS"), node_devices=8, links=LINKS)
 SECONDS = st.floats(1e-6, 10.0)
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast")
+
+
+def bubble_fraction(stages: int, microbatches: int, chunks: int = 1) -> float:
+    """Give the idle time of a stage over its work, for equal stages (Narayanan et al., SC 2021, section 2.2).
+
+    Examples
+    --------
+    >>> bubble_fraction(8, 64), round(bubble_fraction(8, 64, 3), 6)
+    (0.109375, 0.036458)
+    """
+    return (stages - 1) / (microbatches * chunks)
 
 
 @pytest.mark.parametrize(("ranks", "milliseconds"), [(1, 0.0), (2, 10.2228), (8, 17.8899), (64, 20.1262)])

@@ -133,17 +133,6 @@ def waits_for(
     return add_waits(found)
 
 
-def bubble_fraction(stages: int, microbatches: int, chunks: int = 1) -> float:
-    """Give the idle time of a stage over its work, for equal stages (Narayanan et al., SC 2021, section 2.2).
-
-    Examples
-    --------
-    >>> bubble_fraction(8, 64), round(bubble_fraction(8, 64, 3), 6)
-    (0.109375, 0.036458)
-    """
-    return (stages - 1) / (microbatches * chunks)
-
-
 def check_schedule(stages: int, microbatches: int, chunks: int, blocks: int) -> None:
     """Raise where the schedule cannot be made.
 

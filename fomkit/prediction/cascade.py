@@ -64,8 +64,7 @@ def add_up(parts: pd.DataFrame, wanted: Sequence[int]) -> Answers:
     owners, first = np.unique(parts["of"].to_numpy(np.int64)[order], return_index=True)
     total = np.add.reduceat(seconds[:, order], first, axis=1)
     places = pd.Index(owners).get_indexer(pd.Index(np.asarray(wanted, np.int64)))
-    places = places[places >= 0]
-    places = places[~np.isnan(total[0, places])]
+    places = places[(places >= 0) & ~np.isnan(total[0, places])]
     longest = order[first[places]]
     pieces = np.add.reduceat(count[order], first)[places]
     weakest = np.maximum.reduceat(ranks[order], first)[places]
