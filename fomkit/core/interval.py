@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from statistics import NormalDist
-
-import numpy as np
 
 DEFAULT_LEVEL = 0.8
 
@@ -52,7 +50,16 @@ class Span:
 
 def _sum_of_ends(terms: Sequence[float]) -> float:
     # Arrays of variants add one after the other; plain numbers without any rounding between them.
-    return sum(terms) if any(isinstance(term, np.ndarray) for term in terms) else math.fsum(terms)
+    return math.fsum(terms) if all(isinstance(term, float | int) for term in terms) else sum(terms)
+
+
+def _longest(terms: Sequence[float]) -> float:
+    if all(isinstance(term, float | int) for term in terms):
+        return max(terms)
+    from numpy import maximum
+
+    longest: float = reduce(maximum, terms)
+    return longest
 
 
 def _deviations(span: Span) -> tuple[float, float]:
@@ -88,12 +95,8 @@ def add_common(spans: Iterable[Span]) -> Span:
     """
     parts = list(spans)
     level = parts[0].level if parts else DEFAULT_LEVEL
-    return Span(
-        _sum_of_ends([part.value for part in parts]),
-        _sum_of_ends([part.low for part in parts]),
-        _sum_of_ends([part.high for part in parts]),
-        level,
-    )
+    value, low, high = (_sum_of_ends([part.ends[end] for part in parts]) for end in range(3))
+    return Span(value, low, high, level)
 
 
 def add_known(spans: Sequence[Span | None]) -> Span | None:
@@ -129,14 +132,8 @@ def add_independent(spans: Iterable[Span]) -> Span:
 
 def latest(spans: Sequence[Span]) -> Span:
     """Take the longest of things that run at the same time."""
-    many = any(isinstance(span.value, np.ndarray) for span in spans)
-    longest = partial(reduce, np.maximum) if many else max
-    return Span(
-        longest([span.value for span in spans]),
-        longest([span.low for span in spans]),
-        longest([span.high for span in spans]),
-        spans[0].level,
-    )
+    value, low, high = (_longest([span.ends[end] for span in spans]) for end in range(3))
+    return Span(value, low, high, spans[0].level)
 
 
 def divide_independent(numerator: Span, denominator: Span) -> Span:
