@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fomkit.prediction.estimates import PASS_FREE
+from fomkit.ops.kinds import PASS_FREE_KINDS
 from fomkit.profiles.machines import load_machine
 from fomkit.readers.tables.registry import read_timings
 
@@ -34,7 +34,7 @@ def workbooks(data: Path) -> Iterator[tuple[str, Path]]:
 
 
 def cross_validation_error(fits: dict, kind: str, dtype: str, engine: str, pass_name: str) -> str:
-    word = "" if kind in PASS_FREE else pass_name
+    word = "" if kind in PASS_FREE_KINDS else pass_name
     fit = fits.get("/".join(part for part in (kind, dtype, engine, word) if part))
     if fit is None:
         return "not fitted"

@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 
 from fomkit.core.machine import Machine
+from fomkit.ops.kinds import KINDS
 from fomkit.ops.pricing import add_costs
-from fomkit.ops.tables import KIND_DIMENSIONS
 from fomkit.prediction import interpolate
 from fomkit.prediction.calibration import FEWEST, fit_timings, shape_groups
 from fomkit.prediction.families import VIEWS, FamilyName, families, training_rows
@@ -46,7 +46,7 @@ def tables(machine: Machine) -> Iterator[tuple[FamilyName, pd.DataFrame]]:
 
 def nearest_scaled(known: pd.DataFrame, query: pd.DataFrame, kind: str, floor_s: pd.Series) -> np.ndarray:
     """Time of the nearest known op in log sizes, scaled by the ratio of their floors."""
-    columns = [name for name in KIND_DIMENSIONS[kind] if pd.api.types.is_float_dtype(known[name])]
+    columns = [name for name in KINDS[kind].dimensions if pd.api.types.is_float_dtype(known[name])]
     log = [np.log(table[columns].clip(lower=1)).to_numpy() for table in (query, known)]
     if kind == "gemm":
         stored = ["trans_a", "trans_b"]

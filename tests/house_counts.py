@@ -107,9 +107,9 @@ def _lines(name: str) -> int:
 
 @cache
 def _kinds() -> frozenset[str]:
-    from fomkit.ops.tables import KIND_DIMENSIONS
+    from fomkit.ops.kinds import KINDS
 
-    return frozenset(KIND_DIMENSIONS)
+    return frozenset(KINDS)
 
 
 def _names_kind(node: ast.expr) -> bool:

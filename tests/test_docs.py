@@ -19,15 +19,14 @@ from fomkit.core.machine import EnergyScope, Party, Scope
 from fomkit.core.units import UNITS, parse_quantity
 from fomkit.merit.fom import MEANS
 from fomkit.merit.suites import run_suite
+from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import (
     BASES,
     BOUNDS,
     DIMENSIONS,
-    KIND_DIMENSIONS,
     LAYERS,
     MEASUREMENTS,
     OPS,
-    OPTIONAL_DIMENSIONS,
     ORDER,
     PASSES,
     TABLES,
@@ -147,9 +146,11 @@ def test_every_dimension_is_explained_with_its_unit() -> None:
 
 def test_kinds_have_the_dimensions_of_the_schema() -> None:
     table = rows("Kinds and dimensions", "kind")
-    assert {kind: tuple(re.findall(r"`(\w+)`", row[1])) for kind, row in table.items()} == dict(KIND_DIMENSIONS)
+    assert {kind: tuple(re.findall(r"`(\w+)`", row[1])) for kind, row in table.items()} == {
+        name: kind.dimensions for name, kind in KINDS.items()
+    }
     optional = {kind: tuple(re.findall(r"`(\w+)`", row[2])) for kind, row in table.items()}
-    assert optional == {kind: OPTIONAL_DIMENSIONS.get(kind, ()) for kind in KIND_DIMENSIONS}
+    assert optional == {name: kind.optional for name, kind in KINDS.items()}
 
 
 @pytest.mark.parametrize(

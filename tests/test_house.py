@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from fomkit.ops.check import check_table
-from fomkit.ops.tables import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS, TABLES, column_names
+from fomkit.ops.kinds import KINDS
+from fomkit.ops.tables import TABLES, column_names
 
 
 def sources(root: Path) -> list[Path]:
@@ -74,7 +75,7 @@ def test_columns_have_one_meaning() -> None:
         names = [column.name for column in columns]
         assert len(names) == len(set(names)), table
         assert all(column.doc for column in columns)
-    dimensions = {name for names in (*KIND_DIMENSIONS.values(), *OPTIONAL_DIMENSIONS.values()) for name in names}
+    dimensions = {name for kind in KINDS.values() for name in kind.columns}
     assert dimensions <= set(column_names("OPS"))
 
 

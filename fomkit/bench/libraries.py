@@ -24,7 +24,8 @@ from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.harness.tensorflow import makers as tensorflow_makers
 from fomkit.harness.tensorflow.traffic import STREAM
 from fomkit.harness.torch import makers
-from fomkit.ops.tables import DIMENSIONS, KIND_DIMENSIONS, column_names
+from fomkit.ops.kinds import KINDS
+from fomkit.ops.tables import DIMENSIONS, column_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,7 +69,7 @@ def key_of(cells: Cells) -> tuple[str, ...]:
 
 def shape_of(cells: Cells) -> tuple[str, ...]:
     """Give the kind and its sizes alone, which ops may share that differ in pass, name or storage."""
-    return (cells["kind"], *(cells.get(name, "") for name in KIND_DIMENSIONS[cells["kind"]]))
+    return (cells["kind"], *(cells.get(name, "") for name in KINDS[cells["kind"]].dimensions))
 
 
 def cells_of(row: Mapping[str, object]) -> dict[str, str]:

@@ -47,10 +47,10 @@ from fomkit.bench.session import PLANS, Plan, Session
 from fomkit.core.machine import Machine
 from fomkit.files.child_process import child_command
 from fomkit.frontends.detect import check_installed
+from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
-from fomkit.prediction.estimates import PASS_FREE
-from fomkit.prediction.storage_order import ARITHMETIC_KINDS, settle_engines
+from fomkit.prediction.storage_order import settle_engines
 from fomkit.profiles.evidence import own_fits, write_fits
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
@@ -101,10 +101,6 @@ def probe(session: Session, formats: list[tuple[str, str]]) -> None:
     session.memory()
 
 
-NAMELESS = (*ARITHMETIC_KINDS, "optimizer")
-"""Kinds whose sizes say all, whatever the framework calls the op."""
-
-
 def _lengths(estimated: Estimate, row: Mapping[str, object]) -> str:
     """Give the elements of each tensor that an update changes; "" where the layers do not tell them all."""
     layers = estimated.model.layers
@@ -123,9 +119,9 @@ def _of_rows(estimated: Estimate, rows: pd.DataFrame, knows_op: Callable[[Cells]
     records = ({str(name): value for name, value in row.items()} for row in rows.to_dict("records"))
     for row, count in zip(records, counts.tolist(), strict=True):
         cells = cells_of(row)
-        if cells["kind"] in NAMELESS or not knows_op(cells):
+        if cells["kind"] in UNNAMED_KINDS or not knows_op(cells):
             cells.pop("op", None)
-        if cells["kind"] in PASS_FREE:
+        if cells["kind"] in PASS_FREE_KINDS:
             cells.pop("pass_name", None)
         if cells["kind"] == "optimizer" and (
             lengths := _lengths(estimated, {str(name): value for name, value in row.items()})

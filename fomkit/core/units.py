@@ -306,8 +306,6 @@ MATRIX_KINDS = ("gemm", "conv", "rnn", "attention")
 """Kinds of a step that run on a matrix engine where there is one for their number format."""
 SAME_WIDTH: dict[str, str] = {"fp16": "bf16", "bf16": "fp16"}
 """Formats that matrix engines multiply alike: as many bits, sums in fp32; makers state one rate for both."""
-PRODUCT_KINDS = ("sparse_gemm", *MATRIX_KINDS)
-"""Kinds that multiply and add up, so that a complex number format makes four of each product."""
 _MATRIX_DTYPES = ("fp16", "bf16", "fp8", "int8")
 
 

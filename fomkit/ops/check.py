@@ -7,7 +7,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from fomkit.core.errors import FomkitError, ManyFomkitError, nearest_names
-from fomkit.ops.tables import HUGE, KIND_DIMENSIONS, LAYERS, LINE, PRODUCT_LAYOUTS, TABLES, TINY, Column
+from fomkit.ops.kinds import KINDS
+from fomkit.ops.tables import HUGE, LAYERS, LINE, PRODUCT_LAYOUTS, TABLES, TINY, Column
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,15 +54,15 @@ def _kind_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
     if "kind" not in data.columns:
         return
     kinds, present = data["kind"], data["kind"].dropna().unique()
-    for kind in sorted({str(kind) for kind in present} - {"", *KIND_DIMENSIONS}):
+    for kind in sorted({str(kind) for kind in present} - {"", *KINDS}):
         place = row_place(where, data.index, int((kinds == kind).to_numpy().nonzero()[0][0]))
-        yield FomkitError(place, f"{kind!r} is not a kind of op. {nearest_names(kind, KIND_DIMENSIONS)}")
-    needed = {name for kind in present for name in KIND_DIMENSIONS.get(kind, ())}
+        yield FomkitError(place, f"{kind!r} is not a kind of op. {nearest_names(kind, KINDS)}")
+    needed = {name for kind in present for name in (KINDS[kind].dimensions if kind in KINDS else ())}
     names = [name for name in data.columns if name in needed]
     empty, cells = dict(zip(names, data[names].isna().to_numpy().T, strict=True)), kinds.to_numpy(object)
     for kind in present:
         rows = cells == kind
-        for name in KIND_DIMENSIONS.get(kind, ()):
+        for name in KINDS[kind].dimensions if kind in KINDS else ():
             if name not in data.columns:
                 yield FomkitError(where, f"the column {name!r} is missing, which kind {kind} needs. Add it.")
                 continue

@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
-from fomkit.ops.tables import DIMENSIONS, KIND_DIMENSIONS, OPTIONAL_DIMENSIONS
+from fomkit.ops.kinds import KINDS
+from fomkit.ops.tables import DIMENSIONS
 from fomkit.ops.views import scope_labels
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _rnn(row: Row) -> str:
 
 def _any(row: Row) -> str:
     kind = str(row["kind"])
-    names = (*KIND_DIMENSIONS[kind], *OPTIONAL_DIMENSIONS.get(kind, ()))
+    names = KINDS[kind].columns
     sizes = {name: row[name] for name in names if name in row and _known(row[name])}
     words = (f"{name} {size:.12g}" if isinstance(size, float) else str(size) for name, size in sizes.items())
     return " ".join(words) or "no sizes"

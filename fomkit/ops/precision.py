@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, get_args
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.machine import Machine
-from fomkit.core.units import ITEM_BYTE, MATRIX_KINDS, PRODUCT_KINDS, Precision
+from fomkit.core.units import ITEM_BYTE, MATRIX_KINDS, Precision
+from fomkit.ops.kinds import PRODUCT_KINDS
 
 if TYPE_CHECKING:
     import pandas as pd

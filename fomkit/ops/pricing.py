@@ -6,18 +6,17 @@ Recurrent layers as the calls that tables of timings know: recurrences alone, an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from fomkit.core.units import PRODUCT_KINDS, REAL_OF, REAL_PRODUCTS
+from fomkit.core.units import REAL_OF, REAL_PRODUCTS
 from fomkit.ops.check import check_table
 from fomkit.ops.conv_methods import least_flop
-from fomkit.ops.families import elementwise, products
-from fomkit.ops.families.formula import PASSES, Formula, Row, Variant, columns_of
+from fomkit.ops.families.formula import Formula, Row, Variant, columns_of
 from fomkit.ops.families.products import GATES
+from fomkit.ops.kinds import KINDS, PRODUCT_KINDS
 from fomkit.ops.tables import COSTS, TIMES, column_names
 
 if TYPE_CHECKING:
@@ -26,26 +25,8 @@ if TYPE_CHECKING:
 
 _WHERE = "add_costs"
 
-BOTH_PASSES = (("forward",), ("backward",))
-FORMULAS: Mapping[str, Formula] = {
-    "gemm": Formula(products.gemm),
-    "sparse_gemm": Formula(products.sparse_gemm),
-    "conv": Formula(products.conv, ("pass_name",), tuple((name,) for name in PASSES), products.PARTS),
-    "rnn": Formula(products.rnn, ("cell", "pass_name"), tuple(product(products.GATES, PASSES))),
-    "attention": Formula(products.attention, ("pass_name",), BOTH_PASSES),
-    "pointwise": Formula(elementwise.per_element),
-    "reduction": Formula(elementwise.per_element),
-    "norm": Formula(elementwise.norm, ("pass_name",), BOTH_PASSES),
-    "softmax": Formula(elementwise.softmax, ("pass_name",), BOTH_PASSES),
-    "pool": Formula(elementwise.per_element),
-    "embedding": Formula(elementwise.moved),
-    "copy": Formula(elementwise.moved),
-    "optimizer": Formula(elementwise.optimizer, ("rule", "impl"), elementwise.VARIANTS),
-    "other": Formula(elementwise.per_element),
-}
-"""The priced kinds. A kind that is not here stays unpriced: NaN, never 0. A collective has no place here: it waits
-for links, so device memory and arithmetic set no floor of its time."""
-
+FORMULAS: Mapping[str, Formula] = {name: kind.formula for name, kind in KINDS.items() if kind.formula is not None}
+"""The priced kinds."""
 CHOOSERS = tuple(dict.fromkeys(name for formula in FORMULAS.values() for name in formula.chosen_by))
 """The text columns that choose among the formulas of kinds."""
 

@@ -74,39 +74,7 @@ TIME_SOURCES = (
     "measured", "interpolated", "extrapolated", "transferred", "roofline", "alpha_beta", "assumed",
 )  # fmt: skip
 BOUNDS = ("compute", "memory", "launch", "network", "input", "measured")
-_CONV = """batch in_channels out_channels depth height width kernel_d kernel_h kernel_w
-    stride_d stride_h stride_w"""
 _PADDING, _OUTPUT_PADDING = "pad_d pad_h pad_w", "output_pad_d output_pad_h output_pad_w"
-_DILATION = "dilation_d dilation_h dilation_w groups"
-
-KIND_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
-    "gemm": ("b", "m", "n", "k"),
-    "sparse_gemm": ("b", "m", "n", "k", "density"),
-    "conv": (*_CONV.split(), *_PADDING.split(), *_DILATION.split()),
-    "rnn": ("cell", "batch", "steps", "input_size", "hidden_size", "layers", "directions"),
-    "attention": ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal"),
-    "pointwise": ("numel", "read_byte", "write_byte"),
-    "reduction": ("numel", "read_byte", "write_byte"),
-    "norm": ("numel", "row", "read_byte", "write_byte"),
-    "softmax": ("numel", "row", "read_byte", "write_byte"),
-    "pool": ("numel", "read_byte", "write_byte"),
-    "embedding": ("numel", "read_byte", "write_byte"),
-    "copy": ("numel", "read_byte", "write_byte"),
-    "optimizer": ("rule", "impl", "numel", "tensors"),
-    "collective": ("collective", "message_byte", "ranks", "link"),
-    "input": ("read_byte", "write_byte"),
-    "other": (),
-}
-"""The dimensions that a row of each kind must have; the optional ones are in `OPTIONAL_DIMENSIONS`."""
-
-OPTIONAL_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
-    "gemm": ("trans_a", "trans_b", "layout"),
-    "sparse_gemm": ("trans_a", "trans_b", "layout"),
-    "conv": ("layout", "transposed", *_OUTPUT_PADDING.split()),
-    **dict.fromkeys(("pointwise", "reduction", "pool", "embedding", "copy"), ("row", "inputs")),
-    **dict.fromkeys(("norm", "softmax"), ("inputs",)),
-    "other": ("numel", "row", "inputs", "read_byte", "write_byte"),
-}
 
 PRODUCT_LAYOUTS = ("row_major", "column_major")
 """Orders in which the factors of a product may be stored; a cell that says nothing means the first."""
@@ -161,7 +129,7 @@ DIMENSIONS: tuple[Column, ...] = (
 )
 
 _IDENTITY = (
-    Column("kind", "", "text", "kind of work, a key of KIND_DIMENSIONS"),
+    Column("kind", "", "text", "kind of work, a key of KINDS"),
     Column("dtype", "", "text", "number format of the factors", words=tuple(ITEM_BYTE)),
     Column("engine", "", "text", "arithmetic unit: vector or matrix", words=ENGINES),
     Column("pass_name", "", "text", "forward, backward, backward_input, backward_weight or update", words=PASSES),

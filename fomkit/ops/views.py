@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
+from fomkit.ops.kinds import PRODUCT_KINDS, of_role
 from fomkit.ops.tables import PASSES
 from fomkit.ops.vocabulary import split_code_lines
 
@@ -212,14 +213,8 @@ def executions(counts: Sequence[float], order: pd.DataFrame | None) -> list[Exec
     return found + [Execution(row, counts[row], None) for row in left]
 
 
-PRODUCT_KINDS = ("gemm", "sparse_gemm", "conv", "rnn", "attention")
-"""Kinds whose arithmetic is multiply-adds, 2 flop each."""
-
 WINDOW_KINDS = ("pool", "reduction")
 """Kinds that do one operation for each element that goes into an output."""
-
-MOVING_KINDS = ("copy", "embedding")
-"""Kinds that only move data."""
 
 TYPE_COLUMNS = (
     "layers", "multiply_adds", "other_operations", "parameters", "parameter_byte", "output_byte", "im2col_byte",
@@ -275,7 +270,7 @@ def _work(layers: pd.DataFrame, forward: pd.DataFrame) -> dict[str, Matrix]:
     if windows.any():
         elements = (forward["numel"] * forward["count"])[windows]
         in_windows = _sums(elements, forward["_layer"][windows], count)
-    working = ~forward["kind"].isin(MOVING_KINDS)
+    working = ~forward["kind"].isin(of_role("moves"))
     works = _sums(forward["count"][working], forward["_layer"][working], count) > 0
     outputs = (layers["output_numel"] * layers["count"]).to_numpy(np.float64)
     biased = np.where(layers["bias"] > 0, outputs, 0.0)

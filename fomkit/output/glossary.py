@@ -10,7 +10,8 @@ from typing import Any
 
 from fomkit.core.figure import DEEP500
 from fomkit.core.figure_table import METRICS
-from fomkit.ops.tables import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS, TABLES
+from fomkit.ops.kinds import KINDS
+from fomkit.ops.tables import TABLES
 from fomkit.ops.vocabulary import CHOICES, VOCABULARY
 from fomkit.output.screen import PLAIN, Page, Screen, new_table
 
@@ -68,8 +69,8 @@ def _columns() -> Iterator[tuple[str, ...]]:
 
 
 def _kinds() -> Iterator[tuple[str, ...]]:
-    for kind, names in KIND_DIMENSIONS.items():
-        yield f"`{kind}`", _code(names), _code(OPTIONAL_DIMENSIONS.get(kind, ()))
+    for name, kind in KINDS.items():
+        yield f"`{name}`", _code(kind.dimensions), _code(kind.optional)
 
 
 def _headings() -> Iterator[tuple[str, ...]]:

@@ -20,8 +20,8 @@ from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_quantity
 from fomkit.ops.formulas import work_out
 from fomkit.ops.groups import identities, shape_label
-from fomkit.ops.tables import COSTS, KIND_DIMENSIONS
-from fomkit.ops.views import PRODUCT_KINDS
+from fomkit.ops.kinds import KINDS, PRODUCT_KINDS
+from fomkit.ops.tables import COSTS
 from fomkit.plan.content import INTERVAL_MEANING, span_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
@@ -95,7 +95,7 @@ def _span(row: Record, factor: float) -> dict[str, float]:
 
 
 def _entry(row: Record, near: list[Neighbour], machine: Machine, device_s: float) -> dict[str, Any]:
-    dimensions = {name: _known(row.get(name)) for name in KIND_DIMENSIONS[str(row["kind"])]}
+    dimensions = {name: _known(row.get(name)) for name in KINDS[str(row["kind"])].dimensions}
     in_step = _span(row, float(row["count"]))
     return {
         **{name: str(row[name]) for name in ("op", "kind", "pass_name", "dtype", "engine")},

@@ -11,6 +11,7 @@ import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
+from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.precision import Formats, choose_formats
 from fomkit.plan.coverage import TABLES, Uses, check_covered, check_work, uses_of
 from fomkit.plan.memory_of import updated_as_there, with_fresh_pages
@@ -21,7 +22,6 @@ from fomkit.plan.step import Ops, StepTime, device_times, terms_beside
 from fomkit.prediction.cascade import prepared
 from fomkit.prediction.donors import FROM_TABLE, ROOFLINE, factor
 from fomkit.prediction.rates import floors, rates, same_rates, value_of
-from fomkit.prediction.storage_order import ARITHMETIC_KINDS
 from fomkit.profiles.evidence import with_fits
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _changed_floors(study: Study, timed: Timed, changes: Mapping[str, Array]) ->
     """Give the floors [s] of all ops (n, s) as built and as changed."""
     rows = study.step.rows
     before, after = np.empty((2, *timed.flop.shape))
-    arithmetic = rows["kind"].isin(ARITHMETIC_KINDS).to_numpy(bool)[:, None]
+    arithmetic = rows["kind"].isin(PRODUCT_KINDS).to_numpy(bool)[:, None]
     for pair, at in same_rates(rows).items():
         known = rates(study.machine, *pair)
         built = (value_of(known.flop_per_s), value_of(known.byte_per_s))

@@ -16,18 +16,19 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.ops.check import check_table
 from fomkit.ops.groups import identities, shape_label
+from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.ops.precision import Formats, byte_factor, restate_ops
 from fomkit.ops.pricing import add_costs, split_recurrent
 from fomkit.ops.resize import evaluate_many, resize_ops
-from fomkit.ops.tables import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS, SIZED, TIME_SOURCES
+from fomkit.ops.tables import SIZED, TIME_SOURCES
 from fomkit.plan.content import span_content
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import choose_sizes
 from fomkit.plan.step import steps_if_timed
 from fomkit.prediction.cascade import prepared, price
-from fomkit.prediction.estimates import PASS_FREE, as_rows
+from fomkit.prediction.estimates import as_rows
 from fomkit.prediction.rates import fresh_seconds
-from fomkit.prediction.storage_order import ARITHMETIC_KINDS, row_major, settle_engines
+from fomkit.prediction.storage_order import row_major, settle_engines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -241,22 +242,18 @@ def _of_kinds(rows: pd.DataFrame) -> Iterator[NDArray[np.intp]]:
         yield np.flatnonzero(kinds == kind)
 
 
-ANY_NAME = (*ARITHMETIC_KINDS, "collective", "optimizer")
-"""Kinds whose time hangs on the sizes, whatever the framework calls the op."""
-
-
 def _as_timed(ops: pd.DataFrame) -> pd.DataFrame:
     """Blank what a timing need not say, so that ops which one timing serves are alike."""
     return ops.assign(
-        op=ops["op"].mask(ops["kind"].isin(ANY_NAME), ""),
-        pass_name=ops["pass_name"].mask(ops["kind"].isin(PASS_FREE), ""),
+        op=ops["op"].mask(ops["kind"].isin(UNNAMED_KINDS), ""),
+        pass_name=ops["pass_name"].mask(ops["kind"].isin(PASS_FREE_KINDS), ""),
     )
 
 
 def _line(row: dict[str, Any]) -> dict[str, Any]:
     """Give the cells of a table of ops: what is to be run, by the names of the columns."""
     kind = str(row["kind"])
-    sizes = (*KIND_DIMENSIONS[kind], *OPTIONAL_DIMENSIONS.get(kind, ()))
+    sizes = KINDS[kind].columns
     names = ("op", "kind", "dtype", "engine", "pass_name", "count", *sizes)
     known = {name: row[name] for name in names if name in row and row[name] == row[name] and row[name] != ""}
     return {

@@ -17,7 +17,7 @@ import pandas as pd
 
 from fomkit.core.machine import Machine
 from fomkit.core.units import ITEM_BYTE
-from fomkit.ops.tables import KIND_DIMENSIONS
+from fomkit.ops.kinds import KINDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -221,10 +221,6 @@ def cached(table: pd.DataFrame, also: object, name: str, make: Callable[[], Resu
 Record = Mapping[str, Any]
 """One row of a table: column to value."""
 
-PRODUCTS = ("gemm", "sparse_gemm")
-PASS_FREE = (*PRODUCTS, "collective")
-"""Kinds whose time depends on the sizes alone, whatever pass they run in."""
-
 
 DIGITS = 10
 """Significant digits of what matrices of timings say: more than clocks give, fewer than a sum's order touches."""
@@ -397,7 +393,7 @@ def describe_sizes(row: Record) -> str:
     >>> describe_sizes({"kind": "gemm", "b": 1.0, "m": 100.0, "n": 1000.0, "k": 29532.0})
     'b 1, m 100, n 1000, k 29532'
     """
-    sizes = {name: row[name] for name in KIND_DIMENSIONS[str(row["kind"])] if name in row}
+    sizes = {name: row[name] for name in KINDS[str(row["kind"])].dimensions if name in row}
     flat = sizes.get("depth") == 1 and sizes.get("kernel_d") == 1
     return ", ".join(
         f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"

@@ -15,9 +15,9 @@ import pandas as pd
 
 from fomkit.core.machine import Machine
 from fomkit.core.units import format_quantity
-from fomkit.ops.tables import DIMENSIONS, KIND_DIMENSIONS, OPTIONAL_DIMENSIONS
+from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS
+from fomkit.ops.tables import DIMENSIONS
 from fomkit.prediction.estimates import (
-    PASS_FREE,
     Answers,
     Record,
     Rows,
@@ -72,7 +72,7 @@ def _agree(rows: pd.DataFrame, column: str, is_text: bool) -> NDArray[np.bool_]:
 
 def _known_values(timings: pd.DataFrame, kind: str) -> dict[str, NDArray[np.float64]]:
     same = timings[timings["kind"] == kind]
-    return {name: np.unique(numbers(same, name)) for name in KIND_DIMENSIONS[kind] if name in _NUMBERS}
+    return {name: np.unique(numbers(same, name)) for name in KINDS[kind].dimensions if name in _NUMBERS}
 
 
 def _candidates(rows: Rows, timings: pd.DataFrame, kind: str) -> Rows:
@@ -89,9 +89,9 @@ def _candidates(rows: Rows, timings: pd.DataFrame, kind: str) -> Rows:
 
 def hits(rows: Table, timings: pd.DataFrame, kind: str) -> pd.DataFrame:
     """Join the rows of one kind with the timings of the same op, one line per pair; ``_at`` is the row's index."""
-    rows, keys = as_rows(rows), ["dtype", "engine", *KIND_DIMENSIONS[kind]]
-    optional = [name for name in OPTIONAL_DIMENSIONS.get(kind, ()) if rows.has(name)]
-    free = [*optional, "op"] if kind in PASS_FREE else [*optional, "pass_name", "op"]
+    rows, keys = as_rows(rows), ["dtype", "engine", *KINDS[kind].dimensions]
+    optional = [name for name in KINDS[kind].optional if rows.has(name)]
+    free = [*optional, "op"] if kind in PASS_FREE_KINDS else [*optional, "pass_name", "op"]
     ours = rows.take(are(rows, "kind", kind)).frame([*keys, *free]).rename_axis("_at").reset_index()
 
     def of_kind() -> pd.DataFrame:
@@ -115,8 +115,7 @@ def _repeatability(timings: pd.DataFrame, kind: str) -> float:
     same = timings[timings["kind"] == kind]
     keys = [
         name
-        for name in ("dtype", "engine", "pass_name", "op", "library_version", *KIND_DIMENSIONS[kind],
-                     *OPTIONAL_DIMENSIONS.get(kind, ()))
+        for name in ("dtype", "engine", "pass_name", "op", "library_version", *KINDS[kind].columns)
         if name in same.columns
     ]  # fmt: skip
     grouped = np.log(same["_time_s"]).groupby([same[name] for name in keys], dropna=False)

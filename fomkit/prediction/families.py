@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fomkit.ops.tables import KIND_DIMENSIONS, in_order
-from fomkit.prediction.estimates import PASS_FREE, PRODUCTS, Table, are, as_rows, item_bytes, numbers, same_texts
+from fomkit.ops.kinds import KINDS
+from fomkit.ops.tables import in_order
+from fomkit.prediction.estimates import Table, are, as_rows, item_bytes, numbers, same_texts
 from fomkit.prediction.gp import LIMIT
 from fomkit.prediction.rates import own_times
 from fomkit.prediction.surfaces import conv_output, conv_tiles, depth_in_turn, fill, product_tiles, whole_depth
@@ -272,7 +273,8 @@ def families(rows: Table) -> Iterator[tuple[FamilyName, NDArray[np.intp]]]:
     for code, cells in enumerate(found):
         name = FamilyName(*cells)
         if name.kind in VIEWS:
-            merged.setdefault(name._replace(pass_name="") if name.kind in PASS_FREE else name, []).append(code)
+            name = name if KINDS[name.kind].by_pass else name._replace(pass_name="")
+            merged.setdefault(name, []).append(code)
     for name, own in merged.items():
         yield name, np.flatnonzero(np.isin(codes, own))
 
@@ -334,8 +336,8 @@ def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     # Tables are grids: every tenth row of a sorted one may have one and the same width. So parts of it are drawn.
     rows = rows.iloc[np.random.default_rng(0).permutation(len(rows))]
     # Ops of one traffic stay apart: how they differ belongs to what is not known of the next one.
-    more = ("trans_a", "trans_b") if name.kind in PRODUCTS else ("op",) if VIEWS[name.kind].any_op else ()
-    keys = [*KIND_DIMENSIONS[name.kind], *more]
+    more = [column for column in ("trans_a", "trans_b") if column in KINDS[name.kind].optional]
+    keys = [*KINDS[name.kind].dimensions, *more, *(("op",) if VIEWS[name.kind].any_op else ())]
     ids = same_ops(rows, [key for key in keys if key in rows.columns])
     places = np.unique(ids)
     if len(places) == len(rows):
@@ -349,7 +351,7 @@ def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
 
 def training_key(rows: pd.DataFrame, kind: str) -> str:
     """Hash what a fit learnt from, sizes and times of `training_rows`, so that it is served with these only."""
-    names = ["_time_s", "_step_s", *(name for name in KIND_DIMENSIONS[kind] if name in rows.columns)]
+    names = ["_time_s", "_step_s", *(name for name in KINDS[kind].dimensions if name in rows.columns)]
     digest = sha256()
     for name in names:
         cells = rows[name]

@@ -11,7 +11,7 @@ import numpy as np
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
-from fomkit.ops.tables import KIND_DIMENSIONS
+from fomkit.ops.kinds import KINDS
 from fomkit.prediction import prior
 from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, cached, describe_sizes, join_answers
 from fomkit.prediction.exact import mix, thinness
@@ -121,7 +121,7 @@ class Family(NamedTuple):
 def _constant_sizes(training: pd.DataFrame, kind: str) -> dict[str, float]:
     sizes = {
         name: training[name].to_numpy()
-        for name in KIND_DIMENSIONS[kind]
+        for name in KINDS[kind].dimensions
         if name in training.columns and training[name].dtype.kind == "f"
     }
     return {name: float(known[0]) for name, known in sizes.items() if len(known) and (known == known[0]).all()}
@@ -130,7 +130,7 @@ def _constant_sizes(training: pd.DataFrame, kind: str) -> dict[str, float]:
 def ready(fit: Fit, training: pd.DataFrame, kind: str) -> Family:
     """Prepare a fit for queries."""
     known = look_at(training, kind, len(training))
-    names = [name for name in ("kind", *KIND_DIMENSIONS[kind]) if name in training.columns]
+    names = [name for name in ("kind", *KINDS[kind].dimensions) if name in training.columns]
 
     @cache
     def describe(place: int) -> str:

@@ -21,8 +21,8 @@ import pandas as pd
 
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import ITEM_BYTE, REAL_OF, format_quantity
+from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.prediction.estimates import Record, Table, are, as_rows, numbers, same_texts
-from fomkit.prediction.storage_order import ARITHMETIC_KINDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -151,7 +151,7 @@ def same_rates(rows: Table) -> dict[tuple[str, str], NDArray[np.intp]]:
 
 def bounds(rows: Table, machine: Machine) -> Bounds:
     """Find the term that bounds each op of a COSTED table."""
-    arithmetic = are(rows, "kind", *ARITHMETIC_KINDS)
+    arithmetic = are(rows, "kind", *PRODUCT_KINDS)
     flop, byte = numbers(rows, "flop"), numbers(rows, "byte")
     columns = [np.empty(len(rows), kind) for kind in (float, bool, float, float, bool)]
     for pair, at in same_rates(rows).items():
@@ -168,7 +168,7 @@ def binding(row: Record, known: Rates) -> Bound | None:
     need the bandwidth.
     """
     flop, byte = (np.array([row[name]], np.float64) for name in ("flop", "byte"))
-    found = _bind(np.array([row["kind"] in ARITHMETIC_KINDS]), flop, byte, known)
+    found = _bind(np.array([row["kind"] in PRODUCT_KINDS]), flop, byte, known)
     rate = known.flop_per_s if found.compute[0] else known.byte_per_s
     if rate is None or math.isnan(found.floor_s[0]):
         return None

@@ -9,9 +9,9 @@ import numpy as np
 
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
-from fomkit.ops.tables import COSTS, DIMENSIONS, KIND_DIMENSIONS
+from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS
+from fomkit.ops.tables import COSTS, DIMENSIONS
 from fomkit.prediction import interpolate
-from fomkit.prediction.estimates import PASS_FREE
 from fomkit.prediction.families import FamilyName, families, look_at, training_rows
 from fomkit.prediction.gp import distances
 
@@ -109,9 +109,9 @@ def cross_validation_errors(fits: list[Mapping[str, Any]]) -> CrossValidationErr
 def _reference_ops(name: FamilyName, reference: pd.DataFrame) -> pd.DataFrame:
     """Give the reference ops that a family could serve, in its number format, each once with its arithmetic."""
     rows = reference[reference["kind"] == name.kind]
-    if name.kind not in PASS_FREE:
+    if name.kind not in PASS_FREE_KINDS:
         rows = rows[rows["pass_name"] == name.pass_name]
-    keys = [key for key in KIND_DIMENSIONS[name.kind] if key in rows.columns]
+    keys = [key for key in KINDS[name.kind].dimensions if key in rows.columns]
     distinct = rows[~rows.duplicated(subset=keys)]
     work = (rows["flop"] * rows["count"]).groupby([rows[key] for key in keys], dropna=False, sort=False).sum()
     distinct = distinct.assign(dtype=name.dtype, engine=name.engine, _work=work.to_numpy())
@@ -154,7 +154,7 @@ def coverage_by_family(machine: Machine, costed: pd.DataFrame, reference: pd.Dat
         costs = {column: _ends(rows[column]) for column in work}
         sizes = {
             column: ends
-            for column in KIND_DIMENSIONS[name.kind]
+            for column in KINDS[name.kind].dimensions
             if column in _NUMBERS and (ends := _ends(rows[column])) is not None
         }
         yield ShapeCoverage(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from fomkit.core.machine import Machine
-from fomkit.core.units import PRODUCT_KINDS
+from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.tables import PRODUCT_LAYOUTS
 from fomkit.prediction.estimates import Rows, Table, are, as_rows, cached, same_texts, words_of
 
@@ -76,10 +76,6 @@ def _turned(
     return {one: np.where(turned, column(other), column(one)) for one, other in both}
 
 
-ARITHMETIC_KINDS = PRODUCT_KINDS
-"""Kinds that run on a matrix engine where there is one; all others use the vector engine and wait for bytes."""
-
-
 def _alternatives(dtype: str, engine: str) -> Iterator[tuple[str, str]]:
     yield dtype, "vector" if engine == "matrix" else "matrix"
     if dtype == "tf32":
@@ -100,7 +96,7 @@ def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
     for number, (kind, *wanted) in enumerate(triples):
         pair = (wanted[0], wanted[1])
         found = pair
-        if kind in ARITHMETIC_KINDS and pair not in known:
+        if kind in PRODUCT_KINDS and pair not in known:
             found = next((other for other in _alternatives(*pair) if other in known), pair)
         settled.append(found)
         if found != pair:

@@ -19,6 +19,7 @@ import numpy as np
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.units import ITEM_BYTE
+from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.prediction.estimates import Rows, Table, are, as_rows, item_bytes, numbers, same_texts, significant
 from fomkit.prediction.exact import mix, thinness
 from fomkit.prediction.gp import EXPONENTIAL, bounded
@@ -136,7 +137,6 @@ WORK: Mapping[str, str] = {
 MOVING = "traffic"
 MATVEC = "matvec"
 """Products with a side of 1: what they reach of the bandwidth is told by such products alone, on any engine."""
-ARITHMETIC = ("gemm", "sparse_gemm", "conv", "rnn", "attention")
 BY_PASS = ("conv", "rnn")
 
 BALANCED = ("gemm",)
@@ -369,7 +369,7 @@ def _of_group(rows: Rows, group: tuple[str, ...], machine: Machine, interval: fl
         return None
     name, found = chosen
     work = name.partition("/")[0]
-    if work in ARITHMETIC and known.flop_per_s is None:
+    if work in PRODUCT_KINDS and known.flop_per_s is None:
         return None
     peak = np.full(len(rows), known.flop_per_s.value if known.flop_per_s else np.nan)
     # Of a kind that nobody timed anywhere, a like machine knows no more than another.

@@ -18,15 +18,13 @@ from fomkit.core.measurement import Unjoined
 from fomkit.core.units import round_quantity
 from fomkit.frontends.lowering.calls import UPDATE
 from fomkit.frontends.step_spread import Spent
+from fomkit.ops.kinds import KINDS, PRODUCT_KINDS
 from fomkit.ops.pricing import add_costs
-from fomkit.ops.tables import KIND_DIMENSIONS
 
 NO_WORK = "no work"
 NO_ROW = "no row"
 _SMALL = 0.02
 """Share of the time without a row below which ops without work are listed together."""
-_WHATEVER_NAME = ("gemm", "conv", "rnn", "attention")
-"""Kinds whose sizes tell the work, whatever a backend calls it."""
 _SAME_OPS: Mapping[str, str] = {
     "linear": "mm", "addmm": "mm", "matmul": "mm", "convolution_overrideable": "convolution",
     "mkldnn_convolution": "convolution", "cudnn_convolution": "convolution", "miopen_convolution": "convolution",
@@ -76,7 +74,7 @@ def canonical(op: str) -> str:
 def _sizes(kind: str, cells: Mapping[str, Any]) -> tuple[float | str, ...]:
     """Give what a kind must have, without what an implementation may choose."""
     found = []
-    for name in KIND_DIMENSIONS.get(kind, ()):
+    for name in KINDS[kind].dimensions if kind in KINDS else ():
         value = cells.get(name)
         if name != "impl":
             found.append(value if isinstance(value, str) else float("nan" if value is None else value))
@@ -112,7 +110,7 @@ def _either_gradient(cells: Mapping[str, Any]) -> object:
 
 def _by_sizes(cells: Mapping[str, Any]) -> object:
     kind = cells["kind"]
-    if kind not in _WHATEVER_NAME:
+    if kind not in PRODUCT_KINDS:
         return None
     # A recurrent layer whose input needs no gradient has an input_size of 0 there, which no profiler tells.
     loose = {**cells, "input_size": 0.0} if kind == "rnn" else cells
@@ -124,7 +122,7 @@ def _by_sizes_either_gradient(cells: Mapping[str, Any]) -> object:
 
 
 def _by_numel(cells: Mapping[str, Any]) -> object:
-    if cells["kind"] in _WHATEVER_NAME:
+    if cells["kind"] in PRODUCT_KINDS:
         return None
     return (canonical(cells["op"]), _broad_pass(cells), cells.get("numel"))
 

@@ -11,11 +11,12 @@ from typing import Any, Literal
 
 from fomkit.core.machine import Fact, Link, Machine, Overhead
 from fomkit.core.model import ModelProfile
+from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.resize import sizes_used
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import RATES, Options, change_machine, parameters, peak_name, restated
 from fomkit.plan.step import INPUT
-from fomkit.prediction.storage_order import ARITHMETIC_KINDS, settle_engines
+from fomkit.prediction.storage_order import settle_engines
 from fomkit.profiles.evidence import with_fits
 from fomkit.whatif.sweep_axes import LINK_ALPHA, LINK_RATE, NODES
 
@@ -116,7 +117,7 @@ def peaks_in_use(estimates: Iterable[Estimate]) -> frozenset[str]:
     found = set()
     for estimate in estimates:
         ops = settle_engines(estimate.ops.reset_index(drop=True), with_fits(estimate.machine))[0]
-        used = ops.loc[ops["kind"].isin(ARITHMETIC_KINDS), ["dtype", "engine"]].drop_duplicates()
+        used = ops.loc[ops["kind"].isin(PRODUCT_KINDS), ["dtype", "engine"]].drop_duplicates()
         found |= {peak_name(str(dtype), str(engine)) for dtype, engine in used.itertuples(index=False)}
     return frozenset(found)
 

@@ -19,7 +19,7 @@ from fomkit.files.op_csv import empty_table
 from fomkit.merit.rated_lines import RatedLine, up_devices
 from fomkit.merit.suites import SuiteResult
 from fomkit.ops.groups import shape_label
-from fomkit.ops.tables import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS
+from fomkit.ops.kinds import KINDS
 from fomkit.plan.content import BASES_BY_TRUST, worst_basis
 from fomkit.plan.coverage import USES, uses_of
 from fomkit.plan.estimate import Estimate
@@ -54,7 +54,7 @@ def _facts_only(machine: Machine, device: Device) -> Machine:
 
 def _dimensions(row: Mapping[str, Any]) -> tuple[tuple[str, float | str], ...]:
     kind = str(row["kind"])
-    names = (*KIND_DIMENSIONS[kind], *OPTIONAL_DIMENSIONS.get(kind, ()))
+    names = KINDS[kind].columns
     return tuple((name, row[name]) for name in names if name in row and row[name] == row[name] and row[name] != "")
 
 

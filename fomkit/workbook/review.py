@@ -14,10 +14,9 @@ from typing import Any
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.machine import Device, Machine, Party
-from fomkit.prediction.estimates import PASS_FREE
+from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.prediction.plausibility import check_facts
 from fomkit.prediction.rates import FITTED
-from fomkit.prediction.storage_order import ARITHMETIC_KINDS
 from fomkit.workbook.changes import Change, Finding, changes, follow_ends
 from fomkit.workbook.from_studies import ROUND
 from fomkit.workbook.layout import FACTS, GIVEN, INPUT_TABLES, OPS, UNKNOWN
@@ -37,7 +36,6 @@ from fomkit.workbook.validity import (
 )
 from fomkit.workbook.vendor import BASELINE
 
-_ANY_NAME = (*ARITHMETIC_KINDS, "collective", "optimizer")
 VENDOR: Party = "vendor"
 
 
@@ -139,8 +137,8 @@ def _timing(line: OpLine, change: Change, device: Device, level: float) -> dict[
 def _row(line: OpLine, time_s: float, basis: str, party: str, note: str) -> dict[str, Any]:
     return {
         "kind": line.kind,
-        "op": "" if line.kind in _ANY_NAME else line.op,
-        "pass_name": "" if line.kind in PASS_FREE else line.pass_name,
+        "op": "" if line.kind in UNNAMED_KINDS else line.op,
+        "pass_name": "" if line.kind in PASS_FREE_KINDS else line.pass_name,
         "dtype": line.dtype,
         "engine": line.engine,
         **dict(line.dimensions),

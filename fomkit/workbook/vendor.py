@@ -24,7 +24,8 @@ from fomkit.core.machine import Device, Machine
 from fomkit.core.units import DAY_S
 from fomkit.harness.torch.cases import CannotTimeError
 from fomkit.harness.torch.makers import check_case, knows_op
-from fomkit.ops.tables import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS, column_names
+from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS
+from fomkit.ops.tables import column_names
 from fomkit.plan.estimate import Estimate
 from fomkit.workbook.input_sheets import fact_rows
 from fomkit.workbook.records import Case, Given, OpLine, SheetModel, WorkloadFacts, evaluate
@@ -174,7 +175,6 @@ def free_texts(sheet_model: SheetModel) -> dict[str, tuple[str, ...]]:
 
 DOMINANT = 0.95
 """Share of the predicted time that the ops of a pack carry, as the lecture cuts its table."""
-_PASS_FREE = ("gemm", "sparse_gemm")
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Pack:
 
 
 def _key_columns() -> list[str]:
-    dimensions = {name for names in (*KIND_DIMENSIONS.values(), *OPTIONAL_DIMENSIONS.values()) for name in names}
+    dimensions = {name for kind in KINDS.values() for name in kind.columns}
     identity = {"kind", "op", "dtype", "engine", "pass_name", *dimensions}
     return [name for name in column_names("TIMINGS") if name in identity]
 
@@ -206,7 +206,7 @@ def _keyed(ops: pd.DataFrame) -> pd.DataFrame:
     rows = ops.reindex(columns=_key_columns())
     named = [knows_op(cells) for cells in _cells(rows)]
     rows = rows.assign(op=rows["op"].where(pd.Series(named, rows.index), ""))
-    return rows.assign(pass_name=rows["pass_name"].mask(rows["kind"].isin(_PASS_FREE), ""))
+    return rows.assign(pass_name=rows["pass_name"].mask(rows["kind"].isin(PASS_FREE_KINDS), ""))
 
 
 def _cells(rows: pd.DataFrame) -> list[dict[str, str]]:

@@ -19,8 +19,9 @@ from fomkit.ops.families import products as attention_formulas
 from fomkit.ops.families import products as gemm_formulas
 from fomkit.ops.families.formula import DEFAULTS, Row, Variant, arguments, ceil, floor, log2
 from fomkit.ops.formulas import print_cost
+from fomkit.ops.kinds import KINDS
 from fomkit.ops.pricing import FORMULAS, add_costs
-from fomkit.ops.tables import COSTS, KIND_DIMENSIONS, PASSES
+from fomkit.ops.tables import COSTS, PASSES
 
 NAMES = [column.name for column in COSTS]
 P1B3_PARAMETERS = 30_088_701.0
@@ -54,7 +55,7 @@ def test_a_cost_is_unpriced_or_finite_and_not_negative(row: dict[str, object]) -
 def test_a_formulas_arguments_are_the_columns_of_its_kind_and_its_parts(kind: str) -> None:
     formula = FORMULAS[kind]
     traffic = {"numel", "read_byte", "write_byte"}
-    known = {*(KIND_DIMENSIONS[kind] or traffic), *DEFAULTS, *formula.parts, *formula.chosen_by, "item_byte"}
+    known = {*(KINDS[kind].dimensions or traffic), *DEFAULTS, *formula.parts, *formula.chosen_by, "item_byte"}
     for function in (formula.cost, *formula.parts.values()):
         assert set(arguments(function)) <= known
     assert arguments(formula.cost)[: len(formula.chosen_by)] == formula.chosen_by
@@ -74,7 +75,7 @@ def test_a_formula_gives_on_symbols_what_the_stage_gives(kind: str, variant: Var
     """The sympy form of each, with exact numbers put in, beside the float64 that a table gets."""
     formula = FORMULAS[kind]
     words = dict(zip(formula.chosen_by, variant, strict=True))
-    columns = [*dict.fromkeys([*KIND_DIMENSIONS[kind], *KIND_DIMENSIONS["copy"]])]
+    columns = [*dict.fromkeys([*KINDS[kind].dimensions, *KINDS["copy"].dimensions])]
     sizes = {name: ODD.get(name.partition("_")[0], 10.0 + place) for place, name in enumerate(columns)}
     sizes |= {"in_channels": 6.0, "out_channels": 9.0, "transposed": transposed}
     base = {"op": "op", "dtype": "fp16", "engine": "vector", "pass_name": "forward", "count": 1.0, "layout": ""}

@@ -14,16 +14,15 @@ import fomkit
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
-from fomkit.ops.tables import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS, column_names
+from fomkit.ops.kinds import KINDS
+from fomkit.ops.tables import column_names
 from fomkit.plan.evidence import explain_ops
 from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.options import Options
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine
 
-_DIMENSIONS = [
-    name for kinds in (KIND_DIMENSIONS, OPTIONAL_DIMENSIONS) for names in kinds.values() for name in names
-]
+_DIMENSIONS = [name for kind in KINDS.values() for name in kind.columns]
 KEY = list(dict.fromkeys(["kind", "dtype", "engine", "pass_name", "op", *_DIMENSIONS]))
 """What of a timing can be asked."""
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fomkit
-from fomkit.ops.tables import KIND_DIMENSIONS
+from fomkit.ops import kinds
 from fomkit.output.plots.charts import compared as draw_compared
 from fomkit.output.plots.charts import roofline as draw_roofline
 from fomkit.output.plots.curves import scaling as draw_scaling
@@ -125,7 +125,7 @@ def test_names_are_data_and_never_part_of_the_figure(resnet50) -> None:
 
 
 def test_every_kind_has_its_own_mark() -> None:
-    assert set(KINDS) == set(KIND_DIMENSIONS)
+    assert set(KINDS) == set(kinds.KINDS)
     assert len(set(KINDS.values())) == len(KINDS)
     assert {mark.colour for mark in KINDS.values()} <= set(COLOURS)
 

@@ -11,7 +11,7 @@ import pytest
 from fomkit.frontends.lowering.aten import RULES, find_rule, works_of
 from fomkit.frontends.lowering.aten_products import stored_transposed
 from fomkit.frontends.lowering.calls import Array, Call, TracedOp, Work
-from fomkit.ops.tables import KIND_DIMENSIONS, OPTIONAL_DIMENSIONS
+from fomkit.ops.kinds import KINDS
 
 _STORAGES = count(1000)
 
@@ -51,8 +51,8 @@ def test_every_rule_gives_the_dimensions_of_its_kind() -> None:
     for op, given in arguments.items():
         one = work(op, [grid], **given)
         names = set(one.dimensions)
-        assert names >= set(KIND_DIMENSIONS[one.kind]), op
-        assert names <= {*KIND_DIMENSIONS[one.kind], *OPTIONAL_DIMENSIONS[one.kind]}, op
+        assert names >= set(KINDS[one.kind].dimensions), op
+        assert names <= set(KINDS[one.kind].columns), op
 
 
 def test_the_table_names_ops_that_exist(torch: Any) -> None:

@@ -8,7 +8,7 @@ from fomkit.core.interval import Span
 from fomkit.core.machine import Device, Fact, Machine, Overhead, Peak
 from fomkit.core.model import Data, Run, Unit
 from fomkit.files.op_csv import empty_table
-from fomkit.ops.tables import KIND_DIMENSIONS
+from fomkit.ops.kinds import KINDS
 from fomkit.workbook.records import Case, Given, OpLine, SheetModel, WorkloadFacts
 
 
@@ -51,7 +51,7 @@ def op(kind: str, **changes: object) -> OpLine:
 
 
 SIZES = {"batch": 8.0, "in_channels": 4.0, "out_channels": 6.0, "height": 9.0, "width": 9.0}
-CONV = tuple((name, SIZES.get(name, 0.0 if name.startswith("pad") else 1.0)) for name in KIND_DIMENSIONS["conv"])
+CONV = tuple((name, SIZES.get(name, 0.0 if name.startswith("pad") else 1.0)) for name in KINDS["conv"].dimensions)
 
 
 def ops(speed: float) -> tuple[OpLine, ...]:

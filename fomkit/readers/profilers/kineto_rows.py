@@ -25,6 +25,7 @@ from fomkit.frontends.lowering.calls import (
     TracedOp,
     pointwise,
 )
+from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.readers.profilers.kineto_device import collective_word, is_collective, is_copy, message_of
 from fomkit.readers.profilers.kineto_nesting import DTYPES, CallError, describe, loose
 from fomkit.readers.profilers.kineto_results import with_results
@@ -244,9 +245,6 @@ class Rows:
 
 
 _NEVER = ("other", "input", "optimizer")
-_PASS_FREE = ("gemm", "collective")
-_ANY_OP = ("gemm", "conv", "rnn", "attention", "collective")
-"""Kinds whose timing holds whatever the framework calls the op."""
 
 
 def _identity(row: Row) -> dict[str, Any]:
@@ -258,8 +256,8 @@ def _identity(row: Row) -> dict[str, Any]:
         "kind": op.kind,
         "dtype": dtype,
         "engine": engine,
-        "pass_name": "" if op.kind in _PASS_FREE else op.pass_name,
-        "op": "" if op.kind in _ANY_OP else op.op,
+        "pass_name": "" if op.kind in PASS_FREE_KINDS else op.pass_name,
+        "op": "" if op.kind in UNNAMED_KINDS else op.op,
         **op.dimensions,
     }
 

@@ -30,7 +30,8 @@ from fomkit.core.units import ITEM_BYTE
 from fomkit.files.csv import parse_number, read_header, read_rows
 from fomkit.files.op_csv import fill_dimensions, read_numbered_table
 from fomkit.ops.check import check_table
-from fomkit.ops.tables import HUGE, KIND_DIMENSIONS, LINE, TIMINGS
+from fomkit.ops.kinds import KINDS
+from fomkit.ops.tables import HUGE, LINE, TIMINGS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -301,7 +302,7 @@ def thin_timings(
     for key, at in timings.groupby(keys, dropna=False, sort=False).indices.items():
         positions = np.asarray(at, np.intp)
         kind = str(key[0]) if isinstance(key, tuple) else str(key)
-        sizes = [name for name in KIND_DIMENSIONS[kind] if name in _NUMBERS]
+        sizes = [name for name in KINDS[kind].dimensions if name in _NUMBERS]
         if kind in most and sizes:
             positions = positions[draw(timings[sizes].to_numpy(np.float64)[positions], most[kind])]
         kept.append(positions)

@@ -21,6 +21,7 @@ from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
+from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.resize import resize_ops
 from fomkit.plan.content import INTERVAL_MEANING, span_content
 from fomkit.plan.coverage import uses_of
@@ -29,7 +30,6 @@ from fomkit.plan.memory import standing_memory
 from fomkit.plan.options import Options
 from fomkit.plan.step import device_time
 from fomkit.prediction.rates import rates
-from fomkit.prediction.storage_order import ARITHMETIC_KINDS
 from fomkit.whatif.advice.case import WORTH, Case, Finding, beats_its_floor, one_at_a_time
 from fomkit.whatif.advice.rules import RULES, Rule
 
@@ -52,7 +52,7 @@ def fastest_peak(machine: Machine) -> Peak | None:
 
 def _at_peak(case: Case) -> tuple[float, list[dict[str, Any]]]:
     """Give what the products would take at the peaks of their engines [s], NaN where one is unknown, and these."""
-    ops = case.ops[case.ops["kind"].isin(ARITHMETIC_KINDS)]
+    ops = case.ops[case.ops["kind"].isin(PRODUCT_KINDS)]
     found, total_s = [], 0.0
     for (dtype, engine), rows in ops.groupby(["dtype", "engine"], observed=True):
         flop = float((rows["flop"] * rows["count"]).sum(skipna=False))

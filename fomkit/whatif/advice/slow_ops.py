@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fomkit.ops.groups import identities, shape_label
+from fomkit.ops.kinds import KINDS
 from fomkit.plan.evidence import distinct_ops, neighbour_content
 from fomkit.prediction.cascade import nearest_timings
 from fomkit.prediction.estimates import Record, records
@@ -23,13 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-
-NAMES: Mapping[str, str] = {
-    "gemm": "matrix products", "conv": "convolutions", "rnn": "recurrent layers", "attention": "attention",
-    "sparse_gemm": "sparse products", "pointwise": "element-by-element ops", "norm": "normalisation",
-    "reduction": "sums over rows", "softmax": "softmax", "pool": "pooling", "embedding": "embedding look-ups",
-    "copy": "copies", "optimizer": "the update", "collective": "collectives", "input": "input", "other": "others",
-}  # fmt: skip
 
 REMEDIES: Mapping[str, str] = {
     "conv": "let the library search its algorithms (torch.backends.cudnn.benchmark = True), store images "
@@ -56,7 +50,7 @@ def kinds_in_words(kinds: list[str], most: int = 3) -> str:
     >>> kinds_in_words(["conv", "norm"])
     'convolutions and normalisation'
     """
-    names = [NAMES.get(kind, kind) for kind in kinds[:most]]
+    names = [KINDS[kind].title if kind in KINDS else kind for kind in kinds[:most]]
     more = ["more"] if len(kinds) > most else []
     *first, last = [*names, *more]
     return f"{', '.join(first)} and {last}" if first else last
@@ -64,7 +58,7 @@ def kinds_in_words(kinds: list[str], most: int = 3) -> str:
 
 def remedies(kinds: list[str], most: int = 2) -> str:
     """Say what helps the first of some kinds."""
-    found = [f"{NAMES[kind]}: {REMEDIES[kind]}" for kind in kinds if kind in REMEDIES]
+    found = [f"{KINDS[kind].title}: {REMEDIES[kind]}" for kind in kinds if kind in REMEDIES]
     return "; ".join(found[:most])
 
 

@@ -1,0 +1,125 @@
+"""The kinds of work, one entry each: what it is called, its dimensions, its formula, and its part in a step.
+
+Whoever asks which kinds do something reads it off their entries; nobody lists kinds a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from typing import Literal, NamedTuple
+
+from fomkit.ops.families import elementwise, products
+from fomkit.ops.families.formula import PASSES, Formula
+
+Role = Literal["product", "rows", "elements", "moves", "update", "exchange", "beside", "other"]
+"""What a kind is in a step: ``product`` multiplies and adds up, 2 flop for each pair; ``rows`` adds up along rows
+or windows; ``elements`` works element by element; ``moves`` moves data alone; ``update`` is the optimizer's;
+``exchange`` is a message between devices; ``beside`` runs while the device computes."""
+
+
+class Kind(NamedTuple):
+    """One kind of work.
+
+    `title`: its ops, in the plural.
+    `role`: see `Role`.
+    `dimensions`, `optional`: the columns that a row must have, and those that it may have.
+    `formula`: how an op is priced; None where it stays unpriced: NaN, never 0. A collective waits for links, so
+      device memory and arithmetic set no floor of its time.
+    `named`: whether the framework's word for an op says more than the sizes do.
+    `by_pass`: whether the same sizes may take another time in another pass.
+    """
+
+    title: str
+    role: Role
+    dimensions: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    formula: Formula | None = None
+    named: bool = True
+    by_pass: bool = True
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns of its rows that are its own."""
+        return self.dimensions + self.optional
+
+
+_TRAFFIC = ("read_byte", "write_byte")
+_IMAGE = ("batch", "in_channels", "out_channels", "depth", "height", "width")
+_WINDOW = tuple(f"{name}_{axis}" for name in ("kernel", "stride", "pad", "dilation") for axis in "dhw")
+_STORED = ("trans_a", "trans_b", "layout")
+_BOTH_PASSES = (("forward",), ("backward",))
+_BY_PASS = tuple((name,) for name in PASSES)
+_CELLS = tuple(product(products.GATES, PASSES))
+_PER_ELEMENT = Formula(elementwise.per_element)
+
+KINDS: Mapping[str, Kind] = {
+    "gemm": Kind(
+        "matrix products", "product", ("b", "m", "n", "k"), _STORED, Formula(products.gemm),
+        named=False, by_pass=False,
+    ),
+    "sparse_gemm": Kind(
+        "sparse products", "product", ("b", "m", "n", "k", "density"), _STORED, Formula(products.sparse_gemm),
+        named=False, by_pass=False,
+    ),
+    "conv": Kind(
+        "convolutions", "product", (*_IMAGE, *_WINDOW, "groups"),
+        ("layout", "transposed", "output_pad_d", "output_pad_h", "output_pad_w"),
+        Formula(products.conv, ("pass_name",), _BY_PASS, products.PARTS), named=False,
+    ),
+    "rnn": Kind(
+        "recurrent layers", "product",
+        ("cell", "batch", "steps", "input_size", "hidden_size", "layers", "directions"), (),
+        Formula(products.rnn, ("cell", "pass_name"), _CELLS), named=False,
+    ),
+    "attention": Kind(
+        "attention", "product", ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal"), (),
+        Formula(products.attention, ("pass_name",), _BOTH_PASSES), named=False,
+    ),
+    "pointwise": Kind(
+        "element-by-element ops", "elements", ("numel", *_TRAFFIC), ("row", "inputs"), _PER_ELEMENT
+    ),
+    "reduction": Kind("sums over rows", "rows", ("numel", *_TRAFFIC), ("row", "inputs"), _PER_ELEMENT),
+    "norm": Kind(
+        "normalisation", "rows", ("numel", "row", *_TRAFFIC), ("inputs",),
+        Formula(elementwise.norm, ("pass_name",), _BOTH_PASSES),
+    ),
+    "softmax": Kind(
+        "softmax", "rows", ("numel", "row", *_TRAFFIC), ("inputs",),
+        Formula(elementwise.softmax, ("pass_name",), _BOTH_PASSES),
+    ),
+    "pool": Kind("pooling", "rows", ("numel", *_TRAFFIC), ("row", "inputs"), _PER_ELEMENT),
+    "embedding": Kind(
+        "embedding look-ups", "moves", ("numel", *_TRAFFIC), ("row", "inputs"), Formula(elementwise.moved)
+    ),
+    "copy": Kind("copies", "moves", ("numel", *_TRAFFIC), ("row", "inputs"), Formula(elementwise.moved)),
+    "optimizer": Kind(
+        "the update", "update", ("rule", "impl", "numel", "tensors"), (),
+        Formula(elementwise.optimizer, ("rule", "impl"), elementwise.VARIANTS), named=False,
+    ),
+    "collective": Kind(
+        "collectives", "exchange", ("collective", "message_byte", "ranks", "link"), named=False, by_pass=False
+    ),
+    "input": Kind("input", "beside", _TRAFFIC),
+    "other": Kind("others", "other", (), ("numel", "row", "inputs", *_TRAFFIC), _PER_ELEMENT),
+}  # fmt: skip
+"""Every kind, in the order in which tables list them."""
+
+
+def of_role(*roles: Role) -> tuple[str, ...]:
+    """Name the kinds of some roles.
+
+    Examples
+    --------
+    >>> of_role("moves")
+    ('embedding', 'copy')
+    """
+    return tuple(name for name, kind in KINDS.items() if kind.role in roles)
+
+
+PRODUCT_KINDS = of_role("product")
+"""Kinds that multiply and add up, so that a complex number format makes four of each product."""
+UNNAMED_KINDS = tuple(name for name, kind in KINDS.items() if not kind.named)
+"""Kinds whose timings hold whatever the framework calls the op."""
+PASS_FREE_KINDS = tuple(name for name, kind in KINDS.items() if not kind.by_pass)
+"""Kinds whose time depends on the sizes alone, whatever pass they run in."""
