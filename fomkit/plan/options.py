@@ -11,7 +11,7 @@ from functools import partial
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.core.machine import Device, Fact, Machine, Peak, Scope
+from fomkit.core.machine import Device, Fact, Link, Machine, Overhead, Peak, Scope
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
 from fomkit.ops.resize import sizes_used
@@ -139,19 +139,99 @@ def _changed(device: Device, name: str, value: float) -> Device:
     return replace(device, peaks=tuple(peaks))
 
 
-def change_machine(machine: Machine, values: Mapping[str, float]) -> Machine:
-    """Give a machine with other rates or another launch cost.
+OF_A_RUN = ("train_samples", "validation_samples", "epochs")
+"""Parameters of a model that are no sizes of its ops."""
+NODES, LINK_RATE, LINK_ALPHA = "nodes", "link_byte_per_s", "link_alpha_s"
+OF_A_SCOPE = (NODES, "node_devices", "availability")
+"""Parameters of a machine beside its devices and links."""
+
+
+def overhead_name(overhead: Overhead) -> str:
+    """Name the parameter that is an overhead of a machine."""
+    return f"overhead/{overhead.per}/{overhead.name}"
+
+
+def link_names(link: Link) -> tuple[str, str]:
+    """Name the parameters that are a link's rate and its start-up time."""
+    return (LINK_RATE, LINK_ALPHA) if link.tier == "system" else (f"node_{LINK_RATE}", f"node_{LINK_ALPHA}")
+
+
+def terms(machine: Machine) -> frozenset[str]:
+    """Name the parameters that move no op's time, only what is made of a step: overheads, scope and run."""
+    return frozenset((*map(overhead_name, machine.overheads), *OF_A_SCOPE, *OF_A_RUN))
+
+
+def _overhead(overhead: Overhead, values: Mapping[str, float]) -> Overhead:
+    value = values.get(overhead_name(overhead))
+    if value is None:
+        return overhead
+    if overhead.time_s is not None:
+        return replace(overhead, time_s=restated(overhead.time_s, value))
+    return replace(overhead, share=restated(overhead.share, value))
+
+
+def _range(ends: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:
+    return None if ends is None else (ends[0] * factor, ends[1] * factor)
+
+
+def _link(link: Link, values: Mapping[str, float]) -> Link:
+    if link.tier == "device":
+        return link
+    rate, alpha = (values.get(name) for name in link_names(link))
+    if rate is not None:
+        ends = _range(link.range_byte_per_s, rate / link.byte_per_s)
+        link = replace(link, byte_per_s=rate, range_byte_per_s=ends)
+    if alpha is not None:
+        ends = _range(link.alpha_range_s, alpha / link.alpha_s if link.alpha_s else 1.0)
+        link = replace(link, alpha_s=alpha, alpha_range_s=ends)
+    return link
+
+
+def change_machine(machine: Machine, values: Mapping[str, float], channel: str = "") -> Machine:
+    """Give a machine with other values of its parameters, each of which keeps its relative spread.
 
     Every op keeps the utilisation that it has on the machine as built: the time of its launches changes with the
     launch cost, the rest with its roofline (`fomkit.prediction.donors.factor`). What was measured there is then
     transferred.
 
-    `values`: parameter (`parameters`) to its new value: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE
-    [flop/s]. Each keeps its relative spread. Raises FomkitError when the machine has no such parameter, or the
-    value cannot be one.
+    `values`: parameter to its new value: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE [flop/s]
+    (`parameters`), overhead/PER/NAME [s, or share], those of `OF_A_SCOPE`, and of links (`link_names`); `channel`:
+    transport whose links are meant. Raises FomkitError when the machine has no such parameter, or the value cannot
+    be one.
     """
+    links = [link for link in machine.links if link.channel == channel and link.tier != "device"]
+    others = {
+        *map(overhead_name, machine.overheads),
+        *OF_A_SCOPE,
+        *(name for link in links for name in link_names(link)),
+    }
     device = machine.device
     for name, value in values.items():
-        check_parameter(machine, name, value)
-        device = _changed(device, name, value)
-    return machine.changed(device)
+        if name not in others:
+            check_parameter(machine, name, value)
+            device = _changed(device, name, value)
+    changed = machine if device is machine.device else machine.changed(device)
+    if others.isdisjoint(values):
+        return changed
+    return replace(
+        changed,
+        overheads=tuple(_overhead(overhead, values) for overhead in machine.overheads),
+        links=tuple(_link(link, values) if link.channel == channel else link for link in machine.links),
+        availability=values.get("availability", machine.availability),
+        system_nodes=_whole(values, NODES, machine.system_nodes),
+        node_devices=_whole(values, "node_devices", machine.node_devices),
+    )
+
+
+def _whole(values: Mapping[str, float], name: str, now: int | None) -> int | None:
+    return round(values[name]) if name in values else now
+
+
+def change_run(model: ModelProfile, values: Mapping[str, float]) -> ModelProfile:
+    """Give a model profile with other samples and epochs (`OF_A_RUN`)."""
+    data = replace(
+        model.data,
+        train_samples=_whole(values, "train_samples", model.data.train_samples),
+        validation_samples=_whole(values, "validation_samples", model.data.validation_samples),
+    )
+    return replace(model, data=data, run=replace(model.run, epochs=_whole(values, "epochs", model.run.epochs)))

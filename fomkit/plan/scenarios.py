@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,17 @@ from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.precision import Formats, choose_formats
 from fomkit.plan.coverage import TABLES, Uses, check_covered, check_work, uses_of
 from fomkit.plan.memory_of import updated_as_there, with_fresh_pages
-from fomkit.plan.options import Options, change_machine, check_parameter, choose_scope, choose_sizes, peak_name
+from fomkit.plan.options import (
+    OF_A_RUN,
+    Options,
+    change_machine,
+    change_run,
+    check_parameter,
+    choose_scope,
+    choose_sizes,
+    peak_name,
+    terms,
+)
 from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
 from fomkit.plan.shapes import SOURCES, StepOps, Timed, step_ops, times_at
 from fomkit.plan.step import Ops, StepTime, device_times, terms_beside
@@ -60,16 +70,23 @@ class Study:
 
 
 def _choose(model: ModelProfile, machine: Machine, table: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Tell the columns that are sizes of the model from those that are parameters of the machine, all checked.
+    """Tell the columns that are sizes of the model from those that are other parameters, all checked.
 
     Raises FomkitError when a column is neither, or a value cannot be one.
     """
     sizes = [name for name in table.columns if name in model.sizes or name == "batch"]
     changes = [name for name in table.columns if name not in sizes]
+    free = terms(machine)
     for name in table.columns if len(table) else ():
         values = table[name].to_numpy(np.float64)
         if not np.isfinite(values).all():
             raise FomkitError("scenarios", f"{name} is not a finite number everywhere. Fill the gaps.")
+        if name in free:
+            if not values.min() >= 0:
+                raise FomkitError(
+                    "scenarios", f"{name} is {values.min():g}. Expected a number that is not below 0."
+                )
+            continue
         if name in changes:
             check_parameter(machine, name, float(values.min()))
             continue
@@ -111,19 +128,22 @@ def _span_of_variants(ends: Array, level: float) -> Span:
     return Span(value, low, high, level)
 
 
-def _figures_on_machine(
-    study: Study, machine: Machine, device_s: Span, forward_s: Span | None, starts: Array, batch: Array | None
+def _figures_of(
+    study: Study, case: _Case, device_s: Span, forward_s: Span | None, starts: Array, batch: Array | None
 ) -> Array:
-    """Roll the scenarios (s) of one machine up to the figures of `RESULTS` (9, s)."""
-    terms = terms_beside(cast(float, starts), machine, device_s)
+    """Roll the scenarios (s) of one model on one machine up to the figures of `RESULTS` (9, s)."""
+    model, machine = case.model, case.machine
+    beside = terms_beside(cast(float, starts), machine, device_s)
     passes = {} if forward_s is None else {FORWARD: forward_s}
-    wall_s = terms.wall(device_s)
-    step = StepTime(passes, device_s, terms.host_s, terms.input_s, terms.extra_s, wall_s, "", ())
-    last_batch = study.options.last_batch or study.model.data.last_batch
+    wall_s = beside.wall(device_s)
+    step = StepTime(passes, device_s, beside.host_s, beside.input_s, beside.extra_s, wall_s, "", ())
+    last_batch = study.options.last_batch or model.data.last_batch
     samples = None if batch is None else cast(int, batch)
-    run_s = roll_up_run(study.model, machine, step, samples, last_batch).run_s
+    run_s = roll_up_run(model, machine, step, samples, last_batch).run_s
     rate = None if samples is None else wall_s.per(samples)
-    per_day = None if run_s is None else runs_per_day(study.model, machine, run_s, study.scope, study.at_once)
+    per_day = None
+    if run_s is not None:
+        per_day = runs_per_day(model, machine, run_s, study.scope, runs_at_once(model, machine, study.scope))
     ends = [end for span in (wall_s, rate, per_day) for end in ((np.nan,) * 3 if span is None else span.ends)]
     return np.stack([np.broadcast_to(end, starts.shape) for end in ends])
 
@@ -140,10 +160,10 @@ def _rolled_up(
     study: Study,
     timed: Timed,
     batches: Array | None,
-    machines: Iterable[tuple[Machine, NDArray[np.intp]]],
+    cases: Iterable[_Case],
     launches_s: Array | None,
 ) -> pd.DataFrame:
-    """Roll the ops (n, s) of each scenario up; ``machines`` with the scenarios that are theirs."""
+    """Roll the ops (n, s) of each scenario up."""
     rows, level = study.step.rows, study.options.interval
     devices, forwards = _device_times(study, timed, np.ones(len(rows), bool)), None
     ahead = (rows["pass_name"].str.partition("_")[0] == FORWARD).to_numpy(bool)
@@ -151,16 +171,15 @@ def _rolled_up(
         forwards = _device_times(study, timed, ahead)
     starts = np.nansum(timed.launches * timed.executions, 0)
     found = np.empty((len(RESULTS), len(starts)))
-    for machine, at in machines:
+    for case in cases:
+        at = case.scenarios
         if launches_s is not None:
             # What the host needs is launches times their cost: a launch of 1 s serves all scenarios.
-            machine = change_machine(machine, {"launch_s": 1.0})
+            case = case._replace(machine=change_machine(case.machine, {"launch_s": 1.0}))
         forward_s = None if forwards is None else _span_of_variants(forwards[:, at], level)
         own = starts[at] if launches_s is None else starts[at] * launches_s[at]
         batch = None if batches is None else batches[at]
-        found[:, at] = _figures_on_machine(
-            study, machine, _span_of_variants(devices[:, at], level), forward_s, own, batch
-        )
+        found[:, at] = _figures_of(study, case, _span_of_variants(devices[:, at], level), forward_s, own, batch)
     measured = ((timed.sources == SOURCES["measured"]) | (timed.executions == 0)).all(0)
     result = pd.DataFrame(found.T, columns=list(RESULTS))
     return result.assign(basis=pd.Categorical(np.where(measured, "measured", "modelled")))
@@ -243,22 +262,43 @@ def _block(
 ) -> pd.DataFrame:
     here = _of_scenarios(timed, shape)
     values = {str(name): changes[name].to_numpy(np.float64) for name in changes.columns}
-    if values:
-        here = _rescaled(study, here, values)
+    free = terms(study.machine)
+    rates_of = {name: column for name, column in values.items() if name not in free}
+    if rates_of:
+        here = _rescaled(study, here, rates_of)
     batches = sizes["batch"][shape] if "batch" in sizes else None
-    return _rolled_up(study, here, batches, _machines_of_shapes(study, sizes, shape), values.get("launch_s"))
+    cases = _cases(study, sizes, shape, {name: column for name, column in values.items() if name in free})
+    return _rolled_up(study, here, batches, cases, rates_of.get("launch_s"))
 
 
-def _machines_of_shapes(
-    study: Study, sizes: Mapping[str, Array], shape: NDArray[np.intp]
-) -> Iterator[tuple[Machine, NDArray[np.intp]]]:
-    """Give each machine, with what the model's own memory costs at some sizes there, and their scenarios."""
-    if study.machine.device.fresh_byte_per_s is None:
-        yield study.machine, np.arange(len(shape))
+class _Case(NamedTuple):
+    """A model and a machine that some scenarios share: all but sizes, rates and launch cost."""
+
+    model: ModelProfile
+    machine: Machine
+    scenarios: NDArray[np.intp]
+
+
+def _cases(
+    study: Study, sizes: Mapping[str, Array], shape: NDArray[np.intp], values: Mapping[str, Array]
+) -> Iterator[_Case]:
+    """Give each model and machine that differ in `terms`, or in what the model's own memory costs at its sizes."""
+    pages = study.machine.device.fresh_byte_per_s is not None
+    keys = [*values.values(), *([shape.astype(np.float64)] if pages else [])]
+    if not keys:
+        yield _Case(study.model, study.machine, np.arange(len(shape)))
         return
-    for at in np.unique(shape).tolist():
-        of_shape = {name: int(size[at]) for name, size in sizes.items()}
-        yield with_fresh_pages(study.machine, study.model, of_shape), np.flatnonzero(shape == at)
+    rows, case_of = np.unique(np.stack(keys, 1), axis=0, return_inverse=True)
+    for number, row in enumerate(rows.tolist()):
+        wanted = dict(zip(values, row, strict=False))
+        model = change_run(study.model, wanted)
+        machine = change_machine(
+            study.machine, {name: value for name, value in wanted.items() if name not in OF_A_RUN}
+        )
+        if pages:
+            of_shape = {name: int(size[int(row[-1])]) for name, size in sizes.items()}
+            machine = with_fresh_pages(machine, study.model, of_shape)
+        yield _Case(model, machine, np.flatnonzero(case_of.ravel() == number))
 
 
 def _check(study: Study, timed: Timed) -> None:
@@ -278,8 +318,9 @@ def scenarios(model: ModelProfile, machine: Machine, table: pd.DataFrame, option
     The numbers are those of `fomkit.plan.estimate` on `fomkit.plan.options.change_machine` at those sizes.
 
     `table`: columns are named sizes of the model (``batch``, ``seq``) and parameters of the machine
-    (`fomkit.plan.options.parameters`: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE [flop/s]). What
-    has no column stays as the profiles and options have it. Scenarios of the same sizes share the utilisation of
+    (`fomkit.plan.options.parameters`: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE [flop/s]), or of
+    the run and the scope (`fomkit.plan.options.terms`). What has no column stays as the profiles and options have
+    it. Scenarios of the same sizes share the utilisation of
     every op; on a changed machine it is kept and the time follows the roofline. `options`: its sizes hold where
     the table has none. Gives a DataFrame: the table with step_s [s], sample_per_s [1/s] and unit_per_day [1/day],
     each with _low and _high, NaN where the profile does not say; and ``basis``: measured where every op was timed

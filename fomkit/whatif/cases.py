@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,16 +18,14 @@ from fomkit.core.figure_table import title_of
 from fomkit.core.interval import Span, probability_above, reached_with
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
-from fomkit.plan.estimate import Estimate, estimate, with_step
-from fomkit.plan.options import Options
+from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.options import Options, change_machine, terms
 from fomkit.plan.options import parameters as device_names
 from fomkit.plan.scenarios import Study, blocks_of, in_order, prepare_study
 from fomkit.profiles.evidence import verdict_on, with_fits
 from fomkit.whatif.measurements import measurements
 from fomkit.whatif.parameters import (
-    OF_A_RUN,
     Parameter,
-    changed_machine,
     changed_model,
     device_parameters,
     fixed_sizes,
@@ -288,7 +286,7 @@ class OneModel(OnMachine):
         ours = {parameter.name for parameter in self.parameters() if parameter.of == "machine"} | {
             *device_names(self.machine)
         }
-        machine = changed_machine(self._fitted, {name: value for name, value in point.items() if name in ours})
+        machine = change_machine(self._fitted, {name: value for name, value in point.items() if name in ours})
         others = {name: value for name, value in point.items() if name not in ours}
         return estimate(*_of(changed_model(self.model, self.options, others), machine))
 
@@ -310,7 +308,7 @@ class OneModel(OnMachine):
     def _together(self, names: tuple[str, ...], points: Sequence[Point]) -> list[Outcome]:
         import pandas as pd
 
-        columns = {*device_names(self.machine), *self.model.sizes, "batch"}
+        columns = {*device_names(self.machine), *terms(self.machine), *self.model.sizes, "batch"}
         if names and columns.issuperset(names):
             table = pd.DataFrame([dict(point) for point in points], columns=list(names))
             try:
@@ -325,15 +323,9 @@ class OneModel(OnMachine):
 
     def _alone(self, point: Point) -> Outcome:
         try:
-            return self._run(point) if set(OF_A_RUN).issuperset(point) else self.again(point)
+            return self.again(point)
         except FomkitError as error:
             return error
-
-    def _run(self, point: Point) -> Figures:
-        """Give the figures where only the run changes: its step is that of the estimate as it is."""
-        model, options = changed_model(self.model, self.options, point)
-        one = replace(self.estimate, model=model)
-        return figures_of(with_step(one, one.step, options.last_batch))
 
     def again(self, point: Point) -> Figures:
         """Give the figures of an estimate at a point.

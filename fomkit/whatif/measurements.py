@@ -14,11 +14,11 @@ from fomkit.core.model import ModelProfile
 from fomkit.plan.content import span_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import device_kind
-from fomkit.plan.options import Options, peak_name
+from fomkit.plan.options import Options, overhead_name, peak_name
 from fomkit.plan.shapes import ops_to_time
 from fomkit.plan.step import steps_if_timed
 from fomkit.prediction.storage_order import settle_engines
-from fomkit.whatif.parameters import Parameter, overhead_name
+from fomkit.whatif.parameters import Parameter
 
 TOP = 10
 """Single ops that are listed."""

@@ -23,7 +23,7 @@ from fomkit.parallel.layout import Layout, check_layout
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.content import span_content
 from fomkit.plan.estimate import estimate
-from fomkit.plan.options import Options, choose_sizes
+from fomkit.plan.options import Options, change_machine, choose_sizes
 from fomkit.plan.replica_step import Service, on_one_device, system_content
 from fomkit.plan.scaling import stepper_of
 from fomkit.prediction.exchange import Network
@@ -32,7 +32,6 @@ from fomkit.whatif.cases import Figures, OneModel, OnMachine, Outcome, Point, Su
 from fomkit.whatif.measurements import MEASUREMENTS_NOTE, OUT, measure_command
 from fomkit.whatif.parameters import (
     Parameter,
-    changed_machine,
     changed_model,
     device_parameters,
     fixed_sizes,
@@ -99,7 +98,7 @@ class OnNodes(OnMachine):
         nodes = round(point.get("nodes", self.nodes))
         of_machine = {name: value for name, value in point.items() if name in ours}
         others = {name: value for name, value in point.items() if name not in {*ours, "nodes"}}
-        machine = changed_machine(self._fitted, of_machine, self.layout.channel)
+        machine = change_machine(self._fitted, of_machine, self.layout.channel)
         model, options = changed_model(self.model, self.options, others)
         batch = options.sizes.get("batch", model.batch)
         if batch is None:

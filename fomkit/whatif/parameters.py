@@ -9,16 +9,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from fomkit.core.machine import Fact, Link, Machine, Overhead
+from fomkit.core.machine import Fact, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.resize import sizes_used
 from fomkit.plan.estimate import Estimate
-from fomkit.plan.options import RATES, Options, change_machine, parameters, peak_name, restated
+from fomkit.plan.options import (
+    NODES,
+    OF_A_RUN,
+    RATES,
+    Options,
+    change_run,
+    link_names,
+    overhead_name,
+    peak_name,
+)
 from fomkit.plan.step import INPUT
 from fomkit.prediction.storage_order import settle_engines
 from fomkit.profiles.evidence import with_fits
-from fomkit.whatif.sweep_axes import LINK_ALPHA, LINK_RATE, NODES
 
 Unit = Literal["byte_per_s", "flop_per_s", "time_s", "share", "count"]
 FEWER = ("epochs", "samples", "train_samples", "validation_samples")
@@ -100,16 +108,6 @@ def _of_fact(name: str, unit: Unit, fact: Fact) -> Parameter:
 def whole(name: str, value: int, of: Literal["machine", "model"] = "model", grain: int = 1) -> Parameter:
     """Make a parameter that is a whole number."""
     return Parameter(name, "count", float(value), of, float(value), float(value), grain)
-
-
-def overhead_name(overhead: Overhead) -> str:
-    """Name the parameter that is an overhead of a machine."""
-    return f"overhead/{overhead.per}/{overhead.name}"
-
-
-def link_names(link: Link) -> tuple[str, str]:
-    """Name the parameters that are a link's rate and its start-up time."""
-    return (LINK_RATE, LINK_ALPHA) if link.tier == "system" else (f"node_{LINK_RATE}", f"node_{LINK_ALPHA}")
 
 
 def peaks_in_use(estimates: Iterable[Estimate]) -> frozenset[str]:
@@ -197,70 +195,10 @@ def model_parameters(model: ModelProfile, options: Options, replicas: int = 1) -
         yield whole("epochs", model.run.epochs)
 
 
-OF_A_RUN = ("train_samples", "validation_samples", "epochs")
-"""Parameters of a model that are no sizes of its ops."""
-
-
-def _overhead(overhead: Overhead, values: Mapping[str, float]) -> Overhead:
-    value = values.get(overhead_name(overhead))
-    if value is None:
-        return overhead
-    if overhead.time_s is not None:
-        return replace(overhead, time_s=restated(overhead.time_s, value))
-    return replace(overhead, share=restated(overhead.share, value))
-
-
-def _range(ends: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:
-    return None if ends is None else (ends[0] * factor, ends[1] * factor)
-
-
-def _link(link: Link, values: Mapping[str, float]) -> Link:
-    if link.tier == "device":
-        return link
-    rate, alpha = (values.get(name) for name in link_names(link))
-    if rate is not None:
-        ends = _range(link.range_byte_per_s, rate / link.byte_per_s)
-        link = replace(link, byte_per_s=rate, range_byte_per_s=ends)
-    if alpha is not None:
-        ends = _range(link.alpha_range_s, alpha / link.alpha_s if link.alpha_s else 1.0)
-        link = replace(link, alpha_s=alpha, alpha_range_s=ends)
-    return link
-
-
-def changed_machine(machine: Machine, values: Mapping[str, float], channel: str = "") -> Machine:
-    """Give a machine with other values of its parameters.
-
-    Each keeps its relative spread, and each op its utilisation (`fomkit.plan.options.change_machine`).
-
-    `values`: by the names of `fomkit.whatif.parameters.Parameter`, in SI units; `channel`: transport whose links
-    are meant.
-    """
-    of_device = {name: value for name, value in values.items() if name in parameters(machine)}
-    made = change_machine(machine, of_device) if of_device else machine
-    return replace(
-        made,
-        overheads=tuple(_overhead(overhead, values) for overhead in made.overheads),
-        links=tuple(_link(link, values) if link.channel == channel else link for link in made.links),
-        availability=values.get("availability", made.availability),
-        system_nodes=_whole(values, "nodes", made.system_nodes),
-        node_devices=_whole(values, "node_devices", made.node_devices),
-    )
-
-
-def _whole(values: Mapping[str, float], name: str, now: int | None) -> int | None:
-    return round(values[name]) if name in values else now
-
-
 def changed_model(
     model: ModelProfile, options: Options, values: Mapping[str, float]
 ) -> tuple[ModelProfile, Options]:
     """Give a model profile with other samples and epochs, and the options with other sizes."""
-    data = replace(
-        model.data,
-        train_samples=_whole(values, "train_samples", model.data.train_samples),
-        validation_samples=_whole(values, "validation_samples", model.data.validation_samples),
-    )
-    run = replace(model.run, epochs=_whole(values, "epochs", model.run.epochs))
     sizes = {name: round(value) for name, value in values.items() if name not in OF_A_RUN}
     wanted = {**options.wanted_sizes, **sizes}
-    return replace(model, data=data, run=run), replace(options, batch=None, sizes=wanted)
+    return change_run(model, values), replace(options, batch=None, sizes=wanted)

@@ -16,13 +16,12 @@ from fomkit.merit.rated_lines import LineRating, Load, RatedLine, fixed_conditio
 from fomkit.merit.suites import SuiteResult, merit_of, run_suite
 from fomkit.plan.content import span_content
 from fomkit.plan.estimate import Estimate
-from fomkit.plan.options import Options
+from fomkit.plan.options import Options, change_machine
 from fomkit.profiles.evidence import verdict_on
 from fomkit.whatif.cases import Figures, OneModel, OnMachine, Outcome, Point
 from fomkit.whatif.measurements import MEASUREMENTS_NOTE, measure_command
 from fomkit.whatif.parameters import (
     Parameter,
-    changed_machine,
     device_parameters,
     peaks_in_use,
     scope_parameters,
@@ -133,6 +132,8 @@ class OfSuite(OnMachine):
 
         Raises FomkitError when a line that has a time has none there.
         """
+        if not point:
+            return self.result
         lines = {line.name for line in self.suite.lines}
         of_line: dict[str, dict[str, float]] = {name: {} for name in lines}
         of_machine = {}
@@ -142,7 +143,7 @@ class OfSuite(OnMachine):
                 of_line[line][condition] = value
             else:
                 of_machine[name] = value
-        machine = changed_machine(self._fitted, of_machine) if of_machine else self._fitted
+        machine = change_machine(self._fitted, of_machine) if of_machine else self._fitted
         target = tuple(self._rate(line, machine, of_machine, of_line[line.name]) for line in self.suite.lines)
         for new, now in zip(target, self.result.target, strict=True):
             if new.unit_per_day is None and now.unit_per_day is not None:
@@ -161,32 +162,46 @@ class OfSuite(OnMachine):
                 found[one.line.name] = OneModel(one.estimate.model, self._fitted, options)
         return found
 
-    def _quickly(self, point: Point) -> Outcome:
-        """Give the figure of merit where only the machine changes: the numbers are those of `again`."""
-        target = []
-        for one in self.result.target:
-            alone = self._alone.get(one.line.name)
-            if alone is None:
-                target.append(one)
-                continue
-            (found,) = alone.at([point])
-            if isinstance(found, FomkitError):
-                return found
-            rate = found["unit_per_day"].scaled(alone.model.unit.runs / one.line.runs)
-            target.append(replace(one, unit_per_day=rate))
-        merit = merit_of(replace(self.result, target=tuple(target)))
-        return {} if merit is None else {"fom": merit.value}
+    def _of_lines(self, point: Point) -> dict[str, dict[str, float]]:
+        """Tell what a point asks of the model of each estimated line."""
+        found: dict[str, dict[str, float]] = {name: {} for name in self._alone}
+        lines = {line.name for line in self.suite.lines}
+        for name, value in point.items():
+            line, dot, condition = name.rpartition(".")
+            if dot and line in lines:
+                found[line]["train_samples" if condition == "samples" else condition] = value
+            else:
+                for asked in found.values():
+                    asked[name] = value
+        return found
 
     def at(self, points: Sequence[Point]) -> list[Outcome]:
-        """Give the figures at each point."""
-        found: list[Outcome] = []
-        machine = {parameter.name for parameter in self.parameters() if parameter.of == "machine"}
-        for point in points:
-            try:
-                found.append(self._quickly(point) if machine.issuperset(point) else self.again(point))
-            except FomkitError as error:
-                found.append(error)
-        return found
+        """Give the figures at each point: those of each line's model at all points together."""
+        asked = [self._of_lines(point) for point in points]
+        rates: dict[str, dict[tuple[tuple[str, float], ...], Outcome]] = {}
+        for name, alone in self._alone.items():
+            distinct = {tuple(one[name].items()): one[name] for one in asked if one[name]}
+            rates[name] = dict(zip(distinct, alone.at(list(distinct.values())), strict=True))
+        return [
+            self._with_rates(
+                {name: rates[name][key] for name, values in of_point.items() if (key := tuple(values.items()))}
+            )
+            for of_point in asked
+        ]
+
+    def _with_rates(self, changed: Mapping[str, Outcome]) -> Outcome:
+        """Give the figure of merit with other rates of some lines: the numbers are those of `again`."""
+        target = []
+        for one in self.result.target:
+            found = changed.get(one.line.name)
+            if isinstance(found, FomkitError):
+                return FomkitError(one.line.name, str(found))
+            if found is not None:
+                units = self._alone[one.line.name].model.unit.runs
+                one = replace(one, unit_per_day=found["unit_per_day"].scaled(units / one.line.runs))
+            target.append(one)
+        merit = merit_of(replace(self.result, target=tuple(target)))
+        return {} if merit is None else {"fom": merit.value}
 
     def again(self, point: Point) -> Figures:
         """Give the figure of merit at a point.

@@ -19,16 +19,13 @@ from fomkit.core.model import ModelProfile
 from fomkit.parallel.layout import Layout
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.estimate import estimate
-from fomkit.plan.options import Options, change_machine, choose_scope
+from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES, Options, change_machine, choose_scope
 from fomkit.plan.replica_step import Service, system_content
 from fomkit.plan.scaling import Stepper, stepper_of, with_links
 from fomkit.plan.scenarios import RESULTS, Study, blocks_of, in_order, prepare_study
 from fomkit.prediction.exchange import Network
 from fomkit.prediction.interpolate import threads
 from fomkit.whatif.sweep_axes import (
-    LINK_ALPHA,
-    LINK_RATE,
-    NODES,
     OF_DEVICE,
     OF_LAYOUT,
     POWER,

@@ -19,7 +19,7 @@ from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import EXAMPLES, parse_quantity
-from fomkit.plan.options import PEAK, parameters
+from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES, PEAK, parameters
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -192,7 +192,6 @@ def make_axis(name: str, given: Given, kind: Kind) -> Axis:
     return Axis(name, kind, tuple(values))
 
 
-NODES, LINK_RATE, LINK_ALPHA = "nodes", "link_byte_per_s", "link_alpha_s"
 OF_LAYOUT = (NODES, LINK_RATE, LINK_ALPHA)
 """What leads through `fomkit.plan.scaling`: nodes of a job, rate and start-up time of the link between them."""
 PRICE, POWER = "price_per_h", "power_w"
