@@ -10,6 +10,8 @@ from fomkit.prediction.exchange import Algorithm
 
 Recompute = Literal["none", "selective", "full"]
 OptimizerPlace = Literal["device", "server"]
+Prefetch = Literal["post", "pre"]
+Scatter = Literal["each", "last"]
 BUCKET_BYTE = 25 * 1024 * 1024
 """Gradients sent together (PyTorch 2, ``DistributedDataParallel(bucket_cap_mb=25)``) [byte]."""
 _WHERE = "layout"
@@ -37,6 +39,12 @@ class Layout:
       is busy all the time. What it costs in epochs is not known here.
     `sync_norm`, `clip`: batch norms over all replicas; gradients clipped by their norm over all devices.
     `optimizer`: where the update runs.
+    `prefetch`: with zero 3, what of the next block is gathered beside the backward pass of this one: ``post``,
+      nothing before its own gradients are on their way; ``pre``, all of it.
+    `scatter`: with zero 2 and 3, whether gradients are scattered in each microbatch, or stay whole until the last.
+    `gradient_byte`: of each gradient as replicas send it.
+    `attention_peak_fraction`: share of the peak that the fused attention of this program reaches, as stated, of
+      the arithmetic that a causal kernel does; None prices it as every other op.
     """
 
     tensor: int = 1
@@ -57,6 +65,10 @@ class Layout:
     sync_norm: bool = False
     clip: bool = False
     optimizer: OptimizerPlace = "device"
+    prefetch: Prefetch = "post"
+    scatter: Scatter = "each"
+    gradient_byte: float = 4
+    attention_peak_fraction: float | None = None
 
     @property
     def model_devices(self) -> int:
@@ -97,7 +109,8 @@ def _check_values(layout: Layout) -> None:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
             raise FomkitError(_WHERE, f"{name} is {value!r}. Expected a whole number, {least} or more.")
     for name, words in (("algorithm", get_args(Algorithm)), ("recompute", get_args(Recompute)),
-                        ("optimizer", get_args(OptimizerPlace))):  # fmt: skip
+                        ("optimizer", get_args(OptimizerPlace)), ("prefetch", get_args(Prefetch)),
+                        ("scatter", get_args(Scatter))):  # fmt: skip
         if getattr(layout, name) not in words:
             value = getattr(layout, name)
             raise FomkitError(_WHERE, f"{name} {value!r} is not one. {nearest_names(str(value), words)}")
@@ -105,8 +118,14 @@ def _check_values(layout: Layout) -> None:
         raise FomkitError(_WHERE, f"zero is {layout.zero}. Expected 0, 1, 2 or 3.")
     if not 0 < layout.compression <= 1:
         raise FomkitError(_WHERE, f"compression is {layout.compression:g}. Give bytes sent over bytes, 0.25 say.")
-    if not layout.bucket_byte > 0:
-        raise FomkitError(_WHERE, f"bucket is {layout.bucket_byte:g} byte. Give a size above 0.")
+    for name in ("bucket_byte", "gradient_byte"):
+        if not getattr(layout, name) > 0:
+            raise FomkitError(_WHERE, f"{name} is {getattr(layout, name):g}. Give a size above 0.")
+    if layout.attention_peak_fraction is not None and not 0 < layout.attention_peak_fraction <= 1:
+        raise FomkitError(
+            _WHERE,
+            f"attention_peak_fraction is {layout.attention_peak_fraction:g}. Give a share of the peak, 0.3 say.",
+        )
 
 
 def _refusals(layout: Layout) -> list[str]:
@@ -127,6 +146,8 @@ def _refusals(layout: Layout) -> list[str]:
                                                           "parameter_server"),
             (layout.zero > 1 and layout.pipeline > 1, "zero 2 and 3 with a pipeline are not modelled: they send "
                                                       "for every microbatch. Choose zero 0 or 1"),
+            (layout.zero < 2 and layout.scatter == "last", "scatter belongs to zero 2 and 3. Leave it out"),
+            (layout.zero < 3 and layout.prefetch == "pre", "prefetch belongs to zero 3. Leave it out"),
             (layout.zero > 0 and layout.staleness > 0, "stale gradients with zero are not modelled. Choose one"),
             (layout.clip and layout.staleness > 0, "clipping needs the norm of gradients that stale ones do not "
                                                    "have yet. Choose one"),
@@ -176,13 +197,3 @@ def microbatches_of(samples: int, replicas: int, microbatch: int | None) -> tupl
             + ". Change the batch, the microbatch or the number of devices.",
         )
     return micro, share // micro
-
-
-def check_microbatches(layout: Layout, count: int) -> None:
-    """Raise where a step of several microbatches is not modelled."""
-    if layout.zero > 1 and count > 1:
-        raise FomkitError(
-            _WHERE,
-            f"zero {layout.zero} with {count} microbatches in a step is not modelled: it sends for every one. "
-            "Choose zero 0 or 1, or one microbatch.",
-        )

@@ -233,6 +233,12 @@ class Traffic(NamedTuple):
     sent_byte: float
     source: str = "measured"
 
+    def scaled(self, times: float) -> Traffic:
+        """Have the same so many times."""
+        return Traffic(
+            self.busy_s.scaled(times), self.exposed_s.scaled(times), self.sent_byte * times, self.source
+        )
+
 
 def _ends(network: Network, waited: Sequence[Waited]) -> tuple[Span, Span]:
     value, low, high = waited

@@ -18,7 +18,7 @@ from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.core.units import DAY_S, parse_quantity
 from fomkit.ops.resize import resize_ops
 from fomkit.parallel.job import daly_s, system_mtbf_s, useful_share
-from fomkit.parallel.layout import Layout, check_microbatches, microbatches_of
+from fomkit.parallel.layout import Layout, microbatches_of
 from fomkit.parallel.step import ParallelStep, Waits, add_waits, bare, of_traffic, step_coverage
 from fomkit.parallel.traffic import Bucket, buckets_of, replica_traffic, stretched, waited
 from fomkit.plan.content import span_content
@@ -178,7 +178,6 @@ class ReplicaStep:
         """
         layout, level = self.layout, self.level
         micro, count = microbatches_of(samples, devices, layout.microbatch)
-        check_microbatches(self.layout, count)
         group = self.network.group(devices) if devices > 1 else Group(1, 1)
         one = self.estimate(micro)
         zero = Span.exact(0.0, level)
@@ -196,6 +195,8 @@ class ReplicaStep:
         first = one.step.scaled(beside)  # the update once, with one microbatch
         work = add_common([first, again.scaled(stretch), micros.scaled(count - 1)])
         traffic = replica_traffic(layout, self.network, group, *self._plan(micro))
+        if layout.zero > 1:  # gradients that are shared out are scattered in each microbatch
+            traffic = traffic.scaled(count)
         norms, clip = self._norms(group, self.network).scaled(count), self._clip(self.gradient_byte(), devices)
         compute = add_common([work, clip])
         links = add_waits([of_traffic(traffic), norms])

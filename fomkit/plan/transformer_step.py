@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pydantic import Field
 
 from fomkit.core.errors import FomkitError
@@ -20,7 +21,8 @@ from fomkit.files.op_csv import empty_table
 from fomkit.files.yaml import load_document
 from fomkit.ops.pricing import add_costs
 from fomkit.parallel import job, traffic
-from fomkit.parallel.layout import Layout, check_microbatches, microbatches_of
+from fomkit.parallel.layout import Layout, microbatches_of
+from fomkit.parallel.sharded import Piece, Sharding, Unit, sharded_traffic, sharded_wait
 from fomkit.parallel.step import (
     ParallelStep,
     Waits,
@@ -32,7 +34,7 @@ from fomkit.parallel.step import (
     step_coverage,
     waits_for,
 )
-from fomkit.parallel.traffic import Bucket, Sent, replica_traffic, waited
+from fomkit.parallel.traffic import Bucket, Sent, Traffic, replica_traffic, waited
 from fomkit.parallel.transformer import (
     CORE,
     Split,
@@ -51,6 +53,7 @@ from fomkit.plan.step import device_time
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.links import Collective, bus_factor
+from fomkit.prediction.rates import rates, value_of
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.models import TransformerRecord
 from fomkit.profiles.records import Record, check_record, check_schema
@@ -61,8 +64,8 @@ if TYPE_CHECKING:
 
 EXCLUDES = ("host_launch", "input")
 """What a step by sizes is without: the host and the data, whatever the machine says of them."""
-SHORT_BYTE, SUM_BYTE = 2, 4
-"""Bytes of activations and parameters, and of the sums of gradients, in mixed precision."""
+SHORT_BYTE = 2
+"""Bytes of activations and parameters in mixed precision."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,37 @@ class Stage:
     waits: Waits
 
 
-def _timed(rows: list[dict[str, object]], machine: Machine, level: float, where: str) -> pd.DataFrame:
+ATTENTION_SPREAD = (0.92, 1.10)
+"""Ends of the interval of a stated peak fraction's time over its value: deciles of published steps over those
+projected, model sizes left out one at a time (docs/parallel.md)."""
+
+
+def _stated_attention(timed: pd.DataFrame, machine: Machine, fraction: float) -> pd.DataFrame:
+    """Time the fused attention of a program by the share of the peak that it is said to reach.
+
+    A causal kernel does half of the square forward, and backward five products of that half where an op table
+    counts four of the whole (Dao, arXiv:2307.08691, section 4.1).
+    """
+    rows = timed["kind"].eq("attention")
+    for (dtype, engine), own in timed[rows].groupby(["dtype", "engine"], observed=True):
+        peak = rates(machine, str(dtype), str(engine)).flop_per_s
+        if peak is None:
+            raise FomkitError(machine.name, f"states no peak of {dtype} on its {engine} engine. Add it.")
+        share = own["pass_name"].eq("forward").map({True: 0.5, False: 0.625})
+        time_s = own["flop"] * share / (fraction * value_of(peak))
+        low, high = (time_s * end for end in ATTENTION_SPREAD)
+        said = {"time_source": "assumed", "bound": "compute", "evidence": f"{fraction:.0%} of the peak, as stated"}
+        timed.loc[own.index, ["time_s", "low_s", "high_s"]] = np.stack([time_s, low, high], 1)
+        timed.loc[own.index, list(said)] = list(said.values())
+    return timed
+
+
+def _timed(
+    rows: list[dict[str, object]], machine: Machine, level: float, where: str, attention: float | None = None
+) -> pd.DataFrame:
     timed = add_times(add_costs(as_table(rows)), machine, interval=level)
     check_covered(timed, (), where)
-    return timed
+    return timed if attention is None else _stated_attention(timed, machine, attention)
 
 
 def _repeats(block: pd.DataFrame, layout: Layout) -> pd.DataFrame:
@@ -129,7 +159,8 @@ class TransformerStep:
 
         layout, shape = self.layout, self.shape
         split = Split(samples, layout.tensor, layout.sequence, self.dtype, layout.expert)
-        block = _timed(block_rows(shape, split), self.machine, self.level, self.where)
+        fraction = layout.attention_peak_fraction
+        block = _timed(block_rows(shape, split), self.machine, self.level, self.where, fraction)
         words = _timed(embedding_rows(shape, split), self.machine, self.level, self.where)
         head = _timed(head_rows(shape, split), self.machine, self.level, self.where)
         blocks = shape.blocks // layout.pipeline
@@ -203,7 +234,7 @@ class TransformerStep:
 
     def gradient_byte(self) -> float:
         """Give the bytes of gradients that a device shares with its replicas."""
-        return SUM_BYTE * self._device_parameters()[0]
+        return self.layout.gradient_byte * self._device_parameters()[0]
 
     def _update(self, replicas: int) -> pd.DataFrame:
         layout = self.layout
@@ -214,31 +245,64 @@ class TransformerStep:
         rows = update_rows(numel, tensors, clip=layout.clip)
         return _timed(rows, self.machine, self.level, self.name)
 
+    def _passes(self, block: pd.DataFrame) -> tuple[float, float]:
+        """Give the passes of one block [s]: forward, and backward with what is made again for it."""
+        spent = _repeats(block, self.layout)
+        forward = float(block.loc[block["pass_name"].eq("forward"), "time_s"].sum())
+        return forward, float((spent["time_s"] * spent["count"]).sum()) - forward
+
+    def _replica_groups(self, replicas: int) -> tuple[Group, Group]:
+        """Give the devices that hold the same of all but experts, and those that hold the same experts."""
+        tensor, expert = self.layout.tensor, self.layout.expert
+        return self.network.group(replicas, tensor), self.network.group(replicas // expert, tensor * expert)
+
+    def _block_pieces(self) -> tuple[float, float]:
+        """Count the parameters of a block that a device holds: all but experts, and experts shared with others."""
+        layout, shared = self.layout, self._device_parameters()[1]
+        of_experts = shared / (self.shape.blocks // layout.pipeline)
+        return self.shape.block_parameters_of(layout.expert) / layout.tensor - of_experts, of_experts
+
     def _sums(self, replicas: int, block: pd.DataFrame) -> tuple[Group, list[Bucket], tuple[float, float], float]:
         """Give who adds up, the buckets, the passes that hide them, and bytes gathered over bytes added."""
-        layout = self.layout
+        layout, each = self.layout, self.layout.gradient_byte
         blocks = self.shape.blocks // layout.pipeline
-        spent = _repeats(block, layout)
-        forward = float(block.loc[block["pass_name"].eq("forward"), "time_s"].sum())
-        backward = float((spent["time_s"] * spent["count"]).sum()) - forward
-        of_experts = SUM_BYTE * self._device_parameters()[1] / blocks
-        byte = SUM_BYTE * self.shape.block_parameters_of(layout.expert) / layout.tensor - of_experts
-        words = SUM_BYTE * self.shape.embedding_parameters / layout.tensor
-        apart = self.network.group(replicas // layout.expert, layout.tensor * layout.expert)
+        forward, backward = self._passes(block)
+        rest, of_experts = self._block_pieces()
+        words = each * self.shape.embedding_parameters / layout.tensor
+        group, apart = self._replica_groups(replicas)
         pieces = []
         for at in range(blocks):
-            pieces.append(Bucket(byte, backward * (at + 1)))
-            pieces += [Bucket(of_experts, backward * (at + 1), apart)] if of_experts else []
+            pieces.append(Bucket(each * rest, backward * (at + 1)))
+            pieces += [Bucket(each * of_experts, backward * (at + 1), apart)] if of_experts else []
         pieces.append(Bucket(words, backward * blocks))
-        group = self.network.group(replicas, layout.tensor)
         passes = (forward * blocks, backward * blocks)
-        return group, pieces, passes, SHORT_BYTE / SUM_BYTE
+        return group, pieces, passes, SHORT_BYTE / each
+
+    def _shared(self, replicas: int, passes: tuple[float, float] = (0.0, 0.0)) -> Sharding:
+        """Give what replicas share out, and the passes of a block that hide what is sent of it."""
+        group, apart = self._replica_groups(replicas)
+        rest, of_experts = self._block_pieces()
+        unit = Unit((Piece(rest, group), *([Piece(of_experts, apart)] if of_experts else [])))
+        ends = self.shape.embedding_parameters + 2 * self.shape.hidden
+        root = Unit((Piece(ends / self.layout.tensor, group),))
+        return Sharding(unit, root, self.shape.blocks, SHORT_BYTE, self.layout.gradient_byte, *passes)
+
+    def _traffic(self, replicas: int, block: pd.DataFrame, count: int) -> Traffic:
+        """Give what replicas send each other in a step of so many microbatches."""
+        if self.layout.zero > 1 and replicas > 1:
+            return sharded_traffic(self.layout, self.network, self._shared(replicas, self._passes(block)), count)
+        return replica_traffic(self.layout, self.network, *self._sums(replicas, block))
 
     def replicas_wait(self, devices: int, samples: int, network: Network, end: str) -> float:
         """Give what a step waits for its replicas on a network at one end of its intervals, nothing hidden [s]."""
         replicas = self.layout.replicas(devices)
-        block = self._stages(self._schedule(samples, replicas)[0])[-1]
+        micro, count = self._schedule(samples, replicas)
+        block = self._stages(micro)[-1]
         bare_layout = replace(self.layout, overlap=False)
+        if self.layout.zero > 1:
+            return sharded_wait(
+                bare_layout, network, self._shared(replicas, self._passes(block)), count, end
+            ).exposed_s
         return waited(bare_layout, network, *self._sums(replicas, block), end).exposed_s
 
     def _shared_words(self, replicas: int) -> Exchange:
@@ -246,14 +310,13 @@ class TransformerStep:
         layout = self.layout
         if layout.pipeline == 1:
             return Exchange(Span.exact(0.0, self.level), "measured")
-        byte = SUM_BYTE * self.shape.vocabulary * self.shape.hidden / layout.tensor
+        byte = layout.gradient_byte * self.shape.vocabulary * self.shape.hidden / layout.tensor
         far = self.network.node_devices < layout.model_devices * replicas
         return self.network.exchange("all_reduce", byte, Group(1, 2) if far else Group(2, 1))
 
     def _schedule(self, samples: int, replicas: int) -> tuple[int, int]:
         """Give samples of a microbatch and microbatches of a step."""
         micro, count = microbatches_of(samples, replicas, self.layout.microbatch)
-        check_microbatches(self.layout, count)
         check_schedule(self.layout.pipeline, count, self.layout.interleave, self.shape.blocks)
         return micro, count
 
@@ -274,10 +337,7 @@ class TransformerStep:
         piped = pipeline_s(all_stages[: layout.pipeline], count, layout.interleave)
         slowest = max(range(3), key=totals.__getitem__)
         stretch = piped / (count * totals[slowest])
-        updated, traffic = (
-            self._update(replicas),
-            replica_traffic(layout, self.network, *self._sums(replicas, block)),
-        )
+        updated, traffic = self._update(replicas), self._traffic(replicas, block, count)
         update = device_time(updated, level, self.uses)
         work, inner = spans[slowest].scaled(count), waits[slowest].scaled(count)
         tied = bare(self._shared_words(replicas))
@@ -317,6 +377,8 @@ class TransformerStep:
         copies = layout.model_devices
         standing = job.state_byte((held - shared) * copies, layout, replicas)
         standing += job.state_byte(shared * copies, layout, replicas // layout.expert)
+        if layout.zero > 1 and replicas > 1:
+            standing += self._shared(replicas).held_byte(layout.zero)
         return standing + job.activation_byte(self.shape, samples, layout, count)
 
 
