@@ -269,6 +269,8 @@ class Machine:
     ----------
     node_devices, system_nodes : int or None
         None means unknown, which is why a scope may be refused.
+    host_op_s : Fact or None
+        What its host needs to start one op of a training step, framework and all [s].
     timings : DataFrame
         A TIMINGS table, empty for a machine known by facts only. Where ``origin`` is set, rows that name a party
         were stated for the machine as it is changed, the others hold for the origin.
@@ -301,6 +303,7 @@ class Machine:
     node_devices: int | None = None
     system_nodes: int | None = None
     availability: float = 1.0
+    host_op_s: Fact | None = None
     links: tuple[Link, ...] = ()
     overheads: tuple[Overhead, ...] = ()
     fits: Mapping[str, object] = field(default_factory=dict)

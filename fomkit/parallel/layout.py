@@ -12,6 +12,7 @@ Recompute = Literal["none", "selective", "full"]
 OptimizerPlace = Literal["device", "server"]
 Prefetch = Literal["post", "pre"]
 Scatter = Literal["each", "last"]
+Launch = Literal["eager", "graphs"]
 BUCKET_BYTE = 25 * 1024 * 1024
 """Gradients sent together (PyTorch 2, ``DistributedDataParallel(bucket_cap_mb=25)``) [byte]."""
 _WHERE = "layout"
@@ -45,6 +46,7 @@ class Layout:
     `gradient_byte`: of each gradient as replicas send it.
     `attention_peak_fraction`: share of the peak that the fused attention of this program reaches, as stated, of
       the arithmetic that a causal kernel does; None prices it as every other op.
+    `launch`: ``eager``, the host starts op by op; ``graphs``, which were captured or compiled, never wait for it.
     """
 
     tensor: int = 1
@@ -69,6 +71,7 @@ class Layout:
     scatter: Scatter = "each"
     gradient_byte: float = 4
     attention_peak_fraction: float | None = None
+    launch: Launch = "eager"
 
     @property
     def model_devices(self) -> int:
@@ -110,7 +113,7 @@ def _check_values(layout: Layout) -> None:
             raise FomkitError(_WHERE, f"{name} is {value!r}. Expected a whole number, {least} or more.")
     for name, words in (("algorithm", get_args(Algorithm)), ("recompute", get_args(Recompute)),
                         ("optimizer", get_args(OptimizerPlace)), ("prefetch", get_args(Prefetch)),
-                        ("scatter", get_args(Scatter))):  # fmt: skip
+                        ("scatter", get_args(Scatter)), ("launch", get_args(Launch))):  # fmt: skip
         if getattr(layout, name) not in words:
             value = getattr(layout, name)
             raise FomkitError(_WHERE, f"{name} {value!r} is not one. {nearest_names(str(value), words)}")

@@ -15,8 +15,9 @@ from pydantic import Field
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, add_independent
-from fomkit.core.machine import Machine
+from fomkit.core.machine import Fact, Machine
 from fomkit.core.model import Data, ModelProfile, Run, Transformer
+from fomkit.core.units import format_quantity
 from fomkit.files.op_csv import empty_table
 from fomkit.files.yaml import load_document
 from fomkit.ops.pricing import add_costs
@@ -62,8 +63,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-EXCLUDES = ("host_launch", "input")
-"""What a step by sizes is without: the host and the data, whatever the machine says of them."""
+EXCLUDES = ("input",)
+"""What a step by sizes is without: its data, whatever the machine says of that."""
+HOST_OP_S = Fact(
+    51e-6,
+    44e-6,
+    67e-6,
+    "assumed",
+    "layers that wait for their host, of Megatron-DeepSpeed on a host of A100 (vTrain)",
+)
+"""What a host needs to start one op of a training step, eagerly, where a machine does not say (docs/parallel.md).
+
+It is more than one kernel's launch: Python, autograd and the framework's own checks of the op [s].
+"""
+HOST_WAITED = "the device waits for its host, which needs {host} for an op ({source})"
 SHORT_BYTE = 2
 """Bytes of activations and parameters in mixed precision."""
 
@@ -74,6 +87,8 @@ class Stage:
 
     ops: pd.DataFrame
     waits: Waits
+    late: Span
+    """What the device waits for its host beyond its own work, at each end of the intervals [s]."""
 
 
 ATTENTION_SPREAD = (0.92, 1.10)
@@ -143,7 +158,7 @@ class TransformerStep:
         self.level, self.dtype = network.level, dtype
         self.where = f"{model.name} on {machine.name}"
         self.uses = uses_of(machine)
-        self.notes = model.caveats
+        self.notes, self.host_s = model.caveats, machine.host_op_s or HOST_OP_S
         self._known: dict[int, tuple[Stage, Stage, Stage, pd.DataFrame]] = {}
         check_split(self.shape, layout.tensor, sequence=layout.sequence)
         check_experts(model.name, self.shape, layout.expert)
@@ -166,19 +181,38 @@ class TransformerStep:
         blocks = shape.blocks // layout.pipeline
         inner = _repeats(block, layout)
         inner = inner.assign(count=inner["count"] * blocks)
+        late = self._late(inner)
         times = self._collectives(samples)
         waits = _waits(self._block_sent(), block, times, self.level).scaled(blocks)
         ends = [(words, traffic.embedding_sent(sequence=layout.sequence)),
                 (head, traffic.head_sent(sequence=layout.sequence))]  # fmt: skip
         if layout.pipeline == 1:
             both = _waits([*ends[0][1], *ends[1][1]], pd.concat([words, head]), times, self.level)
-            whole = Stage(pd.concat([inner, words, head]), add_waits([waits, both]))
+            late = add_common([late, self._late(words), self._late(head)])
+            whole = Stage(pd.concat([inner, words, head]), add_waits([waits, both]), late)
             return whole, whole, whole, block
         first, last = (
-            Stage(pd.concat([inner, table]), add_waits([waits, _waits(also, table, times, self.level)]))
+            Stage(
+                pd.concat([inner, table]),
+                add_waits([waits, _waits(also, table, times, self.level)]),
+                add_common([late, self._late(table)]),
+            )
             for table, also in ends
         )
-        return first, Stage(inner, waits), last, block
+        return first, Stage(inner, waits, late), last, block
+
+    def _late(self, ops: pd.DataFrame) -> Span:
+        """Give what some ops wait for their host beyond the device's own work, at each end of the intervals [s].
+
+        Where the device is late, the collective after an op is late with it, so that none of this hides what is
+        sent.
+        """
+        if self.layout.launch == "graphs":
+            return Span.exact(0.0, self.level)
+        started, device = float(ops["count"].sum()), device_time(ops, self.level, self.uses)
+        ends = zip(self.host_s.span(self.level).scaled(started).ends, device.ends, strict=True)
+        value, low, high = (max(0.0, host - own) for host, own in ends)
+        return Span(value, low, high, self.level)
 
     def _block_sent(self) -> list[Sent]:
         """List what a device sends in one block of a microbatch."""
@@ -330,7 +364,7 @@ class TransformerStep:
         micro, count = self._schedule(samples, replicas)
         *stages, block = self._stages(micro)
         between, between_byte = self._between(micro, replicas)
-        spans = [device_time(stage.ops, level, self.uses) for stage in stages]
+        spans = [add_common([device_time(stage.ops, level, self.uses), stage.late]) for stage in stages]
         waits = [add_waits([stage.waits, between]) for stage in stages]
         totals = [work.value + wait.exposed.value for work, wait in zip(spans, waits, strict=True)]
         all_stages = [totals[0], *[totals[1]] * (layout.pipeline - 2), totals[2]]
@@ -355,8 +389,13 @@ class TransformerStep:
             memory_byte=self.memory_byte(micro, count, replicas),
             coverage=step_coverage(_coverage(stages[slowest].ops, count, updated),
                                    compute.value + bubble.value, links.sources),
-            excludes=EXCLUDES, notes=self.notes,
+            excludes=EXCLUDES, notes=(*self.notes, *self._host_notes(stages[slowest])),
         )  # fmt: skip
+
+    def _host_notes(self, stage: Stage) -> list[str]:
+        if not stage.late.value:
+            return []
+        return [HOST_WAITED.format(host=format_quantity(self.host_s.value, "time_s"), source=self.host_s.source)]
 
     def _sent(self, samples: int, count: int) -> dict[str, float]:
         """Give the bytes that a device sends to its tensor group, a sum twice a gather's, and to experts."""

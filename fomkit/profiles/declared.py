@@ -169,7 +169,7 @@ def parse_claims(texts: Sequence[str]) -> dict[str, float]:
 SCHEMA = "fomkit/layout/1"
 _NAMES = tuple(field.name for field in fields(Layout))
 _FLAGS = tuple(field.name for field in fields(Layout) if field.type == "bool")
-_WORDS = ("recompute", "algorithm", "channel", "optimizer", "prefetch", "scatter")
+_WORDS = ("recompute", "algorithm", "channel", "optimizer", "prefetch", "scatter", "launch")
 _BYTES, _SHARES = ("bucket_byte", "gradient_byte"), ("compression", "attention_peak_fraction")
 _LINK = "TIER, ALPHA, BANDWIDTH, DIRECTION"
 

@@ -36,7 +36,7 @@ class MemoryRecord(Record):
 
 
 class LaunchRecord(Record):
-    """``device.launch``: what it costs the host to start one kernel."""
+    """``device.launch``, ``host``: what it costs the host to start one kernel, or one op with its framework."""
 
     per_op: Time
     low: Time | None = None
@@ -145,6 +145,7 @@ class MachineRecord(Record):
     origin: DeviceRecord | None = None
     node: NodeRecord | None = None
     system: SystemRecord | None = None
+    host: LaunchRecord | None = None
     links: list[LinkRecord] = []
     overheads: list[OverheadRecord] = []
     energy: EnergyRecord | None = None

@@ -194,6 +194,7 @@ def _check_order(document: Document, machine: Machine) -> None:
         *facts.items(),
         (("device", "memory", "low"), device.byte_per_s),
         (("device", "launch"), device.launch_s),
+        (("host", "per_op"), machine.host_op_s),
         (("device", "allocator"), device.fresh_byte_per_s),
         (("device", "from_host"), device.host_byte_per_s),
     ]
@@ -269,6 +270,7 @@ def _with_device(machine: Machine, of: Machine) -> Machine:
         fits=fits,
         node_devices=machine.node_devices or of.node_devices,
         links=machine.links or (of.links if same else ()),
+        host_op_s=machine.host_op_s or of.host_op_s,
         overheads=machine.overheads or of.overheads,
         energy=machine.energy or energy,
         price=machine.price or price,
@@ -309,6 +311,9 @@ def _load(path: Path, named_by: tuple[Path, ...]) -> Machine:
         node_devices=record.node.devices if record.node else None,
         system_nodes=record.system.nodes if record.system else None,
         availability=record.system.availability if record.system else 1.0,
+        host_op_s=fact_of(host.per_op, host.low, host.high, host.basis, host.source)
+        if (host := record.host)
+        else None,
         links=tuple(link_of(document, index, one) for index, one in enumerate(record.links)),
         overheads=overheads,
         notes=tuple(record.notes),

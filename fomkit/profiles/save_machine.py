@@ -147,6 +147,8 @@ def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
         content["node"] = {"devices": machine.node_devices}
     if machine.system_nodes is not None:
         content["system"] = {"nodes": machine.system_nodes, "availability": float(machine.availability)}
+    if machine.host_op_s is not None:
+        content["host"] = stated("per_op", machine.host_op_s, "time_s")
     if machine.links:
         content["links"] = [_link(link) for link in machine.links]
     if machine.overheads:
