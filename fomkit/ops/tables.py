@@ -73,6 +73,8 @@ PASSES = ("forward", "backward", "backward_input", "backward_weight", "update")
 TIME_SOURCES = (
     "measured", "interpolated", "extrapolated", "transferred", "roofline", "alpha_beta", "assumed",
 )  # fmt: skip
+SOURCES: Mapping[str, int] = {name: number for number, name in enumerate(("", *TIME_SOURCES))}
+"""Numbers that stand for time sources in arrays; 0 where there is no time."""
 BOUNDS = ("compute", "memory", "launch", "network", "input", "measured")
 _PADDING, _OUTPUT_PADDING = "pad_d pad_h pad_w", "output_pad_d output_pad_h output_pad_w"
 

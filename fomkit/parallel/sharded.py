@@ -54,12 +54,12 @@ class Sharding(NamedTuple):
     backward_s: float
 
     def held_byte(self, zero: int) -> float:
-        """Count the bytes that a device holds whole: of zero 3 two blocks and the root, else all parameters.
+        """Count the bytes that a device holds whole beside its share: of zero 3 two blocks and the root, gathered.
 
         The gradients of one block and of the root wait there to be scattered.
         """
         block, root = (sum(piece.parameters for piece in unit.pieces) for unit in (self.block, self.root))
-        whole = (2 if zero == 3 else self.blocks) * block + root
+        whole = 2 * block + root if zero == 3 else 0.0
         return self.gather_byte * whole + self.scatter_byte * (block + root)
 
 

@@ -27,7 +27,7 @@ from fomkit.plan.coverage import UNPRICED, check_covered, check_work, coverage
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, fit_of, processor_notes, updated_as_there, with_fresh_pages
 from fomkit.plan.options import Options, choose_scope, choose_sizes
 from fomkit.plan.run import RunTime, roll_up_run, runs_at_once, runs_per_day
-from fomkit.plan.step import StepTime, roll_up_step
+from fomkit.plan.step import StepTime, roll_up_step, with_host
 from fomkit.prediction import interpolate
 from fomkit.prediction.cascade import add_times, prepared
 from fomkit.prediction.estimates import Rows, as_rows, cached
@@ -320,7 +320,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     traced, model = model, updated_as_there(model, machine)
     fitted = with_fits(machine)
     ops = _timed(model, fitted, sizes, formats, options.interval)
-    machine = with_fresh_pages(machine, model, sizes)
+    machine = with_fresh_pages(with_host(machine, model), model, sizes)
     if not options.allow_uncovered:
         check_covered(ops, model.unsupported, f"{model.name} on {machine.name}")
     step = roll_up_step(ops, machine, options.interval)

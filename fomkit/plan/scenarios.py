@@ -13,6 +13,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.precision import Formats, choose_formats
+from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import TABLES, Uses, check_covered, check_work, uses_of
 from fomkit.plan.memory_of import updated_as_there, with_fresh_pages
 from fomkit.plan.options import (
@@ -27,8 +28,8 @@ from fomkit.plan.options import (
     terms,
 )
 from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
-from fomkit.plan.shapes import SOURCES, StepOps, Timed, step_ops, times_at
-from fomkit.plan.step import Ops, StepTime, device_times, terms_beside
+from fomkit.plan.shapes import StepOps, Timed, step_ops, times_at
+from fomkit.plan.step import Ops, StepTime, device_times, terms_beside, with_host
 from fomkit.prediction.cascade import prepared
 from fomkit.prediction.donors import FROM_TABLE, ROOFLINE, factor
 from fomkit.prediction.rates import floors, rates, same_rates, value_of
@@ -173,11 +174,12 @@ def _rolled_up(
     found = np.empty((len(RESULTS), len(starts)))
     for case in cases:
         at = case.scenarios
-        if launches_s is not None:
+        scaled = None if case.machine.host_op_s is not None else launches_s
+        if scaled is not None:
             # What the host needs is launches times their cost: a launch of 1 s serves all scenarios.
             case = case._replace(machine=change_machine(case.machine, {"launch_s": 1.0}))
         forward_s = None if forwards is None else _span_of_variants(forwards[:, at], level)
-        own = starts[at] if launches_s is None else starts[at] * launches_s[at]
+        own = starts[at] if scaled is None else starts[at] * scaled[at]
         batch = None if batches is None else batches[at]
         found[:, at] = _figures_of(study, case, _span_of_variants(devices[:, at], level), forward_s, own, batch)
     measured = ((timed.sources == SOURCES["measured"]) | (timed.executions == 0)).all(0)
@@ -194,7 +196,7 @@ def _of_scenarios(timed: Timed, shape: NDArray[np.intp]) -> Timed:
 def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> Study:
     """Do once what all scenarios of a model on a machine share; see `scenarios`."""
     check_work(model.ops, model.name)
-    model, machine = updated_as_there(model, machine), prepared(with_fits(machine))
+    model, machine = updated_as_there(model, machine), prepared(with_fits(with_host(machine, model)))
     formats = choose_formats(options.precision, model.traced_with.get("framework", ""), machine, model.ops)
     scope = choose_scope([machine], options.scope)
     step = step_ops(model, machine, formats)

@@ -20,7 +20,7 @@ from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.ops.precision import Formats, byte_factor, restate_ops
 from fomkit.ops.pricing import add_costs, split_recurrent
 from fomkit.ops.resize import evaluate_many, resize_ops
-from fomkit.ops.tables import SIZED, TIME_SOURCES
+from fomkit.ops.tables import SIZED, SOURCES
 from fomkit.plan.content import span_content
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import choose_sizes
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 _TEXTS = ("op", "kind", "dtype", "engine", "pass_name")
 _PLACE = ("count", "module", "code_line", "traced_time_s")
-SOURCES: Mapping[str, int] = {name: number for number, name in enumerate(("", *TIME_SOURCES))}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ What a step's interval would be if some of its ops were timed exactly.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,8 +18,9 @@ import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, latest
-from fomkit.core.machine import Machine, Overhead
-from fomkit.ops.tables import PASSES
+from fomkit.core.machine import Fact, Machine, Overhead
+from fomkit.core.model import ModelProfile
+from fomkit.ops.tables import PASSES, SOURCES
 from fomkit.plan.coverage import TABLES, Uses, use_widths, uses_of
 
 if TYPE_CHECKING:
@@ -30,6 +31,26 @@ if TYPE_CHECKING:
 
 INPUT = "input"
 """Name of the overhead per step that is the input pipeline, which runs beside the device."""
+
+
+HOST_OP_S = Fact(
+    51e-6, 44e-6, 67e-6, "assumed",
+    "layers that wait for their host, of Megatron-DeepSpeed on a host of A100 (vTrain)",
+)  # fmt: skip
+"""What a host needs to start one op of a training step, eagerly, where a machine does not say (docs/parallel.md).
+
+It is more than one kernel's launch: Python, autograd and the framework's own checks of the op [s].
+"""
+
+
+def with_host(machine: Machine, model: ModelProfile) -> Machine:
+    """Give the machine with what its host needs for an op of a transformer by its sizes, where it does not say.
+
+    The ops of a traced network are finer than those of a rule, and start as the machine's launch cost says.
+    """
+    if model.transformer is None or machine.host_op_s is not None:
+        return machine
+    return replace(machine, host_op_s=HOST_OP_S)
 
 
 def overhead_span(overhead: Overhead, of: Span) -> Span:
@@ -77,8 +98,7 @@ def ops_of(timed: pd.DataFrame) -> Ops:
     """Read the ops of a TIMED table as one variant."""
     times = np.stack([timed[name].to_numpy(np.float64) for name in ("time_s", "low_s", "high_s")])
     words = timed["time_source"].tolist()
-    numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}
-    sources = np.array([numbers[word] for word in words], np.intp)[:, None]
+    sources = np.array([SOURCES[word] for word in words], np.intp)[:, None]
     of_table = np.array([word in TABLES for word in words], bool)[:, None]
     seconds = np.nan_to_num(times * timed["count"].to_numpy(np.float64))[:, :, None]
     return Ops(timed["kind"].tolist(), seconds, sources, of_table)
@@ -153,7 +173,7 @@ def _device_span(ops: Ops, uses: Uses, level: float) -> Span:
 
 
 def _host_launch(starts: float, machine: Machine, level: float) -> Span | None:
-    launch = machine.device.launch_s
+    launch = machine.host_op_s or machine.device.launch_s
     return None if launch is None else Span(launch.value, launch.low, launch.high, level).scaled(starts)
 
 

@@ -5,23 +5,21 @@ A transformer's model profile from its sizes alone (``fomkit/transformer/1``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
 from pydantic import Field
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, add_independent
-from fomkit.core.machine import Fact, Machine
+from fomkit.core.machine import Machine
 from fomkit.core.model import Data, ModelProfile, Run, Transformer
 from fomkit.core.units import format_quantity
 from fomkit.files.op_csv import empty_table
 from fomkit.files.yaml import load_document
-from fomkit.ops.pricing import add_costs
-from fomkit.parallel import job, traffic
+from fomkit.ops.tables import TIME_SOURCES
+from fomkit.parallel import job
 from fomkit.parallel.layout import Layout, microbatches_of
 from fomkit.parallel.sharded import Piece, Sharding, Unit, sharded_traffic, sharded_wait
 from fomkit.parallel.step import (
@@ -33,120 +31,25 @@ from fomkit.parallel.step import (
     of_traffic,
     pipeline_s,
     step_coverage,
-    waits_for,
 )
-from fomkit.parallel.traffic import Bucket, Sent, Traffic, replica_traffic, waited
-from fomkit.parallel.transformer import (
-    CORE,
-    Split,
-    as_table,
-    block_rows,
-    check_experts,
-    check_split,
-    embedding_rows,
-    head_rows,
-    profile_table,
-    tensors_of,
-    update_rows,
-)
-from fomkit.plan.coverage import check_covered, coverage, uses_of
-from fomkit.plan.step import device_time
-from fomkit.prediction.cascade import add_times
+from fomkit.parallel.traffic import Bucket, Traffic, replica_traffic, waited
+from fomkit.parallel.transformer import check_experts, check_split, profile_table, tensors_of
+from fomkit.plan.coverage import UNPRICED
+from fomkit.plan.transformer_plan import HEAD, SHORT_BYTE, WORDS, Pass, Stage, Timed, TransformerPlan
+from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
-from fomkit.prediction.links import Collective, bus_factor
-from fomkit.prediction.rates import rates, value_of
-from fomkit.profiles.evidence import with_fits
+from fomkit.prediction.links import bus_factor
 from fomkit.profiles.models import TransformerRecord
 from fomkit.profiles.records import Record, check_record, check_schema
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
+NO_PASSES = Pass(0.0, 0.0)
 EXCLUDES = ("input",)
 """What a step by sizes is without: its data, whatever the machine says of that."""
-HOST_OP_S = Fact(
-    51e-6,
-    44e-6,
-    67e-6,
-    "assumed",
-    "layers that wait for their host, of Megatron-DeepSpeed on a host of A100 (vTrain)",
-)
-"""What a host needs to start one op of a training step, eagerly, where a machine does not say (docs/parallel.md).
-
-It is more than one kernel's launch: Python, autograd and the framework's own checks of the op [s].
-"""
 HOST_WAITED = "the device waits for its host, which needs {host} for an op ({source})"
-SHORT_BYTE = 2
-"""Bytes of activations and parameters in mixed precision."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """The ops of one stage with their counts for one microbatch, and what it sends."""
-
-    ops: pd.DataFrame
-    waits: Waits
-    late: Span
-    """What the device waits for its host beyond its own work, at each end of the intervals [s]."""
-
-
-ATTENTION_SPREAD = (0.92, 1.10)
-"""Ends of the interval of a stated peak fraction's time over its value: deciles of published steps over those
-projected, model sizes left out one at a time (docs/parallel.md)."""
-
-
-def _stated_attention(timed: pd.DataFrame, machine: Machine, fraction: float) -> pd.DataFrame:
-    """Time the fused attention of a program by the share of the peak that it is said to reach.
-
-    A causal kernel does half of the square forward, and backward five products of that half where an op table
-    counts four of the whole (Dao, arXiv:2307.08691, section 4.1).
-    """
-    rows = timed["kind"].eq("attention")
-    for (dtype, engine), own in timed[rows].groupby(["dtype", "engine"], observed=True):
-        peak = rates(machine, str(dtype), str(engine)).flop_per_s
-        if peak is None:
-            raise FomkitError(machine.name, f"states no peak of {dtype} on its {engine} engine. Add it.")
-        share = own["pass_name"].eq("forward").map({True: 0.5, False: 0.625})
-        time_s = own["flop"] * share / (fraction * value_of(peak))
-        low, high = (time_s * end for end in ATTENTION_SPREAD)
-        said = {"time_source": "assumed", "bound": "compute", "evidence": f"{fraction:.0%} of the peak, as stated"}
-        timed.loc[own.index, ["time_s", "low_s", "high_s"]] = np.stack([time_s, low, high], 1)
-        timed.loc[own.index, list(said)] = list(said.values())
-    return timed
-
-
-def _timed(
-    rows: list[dict[str, object]], machine: Machine, level: float, where: str, attention: float | None = None
-) -> pd.DataFrame:
-    timed = add_times(add_costs(as_table(rows)), machine, interval=level)
-    check_covered(timed, (), where)
-    return timed if attention is None else _stated_attention(timed, machine, attention)
-
-
-def _repeats(block: pd.DataFrame, layout: Layout) -> pd.DataFrame:
-    """Count what runs in one block, with what is made again for the backward pass."""
-    again = block["pass_name"].eq("forward")
-    if layout.recompute == "selective":
-        again &= block["module"].eq(CORE)
-    extra = again.astype("float64") if layout.recompute != "none" else 0.0
-    return block.assign(count=block["count"] + extra)
-
-
-def _waits(sent: Iterable[Sent], ops: pd.DataFrame, times: Mapping[str, Exchange], level: float) -> Waits:
-    one_s = dict(zip(ops["op"].tolist(), ops["time_s"].tolist(), strict=True))
-    return waits_for(sent, times, one_s, level)
-
-
-def _coverage(ops: pd.DataFrame, microbatches: int, update: pd.DataFrame) -> dict[str, float]:
-    """Give the shares of a device's work by time source."""
-    import pandas as pd
-
-    return coverage(pd.concat([ops.assign(count=ops["count"] * microbatches), update]))
 
 
 class TransformerStep:
-    """What does not change with the number of replicas: the timed rows of blocks and both ends."""
+    """A layout of a transformer on a machine, at any number of devices and samples."""
 
     def __init__(
         self, model: ModelProfile, machine: Machine, layout: Layout, network: Network, dtype: str
@@ -154,89 +57,29 @@ class TransformerStep:
         if model.transformer is None:
             raise FomkitError(model.name, "is no transformer by its sizes. Give it a 'transformer' block.")
         self.shape: Transformer = model.transformer
-        self.name, self.machine, self.layout, self.network = model.name, with_fits(machine), layout, network
-        self.level, self.dtype = network.level, dtype
-        self.where = f"{model.name} on {machine.name}"
-        self.uses = uses_of(machine)
-        self.notes, self.host_s = model.caveats, machine.host_op_s or HOST_OP_S
-        self._known: dict[int, tuple[Stage, Stage, Stage, pd.DataFrame]] = {}
+        self.layout, self.level, self.notes = layout, network.level, model.caveats
+        where = f"{model.name} on {machine.name}"
+        # Machines that differ share a table of timings: a changed device, other links.
+        of_machine = (machine.device, machine.links, machine.node_devices, machine.host_op_s, machine.excluded)
+        name = f"transformer {self.shape} {dtype} {network.level} {network.channel} {of_machine} {where}"
+        self.plan = cached(
+            machine.timings, machine.fits, name, lambda: TransformerPlan(self.shape, network, dtype, where)
+        )
+        self.network = self.plan.network
         check_split(self.shape, layout.tensor, sequence=layout.sequence)
         check_experts(model.name, self.shape, layout.expert)
 
-    def _stages(self, samples: int) -> tuple[Stage, Stage, Stage, pd.DataFrame]:
-        """Give the first, an inner and the last stage, and one block, each number of samples once."""
-        if samples not in self._known:
-            self._known[samples] = self._staged(samples)
-        return self._known[samples]
+    def _stages(self, samples: int) -> tuple[Stage, Stage, Stage]:
+        """Give the first, an inner and the last stage."""
+        if self.layout.pipeline == 1:
+            return (self.plan.stage(self.layout, samples, (WORDS, HEAD)),) * 3
+        ends: tuple[tuple[str, ...], ...] = ((WORDS,), (), (HEAD,))
+        first, inner, last = (self.plan.stage(self.layout, samples, names) for names in ends)
+        return first, inner, last
 
-    def _staged(self, samples: int) -> tuple[Stage, Stage, Stage, pd.DataFrame]:
-        import pandas as pd
-
-        layout, shape = self.layout, self.shape
-        split = Split(samples, layout.tensor, layout.sequence, self.dtype, layout.expert)
-        fraction = layout.attention_peak_fraction
-        block = _timed(block_rows(shape, split), self.machine, self.level, self.where, fraction)
-        words = _timed(embedding_rows(shape, split), self.machine, self.level, self.where)
-        head = _timed(head_rows(shape, split), self.machine, self.level, self.where)
-        blocks = shape.blocks // layout.pipeline
-        inner = _repeats(block, layout)
-        inner = inner.assign(count=inner["count"] * blocks)
-        late = self._late(inner)
-        times = self._collectives(samples)
-        waits = _waits(self._block_sent(), block, times, self.level).scaled(blocks)
-        ends = [(words, traffic.embedding_sent(sequence=layout.sequence)),
-                (head, traffic.head_sent(sequence=layout.sequence))]  # fmt: skip
-        if layout.pipeline == 1:
-            both = _waits([*ends[0][1], *ends[1][1]], pd.concat([words, head]), times, self.level)
-            late = add_common([late, self._late(words), self._late(head)])
-            whole = Stage(pd.concat([inner, words, head]), add_waits([waits, both]), late)
-            return whole, whole, whole, block
-        first, last = (
-            Stage(
-                pd.concat([inner, table]),
-                add_waits([waits, _waits(also, table, times, self.level)]),
-                add_common([late, self._late(table)]),
-            )
-            for table, also in ends
-        )
-        return first, Stage(inner, waits, late), last, block
-
-    def _late(self, ops: pd.DataFrame) -> Span:
-        """Give what some ops wait for their host beyond the device's own work, at each end of the intervals [s].
-
-        Where the device is late, the collective after an op is late with it, so that none of this hides what is
-        sent.
-        """
-        if self.layout.launch == "graphs":
-            return Span.exact(0.0, self.level)
-        started, device = float(ops["count"].sum()), device_time(ops, self.level, self.uses)
-        ends = zip(self.host_s.span(self.level).scaled(started).ends, device.ends, strict=True)
-        value, low, high = (max(0.0, host - own) for host, own in ends)
-        return Span(value, low, high, self.level)
-
-    def _block_sent(self) -> list[Sent]:
-        """List what a device sends in one block of a microbatch."""
-        layout, sequence = self.layout, self.layout.sequence
-        experts = traffic.experts_sent() if self.shape.experts else []
-        going = [*traffic.forward_sent(sequence=sequence), *experts]
-        going *= 2 if layout.recompute == "full" else 1
-        back = traffic.backward_sent(sequence=sequence, experts=bool(experts))
-        return [*going, *back, *experts]
-
-    def _places_byte(self, samples: int) -> float:
-        """Give the bytes of all places for tokens that a device sends to experts at once."""
-        split = Split(samples, self.layout.tensor, self.layout.sequence, self.dtype, self.layout.expert)
-        return SHORT_BYTE * split.slots(self.shape) * self.shape.hidden
-
-    def _collectives(self, samples: int) -> dict[str, Exchange]:
-        byte = SHORT_BYTE * self.shape.seq * samples * self.shape.hidden
-        group = self.network.group(self.layout.tensor)
-        names: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter")
-        found: dict[str, Exchange] = {name: self.network.exchange(name, byte, group) for name in names}
-        if self.shape.experts:
-            sharing = self.network.group(self.layout.expert, self.layout.tensor)
-            found["all_to_all"] = self.network.exchange("all_to_all", self._places_byte(samples), sharing)
-        return found
+    def _passes(self, samples: int) -> Pass:
+        """Give the passes of one block [s]."""
+        return self.plan.pieces(self.layout, samples).block.passes(self.layout.recompute)
 
     def _between(self, samples: int, replicas: int) -> tuple[Waits, float]:
         """Give what a stage waits for its neighbours in one microbatch [s], and the bytes it sends.
@@ -246,7 +89,7 @@ class TransformerStep:
         layout = self.layout
         if layout.pipeline == 1:
             return bare(Exchange(Span.exact(0.0, self.level), "measured")), 0.0
-        byte = SHORT_BYTE * self.shape.seq * samples * self.shape.hidden
+        byte = self.plan.stream_byte(samples)
         far = self.network.node_devices <= layout.tensor * replicas
         sent = self.network.send(byte / layout.tensor, "system" if far else "node")
         one = [Exchange(sent, "alpha_beta")]
@@ -270,20 +113,13 @@ class TransformerStep:
         """Give the bytes of gradients that a device shares with its replicas."""
         return self.layout.gradient_byte * self._device_parameters()[0]
 
-    def _update(self, replicas: int) -> pd.DataFrame:
+    def _update(self, replicas: int) -> Timed:
         layout = self.layout
         held, shared = self._device_parameters()
         zero = layout.zero > 0
         numel = (held - shared) / (replicas if zero else 1) + shared / (replicas // layout.expert if zero else 1)
         tensors = float(tensors_of(self.shape, layout.expert)) * self.shape.blocks / layout.pipeline + 4
-        rows = update_rows(numel, tensors, clip=layout.clip)
-        return _timed(rows, self.machine, self.level, self.name)
-
-    def _passes(self, block: pd.DataFrame) -> tuple[float, float]:
-        """Give the passes of one block [s]: forward, and backward with what is made again for it."""
-        spent = _repeats(block, self.layout)
-        forward = float(block.loc[block["pass_name"].eq("forward"), "time_s"].sum())
-        return forward, float((spent["time_s"] * spent["count"]).sum()) - forward
+        return self.plan.update(numel, tensors, clip=layout.clip)
 
     def _replica_groups(self, replicas: int) -> tuple[Group, Group]:
         """Give the devices that hold the same of all but experts, and those that hold the same experts."""
@@ -296,11 +132,11 @@ class TransformerStep:
         of_experts = shared / (self.shape.blocks // layout.pipeline)
         return self.shape.block_parameters_of(layout.expert) / layout.tensor - of_experts, of_experts
 
-    def _sums(self, replicas: int, block: pd.DataFrame) -> tuple[Group, list[Bucket], tuple[float, float], float]:
+    def _sums(self, replicas: int, passes: Pass) -> tuple[Group, list[Bucket], tuple[float, float], float]:
         """Give who adds up, the buckets, the passes that hide them, and bytes gathered over bytes added."""
         layout, each = self.layout, self.layout.gradient_byte
         blocks = self.shape.blocks // layout.pipeline
-        forward, backward = self._passes(block)
+        forward, backward = passes
         rest, of_experts = self._block_pieces()
         words = each * self.shape.embedding_parameters / layout.tensor
         group, apart = self._replica_groups(replicas)
@@ -309,10 +145,9 @@ class TransformerStep:
             pieces.append(Bucket(each * rest, backward * (at + 1)))
             pieces += [Bucket(each * of_experts, backward * (at + 1), apart)] if of_experts else []
         pieces.append(Bucket(words, backward * blocks))
-        passes = (forward * blocks, backward * blocks)
-        return group, pieces, passes, SHORT_BYTE / each
+        return group, pieces, (forward * blocks, backward * blocks), SHORT_BYTE / each
 
-    def _shared(self, replicas: int, passes: tuple[float, float] = (0.0, 0.0)) -> Sharding:
+    def _shared(self, replicas: int, passes: Pass = NO_PASSES) -> Sharding:
         """Give what replicas share out, and the passes of a block that hide what is sent of it."""
         group, apart = self._replica_groups(replicas)
         rest, of_experts = self._block_pieces()
@@ -321,23 +156,21 @@ class TransformerStep:
         root = Unit((Piece(ends / self.layout.tensor, group),))
         return Sharding(unit, root, self.shape.blocks, SHORT_BYTE, self.layout.gradient_byte, *passes)
 
-    def _traffic(self, replicas: int, block: pd.DataFrame, count: int) -> Traffic:
+    def _traffic(self, replicas: int, samples: int, count: int) -> Traffic:
         """Give what replicas send each other in a step of so many microbatches."""
+        passes = self._passes(samples)
         if self.layout.zero > 1 and replicas > 1:
-            return sharded_traffic(self.layout, self.network, self._shared(replicas, self._passes(block)), count)
-        return replica_traffic(self.layout, self.network, *self._sums(replicas, block))
+            return sharded_traffic(self.layout, self.network, self._shared(replicas, passes), count)
+        return replica_traffic(self.layout, self.network, *self._sums(replicas, passes))
 
     def replicas_wait(self, devices: int, samples: int, network: Network, end: str) -> float:
         """Give what a step waits for its replicas on a network at one end of its intervals, nothing hidden [s]."""
         replicas = self.layout.replicas(devices)
         micro, count = self._schedule(samples, replicas)
-        block = self._stages(micro)[-1]
-        bare_layout = replace(self.layout, overlap=False)
+        passes, bare_layout = self._passes(micro), replace(self.layout, overlap=False)
         if self.layout.zero > 1:
-            return sharded_wait(
-                bare_layout, network, self._shared(replicas, self._passes(block)), count, end
-            ).exposed_s
-        return waited(bare_layout, network, *self._sums(replicas, block), end).exposed_s
+            return sharded_wait(bare_layout, network, self._shared(replicas, passes), count, end).exposed_s
+        return waited(bare_layout, network, *self._sums(replicas, passes), end).exposed_s
 
     def _shared_words(self, replicas: int) -> Exchange:
         """Give the sum of the words' gradients between first and last stage, which share them [s]."""
@@ -359,55 +192,53 @@ class TransformerStep:
 
         Raises FomkitError when the layout does not divide.
         """
-        layout, level = self.layout, self.level
+        layout = self.layout
         replicas = layout.replicas(devices)
         micro, count = self._schedule(samples, replicas)
-        *stages, block = self._stages(micro)
+        stages = self._stages(micro)
         between, between_byte = self._between(micro, replicas)
-        spans = [add_common([device_time(stage.ops, level, self.uses), stage.late]) for stage in stages]
         waits = [add_waits([stage.waits, between]) for stage in stages]
-        totals = [work.value + wait.exposed.value for work, wait in zip(spans, waits, strict=True)]
+        totals = [one.work_s.value + wait.exposed.value for one, wait in zip(stages, waits, strict=True)]
         all_stages = [totals[0], *[totals[1]] * (layout.pipeline - 2), totals[2]]
         piped = pipeline_s(all_stages[: layout.pipeline], count, layout.interleave)
         slowest = max(range(3), key=totals.__getitem__)
         stretch = piped / (count * totals[slowest])
-        updated, traffic = self._update(replicas), self._traffic(replicas, block, count)
-        update = device_time(updated, level, self.uses)
-        work, inner = spans[slowest].scaled(count), waits[slowest].scaled(count)
+        (update, update_sources), sent = self._update(replicas), self._traffic(replicas, micro, count)
+        work, inner = stages[slowest].work_s.scaled(count), waits[slowest].scaled(count)
         tied = bare(self._shared_words(replicas))
-        links = add_waits([inner, of_traffic(traffic), tied])
+        links = add_waits([inner, of_traffic(sent), tied])
         inside = add_independent([work, inner.exposed])
         bubble = inside.scaled(stretch - 1)
         compute = add_common([work, update])
+        covered = _shares(stages[slowest].by_source, count, update_sources)
         return ParallelStep(
             layout=layout, devices=devices, replicas=replicas, samples=samples, microbatches=count,
             compute_s=compute, busy_s=links.busy, exposed_s=links.exposed, bubble_s=bubble,
-            replicas_s=traffic.exposed_s,
-            wall_s=add_independent([inside.scaled(stretch), update, traffic.exposed_s, tied.exposed]),
-            sent_byte={**self._sent(micro, count), "pipeline": between_byte * count,
-                       "replicas": traffic.sent_byte},
+            replicas_s=sent.exposed_s,
+            wall_s=add_independent([inside.scaled(stretch), update, sent.exposed_s, tied.exposed]),
+            sent_byte={**self._sent(micro, count), "pipeline": between_byte * count, "replicas": sent.sent_byte},
             memory_byte=self.memory_byte(micro, count, replicas),
-            coverage=step_coverage(_coverage(stages[slowest].ops, count, updated),
-                                   compute.value + bubble.value, links.sources),
+            coverage=step_coverage(covered, compute.value + bubble.value, links.sources),
             excludes=EXCLUDES, notes=(*self.notes, *self._host_notes(stages[slowest])),
         )  # fmt: skip
 
     def _host_notes(self, stage: Stage) -> list[str]:
-        if not stage.late.value:
-            return []
-        return [HOST_WAITED.format(host=format_quantity(self.host_s.value, "time_s"), source=self.host_s.source)]
+        host = self.plan.host_op_s
+        return [HOST_WAITED.format(host=format_quantity(host.value, "time_s"), source=host.source)] * bool(
+            stage.late_s.value
+        )
 
     def _sent(self, samples: int, count: int) -> dict[str, float]:
         """Give the bytes that a device sends to its tensor group, a sum twice a gather's, and to experts."""
         layout, runs = self.layout, count * self.shape.blocks / self.layout.pipeline
-        byte = SHORT_BYTE * self.shape.seq * samples * self.shape.hidden
-        names = [one.collective for one in self._block_sent()]
+        byte = self.plan.stream_byte(samples)
+        names = [one.collective for one in self.plan.block_sent(layout)]
         away = names.count("all_to_all")
         each = len(names) - away + names.count("all_reduce")
         sent = {"tensor": each * bus_factor("all_gather", layout.tensor) * byte * runs}
         if self.shape.experts:
             share = bus_factor("all_to_all", layout.expert)
-            sent["experts"] = away * share * self._places_byte(samples) * runs
+            sent["experts"] = away * share * self.plan.places_byte(layout, samples) * runs
         return sent
 
     def memory_byte(self, samples: int, count: int, replicas: int) -> float:
@@ -419,6 +250,13 @@ class TransformerStep:
         if layout.zero > 1 and replicas > 1:
             standing += self._shared(replicas).held_byte(layout.zero)
         return standing + job.activation_byte(self.shape, samples, layout, count)
+
+
+def _shares(stage: Mapping[str, float], microbatches: int, update: Mapping[str, float]) -> dict[str, float]:
+    """Give the shares of a device's work by time source."""
+    spent = {name: stage.get(name, 0.0) * microbatches + update.get(name, 0.0) for name in TIME_SOURCES}
+    total = sum(spent.values())
+    return {**{name: seconds / total for name, seconds in spent.items()}, UNPRICED: 0.0}
 
 
 SCHEMA = "fomkit/transformer/1"

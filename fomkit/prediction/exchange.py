@@ -5,7 +5,7 @@ What a collective takes by a machine's own table of such, inside a node, by tran
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import exp, hypot, isnan, log
 from statistics import NormalDist
@@ -170,6 +170,7 @@ class Network:
     machine: Machine
     channel: str = ""
     level: float = DEFAULT_LEVEL
+    _known: dict[tuple[object, ...], Exchange] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def ends(self, tier: Tier, message_byte: float) -> Ends:
         """Give the link of a tier that a message of a size takes, with the ends of its interval.
@@ -293,6 +294,14 @@ class Network:
         """
         if group.ranks == 1 or not message_byte:
             return Exchange(Span.exact(0.0, self.level), "measured")
+        key = (collective, message_byte, group, algorithm, servers)
+        if key not in self._known:
+            self._known[key] = self._exchange(*key)
+        return self._known[key]
+
+    def _exchange(
+        self, collective: Collective, message_byte: float, group: Group, algorithm: Algorithm, servers: int
+    ) -> Exchange:
         if algorithm == "parameter_server":
             ends = self.ends(group.tier, message_byte)
             taken = ends.taken(lambda line: parameter_server_s(message_byte, group.ranks, servers, line))

@@ -1,0 +1,307 @@
+"""A transformer by its sizes on a machine, compiled: each split of its ops is timed once, for all layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, add_common
+from fomkit.core.machine import Fact, Machine
+from fomkit.core.model import Transformer
+from fomkit.ops.pricing import add_costs
+from fomkit.parallel import traffic
+from fomkit.parallel.layout import Layout, Recompute
+from fomkit.parallel.step import Waits, add_waits, waits_for
+from fomkit.parallel.traffic import Sent
+from fomkit.parallel.transformer import (
+    CORE,
+    Row,
+    Split,
+    as_table,
+    block_rows,
+    embedding_rows,
+    head_rows,
+    update_rows,
+)
+from fomkit.plan.coverage import Uses, check_covered, uses_of
+from fomkit.plan.step import HOST_OP_S, Ops, device_times, ops_of
+from fomkit.prediction.cascade import add_times
+from fomkit.prediction.exchange import Exchange, Network
+from fomkit.prediction.links import Collective
+from fomkit.prediction.rates import rates, value_of
+from fomkit.profiles.evidence import with_fits
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+SHORT_BYTE = 2
+"""Bytes of activations and parameters in mixed precision."""
+ATTENTION_SPREAD = (0.92, 1.10)
+"""Ends of the interval of a stated peak fraction's time over its value: deciles of published steps over those
+projected, model sizes left out one at a time (docs/parallel.md)."""
+WORDS, HEAD = "words", "head"
+"""What is outside all blocks: the first stage has the words, the last one the head."""
+
+
+class Pass(NamedTuple):
+    """What one block takes [s]: forward, and backward with what is made again for it."""
+
+    forward_s: float
+    backward_s: float
+
+
+class Stage(NamedTuple):
+    """One stage's work on one microbatch.
+
+    `work_s`: what its device takes, and waits for its host [s]; `late_s`: the latter.
+    `waits`: for its tensor group and for experts.
+    `by_source`: the device's time by time source [s].
+    """
+
+    work_s: Span
+    late_s: Span
+    waits: Waits
+    by_source: Mapping[str, float]
+
+
+def _stated_attention(timed: pd.DataFrame, machine: Machine, fraction: float) -> pd.DataFrame:
+    """Time the fused attention of a program by the share of the peak that it is said to reach.
+
+    A causal kernel does half of the square forward, and backward five products of that half where an op table
+    counts four of the whole (Dao, arXiv:2307.08691, section 4.1).
+    """
+    timed = timed.copy()
+    for (dtype, engine), own in timed[timed["kind"].eq("attention")].groupby(["dtype", "engine"], observed=True):
+        peak = rates(machine, str(dtype), str(engine)).flop_per_s
+        if peak is None:
+            raise FomkitError(machine.name, f"states no peak of {dtype} on its {engine} engine. Add it.")
+        share = own["pass_name"].eq("forward").map({True: 0.5, False: 0.625})
+        time_s = own["flop"] * share / (fraction * value_of(peak))
+        low, high = (time_s * end for end in ATTENTION_SPREAD)
+        stated = {
+            "time_source": "assumed",
+            "bound": "compute",
+            "evidence": f"{fraction:.0%} of the peak, as stated",
+        }
+        timed.loc[own.index, ["time_s", "low_s", "high_s"]] = np.stack([time_s, low, high], 1)
+        timed.loc[own.index, list(stated)] = list(stated.values())
+    return timed
+
+
+@dataclass(frozen=True)
+class Work:
+    """Timed ops of one device, each run once."""
+
+    table: pd.DataFrame
+
+    @cached_property
+    def ops(self) -> Ops:
+        """Their times as one variant of a step."""
+        return ops_of(self.table)
+
+    @cached_property
+    def one_s(self) -> Mapping[str, float]:
+        """Time of one execution of each op [s]."""
+        return dict(zip(self.table["op"].tolist(), self.table["time_s"].tolist(), strict=True))
+
+    @cached_property
+    def forward(self) -> NDArray[np.bool_]:
+        """Which of them run forward."""
+        return self.table["pass_name"].eq("forward").to_numpy(bool)
+
+    def runs(self, recompute: Recompute) -> Array:
+        """Count how often each runs, with what is made again for the backward pass."""
+        if recompute == "none":
+            return np.ones(len(self.table))
+        again = self.forward
+        if recompute == "selective":
+            again = again & self.table["module"].eq(CORE).to_numpy(bool)
+        return 1.0 + again.astype(np.float64)
+
+    def passes(self, recompute: Recompute) -> Pass:
+        """Add up both passes [s]."""
+        seconds = self.ops.seconds[0, :, 0]
+        forward = float(seconds[self.forward].sum())
+        return Pass(forward, float((seconds * self.runs(recompute)).sum()) - forward)
+
+    def by_source(self, runs: Array) -> dict[str, float]:
+        """Add up time by time source [s]."""
+        found: dict[str, float] = {}
+        seconds = (self.ops.seconds[0, :, 0] * runs).tolist()
+        for source, spent in zip(self.table["time_source"].tolist(), seconds, strict=True):
+            found[source] = found.get(source, 0.0) + spent
+        return found
+
+
+class Pieces(NamedTuple):
+    """One microbatch as one device of a tensor group runs it: a block, the words, the head."""
+
+    block: Work
+    words: Work
+    head: Work
+
+    def end(self, name: str) -> Work:
+        """Give the words or the head."""
+        return self.words if name == WORDS else self.head
+
+
+def _added(parts: Sequence[tuple[Work, Array]]) -> Ops:
+    """Put ops with how often each runs together, as one variant."""
+    kinds = [kind for work, _ in parts for kind in work.ops.kinds]
+    seconds = [work.ops.seconds * runs[:, None] for work, runs in parts]
+    sources = [work.ops.sources for work, _ in parts]
+    return Ops(kinds, np.concatenate(seconds, 1), np.concatenate(sources),
+               np.concatenate([work.ops.of_table for work, _ in parts]))  # fmt: skip
+
+
+Timed = tuple[Span, Mapping[str, float]]
+"""What some ops take, and by time source [s]."""
+Key = TypeVar("Key")
+Found = TypeVar("Found")
+
+
+def _once(known: dict[Key, Found], key: Key, make: Callable[[], Found]) -> Found:
+    if key not in known:
+        known[key] = make()
+    return known[key]
+
+
+@dataclass(frozen=True)
+class TransformerPlan:
+    """What the layouts of one transformer on one machine share.
+
+    `dtype`: of products and activations; `level`: of the intervals; `where`: as messages name it.
+    """
+
+    shape: Transformer
+    network: Network
+    dtype: str
+    where: str
+    _pieces: dict[tuple[Split, float | None], Pieces] = field(default_factory=dict, repr=False)
+    _stages: dict[tuple[object, ...], Stage] = field(default_factory=dict, repr=False)
+    _updates: dict[tuple[float, float, bool], Timed] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The machine, with fits."""
+        return with_fits(self.network.machine)
+
+    @cached_property
+    def host_op_s(self) -> Fact:
+        """What its host needs to start an op, by default where it does not say."""
+        return self.machine.host_op_s or HOST_OP_S
+
+    @cached_property
+    def _uses(self) -> Uses:
+        return uses_of(self.machine)
+
+    def _timed(self, rows: list[Row], fraction: float | None = None) -> pd.DataFrame:
+        timed = add_times(add_costs(as_table(rows)), self.machine, interval=self.network.level)
+        check_covered(timed, (), self.where)
+        return timed if fraction is None else _stated_attention(timed, self.machine, fraction)
+
+    def _split(self, layout: Layout, samples: int) -> Split:
+        return Split(samples, layout.tensor, layout.sequence, self.dtype, layout.expert)
+
+    def pieces(self, layout: Layout, samples: int) -> Pieces:
+        """Time a block and both ends for a microbatch of so many samples."""
+        split, fraction = self._split(layout, samples), layout.attention_peak_fraction
+
+        def timed() -> Pieces:
+            rows = (block_rows(self.shape, split), embedding_rows(self.shape, split), head_rows(self.shape, split))
+            timed, ends = (
+                self._timed([row for own in rows for row in own], fraction),
+                np.cumsum([0, *map(len, rows)]),
+            )
+            return Pieces(*(Work(timed.iloc[first:last]) for first, last in pairwise(ends.tolist())))
+
+        return _once(self._pieces, (split, fraction), timed)
+
+    def _span(self, parts: Sequence[tuple[Work, Array]]) -> Span:
+        value, low, high = device_times(_added(parts), self._uses, self.network.level)[:, 0].tolist()
+        return Span(value, low, high, self.network.level)
+
+    def _late(self, work: Work, runs: Array, launch: str) -> Span:
+        """Give what some ops wait for their host beyond the device's own work, at each end of the intervals [s].
+
+        A collective after an op is as late as the op, so that none of this hides what is sent.
+        """
+        level = self.network.level
+        if launch == "graphs":
+            return Span.exact(0.0, level)
+        host = self.host_op_s.span(level).scaled(float(runs.sum()))
+        if host.high <= float((work.ops.seconds[1, :, 0] * runs).sum()):  # no interval of the device is below
+            return Span.exact(0.0, level)
+        ends = zip(host.ends, self._span([(work, runs)]).ends, strict=True)
+        value, low, high = (max(0.0, end - own) for end, own in ends)
+        return Span(value, low, high, level)
+
+    def stage(self, layout: Layout, samples: int, ends: tuple[str, ...]) -> Stage:
+        """Time a stage's blocks, with the words, the head or both beside them."""
+        key = (self._split(layout, samples), layout.attention_peak_fraction, layout.recompute, layout.launch,
+               layout.pipeline, ends)  # fmt: skip
+        return _once(self._stages, key, lambda: self._staged(layout, samples, ends))
+
+    def _staged(self, layout: Layout, samples: int, ends: tuple[str, ...]) -> Stage:
+        pieces, level = self.pieces(layout, samples), self.network.level
+        blocks, times = self.shape.blocks // layout.pipeline, self.collectives(layout, samples)
+        runs = pieces.block.runs(layout.recompute) * blocks
+        parts = [(pieces.block, runs)]
+        waits = [waits_for(self.block_sent(layout), times, pieces.block.one_s, level).scaled(blocks)]
+        sent_at = {WORDS: traffic.embedding_sent, HEAD: traffic.head_sent}
+        for name in ends:
+            work = pieces.end(name)
+            parts.append((work, work.runs("none")))
+            waits.append(waits_for(sent_at[name](sequence=layout.sequence), times, work.one_s, level))
+        late = add_common([self._late(work, own, layout.launch) for work, own in parts])
+        by_source: dict[str, float] = {}
+        for work, own in parts:
+            for source, spent in work.by_source(own).items():
+                by_source[source] = by_source.get(source, 0.0) + spent
+        return Stage(add_common([self._span(parts), late]), late, add_waits(waits), by_source)
+
+    def update(self, parameters: float, tensors: float, *, clip: bool) -> Timed:
+        """Time the update of so many parameters [s], and give it by time source."""
+
+        def timed() -> Timed:
+            work = Work(self._timed(update_rows(parameters, tensors, clip=clip)))
+            runs = work.runs("none")
+            return self._span([(work, runs)]), work.by_source(runs)
+
+        return _once(self._updates, (parameters, tensors, clip), timed)
+
+    def block_sent(self, layout: Layout) -> list[Sent]:
+        """List what a device sends in one block of a microbatch."""
+        sequence = layout.sequence
+        experts = traffic.experts_sent() if self.shape.experts else []
+        going = [*traffic.forward_sent(sequence=sequence), *experts]
+        going *= 2 if layout.recompute == "full" else 1
+        back = traffic.backward_sent(sequence=sequence, experts=bool(experts))
+        return [*going, *back, *experts]
+
+    def stream_byte(self, samples: int) -> float:
+        """Give the bytes of the stream between blocks."""
+        return SHORT_BYTE * self.shape.seq * samples * self.shape.hidden
+
+    def places_byte(self, layout: Layout, samples: int) -> float:
+        """Give the bytes of all places for tokens that a device sends to experts at once."""
+        return SHORT_BYTE * self._split(layout, samples).slots(self.shape) * self.shape.hidden
+
+    def collectives(self, layout: Layout, samples: int) -> dict[str, Exchange]:
+        """Give what each collective of the stream takes."""
+        byte, group = self.stream_byte(samples), self.network.group(layout.tensor)
+        names: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter")
+        found: dict[str, Exchange] = {name: self.network.exchange(name, byte, group) for name in names}
+        if self.shape.experts:
+            sharing = self.network.group(layout.expert, layout.tensor)
+            found["all_to_all"] = self.network.exchange("all_to_all", self.places_byte(layout, samples), sharing)
+        return found
