@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.job import Layout
 from fomkit.core.machine import Device, Link, Machine
 from fomkit.core.model import Transformer
 from fomkit.files.op_csv import empty_table
 from fomkit.parallel.job import activation_byte, amortised_share, daly_s, state_byte, useful_share, young_s
-from fomkit.parallel.layout import Layout, check_layout, microbatches_of
+from fomkit.parallel.layout import check_layout, microbatches_of
 from fomkit.parallel.step import check_schedule, pipeline_s, step_coverage
 from fomkit.parallel.traffic import (
     QUICKEST,

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from fomkit.cli.main import app
 from fomkit.cli.scaling import parse_nodes
 from fomkit.core.errors import FomkitError
+from fomkit.core.job import Layout
 from fomkit.core.machine import Link
 from fomkit.core.model import Transformer
-from fomkit.parallel.layout import Layout
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, stepper_of, with_links

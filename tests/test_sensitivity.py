@@ -18,10 +18,10 @@ import fomkit
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError, install_hint
 from fomkit.core.interval import Span
+from fomkit.core.job import Layout
 from fomkit.core.machine import Machine, Overhead
 from fomkit.core.model import ModelProfile
 from fomkit.output.plots.ink import chart_file
-from fomkit.parallel.layout import Layout
 from fomkit.plan.estimate import estimate
 from fomkit.plan.evidence import explain_ops
 from fomkit.plan.options import Options, change_machine

@@ -18,8 +18,8 @@ import fomkit
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, probability_above, reached_with
+from fomkit.core.job import Layout
 from fomkit.core.machine import Overhead
-from fomkit.parallel.layout import Layout
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scaling import with_links

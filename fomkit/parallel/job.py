@@ -15,8 +15,8 @@ from math import exp, expm1, sqrt
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
+from fomkit.core.job import Layout
 from fomkit.core.model import Transformer
-from fomkit.parallel.layout import Layout
 
 
 def young_s(checkpoint_s: float, mtbf_s: float) -> float:

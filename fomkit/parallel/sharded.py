@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fomkit.core.interval import Span
-from fomkit.parallel.layout import Layout
+from fomkit.core.job import Layout
 from fomkit.parallel.traffic import Traffic, Waited
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.links import Collective, bus_factor

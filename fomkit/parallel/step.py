@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common
-from fomkit.parallel.layout import Layout
+from fomkit.core.job import Layout
 from fomkit.parallel.traffic import Sent, Traffic
 from fomkit.prediction.exchange import Exchange
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fomkit.core.interval import Span
-from fomkit.parallel.layout import Layout
+from fomkit.core.job import Layout
 from fomkit.prediction.exchange import Group, Network
 from fomkit.prediction.links import Collective, Line, bus_factor, ring_s
 

@@ -13,12 +13,13 @@ import numpy as np
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, add_independent
+from fomkit.core.job import Algorithm, Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.core.units import DAY_S, parse_quantity
 from fomkit.ops.resize import resize_ops
 from fomkit.parallel.job import daly_s, system_mtbf_s, useful_share
-from fomkit.parallel.layout import Layout, microbatches_of
+from fomkit.parallel.layout import microbatches_of
 from fomkit.parallel.step import ParallelStep, Waits, add_waits, bare, of_traffic, step_coverage
 from fomkit.parallel.traffic import Bucket, buckets_of, replica_traffic, stretched, waited
 from fomkit.plan.content import span_content
@@ -29,7 +30,7 @@ from fomkit.plan.memory_of import step_memory
 from fomkit.plan.options import Options
 from fomkit.plan.run import steps_per_epoch, time_to_target
 from fomkit.plan.step import overheads
-from fomkit.prediction.exchange import Algorithm, Exchange, Group, Network
+from fomkit.prediction.exchange import Exchange, Group, Network
 
 if TYPE_CHECKING:
     import pandas as pd

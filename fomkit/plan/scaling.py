@@ -12,9 +12,10 @@ from typing import Any, Literal, Protocol
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
+from fomkit.core.job import Layout
 from fomkit.core.machine import Link, Machine, Tier
 from fomkit.core.model import ModelProfile
-from fomkit.parallel.layout import Layout, check_layout
+from fomkit.parallel.layout import check_layout
 from fomkit.parallel.step import ParallelStep
 from fomkit.parallel.traffic import Bucket, Needed, least_rate, waited
 from fomkit.plan.content import span_content

@@ -12,11 +12,11 @@ import numpy as np
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common
+from fomkit.core.job import Layout, Recompute
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.model import Transformer
 from fomkit.ops.pricing import add_costs
 from fomkit.parallel import traffic
-from fomkit.parallel.layout import Layout, Recompute
 from fomkit.parallel.step import Waits, add_waits, waits_for
 from fomkit.parallel.traffic import Sent
 from fomkit.parallel.transformer import (

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, add_independent
+from fomkit.core.job import Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import Data, ModelProfile, Run, Transformer
 from fomkit.core.units import format_quantity
@@ -20,7 +21,7 @@ from fomkit.files.op_csv import empty_table
 from fomkit.files.yaml import load_document
 from fomkit.ops.tables import TIME_SOURCES
 from fomkit.parallel import job
-from fomkit.parallel.layout import Layout, microbatches_of
+from fomkit.parallel.layout import microbatches_of
 from fomkit.parallel.sharded import Piece, Sharding, Unit, sharded_traffic, sharded_wait
 from fomkit.parallel.step import (
     ParallelStep,

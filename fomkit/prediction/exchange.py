@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import exp, hypot, isnan, log
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
+from fomkit.core.job import Algorithm
 from fomkit.core.machine import Link, Machine, Tier
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.links import (
@@ -125,7 +126,6 @@ def table_time(
     return Taken(value, value * exp(-ends[0]), value * exp(ends[1]), "measured")
 
 
-Algorithm = Literal["auto", "ring", "tree", "hierarchical", "parameter_server"]
 NOTHING = Taken(0.0, 0.0, 0.0, "measured")
 """Of one rank; it hides no source of what it is added to."""
 

@@ -18,11 +18,12 @@ from typing import Any, cast, get_args
 from pydantic import Field
 
 from fomkit.core.errors import FomkitError, nearest_names
+from fomkit.core.job import Layout
 from fomkit.core.machine import Fact, Link, Price, Scope, Tier
 from fomkit.core.units import parse_money_rate, parse_quantity
 from fomkit.files.csv import is_number
 from fomkit.files.yaml import load_document
-from fomkit.parallel.layout import Layout, check_layout
+from fomkit.parallel.layout import check_layout
 from fomkit.plan.footprint import Grid
 from fomkit.plan.stack import STATED
 from fomkit.profiles.facts import check_day, check_price

@@ -14,12 +14,12 @@ import numpy as np
 
 from fomkit import __version__
 from fomkit.core.interval import DEFAULT_LEVEL, Span
+from fomkit.core.job import Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import BINARY
 from fomkit.files.csv import read_rows
 from fomkit.parallel.job import activation_byte
-from fomkit.parallel.layout import Layout
 from fomkit.plan.content import span_content
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_links

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.job import Layout
 from fomkit.core.machine import Link, Machine
 from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.core.units import Precision, exact_quantity, format_quantity
 from fomkit.output.sweeps import format_scaling
-from fomkit.parallel.layout import Layout
 from fomkit.plan.content import curve_content, span_content
 from fomkit.plan.options import Options
 from fomkit.plan.replica_step import Service, no_run, parse_service, system_content, target_content

@@ -13,13 +13,14 @@ from typing import Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_independent
+from fomkit.core.job import Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.suite import Suite
 from fomkit.core.units import format_quantity
 from fomkit.merit.measured_steps import NOTHING_MEASURED, MeasuredRuns
 from fomkit.merit.rated_lines import Load
-from fomkit.parallel.layout import Layout, check_layout
+from fomkit.parallel.layout import check_layout
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.content import span_content
 from fomkit.plan.estimate import estimate

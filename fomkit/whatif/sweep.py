@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.job import Layout
 from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
-from fomkit.parallel.layout import Layout
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES, Options, change_machine, choose_scope
