@@ -147,8 +147,8 @@ def scaling(
 
       fomkit scaling gpt2 --target a100-sxm --nodes 1 --layout zero=1,clip
     """
+    from fomkit.plan.job import parse_service
     from fomkit.plan.options import Options
-    from fomkit.plan.replica_step import parse_service
     from fomkit.plan.scaling import MODES, ScalingSpec, scale, with_links
     from fomkit.plan.stack import parse_once, times_of, with_once
     from fomkit.profiles.campaigns import load_epochs

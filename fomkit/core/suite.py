@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from fomkit.core.interval import Span
+from fomkit.core.job import Job
 from fomkit.core.machine import Basis, Party, Scope
 from fomkit.core.units import Precision
 
@@ -79,6 +80,7 @@ class SuiteLine:
     `weight`: weight in the weighted means.
     `given`: stated times by machine; they go before an estimate.
     `model`: model profile to estimate where no time is given.
+    `job`: how a run is spread over nodes; None where the line does not say.
     """
 
     name: str
@@ -92,6 +94,7 @@ class SuiteLine:
     given: Mapping[str, GivenTime] = field(default_factory=dict)
     model: str | None = None
     conditions: Conditions = field(default_factory=Conditions)
+    job: Job | None = None
 
     @property
     def is_relative(self) -> bool:

@@ -13,12 +13,16 @@ from typing import Literal
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, at_level
+from fomkit.core.job import Job
 from fomkit.core.machine import Basis, Machine, Party
 from fomkit.core.model import ModelProfile
 from fomkit.core.suite import OPTIMIZED, Category, Conditions, Suite, SuiteLine
 from fomkit.files.op_csv import format_table
 from fomkit.merit.fom import unit_per_day
+from fomkit.parallel.layout import describe_layout
 from fomkit.plan.estimate import Estimate, estimate
+from fomkit.plan.job import JobTime, time_job
+from fomkit.plan.memory_of import UNKNOWN_FIT, Fit
 from fomkit.plan.options import Options
 from fomkit.prediction.estimates import cached
 
@@ -125,6 +129,7 @@ class RatedLine:
     `precision`: number formats of most of the arithmetic, as far as they are known.
     `work`: hash of what an estimated line runs.
     `excludes`: what its rate leaves out because nobody stated it; None where a frozen one does not say.
+    `job`: what is behind the rate of a run on several devices, which has no estimate.
     """
 
     line: SuiteLine
@@ -140,16 +145,23 @@ class RatedLine:
     precision: str = ""
     work: str = ""
     excludes: tuple[str, ...] | None = ()
+    job: JobTime | None = None
+
+    @property
+    def fit(self) -> Fit:
+        """Whether a device's memory holds its step."""
+        behind = self.estimate or self.job
+        return UNKNOWN_FIT if behind is None else behind.fit
 
     @property
     def is_modelled(self) -> bool:
         """True where the rate is a model's: estimated now, or when it was frozen."""
-        return self.estimate is not None or (self.kind == "frozen" and bool(self.work))
+        return self.kind == "estimated" or (self.kind == "frozen" and bool(self.work))
 
     @property
     def unfit(self) -> str:
         """What does not fit the device's memory, in words; "" where it does or nobody knows."""
-        return "" if self.estimate is None else self.estimate.fit.message
+        return self.fit.message
 
 
 def up_devices(machine: Machine, suite: Suite) -> float:
@@ -241,6 +253,9 @@ class LineRating:
             kind="missing",
             work=work,
         )
+        job = line.job or (Job() if model.run.devices_per_run > 1 else None)
+        if job is not None:
+            return self._of_job(rated, job, under_conditions(model, run), options)
         try:
             one = estimate(under_conditions(model, run), self.machine, options)
         except FomkitError as error:
@@ -255,6 +270,25 @@ class LineRating:
             kind="estimated",
             precision=one.precision,
             excludes=one.excludes,
+        )
+
+    def _of_job(self, rated: RatedLine, job: Job, model: ModelProfile, options: Options) -> RatedLine:
+        """Rate a line whose runs each take several devices."""
+        try:
+            found = time_job(model, self.machine, job, options, self.suite.scope)
+        except FomkitError as error:
+            return replace(rated, missing=str(error))
+        if found.run.unit_per_day is None:
+            return replace(rated, missing=f"not one run on {found.step.devices:,} devices fits")
+        spread = f"{found.step.devices:,} devices a run, {describe_layout(job.layout)}"
+        return replace(
+            rated,
+            unit_per_day=found.run.unit_per_day.scaled(model.unit.runs / rated.line.runs),
+            source=f"{rated.source}, {spread}",
+            kind="estimated",
+            precision=options.precision or "",
+            excludes=found.excludes,
+            job=found,
         )
 
     def _frozen(self, line: SuiteLine) -> RatedLine:

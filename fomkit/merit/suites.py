@@ -156,7 +156,7 @@ def freeze_rates(suite: Suite, baseline: Machine, options: Options, load: Load) 
             raise FomkitError(suite.name, f"cannot be frozen; {one.line.name} has no time: {one.missing}")
     return {
         one.line.name: FrozenRate(
-            one.unit_per_day, one.basis, one.precision, one.work, one.excludes if one.estimate else None
+            one.unit_per_day, one.basis, one.precision, one.work, one.excludes if one.kind == "estimated" else None
         )
         for one in rated
         if one.unit_per_day is not None

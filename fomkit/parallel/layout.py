@@ -79,6 +79,21 @@ def check_layout(layout: Layout) -> Layout:
     return layout
 
 
+def describe_layout(layout: Layout) -> str:
+    """Name what differs from plain copies.
+
+    Examples
+    --------
+    >>> describe_layout(Layout(tensor=8, sequence=True))
+    'tensor 8, sequence'
+    """
+    plain = vars(Layout())
+    changed = {name: value for name, value in vars(layout).items() if value != plain[name]}
+    parts = [name if value is True else f"no {name}" if value is False else f"{name} {value}"
+             for name, value in changed.items()]  # fmt: skip
+    return ", ".join(parts) or "copies of the model"
+
+
 def microbatches_of(samples: int, replicas: int, microbatch: int | None) -> tuple[int, int]:
     """Give the samples of a microbatch and the microbatches of a step.
 

@@ -14,17 +14,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span
+from fomkit.core.job import Job
 from fomkit.core.machine import Basis, Party, Scope
 from fomkit.core.suite import Campaign, Category, Conditions, FrozenRate, GivenTime, MeanName, Suite, SuiteLine
 from fomkit.core.units import DAY_S, Precision
 from fomkit.files.write import write_whole
 from fomkit.files.yaml import Document, format_document, load_document, read_text
+from fomkit.profiles.declared import layout_from, parse_layout
 from fomkit.profiles.locate import locate
 from fomkit.profiles.records import Record, Time, check_record, check_schema
 
@@ -87,6 +89,7 @@ def suite_hash(suite: Suite, rates: Mapping[str, FrozenRate]) -> str:
             "weight": line.weight,
             "model": line.model,
             "conditions": line.conditions.stated(),
+            **({"job": asdict(line.job)} if line.job is not None else {}),
             "given": asdict(line.given[suite.baseline]) if suite.baseline in line.given else None,
         }
         for line in suite.lines
@@ -209,6 +212,8 @@ class LineRecord(ConditionsRecord):
     weight: float = Field(default=1.0, ge=1 / MOST, le=MOST, strict=False)
     given: dict[str, Given] = {}
     model: str | None = None
+    nodes: Annotated[int, Field(ge=1)] | Literal["fill"] | None = None
+    layout: str | dict[str, Any] | None = None
 
 
 class CampaignRecord(Record):
@@ -268,6 +273,8 @@ def _line(record: LineRecord, where: str) -> SuiteLine:
         raise FomkitError(
             where, f"line {record.name!r} mixes relative rates with times. State one kind for all machines."
         )
+    if record.model is None and (record.nodes is not None or record.layout is not None):
+        raise FomkitError(where, f"line {record.name!r} spreads a model over nodes and names none. Add 'model'.")
     return SuiteLine(
         name=record.name,
         required=record.required,
@@ -280,7 +287,16 @@ def _line(record: LineRecord, where: str) -> SuiteLine:
         given=given,
         model=record.model,
         conditions=record.conditions(),
+        job=_job(record, where),
     )
+
+
+def _job(record: LineRecord, where: str) -> Job | None:
+    if record.nodes is None and record.layout is None:
+        return None
+    stated = record.layout or {}
+    layout = parse_layout([stated]) if isinstance(stated, str) else layout_from(stated, f"{where}, layout")
+    return Job(record.nodes, layout)
 
 
 def _check_names(record: SuiteRecord, document: Document) -> None:

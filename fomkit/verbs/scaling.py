@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.core.job import Layout
 from fomkit.core.machine import Link, Machine
 from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.core.units import Precision, exact_quantity, format_quantity
 from fomkit.output.sweeps import format_scaling
+from fomkit.parallel.layout import describe_layout
 from fomkit.plan.content import curve_content, span_content
+from fomkit.plan.job import Service, no_run, parse_service, system_content, target_content
 from fomkit.plan.options import Options
-from fomkit.plan.replica_step import Service, no_run, parse_service, system_content, target_content
 from fomkit.plan.scaling import (
     MODES,
     NOT_OF_EXPERTS,
@@ -96,15 +96,6 @@ def _point(
         "system": system_content(scaling.model, scaling.machine, step, point.nodes, service),
         "to_target": at_target,
     }
-
-
-def _layout_text(layout: Layout) -> str:
-    """Name what differs from plain copies."""
-    plain = vars(Layout())
-    changed = {name: value for name, value in vars(layout).items() if value != plain[name]}
-    parts = [name if value is True else f"no {name}" if value is False else f"{name} {value}"
-            for name, value in changed.items()]  # fmt: skip
-    return ", ".join(parts) or "copies of the model"
 
 
 def _reference(curve: Curve, capacity_byte: float | None) -> dict[str, Any]:
@@ -209,7 +200,7 @@ def scaling_content(
         "interval": scaling.network.level,
         "node_devices": scaling.network.node_devices,
         "layout": vars(scaling.spec.layout),
-        "layout_said": _layout_text(scaling.spec.layout),
+        "layout_said": describe_layout(scaling.spec.layout),
         "links": [_link(link) for link in scaling.machine.links],
         "capacity_byte": None if capacity is None else capacity.value,
         "unit": scaling.model.unit.name,

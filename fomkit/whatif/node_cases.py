@@ -24,8 +24,9 @@ from fomkit.parallel.layout import check_layout
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.content import span_content
 from fomkit.plan.estimate import estimate
+from fomkit.plan.job import Service, system_content
 from fomkit.plan.options import Options, change_machine, choose_sizes
-from fomkit.plan.replica_step import Service, on_one_device, system_content
+from fomkit.plan.replica_step import on_one_device
 from fomkit.plan.scaling import stepper_of
 from fomkit.prediction.exchange import Network
 from fomkit.profiles.evidence import verdict_on

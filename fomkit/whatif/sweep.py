@@ -19,8 +19,8 @@ from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.parallel.step import ParallelStep
 from fomkit.plan.estimate import estimate
+from fomkit.plan.job import Service, system_content
 from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES, Options, change_machine, choose_scope
-from fomkit.plan.replica_step import Service, system_content
 from fomkit.plan.scaling import Stepper, stepper_of, with_links
 from fomkit.plan.scenarios import RESULTS, Study, blocks_of, in_order, prepare_study
 from fomkit.prediction.exchange import Network

@@ -1,0 +1,260 @@
+"""A job on a machine: its step on many devices, its run, and the units of work a day that the machine ends.
+
+A system trains in jobs of so many nodes side by side: queue, failures and checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, add_common
+from fomkit.core.job import Job
+from fomkit.core.machine import Machine, Scope
+from fomkit.core.model import EpochsToTarget, ModelProfile
+from fomkit.core.units import DAY_S, format_quantity, parse_quantity
+from fomkit.parallel.job import daly_s, system_mtbf_s, useful_share
+from fomkit.parallel.step import ParallelStep
+from fomkit.plan.content import span_content
+from fomkit.plan.memory_of import UNKNOWN_FIT, Fit
+from fomkit.plan.options import Options
+from fomkit.plan.run import steps_per_epoch, time_to_target
+from fomkit.plan.scaling import stepper_of
+from fomkit.plan.step import overheads
+
+
+@dataclass(frozen=True)
+class Service:
+    """How jobs are served; what is None is left out.
+
+    `slots`: jobs that the queue lets run side by side.
+    `checkpoint_s`, `restart_s`: to write a checkpoint, and to start again from one.
+    `device_mtbf_s`: mean time between failures of one device with its share of the node; any failure ends a job.
+    `interval_s`: between checkpoints; None takes Daly's best.
+    """
+
+    slots: int | None = None
+    checkpoint_s: float = 0.0
+    restart_s: float = 0.0
+    device_mtbf_s: float | None = None
+    interval_s: float | None = None
+
+
+def parse_service(slots: int | None = None, **times: str | None) -> Service:
+    """Read a service from times with units: ``checkpoint``, ``restart``, ``device_mtbf`` and ``checkpoint_every``.
+
+    Raises FomkitError when a time has no unit, or the slots are no whole number.
+
+    Examples
+    --------
+    >>> parse_service(3, checkpoint="60 s", device_mtbf="50000 h").device_mtbf_s
+    180000000.0
+    """
+    if slots is not None and (isinstance(slots, bool) or not isinstance(slots, int)):
+        raise FomkitError("slots", f"is {slots!r}. Give a whole number of 1 or more.")
+    read = {
+        name: parse_quantity(text, "time_s", f"--{name.replace('_', '-')}", "time")
+        for name, text in times.items()
+        if text is not None
+    }
+    return Service(slots, read.get("checkpoint", 0.0), read.get("restart", 0.0), read.get("device_mtbf"),
+                   read.get("checkpoint_every"))  # fmt: skip
+
+
+def _check(service: Service) -> None:
+    for name in ("slots", "device_mtbf_s", "interval_s"):
+        value = getattr(service, name)
+        if value is not None and not value > 0:
+            raise FomkitError(name, f"is {value}. Give a value above 0.")
+    if service.interval_s is not None and service.device_mtbf_s is None:
+        raise FomkitError("checkpoint interval", "says nothing without failures. Add --device-mtbf.")
+    if service.device_mtbf_s is None and (service.checkpoint_s or service.restart_s):
+        raise FomkitError("checkpoint", "says nothing without failures. Add --device-mtbf, for example '5 years'.")
+    if service.device_mtbf_s is not None and not service.checkpoint_s > 0:
+        raise FomkitError("device mtbf", "needs what a checkpoint takes. Add --checkpoint, for example '60 s'.")
+
+
+def _useful(service: Service, devices: int) -> dict[str, float]:
+    if service.device_mtbf_s is None:
+        return {"useful_share": 1.0}
+    mtbf = system_mtbf_s(service.device_mtbf_s, devices)
+    every = service.interval_s or daly_s(service.checkpoint_s, mtbf)
+    share = useful_share(service.checkpoint_s, service.restart_s, mtbf, every)
+    return {"useful_share": share, "mtbf_s": mtbf, "checkpoint_interval_s": every}
+
+
+def _with_overheads(machine: Machine, per: str, of: Span) -> Span:
+    return add_common([of, *overheads(machine, per, of).values()])
+
+
+def _excluded_terms(model: ModelProfile, machine: Machine) -> list[str]:
+    """Name what a run here is without, though it may take time."""
+    stated = {(overhead.name, overhead.per) for overhead in machine.overheads}
+    found = [] if model.data.validation_samples == 0 else ["validation"]
+    found += [] if ("input", "step") in stated else ["input"]
+    return found + ([] if any(per == "run" for _, per in stated) else ["start_up"])
+
+
+def no_run(model: ModelProfile) -> str:
+    """Say what a profile lacks for a run; "" where it has all."""
+    facts = {"train_samples": model.data.train_samples, "epochs": model.run.epochs}
+    lacking = [name for name, value in facts.items() if value is None]
+    return f"{model.name} does not say {' and '.join(lacking)}" if lacking else ""
+
+
+def _epoch(model: ModelProfile, machine: Machine, step: ParallelStep) -> tuple[int, Span] | None:
+    """Give the steps of an epoch and its time [s]; None where it has no full step, or nobody knows its samples."""
+    samples = model.data.train_samples
+    steps = 0 if samples is None else steps_per_epoch(samples, step.samples, model.data.last_batch)[0]
+    return (steps, _with_overheads(machine, "epoch", step.wall_s.scaled(steps))) if steps else None
+
+
+def target_content(
+    model: ModelProfile, machine: Machine, step: ParallelStep, curve: EpochsToTarget
+) -> dict[str, Any]:
+    """Give the epochs to a target at a step's batch, and their time; null with the reason where nobody knows."""
+    epoch = _epoch(model, machine, step)
+    if epoch is None:
+        return {"epochs": None, "to_target_s": None, "why": "an epoch has no full step, or unknown samples"}
+    try:
+        epochs, time_s = time_to_target(curve, step.samples, epoch[1], machine)
+    except FomkitError as error:
+        return {"epochs": None, "to_target_s": None, "why": error.what}
+    return {"epochs": span_content(epochs), "to_target_s": span_content(time_s), "why": ""}
+
+
+@dataclass(frozen=True)
+class SystemRun:
+    """A run of a job, and the units of work a day of so many side by side.
+
+    `steps_per_epoch`, `run_s`: of one run; `at_once`: runs in progress at a time.
+    `useful`: the share of the time that is work and stays done, and what it is made of.
+    `unit_per_day`: None where not one run fits.
+    `excludes`: terms that are not in it, though they may take time.
+    """
+
+    steps_per_epoch: int
+    run_s: Span
+    at_once: int
+    useful: Mapping[str, float]
+    unit_per_day: Span | None
+    excludes: tuple[str, ...]
+
+
+def system_run(
+    model: ModelProfile, machine: Machine, step: ParallelStep, at_once: int, service: Service
+) -> SystemRun | None:
+    """Roll a step of many devices up to a run; None where the profile does not say what a run is.
+
+    Raises FomkitError when the options of the service cannot be.
+    """
+    _check(service)
+    epoch, epochs = _epoch(model, machine, step), model.run.epochs
+    if epoch is None or epochs is None:
+        return None
+    steps, epoch_s = epoch
+    useful = _useful(service, step.devices)
+    run_s = _with_overheads(machine, "run", epoch_s.scaled(epochs))
+    at_once = at_once if service.slots is None else min(at_once, service.slots)
+    rate = at_once * useful["useful_share"] * machine.availability * DAY_S / model.unit.runs
+    per_day = run_s.per(rate) if at_once else None
+    return SystemRun(steps, run_s, at_once, useful, per_day, tuple(_excluded_terms(model, machine)))
+
+
+def system_content(
+    model: ModelProfile, machine: Machine, step: ParallelStep, nodes: int, service: Service
+) -> dict[str, Any] | None:
+    """Give runs and units a day of the system; None where the profile does not say what a run is.
+
+    Without ``system.nodes`` in the machine's profile the system is the nodes of one job.
+
+    Raises FomkitError when the options of the service cannot be.
+    """
+    found = system_run(model, machine, step, (machine.system_nodes or nodes) // nodes, service)
+    if found is None:
+        return None
+    return {
+        "steps_per_epoch": found.steps_per_epoch,
+        "run_s": span_content(found.run_s),
+        "excludes": list(found.excludes),
+        "runs_at_once": found.at_once,
+        **found.useful,
+        "unit_per_day": span_content(found.unit_per_day),
+    }
+
+
+@dataclass(frozen=True)
+class JobTime:
+    """A job on a machine at a scope: its step, its run, and whether the devices hold it."""
+
+    step: ParallelStep
+    run: SystemRun
+    nodes: int
+    fit: Fit = UNKNOWN_FIT
+
+    @property
+    def excludes(self) -> tuple[str, ...]:
+        """Terms that nobody stated, of the step and of the run."""
+        return tuple(dict.fromkeys((*self.step.excludes, *self.run.excludes)))
+
+
+def _devices_of(model: ModelProfile, machine: Machine, job: Job, where: str) -> tuple[int, int]:
+    """Give the devices of one run, and the whole nodes that it takes; 0 where several runs share a node."""
+    each = machine.devices("node")
+    if job.nodes is None:
+        devices = model.run.devices_per_run
+        return devices, -(-devices // each) if devices > each // 2 else 0
+    if job.nodes == "fill":
+        return machine.devices("system"), machine.devices("system") // each
+    if machine.system_nodes is not None and job.nodes > machine.system_nodes:
+        raise FomkitError(
+            where, f"a run takes {job.nodes:,} nodes, and {machine.name} has {machine.system_nodes:,}. Take fewer."
+        )
+    return job.nodes * each, job.nodes
+
+
+def _runs_at_once(machine: Machine, devices: int, nodes: int, scope: Scope, where: str) -> int:
+    """Count the runs that a scope has in progress at a time."""
+    each, there = machine.devices("node"), machine.devices(scope)
+    at_once = there // each // nodes if nodes else there // each * (each // devices)
+    if at_once < 1:
+        raise FomkitError(
+            where, f"a run takes {devices:,} devices, and the scope {scope!r} of {machine.name} has {there:,}. "
+            "Rate it at a wider scope, or take fewer."
+        )  # fmt: skip
+    return at_once
+
+
+def _fit(machine: Machine, step: ParallelStep) -> Fit:
+    """Tell whether a device holds its part of a step."""
+    capacity = machine.device.capacity_byte
+    if capacity is None or step.memory_byte is None:
+        return UNKNOWN_FIT
+    if step.memory_byte <= capacity.value:
+        return Fit(True)
+    has, wants = (format_quantity(byte, "byte") for byte in (capacity.value, step.memory_byte))
+    return Fit(False, f"does not fit: {machine.name} has {has} of memory a device, a step would fill {wants}")
+
+
+def time_job(model: ModelProfile, machine: Machine, job: Job, options: Options, scope: Scope) -> JobTime:
+    """Price a run on several devices, and how many of them a scope ends a day.
+
+    `options`: its batch is that of a whole step, which the replicas share. Raises FomkitError when the layout or
+    the scope cannot have it, a link is not stated, or the profile does not say what a run is.
+    """
+    where = f"{model.name} on {machine.name}"
+    batch = options.batch or model.batch
+    if batch is None:
+        raise FomkitError(where, "does not say its batch. Give it.")
+    devices, nodes = _devices_of(model, machine, job, where)
+    at_once = _runs_at_once(machine, devices, nodes, scope, where)
+    step = stepper_of(model, machine, job.layout, replace(options, batch=None)).at(devices, batch)
+    run = system_run(model, machine, step, at_once, Service())
+    if run is None:
+        samples = model.data.train_samples
+        short = samples is not None and samples < batch
+        raise FomkitError(where, f"a step of {batch:,} is more than the {samples:,} samples of an epoch."
+                          if short else f"{no_run(model)}, so nobody knows a run.")  # fmt: skip
+    return JobTime(step, run, nodes, _fit(machine, step))
