@@ -120,9 +120,9 @@ def estimate(
 
       fomkit estimate p1b3-lecture --target x86-lecture --explain
     """
-    from fomkit.plan.content import estimates_content
     from fomkit.plan.options import Options
     from fomkit.profiles.models import model_names, models_named
+    from fomkit.verbs.compare import estimates_content
 
     target = _named(target)
     rows = _read_rows(measurements, baseline)

@@ -56,6 +56,12 @@ class ParallelStep:
         """Samples of all replicas a second."""
         return self.wall_s.per(self.samples)
 
+    @property
+    def longest(self) -> str:
+        """Which part of it is the longest."""
+        parts = {"calculation": self.compute_s, "communication": self.exposed_s, "pipeline": self.bubble_s}
+        return max(parts, key=lambda name: parts[name].value)
+
 
 def step_coverage(work: Mapping[str, float], work_s: float, waits: Mapping[str, float]) -> dict[str, float]:
     """Give shares of a step by time source: its work as that is covered, and its waits for links.

@@ -1,21 +1,16 @@
-"""A study as plain content (``fomkit/estimate/1``, ``fomkit/fom/1``): what JSON, terminal and page all show.
+"""An estimate as plain content: what JSON, terminal and page all show.
 
 The energy of an estimate: of its step, epoch, run and unit of work, as far as the machine states figures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isnan
 from typing import TYPE_CHECKING, Any
 
-from fomkit import __version__
 from fomkit.core.interval import Span, divide_independent
 from fomkit.core.machine import Energy, Fact, Machine, Price
 from fomkit.core.units import UNITS
-from fomkit.merit.fom import FigureOfMerit
-from fomkit.merit.measured_steps import Explained, little_explained
 from fomkit.plan.energy import (
     Figures,
     Method,
@@ -33,7 +28,6 @@ from fomkit.plan.energy import (
 if TYPE_CHECKING:
     from fomkit.core.model import EpochsToTarget
     from fomkit.plan.estimate import Estimate
-    from fomkit.verbs.compare import Comparison
 
 
 _SHARED = {"node": "node's power", "wall": "power at the wall"}
@@ -264,68 +258,3 @@ def estimate_content(estimate: Estimate, reference: Estimate | None = None) -> d
             **(span_content(ratio) or {}),
         }
     return content
-
-
-def merit_content(
-    merit: FigureOfMerit,
-    worst_basis: str,
-    excludes: Sequence[str] = (),
-    unfit: Sequence[str] = (),
-    explained: Sequence[Explained] = (),
-) -> dict[str, Any]:
-    """Put a figure of merit in the form of the ``fom`` block.
-
-    `excludes`: what its rates leave out because nobody stated it; `unfit`: its work that no device holds, each
-    with why; `explained`: of its lines that somebody measured a run of, how much of it the device's work explains.
-    """
-    held = [one for one in explained if one.line in merit.ratios]
-    return {
-        **(span_content(merit.value) or {}),
-        "mean": merit.mean,
-        "scope": merit.target.scope,
-        "baseline": merit.baseline.machine,
-        "target": merit.target.machine,
-        "weights": dict(merit.weights),
-        "worst_basis": worst_basis,
-        "excludes": list(excludes),
-        "does_not_fit": list(unfit),
-        "little_explained": [one.line for one in little_explained(held, merit.ratios)],
-        "explained_shares": {one.line: one.share for one in held},
-        "measured_runs": {one.line: one.message for one in held},
-        "other_means": dict(merit.other_means),
-        "ratios": {line: span_content(ratio) for line, ratio in merit.ratios.items()},
-        "rates": dict(merit.mean_rates),
-        "unit_per_day": {
-            "baseline": {line: span_content(rate) for line, rate in merit.baseline.unit_per_day.items()},
-            "target": {line: span_content(rate) for line, rate in merit.target.unit_per_day.items()},
-        },
-        "value_with_rates_cut_to_whole_units": None if isnan(merit.with_whole_rates) else merit.with_whole_rates,
-    }
-
-
-def worst_basis(estimates: Sequence[Estimate]) -> str:
-    """Name the weakest basis of some estimates: measured only where every op is a measured one."""
-    return "measured" if all(estimate.coverage["measured"] > 1 - 1e-12 for estimate in estimates) else "modelled"
-
-
-def estimates_content(result: Comparison, measured: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Put a study in the form of ``fomkit/estimate/1``; ``measured`` is its block of measurements, if any."""
-    estimates, baseline = result.estimates, result.baseline
-    references = {one.model.name: one for one in baseline}
-    worst = worst_basis([*estimates, *baseline])
-    blocks = [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]
-    return {
-        "schema": "fomkit/estimate/1",
-        "fomkit": __version__,
-        "interval": estimates[0].step.level,
-        "interval_covers": INTERVAL_MEANING,
-        "scope": estimates[0].scope,
-        "models": [
-            *(estimate_content(one) for one in baseline),
-            *(estimate_content(estimate, references.get(estimate.model.name)) for estimate in estimates),
-        ],
-        "not_estimated": [str(error) for error in result.failures],
-        "fom": blocks[0] if len(blocks) == 1 else None,
-        **({"foms": blocks} if len(blocks) > 1 else {}),
-        **({"from_measurements": measured} if measured is not None else {}),
-    }

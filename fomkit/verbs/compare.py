@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fomkit import __version__
 from fomkit.core.errors import FomkitError, ManyFomkitError, Shown
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
+from fomkit.merit.content import merit_content, worst_basis
 from fomkit.merit.fom import FigureOfMerit, Rates, figure_of_merit
 from fomkit.merit.measured_steps import (
     NOTHING_MEASURED,
@@ -18,6 +20,7 @@ from fomkit.merit.measured_steps import (
     explained_models,
     little_explained,
 )
+from fomkit.plan.content import INTERVAL_MEANING, estimate_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options, choose_scope
 
@@ -186,3 +189,26 @@ def compare(
         tuple(failures),
         explained,
     )
+
+
+def estimates_content(result: Comparison, measured: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Put a study in the form of ``fomkit/estimate/1``; ``measured`` is its block of measurements, if any."""
+    estimates, baseline = result.estimates, result.baseline
+    references = {one.model.name: one for one in baseline}
+    worst = worst_basis([*estimates, *baseline])
+    blocks = [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]
+    return {
+        "schema": "fomkit/estimate/1",
+        "fomkit": __version__,
+        "interval": estimates[0].step.level,
+        "interval_covers": INTERVAL_MEANING,
+        "scope": estimates[0].scope,
+        "models": [
+            *(estimate_content(one) for one in baseline),
+            *(estimate_content(estimate, references.get(estimate.model.name)) for estimate in estimates),
+        ],
+        "not_estimated": [str(error) for error in result.failures],
+        "fom": blocks[0] if len(blocks) == 1 else None,
+        **({"foms": blocks} if len(blocks) > 1 else {}),
+        **({"from_measurements": measured} if measured is not None else {}),
+    }

@@ -10,12 +10,11 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.core.model import LastBatch, ModelProfile
-from fomkit.plan.content import estimates_content
 from fomkit.plan.options import Options
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 from fomkit.verbs.answer import Answer, check_options
-from fomkit.verbs.compare import Comparison
+from fomkit.verbs.compare import Comparison, estimates_content
 from fomkit.verbs.from_measurements import from_measurements, measured_content
 from fomkit.verbs.profiles import as_machine, as_model
 

@@ -18,8 +18,7 @@ from fomkit.output.money import format_cost
 from fomkit.output.suites import format_suite
 from fomkit.output.sweeps import format_sweep
 from fomkit.output.terminal import format_estimates
-from fomkit.plan.content import estimates_content
-from fomkit.verbs.compare import Comparison
+from fomkit.verbs.compare import Comparison, estimates_content
 from fomkit.verbs.suite_content import suite_content
 
 if TYPE_CHECKING:

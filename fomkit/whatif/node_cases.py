@@ -138,9 +138,7 @@ class OnNodes(OnMachine):
 
     def binding(self, point: Point) -> str:
         """Say which part of the step is the longest."""
-        step = self._step(point)[2]
-        parts = {"calculation": step.compute_s, "communication": step.exposed_s, "pipeline": step.bubble_s}
-        return max(parts, key=lambda name: parts[name].value)
+        return self._step(point)[2].longest
 
     def unfit(self, point: Point) -> str:
         """Say that a device's memory does not hold its part of the step."""

@@ -23,14 +23,22 @@ from fomkit.whatif.measurements import MEASUREMENTS_NOTE, measure_command
 from fomkit.whatif.parameters import (
     Parameter,
     device_parameters,
+    link_parameters,
     peaks_in_use,
     scope_parameters,
     unstated,
     whole,
 )
 
+_OF_MODEL = {"samples": "train_samples"}
+"""A line's conditions that a model's parameters call otherwise."""
+Key = tuple[tuple[tuple[str, float], ...], tuple[tuple[str, float], ...]]
 RATED = ("batch", "epochs", "samples")
 """Conditions of a line that are numbers."""
+
+
+def _key(of_machine: Point, own: Point) -> Key:
+    return tuple(sorted(of_machine.items())), tuple(sorted(own.items()))
 
 
 def _conditions(values: Mapping[str, float]) -> Conditions:
@@ -54,13 +62,13 @@ class OfSuite(OnMachine):
     options: Options
     load: Load
     measured: MeasuredRuns = NOTHING_MEASURED
-    _rated: dict[tuple[object, ...], RatedLine] = field(default_factory=dict)
+    _rated: dict[tuple[str, Key], RatedLine] = field(default_factory=dict)
     tries = 48  # each value rates the suite again
 
     @property
     def title(self) -> dict[str, Any]:
         """Name suite, machines and scope, the lines that no parameter moves, and what nobody stated."""
-        still = [one.line.name for one in self.result.target if one.estimate is None]
+        still = [one.line.name for one in self.result.target if one.kind != "estimated"]
         return {"suite": self.suite.name, "target": self.machine.name, "baseline": self.baseline.name,
                 "scope": self.suite.scope, "lines_that_stay": still,
                 "excludes": list(self.result.excludes),
@@ -84,7 +92,7 @@ class OfSuite(OnMachine):
             raise FomkitError(
                 self.suite.name, f"has no figure of merit on {self.machine.name}: {lacking} has no time there."
             )
-        if all(one.estimate is None for one in result.target):
+        if all(one.kind != "estimated" for one in result.target):
             raise FomkitError(
                 self.suite.name,
                 f"gives all its times on {self.machine.name}, so nothing of the machine moves them. Name a target "
@@ -93,39 +101,64 @@ class OfSuite(OnMachine):
         return result
 
     def _line_parameters(self, line: RatedLine) -> Iterator[Parameter]:
-        if line.estimate is None:
+        if line.kind != "estimated" or line.line.model is None:
             return
-        fixed = fixed_conditions(line.line.conditions, line.estimate.model)
+        model = line.estimate.model if line.estimate is not None else self.load(line.line.model)
+        fixed = fixed_conditions(line.line.conditions, model)
         for name, value in fixed.stated().items():
             if isinstance(value, int) and (name in RATED or value != 0):
                 grain = fixed.batch if name == "samples" and fixed.batch is not None else 1
                 yield whole(f"{line.line.name}.{name}", value, grain=grain)
 
     @cached_property
-    def _peaks(self) -> frozenset[str]:
+    def _channel(self) -> str:
+        """The transport of the links that its jobs use."""
+        return next((one.job.step.layout.channel for one in self.result.target if one.job is not None), "")
+
+    @cached_property
+    def _peaks(self) -> frozenset[str] | None:
+        """The peaks in use; None is all, of jobs whose ops differ from device to device."""
+        if any(one.job is not None for one in self.result.target):
+            return None
         return peaks_in_use(one.estimate for one in self.result.target if one.estimate is not None)
 
     def not_varied(self) -> list[tuple[str, str]]:
         """Name rates that nobody stated."""
-        return list(unstated(self.machine, self._peaks))
+        return list(unstated(self.machine, self._peaks or frozenset()))
 
     def parameters(self) -> tuple[Parameter, ...]:
         """List rates, costs and overheads of the target, and the conditions of the estimated lines."""
         target = self.result.target
         return (
             *device_parameters(self.machine, self._peaks),
+            *(link_parameters(self.machine, self._channel) if any(one.job is not None for one in target) else ()),
             *scope_parameters(self.machine, self.suite.scope),
             *(parameter for one in target for parameter in self._line_parameters(one)),
         )
 
     def _rate(self, line: SuiteLine, machine: Machine, of_machine: Point, own: Point) -> RatedLine:
         """Rate a line, once for the same machine and conditions."""
-        key = (line.name, tuple(sorted(of_machine.items())), tuple(sorted(own.items())))
+        key = line.name, _key(of_machine, own)
         if key not in self._rated:
             proposed = {line.name: _conditions(own)} if own else {}
             rating = LineRating(self.suite, machine, self.options, self.load, proposed)
             self._rated[key] = rating.rate(line)
         return self._rated[key]
+
+    def _split(self, point: Point) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+        """Tell what a point asks of the machine, and of each line under its own conditions."""
+        of_machine: dict[str, float] = {}
+        of_line: dict[str, dict[str, float]] = {line.name: {} for line in self.suite.lines}
+        for name, value in point.items():
+            line, dot, condition = name.rpartition(".")
+            if dot and line in of_line:
+                of_line[line][condition] = value
+            else:
+                of_machine[name] = value
+        return of_machine, of_line
+
+    def _changed(self, of_machine: Point) -> Machine:
+        return change_machine(self._fitted, of_machine, self._channel) if of_machine else self._fitted
 
     def result_at(self, point: Point) -> SuiteResult:
         """Rate the suite at one point.
@@ -134,16 +167,8 @@ class OfSuite(OnMachine):
         """
         if not point:
             return self.result
-        lines = {line.name for line in self.suite.lines}
-        of_line: dict[str, dict[str, float]] = {name: {} for name in lines}
-        of_machine = {}
-        for name, value in point.items():
-            line, dot, condition = name.rpartition(".")
-            if dot and line in lines:
-                of_line[line][condition] = value
-            else:
-                of_machine[name] = value
-        machine = change_machine(self._fitted, of_machine) if of_machine else self._fitted
+        of_machine, of_line = self._split(point)
+        machine = self._changed(of_machine)
         target = tuple(self._rate(line, machine, of_machine, of_line[line.name]) for line in self.suite.lines)
         for new, now in zip(target, self.result.target, strict=True):
             if new.unit_per_day is None and now.unit_per_day is not None:
@@ -162,44 +187,56 @@ class OfSuite(OnMachine):
                 found[one.line.name] = OneModel(one.estimate.model, self._fitted, options)
         return found
 
-    def _of_lines(self, point: Point) -> dict[str, dict[str, float]]:
-        """Tell what a point asks of the model of each estimated line."""
-        found: dict[str, dict[str, float]] = {name: {} for name in self._alone}
-        lines = {line.name for line in self.suite.lines}
-        for name, value in point.items():
-            line, dot, condition = name.rpartition(".")
-            if dot and line in lines:
-                found[line]["train_samples" if condition == "samples" else condition] = value
-            else:
-                for asked in found.values():
-                    asked[name] = value
+    def _rates_alone(self, name: str, asked: Sequence[Point]) -> list[Span | FomkitError]:
+        """Give a line's rate at each point of its model, all of them together."""
+        alone, line = self._alone[name], next(line for line in self.suite.lines if line.name == name)
+        found = alone.at([{_OF_MODEL.get(one, one): value for one, value in point.items()} for point in asked])
+        units = alone.model.unit.runs / line.runs
+        return [
+            FomkitError(name, str(one)) if isinstance(one, FomkitError) else one["unit_per_day"].scaled(units)
+            for one in found
+        ]
+
+    def _rates_of_job(self, line: SuiteLine, asked: Sequence[tuple[Point, Point]]) -> list[Span | FomkitError]:
+        """Give the rate of a line whose runs take several devices at each point: machine, and its conditions."""
+        found: list[Span | FomkitError] = []
+        for of_machine, own in asked:
+            try:
+                rated = self._rate(line, self._changed(of_machine), of_machine, own)
+            except FomkitError as error:
+                found.append(error)
+                continue
+            found.append(rated.unit_per_day or FomkitError(line.name, rated.missing))
         return found
 
     def at(self, points: Sequence[Point]) -> list[Outcome]:
-        """Give the figures at each point: those of each line's model at all points together."""
-        asked = [self._of_lines(point) for point in points]
-        rates: dict[str, dict[tuple[tuple[str, float], ...], Outcome]] = {}
-        for name, alone in self._alone.items():
-            distinct = {tuple(one[name].items()): one[name] for one in asked if one[name]}
-            rates[name] = dict(zip(distinct, alone.at(list(distinct.values())), strict=True))
-        return [
-            self._with_rates(
-                {name: rates[name][key] for name, values in of_point.items() if (key := tuple(values.items()))}
+        """Give the figures at each point; the numbers are those of `again`."""
+        split, rates = [self._split(point) for point in points], dict[str, dict[Key, Span | FomkitError]]()
+        for one in self.result.target:
+            name = one.line.name
+            if one.kind != "estimated":
+                continue
+            asked = {_key(of_machine, of_line[name]): (of_machine, of_line[name]) for of_machine, of_line in split}
+            asked.pop(_key({}, {}), None)
+            found = (
+                self._rates_alone(name, [{**of_machine, **own} for of_machine, own in asked.values()])
+                if name in self._alone
+                else self._rates_of_job(one.line, list(asked.values()))
             )
-            for of_point in asked
+            rates[name] = dict(zip(asked, found, strict=True))
+        return [
+            self._with_rates({name: known.get(_key(of_machine, of_line[name])) for name, known in rates.items()})
+            for of_machine, of_line in split
         ]
 
-    def _with_rates(self, changed: Mapping[str, Outcome]) -> Outcome:
-        """Give the figure of merit with other rates of some lines: the numbers are those of `again`."""
+    def _with_rates(self, changed: Mapping[str, Span | FomkitError | None]) -> Outcome:
+        """Give the figure of merit with other rates of some lines; None is the rate as it is."""
         target = []
         for one in self.result.target:
-            found = changed.get(one.line.name)
-            if isinstance(found, FomkitError):
-                return FomkitError(one.line.name, str(found))
-            if found is not None:
-                units = self._alone[one.line.name].model.unit.runs
-                one = replace(one, unit_per_day=found["unit_per_day"].scaled(units / one.line.runs))
-            target.append(one)
+            rate = changed.get(one.line.name)
+            if isinstance(rate, FomkitError):
+                return rate
+            target.append(one if rate is None else replace(one, unit_per_day=rate))
         merit = merit_of(replace(self.result, target=tuple(target)))
         return {} if merit is None else {"fom": merit.value}
 
@@ -216,13 +253,17 @@ class OfSuite(OnMachine):
         result = self.result_at(point)
         weights = result.merit.weights if result.merit is not None else {}
         lines = sorted(result.target, key=lambda one: -weights.get(one.line.name, 0.0))
-        bounds = [line.estimate.step_time.bound for line in lines if line.estimate is not None]
+        bounds = [
+            one.estimate.step_time.bound if one.estimate is not None else one.job.step.longest if one.job else ""
+            for one in lines
+        ]
+        bounds = [bound for bound in bounds if bound]
         return ", ".join(dict.fromkeys(bounds))
 
     def unfit(self, point: Point) -> str:
         """Say of which lines a device's memory does not hold the step."""
         rated = self.result_at(point).target
-        messages = {one.line.name: one.estimate.fit.message for one in rated if one.estimate is not None}
+        messages = {one.line.name: one.unfit for one in rated}
         return "; ".join(f"{name} {text}" for name, text in messages.items() if text)
 
     def _with_baseline(self, rated: tuple[RatedLine, ...]) -> SuiteResult:

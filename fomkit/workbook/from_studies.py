@@ -16,11 +16,12 @@ from fomkit.core.machine import Device, Machine, Peak
 from fomkit.core.model import Unit
 from fomkit.core.units import DAY_S
 from fomkit.files.op_csv import empty_table
+from fomkit.merit.content import worst_basis
 from fomkit.merit.rated_lines import RatedLine, up_devices
 from fomkit.merit.suites import SuiteResult
 from fomkit.ops.groups import shape_label
 from fomkit.ops.kinds import KINDS
-from fomkit.plan.content import BASES_BY_TRUST, worst_basis
+from fomkit.plan.content import BASES_BY_TRUST
 from fomkit.plan.coverage import USES, uses_of
 from fomkit.plan.estimate import Estimate
 from fomkit.prediction.rates import binding, rates

@@ -223,8 +223,8 @@ def gather(
 
 
 def _merits(result: Comparison) -> tuple[str, ...]:
+    from fomkit.merit.content import merit_content, worst_basis
     from fomkit.output.terminal import format_merit, merit_caveats
-    from fomkit.plan.content import merit_content, worst_basis
 
     worst = worst_basis([*result.estimates, *result.baseline])
     blocks = [merit_content(merit, worst, *result.caveats(merit.target.machine)) for merit in result.merits]
