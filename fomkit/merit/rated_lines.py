@@ -19,7 +19,6 @@ from fomkit.core.model import ModelProfile
 from fomkit.core.suite import OPTIMIZED, Category, Conditions, Suite, SuiteLine
 from fomkit.files.op_csv import format_table
 from fomkit.merit.fom import unit_per_day
-from fomkit.parallel.layout import describe_layout
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.job import JobTime, time_job
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit
@@ -280,11 +279,10 @@ class LineRating:
             return replace(rated, missing=str(error))
         if found.run.unit_per_day is None:
             return replace(rated, missing=f"not one run on {found.step.devices:,} devices fits")
-        spread = f"{found.step.devices:,} devices a run, {describe_layout(job.layout)}"
         return replace(
             rated,
             unit_per_day=found.run.unit_per_day.scaled(model.unit.runs / rated.line.runs),
-            source=f"{rated.source}, {spread}",
+            source=f"{rated.source} on {found.step.devices:,} devices",
             kind="estimated",
             precision=options.precision or "",
             excludes=found.excludes,

@@ -177,7 +177,7 @@ def _once(known: dict[Key, Found], key: Key, make: Callable[[], Found]) -> Found
 
 @dataclass(frozen=True)
 class TransformerPlan:
-    """What the layouts of one transformer on one machine share.
+    """What the layouts of a transformer on one machine share, whatever the number of its blocks.
 
     `dtype`: of products and activations; `level`: of the intervals; `where`: as messages name it.
     """
@@ -245,15 +245,15 @@ class TransformerPlan:
         value, low, high = (max(0.0, end - own) for end, own in ends)
         return Span(value, low, high, level)
 
-    def stage(self, layout: Layout, samples: int, ends: tuple[str, ...]) -> Stage:
-        """Time a stage's blocks, with the words, the head or both beside them."""
+    def stage(self, layout: Layout, samples: int, blocks: int, ends: tuple[str, ...]) -> Stage:
+        """Time so many blocks of a stage, with the words, the head or both beside them."""
         key = (self._split(layout, samples), layout.attention_peak_fraction, layout.recompute, layout.launch,
-               layout.pipeline, ends)  # fmt: skip
-        return _once(self._stages, key, lambda: self._staged(layout, samples, ends))
+               blocks, ends)  # fmt: skip
+        return _once(self._stages, key, lambda: self._staged(layout, samples, blocks, ends))
 
-    def _staged(self, layout: Layout, samples: int, ends: tuple[str, ...]) -> Stage:
+    def _staged(self, layout: Layout, samples: int, blocks: int, ends: tuple[str, ...]) -> Stage:
         pieces, level = self.pieces(layout, samples), self.network.level
-        blocks, times = self.shape.blocks // layout.pipeline, self.collectives(layout, samples)
+        times = self.collectives(layout, samples)
         runs = pieces.block.runs(layout.recompute) * blocks
         parts = [(pieces.block, runs)]
         waits = [waits_for(self.block_sent(layout), times, pieces.block.one_s, level).scaled(blocks)]

@@ -59,12 +59,12 @@ class TransformerStep:
             raise FomkitError(model.name, "is no transformer by its sizes. Give it a 'transformer' block.")
         self.shape: Transformer = model.transformer
         self.layout, self.level, self.notes = layout, network.level, model.caveats
-        where = f"{model.name} on {machine.name}"
+        where, one = f"{model.name} on {machine.name}", replace(self.shape, blocks=1)
         # Machines that differ share a table of timings: a changed device, other links.
         of_machine = (machine.device, machine.links, machine.node_devices, machine.host_op_s, machine.excluded)
-        name = f"transformer {self.shape} {dtype} {network.level} {network.channel} {of_machine} {where}"
+        name = f"transformer {one} {dtype} {network.level} {network.channel} {of_machine}"
         self.plan = cached(
-            machine.timings, machine.fits, name, lambda: TransformerPlan(self.shape, network, dtype, where)
+            machine.timings, machine.fits, name, lambda: TransformerPlan(one, network, dtype, where)
         )
         self.network = self.plan.network
         check_split(self.shape, layout.tensor, sequence=layout.sequence)
@@ -72,10 +72,11 @@ class TransformerStep:
 
     def _stages(self, samples: int) -> tuple[Stage, Stage, Stage]:
         """Give the first, an inner and the last stage."""
+        blocks = self.shape.blocks // self.layout.pipeline
         if self.layout.pipeline == 1:
-            return (self.plan.stage(self.layout, samples, (WORDS, HEAD)),) * 3
+            return (self.plan.stage(self.layout, samples, blocks, (WORDS, HEAD)),) * 3
         ends: tuple[tuple[str, ...], ...] = ((WORDS,), (), (HEAD,))
-        first, inner, last = (self.plan.stage(self.layout, samples, names) for names in ends)
+        first, inner, last = (self.plan.stage(self.layout, samples, blocks, names) for names in ends)
         return first, inner, last
 
     def _passes(self, samples: int) -> Pass:

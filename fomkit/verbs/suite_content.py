@@ -19,6 +19,7 @@ from fomkit.merit.content import merit_content
 from fomkit.merit.fom import PROPOSAL, verdict
 from fomkit.merit.rated_lines import RatedLine
 from fomkit.merit.suites import AcceptedLine, SuiteResult
+from fomkit.parallel.layout import describe_layout
 from fomkit.plan.content import BASES_BY_TRUST, price_content, span_content
 from fomkit.plan.footprint import Grid, footprint, grid_content, lacks
 from fomkit.plan.job import JobTime
@@ -62,6 +63,7 @@ def _job_content(job: JobTime) -> dict[str, Any]:
     return {
         "devices": step.devices,
         "nodes": job.nodes or None,
+        "layout": describe_layout(step.layout),
         "replicas": step.replicas,
         "batch": step.samples,
         "microbatches": step.microbatches,
