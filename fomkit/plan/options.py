@@ -146,6 +146,10 @@ OF_A_SCOPE = (NODES, "node_devices", "availability")
 """Parameters of a machine beside its devices and links."""
 
 
+LINKS = (LINK_RATE, LINK_ALPHA, f"node_{LINK_RATE}", f"node_{LINK_ALPHA}")
+"""Parameters of the links between nodes, and of those inside them."""
+
+
 def overhead_name(overhead: Overhead) -> str:
     """Name the parameter that is an overhead of a machine."""
     return f"overhead/{overhead.per}/{overhead.name}"
@@ -153,7 +157,7 @@ def overhead_name(overhead: Overhead) -> str:
 
 def link_names(link: Link) -> tuple[str, str]:
     """Name the parameters that are a link's rate and its start-up time."""
-    return (LINK_RATE, LINK_ALPHA) if link.tier == "system" else (f"node_{LINK_RATE}", f"node_{LINK_ALPHA}")
+    return LINKS[:2] if link.tier == "system" else LINKS[2:]
 
 
 def terms(machine: Machine) -> frozenset[str]:

@@ -16,7 +16,7 @@ from fomkit.merit.rated_lines import LineRating, Load, RatedLine, fixed_conditio
 from fomkit.merit.suites import SuiteResult, merit_of, run_suite
 from fomkit.plan.content import span_content
 from fomkit.plan.estimate import Estimate
-from fomkit.plan.options import Options, change_machine
+from fomkit.plan.options import LINKS, Options, change_machine
 from fomkit.profiles.evidence import verdict_on
 from fomkit.whatif.cases import Figures, OneModel, OnMachine, Outcome, Point
 from fomkit.whatif.measurements import MEASUREMENTS_NOTE, measure_command
@@ -190,7 +190,10 @@ class OfSuite(OnMachine):
     def _rates_alone(self, name: str, asked: Sequence[Point]) -> list[Span | FomkitError]:
         """Give a line's rate at each point of its model, all of them together."""
         alone, line = self._alone[name], next(line for line in self.suite.lines if line.name == name)
-        found = alone.at([{_OF_MODEL.get(one, one): value for one, value in point.items()} for point in asked])
+        # A run on one device waits for no link.
+        found = alone.at([
+            {_OF_MODEL.get(one, one): value for one, value in point.items() if one not in LINKS} for point in asked
+        ])  # fmt: skip
         units = alone.model.unit.runs / line.runs
         return [
             FomkitError(name, str(one)) if isinstance(one, FomkitError) else one["unit_per_day"].scaled(units)
