@@ -37,13 +37,10 @@ def _compared_interval(span: Entry, quantity: str) -> str:
 
 
 def _cells(cell: Entry) -> list[str]:
-    quantity, error, ratio, projected_ratio = (
-        cell[key] for key in ("quantity", "error", "ratio", "projected_ratio")
-    )
-    measured = _compared(cell["measured"], quantity)
-    projected = "" if ratio is None else "unknown"
-    if ratio is not None and projected_ratio is not None:
-        projected = f"{format_number(projected_ratio['value'], 3)}× ({format_interval(projected_ratio, None)})"
+    quantity, error, ratio, of = cell["quantity"], cell["error"], cell["ratio"], cell["projected_ratio"]
+    measured, projected = _compared(cell["measured"], quantity), "" if ratio is None else "unknown"
+    if ratio is not None and of is not None:
+        projected = f"{format_number(of['value'], 3)}× ({format_interval(of, None)})"
     return [
         cell["model"], cell["machine"], measured if cell["basis"] == "measured" else f"[{measured}]",
         _compared(cell["projected"], quantity), _compared_interval(cell["projected"], quantity),

@@ -48,10 +48,11 @@ def _baseline_lines(one: Entry) -> Iterator[str]:
         yield f"{name}: no measurement; only predicted"
     else:
         of = f", median of {len(one['used'])} rows" if len(one["used"]) > 1 else ""
-        was, now = (f"{seconds(one['value'])} ({format_interval(one, 'time_s')}" for one in (measured, predicted))
+        was = f"{seconds(measured['value'])} ({format_interval(measured, 'time_s')}{of})"
+        now = f"{seconds(predicted['value'])} ({format_interval(predicted, 'time_s')})"
         factor = format_number(measured["value"] / predicted["value"], 3)
         where = "inside" if one["in_predicted_interval"] else "outside"
-        yield f"{name}: measured {was}{of}), predicted {now}): {factor} times the prediction, {where} its interval"
+        yield f"{name}: measured {was}, predicted {now}: {factor} times the prediction, {where} its interval"
     yield from (f"  used {_row(row)}" for row in one["used"])
     yield from (f"  set aside {_row(row)}" for row in one["set_aside"])
 

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import format_number
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
 from fomkit.output.terminal import UNFIT, format_interval, mark_of, show_merit
-
-if TYPE_CHECKING:
-    pass
-
 
 _DIGITS = 8
 
@@ -30,11 +25,7 @@ def _wide_headers(content: Entry) -> list[str]:
 
 def _rated_cells(line: Entry, sides: tuple[str, str], wide: int) -> Iterator[str]:
     on, required = line["machines"], "yes" if line["required"] else "no"
-    words = [
-        required,
-        *(line[name] for name in ("class", "basis", "party")),
-        *(on[name]["from"] for name in sides),
-    ]
+    words = (required, line["class"], line["basis"], line["party"], *(on[name]["from"] for name in sides))
     yield from (line["name"], *words[:wide])
     yield from (_number(line["unit_per_day"][name]) + mark_of(on[name]) for name in sides)
     yield "" if line["ratio"] is None else format_number(line["ratio"], 7)

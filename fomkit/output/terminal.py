@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from fomkit.core.figure_table import title_of, upper_bounds
 from fomkit.core.units import KWH_J, exact_quantity, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Entry, Page, Screen
-
-if TYPE_CHECKING:
-    pass
 
 
 def _joule(value: float) -> str:

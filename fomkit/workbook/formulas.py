@@ -10,7 +10,7 @@ from fomkit.core.units import DAY_S
 from fomkit.plan.coverage import GROUPS, TABLES
 from fomkit.plan.step import INPUT, overhead_span
 from fomkit.workbook.cells import Formula, Page, Value, known
-from fomkit.workbook.input_sheets import USE, AssumptionCells, MachineCells
+from fomkit.workbook.input_sheets import USE, AssumptionCells, MachineCells, state_of_value
 from fomkit.workbook.layout import AS_ISSUED, CHANGED, FAMILIES, TERMS, UNKNOWN
 from fomkit.workbook.op_sheets import CaseCells, WorkloadCells, devices_formula
 from fomkit.workbook.records import Case, CaseValues, SheetModel, Values
@@ -123,8 +123,7 @@ class TermCells:
         ends = span.ends if isinstance(span, Span) else (known(span),) * 3
         cell, changed = TERMS.row(number), TERMS.row(self.places[*case.key, CHANGED_INPUTS])["value"]
         now, was = cell["value"], cell["was"]
-        unchanged = f'IF(ABS({now}-{was})<=0.000000001*ABS({was}),"{AS_ISSUED}","error")'
-        state = f'IF(ISNUMBER({now}),{unchanged},IF({now}={was},"{UNKNOWN}","error"))'
+        state = f'IF(ISNUMBER({now}),{state_of_value(now, was)},IF({now}={was},"{UNKNOWN}","error"))'
         self.rows.append([
             *case.key, term, unit,
             *(Formula(formula, end) for formula, end in zip(formulas, ends, strict=True)),

@@ -188,6 +188,11 @@ def state_of_inputs(pairs: Iterable[tuple[str, str]]) -> str:
     return f'IF(AND({same}),"{AS_ISSUED}","{CHANGED}")'
 
 
+def state_of_value(now: str, was: str) -> str:
+    """Write the formula that compares a computed value with what it was when issued, where no input changed."""
+    return f'IF(ABS({now}-{was})<=0.000000001*ABS({was}),"{AS_ISSUED}","error")'
+
+
 def _row(number: int, row: FactRow, party: str) -> Iterator[Value]:
     fact, cell = row.fact, FACTS.row(number)
     shown = [None] * 3 if fact is None else [_to_unit(row.name, end) for end in (fact.value, fact.low, fact.high)]

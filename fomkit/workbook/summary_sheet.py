@@ -11,7 +11,7 @@ from fomkit.core.interval import probability_above
 from fomkit.merit.fom import MISSED, PROPOSAL, REACHED, FigureOfMerit, verdict
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.formulas import DEVICE, ENDS, RATE, STEP, TermCells
-from fomkit.workbook.input_sheets import UNIT_OF, AssumptionCells, MachineCells
+from fomkit.workbook.input_sheets import UNIT_OF, AssumptionCells, MachineCells, state_of_value
 from fomkit.workbook.layout import ANSWERS, AS_ISSUED, CHANGED, CHECKS, FACTS, MERITS, RATIOS, UNKNOWN, Placed
 from fomkit.workbook.op_sheets import CaseCells, WorkloadCells
 from fomkit.workbook.records import SheetModel, Values
@@ -40,7 +40,7 @@ def mean_formula(name: str, new: str, old: str, weight: str) -> str:
 
 
 def _share_formula(name: str, old: str, weight: str, old_cell: str, weight_cell: str) -> str:
-    """Write the share that one line has in a mean."""
+    """Write the share that one line has in a mean; all have the same in those that weigh none."""
     return {
         "ratio_of_harmonic_means": f"(1/{old_cell})/SUMPRODUCT(1/{old})",
         "weighted_harmonic": f"({weight_cell}/{old_cell})/SUMPRODUCT({weight}/{old})",
@@ -122,22 +122,16 @@ def _chance_formula(cells: MeritCells, target: str, assumptions: AssumptionCells
 
 def _verdict_rows(cells: MeritCells, merit: FigureOfMerit, assumptions: AssumptionCells) -> Iterator[list[Value]]:
     target, limit = merit.target.machine, cells.sheet_model.threshold
-    bar: Value = ""
-    chance: Value = "no threshold"
-    word: Value = chance
-    issued: list[Value] = [chance, chance]
+    rows: list[tuple[Value, Value, Value]] = [("", "no threshold", "no threshold")] * 2
     if limit is not None:
-        probability = round(probability_above(merit.value, limit), 6)
-        label, cell, (reached, missed, neither) = (
-            verdict(probability, PROPOSAL),
-            cells.at(target, CHANCE),
-            PROPOSAL,
-        )
-        formula = f'IF({cell}>={REACHED},"{reached}",IF({cell}<={MISSED},"{missed}","{neither}"))'
-        bar, issued = Formula(assumptions.at("threshold"), limit), [probability, label]
-        chance, word = Formula(_chance_formula(cells, target, assumptions), probability), Formula(formula, label)
-    for name, shown, was in zip((CHANCE, VERDICT), (chance, word), issued, strict=True):
-        yield [name, target, bar, shown, None, None, was, None, None, None]
+        chance, bar = round(probability_above(merit.value, limit), 6), Formula(assumptions.at("threshold"), limit)
+        label, cell = verdict(chance, PROPOSAL), cells.at(target, CHANCE)
+        reached, missed, neither = PROPOSAL
+        word = f'IF({cell}>={REACHED},"{reached}",IF({cell}<={MISSED},"{missed}","{neither}"))'
+        shown = Formula(_chance_formula(cells, target, assumptions), chance), Formula(word, label)
+        rows = [(bar, shown[0], chance), (bar, shown[1], label)]
+    for name, (unit, value, was) in zip((CHANCE, VERDICT), rows, strict=True):
+        yield [name, target, unit, value, None, None, was, None, None, None]
 
 
 def _write_merits(
@@ -149,12 +143,11 @@ def _write_merits(
         block = _columns(target, ratios, keys)
         changed = f'COUNTIF({block["state"]},"{CHANGED}")'
         for name, formulas, ends in _figures(cells, merit, block):
-            now, was = cells.at(target, name), cells.at(target, name, "was")
-            unchanged_state = f'IF(ABS({now}-{was})<=0.000000001*ABS({was}),"{AS_ISSUED}","error")'
+            unchanged = state_of_value(cells.at(target, name), cells.at(target, name, "was"))
             label = f"{name} ({merit.mean})" if name == FOM else f"by the mean {name}" if name in MEANS else name
             issued = list(ends)
             shown = [Formula(formula, end) for formula, end in zip(formulas, issued, strict=True)]
-            state = Formula(f'IF({changed}>0,"{CHANGED}",{unchanged_state})', AS_ISSUED)
+            state = Formula(f'IF({changed}>0,"{CHANGED}",{unchanged})', AS_ISSUED)
             unit = "units/day" if name in RATES else "times the baseline"
             rows.append([label, target, unit, *shown, *issued, state])
         rows += _verdict_rows(cells, merit, assumptions)
@@ -284,9 +277,7 @@ def write_summary(
     if ratios is not None:
         _write_merits(page, merits, values, assumptions, ratios, keys)
     page.row = after
-    pairs = (
-        (workload.name, machine.name) for machine in sheet_model.machines for workload in sheet_model.workloads
-    )
+    pairs = ((one.name, machine.name) for machine in sheet_model.machines for one in sheet_model.workloads)
     answer_keys = tuple(key for key in pairs if key in values.cases or key in values.unit_per_day)
     rows = [list(_answer_row(key, sheet_model, values, terms, workloads)) for key in answer_keys]
     answers = page.table(ANSWERS, rows)
