@@ -26,12 +26,12 @@ _HEADINGS = """What the printed tables call the figures; their full names, means
 [metrics.md](metrics.md)."""
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], bar: str = "\\|") -> Iterator[str]:
+    """Write a table; ``bar`` is how a bar inside a cell stands in it."""
     yield f"| {' | '.join(header)} |"
     yield f"|{'---|' * len(header)}"
     for row in rows:
-        cells = [cell.replace("|", "\\|") for cell in row]
-        yield f"| {' | '.join(cells)} |"
+        yield f"| {' | '.join(cell.replace('|', bar) for cell in row)} |"
 
 
 def _code(names: Iterable[str]) -> str:
@@ -142,5 +142,10 @@ def metrics_page() -> str:
         for one in METRICS
     )
     given = ((one.column, one.what, _code(one.ours) or f"absent: {one.absent}") for one in DEEP500)
-    parts = [_METRICS_PAGE, *_table(header, metrics), _DEEP500, *_table(("column", "what", "here"), given)]
+    parts = [
+        _METRICS_PAGE,
+        *_table(header, metrics, bar="|"),
+        _DEEP500,
+        *_table(("column", "what", "here"), given),
+    ]
     return "\n".join(parts) + "\n"
