@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from fomkit.core.units import BINARY, format_number, format_quantity
-from fomkit.output.screen import PLAIN, Page, Screen
+from fomkit.output.screen import PLAIN, Entry, Page, Screen, named_sizes
 
-Entry = Mapping[str, Any]
 WIDTH = 80
 """Columns that sentences are broken at; a narrower terminal breaks them earlier."""
 _INDENT = 11
 
 _VERDICTS = {
-    "well": "Well.",
-    "partly": "Partly.",
-    "poorly": "Poorly.",
+    "well": "Well.", "partly": "Partly.", "poorly": "Poorly.",
     "unknown": "Unknown: the machine states no peak for this arithmetic.",
-}
+}  # fmt: skip
 _WAITS = {
     "compute": "on arithmetic", "memory": "on moving data", "launch": "on starting kernels",
     "network": "on the network", "input": "on input", "measured": "in ops whose bound is unknown",
@@ -59,11 +55,14 @@ def _shares(span: Entry) -> str:
 
 
 def _wrapped(page: Page, text: str, width: int, first: str = "", then: str = "", style: str = "") -> None:
-    lines = textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
+    wrapper = textwrap.TextWrapper(
+        width, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
     )
-    for line in lines:
-        page.line(line, style)
+    page.lines(wrapper.wrap(text), style)
+
+
+def _rate(engine: Entry) -> str:
+    return format_quantity(engine["flop_per_s"], "flop_per_s", 3)
 
 
 def _of_the_peak(use: Entry, step: Entry, named: str) -> str:
@@ -86,17 +85,12 @@ def _use(content: Entry) -> Iterator[str]:
     yield "Well, in the formats it runs in." if slower and use["verdict"] == "well" else _VERDICTS[use["verdict"]]
     if use["peak_fraction"] is not None:
         named = " and ".join(
-            f"{engine['dtype']} on the {engine['engine']} engine, "
-            f"{format_quantity(engine['flop_per_s'], 'flop_per_s', 3)}"
-            for engine in engines[:2]
+            f"{engine['dtype']} on the {engine['engine']} engine, {_rate(engine)}" for engine in engines[:2]
         )
         yield _of_the_peak(use, step, named)
         if slower:
-            rate = format_quantity(fastest["flop_per_s"], "flop_per_s", 3)
-            yield (
-                f"Of the machine's fastest engine ({fastest['dtype']}, {rate}) that is "
-                f"{_shares(fastest['peak_fraction'])}."
-            )
+            of = f"Of the machine's fastest engine ({fastest['dtype']}, {_rate(fastest)}) that is"
+            yield f"{of} {_shares(fastest['peak_fraction'])}."
     shares = [f"{_shares(span)} {_WAITS[name]}" for name, span in use["bounds"].items() if span["value"] >= 0.005]
     yield f"The step spends {', '.join(shares)}."
 
@@ -149,9 +143,8 @@ def _best(content: Entry) -> Iterator[str]:
         yield f"{found['do'].split(';')[0].rstrip('.')}."
         sure = _SURETIES[found["surety"]]
         yield f"{sure[0].upper()}{sure[1:]}: {_stake(found['stake'], content)}."
-    least = content["least"]
-    if least is not None:
-        yield _bound(least)
+    if content["least"] is not None:
+        yield _bound(content["least"])
 
 
 def _stake(stake: Entry, content: Entry) -> str:
@@ -212,20 +205,16 @@ def _finding(page: Page, number: str, entry: Entry, content: Entry, width: int) 
 
 
 def _head(content: Entry) -> str:
-    sizes = ", ".join(f"{name} {size}" for name, size in content["sizes"].items()) or "sizes fixed"
     step = content["step_s"]
     interval = f"{content['interval']:.0%} interval {_time(step['low'])} to {_time(step['high'])}"
     per_day = content["unit_per_day"]
     runs = "" if per_day is None else f"; {format_number(per_day['value'], 3)} a day ({content['unit']})"
-    where = f"{content['model']} on {content['target']}, {sizes}, {content['precision']}"
+    where = f"{content['model']} on {content['target']}, {named_sizes(content)}, {content['precision']}"
     return f"{where}: a step takes {_time(step['value'])} ({interval}){runs}"
 
 
 def format_advice(content: Entry, screen: Screen = PLAIN, *, tried: bool = False) -> str:
-    """Write ``fomkit/advise/1`` as text.
-
-    `tried`: also list what was tried and rejected, and what does not apply.
-    """
+    """Write ``fomkit/advise/1`` as text; ``tried`` lists what was rejected and what does not apply too."""
     page, width = Page(screen), min(screen.width, WIDTH)
     _wrapped(page, _head(content), width, style="bold")
     answers = (
@@ -234,8 +223,7 @@ def format_advice(content: Entry, screen: Screen = PLAIN, *, tried: bool = False
         ("What is the best opportunity?", _best(content)),
     )
     for question, lines in answers:
-        page.line("")
-        page.line(question, "bold")
+        page.heading(question)
         _wrapped(page, " ".join(lines), width, "  ", "  ")
     advice = [finding for finding in content["findings"] if finding["state"] == "advice"]
     for number, one in enumerate(advice, 1):
@@ -261,9 +249,8 @@ def _tried(page: Page, content: Entry, width: int) -> None:
     page.line("")
     for finding in content["findings"]:
         if finding["state"] == "not_applicable":
-            _wrapped(
-                page, f"{finding['rule']}: {finding['says'][0].lower()}{finding['says'][1:]}", width, "- ", "  "
-            )
+            said = f"{finding['rule']}: {finding['says'][0].lower()}{finding['says'][1:]}"
+            _wrapped(page, said, width, "- ", "  ")
 
 
 def lines_of_findings(content: Entry) -> list[Entry]:

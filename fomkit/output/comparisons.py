@@ -1,19 +1,13 @@
-"""Projected beside measured as aligned text, and the grid of rates.
-
-A proof on the machine at hand as text: ten models, ratios, aims, and what it took.
-
-What the public comparisons gave, as text: aims first, then every line beside its peers.
-"""
+"""Projected beside measured as aligned text: studies, rates, the proof on this machine, public comparisons."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import BINARY, format_number, format_quantity
 from fomkit.output.estimates import energy_text
-from fomkit.output.screen import PLAIN, Page, Screen, figure, new_table, table_of_numbers
+from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, table_of_numbers
 from fomkit.output.terminal import UNFIT, format_interval, mark_of
 
 _LEGEND = (
@@ -30,7 +24,7 @@ _SUMMARIES = {
 }
 
 
-def _compared_figure(span: Mapping[str, float] | None, quantity: str) -> str:
+def _compared(span: Entry | None, quantity: str) -> str:
     if span is None:
         return "unknown"
     if quantity == "sample_per_s":
@@ -38,72 +32,51 @@ def _compared_figure(span: Mapping[str, float] | None, quantity: str) -> str:
     return format_quantity(span["value"], "time_s")
 
 
-def _dimension(quantity: str) -> str | None:
-    return None if quantity == "sample_per_s" else "time_s"
+def _compared_interval(span: Entry, quantity: str) -> str:
+    return format_interval(span, None if quantity == "sample_per_s" else "time_s")
 
 
-def _ratio(cell: Mapping[str, Any]) -> tuple[str, str]:
-    if cell["ratio"] is None:
-        return "", ""
-    projected = cell["projected_ratio"]
-    measured = f"{format_number(cell['ratio'], 3)}×"
-    if projected is None:
-        return measured, "unknown"
-    return measured, f"{format_number(projected['value'], 3)}× ({format_interval(projected, None)})"
-
-
-def _cells(cell: Mapping[str, Any]) -> list[str]:
-    quantity, error = cell["quantity"], cell["error"]
-    measured, projected = _ratio(cell)
+def _cells(cell: Entry) -> list[str]:
+    quantity, error, ratio, of = cell["quantity"], cell["error"], cell["ratio"], cell["projected_ratio"]
+    measured, projected = _compared(cell["measured"], quantity), "" if ratio is None else "unknown"
+    if ratio is not None and of is not None:
+        projected = f"{format_number(of['value'], 3)}× ({format_interval(of, None)})"
     return [
-        cell["model"],
-        cell["machine"],
-        _compared_figure(cell["measured"], quantity) if cell["basis"] == "measured" else
-        f"[{_compared_figure(cell['measured'], quantity)}]",
-        _compared_figure(cell["projected"], quantity),
-        format_interval(cell["projected"], _dimension(quantity)),
-        "" if error is None else f"{error:+.0%}",
-        measured,
-        projected,
-        cell["claim"] or "none",
-        cell["agrees"] or "",
-        cell["cause"],
+        cell["model"], cell["machine"], measured if cell["basis"] == "measured" else f"[{measured}]",
+        _compared(cell["projected"], quantity), _compared_interval(cell["projected"], quantity),
+        "" if error is None else f"{error:+.0%}", "" if ratio is None else f"{format_number(ratio, 3)}×",
+        projected, cell["claim"] or "none", cell["agrees"] or "", cell["cause"],
     ]  # fmt: skip
 
 
-def _extended_line(cell: Mapping[str, Any], key: str) -> str:
+def _extended_line(cell: Entry, key: str) -> str:
     one, quantity = cell[key], cell["quantity"]
     inside = "inside" if one["inside"] else "outside"
     return (
-        f"  {cell['model']} on {cell['machine']}: {_compared_figure(one, quantity)} "
-        f"({format_interval(one, _dimension(quantity))}) by {one['told_by']}, "
-        f"measured {_compared_figure(cell['measured'], quantity)}: {one['error']:+.0%}, {inside}"
+        f"  {cell['model']} on {cell['machine']}: {_compared(one, quantity)} "
+        f"({_compared_interval(one, quantity)}) by {one['told_by']}, "
+        f"measured {_compared(cell['measured'], quantity)}: {one['error']:+.0%}, {inside}"
     )
 
 
-def format_compare(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+def format_compare(content: Entry, screen: Screen = PLAIN) -> str:
     """Write each cell with its claim and cause, then what was carried, then the means by name."""
     page = Page(screen)
     base = content["baseline"] or "none"
     quantities = dict.fromkeys(cell["quantity"] for cell in content["cells"])
     page.line(f"projected beside measured: {', '.join(quantities)}; ratios to {base}; [ ] = not measured")
-    table = new_table(
-        [("model", ""), ("machine", ""), figure("cells.measured"), figure("cells.projected"), ("interval", ""),
-         figure("error"), figure("ratio"), ("projected ratio", ""), ("claim", ""), ("agrees", ""),
-         ("what the time waits for", "")]
+    page.rows(
+        ["model", "machine", figure("cells.measured"), figure("cells.projected"), "interval", figure("error"),
+         figure("ratio"), "projected ratio", "claim", "agrees", "what the time waits for"],
+        map(_cells, content["cells"]),
     )  # fmt: skip
-    for cell in content["cells"]:
-        table.add_row(*_cells(cell))
-    page.table(table)
     for key, title in (
         ("calibrated", "calibrated on another model:"),
         ("with_host_term", "with a host term carried:"),
     ):
-        extended = [cell for cell in content["cells"] if cell[key] is not None]
-        if extended:
+        if extended := [cell for cell in content["cells"] if cell[key] is not None]:
             page.line(title, "bold")
-            for cell in extended:
-                page.line(_extended_line(cell, key))
+            page.lines(_extended_line(cell, key) for cell in extended)
     for key, found in content["summary"].items():
         if found is not None:
             page.line(
@@ -111,28 +84,25 @@ def format_compare(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
                 f"{format_number(found['mean_factor'], 3)}, arithmetic mean of |error| {found['mean_error']:.0%}, "
                 f"{found['inside']} inside"
             )
-    for message in content["notes"]:
-        page.line(f"note: {message}", "yellow")
-    for line in _LEGEND:
-        page.line(line)
+    page.notes(content["notes"], "yellow")
+    page.lines(_LEGEND)
     page.line(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}")
     return page.text()
 
 
-def _doubt(cell: Mapping[str, Any]) -> str:
+def _doubt(cell: Entry) -> str:
     """Say beside a modelled rate how much of a measured run it explains, where that is the smaller part."""
     share = cell["explained"]
     little = "" if share is None or share >= 1 / 2 else f", the device explains {share:.1%} of a measured run"
     return mark_of(cell) + little
 
 
-def format_grid(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+def format_grid(content: Entry, screen: Screen = PLAIN) -> str:
     """Write one row for each model and machine, one column for each framework and mode; empty cells say why."""
     page = Page(screen)
     limit = format_quantity(content["latency_limit_s"], "time_s", 3)
     page.line(f"samples per second; infer: {content['inference_is']}, {limit}")
     ways = list(dict.fromkeys((cell["framework"], cell["mode"]) for cell in content["cells"]))
-    table = new_table([("model", ""), ("machine", ""), *((f"{name}, {mode}", "") for name, mode in ways)])
     rows: dict[tuple[str, str], dict[tuple[str, str], str]] = {}
     for cell in content["cells"]:
         rate = cell["sample_per_s"]
@@ -142,74 +112,53 @@ def format_grid(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
             spread = "" if rate["low"] == rate["high"] else f" ({format_interval(rate, None)})"
             text = f"{format_number(rate['value'])}{spread}, batch {cell['batch']}, {cell['basis']}{_doubt(cell)}"
         rows.setdefault((cell["model"], cell["machine"]), {})[cell["framework"], cell["mode"]] = text
-    for (model, machine), found in rows.items():
-        table.add_row(
-            model, machine, *(found.get(way, "empty: the profile has another framework") for way in ways)
-        )
-    page.table(table)
-    excluded = dict.fromkeys(term for cell in content["cells"] for term in cell["excludes"])
-    if excluded:
+    absent = "empty: the profile has another framework"
+    page.rows(
+        ["model", "machine", *(f"{name}, {mode}" for name, mode in ways)],
+        ((*of, *(found.get(way, absent) for way in ways)) for of, found in rows.items()),
+    )
+    if excluded := dict.fromkeys(term for cell in content["cells"] for term in cell["excludes"]):
         page.line(upper_bounds(excluded, "modelled rates"))
     if any(cell["fits"] is False for cell in content["cells"]):
         page.line(f"{UNFIT} the device's memory does not hold the step: nobody can have this rate", "yellow")
-    for message in content["notes"]:
-        page.line(f"note: {message}", "yellow")
+    page.notes(content["notes"], "yellow")
     page.line(f"intervals: {content['interval']:.0%}")
     return page.text()
 
 
-Entry = Mapping[str, Any]
 _RIGHT = "right"
+_WAY = (("error", _RIGHT), "hit", ("score", _RIGHT))
 _MODELS = (
-    ("model", ""), ("timed [ms]", _RIGHT), ("±", _RIGHT), ("drift", _RIGHT), ("exact [ms]", _RIGHT),
-    ("error", _RIGHT), ("hit", ""), ("score", _RIGHT), ("unseen [ms]", _RIGHT), ("error", _RIGHT), ("hit", ""),
-    ("score", _RIGHT),
+    "model", ("timed [ms]", _RIGHT), ("±", _RIGHT), ("drift", _RIGHT), ("exact [ms]", _RIGHT), *_WAY,
+    ("unseen [ms]", _RIGHT), *_WAY,
 )  # fmt: skip
-_RATIOS = (("model", ""), ("over", _RIGHT), ("timed", _RIGHT), ("projected", _RIGHT), ("error", _RIGHT))
+_RATIOS = ("model", ("over", _RIGHT), ("timed", _RIGHT), ("projected", _RIGHT), ("error", _RIGHT))
 
 
-def _proof_signed(value: float) -> str:
-    return f"{100 * value:+.1f} %"
+def _signed(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:+.1f} %"
 
 
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f} %"
+def _percent(value: float | None, digits: int = 1) -> str:
+    return "" if value is None else f"{100 * value:.{digits}f} %"
 
 
-def _estimate(entry: Entry) -> list[str]:
-    value, low, high = (1e3 * entry[name] for name in ("value_s", "low_s", "high_s"))
-    return [f"{value:.3g} [{low:.3g}, {high:.3g}]", _proof_signed(entry["error"]), "yes" if entry["hit"] else "no",
-            f"{entry['interval_score']:.2f}"]  # fmt: skip
+def _verdict(aim: Entry, past: str) -> str:
+    return past if not aim["kept"] else "met" if aim["met"] else "missed"
 
 
-def _models(content: Entry, page: Page) -> None:
-    table = table_of_numbers(_MODELS)
-    for model in content["models"]:
-        cells = [
-            model["model"],
-            f"{1e3 * model['timed_s']:.3g}",
-            _share(model["half_width"]),
-            _proof_signed(model["drift"]),
-        ]
-        table.add_row(*cells, *_estimate(model["exact"]), *_estimate(model["unseen"]))
-    page.table(table)
+def _model_cells(model: Entry) -> Iterator[str]:
+    yield from (model["model"], f"{1e3 * model['timed_s']:.3g}")
+    yield from (_percent(model["half_width"]), _signed(model["drift"]))
+    for one in (model["exact"], model["unseen"]):
+        value, low, high = (1e3 * one[name] for name in ("value_s", "low_s", "high_s"))
+        yield from (f"{value:.3g} [{low:.3g}, {high:.3g}]", _signed(one["error"]))
+        yield from ("yes" if one["hit"] else "no", f"{one['interval_score']:.2f}")
 
 
-def _ratios(content: Entry, page: Page) -> None:
-    page.line("")
-    page.line("The step on one thread, as it is, over another way, as two machines:", "bold")
-    table = table_of_numbers(_RATIOS)
-    for ratio in content["ratios"]:
-        other = ratio["precision"] or f"{ratio['threads']} threads"
-        table.add_row(ratio["model"], other, f"{ratio['timed']:.2f}", f"{ratio['projected']:.2f}",
-                      _proof_signed(ratio["error"]))  # fmt: skip
-    page.table(table)
-
-
-def _proof_verdict(aim: Entry) -> str:
-    if not aim["kept"]:
-        return "PAST ITS TOLERANCE"
-    return "met" if aim["met"] else "missed"
+def _ratio_cells(ratio: Entry) -> list[str]:
+    other = ratio["precision"] or f"{ratio['threads']} threads"
+    return [ratio["model"], other, f"{ratio['timed']:.2f}", f"{ratio['projected']:.2f}", _signed(ratio["error"])]
 
 
 def format_proof(content: Entry, screen: Screen = PLAIN) -> str:
@@ -221,79 +170,59 @@ def format_proof(content: Entry, screen: Screen = PLAIN) -> str:
     """
     page = Page(screen)
     page.line("Steps of models, timed here and estimated on the profile measured here:", "bold")
-    _models(content, page)
+    page.rows_of_numbers(_MODELS, map(_model_cells, content["models"]))
     for line in content["lines"]:
         page.line(
-            f"{line['comparison']}: median error {_share(line['median'])}, bias {_proof_signed(line['bias'])}, "
+            f"{line['comparison']}: median error {_percent(line['median'])}, bias {_signed(line['bias'])}, "
             f"{line['hit_rate']:.0%} of {line['cases']} intervals of {content['interval']:.0%} hold the step, "
             f"interval score {line['interval_score']:.2f}"
         )
     if content["ratios"]:
-        _ratios(content, page)
+        page.heading("The step on one thread, as it is, over another way, as two machines:")
+        page.rows_of_numbers(_RATIOS, map(_ratio_cells, content["ratios"]))
     for model in content["models"]:
         if model["energy"] is not None:
             page.line(f"energy of {model['model']}: {energy_text(model['energy'])}")
     page.line("")
     for aim in content["aims"]:
         page.line(
-            f"{aim['comparison']}: median error {_share(aim['value'])}, target {_share(aim['target'][1])}, "
-            f"tolerance {_share(aim['tolerance'][1])}: {_proof_verdict(aim)}"
+            f"{aim['comparison']}: median error {_percent(aim['value'])}, target {_percent(aim['target'][1])}, "
+            f"tolerance {_percent(aim['tolerance'][1])}: {_verdict(aim, 'PAST ITS TOLERANCE')}"
         )
     page.line("")
     page.line("Wall time: " + ", ".join(f"{name} {time_s:.0f} s" for name, time_s in content["seconds"].items()))
-    for one in content["skipped"]:
-        page.line(f"left out: {one['what']}, {one['reason']}")
-    for note in content["notes"]:
-        page.line(note)
+    page.lines(f"left out: {one['what']}, {one['reason']}" for one in content["skipped"])
+    page.lines(content["notes"])
     return page.text()
 
 
 _LINE = (
-    ("machine", ""), ("what", ""), figure("cases"), figure("median"), figure("mean"), figure("bias"),
+    "machine", "what", figure("cases"), figure("median"), figure("mean"), figure("bias"),
     figure("lines.total"), figure("hit_rate"), figure("interval_score"), figure("constant_score"),
-    figure("half_width"), ("peers: median (mean)", ""),
+    figure("half_width"), "peers: median (mean)",
 )  # fmt: skip
 _AIM = (
-    ("comparison", ""), ("machine", ""), ("what", ""), ("figure", ""), figure("aims"), figure("aims.target"),
-    figure("aims.tolerance"), ("", ""),
+    "comparison", "machine", "what", "figure", figure("aims"), figure("aims.target"),
+    figure("aims.tolerance"), "",
 )  # fmt: skip
 _FACTORS = ("half_width",)
 _PUBLISHED = (
-    ("model", ""), ("technique", ""), figure("published"), figure("published.projected"), figure("interval"),
+    "model", "technique", figure("published"), figure("published.projected"), figure("interval"),
     figure("error"),
 )  # fmt: skip
 _WHAT = {"s": "step", "byte": "activations", "share": "activations"}
 _LEVELS = {"op": "single ops", "model": "whole models", "ratio": "ratios of two machines"}
 
 
-def _percent(value: float | None, digits: int = 1) -> str:
-    return "" if value is None else f"{100 * value:.{digits}f} %"
-
-
-def _validated_signed(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:+.1f} %"
-
-
-def _peers(peers: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {100 * median:.0f} ({100 * mean:.1f})" for name, (median, mean) in peers.items())
-
-
 def _line(line: Entry) -> list[str]:
     constant = line["constant_score"]
+    peers = (f"{name} {100 * median:.0f} ({100 * mean:.1f})" for name, (median, mean) in line["peers"].items())
     return [
-        line["machine"],
-        line["what"],
-        f"{line['cases']:,}",
-        _percent(line["median"]),
-        _percent(line["mean"]),
-        _validated_signed(line["bias"]),
-        _validated_signed(line["total"]),
-        _percent(line["hit_rate"], 0),
-        f"{line['interval_score']:.2f}",
-        "" if constant is None else f"{constant:.2f}",
-        f"×{line['half_width']:.2f}",
-        _peers(line["peers"]),
-    ]
+        line["machine"], line["what"], f"{line['cases']:,}", _percent(line["median"]), _percent(line["mean"]),
+        _signed(line["bias"]), _signed(line["total"]), _percent(line["hit_rate"], 0),
+        f"{line['interval_score']:.2f}", "" if constant is None else f"{constant:.2f}",
+        f"×{line['half_width']:.2f}", ", ".join(peers),
+    ]  # fmt: skip
 
 
 def _validated_figure(value: float | None, figure: str) -> str:
@@ -311,33 +240,17 @@ def _range(ends: tuple[float, float], figure: str) -> str:
     return f"{_validated_figure(least, figure)} to {_validated_figure(most, figure)}"
 
 
-def _validated_verdict(aim: Entry) -> str:
-    if not aim["kept"]:
-        return "REGRESSED"
-    return "met" if aim["met"] else "missed"
-
-
 def _add_aims(page: Page, aims: list[Entry]) -> None:
     met, kept = (sum(bool(aim[name]) for aim in aims) for name in ("met", "kept"))
     page.line(f"Aims: {met} of {len(aims)} targets met; {len(aims) - kept} past their tolerance.", "bold")
     table = table_of_numbers(_AIM)
     for aim in aims:
         figure = aim["figure"]
-        values = (
-            _validated_figure(aim["value"], figure),
-            _range(aim["target"], figure),
-            _range(aim["tolerance"], figure),
-        )
+        ranges = (_range(aim[name], figure) for name in ("target", "tolerance"))
         words = [aim["comparison"], aim["machine"], aim["what"], figure.replace("_", " ")]
-        table.add_row(*words, *values, _validated_verdict(aim), style="" if aim["met"] else "bold")
+        cells = (*words, _validated_figure(aim["value"], figure), *ranges, _verdict(aim, "REGRESSED"))
+        table.add_row(*cells, style="" if aim["met"] else "bold")
     page.table(table)
-
-
-def _sections(lines: Iterable[Entry]) -> dict[tuple[str, str], list[Entry]]:
-    found: dict[tuple[str, str], list[Entry]] = {}
-    for line in lines:
-        found.setdefault((line["comparison"], line["level"]), []).append(line)
-    return found
 
 
 def _value(value: float, unit: str) -> str:
@@ -346,24 +259,20 @@ def _value(value: float, unit: str) -> str:
     return f"{100 * value:.2f} %" if unit == "share" else f"{format_number(value / BINARY['Gi'])} GiB"
 
 
-def _interval(span: Mapping[str, float], unit: str) -> str:
-    if span["low"] == span["high"]:
-        return ""
-    return f"{_value(span['low'], unit)} to {_value(span['high'], unit)}"
+def _published_cells(one: Entry) -> list[str]:
+    unit, span = one["unit"], one["projected"]
+    low, value, high = (_value(span[end], unit) for end in ("low", "value", "high"))
+    return [
+        f"{one['model']}, {_WHAT[unit]}", one["technique"], _value(one["published"], unit), value,
+        "" if span["low"] == span["high"] else f"{low} to {high}", f"{one['error']:+.1%}",
+    ]  # fmt: skip
 
 
 def add_published(page: Page, entries: Iterable[Entry]) -> None:
     """Add the table of all, and where the published figures are from."""
     known = list(entries)
     page.line("Megatron-LM as published: steps and activations of many devices", "bold")
-    table = table_of_numbers(_PUBLISHED)
-    for one in known:
-        unit, span = one["unit"], one["projected"]
-        table.add_row(
-            f"{one['model']}, {_WHAT[unit]}", one["technique"], _value(one["published"], unit),
-            _value(span["value"], unit), _interval(span, unit), f"{one['error']:+.1%}",
-        )  # fmt: skip
-    page.table(table)
+    page.rows_of_numbers(_PUBLISHED, map(_published_cells, known))
     page.line(f"published: {'; '.join(dict.fromkeys(one['source'] for one in known))}")
 
 
@@ -376,9 +285,11 @@ def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
     """
     page = Page(screen)
     _add_aims(page, content["aims"])
-    for (comparison, level), lines in _sections(content["lines"]).items():
-        page.line("")
-        page.line(f"{comparison}: {_LEVELS[level]}", "bold")
+    sections: dict[str, list[Entry]] = {}
+    for line in content["lines"]:
+        sections.setdefault(f"{line['comparison']}: {_LEVELS[line['level']]}", []).append(line)
+    for title, lines in sections.items():
+        page.heading(title)
         table = table_of_numbers(_LINE)
         peers = table.columns[-1]
         peers.no_wrap, peers.overflow = False, "fold"
@@ -388,9 +299,7 @@ def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
     page.line("")
     add_published(page, content["published"])
     page.line("")
-    for message in content["said"]:
-        page.line(message)
+    page.lines(content["said"])
     page.line(f"Intervals of {content['interval']:.0%}. Not scored:")
-    for one in content["not_scored"]:
-        page.line(f"  {one['what']}: {one['count']:,}, {one['reason']}")
+    page.lines(f"  {one['what']}: {one['count']:,}, {one['reason']}" for one in content["not_scored"])
     return page.text()

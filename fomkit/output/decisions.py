@@ -1,19 +1,14 @@
-"""What a result hangs on, for people (``fomkit/sensitivity/1``).
-
-The smallest changes that reach a goal, for people (``fomkit/solve/1``).
-"""
+"""What a result hangs on, and the smallest changes that reach a goal, for people."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from fomkit.core.figure_table import title_of, upper_bounds
-from fomkit.core.units import format_number, format_quantity
-from fomkit.output.screen import PLAIN, Page, Screen, figure, new_table
-from fomkit.output.terminal import UNFIT, format_interval
+from fomkit.core.units import format_quantity
+from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, named_sizes, new_table
+from fomkit.output.terminal import UNFIT, format_interval, format_plain
 
-Entry = Mapping[str, Any]
 MEASUREMENTS = 8
 """Measurements that are printed."""
 GROUPS: Mapping[str, str] = {"machine": "of the machine", "model": "of the work"}
@@ -36,8 +31,7 @@ def format_setting(value: float, unit: str, digits: int = 3) -> str:
 
 def format_figure(value: float, name: str) -> str:
     """Write a figure: a time with its unit, else a plain number."""
-    dimension = DIMENSIONS.get(name)
-    return format_number(value) if dimension is None else format_quantity(value, dimension)
+    return format_plain(value, DIMENSIONS.get(name))
 
 
 def title_line(content: Entry) -> str:
@@ -45,17 +39,13 @@ def title_line(content: Entry) -> str:
     if "suite" in content:
         of = f"{content['suite']}: {content['target']} over {content['baseline']}"
     else:
-        sizes = ", ".join(f"{name} {size}" for name, size in content["sizes"].items())
         nodes = f", {content['nodes']:,} nodes" if "nodes" in content else ""
         precision = f", {content['precision']}" if "precision" in content else ""
-        of = f"{content['model']} on {content['target']}{nodes}, {sizes or 'sizes fixed'}{precision}"
+        of = f"{content['model']} on {content['target']}{nodes}, {named_sizes(content)}{precision}"
     name = content["figure"]
     span = content["figures"][name]
-    interval = format_interval(span, DIMENSIONS.get(name))
-    message = (
-        f"{title_of(name)} {format_figure(span['value'], name)} ({content['interval']:.0%} interval {interval})"
-    )
-    return f"{of}: {message}"
+    interval = f"{content['interval']:.0%} interval {format_interval(span, DIMENSIONS.get(name))}"
+    return f"{of}: {title_of(name)} {format_figure(span['value'], name)} ({interval})"
 
 
 def bound_line(content: Entry) -> str:
@@ -74,34 +64,33 @@ def bound_line(content: Entry) -> str:
     return "\n".join(lines)
 
 
-def _ends(entry: Entry, name: str) -> tuple[str, str]:
-    low, high = (entry[end] and format_figure(entry[end]["value"], name) for end in ("at_low", "at_high"))
-    return low or "cannot be", high or "cannot be"
-
-
-def _elasticity(entry: Entry, name: str) -> str:
-    mark = "" if entry["smooth"] else " *"
-    return f"kink{mark}" if entry["kink"] else f"{entry['elasticity'][name]:+.3f}{mark}"
+def _parameter_cells(one: Entry, name: str) -> list[str]:
+    unit, varied, mark = one["unit"], one["varied"], "" if one["smooth"] else " *"
+    setting, start, end = (format_setting(value, unit) for value in (one["setting"], varied["from"], varied["to"]))
+    return [
+        one["parameter"], setting, f"kink{mark}" if one["kink"] else f"{one['elasticity'][name]:+.3f}{mark}",
+        f"{start} … {end}", varied["said"],
+        *(format_figure(one[at]["value"], name) if one[at] else "cannot be" for at in ("at_low", "at_high")),
+        f"{one['swing']:.1%}",
+    ]  # fmt: skip
 
 
 def _parameters(content: Entry, page: Page) -> None:
-    name = content["figure"]
     for of, title in GROUPS.items():
-        found = [parameter for parameter in content["parameters"] if parameter["of"] == of]
-        if not found:
-            continue
-        table = new_table(
-            [(title, ""), figure("setting"), figure("elasticity"), figure("varied.from"), ("", ""),
-             figure("at_low"), figure("at_high"), figure("swing")]
-        )  # fmt: skip
-        for one in found:
-            unit, varied = one["unit"], one["varied"]
-            ends = f"{format_setting(varied['from'], unit)} … {format_setting(varied['to'], unit)}"
-            table.add_row(
-                one["parameter"], format_setting(one["setting"], unit), _elasticity(one, name), ends,
-                varied["said"], *_ends(one, name), f"{one['swing']:.1%}",
+        if found := [parameter for parameter in content["parameters"] if parameter["of"] == of]:
+            page.rows(
+                [title, figure("setting"), figure("elasticity"), figure("varied.from"), "", figure("at_low"),
+                 figure("at_high"), figure("swing")],
+                (_parameter_cells(one, content["figure"]) for one in found),
             )  # fmt: skip
-        page.table(table)
+
+
+def _by_why(entries: Iterable[Entry]) -> Iterator[tuple[str, str]]:
+    """Give each reason with the parameters that it holds for."""
+    found: dict[str, list[str]] = {}
+    for one in entries:
+        found.setdefault(one["why"], []).append(one["parameter"])
+    return ((why, ", ".join(names)) for why, names in found.items())
 
 
 def _elasticity_lines(content: Entry) -> Iterator[str]:
@@ -110,37 +99,27 @@ def _elasticity_lines(content: Entry) -> Iterator[str]:
     yield f"elasticity: % of {title_of(name)} for 1 % of the parameter; swing: from end to end, of the figure now"
     for parameter in content["parameters"]:
         if not parameter["smooth"]:
-            sides = (
-                ("below", parameter["below"]),
-                ("above", parameter["above"]),
-                ("over half the step", parameter["at_half_step"]),
-            )
-            slopes_text = ", ".join(f"{slope:+.3f} {side}" for side, slope in sides if slope is not None)
-            yield f"* not smooth in {parameter['parameter']}: {slopes_text}"
+            sides = {"below": "below", "above": "above", "at_half_step": "over half the step"}
+            slopes = (f"{parameter[key]:+.3f} {side}" for key, side in sides.items() if parameter[key] is not None)
+            yield f"* not smooth in {parameter['parameter']}: {', '.join(slopes)}"
         if parameter["why"]:
             yield f"{parameter['parameter']}: {parameter['why']}"
-    still: dict[str, list[str]] = {}
-    for one in content["not_varied"]:
-        still.setdefault(one["why"], []).append(one["parameter"])
-    for why, names in still.items():
-        yield f"not listed, {why}: {', '.join(names)}"
+    for why, names in _by_why(content["not_varied"]):
+        yield f"not listed, {why}: {names}"
     if stay := content.get("lines_that_stay"):
         yield f"lines without an estimate on {content['target']}, which stay: {', '.join(stay)}"
 
 
 def _measurements(content: Entry, page: Page) -> None:
     found = [one for one in content.get("measurements", ()) if one["shrinks"] > 0]
-    key = "fom" if "suite" in content else "step_s"
-    what = "FOM" if key == "fom" else "step"
+    key, what, dimension = ("fom", "FOM", None) if "suite" in content else ("step_s", "step", "time_s")
     if found:
-        page.line("")
-        page.line(f"to measure, best first: what would be left of the {what}'s interval", "bold")
-        table = new_table([("measurement", ""), ("", ""), (f"{what} then", ""), figure("shrinks"), ("by", "")])
+        page.heading(f"to measure, best first: what would be left of the {what}'s interval")
+        table = new_table(["measurement", "", f"{what} then", figure("shrinks"), "by"])
         for one in found[:MEASUREMENTS]:
             left = one[key]["low"] < one[key]["high"]
-            then = format_interval(one[key], None if key == "fom" else "time_s") if left else "nothing left"
-            command = one["command"]
-            table.add_row(one["what"], one["kind"], then, f"{one['shrinks']:.1%}", command or "its machine")
+            then = format_interval(one[key], dimension) if left else "nothing left"
+            table.add_row(one["what"], one["kind"], then, f"{one['shrinks']:.1%}", one["command"] or "its machine")
         page.table(table)
     if content.get("no_spread_stated"):
         names = ", ".join(content["no_spread_stated"])
@@ -154,12 +133,10 @@ def format_sensitivity(content: Entry, screen: Screen = PLAIN) -> str:
     page = Page(screen)
     page.line(title_line(content), "bold")
     _parameters(content, page)
-    for line in _elasticity_lines(content):
-        page.line(line)
+    page.lines(_elasticity_lines(content))
     _measurements(content, page)
     page.line(f"assumed: {'; '.join(content['assumed'])}")
-    for message in content["notes"]:
-        page.line(f"note: {message}", "yellow")
+    page.notes(content["notes"], "yellow")
     return page.text()
 
 
@@ -188,56 +165,53 @@ def _goal_text(content: Entry) -> str:
     return f"{title_of(name)} {bound} {format_figure(goal['asked'], name)}, probability {goal['probability']:g}"
 
 
+def _goal_cells(then: Entry, probability: float, name: str) -> list[str]:
+    """Write a figure after a change, its interval and the chance of the goal."""
+    interval = format_interval(then, DIMENSIONS.get(name))
+    return [format_figure(then["value"], name), interval, _probability(probability)]
+
+
 def _changes(content: Entry, page: Page) -> None:
-    name = content["figure"]
     table = new_table(
-        [("change alone", ""), figure("setting"), figure("needed"), figure("changes.factor"), figure("then"),
-         ("interval", ""), figure("changes.probability"), ("", "")]
+        ["change alone", figure("setting"), figure("needed"), figure("changes.factor"), figure("then"), "interval",
+         figure("changes.probability"), ""]
     )  # fmt: skip
     for change in content["changes"]:
-        unit = change["unit"]
-        missed = "cannot" if change["proved"] else "not found"
-        needed = format_setting(change["needed"], unit, 4) if change["reached"] else missed
-        unfit = "does not fit" if change["reached"] and change["does_not_fit"] else ""
+        unit, reached = change["unit"], change["reached"]
+        needed, factor = "cannot" if change["proved"] else "not found", ""
+        if reached:
+            needed, factor = format_setting(change["needed"], unit, 4), _factor(change["factor"])
         table.add_row(
-            change["parameter"], format_setting(change["setting"], unit), needed,
-            _factor(change["factor"]) if change["reached"] else "", format_figure(change["then"]["value"], name),
-            format_interval(change["then"], DIMENSIONS.get(name)), _probability(change["probability"]),
-            change["why"] or unfit, style="" if change["reached"] else "dim",
+            change["parameter"], format_setting(change["setting"], unit), needed, factor,
+            *_goal_cells(change["then"], change["probability"], content["figure"]),
+            change["why"] or ("does not fit" if reached and change["does_not_fit"] else ""),
+            style="" if reached else "dim",
         )  # fmt: skip
     page.table(table)
-    for change in content["changes"]:
-        if change["reached"] and change["does_not_fit"]:
-            setting = format_setting(change["needed"], change["unit"])
-            page.line(f"{change['parameter']} {setting}: {change['does_not_fit']}")
+    page.lines(
+        f"{change['parameter']} {format_setting(change['needed'], change['unit'])}: {change['does_not_fit']}"
+        for change in content["changes"]
+        if change["reached"] and change["does_not_fit"]
+    )
 
 
 def _frontier(content: Entry, page: Page) -> None:
     found = content["frontier"]
-    names = found["parameters"]
-    page.line("")
-    page.line(f"together: {', '.join(names)}; the least sum of |ln(factor)| first", "bold")
+    names, points = found["parameters"], found["points"]
+    page.heading(f"together: {', '.join(names)}; the least sum of |ln(factor)| first")
     if not found["reached"]:
         page.line(f"cannot reach it: {found['why']}")
         return
-    name = content["figure"]
-    heads = [(name, "") for name in names]
-    table = new_table([*heads, figure("total"), figure("then"), ("interval", ""), figure("changes.probability")])
-    for point in found["points"][:POINTS]:
-        table.add_row(
-            *(f"{_factor(point['factors'][parameter])}" for parameter in names), f"{point['total']:.3f}",
-            format_figure(point["then"]["value"], name), format_interval(point["then"], DIMENSIONS.get(name)),
-            _probability(point["probability"]),
-        )  # fmt: skip
-    page.table(table)
-    if len(found["points"]) > POINTS:
-        page.line(f"and {len(found['points']) - POINTS} more; --json has all")
-
-
-def _with_notes(content: Entry, page: Page) -> str:
-    for message in content["notes"]:
-        page.line(f"note: {message}", "yellow")
-    return page.text()
+    page.rows(
+        [*names, figure("total"), figure("then"), "interval", figure("changes.probability")],
+        (
+            [*(_factor(point["factors"][name]) for name in names), f"{point['total']:.3f}",
+             *_goal_cells(point["then"], point["probability"], content["figure"])]
+            for point in points[:POINTS]
+        ),
+    )  # fmt: skip
+    if len(points) > POINTS:
+        page.line(f"and {len(points) - POINTS} more; --json has all")
 
 
 def format_solution(content: Entry, screen: Screen = PLAIN) -> str:
@@ -248,20 +222,16 @@ def format_solution(content: Entry, screen: Screen = PLAIN) -> str:
     if content["already_reached"]:
         page.line(f"asked: {_goal_text(content)}; {now}: already reached, nothing must change")
         page.line(bound_line(content))
-        return _with_notes(content, page)
-    verdict = "" if content["reached"] else "; nothing that was tried reaches it"
-    page.line(f"asked: {_goal_text(content)}; {now}{verdict}")
-    if content["changes"]:
-        _changes(content, page)
-    refused: dict[str, list[str]] = {}
-    for one in content["refused"]:
-        refused.setdefault(one["why"], []).append(one["parameter"])
-    for why, names in refused.items():
-        page.line(f"not tried: {', '.join(names)}: {why}")
-    if content["frontier"] is not None:
-        _frontier(content, page)
-    page.line(bound_line(content))
-    page.line(
-        f"no parameter is changed by more than {content['most_factor']:g} times; {'; '.join(content['assumed'])}"
-    )
-    return _with_notes(content, page)
+    else:
+        verdict = "" if content["reached"] else "; nothing that was tried reaches it"
+        page.line(f"asked: {_goal_text(content)}; {now}{verdict}")
+        if content["changes"]:
+            _changes(content, page)
+        page.lines(f"not tried: {names}: {why}" for why, names in _by_why(content["refused"]))
+        if content["frontier"] is not None:
+            _frontier(content, page)
+        page.line(bound_line(content))
+        most = f"no parameter is changed by more than {content['most_factor']:g} times"
+        page.line(f"{most}; {'; '.join(content['assumed'])}")
+    page.notes(content["notes"], "yellow")
+    return page.text()

@@ -1,30 +1,19 @@
-"""Measured baseline × predicted ratio beside the prediction, for people.
-
-What the longest ops of a step rest on, for people (``fomkit/explain/1``).
-
-The totals of a predicted table, for people.
-
-What was measured of a model's step, in a few lines.
-"""
+"""What estimates rest on, for people: measurements of a baseline or step, the longest ops, a table's totals."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
 
 from fomkit.core.units import format_number, format_quantity
-from fomkit.output.screen import PLAIN, Page, Screen, figure, new_table
-from fomkit.output.terminal import format_coverage, format_interval, merit_caveats
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
+from fomkit.output.screen import PLAIN, Entry, Header, Page, Screen, figure, named_sizes, new_table
+from fomkit.output.terminal import format_coverage, format_interval, merit_caveats, seconds
 
 WAYS = {"predicted": "predicted", "measured_times_ratio": "measured × ratio"}
 _STYLES = {"agree": "", "ambiguous": "yellow", "disagree": "bold red"}
 
 
-def with_ways(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def with_ways(content: Entry) -> list[Entry]:
     """Give the models of a study with the second way beside those that have one, for a table of one row each."""
     ways = {(one["model"], one["target"]): one for one in content.get("from_measurements", {}).get("models", ())}
     found = (
@@ -34,60 +23,41 @@ def with_ways(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [one if way is None else {**one, "from_measurements": way} for one, way in found]
 
 
-def _cells(way: Mapping[str, Any]) -> list[str]:
-    run, rate = way["run_s"], way["unit_per_day"]
+def _cells(way: Entry) -> list[str]:
+    step, run, rate = way["step_s"], way["run_s"], way["unit_per_day"]
     return [
-        format_quantity(way["step_s"]["value"], "time_s"),
-        format_interval(way["step_s"], "time_s"),
-        format_quantity(run["value"], "time_s") if run else "unknown",
-        format_interval(run, "time_s"),
-        format_number(rate["value"]) if rate else "unknown",
-        format_interval(rate, None),
-    ]
+        seconds(step["value"]), format_interval(step, "time_s"),
+        seconds(run["value"]) if run else "unknown", format_interval(run, "time_s"),
+        format_number(rate["value"]) if rate else "unknown", format_interval(rate, None),
+    ]  # fmt: skip
 
 
-def _table(content: Mapping[str, Any]) -> Table:
-    table = new_table(
-        [("model", ""), ("machine", ""), ("way", ""), figure("step_s"), ("interval", ""), figure("run_s"),
-         ("interval", ""), figure("unit_per_day"), ("interval", "")]
-    )  # fmt: skip
-    for model in content["models"]:
-        for key, name in WAYS.items():
-            table.add_row(model["model"], model["target"], name, *_cells(model[key]))
-    return table
-
-
-def _row(row: Mapping[str, Any]) -> str:
+def _row(row: Entry) -> str:
     spread = ""
     if row["step_s"]:
         ends = "no spread stated" if row["low"] is None else f"{row['low']:g} … {row['high']:g}"
         repeats = f", {row['repeats']} repeats" if row["repeats"] else ""
-        step = format_quantity(row["step_s"]["value"], "time_s")
-        spread = f" ({ends}{repeats}) = {step} a step"
+        spread = f" ({ends}{repeats}) = {seconds(row['step_s']['value'])} a step"
     return f"{row['row']}: {row['quantity']} {row['value']:g}{spread}: {row['said']}"
 
 
-def _baseline_lines(one: Mapping[str, Any]) -> Iterator[str]:
+def _baseline_lines(one: Entry) -> Iterator[str]:
     measured, predicted = one["measured_step_s"], one["predicted_step_s"]
     name = f"{one['model']} on {one['baseline']}"
     if measured is None:
         yield f"{name}: no measurement; only predicted"
     else:
         of = f", median of {len(one['used'])} rows" if len(one["used"]) > 1 else ""
-        value, ends = format_quantity(measured["value"], "time_s"), format_interval(measured, "time_s")
+        was = f"{seconds(measured['value'])} ({format_interval(measured, 'time_s')}{of})"
+        now = f"{seconds(predicted['value'])} ({format_interval(predicted, 'time_s')})"
         factor = format_number(measured["value"] / predicted["value"], 3)
-        yield (
-            f"{name}: measured {value} ({ends}{of}), predicted {format_quantity(predicted['value'], 'time_s')} "
-            f"({format_interval(predicted, 'time_s')}): {factor} times the prediction, "
-            f"{'inside' if one['in_predicted_interval'] else 'outside'} its interval"
-        )
-    for row in one["used"]:
-        yield f"  used {_row(row)}"
-    for row in one["set_aside"]:
-        yield f"  set aside {_row(row)}"
+        where = "inside" if one["in_predicted_interval"] else "outside"
+        yield f"{name}: measured {was}, predicted {now}: {factor} times the prediction, {where} its interval"
+    yield from (f"  used {_row(row)}" for row in one["used"])
+    yield from (f"  set aside {_row(row)}" for row in one["set_aside"])
 
 
-def _way_lines(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _way_lines(one: Entry) -> Iterator[tuple[str, str]]:
     way, name = one["measured_times_ratio"], f"{one['model']} on {one['target']}"
     ratio = one["predicted_step_ratio"]
     yield (
@@ -104,42 +74,40 @@ def _way_lines(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"  in the measured figure and added once more: {', '.join(way['counted_twice'])}", "yellow"
 
 
-def format_from_measurements(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+def format_from_measurements(content: Entry, screen: Screen = PLAIN) -> str:
     """Write both ways as a table, where they disagree, and every row of measurements about the baseline."""
     page = Page(screen)
     page.line(f"\nmeasured baseline × predicted ratio, from {content['file']}", "bold")
-    page.table(_table(content))
+    page.rows(
+        ["model", "machine", "way", figure("step_s"), "interval", figure("run_s"), "interval",
+         figure("unit_per_day"), "interval"],
+        ((model["model"], model["target"], name, *_cells(model[key]))
+         for model in content["models"] for key, name in WAYS.items()),
+    )  # fmt: skip
     for model in content["models"]:
         for text, style in _way_lines(model):
             page.line(text, style)
     for baseline in content["baselines"]:
-        for text in _baseline_lines(baseline):
-            page.line(text)
+        page.lines(_baseline_lines(baseline))
     if content["rows_of_others"]:
         page.line(f"rows of other models or machines: {content['rows_of_others']:,}")
     for merit in content["foms"]:
-        value, spread = format_number(merit["value"]), format_interval(merit, None)
-        page.line(
-            f"FOM {merit['target']} over the measured {merit['baseline']} = {value} ({spread}); "
-            "measured times weigh the ratios and cancel in each",
-            "bold",
-        )
-        for note in merit_caveats(merit):
-            page.line(f"  {note}", "yellow")
+        value = f"{format_number(merit['value'])} ({format_interval(merit, None)})"
+        of = f"FOM {merit['target']} over the measured {merit['baseline']} = {value}"
+        page.line(f"{of}; measured times weigh the ratios and cancel in each", "bold")
+        page.lines((f"  {note}" for note in merit_caveats(merit)), "yellow")
     if not content["foms"]:
         page.line("no FOM from measurements: every model needs a measured step and a run")
     page.line(f"errors: {content['errors']}")
     return page.text()
 
 
-Entry = Mapping[str, Any]
 _BROAD = 110
 """Columns from which the table of ops has room for intervals."""
 _RATES: Mapping[str, tuple[str, str]] = {"flop": ("compute", "flop_per_s"), "byte": ("memory", "byte_per_s")}
 
 
-def _seconds(value: float) -> str:
-    return format_quantity(value, "time_s", 3)
+_seconds = partial(seconds, digits=3)
 
 
 def _source(near: Entry) -> str:
@@ -148,23 +116,25 @@ def _source(near: Entry) -> str:
     return ", ".join(str(place) for place in places if place is not None) or "source not stated"
 
 
-def _ops_table(ops: list[Entry], rest: Entry, screen: Screen) -> Table:
-    broad = screen.width >= _BROAD
-    more = [("pass", ""), figure("count"), figure("time_s", "each")] if broad else [figure("count")]
-    last = [("interval", ""), figure("share"), ("time from", "")] if broad else [figure("share")]
-    table = new_table([("#", "right"), ("op", ""), *more, figure("step_time_s"), *last])
+def _add_ops(page: Page, ops: list[Entry], rest: Entry) -> None:
+    broad = page.screen.width >= _BROAD
+    more = ["pass", figure("count"), figure("time_s", "each")] if broad else [figure("count")]
+    last = ["interval", figure("share"), "time from"] if broad else [figure("share")]
+    table = new_table([("#", "right"), "op", *more, figure("step_time_s"), *last])
     for place, one in enumerate(ops, 1):
-        step, count = one["step_time_s"], f"{one['count']:,.0f}"
-        before = [one["pass_name"], count, _seconds(one["time_s"]["value"])] if broad else [count]
-        share = f"{one['share']:.1%}"
-        after = [format_interval(step, "time_s"), share, one["time_source"]] if broad else [share]
-        name = one["sizes"] if broad else f"{one['sizes']}, {one['pass_name']}"
-        table.add_row(str(place), name, *before, _seconds(step["value"]), *after)
+        step, count, share = one["step_time_s"], f"{one['count']:,.0f}", f"{one['share']:.1%}"
+        cells = [f"{one['sizes']}, {one['pass_name']}", count, _seconds(step["value"]), share]
+        if broad:
+            cells = [
+                one["sizes"], one["pass_name"], count, _seconds(one["time_s"]["value"]), _seconds(step["value"]),
+                format_interval(step, "time_s"), share, one["time_source"],
+            ]  # fmt: skip
+        table.add_row(str(place), *cells)
     if rest["ops"]:
-        before, share = [""] * len(more), f"{rest['share']:.1%}"
-        after = ["", share, ""] if broad else [share]
-        table.add_row("", f"({rest['ops']:,} others)", *before, _seconds(rest["time_s"]), *after, style="dim")
-    return table
+        after = ["", f"{rest['share']:.1%}", ""] if broad else [f"{rest['share']:.1%}"]
+        before = [f"({rest['ops']:,} others)", *("" for _ in more)]
+        table.add_row("", *before, _seconds(rest["time_s"]), *after, style="dim")
+    page.table(table)
 
 
 def _times(text: str) -> str:
@@ -182,14 +152,6 @@ def _cost(name: str, entry: Entry) -> str:
     return f"{worked}{format_quantity(cost['value'], name)}{at}{basis}"
 
 
-def _floor(entry: Entry) -> str:
-    floor_s = entry["floor"]["time_s"]
-    if floor_s is None:
-        return "unknown; the machine does not state the rates that it needs"
-    share = floor_s / entry["time_s"]["value"]
-    return f"{_seconds(floor_s)} by {entry['floor']['binding']}, {share:.0%} of the time; bound: {entry['bound']}"
-
-
 def _lines(entry: Entry) -> Iterator[tuple[str, str]]:
     formats = f"{entry['dtype']} on the {entry['engine']} engine"
     places = f"{entry['modules']} place{'s' if entry['modules'] > 1 else ''} of the model"
@@ -204,86 +166,78 @@ def _lines(entry: Entry) -> Iterator[tuple[str, str]]:
         yield "" if number else "timed", label
     yield "flop", _cost("flop", entry)
     yield "byte", _cost("byte", entry)
-    yield "floor", _floor(entry)
+    floor_s, by = entry["floor"]["time_s"], entry["floor"]["binding"]
+    if floor_s is None:
+        yield "floor", "unknown; the machine does not state the rates that it needs"
+    else:
+        share = f"{floor_s / entry['time_s']['value']:.0%} of the time"
+        yield "floor", f"{_seconds(floor_s)} by {by}, {share}; bound: {entry['bound']}"
 
 
 def _add_op(page: Page, place: int, entry: Entry) -> None:
     from rich.table import Table
 
-    page.line("")
-    page.line(f"{place}. {entry['sizes']}", "bold")
-    grid = Table.grid(padding=(0, 2))
-    for _ in range(3):
-        grid.add_column()
+    page.heading(f"{place}. {entry['sizes']}")
+    grid = Table.grid("", "", "", padding=(0, 2))
     for name, text in _lines(entry):
         grid.add_row("", name, text)
     page.table(grid)
 
 
-def _add_shorthands(page: Page, ops: list[Entry]) -> None:
-    named = {
-        name: text for one in ops for cost in one["costs"].values() for name, text in cost.get("where", {}).items()
-    }
-    if named:
-        page.line("")
-        page.line("named parts of the formulas")
-        for name, text in named.items():
-            page.line(f"  {name} = {_times(text)}")
+def _shorthands(ops: list[Entry]) -> Iterator[str]:
+    costs = [cost for one in ops for cost in one["costs"].values()]
+    if named := {name: text for cost in costs for name, text in cost.get("where", {}).items()}:
+        yield from ("", "named parts of the formulas")
+        yield from (f"  {name} = {_times(text)}" for name, text in named.items())
 
 
-def _add_measurements(page: Page, content: Entry, screen: Screen) -> None:
-    page.line("")
-    page.line(
-        "to time on the machine, best first: what an exact timing would leave of the step's interval", "bold"
-    )
-    more = [("pass", ""), figure("executions"), ("now", "")] if screen.width >= _BROAD else []
-    table = new_table([("op", ""), *more, ("step then", ""), figure("shrinks")])
-    for measurement in content["measurements"]:
-        passes = ", ".join(measurement["passes"])
-        cells = [passes, f"{measurement['executions']:,.0f}", measurement["time_source"]] if more else []
-        name = measurement["sizes"] if more else f"{measurement['sizes']}, {passes}"
-        table.add_row(
-            name, *cells, format_interval(measurement["step_s"], "time_s"), f"{measurement['shrinks']:.1%}"
-        )
+def _add_measurements(page: Page, content: Entry) -> None:
+    page.heading("to time on the machine, best first: what an exact timing would leave of the step's interval")
+    broad = page.screen.width >= _BROAD
+    more: list[Header] = ["pass", figure("executions"), "now"] if broad else []
+    table = new_table(["op", *more, "step then", figure("shrinks")])
+    for one in content["measurements"]:
+        passes, left = ", ".join(one["passes"]), format_interval(one["step_s"], "time_s")
+        of = [f"{one['sizes']}, {passes}"]
+        if broad:
+            of = [one["sizes"], passes, f"{one['executions']:,.0f}", one["time_source"]]
+        table.add_row(*of, left, f"{one['shrinks']:.1%}")
     page.table(table)
     if content["all_measured"] is not None:
-        page.line(
-            f"with all of these timed, the step's interval is {format_interval(content['all_measured'], 'time_s')}"
-        )
+        left = format_interval(content["all_measured"], "time_s")
+        page.line(f"with all of these timed, the step's interval is {left}")
     page.line("-o FILE.csv writes these as a table of ops; what a timing tells of similar ops is not counted")
 
 
 def _head(content: Entry) -> Iterator[str]:
     step, device = content["step_s"], content["device_s"]
-    sizes = ", ".join(f"{name} {size}" for name, size in content["sizes"].items()) or "sizes fixed"
     interval = f"{content['interval']:.0%} interval {format_interval(step, 'time_s')}"
-    took = f"{format_quantity(step['value'], 'time_s')} ({interval})"
-    least = "at least " if content["unpriced"] else ""
-    yield f"{content['model']} on {content['target']}, {sizes}, {content['precision']}: a step takes {least}{took}"
+    took = f"{'at least ' if content['unpriced'] else ''}{seconds(step['value'])} ({interval})"
+    of = f"{content['model']} on {content['target']}, {named_sizes(content)}, {content['precision']}"
+    yield f"{of}: a step takes {took}"
     if device["value"] != step["value"]:
-        busy = format_quantity(device["value"], "time_s")
-        yield f"the device works {busy} of it, which the shares are of; the step waits for {content['bound']}"
+        busy = f"the device works {seconds(device['value'])} of it, which the shares are of"
+        yield f"{busy}; the step waits for {content['bound']}"
     yield f"time from: {format_coverage(content['coverage'])}"
 
 
 def format_evidence(content: Entry, screen: Screen = PLAIN) -> str:
     """Write ``fomkit/explain/1``."""
     page = Page(screen)
-    for line in _head(content):
-        page.line(line)
-    page.table(_ops_table(content["ops"], content["rest"], screen))
+    page.lines(_head(content))
+    _add_ops(page, content["ops"], content["rest"])
     for place, one in enumerate(content["ops"], 1):
         _add_op(page, place, one)
-    _add_shorthands(page, content["ops"])
-    _add_measurements(page, content, screen)
-    for one in content["unpriced"]:
-        page.line(f"without a time: {one['op']} ({one['sizes']}), {one['count']:,.0f} ×")
-    for note in content["deviations"]:
-        page.line(f"note: {note}")
+    page.lines(_shorthands(content["ops"]))
+    _add_measurements(page, content)
+    page.lines(
+        f"without a time: {one['op']} ({one['sizes']}), {one['count']:,.0f} ×" for one in content["unpriced"]
+    )
+    page.notes(content["deviations"])
     return page.text()
 
 
-def measurement_rows(content: Entry) -> list[Mapping[str, Any]]:
+def measurement_rows(content: Entry) -> list[Entry]:
     """Give the ops to time as rows of a table of ops, best first, with how much each would tell."""
     return [{**measurement["line"], "shrinks": measurement["shrinks"]} for measurement in content["measurements"]]
 
@@ -297,11 +251,8 @@ def _rows(rows: Sequence[object], word: str) -> str:
     return f"{word}{'s' * (len(rows) > 1)} {listed}{f' and {more:,} more' if more > 0 else ''}"
 
 
-def format_prediction(content: Mapping[str, Any], name: str) -> str:
-    """Write what became of a table's rows: how many, by what evidence, their time, and what has none.
-
-    `content`: what `fomkit.plan.op_tables.Prediction.content` gives; `name`: of the table.
-    """
+def format_prediction(content: Entry, name: str) -> str:
+    """Write what became of the rows of a table: how many, by what evidence, their time, and what has none."""
     total, priced = content["time_s"], content["rows"] - sum(map(len, content["unpriced"].values()))
     lines = [f"{name} on {content['target']}: {content['rows']:,} rows, {priced:,} priced"]
     lines += [
@@ -309,9 +260,9 @@ def format_prediction(content: Mapping[str, Any], name: str) -> str:
         for source, one in content["sources"].items()
     ]
     if total is not None:
-        value, interval = format_quantity(total["value"], "time_s"), format_interval(total, "time_s")
         least = "at least " if content["unpriced"] else ""
-        lines.append(f"sum of time × count: {least}{value} ({content['interval']:.0%} interval {interval})")
+        interval = f"{content['interval']:.0%} interval {format_interval(total, 'time_s')}"
+        lines.append(f"sum of time × count: {least}{seconds(total['value'])} ({interval})")
     lines += [
         f"unpriced, kind {kind}: {len(rows):,} ({_rows(rows, content['rows_are'])})"
         for kind, rows in content["unpriced"].items()
@@ -325,21 +276,16 @@ _WIDE = 0.5
 """Width of the interval of the profiler's overhead, as a share of the step, from which no figure is told."""
 
 
-def _time(value: float) -> str:
-    return format_quantity(value, "time_s")
-
-
-def _step(run: Mapping[str, Any], clock: str) -> str:
+def _step(run: Entry, clock: str) -> str:
     times = run["step"][clock]
-    quartiles = f"quartiles {_time(times['p25_s'])} to {_time(times['p75_s'])}"
+    quartiles = f"quartiles {seconds(times['p25_s'])} to {seconds(times['p75_s'])}"
     ends = (times["low_s"], times["high_s"])
-    interval = "" if None in ends else f", 95 % interval of it {_time(ends[0])} to {_time(ends[1])}"
-    return (
-        f"{_time(times['median_s'])} {_CLOCKS[clock]}, median of {run['step']['repeats']}{interval}, {quartiles}"
-    )
+    interval = "" if None in ends else f", 95 % interval of it {seconds(ends[0])} to {seconds(ends[1])}"
+    of = f"{_CLOCKS[clock]}, median of {run['step']['repeats']}"
+    return f"{seconds(times['median_s'])} {of}{interval}, {quartiles}"
 
 
-def _conditions(run: Mapping[str, Any]) -> str:
+def _conditions(run: Entry) -> str:
     threads = "" if run["device"] == "gpu" else f", {run['threads']} thread{'s' * (run['threads'] > 1)}"
     load = "" if run["load_start"] is None else f", load {run['load_start']:g} to {run['load_end']:g}"
     allocator = ", ".join(f"{name}={text}" for name, text in run["allocator"].items()) or "as it comes"
@@ -347,13 +293,13 @@ def _conditions(run: Mapping[str, Any]) -> str:
     return f"on: {run['processor']}{threads}{precision}{load}, allocator {allocator}"
 
 
-def energy_text(energy: Mapping[str, Any]) -> str:
+def energy_text(energy: Entry) -> str:
     """Write the energy of a step, with its interval, scope and instrument."""
     step, low, high = (format_quantity(energy[name], "energy_j") for name in ("value_j", "low_j", "high_j"))
     return f"{step} ({low} to {high}) a step, scope {energy['scope']}, {energy['source']}"
 
 
-def _overhead(run: Mapping[str, Any]) -> list[str]:
+def _overhead(run: Entry) -> list[str]:
     """Say what the profiler added; only between what, where the repeats leave more than half of a step open."""
     if run["profiler_overhead"] is None:
         return []
@@ -364,32 +310,29 @@ def _overhead(run: Mapping[str, Any]) -> list[str]:
     return [f"profiler: {run['profiler_overhead']:+.1%} {beside}, interval {least:+.1%} to {most:+.1%}"]
 
 
-def _ops(run: Mapping[str, Any]) -> list[str]:
+def _ops(run: Entry) -> list[str]:
     ops, share = run["ops"], run["ops_share_of_step"]
     lines = _overhead(run)
     if share is not None:
         lines.append(f"ops: their times add up to {share:.1%} of the plain step by {_CLOCKS[run['clock']]}")
     if ops["scaled_by"] != 1:
+        divided = f"divided by {ops['scaled_by']:.3g} to add up to processor time"
         lines.append(
-            f"ops: their times were divided by {ops['scaled_by']:.3g} to add up to processor time; the sum checks "
-            "nothing, and a single op may be off by as much"
+            f"ops: their times were {divided}; the sum checks nothing, and a single op may be off by as much"
         )
     lines.append("ops: no spread of their times is kept; intervals shown beside them are of predictions alone")
     if run["joined_share_of_ops"] is not None:
         lines.append(f"ops: {run['joined_share_of_ops']:.1%} of their time stands in rows of the table")
     listed = ops["unjoined"]
     if listed:
-        shown = ", ".join(f"{one['op']} {_time(one['time_s'])} ({one['why']})" for one in listed[:MOST_LISTED])
+        shown = ", ".join(f"{one['op']} {seconds(one['time_s'])} ({one['why']})" for one in listed[:MOST_LISTED])
         more = f", and {len(listed) - MOST_LISTED} more in the profile" if len(listed) > MOST_LISTED else ""
         lines.append(f"not in rows: {shown}{more}")
     return lines
 
 
-def measured_lines(run: Mapping[str, Any]) -> list[str]:
-    """Say what was measured: the step, what the profiler adds and how far the ops explain it.
-
-    `run`: ``measured`` of ``fomkit/show/1``.
-    """
+def measured_lines(run: Entry) -> list[str]:
+    """Say what was measured of a run: the step, what the profiler adds and how far the ops explain it."""
     others = [name for name in _CLOCKS if name != run["clock"] and run["step"][name] is not None]
     lines = [f"measured step: {_step(run, run['clock'])}"]
     lines += [f"  by another clock: {_step(run, name)}" for name in others]

@@ -1,11 +1,8 @@
-"""The page docs/glossary.md: the words, columns, kinds and printed headings, from the schema and the metrics.
-
-The table of metrics for people: as a printed table, and as the page docs/metrics.md.
-"""
+"""The pages docs/glossary.md and docs/metrics.md, and the table of metrics as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fomkit.core.figure import DEEP500
@@ -13,7 +10,7 @@ from fomkit.core.figure_table import METRICS
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import TABLES
 from fomkit.ops.vocabulary import CHOICES, VOCABULARY
-from fomkit.output.screen import PLAIN, Page, Screen, new_table
+from fomkit.output.screen import PLAIN, Page, Screen
 
 _GLOSSARY_PAGE = """# Glossary
 
@@ -29,15 +26,15 @@ _HEADINGS = """What the printed tables call the figures; their full names, means
 [metrics.md](metrics.md)."""
 
 
-def _table(header: Sequence[str], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], bar: str = "\\|") -> Iterator[str]:
+    """Write a table; ``bar`` is how a bar inside a cell stands in it."""
     yield f"| {' | '.join(header)} |"
     yield f"|{'---|' * len(header)}"
     for row in rows:
-        cells = [cell.replace("|", "\\|") for cell in row]
-        yield f"| {' | '.join(cells)} |"
+        yield f"| {' | '.join(cell.replace('|', bar) for cell in row)} |"
 
 
-def _code(names: Sequence[str]) -> str:
+def _code(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
@@ -62,45 +59,24 @@ def columns_by_name() -> Mapping[str, Mapping[tuple[str, str], list[str]]]:
     return dict(sorted(found.items()))
 
 
-def _columns() -> Iterator[tuple[str, ...]]:
-    for name, meanings in columns_by_name().items():
-        for (unit, doc), tables in meanings.items():
-            yield f"`{name}`", unit or "–", doc, ", ".join(tables)
-
-
-def _kinds() -> Iterator[tuple[str, ...]]:
-    for name, kind in KINDS.items():
-        yield f"`{name}`", _code(kind.dimensions), _code(kind.optional)
-
-
-def _headings() -> Iterator[tuple[str, ...]]:
-    for metric in sorted(METRICS, key=lambda metric: (metric.title.lower(), metric.name)):
-        yield metric.title, f"`{metric.name}`", metric.unit, metric.doc
-
-
 def glossary_page() -> str:
     """Give docs/glossary.md."""
+    columns = (
+        (f"`{name}`", unit or "–", doc, ", ".join(tables))
+        for name, meanings in columns_by_name().items()
+        for (unit, doc), tables in meanings.items()
+    )
+    kinds = ((f"`{name}`", _code(kind.dimensions), _code(kind.optional)) for name, kind in KINDS.items())
+    headings = (
+        (metric.title, f"`{metric.name}`", metric.unit, metric.doc)
+        for metric in sorted(METRICS, key=lambda metric: (metric.title.lower(), metric.name))
+    )
     parts = [
-        _GLOSSARY_PAGE,
-        "## Words\n",
-        _WORDS,
-        *_words(),
-        "\n## Choices\n",
-        _CHOICES,
-        *_choices(),
-        "\n## Columns\n",
-        _COLUMNS,
-        "",
-        *_table(("column", "unit", "meaning", "tables"), _columns()),
-        "\n## Kinds\n",
-        _KINDS,
-        "",
-        *_table(("kind", "needs", "may have"), _kinds()),
-        "\n## Headings\n",
-        _HEADINGS,
-        "",
-        *_table(("heading", "figure", "unit", "meaning"), _headings()),
-    ]
+        _GLOSSARY_PAGE, "## Words\n", _WORDS, *_words(), "\n## Choices\n", _CHOICES, *_choices(),
+        "\n## Columns\n", _COLUMNS, "", *_table(("column", "unit", "meaning", "tables"), columns),
+        "\n## Kinds\n", _KINDS, "", *_table(("kind", "needs", "may have"), kinds),
+        "\n## Headings\n", _HEADINGS, "", *_table(("heading", "figure", "unit", "meaning"), headings),
+    ]  # fmt: skip
     return "\n".join(parts) + "\n"
 
 
@@ -146,42 +122,30 @@ def metrics_content() -> dict[str, Any]:
 def format_metrics(content: dict[str, Any], screen: Screen = PLAIN) -> str:
     """Write the table as aligned text, then what Deep500 has and fomkit has not."""
     page = Page(screen)
-    table = new_table([(header, "") for header in _HEADERS])
-    for metric in content["metrics"]:
-        keyed = f"; by {metric['keyed']}" if metric["keyed"] else ""
-        commands = ", ".join(metric["by"])
-        table.add_row(
-            metric["name"],
-            metric["unit"],
-            metric["level"],
-            metric["better"],
-            metric["mean"],
-            commands,
-            f"{metric['doc']}{keyed}",
-        )
-    page.table(table)
+    rows = (
+        [*(metric[key] for key in ("name", "unit", "level", "better", "mean")), ", ".join(metric["by"]),
+         "; by ".join(filter(None, (metric["doc"], metric["keyed"])))]
+        for metric in content["metrics"]
+    )  # fmt: skip
+    page.rows(_HEADERS, rows)
     for one in content["deep500"]:
         if one["absent"]:
             page.line(f"absent, of Deep500's metrics: {one['what']}: {one['absent']}")
     return page.text()
 
 
-def _lines() -> Iterator[str]:
-    yield "| figure | unit | level | better | mean | by | keys | what |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for metric in METRICS:
-        commands = ", ".join(f"`{verb}`" for verb in metric.by.split())
-        yield (
-            f"| `{metric.name}` | {metric.unit} | {metric.level} | {metric.better} | {metric.mean} | {commands} | "
-            f"{metric.keyed} | {metric.doc} |"
-        )
-
-
 def metrics_page() -> str:
     """Give docs/metrics.md."""
-    given = [
-        f"| {one.column} | {one.what} | {', '.join(f'`{name}`' for name in one.ours) or f'absent: {one.absent}'} |"
-        for one in DEEP500
+    header = ("figure", "unit", "level", "better", "mean", "by", "keys", "what")
+    metrics = (
+        (f"`{one.name}`", one.unit, one.level, one.better, one.mean, _code(one.by.split()), one.keyed, one.doc)
+        for one in METRICS
+    )
+    given = ((one.column, one.what, _code(one.ours) or f"absent: {one.absent}") for one in DEEP500)
+    parts = [
+        _METRICS_PAGE,
+        *_table(header, metrics, bar="|"),
+        _DEEP500,
+        *_table(("column", "what", "here"), given),
     ]
-    columns = ["| column | what | here |", "|---|---|---|", *given]
-    return "\n".join([_METRICS_PAGE, *_lines(), _DEEP500, *columns]) + "\n"
+    return "\n".join(parts) + "\n"

@@ -1,41 +1,36 @@
-"""A machine's facts, tables and coverage as text.
-
-The memory of a step as text: by role and moment, by module at the peak, and against a device.
-"""
+"""A machine's facts, tables and coverage as text, and the memory of a step against a device."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from fomkit.core.units import exact_quantity, format_mebibyte, format_number, format_quantity
 from fomkit.output.money import price_rate
-from fomkit.output.screen import PLAIN, Page, Screen, figure, new_table, table_of_numbers
+from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, named_sizes, new_table, table_of_numbers
 from fomkit.output.terminal import energy_facts, format_interval
 
-Entry = Mapping[str, Any]
 WIDE = 140
 """Width from which the families' least and largest work stand in the table."""
 
 NARROW = 100
 """Width below which the table does without bytes and the spread of the spacing."""
 
-_FAMILY = (("kind", ""), ("dtype", ""), ("engine", ""), ("pass", ""))
+_FAMILY = ("kind", "dtype", "engine", "pass")
 
 
 def _family(entry: Entry) -> list[str]:
     return [entry["kind"], entry["dtype"], entry["engine"], entry["pass_name"] or "any"]
 
 
-def _facts(facts: Entry) -> Iterable[tuple[str, str, str, str, str]]:
+def _facts(facts: Entry) -> Iterator[tuple[str, str, str, str, str]]:
     """Give each fact: its name, value with interval, ridge point, basis and source."""
     for peak in facts["peaks"]:
         sums = f", sums {peak['accumulate_dtype']}" if peak["accumulate_dtype"] else ""
         ridge = "unknown" if peak["ridge_point"] is None else format_number(peak["ridge_point"], 3)
-        yield (f"peak {peak['dtype']} {peak['engine']}{sums}", *_value(peak["flop_per_s"], "flop_per_s", ridge))
+        yield f"peak {peak['dtype']} {peak['engine']}{sums}", *_value(peak["flop_per_s"], "flop_per_s", ridge)
     if not facts["peaks"]:
-        yield ("peak", *_value(None, "flop_per_s", ""))
+        yield "peak", *_value(None, "flop_per_s")
     for name, key, dimension in (
         ("memory bandwidth", "byte_per_s", "byte_per_s"),
         ("memory", "capacity_byte", "byte"),
@@ -45,15 +40,14 @@ def _facts(facts: Entry) -> Iterable[tuple[str, str, str, str, str]]:
     ):
         if facts[key] is None and key in ("fresh_byte_per_s", "host_byte_per_s"):
             continue  # few profiles state them, and few devices have both
-        yield (name, *_value(facts[key], dimension, ""))
-    for link in facts["links"]:
-        yield _link(link)
+        yield name, *_value(facts[key], dimension)
+    yield from map(_link, facts["links"])
     for extra in facts["overheads"]:
         fact = extra["time_s"] or extra["share"]
-        shown = _value(fact, "time_s", "") if extra["time_s"] else (f"{fact['value']:.1%}", "", *_from(fact))
-        yield (f"{extra['name']}, per {extra['per']}", *shown)
+        shown = _value(fact, "time_s") if extra["time_s"] else (f"{fact['value']:.1%}", "", *_from(fact))
+        yield f"{extra['name']}, per {extra['per']}", *shown
     for name, fact, dimension in energy_facts(facts["energy"]):
-        yield (name, *_value(fact, dimension, ""))
+        yield name, *_value(fact, dimension)
     if price := facts["price"]:
         yield f"price per {price['per']}, {price['date']}", price_rate(price), "", *_from(price)
 
@@ -77,7 +71,7 @@ def _from(fact: Entry) -> tuple[str, str]:
     return fact["basis"], fact["source"]
 
 
-def _value(fact: Entry | None, dimension: str, ridge: str) -> tuple[str, str, str, str]:
+def _value(fact: Entry | None, dimension: str, ridge: str = "") -> tuple[str, str, str, str]:
     if fact is None:
         return "unknown", ridge, "", ""
     # Memories are sold in powers of two.
@@ -92,14 +86,11 @@ def _add_facts(page: Page, content: Entry) -> None:
     facts = content["facts"]
     rows = list(_facts(facts))
     sources = {source: place for place, source in enumerate(dict.fromkeys(row[-1] for row in rows if row[-1]), 1)}
-    table = table_of_numbers(
-        [("fact", ""), ("value", ""), figure("ridge_point"), ("basis", ""), ("source", "right")]
+    page.rows_of_numbers(
+        ["fact", "value", figure("ridge_point"), "basis", ("source", "right")],
+        ((*cells, f"[{sources[source]}]" if source else "") for *cells, source in rows),
     )
-    for *cells, source in rows:
-        table.add_row(*cells, f"[{sources[source]}]" if source else "")
-    page.table(table)
-    for source, place in sources.items():
-        page.line(f"[{place}] {source}")
+    page.lines(f"[{place}] {source}" for source, place in sources.items())
     page.line("ridge: flop/byte from which the peak, not the memory, is the bound")
     devices, nodes = facts["node_devices"], facts["system_nodes"]
     up = f"{nodes or 0:,}, up {facts['availability']:.0%} of the time"
@@ -121,10 +112,8 @@ def _listed(entries: Sequence[Entry]) -> str:
 def _add_tables(page: Page, tables: Entry) -> None:
     page.line("")
     page.line(f"timings: {tables['rows']:,} rows")
-    table = table_of_numbers([*_FAMILY, figure("rows")])
-    for section in tables["sections"]:
-        table.add_row(*_family(section), f"{section['rows']:,}")
-    page.table(table)
+    sections = ([*_family(section), f"{section['rows']:,}"] for section in tables["sections"])
+    page.rows_of_numbers([*_FAMILY, figure("rows")], sections)
     if tables["rows_of_one_op"]:
         page.line(f"of these, {tables['rows_of_one_op']:,} rows stand for the op that they name only")
     page.line(f"libraries (rows): {_listed(tables['libraries'])}")
@@ -137,46 +126,35 @@ def _decades(ends: Sequence[float] | None) -> str:
     return "unknown" if ends is None or ends[0] <= 0 else f"{math.log10(ends[1] / ends[0]):.1f}"
 
 
-def _span(ends: Sequence[float] | None, dimension: str) -> str:
-    if ends is None:
-        return "unknown"
-    return " … ".join(format_quantity(end, dimension, 2) for end in ends)
-
-
-def _coverage_cells(family: Entry) -> tuple[str, str]:
-    if not family["reference"]:
-        return "none asked", ""
+def _coverage_cells(family: Entry, works: Sequence[str], wide: bool, spacings: int) -> Iterator[str]:
+    yield from (*_family(family), f"{family['ops']:,}")
+    for name in works if wide else ():
+        ends = family[name]
+        yield "unknown" if ends is None else " … ".join(format_quantity(end, name, 2) for end in ends)
+    yield from (_decades(family[name]) for name in works)
+    yield ", ".join(f"{distance:.2f}" for distance in (family["spacing"] or ())[:spacings]) or "no fit"
     share = family["near_flop_share"]
-    return f"{family['near']} of {family['reference']}", "" if share is None else f"{share:.0%}"
+    yield f"{family['near']} of {family['reference']}" if family["reference"] else "none asked"
+    yield f"{share:.0%}" if family["reference"] and share is not None else ""
 
 
-def _add_coverage(page: Page, coverage: Entry, screen: Screen) -> None:
+def _add_coverage(page: Page, coverage: Entry) -> None:
     page.line("")
     page.line("coverage of shape space, by family of timings that one fit serves")
-    wide, narrow = screen.width >= WIDE, screen.width < NARROW
-    works = ("flop",) if narrow else ("flop", "byte")
-    ranges = [(name, "") for name in works] if wide else []
-    decades = [(f"decades\nof {name}", "right") for name in works]
-    coverage_columns = figure("spacing"), figure("near"), figure("near_flop_share")
-    table = table_of_numbers([*_FAMILY, figure("ops"), *ranges, *decades, *coverage_columns])
-    for family in coverage["families"]:
-        spacing = family["spacing"] or ()
-        table.add_row(
-            *_family(family),
-            f"{family['ops']:,}",
-            *((_span(family[name], name) for name in works) if wide else ()),
-            *(_decades(family[name]) for name in works),
-            ", ".join(f"{distance:.2f}" for distance in spacing[: 1 if narrow else 2]) or "no fit",
-            *_coverage_cells(family),
-        )
-    page.table(table)
+    wide, narrow = page.screen.width >= WIDE, page.screen.width < NARROW
+    works, families = ("flop",) if narrow else ("flop", "byte"), coverage["families"]
+    page.rows_of_numbers(
+        [*_FAMILY, figure("ops"), *(works if wide else ()), *((f"decades\nof {name}", "right") for name in works),
+         figure("spacing"), figure("near"), figure("near_flop_share")],
+        (_coverage_cells(family, works, wide, 1 if narrow else 2) for family in families),
+    )  # fmt: skip
     page.line("decades: powers of ten between the least and the largest op")
     deciles = "median" if narrow else "median and ninth decile"
     page.line(f"spacing: distance to the nearest other timed op in lengths of the fit, {deciles}")
     models = ", ".join(coverage["reference_models"])
     page.line(f"near: distinct ops of {models} within interpolation distance, and their share of the flop")
-    for kind in dict.fromkeys(family["kind"] for family in coverage["families"]):
-        page.line(f"{kind}: {_covered([family for family in coverage['families'] if family['kind'] == kind])}")
+    for kind in dict.fromkeys(family["kind"] for family in families):
+        page.line(f"{kind}: {_covered([family for family in families if family['kind'] == kind])}")
 
 
 def _covered(families: Sequence[Entry]) -> str:
@@ -188,16 +166,13 @@ def _covered(families: Sequence[Entry]) -> str:
             sizes.setdefault(name, []).extend(ends)
         for name, count in family["outside"].items():
             beyond[name] = max(count, beyond.get(name, 0))
+    ends = {name: (min(values), max(values)) for name, values in sizes.items()}
+    varied = ", ".join(f"{name} {low:g}…{high:g}" for name, (low, high) in ends.items() if low < high)
+    same = ", ".join(f"{name} {low:g}" for name, (low, high) in ends.items() if low == high)
     listed = ", ".join(f"{name} {count}" for name, count in beyond.items())
     most = max(family["reference"] for family in families)
-    return _ranges(sizes) + (f"; of up to {most} reference ops beyond: {listed}" if listed else "")
-
-
-def _ranges(sizes: Mapping[str, Sequence[float]]) -> str:
-    ends = {name: (min(values), max(values)) for name, values in sizes.items()}
-    varied = [f"{name} {low:g}…{high:g}" for name, (low, high) in ends.items() if low < high]
-    same = [f"{name} {low:g}" for name, (low, high) in ends.items() if low == high]
-    return ", ".join(varied) + (f"; always {', '.join(same)}" if same else "")
+    outside = f"; of up to {most} reference ops beyond: {listed}" if listed else ""
+    return f"{varied}{f'; always {same}' if same else ''}{outside}"
 
 
 def _error_cells(errors: Entry | None) -> list[str]:
@@ -221,7 +196,7 @@ def _add_errors(page: Page, coverage: Entry) -> None:
     page.line("hits: of intervals that the errors of the other rounds alone would give to the same predictions")
 
 
-def format_machine_view(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+def format_machine_view(content: Entry, screen: Screen = PLAIN) -> str:
     """Write ``fomkit/show/1`` of a machine."""
     page = Page(screen)
     page.line(f"{content['name']}: {content['title']}; figures: {content['party']}")
@@ -234,14 +209,12 @@ def format_machine_view(content: Mapping[str, Any], screen: Screen = PLAIN) -> s
         _add_tables(page, content["timings"])
     coverage = content["coverage"]
     if coverage is not None and coverage["families"]:
-        _add_coverage(page, coverage, screen)
+        _add_coverage(page, coverage)
         _add_errors(page, coverage)
     elif coverage is not None:
         page.line("coverage of shape space: none, because no row stands for all ops of its kind and sizes")
-    for text in content["plausibility"]:
-        page.line(f"implausible: {text}")
-    for note in content["notes"]:
-        page.line(f"note: {note}")
+    page.lines(f"implausible: {text}" for text in content["plausibility"])
+    page.notes(content["notes"])
     return page.text()
 
 
@@ -252,12 +225,12 @@ _WORDS = {"state": "optimizer state"}
 
 
 def _cell(byte: float | None) -> str:
-    return "" if not byte else format_mebibyte(byte)
+    return format_mebibyte(byte) if byte else ""
 
 
-def _roles(page: Page, content: Mapping[str, Any]) -> None:
+def _roles(page: Page, content: Entry) -> None:
     passes, totals = content["passes"], content["totals"]
-    table = new_table([("MiB", ""), figure("totals"), *((f"peak of {name}", "right") for name in passes)])
+    table = new_table(["MiB", figure("totals"), *((f"peak of {name}", "right") for name in passes)])
     roles = [*dict.fromkeys([*totals, *(role for one in passes.values() for role in one["roles"])])]
     for role in roles:
         cells = [totals.get(role), *(one["roles"].get(role) for one in passes.values())]
@@ -269,23 +242,19 @@ def _roles(page: Page, content: Mapping[str, Any]) -> None:
     page.table(table)
 
 
-def _modules(page: Page, content: Mapping[str, Any]) -> None:
-    table = new_table([("module at the peak", ""), figure("modules.byte", "MiB"), ("mostly", "")])
+def _modules(page: Page, content: Entry) -> None:
     rows, rest = content["modules"][:MODULES], content["modules"][MODULES:]
-    for row in rows:
-        mostly = max(row["roles"], key=row["roles"].__getitem__)
-        table.add_row(row["module"] or "(the model itself)", _cell(row["byte"]), _WORDS.get(mostly, mostly))
+    mostly = [max(row["roles"], key=row["roles"].__getitem__) for row in rows]
+    cells = [
+        (row["module"] or "(the model itself)", _cell(row["byte"]), _WORDS.get(role, role))
+        for row, role in zip(rows, mostly, strict=True)
+    ]
     if rest:
-        table.add_row(f"{len(rest)} others", _cell(sum(row["byte"] for row in rest)), "")
-    page.table(table)
+        cells.append((f"{len(rest)} others", _cell(sum(row["byte"] for row in rest)), ""))
+    page.rows(["module at the peak", figure("modules.byte", "MiB"), "mostly"], cells)
 
 
-def _place(moment: Mapping[str, Any]) -> str:
-    parts = [moment["op"] or "an op without a row", f"of {moment['module']}" if moment["module"] else ""]
-    return " ".join(part for part in (*parts, f"in {moment['pass_name']}") if part)
-
-
-def _room(content: Mapping[str, Any]) -> str:
+def _room(content: Entry) -> str:
     room, samples = content["target"], content["sizes"].get("batch")
     verdict = {True: "fits", False: "does not fit", None: "may fit"}[room["fits"]]
     at = "" if samples is None else f" at batch {samples}"
@@ -299,22 +268,19 @@ def _room(content: Mapping[str, Any]) -> str:
     return f"{line}; the largest batch needs an order in which the batch has a name"
 
 
-def _layers(layers: Mapping[str, Any]) -> str:
+def _layers(layers: Entry) -> str:
     mib = {name: format_mebibyte(value) for name, value in layers.items() if name.endswith("_byte")}
     of = "one sample" if layers["samples"] == 1 else f"{layers['samples']} samples"
     gathered = f"; im2col {mib['im2col_byte']} together, {mib['largest_im2col_byte']} for the largest"
-    return (
-        f"outputs of all layers for {of}, freed or not: {mib['feature_maps_byte']} MiB, "
-        f"{mib['feature_maps_in_place_byte']} where layers that work in place take none"
-        f"{gathered if layers['im2col_byte'] else ''}"
-    )
+    less = f"{mib['feature_maps_in_place_byte']} where layers that work in place take none"
+    line = f"outputs of all layers for {of}, freed or not: {mib['feature_maps_byte']} MiB, {less}"
+    return f"{line}{gathered if layers['im2col_byte'] else ''}"
 
 
-def format_memory(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+def format_memory(content: Entry, screen: Screen = PLAIN) -> str:
     """Write the memory of a step as text."""
     page = Page(screen)
-    sizes = ", ".join(f"{name} {size}" for name, size in content["sizes"].items())
-    page.line(f"{content['name']}: {content['title']}; memory of one step at {sizes}", "bold")
+    page.line(f"{content['name']}: {content['title']}; memory of one step at {named_sizes(content, '')}", "bold")
     _roles(page, content)
     if content["peak"] is None:
         page.line(
@@ -322,7 +288,10 @@ def format_memory(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
             "'fomkit profile FILE.py' writes one where PyTorch runs the step"
         )
     else:
-        page.line(f"peak {format_mebibyte(content['peak']['byte'])} MiB, at {_place(content['peak'])}")
+        peak = content["peak"]
+        of = f" of {peak['module']}" if peak["module"] else ""
+        at = f"{peak['op'] or 'an op without a row'}{of} in {peak['pass_name']}"
+        page.line(f"peak {format_mebibyte(peak['byte'])} MiB, at {at}")
         _modules(page, content)
     if content["layers"] is not None:
         page.line(_layers(content["layers"]))
@@ -331,6 +300,5 @@ def format_memory(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     page.line(f"not counted: {'; '.join(content['excludes'])}")
     if content["assumed"]:
         page.line(f"assumed: {'; '.join(content['assumed'])}")
-    for message in content["deviations"]:
-        page.line(f"note: {message}", "yellow")
+    page.notes(content["deviations"], "yellow")
     return page.text()

@@ -1,19 +1,15 @@
-"""Cost as text: what is paid once, money, inference, carbon, and all of it to a target.
-
-Campaigns as text: each phase's rate, days, money and energy on each machine.
-"""
+"""Cost as text, of a run and of a campaign's phases: what is paid once, money, inference, energy and carbon."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from itertools import compress
 
 from fomkit.core.units import format_number, format_quantity
-from fomkit.output.screen import PLAIN, Page, Screen, figure, new_table
-from fomkit.output.terminal import UNFIT, format_energy, mark_of, run_notes
+from fomkit.output.screen import PLAIN, Entry, Header, Page, Screen, figure
+from fomkit.output.terminal import UNFIT, format_energy, mark_of, run_notes, seconds
 
-Entry = Mapping[str, Any]
 MANY_MONEY = 10_000.0
 """From here on cents are noise."""
 NO_PRICE = "money: no price; give --price, or 'price' in the machine's profile"
@@ -30,7 +26,7 @@ def between(span: Entry | None, write: Callable[[float], str], unit: str = "") -
 
 def format_time(span: Entry | None) -> str:
     """Write a time with the ends of its interval."""
-    return between(span, lambda value: format_quantity(value, "time_s"))
+    return between(span, seconds)
 
 
 def format_money(span: Entry | None, currency: str) -> str:
@@ -76,28 +72,23 @@ def _length(span: Entry | None) -> str:
     return f"{math.ceil(value):,}" if value >= 10 else format_number(value, 3)
 
 
+def _once_cells(row: Entry) -> Iterator[str]:
+    yield from (row["name"], format_time(row["once_s"]))
+    yield "" if row["once_share"] is None else f"{row['once_share']:.2%}"
+    for name in ("steps", "epochs", "times"):
+        yield "no length" if row.get("grows", False) else _length(row[f"{name}_for_one_percent"])
+    yield row["source"]
+
+
 def _once(page: Page, once: Entry) -> None:
-    if not once["terms"]:
-        return
-    page.line("")
-    page.line("paid once a run, and how long a training must be for it to be 1 % beside the work", "bold")
-    table = new_table(
-        [("paid once", ""), figure("once_s"), figure("once_share", "of the run"), figure("steps_for_one_percent"),
-         figure("epochs_for_one_percent"), figure("times_for_one_percent", "runs, 1 %"), ("source", "")]
-    )  # fmt: skip
-    rows = [
-        *once["terms"],
-        *([{"name": "together", "source": "", **once["together"]}] if once["together"] else []),
-    ]
-    for row in rows:
-        share = "" if row["once_share"] is None else f"{row['once_share']:.2%}"
-        grows = row.get("grows", False)
-        lengths = [
-            "no length" if grows else _length(row[f"{name}_for_one_percent"])
-            for name in ("steps", "epochs", "times")
-        ]
-        table.add_row(row["name"], format_time(row["once_s"]), share, *lengths, row["source"])
-    page.table(table)
+    if once["terms"]:
+        together = [{"name": "together", "source": "", **once["together"]}] if once["together"] else []
+        page.heading("paid once a run, and how long a training must be for it to be 1 % beside the work")
+        page.rows(
+            ["paid once", figure("once_s"), figure("once_share", "of the run"), figure("steps_for_one_percent"),
+             figure("epochs_for_one_percent"), figure("times_for_one_percent", "runs, 1 %"), "source"],
+            map(_once_cells, [*once["terms"], *together]),
+        )  # fmt: skip
 
 
 def _cost_money(page: Page, content: Entry) -> None:
@@ -112,14 +103,10 @@ def _cost_money(page: Page, content: Entry) -> None:
     if money["run"] is None:
         page.line(f"money: unknown; {content['model']} does not say what a run is")
     else:
-        more = (
-            ""
-            if money["unit"] == money["run"]
-            else f"; a {content['unit']} {format_money(money['unit'], currency)}"
-        )
+        unit = f"; a {content['unit']} {format_money(money['unit'], currency)}"
+        more = "" if money["unit"] == money["run"] else unit
         page.line(f"a run costs {format_money(money['run'], currency)}{more}")
-    for note in money["notes"]:
-        page.line(f"  {note}")
+    page.lines(f"  {note}" for note in money["notes"])
 
 
 def _inference(page: Page, content: Entry) -> None:
@@ -130,13 +117,11 @@ def _inference(page: Page, content: Entry) -> None:
     rate = between(one["sample_per_s"], lambda value: format_number(value, 4), "samples/s")
     page.line(f"inference: a batch of {one['batch']} in {format_time(one['latency_s'])}; {rate}")
     if one["money_per_million"] is not None:
-        page.line(
-            f"  a million samples cost {format_money(one['money_per_million'], content['money']['currency'])}"
-        )
+        million = format_money(one["money_per_million"], content["money"]["currency"])
+        page.line(f"  a million samples cost {million}")
     if one["excludes"]:
         page.line(f"  not counted: {', '.join(one['excludes'])}")
-    for message in one["deviations"]:
-        page.line(f"  {message}")
+    page.lines(f"  {message}" for message in one["deviations"])
 
 
 def _carbon(page: Page, content: Entry) -> None:
@@ -149,8 +134,7 @@ def _carbon(page: Page, content: Entry) -> None:
         page.line(f"carbon: unknown; {'; '.join(carbon['missing'])}")
         return
     page.line(f"carbon of a run: {carbon_text(carbon, carbon['kg']['run'])}")
-    for note in carbon["notes"]:
-        page.line(f"  {note}")
+    page.lines(f"  {note}" for note in carbon["notes"])
 
 
 def carbon_text(carbon: Entry, kg: Entry) -> str:
@@ -172,12 +156,9 @@ def _to_target(page: Page, content: Entry) -> None:
         return
     cost = "" if one["money"] is None else f", {format_money(one['money'], content['money']['currency'])}"
     epochs = between(one["epochs"], lambda value: format_number(value, 3), "epochs")
-    page.line(
-        f"to {one['metric']} {one['target']:g} at batch {content['batch']:,}: {epochs}, "
-        f"{format_time(one['to_target_s'])}{cost} ({one['source']})"
-    )
-    for note in one["notes"]:
-        page.line(f"  {note}")
+    goal = f"to {one['metric']} {one['target']:g} at batch {content['batch']:,}"
+    page.line(f"{goal}: {epochs}, {format_time(one['to_target_s'])}{cost} ({one['source']})")
+    page.lines(f"  {note}" for note in one["notes"])
 
 
 def _speedup(page: Page, content: Entry) -> None:
@@ -195,19 +176,15 @@ def format_cost(content: Entry, screen: Screen = PLAIN) -> str:
     """Write ``fomkit/cost/1`` as text."""
     page = Page(screen)
     batch = "batch unknown" if content["batch"] is None else f"batch {content['batch']:,}"
-    page.line(
-        f"{content['model']} on {content['target']}, {batch}, {content['precision']}, scope {content['scope']}: "
-        f"step {format_time(content['step_s'])}, run {format_time(content['run_s'])}"
-        f"{mark_of(content)}",
-        "bold",
-    )
+    of = f"{content['model']} on {content['target']}, {batch}, {content['precision']}, scope {content['scope']}"
+    times = f"step {format_time(content['step_s'])}, run {format_time(content['run_s'])}"
+    page.line(f"{of}: {times}{mark_of(content)}", "bold")
     for write in (_cost_money, _to_target, _inference, _carbon, _speedup):
         write(page, content)
     _once(page, content["once"])
     if content["excludes"]:
-        page.line(
-            f"not counted, because nobody stated it: {', '.join(content['excludes'])}; figures are lower bounds"
-        )
+        terms = ", ".join(content["excludes"])
+        page.line(f"not counted, because nobody stated it: {terms}; figures are lower bounds")
     for message in content["deviations"]:
         mark = UNFIT if content["fits"] is False and message.startswith("does not fit") else "note:"
         page.line(f"{mark} {message}")
@@ -221,32 +198,27 @@ def _days_of(span: Entry | None) -> str:
     return between(span, lambda value: format_number(value, 4))
 
 
-def _order(entry: Entry) -> str:
-    return "" if entry["order_of_magnitude"] is None else str(entry["order_of_magnitude"])
-
-
 def _row(entry: Entry, currency: str | None) -> list[str]:
-    rate = "unknown" if entry["unit_per_day"] is None else format_number(entry["unit_per_day"]["value"], 4)
-    run = "" if entry["run_s"] is None else format_quantity(entry["run_s"]["value"], "time_s")
-    money = "" if currency is None or entry["money"] is None else format_money(entry["money"], currency)
-    energy = "" if entry["energy_j"] is None else format_quantity(entry["energy_j"]["value"], "energy_j", 3)
+    rate, run, energy, order = (entry[key] for key in ("unit_per_day", "run_s", "energy_j", "order_of_magnitude"))
     return [
         entry["name"] + mark_of(entry), entry["work"], entry["mode"], f"{entry['runs']:,.8g}", entry["runs_basis"],
-        run, rate, _days_of(entry["days"]), _order(entry), entry["basis"] if entry["days"] else "", money, energy,
+        "" if run is None else seconds(run["value"]),
+        "unknown" if rate is None else format_number(rate["value"], 4),
+        _days_of(entry["days"]), "" if order is None else str(order), entry["basis"] if entry["days"] else "",
+        "" if currency is None or entry["money"] is None else format_money(entry["money"], currency),
+        "" if energy is None else format_quantity(energy["value"], "energy_j", 3),
     ]  # fmt: skip
 
 
 def _table(page: Page, entry: Entry) -> None:
     """Draw the phases; columns that no phase fills are left out."""
     rows = [_row(phase, entry["currency"]) for phase in entry["phases"]]
-    head = [("phase", ""), ("work", ""), ("mode", ""), figure("phases.runs"), ("count is", ""), figure("run_s"),
-            figure("unit_per_day"), figure("days"), figure("order_of_magnitude"), ("days are", ""),
-            figure("money"), figure("energy_j")]  # fmt: skip
-    filled = [place for place in range(len(head)) if any(row[place] for row in rows)]
-    table = new_table([head[place] for place in filled])
-    for row in rows:
-        table.add_row(*(row[place] for place in filled))
-    page.table(table)
+    head: list[Header] = [
+        "phase", "work", "mode", figure("phases.runs"), "count is", figure("run_s"), figure("unit_per_day"),
+        figure("days"), figure("order_of_magnitude"), "days are", figure("money"), figure("energy_j"),
+    ]  # fmt: skip
+    filled = [any(cells) for cells in zip(*rows, strict=True)]
+    page.rows(list(compress(head, filled)), (compress(row, filled) for row in rows))
 
 
 def _in_all(entry: Entry, name: str, write: Callable[[Entry], str]) -> str:
@@ -264,12 +236,10 @@ def _in_all(entry: Entry, name: str, write: Callable[[Entry], str]) -> str:
 
 
 def _machine(page: Page, entry: Entry) -> None:
-    page.line("")
-    page.line(f"on {entry['target']}, scope {entry['scope']}", "bold")
+    page.heading(f"on {entry['target']}, scope {entry['scope']}")
     _table(page, entry)
-    lacking = [f"{phase['name']}: {phase['missing']}" for phase in entry["phases"] if phase["missing"]]
-    for why in lacking:
-        page.line(f"no days of {why}")
+    lacking = [f"no days of {phase['name']}: {phase['missing']}" for phase in entry["phases"] if phase["missing"]]
+    page.lines(lacking)
     page.line(f"days in all: {LACKING if lacking else _in_all(entry, 'days', _days_of)}")
     shares = {phase["name"]: phase["explained"] for phase in entry["phases"]}
     for message in run_notes({name: shares[name] for name in entry["little_explained"]}, "its days are"):
@@ -279,8 +249,7 @@ def _machine(page: Page, entry: Entry) -> None:
     for phase in entry["phases"]:
         if phase["excludes"]:
             page.line(f"{phase['name']}: not counted: {', '.join(phase['excludes'])}; a lower bound")
-        for message in phase["deviations"]:
-            page.line(f"{phase['name']}: {message}")
+        page.lines(f"{phase['name']}: {message}" for message in phase["deviations"])
 
 
 def _campaign_money(page: Page, entry: Entry) -> None:
@@ -320,8 +289,7 @@ def _energy(page: Page, entry: Entry) -> None:
         page.line(f"carbon: unknown; {'; '.join(carbon['missing'])}")
         return
     page.line(f"carbon in all: {carbon_text(carbon, carbon['kg'])}")
-    for note in carbon["notes"]:
-        page.line(f"  {note}")
+    page.lines(f"  {note}" for note in carbon["notes"])
 
 
 def format_campaign(content: Entry, screen: Screen = PLAIN) -> str:
@@ -331,8 +299,6 @@ def format_campaign(content: Entry, screen: Screen = PLAIN) -> str:
     for machine in content["machines"]:
         _machine(page, machine)
     page.line("")
-    for phase in content["machines"][0]["phases"]:
-        page.line(f"{phase['name']}: {phase['source']}")
-    for note in content["notes"]:
-        page.line(f"note: {note}")
+    page.lines(f"{phase['name']}: {phase['source']}" for phase in content["machines"][0]["phases"])
+    page.notes(content["notes"])
     return page.text()

@@ -1,7 +1,4 @@
-"""A report as plain records: what stands on the page, before it is a page. All text; nothing here is markup.
-
-A report as one HTML file that needs nothing else: records in, text out; every name stays text.
-"""
+"""A report as plain records, and as one HTML file that needs nothing else: every name stays text."""
 
 from __future__ import annotations
 
@@ -10,12 +7,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from fomkit.output.plots.ink import check_plotting
-
-if TYPE_CHECKING:
-    import jinja2
 
 
 class Head(NamedTuple):
@@ -185,8 +180,6 @@ def safe_json(content: Any) -> str:
 
 def _libraries() -> dict[str, str]:
     """Give the programs that draw figures and sort tables, as their packages carry them."""
-    from pathlib import Path
-
     import altair
     import itables.options
     import vl_convert
@@ -200,21 +193,6 @@ def _libraries() -> dict[str, str]:
     }
 
 
-def _environment() -> jinja2.Environment:
-    import jinja2
-
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader("fomkit.output", "templates"), autoescape=True, trim_blocks=True,
-        lstrip_blocks=True, undefined=jinja2.StrictUndefined,
-    )  # fmt: skip
-
-
-def _source(environment: jinja2.Environment, name: str) -> str:
-    if environment.loader is None:
-        return ""
-    return environment.loader.get_source(environment, name)[0]
-
-
 def render_book(book: Book) -> str:
     """Write a report as one HTML file.
 
@@ -223,10 +201,14 @@ def render_book(book: Book) -> str:
     Raises FomkitError when a library that writes pages is not installed.
     """
     check_libraries()
+    import jinja2
     from markupsafe import Markup
 
-    environment = _environment()
-    script, style = _source(environment, "page.js"), _source(environment, "page.css")
+    loader = jinja2.PackageLoader("fomkit.output", "templates")
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    script, style = (loader.get_source(environment, name)[0] for name in ("page.js", "page.css"))
     libraries = _libraries()
     charts = {figure.key: dict(figure.chart) for chapter in book.chapters for section in chapter.sections
               for figure in section.figures}  # fmt: skip

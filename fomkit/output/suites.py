@@ -1,24 +1,14 @@
-"""A suite's figure of merit as aligned text: what is missing or changed first, then the value, then the lines.
-
-A review of a returned workbook as text: each change with its effect, all together, what to talk about.
-
-Accepted lines as aligned text.
-"""
+"""Suites as aligned text: the figure of merit, the review of a returned workbook, what was accepted."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
 
 from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import format_number
-from fomkit.output.screen import PLAIN, Page, Screen, figure, new_table
+from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
 from fomkit.output.terminal import UNFIT, format_interval, mark_of, show_merit
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
 
 _DIGITS = 8
 
@@ -27,54 +17,43 @@ def _number(value: float | None, digits: int = _DIGITS) -> str:
     return "missing" if value is None else f"{value:,.{digits}g}"
 
 
-def _wide_headers(content: Mapping[str, Any]) -> list[str]:
+def _wide_headers(content: Entry) -> list[str]:
     """Name the columns that a narrow terminal does without, which is said; ``--json`` has them."""
     sides = (content["baseline"], content["target"])
     return ["required", "class", "basis", "party", *(f"{name} from" for name in sides)]
 
 
-def _table(content: Mapping[str, Any], screen: Screen) -> Table:
-    old, new = content["baseline"], content["target"]
+def _rated_cells(line: Entry, sides: tuple[str, str], wide: int) -> Iterator[str]:
+    on, required = line["machines"], "yes" if line["required"] else "no"
+    words = (required, line["class"], line["basis"], line["party"], *(on[name]["from"] for name in sides))
+    yield from (line["name"], *words[:wide])
+    yield from (_number(line["unit_per_day"][name]) + mark_of(on[name]) for name in sides)
+    yield "" if line["ratio"] is None else format_number(line["ratio"], 7)
+    yield "" if line["weight"] is None else f"{line['weight']:.1%}"
+
+
+def _add_lines(page: Page, content: Entry) -> None:
+    sides = (content["baseline"], content["target"])
     unit = "rate" if all(line["relative"] for line in content["lines"]) else "units/day"
-    wide = [] if screen.narrow else [(header, "") for header in _wide_headers(content)]
-    table = new_table(
-        [("line", ""), *wide, (f"{old} {unit}", "right"), (f"{new} {unit}", "right"), figure("ratio"),
-         figure("weight")]
-    )  # fmt: skip
-    for line in content["lines"]:
-        on = line["machines"]
-        required = "yes" if line["required"] else "no"
-        words = (required, *(line[name] for name in ("class", "basis", "party")), on[old]["from"], on[new]["from"])
-        table.add_row(
-            line["name"],
-            *words[: len(wide)],
-            *(_number(line["unit_per_day"][name]) + mark_of(on[name]) for name in (old, new)),
-            "" if line["ratio"] is None else format_number(line["ratio"], 7),
-            "" if line["weight"] is None else f"{line['weight']:.1%}",
-        )
-    return table
+    wide = [] if page.screen.narrow else _wide_headers(content)
+    page.rows(
+        ["line", *wide, *((f"{name} {unit}", "right") for name in sides), figure("ratio"), figure("weight")],
+        (_rated_cells(line, sides, len(wide)) for line in content["lines"]),
+    )
 
 
-def _verdict_line(threshold: Mapping[str, Any]) -> str:
+def _verdict_line(threshold: Entry) -> str:
     reached, probability = format_number(threshold["threshold"]), threshold["probability"]
     if "why" in threshold:
         # Its lines are named above, with their shares; ``why`` names them in the JSON.
-        return (
-            f"  threshold {reached}: {threshold['verdict']}, it rests on the lines above of whose measured runs "
-            "the device explains less than half (--allow-excluded gives it)"
-        )
+        why = "it rests on the lines above of whose measured runs the device explains less than half"
+        return f"  threshold {reached}: {threshold['verdict']}, {why} (--allow-excluded gives it)"
     if probability is None:
         return f"  threshold {reached}: {threshold['verdict']} (the times carry no spread, so no probability)"
     return f"  threshold {reached}: {threshold['verdict']}, P(FOM ≥ {reached}) = {probability:.0%}"
 
 
-def _unstated(content: Mapping[str, Any]) -> list[str]:
-    """Name the machines whose frozen rates do not say what they leave out."""
-    names = (content["baseline"], content["target"])
-    return [name for name in names if any(line["machines"][name]["excludes"] is None for line in content["lines"])]
-
-
-def _first_lines(content: Mapping[str, Any], page: Page) -> None:
+def _first_lines(content: Entry, page: Page) -> None:
     old, new = content["baseline"], content["target"]
     for name in (old, new):
         kinds = [line["machines"][name]["kind"] for line in content["lines"]]
@@ -85,47 +64,41 @@ def _first_lines(content: Mapping[str, Any], page: Page) -> None:
     for line in content["lines"]:
         if line["precisions_differ"]:
             formats = [line["machines"][name]["precision"] for name in (old, new)]
-            page.line(
-                f"number formats: {line['name']} runs in {formats[0]} on {old} and in {formats[1]} on {new}; "
-                "the line does not fix them",
-                "yellow",
-            )
-    for name in _unstated(content):
-        page.line(f"frozen rates of {name} do not say what they leave out; freeze the next version", "yellow")
+            runs = f"runs in {formats[0]} on {old} and in {formats[1]} on {new}"
+            page.line(f"number formats: {line['name']} {runs}; the line does not fix them", "yellow")
+    for name in (old, new):
+        if any(line["machines"][name]["excludes"] is None for line in content["lines"]):
+            message = "do not say what they leave out; freeze the next version"
+            page.line(f"frozen rates of {name} {message}", "yellow")
     for one in content["missing"]:
         left = "required" if one["required"] else "optional, left out of the mean"
         page.line(f"missing: {one['line']} on {one['machine']} ({left}): {one['why']}", "yellow")
-    for deviation in content["deviations"]:
-        page.line(
-            f"deviation: {deviation['line']} on {deviation['machine']}: {deviation['deviation']}; class optimized",
-            "yellow",
-        )
+    for one in content["deviations"]:
+        where = f"{one['line']} on {one['machine']}"
+        page.line(f"deviation: {where}: {one['deviation']}; class optimized", "yellow")
 
 
-def format_suite(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+def format_suite(content: Entry, screen: Screen = PLAIN) -> str:
     """Write a suite's figure of merit, its lines and its notes."""
     page = Page(screen)
     page.line(f"{content['suite']}, version {content['version']}: {content['title']}")
     _first_lines(content, page)
     if content["fom"] is None:
-        reason = (
-            f"incomplete: {', '.join(content['incomplete'])}" if content["incomplete"] else "no line has a rate"
-        )
+        lacking = ", ".join(content["incomplete"])
+        reason = f"incomplete: {lacking}" if lacking else "no line has a rate"
         page.line(f"no FOM of {content['target']} over {content['baseline']}; {reason}", "bold")
     else:
         show_merit(page, content["fom"])
         if content["threshold"] is not None:
             page.line(_verdict_line(content["threshold"]))
-    page.table(_table(content, screen))
+    _add_lines(page, content)
     if screen.narrow:
         page.line(f"not shown on a narrow screen: {', '.join(_wide_headers(content))}; --json has them")
     for campaign in content["campaigns"]:
         days = ", ".join(f"{name} {_number(value, 5)}" for name, value in campaign["days"].items())
-        page.line(
-            f"campaign {campaign['name']}: {campaign['units']:,.8g} units of {campaign['line']}; days: {days}"
-        )
-    for note in content["notes"]:
-        page.line(f"note: {note}")
+        units = f"{campaign['units']:,.8g} units of {campaign['line']}"
+        page.line(f"campaign {campaign['name']}: {units}; days: {days}")
+    page.notes(content["notes"])
     return page.text()
 
 
@@ -135,27 +108,23 @@ _BULK = 4
 """Findings of one column that say the same and are told on one line."""
 _CELL = re.compile(r"(.+)!([A-Z]+)\d+")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|[-+]?\d[\d,.]*(?:e[-+]?\d+)?", re.IGNORECASE)
-Content = Mapping[str, Any]
 
 
 def _figure(entry: object) -> str:
     return f"{entry:.6g}" if isinstance(entry, float) else str(entry)
 
 
-def _range(value: float, low: float, high: float) -> str:
-    ends = "" if low == value == high else f" ({format_number(low)} … {format_number(high)})"
-    return f"{format_number(value)}{ends}"
-
-
-def _effect(content: Content, threshold: float | None) -> Iterator[str]:
-    old, new = (_range(*(content[f"{when}{end}"] for end in ("", "_low", "_high"))) for when in ("old", "new"))
+def _effect(content: Entry, threshold: float | None) -> Iterator[str]:
+    old, new = (format_number(content[when]) for when in ("old", "new"))
+    low, high = ([format_number(content[f"{when}_{end}"]) for when in ("old", "new")] for end in ("low", "high"))
+    was, now = (f"{least} … {most}" for least, most in zip(low, high, strict=True))
     if content["old"] == content["new"]:
-        was, now = (
-            " … ".join(format_number(content[f"{when}_{end}"]) for end in ("low", "high"))
-            for when in ("old", "new")
-        )
-        yield f"{content['figure']} {format_number(content['old'])} ({was} → {now})"
+        yield f"{content['figure']} {old} ({was} → {now})"
     else:
+        if not content["old_low"] == content["old"] == content["old_high"]:
+            old = f"{old} ({was})"
+        if not content["new_low"] == content["new"] == content["new_high"]:
+            new = f"{new} ({now})"
         yield f"{content['figure']} {old} → {new}, {content['change']:+.2%}"
     chances = (content["old_probability"], content["new_probability"])
     if None not in chances and chances[0] != chances[1]:
@@ -164,7 +133,7 @@ def _effect(content: Content, threshold: float | None) -> Iterator[str]:
 
 
 def _effects(
-    effects: Sequence[Content] | None, why_not: str, threshold: float | None, *, is_idle: bool = False
+    effects: Sequence[Entry] | None, why_not: str, threshold: float | None, *, is_idle: bool = False
 ) -> list[str]:
     if effects is None:
         return [f"cannot be computed: {why_not}"]
@@ -194,34 +163,30 @@ def _put(page: Page, label: str, lines: Sequence[str], style: str = "") -> None:
         page.line(f"{indent if number else label} {line}", style)
 
 
-def _ground(content: Content) -> str:
-    message = f"basis {content['basis'] or 'not said'}, party {content['party'] or 'not said'}"
-    return f"{message}; {content['source']}" if content["source"] else message
-
-
-def _change(page: Page, content: Content, threshold: float | None) -> None:
-    page.line(
-        f"{content['where']}: {content['what']}: {_figure(content['old'])} → "
-        f"{_figure(content['new'])} {content['unit']}".rstrip()
-    )
-    page.line(f"  {_ground(content)}")
+def _put_effects(page: Page, label: str, content: Entry, threshold: float | None) -> None:
     if content["alone"] is not None or content["not_computed"]:
         lines = _effects(content["alone"], content["not_computed"], threshold, is_idle=content["moves_nothing"])
-        _put(page, "  alone:", lines)
+        _put(page, label, lines)
 
 
-def _moves(word: str, moves: Sequence[Content]) -> str:
-    shown = [
-        f"{move['old'] or 'not said'} → {move['new'] or 'not said'}"
-        if move["old"] != move["new"]
-        else move["new"] or "not said"
-        for move in moves
-    ]
-    counts = [f" ({move['count']})" if len(moves) > 1 else "" for move in moves]
-    return f"{word} {', '.join(text + count for text, count in zip(shown, counts, strict=True))}"
+def _change(page: Page, content: Entry, threshold: float | None) -> None:
+    moved = f"{_figure(content['old'])} → {_figure(content['new'])} {content['unit']}".rstrip()
+    page.line(f"{content['where']}: {content['what']}: {moved}")
+    source = f"; {content['source']}" if content["source"] else ""
+    page.line(f"  basis {content['basis'] or 'not said'}, party {content['party'] or 'not said'}{source}")
+    _put_effects(page, "  alone:", content, threshold)
 
 
-def _factor(content: Content) -> str:
+def _moves(word: str, moves: Sequence[Entry]) -> str:
+    shown = []
+    for move in moves:
+        old, new = (move[when] or "not said" for when in ("old", "new"))
+        count = f" ({move['count']})" if len(moves) > 1 else ""
+        shown.append(f"{old} → {new}{count}" if move["old"] != move["new"] else f"{new}{count}")
+    return f"{word} {', '.join(shown)}"
+
+
+def _factor(content: Entry) -> str:
     low, high = content["factor_low"], content["factor_high"]
     if low is None:
         return ""
@@ -229,23 +194,18 @@ def _factor(content: Content) -> str:
     return f" × {ends[0]}" if ends[0] == ends[1] else f" × {ends[0]} … {ends[1]}"
 
 
-def _group(page: Page, content: Content, threshold: float | None) -> None:
+def _group(page: Page, content: Entry, threshold: float | None) -> None:
     of = f"{content['machine']}, " if content["machine"] else ""
     where = f"{content['where'][0]} … {content['where'][-1].rpartition('!')[2]}"
     page.line(f"{where}: {of}{content['column']}: {content['count']} cells{_factor(content)}")
     sources = content["sources"]
-    sources_shown = [
-        *([sources[0]] if sources else []),
-        *([f"{len(sources)} sources"] if len(sources) > 1 else []),
-    ]
+    more = [f"{len(sources)} sources"] if len(sources) > 1 else []
     grounds = f"{_moves('basis', content['basis'])}, {_moves('party', content['party'])}"
-    page.line(f"  {'; '.join([grounds, *sources_shown])}")
-    if content["alone"] is not None or content["not_computed"]:
-        lines = _effects(content["alone"], content["not_computed"], threshold, is_idle=content["moves_nothing"])
-        _put(page, "  together:", lines)
+    page.line(f"  {'; '.join([grounds, *sources[:1], *more])}")
+    _put_effects(page, "  together:", content, threshold)
 
 
-def _similarity_key(finding: Content) -> tuple[str, ...]:
+def _similarity_key(finding: Entry) -> tuple[str, ...]:
     """Give what findings of one column have in common: all but the row's name and its figures."""
     found = _CELL.fullmatch(finding["where"])
     place = found.groups() if found else (finding["where"],)
@@ -253,27 +213,23 @@ def _similarity_key(finding: Content) -> tuple[str, ...]:
     return finding["kind"], *place, _QUOTED.sub("", message.partition(": ")[2] or message)
 
 
-def _findings(page: Page, findings: Sequence[Content]) -> None:
-    similar: dict[tuple[str, ...], list[Content]] = {}
+def _findings(page: Page, findings: Sequence[Entry]) -> None:
+    similar: dict[tuple[str, ...], list[Entry]] = {}
     for finding in findings:
         similar.setdefault(_similarity_key(finding), []).append(finding)
     for some in similar.values():
-        if len(some) < _BULK:
-            for one in some:
-                page.line(f"to talk about: {one['where']} ({one['kind']}): {one['said']}", "yellow")
-            continue
-        first = some[0]
-        more = f"{first['said']} And {len(some) - 1} more cells of this column."
-        page.line(f"to talk about: {first['where']} ({first['kind']}): {more}", "yellow")
+        is_bulk = len(some) >= _BULK
+        more = f" And {len(some) - 1} more cells of this column." if is_bulk else ""
+        for one in some[:1] if is_bulk else some:
+            page.line(f"to talk about: {one['where']} ({one['kind']}): {one['said']}{more}", "yellow")
 
 
-def format_review(content: Content, screen: Screen = PLAIN) -> str:
+def format_review(content: Entry, screen: Screen = PLAIN) -> str:
     """Write a review."""
     page, changed, findings = Page(screen), content["changes"], content["findings"]
     counts = f"{len(changed)} changed inputs, {len(findings)} findings"
     page.line(f"{content['workbook']} against {content['issued']}: {counts}", "bold")
-    for message in content["caveats"]:
-        page.line(f"caveat: {message}", "yellow")
+    page.lines((f"caveat: {message}" for message in content["caveats"]), "yellow")
     groups = {group["where"][0]: group for group in content["groups"]}
     grouped = {where for group in groups.values() for where in group["where"]}
     for one in changed:
@@ -288,53 +244,43 @@ def format_review(content: Content, screen: Screen = PLAIN) -> str:
     return page.text()
 
 
-def _row(line: Mapping[str, Any]) -> list[str]:
+def _row(line: Entry) -> list[str]:
     committed, measured, probability = line["committed"], line["measured"], line["probability"]
     return [
-        line["name"],
-        "yes" if line["required"] else "no",
+        line["name"], "yes" if line["required"] else "no",
         "missing" if committed is None else format_number(committed["value"], 5) + mark_of(line),
-        line["basis"],
-        line["party"],
-        "none" if measured is None else format_number(measured["value"], 5),
+        line["basis"], line["party"], "none" if measured is None else format_number(measured["value"], 5),
         format_interval(measured, None) if line["spread_stated"] else "no spread stated" if measured else "",
         "" if line["difference"] is None else f"{line['difference']:+.1%}",
-        "" if probability is None else f"{probability:.0%}",
-        line["verdict"],
-    ]
+        "" if probability is None else f"{probability:.0%}", line["verdict"],
+    ]  # fmt: skip
 
 
-def format_acceptance(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+def format_acceptance(content: Entry, screen: Screen = PLAIN) -> str:
     """Write for each line what was committed, what was measured, and whether that is met."""
     page = Page(screen)
-    page.line(
-        f"{content['suite']}, version {content['version']}, on {content['machine']}: committed against measured"
-    )
-    table = new_table(
-        [("line", ""), ("required", ""), figure("lines.committed"), ("basis", ""), ("party", ""),
-         figure("lines.measured"), ("interval", ""), figure("difference"), figure("probability"),
-         ("verdict", "")]
+    of = f"{content['suite']}, version {content['version']}, on {content['machine']}"
+    page.line(f"{of}: committed against measured")
+    page.rows(
+        ["line", "required", figure("lines.committed"), "basis", "party", figure("lines.measured"), "interval",
+         figure("difference"), figure("probability"), "verdict"],
+        map(_row, content["lines"]),
     )  # fmt: skip
-    for line in content["lines"]:
-        table.add_row(*_row(line))
-    page.table(table)
     for line in content["lines"]:
         if line["committed"] is None:
             page.line(f"note: {line['name']} has no committed rate: {line['committed_from']}", "yellow")
         for message in line["deviations"]:
             page.line(f"deviation: {line['name']} was committed under other conditions: {message}", "yellow")
         if line["contradictory"]:
-            page.line(
-                f"note: the rows of {line['name']} exclude each other, so nothing is met or missed", "yellow"
-            )
+            message = "exclude each other, so nothing is met or missed"
+            page.line(f"note: the rows of {line['name']} {message}", "yellow")
         if line["modelled_share"] > 0.001:
             share = f"validation and overheads, {line['modelled_share']:.1%} of the run"
             page.line(f"note: {line['name']}: the step is measured; {share}, are as predicted")
         for row in line["rows"]:
             if not row["used"]:
                 page.line(f"set aside: {row['where']}: {row['said']}", "yellow")
-    excluded = dict.fromkeys(term for line in content["lines"] for term in line["excludes"])
-    if excluded:
+    if excluded := dict.fromkeys(term for line in content["lines"] for term in line["excludes"]):
         page.line(upper_bounds(excluded, "modelled commitments"))
     for line in content["lines"]:
         if line["fits"] is False:

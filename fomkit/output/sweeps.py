@@ -1,71 +1,61 @@
-"""Scaling as text: the curve, the bandwidth that a gain needs, units a day.
-
-A sweep as text: what was varied, the best points, the front of Pareto.
-
-The points of a sweep as CSV or Parquet, a stretch at a time: memory does not grow with the points.
-"""
+"""Scaling and sweeps as text, and the points of a sweep as CSV or Parquet."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from fomkit.core.errors import FomkitError, install_hint
 from fomkit.core.figure_table import upper_bounds
 from fomkit.core.units import format_mebibyte, format_number, format_quantity
 from fomkit.files.csv import disarm
-from fomkit.output.screen import PLAIN, Page, Screen, figure, new_table
-from fomkit.output.terminal import UNFIT, mark_of
+from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
+from fomkit.output.terminal import UNFIT, mark_of, seconds
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def _seconds(span: Mapping[str, float]) -> str:
-    return "0" if not span["value"] else format_quantity(span["value"], "time_s")
+def _seconds(span: Entry) -> str:
+    return seconds(span["value"]) if span["value"] else "0"
 
 
-def _between(span: Mapping[str, float], unit: str = "time_s") -> str:
-    return f"{format_quantity(span['low'], unit)} to {format_quantity(span['high'], unit)}"
+def _between(span: Entry) -> str:
+    return f"{seconds(span['low'])} to {seconds(span['high'])}"
 
 
-def _share(span: Mapping[str, float]) -> str:
-    if span["low"] == span["high"]:
-        return f"{span['value']:.1%}"
-    return f"{span['value']:.1%} ({span['low']:.1%} to {span['high']:.1%})"
+def _share(span: Entry) -> str:
+    ends = "" if span["low"] == span["high"] else f" ({span['low']:.1%} to {span['high']:.1%})"
+    return f"{span['value']:.1%}{ends}"
 
 
-def _curve(page: Page, content: Mapping[str, Any], mode: str) -> None:
+def _curve_cells(point: Entry) -> Iterator[str]:
+    yield from (f"{point[name]:,}" for name in ("nodes", "devices", "batch"))
+    yield from (_seconds(point["step_s"]), _between(point["step_s"]))
+    yield from (_seconds(point[name]) for name in ("busy_s", "exposed_s", "bubble_s"))
+    yield from (format_number(point["speedup"]["value"]), _share(point["efficiency"]))
+    yield point["limit"] + mark_of(point)
+
+
+def _curve(page: Page, content: Entry, reference: Entry) -> None:
+    mode, many = reference["mode"], "s" if reference["devices"] > 1 else ""
     points = [point for point in content["points"] if point["mode"] == mode]
-    reference = next(reference for reference in content["references"] if reference["mode"] == mode)
     if not points:
         return
     meaning = "one batch shared out" if mode == "strong" else "a batch for each replica"
-    page.line("")
-    page.line(
-        f"{mode} scaling: {meaning}; beside {reference['devices']:,} "
-        f"device{'s' if reference['devices'] > 1 else ''} with batch {reference['batch']:,} in "
-        f"{_seconds(reference['step_s'])}"
-        f"{', which its memory would not hold' if reference['fits'] is False else ''}",
-        "bold",
-    )
-    table = new_table(
+    beside = f"{reference['devices']:,} device{many} with batch {reference['batch']:,}"
+    unfit = ", which its memory would not hold" if reference["fits"] is False else ""
+    page.heading(f"{mode} scaling: {meaning}; beside {beside} in {_seconds(reference['step_s'])}{unfit}")
+    page.rows(
         [figure("nodes"), figure("devices"), figure("batch"), figure("step_s"), figure("interval"),
          figure("busy_s"), figure("exposed_s"), figure("bubble_s"), figure("speedup"), figure("efficiency"),
-         ("limit", "")]
+         "limit"],
+        map(_curve_cells, points),
     )  # fmt: skip
-    for point in points:
-        table.add_row(
-            f"{point['nodes']:,}", f"{point['devices']:,}", f"{point['batch']:,}", _seconds(point["step_s"]),
-            _between(point["step_s"]), _seconds(point["busy_s"]), _seconds(point["exposed_s"]),
-            _seconds(point["bubble_s"]), format_number(point["speedup"]["value"]), _share(point["efficiency"]),
-            point["limit"] + mark_of(point),
-        )  # fmt: skip
-    page.table(table)
 
 
-def _refused(page: Page, content: Mapping[str, Any]) -> None:
+def _refused(page: Page, content: Entry) -> None:
     for why in dict.fromkeys(one["why"] for one in content["not_estimated"]):
         nodes = [f"{one['nodes']:,}" for one in content["not_estimated"] if one["why"] == why]
         page.line(f"no step at {', '.join(nodes)} nodes: {why}")
@@ -81,7 +71,7 @@ def _needed(span: Mapping[str, float | None]) -> str:
     return f"{'none is enough' if value is None else format_quantity(value, 'byte_per_s')} ({least} to {most})"
 
 
-def _bandwidth(page: Page, content: Mapping[str, Any]) -> None:
+def _bandwidth(page: Page, content: Entry) -> None:
     found = content["least_bandwidth"]
     if found is None:
         return
@@ -99,82 +89,73 @@ def _bandwidth(page: Page, content: Mapping[str, Any]) -> None:
     layers = found["layers_at"]["layers"]
     if not layers:
         return
-    table = new_table(
-        [(f"layer, {found['layers_at']['replicas']:,} replicas", ""), figure("gradient_byte", "MiB"),
-         figure("time_s", "forward and backward"), figure("needed_byte_per_s")]
+    page.rows(
+        [f"layer, {found['layers_at']['replicas']:,} replicas", figure("gradient_byte", "MiB"),
+         figure("time_s", "forward and backward"), figure("needed_byte_per_s")],
+        ((layer["module"] or "(the model itself)", format_mebibyte(layer["gradient_byte"]),
+          _seconds(layer["time_s"]), _needed(layer["needed_byte_per_s"])) for layer in layers),
     )  # fmt: skip
-    for layer in layers:
-        table.add_row(
-            layer["module"] or "(the model itself)", format_mebibyte(layer["gradient_byte"]),
-            _seconds(layer["time_s"]), _needed(layer["needed_byte_per_s"]),
-        )  # fmt: skip
-    page.table(table)
 
 
-def _memory(page: Page, content: Mapping[str, Any]) -> None:
+def _memory(page: Page, content: Entry) -> None:
     known = [point for point in content["points"] if point["peak_byte"] is not None]
     if known and content["capacity_byte"] is not None:
         most = max(known, key=lambda one: one["peak_byte"])
         word = "holds" if most["fits"] else "does not hold"
-        page.line(
-            f"memory: at most {format_mebibyte(most['peak_byte'])} MiB a device ({most['mode']}, nodes "
-            f"{most['nodes']:,}); {content['target']} {word} it"
-        )
+        where = f"({most['mode']}, nodes {most['nodes']:,})"
+        peak = f"memory: at most {format_mebibyte(most['peak_byte'])} MiB a device"
+        page.line(f"{peak} {where}; {content['target']} {word} it")
     elif not known:
         page.line("memory: unknown for this layout or profile")
-    for message in content["does_not_fit"]:
-        page.line(f"{UNFIT} {message}", "yellow")
+    page.lines((f"{UNFIT} {message}" for message in content["does_not_fit"]), "yellow")
 
 
-def _to_target(page: Page, content: Mapping[str, Any]) -> None:
+def _to_target(page: Page, content: Entry) -> None:
     curve = content["to_target"]
     if curve is None:
         return
-    page.line("")
-    page.line(f"a training to {curve['metric']} {curve['target']:g} ({curve['source']})", "bold")
-    table = new_table(
-        [("scaling", ""), figure("nodes"), figure("batch"), figure("epochs"), figure("to_target_s"),
-         figure("interval")]
-    )  # fmt: skip
+    page.heading(f"a training to {curve['metric']} {curve['target']:g} ({curve['source']})")
     known = [point for point in content["points"] if point["to_target"]["to_target_s"] is not None]
-    for one in known:
-        span, epochs = one["to_target"]["to_target_s"], one["to_target"]["epochs"]["value"]
-        table.add_row(one["mode"], f"{one['nodes']:,}", f"{one['batch']:,}", format_number(epochs, 3),
-                      _seconds(span) + mark_of(one), _between(span))  # fmt: skip
     if known:
-        page.table(table)
+        spans = [one["to_target"]["to_target_s"] for one in known]
+        page.rows(
+            ["scaling", figure("nodes"), figure("batch"), figure("epochs"), figure("to_target_s"),
+             figure("interval")],
+            ((one["mode"], f"{one['nodes']:,}", f"{one['batch']:,}",
+              format_number(one["to_target"]["epochs"]["value"], 3), _seconds(span) + mark_of(one), _between(span))
+             for one, span in zip(known, spans, strict=True)),
+        )  # fmt: skip
     for point in content["points"]:
         if point["to_target"]["why"]:
             page.line(f"{point['mode']}, {point['nodes']:,} nodes: {point['to_target']['why']}")
 
 
-def _system(page: Page, content: Mapping[str, Any]) -> None:
+def _system_cells(row: Entry) -> Iterator[str]:
+    system = row["system"]
+    rate, every = system["unit_per_day"], system.get("checkpoint_interval_s")
+    yield from (row["mode"], f"{row['nodes']:,}", _seconds(system["run_s"]), f"{system['runs_at_once']:,}")
+    yield from (f"{system['useful_share']:.1%}", "" if every is None else seconds(every))
+    yield "" if rate is None else format_number(rate["value"]) + mark_of(row)
+    yield "" if rate is None else f"{format_number(rate['low'])} to {format_number(rate['high'])}"
+
+
+def _system(page: Page, content: Entry) -> None:
     rows = [point for point in content["points"] if point["system"] is not None]
     if not rows:
         why = content["no_run"] or "an epoch has fewer samples than a step"
         page.line(f"no {content['unit']}s a day: {why}")
         return
-    page.line("")
-    page.line(f"{content['unit']}s of the whole system a day", "bold")
-    table = new_table(
-        [("scaling", ""), figure("nodes"), figure("run_s"), figure("runs_at_once"), figure("useful_share"),
-         figure("checkpoint_interval_s"), figure("unit_per_day"), figure("interval")]
+    page.heading(f"{content['unit']}s of the whole system a day")
+    page.rows(
+        ["scaling", figure("nodes"), figure("run_s"), figure("runs_at_once"), figure("useful_share"),
+         figure("checkpoint_interval_s"), figure("unit_per_day"), figure("interval")],
+        map(_system_cells, rows),
     )  # fmt: skip
-    for row in rows:
-        system = row["system"]
-        rate, every = system["unit_per_day"], system.get("checkpoint_interval_s")
-        table.add_row(
-            row["mode"], f"{row['nodes']:,}", _seconds(system["run_s"]), f"{system['runs_at_once']:,}",
-            f"{system['useful_share']:.1%}", "" if every is None else format_quantity(every, "time_s"),
-            "" if rate is None else format_number(rate["value"]) + mark_of(row),
-            "" if rate is None else f"{format_number(rate['low'])} to {format_number(rate['high'])}",
-        )  # fmt: skip
-    page.table(table)
     if message := upper_bounds(rows[0]["system"]["excludes"]):
         page.line(message)
 
 
-def _evidence(page: Page, content: Mapping[str, Any]) -> None:
+def _evidence(page: Page, content: Entry) -> None:
     """Say where the times are from, and what the steps are without."""
     points = content["points"]
     for one in {point["mode"]: point for point in points}.values():
@@ -183,38 +164,32 @@ def _evidence(page: Page, content: Mapping[str, Any]) -> None:
         page.line(f"time of a {one['mode']} step from, nodes {one['nodes']:,}: {parts}")
     if content["excludes"]:
         page.line(f"a step here is without: {', '.join(content['excludes'])}; it is a lower bound")
-    for note in content["notes"]:
-        page.line(f"note: {note}")
+    page.notes(content["notes"])
 
 
-def _stack(page: Page, content: Mapping[str, Any]) -> None:
+def _stack(page: Page, content: Entry) -> None:
     stack = content["stack"]
     if stack is None:
         return
     if stack["in_each_run"]:
-        times = [f"{one['name']} {format_quantity(one['once_s'], 'time_s')}" for one in stack["in_each_run"]]
+        times = [f"{one['name']} {seconds(one['once_s'])}" for one in stack["in_each_run"]]
         page.line(f"paid once, and in each run above: {', '.join(times)}")
     if not stack["layers"]:
         return
     parts = [f"{one['once_share']:.1%} of a job of {one['times']:,} times the work" for one in stack["longer"][1:]]
-    page.line(
-        f"paid once a job: {', '.join(layer['name'] for layer in stack['layers'])}, together "
-        f"{stack['longer'][0]['once_share']:.1%}; {', '.join(parts)}; 1% at "
-        f"{format_number(stack['times_for_one_percent'])} times"
-    )
+    names, share = ", ".join(layer["name"] for layer in stack["layers"]), stack["longer"][0]["once_share"]
+    least = f"1% at {format_number(stack['times_for_one_percent'])} times"
+    page.line(f"paid once a job: {names}, together {share:.1%}; {', '.join(parts)}; {least}")
 
 
-def format_scaling(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+def format_scaling(content: Entry, screen: Screen = PLAIN) -> str:
     """Write scaling as text."""
     page = Page(screen)
-    page.line(
-        f"{content['model']} on {content['target']}, {content['node_devices']} "
-        f"device{'s' if content['node_devices'] > 1 else ''} in a node",
-        "bold",
-    )
+    devices = f"{content['node_devices']} device{'s' if content['node_devices'] > 1 else ''}"
+    page.line(f"{content['model']} on {content['target']}, {devices} in a node", "bold")
     page.line(f"layout: {content['layout_said']}")
-    for mode in dict.fromkeys(reference["mode"] for reference in content["references"]):
-        _curve(page, content, mode)
+    for reference in {one["mode"]: one for one in content["references"]}.values():
+        _curve(page, content, reference)
     _refused(page, content)
     _memory(page, content)
     _bandwidth(page, content)
@@ -226,7 +201,6 @@ def format_scaling(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
     return page.text()
 
 
-Entry = Mapping[str, Any]
 ROWS = 20
 """Points of the front that a page lists."""
 _QUANTITIES = {
@@ -250,11 +224,9 @@ def _shown(value: float | None, unit: str) -> str:
 def _cell(point: Entry, name: str, units: Mapping[str, str]) -> str:
     if name not in point:
         return ""
-    text = _shown(point[name], units.get(name, "number"))
-    low, high = point.get(f"{name}_low"), point.get(f"{name}_high")
-    if low is None or high is None or low == high:
-        return text
-    return f"{text} ({_shown(low, units.get(name, 'number'))} to {_shown(high, units.get(name, 'number'))})"
+    unit, low, high = units.get(name, "number"), point.get(f"{name}_low"), point.get(f"{name}_high")
+    ends = "" if low is None or high is None or low == high else f" ({_shown(low, unit)} to {_shown(high, unit)})"
+    return f"{_shown(point[name], unit)}{ends}"
 
 
 def _varied(entry: Entry) -> str:
@@ -279,21 +251,17 @@ def format_sweep(content: Entry, screen: Screen = PLAIN) -> str:
     units = {one["name"]: one["unit"] for one in content["varied"]} | _OF_RESULTS
     if content["price"]:
         units["cost"] = content["price"]["currency"]
-    for one in content["varied"]:
-        page.line(f"  {_varied(one)}")
+    page.lines(f"  {_varied(one)}" for one in content["varied"])
     _best(page, content, units)
     _front(page, content, units)
     if message := upper_bounds(content["excludes"], "rates"):
         page.line(f"{message}; times and costs are lower bounds")
-    if content["price"] and content["price"]["date"]:
-        price = content["price"]
+    price = content["price"]
+    if price and price["date"]:
         page.line(f"price: of {price['date']}, in {price['currency']} per {price['per']} ({price['source']})")
-    for name, why in content["absent"].items():
-        page.line(f"without {_WORDS[name]}: {why}")
-    for text in content["assumed"]:
-        page.line(f"assumed: {text}")
-    for message in content["notes"]:
-        page.line(f"note: {message}", "yellow")
+    page.lines(f"without {_WORDS[name]}: {why}" for name, why in content["absent"].items())
+    page.lines(f"assumed: {text}" for text in content["assumed"])
+    page.notes(content["notes"], "yellow")
     return page.text()
 
 
@@ -329,13 +297,12 @@ def _front(page: Page, content: Entry, units: Mapping[str, str]) -> None:
     names = _moving(content)
     words = ", ".join(_WORDS[name] for name in columns)
     page.line("")
-    page.line(
-        f"Front over {words}: {front['size']:,} points; no other is as good in all of these and better in one"
+    better = "no other is as good in all of these and better in one"
+    page.line(f"Front over {words}: {front['size']:,} points; {better}")
+    page.rows(
+        [figure("front.points", word) for word in (*names, *(_WORDS[name] for name in columns))],
+        ([_cell(point, name, units) for name in (*names, *columns)] for point in points[:ROWS]),
     )
-    table = new_table([figure("front.points", word) for word in (*names, *(_WORDS[name] for name in columns))])
-    for point in points[:ROWS]:
-        table.add_row(*(_cell(point, name, units) for name in (*names, *columns)))
-    page.table(table)
     if front["size"] > ROWS:
         page.line(f"{front['size'] - ROWS:,} more are in the JSON, up to its limit, and in the table (-o)")
 
@@ -351,21 +318,17 @@ def check_ending(where: str, ending: str) -> None:
     if ending not in ENDINGS:
         raise FomkitError(where, "has an ending that sweep cannot write. Use .csv, .parquet or .json.")
     if ending == ".parquet" and find_spec("pyarrow") is None:
-        raise FomkitError(
-            where, f"needs PyArrow, which is not installed. Run: {install_hint('parquet')}, or write .csv."
-        )
+        run = f"Run: {install_hint('parquet')}, or write .csv."
+        raise FomkitError(where, f"needs PyArrow, which is not installed. {run}")
 
 
-def write_csv(blocks: Iterable[pd.DataFrame], stream: BinaryIO) -> None:
-    """Write points as CSV, numbers that read back exactly, unknown as an empty cell."""
+def _write_csv(blocks: Iterable[pd.DataFrame], stream: BinaryIO) -> None:
     for place, block in enumerate(blocks):
         named = block.rename(columns=lambda name: disarm(str(name)))
-        text = named.to_csv(index=False, header=place == 0, lineterminator="\n")
-        stream.write(text.encode("utf-8"))
+        stream.write(named.to_csv(index=False, header=place == 0, lineterminator="\n").encode("utf-8"))
 
 
-def write_parquet(blocks: Iterable[pd.DataFrame], stream: BinaryIO) -> None:
-    """Write points as Parquet, a row group for each stretch, unknown as null."""
+def _write_parquet(blocks: Iterable[pd.DataFrame], stream: BinaryIO) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -373,8 +336,7 @@ def write_parquet(blocks: Iterable[pd.DataFrame], stream: BinaryIO) -> None:
     try:
         for block in blocks:
             table = pa.Table.from_pandas(block, preserve_index=False)
-            if writer is None:
-                writer = pq.ParquetWriter(stream, table.schema)
+            writer = writer or pq.ParquetWriter(stream, table.schema)
             writer.write_table(table)
     except BaseException:
         writer = None  # its end would be written to a file that is given up
@@ -384,5 +346,8 @@ def write_parquet(blocks: Iterable[pd.DataFrame], stream: BinaryIO) -> None:
 
 
 def write_blocks(blocks: Iterable[pd.DataFrame], stream: BinaryIO, ending: str) -> None:
-    """Write points in the format of a file's ending, .csv or .parquet."""
-    (write_parquet if ending == ".parquet" else write_csv)(blocks, stream)
+    """Write points as CSV or Parquet, by a file's ending: numbers that read back exactly, unknown as nothing.
+
+    A stretch at a time (a row group of Parquet), so that memory does not grow with the points.
+    """
+    (_write_parquet if ending == ".parquet" else _write_csv)(blocks, stream)

@@ -1,22 +1,12 @@
-"""Aligned text for a terminal, from the same content that ``--json`` prints.
-
-Energy as text: always with its scope and basis, and where it rests on figures in joules, the process node.
-"""
+"""A study as aligned text, from the same content that ``--json`` prints; energy and figures of merit as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from fomkit.core.figure_table import title_of, upper_bounds
 from fomkit.core.units import KWH_J, exact_quantity, format_number, format_quantity
-from fomkit.output.screen import PLAIN, Page, Screen, new_table
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-
-_SCOPES = {"chip": "scope chip", "node": "scope node", "wall": "scope wall"}
+from fomkit.output.screen import PLAIN, Entry, Page, Screen
 
 
 def _joule(value: float) -> str:
@@ -39,27 +29,29 @@ def format_energy(span: Mapping[str, float]) -> str:
     return f"{_joule(span['value'])} ({low} … {high})"
 
 
-def _limit(energy: Mapping[str, Any]) -> str:
+def _limit(energy: Entry) -> str:
     if energy["step_at_most"] is None:
         return ""
     most = format_quantity(energy["step_at_most"], "energy_j", 3)
     return f"; at most {most} per step, from the chip's limit of {energy['limit_w']:g} W, which is no average"
 
 
-def energy_facts(energy: Mapping[str, Any] | None) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+def _process(energy: Entry) -> str:
+    """Name the process node that figures in joules are of."""
+    return f", {exact_quantity(energy['process_m'], 'length_m')} process" if energy["process_m"] else ""
+
+
+def energy_facts(energy: Entry | None) -> Iterator[tuple[str, Entry, str]]:
     """Give each figure that a machine states of energy: name with scope or process node, fact and dimension."""
     if energy is None:
         return
     scope = energy["scope"]
-    node = "" if energy["process_m"] is None else f", {exact_quantity(energy['process_m'], 'length_m')} process"
+    node = _process(energy)
     if energy["idle_w"]:
         yield f"idle power, {scope}", energy["idle_w"], "power_w"
     for one in energy["per_flop"]:
-        yield (
-            f"flop {one['dtype']} {one['engine'] or 'on any engine'}{node}",
-            one["joule_per_flop"],
-            "joule_per_flop",
-        )
+        name = f"flop {one['dtype']} {one['engine'] or 'on any engine'}{node}"
+        yield name, one["joule_per_flop"], "joule_per_flop"
     if energy["joule_per_byte"]:
         yield f"byte of memory{node}", energy["joule_per_byte"], "joule_per_byte"
     for one in energy["average"]:
@@ -70,11 +62,8 @@ def energy_facts(energy: Mapping[str, Any] | None) -> Iterator[tuple[str, Mappin
         yield "limit of a chip's power, no average", energy["limit_w"], "power_w"
 
 
-def format_terms(one: Mapping[str, Any]) -> str:
-    """Write the terms of a step's energy, a line each, with their shares and where the figures come from.
-
-    `one`: an entry of ``models`` with a block ``energy_j``.
-    """
+def format_terms(one: Entry) -> str:
+    """Write the terms of a step's energy, a line each, with their shares and where the figures come from."""
     energy = one["energy_j"]
     if energy["step"] is None:
         return f"{energy_line(one)}\n"
@@ -89,9 +78,9 @@ def format_terms(one: Mapping[str, Any]) -> str:
     return "\n".join([*lines, f"  {energy_line(one)}", ""])
 
 
-def energy_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
+def energy_lines(models: Sequence[Entry]) -> list[str]:
     """Write a line for each model with energy, and one for all that miss the same on a machine."""
-    missing: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    missing: dict[tuple[str, ...], list[Entry]] = {}
     for model in models:
         energy = model["energy_j"]
         if energy is not None and energy["step"] is None:
@@ -107,11 +96,8 @@ def energy_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def energy_line(one: Mapping[str, Any]) -> str:
-    """Write what one model's step, run and unit take on a machine, or why nobody knows.
-
-    `one`: an entry of ``models`` with a block ``energy_j``.
-    """
+def energy_line(one: Entry) -> str:
+    """Write what the step, run and unit of an entry of ``models`` take on a machine, or why nobody knows."""
     energy, head = one["energy_j"], f"energy: {one['model']} on {one['target']}: "
     if energy["step"] is None:
         return f"{head}missing, {'; '.join(energy['missing'])}{_limit(energy)}"
@@ -120,10 +106,9 @@ def energy_line(one: Mapping[str, Any]) -> str:
         parts.append(f"{_joule(energy['run']['value'])} per run")
         if energy["unit"] != energy["run"]:
             parts.append(f"{_joule(energy['unit']['value'])} per {one['unit']}")
-    node = f", {exact_quantity(energy['process_m'], 'length_m')} process" if energy["process_m"] else ""
     idle = f", {energy['idle_share']:.0%} of it idle power" if energy["idle_share"] is not None else ""
     notes = "".join(f"; {note}" for note in energy["notes"])
-    return f"{head}{', '.join(parts)}; {energy['basis']}, {_SCOPES[energy['scope']]}{node}{idle}{notes}"
+    return f"{head}{', '.join(parts)}; {energy['basis']}, scope {energy['scope']}{_process(energy)}{idle}{notes}"
 
 
 HEAVY = 0.8
@@ -136,9 +121,19 @@ UNFIT = "†"
 """Beside a rate of a step that no device holds."""
 
 
-def mark_of(one: Mapping[str, Any]) -> str:
+def mark_of(one: Entry) -> str:
     """Give the mark of an entry whose step the device's memory does not hold; "" of others."""
     return f" {UNFIT}" if one["fits"] is False else ""
+
+
+def seconds(value: float, digits: int = 4) -> str:
+    """Write a time."""
+    return format_quantity(value, "time_s", digits)
+
+
+def format_plain(value: float, dimension: str | None, digits: int = 4) -> str:
+    """Write a value in a unit or as a plain number."""
+    return format_number(value, digits) if dimension is None else format_quantity(value, dimension, digits)
 
 
 def format_interval(span: Mapping[str, float] | None, dimension: str | None) -> str:
@@ -147,10 +142,7 @@ def format_interval(span: Mapping[str, float] | None, dimension: str | None) -> 
         return ""
     if span["low"] == span["high"]:
         return NO_SPREAD
-    ends = (span["low"], span["high"])
-    low, high = (
-        format_number(end, 3) if dimension is None else format_quantity(end, dimension, 3) for end in ends
-    )
+    low, high = (format_plain(span[end], dimension, 3) for end in ("low", "high"))
     if low == high:
         return NARROW
     if dimension is None:
@@ -161,9 +153,7 @@ def format_interval(span: Mapping[str, float] | None, dimension: str | None) -> 
 
 
 def _value(span: Mapping[str, float] | None, dimension: str | None) -> str:
-    if span is None:
-        return "unknown"
-    return format_number(span["value"]) if dimension is None else format_quantity(span["value"], dimension)
+    return "unknown" if span is None else format_plain(span["value"], dimension)
 
 
 def format_coverage(shares: Mapping[str, float]) -> str:
@@ -178,27 +168,21 @@ def format_coverage(shares: Mapping[str, float]) -> str:
     return ", ".join([*parts, *([f"without a time {unpriced:.0%} of the op executions"] if unpriced else [])])
 
 
-def _mean_coverage(models: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    names = models[0]["coverage"]
-    return {name: sum(model["coverage"][name] for model in models) / len(models) for name in names}
+def _first_line(models: Sequence[Entry]) -> str:
+    """Say of each machine what its times rest on, by the mean over its models."""
+    parts, kinds = [], set()
+    for name in dict.fromkeys(model["target"] for model in models):
+        own = [model for model in models if model["target"] == name]
+        shares = {
+            source: sum(model["coverage"][source] for model in own) / len(own) for source in own[0]["coverage"]
+        }
+        parts.append(f"{name} ({own[0]['evidence']}): {format_coverage(shares)}")
+        kinds.add(own[0]["evidence"] == "datasheet only")
+    mixed = "one side rests on a timing table, the other on a datasheet; " if len(kinds) > 1 else ""
+    return f"{mixed}coverage, share of predicted time: {' | '.join(parts)}"
 
 
-def _first_lines(content: Mapping[str, Any]) -> list[str]:
-    machines: dict[str, list[Mapping[str, Any]]] = {}
-    for model in content["models"]:
-        machines.setdefault(model["target"], []).append(model)
-    parts = [
-        f"{name} ({models[0]['evidence']}): {format_coverage(_mean_coverage(models))}"
-        for name, models in machines.items()
-    ]
-    lines = [f"coverage, share of predicted time: {' | '.join(parts)}"]
-    kinds = {models[0]["evidence"] == "datasheet only" for models in machines.values()}
-    if len(kinds) > 1:
-        lines[0] = f"one side rests on a timing table, the other on a datasheet; {lines[0]}"
-    return lines
-
-
-def _cells(one: Mapping[str, Any]) -> dict[str, str]:
+def _cells(one: Entry) -> dict[str, str]:
     """Write one estimate as cells by column."""
     ratio = one.get("ratio")
     return {
@@ -222,21 +206,19 @@ WIDE_COLUMNS = (_RUN, "bound", _COVERAGE)
 """Columns that a narrow terminal does without, which is said; ``--json`` has them."""
 
 
-def _estimates_table(models: Sequence[Mapping[str, Any]], screen: Screen) -> Table:
+def _add_table(page: Page, models: Sequence[Entry]) -> None:
     order = list(dict.fromkeys(model["model"] for model in models))
     rows = [_cells(model) for model in sorted(models, key=lambda entry: order.index(entry["model"]))]
-    hidden = {
-        *(WIDE_COLUMNS if screen.narrow else ()),
-        *(() if any(row[_RATIO] for row in rows) else (_RATIO,)),
-    }
+    hidden = [
+        *(WIDE_COLUMNS if page.screen.narrow else ()),
+        *([] if any(row[_RATIO] for row in rows) else [_RATIO]),
+    ]
     names = [name for name in rows[0] if name not in hidden]
-    headers = [name.removeprefix(f"{_STEP} ").removeprefix(f"{_RATE} ") for name in names]
-    table = new_table(
-        [(header, "right" if name in NUMBER_COLUMNS else "") for name, header in zip(names, headers, strict=True)]
-    )
-    for row in rows:
-        table.add_row(*(row[name] for name in names))
-    return table
+    headers = [
+        (name.removeprefix(f"{_STEP} ").removeprefix(f"{_RATE} "), "right" if name in NUMBER_COLUMNS else "")
+        for name in names
+    ]
+    page.rows(headers, ([row[name] for name in names] for row in rows))
 
 
 def run_notes(explained: Mapping[str, float], what: str) -> list[str]:
@@ -244,13 +226,11 @@ def run_notes(explained: Mapping[str, float], what: str) -> list[str]:
     if not explained:
         return []
     listed = ", ".join(f"{name} {share:.1%}" for name, share in explained.items())
-    return [
-        f"the device explains less than half of a measured run: {listed}; {what} of the device's work alone "
-        "(--json has the runs)"
-    ]
+    message = f"the device explains less than half of a measured run: {listed}; {what} of the device's work alone"
+    return [f"{message} (--json has the runs)"]
 
 
-def merit_caveats(merit: Mapping[str, Any]) -> list[str]:
+def merit_caveats(merit: Entry) -> list[str]:
     """Say what measured runs say of a figure of merit, what its rates leave out, and what no device holds."""
     little = {name: merit["explained_shares"][name] for name in merit["little_explained"]}
     lines = run_notes(little, "the value is")
@@ -259,16 +239,14 @@ def merit_caveats(merit: Mapping[str, Any]) -> list[str]:
     return [*lines, *(f"{UNFIT} {message}" for message in merit["does_not_fit"])]
 
 
-def format_merit(merit: Mapping[str, Any]) -> list[str]:
+def format_merit(merit: Entry) -> list[str]:
     """Write a figure of merit: the value, its four means, weights and both machines' rates."""
     exact = merit["low"] is None
     digits = 8 if exact else 4
     spread = "no interval: given times carry no spread" if exact else format_interval(merit, None)
     other = ", ".join(f"{name} {format_number(value, digits)}" for name, value in merit["other_means"].items())
     weights = ", ".join(f"{line} {share:.1%}" for line, share in merit["weights"].items())
-    rates = ", ".join(
-        f"{merit[side]} {format_number(merit['rates'][side], digits + 2)}" for side in merit["rates"]
-    )
+    rates = ", ".join(f"{merit[side]} {format_number(rate, digits + 2)}" for side, rate in merit["rates"].items())
     message = f"{format_number(merit['value'], digits)} ({spread}){f' {UNFIT}' if merit['does_not_fit'] else ''}"
     lines = [
         f"FOM {merit['target']} over {merit['baseline']} = {message}",
@@ -289,17 +267,15 @@ def format_merit(merit: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def show_merit(page: Page, merit: Mapping[str, Any]) -> None:
+def show_merit(page: Page, merit: Entry) -> None:
     """Write a figure of merit with what it is not to be read without."""
     first, *others = format_merit(merit)
     page.line(first, "bold")
-    for message in merit_caveats(merit):
-        page.line(f"  {message}", "yellow")
-    for text in others:
-        page.line(text)
+    page.lines((f"  {message}" for message in merit_caveats(merit)), "yellow")
+    page.lines(others)
 
 
-def _precision_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
+def _precision_lines(models: Sequence[Entry]) -> list[str]:
     """Say what each precision in the table means and on which machines, once for all models that share it."""
     machines: dict[tuple[str, str], dict[str, None]] = {}
     for model in models:
@@ -312,29 +288,24 @@ def _precision_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def format_estimates(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
+def format_estimates(content: Entry, screen: Screen = PLAIN) -> str:
     """Write a study as an aligned table, coverage first, with what it leaves out said below."""
     page, models = Page(screen), content["models"]
-    for line in _first_lines(content):
-        page.line(line)
-    page.table(_estimates_table(models, screen))
+    page.line(_first_line(models))
+    _add_table(page, models)
     if screen.narrow:
         page.line(f"not shown on a narrow screen: {', '.join(WIDE_COLUMNS)}; --json and -o have them")
-    for line in _precision_lines(models):
-        page.line(line)
+    page.lines(_precision_lines(models))
     excluded = sorted({term for model in models for term in model["excludes"]})
     page.line(f"scope: one {content['scope']}; {upper_bounds(excluded) or 'nothing excluded'}")
     page.line(f"intervals: {content['interval']:.0%}, of {content['interval_covers']}")
-    for line in energy_lines(models):
-        page.line(line)
+    page.lines(energy_lines(models))
     for model in models:
         for message in model["deviations"]:
             mark = UNFIT if model["fits"] is False and message.startswith("does not fit") else "note:"
             page.line(f"{mark} {model['model']} on {model['target']}: {message}", "yellow")
-    for reason in content["not_estimated"]:
-        page.line(f"not estimated: {reason}", "yellow")
-    blocks = content.get("foms") or ([content["fom"]] if content["fom"] else [])
-    for block in blocks:
+    page.lines((f"not estimated: {reason}" for reason in content["not_estimated"]), "yellow")
+    for block in content.get("foms") or ([content["fom"]] if content["fom"] else []):
         show_merit(page, block)
     return page.text()
 
@@ -342,9 +313,7 @@ def format_estimates(content: Mapping[str, Any], screen: Screen = PLAIN) -> str:
 def format_explanation(title: str, steps: Sequence[tuple[str, str, str]], screen: Screen = PLAIN) -> str:
     """Write numbered steps as an aligned table: what is done, its number, where it comes from."""
     page = Page(screen)
-    table = new_table([("", "right"), ("step", ""), ("number", ""), ("from", "")])
-    for number, (what, value, detail) in enumerate(steps, start=1):
-        table.add_row(str(number), what, value, detail)
     page.line(title, "bold")
-    page.table(table)
+    numbered = ((str(number), *step) for number, step in enumerate(steps, start=1))
+    page.rows([("", "right"), "step", "number", "from"], numbered)
     return page.text()

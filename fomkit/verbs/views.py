@@ -113,7 +113,7 @@ def _review_text(found: Review) -> str:
 def tornado_of(found: Sensitivity) -> alt.LayerChart:
     """Draw the tornado of a sensitivity."""
     from fomkit.core.figure_table import title_of
-    from fomkit.output.plots.curves import tornado
+    from fomkit.output.plots.charts import tornado
 
     middle = found.figures[found.figure].value
     return tornado(found.table(), middle, title_line(found.content), title_of(found.figure))

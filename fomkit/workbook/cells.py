@@ -1,11 +1,4 @@
-"""What a cell may hold: numbers, text that stays text, formulas with the value they had when written.
-
-How cells look: colour by role, so that inputs are seen at a glance.
-
-What a sheet shows of itself while somebody types: states in colour, warnings of figures that cannot be.
-
-A sheet that is filled from top to bottom, table by table.
-"""
+"""A sheet that is filled from top to bottom: what its cells hold, how they look, and what they warn of."""
 
 from __future__ import annotations
 
@@ -26,6 +19,7 @@ if TYPE_CHECKING:
 MAX_TEXT = 32_767
 """Characters that a cell can hold; spreadsheet programs cut the rest without a word."""
 _LIVE = ("=", "+", "-", "@", "\t", "\r")
+"""Beginnings by which a spreadsheet program takes a typed text for a formula."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +61,6 @@ def cell_text(text: str) -> str:
     return shown[: MAX_TEXT - len(mark)] + mark
 
 
-def is_live(text: str) -> bool:
-    """Tell whether a spreadsheet program would take a typed text for a formula."""
-    return text.startswith(_LIVE)
-
-
 LEGEND = {
     "input": "blue on yellow: for you to change",
     "idle": "grey on white: moves nothing in this workbook; the note in the cell says why",
@@ -82,13 +71,9 @@ LEGEND = {
 }
 _FILLS = {"input": "FFF9D9", "condition": "ECEFF4", "header": "1F3864", "state": "F3F6F3"}
 _ROLE_COLOURS = {
-    "input": "0000C8",
-    "condition": "0000C8",
-    "idle": "7F7F7F",
-    "issued": "7F7F7F",
-    "header": "FFFFFF",
+    "input": "0000C8", "condition": "0000C8", "idle": "7F7F7F", "issued": "7F7F7F", "header": "FFFFFF",
     "title": "1F3864",
-}
+}  # fmt: skip
 
 
 def style_name(role: str, form: str = "General") -> str:
@@ -105,10 +90,8 @@ def _style(role: str, form: str) -> NamedStyle:
     style.font = Font("Calibri", size, bold=bold, italic=role == "issued", color=_ROLE_COLOURS.get(role, "000000"))
     if role in _FILLS:
         style.fill = PatternFill("solid", fgColor=_FILLS[role])
-    if role == "header":
-        style.alignment = Alignment(wrap_text=True, vertical="center")
-    if role == "prose":
-        style.alignment = Alignment(wrap_text=True, vertical="top")
+    if role in ("header", "prose"):
+        style.alignment = Alignment(wrap_text=True, vertical="center" if role == "header" else "top")
     if role == "input":
         edge = Side("hair", color="A0A0A0")
         style.border = Border(edge, edge, edge, edge)
@@ -118,25 +101,18 @@ def _style(role: str, form: str) -> NamedStyle:
 
 def add_styles(book: Workbook, pairs: set[tuple[str, str]]) -> None:
     """Register a style for each role and number format."""
-    for role, form in sorted(
-        pairs | {(role, "General") for role in ("text", "prose", "header", "title", "headline")}
-    ):
+    plain = {(role, "General") for role in ("text", "prose", "header", "title", "headline")}
+    for role, form in sorted(pairs | plain):
         book.add_named_style(_style(role, form))
 
 
 _STATE_COLOURS = {AS_ISSUED: "C6EFCE", "ok": "C6EFCE", "meets": "C6EFCE", CHANGED: "FFD08A", "error": "FF9A9A"}
 
 
-def _block(placed: Placed, key: str) -> str:
-    letter = placed.table.letter(key)
-    return f"{letter}{placed.first}:{letter}{placed.last}"
-
-
 def mark_table(sheet: Worksheet, placed: Placed) -> None:
     """Colour the states of a table, and watch over its figures for input."""
     from openpyxl.formatting.rule import Rule
-    from openpyxl.styles import PatternFill
-    from openpyxl.styles.differential import DifferentialStyle
+    from openpyxl.styles import PatternFill, differential
     from openpyxl.worksheet.datavalidation import DataValidation
 
     if placed.last < placed.first:
@@ -145,14 +121,19 @@ def mark_table(sheet: Worksheet, placed: Placed) -> None:
         if column.role == "state":
             for word, colour in _STATE_COLOURS.items():
                 fill = PatternFill("solid", bgColor=colour)
-                rule = Rule("cellIs", operator="equal", formula=[f'"{word}"'], dxf=DifferentialStyle(fill=fill))
-                sheet.conditional_formatting.add(_block(placed, column.key), rule)
+                rule = Rule(
+                    "cellIs",
+                    operator="equal",
+                    formula=[f'"{word}"'],
+                    dxf=differential.DifferentialStyle(fill=fill),
+                )
+                sheet.conditional_formatting.add(placed.column(column.key), rule)
         elif column.role == "input" and column.form != "General":
             watch = DataValidation(type="decimal", operator="greaterThan", formula1="0", errorStyle="warning")
             watch.error = "A figure above 0 was expected, in the unit of the sheet; or the word unknown."
             watch.errorTitle = "Not a figure"
             sheet.add_data_validation(watch)
-            watch.add(_block(placed, column.key))
+            watch.add(placed.column(column.key))
 
 
 _HEADER_HEIGHT = 40
@@ -163,8 +144,6 @@ _LINE_HEIGHT, _LINE_LETTERS = 14, 100
 """Height of a line of prose [points] and the letters that it holds at the least."""
 _FOLDED = ("Workloads", "Ops")
 """Tables of which the copies of inputs are folded away."""
-Cached = dict[str, float | str]
-"""Value of each formula cell of a sheet, by its address."""
 
 
 def _role(value: Value, column: Column, *, is_condition: bool) -> str:
@@ -178,34 +157,37 @@ def _role(value: Value, column: Column, *, is_condition: bool) -> str:
 class Page:
     """One sheet on which tables are put below each other.
 
-    `sheet`: an empty one.
-
-    `cached`: the value of every formula that was written.
+    `cached`: the value of every formula that was written, by its address.
     `inputs` (row, position, Column): every cell that was written for somebody to change.
     """
 
     def __init__(self, sheet: Worksheet) -> None:
         self.sheet = sheet
-        self.cached: Cached = {}
+        self.cached: dict[str, float | str] = {}
         self.inputs: list[tuple[int, int, Column]] = []
         self.row = 1
 
     def line(self, text: str, style: str = "text") -> None:
         """Write one line of text."""
-        self._put(self.row, 1, text, style_name(style))
+        self._put(self.row, 1, text, style)
         if style == "prose":
             self.sheet.row_dimensions[self.row].height = _LINE_HEIGHT * math.ceil(len(text) / _LINE_LETTERS)
         self.row += 1
 
     def count(self, label: str, value: Formula) -> None:
         """Write one line of a label and a computed figure."""
-        self._put(self.row, 1, label, style_name("title"))
-        self._put(self.row, 2, value, style_name("title"))
+        self._put(self.row, 1, label, "title")
+        self._put(self.row, 2, value, "title")
         self.row += 1
 
     def gap(self) -> None:
         """Leave a row empty."""
         self.row += 1
+
+    def intro(self, text: str) -> None:
+        """Write what the sheet is about, above its tables."""
+        self.line(text)
+        self.gap()
 
     def idle(self, row: int, position: int, column: Column, why: str) -> None:
         """Show that a cell for input moves nothing, and say why in a note."""
@@ -224,9 +206,9 @@ class Page:
         self, table: Table, rows: Sequence[Sequence[Value]], title: str = "", conditions: Collection[int] = ()
     ) -> Placed:
         """Write a table; its rows have one value for each column, those numbered in ``conditions`` no inputs."""
-        self._put(self.row, 1, title or table.title, style_name("title"))
+        self._put(self.row, 1, title or table.title, "title")
         for position, column in enumerate(table.columns, start=1):
-            self._put(self.row + 1, position, column.header, style_name("header"))
+            self._put(self.row + 1, position, column.header, "header")
             self._widen(position, column, table.title in _FOLDED)
         self.sheet.row_dimensions[self.row + 1].height = _HEADER_HEIGHT
         first = self.first_row()
@@ -256,10 +238,9 @@ class Page:
             cell.value = f"={value.text}"
             self.cached[cell.coordinate] = value.value
         elif isinstance(value, str):
-            text = cell_text(value)
-            cell.value = text
+            cell.value = text = cell_text(value)
             cell.data_type = "s"
-            if is_live(text):
+            if text.startswith(_LIVE):
                 cell.quotePrefix = True
         else:
             cell.value = value

@@ -1,13 +1,19 @@
-"""What somebody changed in a workbook: inputs, cell by cell, and everything that should have stayed."""
+"""What somebody changed in a workbook's inputs, cell by cell: whether it can be, and what it does to headlines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.interval import Span, probability_above
+from fomkit.ops.tables import BASES
 from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, INPUT_TABLES, OPS, WORKLOADS, Table
-from fomkit.workbook.read import FOLLOWS, LEADERS, Book, Entry, Place, Rows, is_number_column
+from fomkit.workbook.read import FOLLOWS, LEADERS, Book, Entry, Place, Rows
+from fomkit.workbook.read_sheet_model import sheet_model_from
+from fomkit.workbook.records import SheetModel, Values, evaluate, floor_s, op_time
 
 IDENTITY = {
     FACTS.title: ("machine", "fact"),
@@ -18,8 +24,7 @@ IDENTITY = {
 }
 """The columns by which a row is known; a row where they differ was moved."""
 _NEAR = 1e-12
-_COUNT = "1"
-"""The unit of plain counts, which nobody reads aloud."""
+Row = Mapping[str, Entry]
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ def same_entry(old: Entry, new: Entry) -> bool:
     return old == new or {old, new} == {None, ""}
 
 
-def row_name(table: Table, row: Mapping[str, Entry]) -> str:
+def row_name(table: Table, row: Row) -> str:
     """Name a row by what it is about."""
     keys = (*IDENTITY[table.title], *(("what", "where") if table is FACTS else ()))
     return " ".join(str(row[key]) for key in keys if row.get(key) not in (None, ""))
@@ -98,45 +103,36 @@ def _check_places(issued: Book, returned: Book, table: Table) -> None:
         )
 
 
-Row = Mapping[str, Entry]
-
-
-def _unit(table: Table, row: Row) -> str:
-    unit = str(row.get("unit") or "") if table is FACTS else ""
-    return "" if unit == _COUNT else unit
-
-
 def _entry_changes(
     rows: Rows, index: int, was: Row, now: Row, targets: frozenset[Entry], moving: frozenset[Place]
 ) -> Iterator[Change]:
     table = rows.table
     is_foreign = "machine" in was and was["machine"] not in targets
+    unit, leader = str(now.get("unit") or "") if table is FACTS else "", LEADERS.get(table.title, "")
     for column in table.columns:
         if column.role not in ("input", "condition") or same_entry(was.get(column.key), now.get(column.key)):
             continue
         if table is OPS and column.key == "time" and was.get("utilisation") is not None:
             continue  # a figure over a formula, which `tampering` tells
-        leader = LEADERS.get(table.title, "")
         if was.get(column.key) == FOLLOWS and same_entry(now.get(column.key), now.get(leader)):
             continue
+        is_number = table.is_number(column)
         yield Change(
             title=table.title,
             index=index,
             key=column.key,
             where=f"{table.sheet}!{rows.cell(index, column.key)}",
             what=row_name(table, now) + ("" if column.key == leader else f", {column.header}"),
-            unit=_unit(table, now) if is_number_column(table, column) else "",
+            unit=unit if is_number and unit != "1" else "",  # nobody reads the unit of plain counts aloud
             old=was.get(column.key),
             new=now.get(column.key),
-            is_number=is_number_column(table, column),
+            is_number=is_number,
             is_condition=is_foreign or column.role == "condition",
             basis=str(now.get("basis") or ""),
             party=str(now.get("party") or ""),
             source=str(now.get("source") or now.get("evidence") or ""),
             is_ignored=is_foreign or table is ASSUMPTIONS,
-            is_idle=is_number_column(table, column)
-            and bool(moving)
-            and rows.place(index, column.key) not in moving,
+            is_idle=is_number and bool(moving) and rows.place(index, column.key) not in moving,
             machine=str(was.get("machine") or ""),
             was_basis=str(was.get("basis") or ""),
             was_party=str(was.get("party") or ""),
@@ -174,3 +170,223 @@ def changes(issued: Book, returned: Book) -> Iterator[Change]:
             found = list(_entry_changes(rows, index, was, now, issued.targets, moving))
             figures = any(one.is_number for one in found)
             yield from (replace(one, is_ground=figures and not one.is_number) for one in found)
+
+
+_OTHER_UNIT = 100.0
+"""A figure so many times the one issued is likely in another unit."""
+_NO_UNIT = 1e6
+"""A figure so many times the one issued is in no unit at all."""
+_SMALLEST, _LARGEST = 1e-18, 1e24
+"""Figures that no machine has in the unit of any sheet."""
+_WHOLE = ("devices per node", "nodes")
+_WHOLE_KEYS = ("batch", "train", "validation", "epochs", "devices")
+PARTIES = ("lab", "vendor", "published")
+_GROUNDED = (FACTS.title, GIVEN.title, OPS.title)
+"""Tables whose figures have a ground of their own."""
+
+
+def _range(change: Change, row: Row) -> Iterator[str]:
+    new = change.new
+    if not isinstance(new, float):
+        if isinstance(change.old, float):
+            yield "was a figure and is unknown now"
+        return
+    if new <= 0:
+        yield f"is {new:g}, and more than 0 was expected"
+    elif not _SMALLEST <= new <= _LARGEST:
+        yield f"is {new:g}, which is no figure of a machine"
+    elif isinstance(change.old, float) and change.old > 0 and not 1 / _NO_UNIT < new / change.old < _NO_UNIT:
+        yield f"is {new:g}, and {change.old:g} was issued: no unit is so different"
+    whole = change.key in _WHOLE_KEYS or (change.title == FACTS.title and row.get("fact") in _WHOLE)
+    if whole and not new.is_integer():
+        yield f"is {new:g}, and a whole number was expected"
+    if row.get("fact") in ("availability", "overhead share") and new > 1:
+        yield f"is {new:g}, and a share up to 1 was expected"
+
+
+def _order(change: Change, row: Row) -> Iterator[str]:
+    value: Entry = 1.0 if change.title == OPS.title else row.get(LEADERS.get(change.title, ""))
+    if change.key not in ("value", "hours", "low", "high") or not isinstance(value, float):
+        return
+    low, high = (end if isinstance(end := row.get(key), float) else value for key in ("low", "high"))
+    if not low <= value <= high:
+        yield f"the interval {low:g} … {high:g} does not hold the value {value:g}"
+
+
+def _unit(change: Change, row: Row) -> Iterator[str]:
+    if isinstance(change.old, float) and isinstance(change.new, float) and change.old > 0 and change.new > 0:
+        factor = change.new / change.old
+        if not 1 / _OTHER_UNIT < factor < _OTHER_UNIT:
+            unit = f" is in {row.get('unit')} and" if row.get("unit") else ""
+            yield f"the cell{unit} was {change.old:g}; {change.new:g} is {factor:.3g} times that. Check the unit"
+
+
+def _ground(change: Change, was: Row, row: Row) -> Iterator[str]:
+    if change.title not in _GROUNDED or change.is_condition:
+        return
+    if change.basis not in BASES:
+        yield f"its basis is {change.basis!r}. One of {', '.join(BASES)} was expected"
+    if change.party not in PARTIES:
+        yield f"its party is {change.party!r}. One of {', '.join(PARTIES)} was expected"
+    if all(was.get(key) == row.get(key) for key in ("basis", "party", "source", "evidence")):
+        yield "the figure was changed, and basis, party and source were not"
+
+
+def _evidence(change: Change) -> str:
+    """Ask for evidence where a changed figure is called measured; "" elsewhere."""
+    if change.basis != "measured" or change.is_condition or change.title not in _GROUNDED:
+        return ""
+    was = "and was issued so" if change.was_basis == "measured" else f"and was {change.was_basis or 'of no basis'}"
+    message = "a changed figure is labelled measured"
+    return f"{change.what}: {message}, {was}. Ask for the measurement: its log, date and software."
+
+
+def validate(changed: Sequence[Change], issued: Book, returned: Book) -> Iterator[Finding]:
+    """Walk over what is wrong with, or unsaid of, the changes."""
+    reported = set()
+    for change in changed:
+        if change.is_condition:
+            effect = "; it is left out" if change.is_ignored else ""
+            message = f"{change.what} is set for everybody; a change is a deviation{effect}."
+            yield Finding(change.where, "condition", message)
+        elif change.key in ("basis", "party") and not change.is_ground:
+            moved = f"was {change.old or 'empty'!r}, is {change.new or 'empty'!r}"
+            yield Finding(change.where, "basis", f"{change.what}: {moved}, but no figure changed. Ask why.")
+        if not change.is_number or change.is_ignored:
+            continue
+        if (message := _evidence(change)) and (change.title, change.index) not in reported:
+            reported.add((change.title, change.index))
+            yield Finding(change.where, "evidence", message)
+        row = returned.tables[change.title].entries[change.index]
+        was = issued.tables[change.title].entries[change.index]
+        for kind, found in (
+            ("range", [*_range(change, row), *_order(change, row)]),
+            ("unit", _unit(change, row)),
+            ("basis", _ground(change, was, row)),
+        ):
+            for message in found:
+                yield Finding(change.where, kind, f"{change.what}: {message}.")
+
+
+def above_peak(changed: Sequence[Change], sheet_model: SheetModel, first: int) -> Iterator[Finding]:
+    """Walk over changed ops that are faster than the stated rates of a sheet model with all changes allow.
+
+    `first`: number of the first row of ops.
+    """
+    touched = {change.index for change in changed if change.title == OPS.title}
+    lines = [(case, line) for case in sheet_model.cases for line in case.ops]
+    for index, (case, line) in enumerate(lines):
+        device = sheet_model.machine(case.machine).device
+        span, floor = op_time(line, device, sheet_model.level) if index in touched else None, floor_s(line, device)
+        if span is not None and span.value < floor:
+            where = f"Ops!{OPS.letter('utilisation')}{first + index}"
+            times = f"{floor / span.value:.2f} times as fast as the stated peak and bandwidth allow"
+            yield Finding(where, "above peak", f"{case.name}, {line.sizes}: {times}. Say why.")
+
+
+IMPOSSIBLE = (FomkitError, ArithmeticError, ValueError)
+"""What figures that cannot be end in: divisions by 0, logarithms of negative numbers."""
+BULK = 6
+"""Changes of one column from which on they are told together."""
+_ROW_TABLES = (OPS.title, GIVEN.title, WORKLOADS.title)
+"""Tables whose rows are alike; each fact of a machine is a thing of its own."""
+Effects = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A figure with its interval, and of a figure of merit the chance of reaching the threshold."""
+
+    span: Span
+    probability: float | None = None
+
+    @property
+    def figures(self) -> tuple[float, ...]:
+        """Everything that a change may move."""
+        return (*self.span.ends, *(() if self.probability is None else (self.probability,)))
+
+
+def _headlines(sheet_model: SheetModel, values: Values) -> dict[str, Headline]:
+    """Give the headlines that a change may move: FOM and units a day of the targets, else their steps."""
+    found: dict[str, Headline] = {}
+    for target in sheet_model.targets:
+        if target in values.merits:
+            span, bar = values.merits[target].value, sheet_model.threshold
+            found[f"FOM of {target}"] = Headline(span, None if bar is None else probability_above(span, bar))
+        for workload in sheet_model.workloads:
+            key = (workload.name, target)
+            rate, case = values.unit_per_day.get(key), values.cases.get(key)
+            if rate is not None:
+                found[f"units/day of {workload.name} on {target}"] = Headline(rate)
+            elif case is not None:
+                found[f"steps/s of {workload.name} on {target}"] = Headline(case.step.wall_s.per(1.0))
+    return found
+
+
+def with_changes(issued: Book, some: Iterable[Change]) -> Book:
+    """Give the issued workbook with some changes; those that are left out of everything are not among them."""
+    book = issued
+    for change in (one for one in some if not one.is_ignored):
+        book = book.with_entry(change.title, change.index, change.key, change.new)
+    return follow_ends(issued, book)
+
+
+def _effects(before: Mapping[str, Headline], sheet_model: SheetModel) -> Effects:
+    after = _headlines(sheet_model, evaluate(sheet_model))
+    for name, old in before.items():
+        now = after[name].figures if name in after else (float("nan"),)
+        if all(map(isfinite, old.figures)) and not all(map(isfinite, now)):
+            raise ValueError(f"{name} would be no number")
+    return [
+        {
+            "figure": name, "old": old.span.value, "new": new.span.value,
+            "change": new.span.value / old.span.value - 1, "old_low": old.span.low, "old_high": old.span.high,
+            "new_low": new.span.low, "new_high": new.span.high, "old_probability": old.probability,
+            "new_probability": new.probability,
+        }
+        for name, old in before.items()
+        if (new := after.get(name)) is not None
+        and any(abs(now - was) > _NEAR * abs(was) for was, now in zip(old.figures, new.figures, strict=True))
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Effector:
+    """The headlines of an issued workbook, and what changes do to them."""
+
+    sent: Book
+    before: Mapping[str, Headline]
+    findings: Sequence[Finding]
+
+    @classmethod
+    def on(cls, sent: Book, before: SheetModel, findings: Sequence[Finding]) -> Effector:
+        """Compute the headlines of an issued workbook, whose sheet model is known."""
+        return cls(sent, _headlines(before, evaluate(before)), findings)
+
+    def barred(self, change: Change) -> str:
+        """Say why nothing can be computed with a change; "" where it can."""
+        if not any(finding.kind == "range" and finding.where == change.where for finding in self.findings):
+            return ""
+        return f"{change.what} is {'unknown' if change.new is None else 'impossible'}"
+
+    def of(self, some: Sequence[Change], name: str) -> tuple[Effects | None, str]:
+        """Give the effects of some changes together, or why there are none; idle cells move nothing."""
+        known = [one for one in some if not (one.is_ignored or one.is_idle)]
+        impossible = [one for one in some if not one.is_ignored and self.barred(one)]
+        if impossible and len(some) == 1:
+            return None, self.barred(impossible[0])
+        if impossible:
+            return None, f"{', '.join(dict.fromkeys(one.where for one in impossible))} cannot be"
+        try:
+            return _effects(self.before, sheet_model_from(with_changes(self.sent, known))), ""
+        except IMPOSSIBLE as error:
+            return None, f"{name} nothing can be computed ({error})"
+
+
+def columns(changed: Iterable[Change]) -> Iterator[list[Change]]:
+    """Walk over the changes of one machine in one column, where they are many."""
+    similar: dict[tuple[str, str, str], list[Change]] = {}
+    for one in changed:
+        if one.title in _ROW_TABLES:
+            similar.setdefault((one.title, one.machine, one.key), []).append(one)
+    yield from (some for some in similar.values() if len(some) >= BULK)

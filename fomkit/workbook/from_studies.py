@@ -1,7 +1,4 @@
-"""Studies as sheet models: the inputs that a workbook needs to compute the same answer by itself.
-
-A suite's result as a sheet model: estimated lines with their ops, all others as the times they come to.
-"""
+"""Studies and suites as sheet models: the inputs that a workbook needs to compute the same answer by itself."""
 
 from __future__ import annotations
 
@@ -49,34 +46,15 @@ def _used_device(estimates: Sequence[Estimate], machine: Machine) -> Device:
     return replace(machine.device, peaks=tuple(peaks.values()), byte_per_s=bandwidth)
 
 
-def _facts_only(machine: Machine, device: Device) -> Machine:
-    return replace(machine, device=device, timings=empty_table("TIMINGS"), fits={}, timings_key="")
-
-
-def _dimensions(row: Mapping[str, Any]) -> tuple[tuple[str, float | str], ...]:
-    kind = str(row["kind"])
-    names = KINDS[kind].columns
-    return tuple((name, row[name]) for name in names if name in row and row[name] == row[name] and row[name] != "")
-
-
 def _study_line(row: Mapping[str, Any], machine: Machine, device: Device) -> OpLine:
-    time_s = float(row["time_s"])
+    time_s, names = float(row["time_s"]), KINDS[str(row["kind"])].columns
     line = OpLine(
-        op=str(row["op"]),
-        kind=str(row["kind"]),
-        sizes=shape_label(row),
-        dtype=str(row["dtype"]),
-        engine=str(row["engine"]),
-        pass_name=str(row["pass_name"]),
-        count=float(row["count"]),
-        launches=float(row["launches"]),
-        flop=float(row["flop"]),
-        byte=float(row["byte"]),
-        time_source=str(row["time_source"]),
-        bound=str(row["bound"]),
-        evidence=str(row["evidence"]),
-        dimensions=_dimensions(row),
-    )
+        op=str(row["op"]), kind=str(row["kind"]), sizes=shape_label(row), dtype=str(row["dtype"]),
+        engine=str(row["engine"]), pass_name=str(row["pass_name"]), count=float(row["count"]),
+        launches=float(row["launches"]), flop=float(row["flop"]), byte=float(row["byte"]),
+        time_source=str(row["time_source"]), bound=str(row["bound"]), evidence=str(row["evidence"]),
+        dimensions=tuple((name, row[name]) for name in names if name in row and row[name] == row[name] != ""),
+    )  # fmt: skip
     if isnan(time_s):
         return line
     line = replace(line, low=float(row["low_s"]) / time_s, high=float(row["high_s"]) / time_s)
@@ -93,47 +71,36 @@ def _study_line(row: Mapping[str, Any], machine: Machine, device: Device) -> OpL
     return replace(line, utilisation=floor_s(line, device) / kernel_s, starts=starts)
 
 
-def _merged(lines: Sequence[OpLine]) -> tuple[OpLine, ...]:
+def _merged(lines: Iterable[OpLine], device: Device) -> tuple[OpLine, ...]:
     """Put equal ops of different modules on one line, the longest first."""
     together: dict[str, OpLine] = {}
     for line in lines:
         key = repr(replace(line, count=0.0))
         known = together.get(key)
         together[key] = line if known is None else replace(known, count=known.count + line.count)
-    return tuple(together.values())
 
-
-def _longest_first(lines: Sequence[OpLine], device: Device) -> tuple[OpLine, ...]:
     def seconds(line: OpLine) -> float:
         span = op_time(line, device, DEFAULT_LEVEL)
         return 0.0 if span is None else span.value * line.count
 
-    return tuple(sorted(lines, key=seconds, reverse=True))
+    return tuple(sorted(together.values(), key=seconds, reverse=True))
 
 
 def case_of(estimate: Estimate, name: str, device: Device) -> Case:
     """Give the ops of one estimate, equal ones on one line."""
     rows = settle_engines(estimate.ops.reset_index(drop=True), estimate.machine)[0].to_dict("records")
     machine = with_fits(estimate.machine)
-    lines = [_study_line({str(key): cell for key, cell in row.items()}, machine, device) for row in rows]
+    lines = (_study_line({str(key): cell for key, cell in row.items()}, machine, device) for row in rows)
+    said_of_machine = verdict_on(estimate.machine, named=False)
     return Case(
         workload=name,
         machine=estimate.machine.name,
-        ops=_longest_first(_merged(lines), device),
+        ops=_merged(lines, device),
         precision=f"{estimate.precision}: {estimate.formats.message}",
         excludes=estimate.excludes,
-        deviations=tuple(
-            message for message in estimate.deviations if message not in verdict_on(estimate.machine, named=False)
-        ),
+        deviations=tuple(message for message in estimate.deviations if message not in said_of_machine),
         unfit=estimate.fit.message,
     )
-
-
-def _made_with(estimate: Estimate) -> tuple[tuple[str, str], ...]:
-    words = [(key, str(value)) for key, value in estimate.model.traced_with.items()]
-    if estimate.model.parameters_total is not None:
-        words.append(("parameters", f"{estimate.model.parameters_total:,}"))
-    return tuple(words)
 
 
 def workload_of(estimate: Estimate, name: str) -> WorkloadFacts:
@@ -141,31 +108,27 @@ def workload_of(estimate: Estimate, name: str) -> WorkloadFacts:
     model = estimate.model
     # What the study chose stands in the workbook, not what the profile would choose by itself.
     keeps_last = estimate.run_time.partial_step or model.data.last_batch == "keep"
-    steps, samples, batch = (
-        estimate.run_time.steps_per_epoch,
-        model.data.train_samples,
-        estimate.sizes.get("batch"),
-    )
+    steps, samples = estimate.run_time.steps_per_epoch, model.data.train_samples
+    batch = estimate.sizes.get("batch")
     if steps is not None and samples is not None and batch is not None and samples % batch:
         keeps_last = steps > samples // batch
     data = replace(model.data, last_batch="keep" if keeps_last else "drop")
+    made_with = [(key, str(value)) for key, value in model.traced_with.items()]
+    if model.parameters_total is not None:
+        made_with.append(("parameters", f"{model.parameters_total:,}"))
     return WorkloadFacts(
-        name=name,
-        title=model.title,
-        batch=batch,
-        data=data,
-        run=model.run,
-        unit=model.unit,
-        made_with=_made_with(estimate),
-    )
+        name=name, title=model.title, batch=batch, data=data, run=model.run, unit=model.unit,
+        made_with=tuple(made_with),
+    )  # fmt: skip
 
 
-def machines_of(estimates: Sequence[Estimate], machines: Sequence[Machine]) -> dict[str, Machine]:
+def _machines(estimates: Sequence[Estimate], machines: Sequence[Machine]) -> dict[str, Machine]:
     """Give the facts of machines, with fitted rates where their estimates rest on such."""
     found = {}
     for machine in machines:
         own = [estimate for estimate in estimates if estimate.machine.name == machine.name]
-        found[machine.name] = _facts_only(machine, _used_device(own, machine))
+        device, nothing = _used_device(own, machine), empty_table("TIMINGS")
+        found[machine.name] = replace(machine, device=device, timings=nothing, fits={}, timings_key="")
     return found
 
 
@@ -197,9 +160,7 @@ def caveats_of(
     unfit = ((one.machine.name, f"{name} {one.fit.message}") for name, one in estimates if one.fit.message)
     listed = ", ".join(little)
     runs = (("", f"the device explains less than half of a measured run of {listed}"),) if listed else ()
-    verdicts = dict.fromkeys(
-        (one.machine.name, message) for _, one in estimates for message in verdict_on(one.machine)
-    )
+    verdicts = dict.fromkeys((one.machine.name, said) for _, one in estimates for said in verdict_on(one.machine))
     nobody = ((machine, f"nobody can have this rate: {message}") for machine, message in unfit)
     return (*bounds, *nobody, *runs, *verdicts)
 
@@ -208,7 +169,7 @@ def sheet_model_of_comparison(result: Comparison, title: str = "Units of work a 
     """Give the sheet model of several models on targets and a baseline."""
     every = [*result.estimates, *result.baseline]
     distinct = {one.machine.name: one.machine for one in every}
-    machines = machines_of(every, list(distinct.values()))
+    machines = _machines(every, list(distinct.values()))
     workloads = {estimate.model.name: workload_of(estimate, estimate.model.name) for estimate in result.estimates}
     return SheetModel(
         title=title,
@@ -267,20 +228,12 @@ def _suite_line(result: SuiteResult, old: RatedLine, new: RatedLine) -> tuple[Wo
         for machine, rated in zip(result.machines, (old, new), strict=True)
         if machine.name not in estimated and (time := _given(result, rated, machine)) is not None
     }
+    basis = max(old.basis, new.basis, key=BASES_BY_TRUST.index)
     whole = replace(
-        found,
-        given=given,
-        weight=line.weight,
-        required=line.required,
-        category=new.category,
-        basis=max(old.basis, new.basis, key=BASES_BY_TRUST.index),
+        found, given=given, weight=line.weight, required=line.required, category=new.category, basis=basis,
         party=new.party,
-    )
+    )  # fmt: skip
     return whole, estimated
-
-
-def _level(rated: Sequence[RatedLine]) -> float:
-    return next((one.unit_per_day.level for one in rated if one.unit_per_day is not None), DEFAULT_LEVEL)
 
 
 def _deviations(result: SuiteResult) -> tuple[tuple[str, str], ...]:
@@ -304,8 +257,9 @@ def _caveats(result: SuiteResult) -> tuple[tuple[str, str], ...]:
 def sheet_model_of_suite(result: SuiteResult) -> SheetModel:
     """Give the sheet model of a suite on a target and a baseline."""
     suite, (baseline, target) = result.suite, result.machines
-    level = _level([*result.target, *result.baseline])
-    machines = machines_of(result.estimates, [target, baseline])
+    rates = (one.unit_per_day for one in (*result.target, *result.baseline))
+    level = next((rate.level for rate in rates if rate is not None), DEFAULT_LEVEL)
+    machines = _machines(result.estimates, [target, baseline])
     lines = [_suite_line(result, old, new) for old, new in zip(result.baseline, result.target, strict=True)]
     cases: list[Case] = [
         case_of(rated.estimate, facts.name, machines[name].device)
@@ -315,6 +269,7 @@ def sheet_model_of_suite(result: SuiteResult) -> SheetModel:
     ]
     counted = result.merit.ratios if result.merit is not None else {}
     bases = [facts.basis for facts, _ in lines if facts.name in counted]
+    missing = [f"missing: {one.line.name} on {name}" for one, name in result.missing]
     return SheetModel(
         title=f"Suite {suite.name}, version {suite.version}",
         scope=suite.scope,
@@ -329,11 +284,7 @@ def sheet_model_of_suite(result: SuiteResult) -> SheetModel:
         worst_basis=max(bases, key=BASES_BY_TRUST.index) if bases else "",
         deviations=_deviations(result),
         caveats=_caveats(result),
-        notes=(
-            suite.title,
-            *suite.notes,
-            *(f"missing: {one.line.name} on {name}" for one, name in result.missing),
-        ),
+        notes=(suite.title, *suite.notes, *missing),
         rounds=rounds_of([target, baseline]),
         uses=uses_at(level),
         widened=widened_of(estimate.machine for estimate in result.estimates),

@@ -1,22 +1,15 @@
-"""The sheet Assumptions: the choices behind every number, some of them values that formulas use.
-
-A machine's facts as rows of a sheet: figures in the units that data sheets use, and back.
-
-The sheet Machines: every fact with its unit, interval, basis and source.
-
-The sheets Provenance, History and Read me: where figures come from, what changed, how to use the workbook.
-"""
+"""The sheets Assumptions, Machines, Provenance, History and Read me."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import UNITS
 from fomkit.plan.coverage import GROUPS
 from fomkit.workbook.cells import LEGEND, Formula, Page, Value, known
-from fomkit.workbook.layout import AS_ISSUED, ASSUMPTIONS, CHANGED, FACTS, HISTORY, PROVENANCE, Placed
+from fomkit.workbook.layout import AS_ISSUED, ASSUMPTIONS, CHANGED, FACTS, HISTORY, PROVENANCE, UNKNOWN, Placed
 from fomkit.workbook.records import SheetModel
 
 SCHEMA = "fomkit/workbook/1"
@@ -24,13 +17,6 @@ NONE = "none"
 USE, WIDENED = "use in a step, ", "widened for use in a step"
 CAVEAT = "caveat"
 ASSUMPTION_ENDS = ("low", "high")
-
-
-def kinds_of(group: str) -> list[str]:
-    """List the kinds of op of a group."""
-    return [kind for kind, name in GROUPS.items() if name == group]
-
-
 _TEXTS = (
     ("time of a predicted op", "max(flop / peak, byte / bandwidth) / utilisation, and starts · launch cost where "
      "the op's row has starts. The utilisation is an input; its source stands beside it."),
@@ -56,7 +42,7 @@ class AssumptionCells:
         return self.placed.at("value", self.names.index(name))
 
 
-def choices(sheet_model: SheetModel) -> Iterator[tuple[str, Value, str]]:
+def _choices(sheet_model: SheetModel) -> Iterator[tuple[str, Value, str]]:
     """Walk over the choices that a reader needs to compute the same: name, value, meaning."""
     yield "schema", SCHEMA, "the layout of this workbook; fomkit review reads it"
     yield "title", sheet_model.title, "what was asked"
@@ -66,40 +52,30 @@ def choices(sheet_model: SheetModel) -> Iterator[tuple[str, Value, str]]:
     yield "baseline", sheet_model.baseline or NONE, "the machine to compare with"
     for target in sheet_model.targets:
         yield "target", target, "a machine to rate"
-    yield (
-        "threshold",
-        NONE if sheet_model.threshold is None else sheet_model.threshold,
-        "the figure of merit to reach",
-    )
+    threshold = NONE if sheet_model.threshold is None else sheet_model.threshold
+    yield "threshold", threshold, "the figure of merit to reach"
+    what = "ends of the interval over the sum, from what kernels of a table do in a step"
     for name, ends in sheet_model.uses.items() if sheet_model.widened else ():
+        kinds = ", ".join(kind for kind, group in GROUPS.items() if group == name)
         for end, ratio in zip(ASSUMPTION_ENDS, ends, strict=True):
-            what = "ends of the interval over the sum, from what kernels of a table do in a step"
-            yield f"{USE}{name}, {end}", ratio, f"{what}; kinds: {', '.join(kinds_of(name))}"
+            yield f"{USE}{name}, {end}", ratio, f"{what}; kinds: {kinds}"
+    what = "its times rest on a table of single kernels, so sums are widened for use in a step"
     for machine in sheet_model.widened:
-        yield (
-            WIDENED,
-            machine,
-            "its times rest on a table of single kernels, so sums are widened for use in a step",
-        )
-    yield (
-        "worst basis",
-        sheet_model.worst_basis or known(None),
-        "the weakest ground that the figure of merit rests on",
-    )
+        yield WIDENED, machine, what
+    what = "the weakest ground that the figure of merit rests on"
+    yield "worst basis", sheet_model.worst_basis or UNKNOWN, what
 
 
 def write_assumptions(page: Page, sheet_model: SheetModel) -> AssumptionCells:
     """Write the choices, then the rules and what each estimate leaves out."""
-    page.line("What all numbers rest on. A change of a grey cell is a deviation.")
-    page.gap()
-    rows: list[list[Value]] = [list(row) for row in choices(sheet_model)]
+    page.intro("What all numbers rest on. A change of a grey cell is a deviation.")
+    rows: list[list[Value]] = [list(row) for row in _choices(sheet_model)]
     names = tuple(str(row[0]) for row in rows)
     rows += [[name, "rule", text] for name, text in _TEXTS]
     rows += [[CAVEAT, text, "what the rates are not to be read without"] for _, text in sheet_model.caveats]
     for case in sheet_model.cases:
-        of = f"{case.workload} on {case.machine}"
-        rows.append([of, "number formats", case.precision])
-        rows += [[of, "left out", term] for term in case.excludes]
+        rows.append([case.name, "number formats", case.precision])
+        rows += [[case.name, "left out", term] for term in case.excludes]
     return AssumptionCells(page.table(ASSUMPTIONS, rows), names)
 
 
@@ -139,29 +115,30 @@ def scale_of(name: str) -> float:
     return UNITS[_DIMENSION[unit]][unit] if unit in _DIMENSION else 1.0
 
 
-def to_unit(name: str, value: float) -> float:
-    """Give an SI value in the fact's unit, without the last digit's noise."""
-    scale = scale_of(name)
-    return float(f"{value / scale if scale >= 1 else value * round(1 / scale):.15g}")
-
-
 def from_unit(name: str, value: float) -> float:
     """Give a value in the fact's unit in SI units, as the formula beside it does."""
     scale = scale_of(name)
     return value * scale if scale >= 1 else value / round(1 / scale)
 
 
-def si_formula(name: str, cell: str) -> str:
-    """Write `from_unit` as a formula of a cell that may hold a word."""
+def _to_unit(name: str, value: float) -> float:
+    """Give an SI value in the fact's unit, without the last digit's noise."""
     scale = scale_of(name)
-    factor = f"*{scale:.0f}" if scale >= 1 else f"/{round(1 / scale)}"
-    return f'IF(ISNUMBER({cell}),{cell}{"" if scale == 1 else factor},"unknown")'
+    return float(f"{value / scale if scale >= 1 else value * round(1 / scale):.15g}")
 
 
-def _count(value: float | None, machine: Machine) -> Fact | None:
-    if value is None:
-        return None
-    return Fact(float(value), float(value), float(value), "published", f"profile of {machine.name}")
+def _si(name: str, cell: str, value: float | None) -> Formula:
+    """Give `from_unit` as a formula of a cell that may hold a word."""
+    scale = scale_of(name)
+    factor = "" if scale == 1 else f"*{scale:.0f}" if scale >= 1 else f"/{round(1 / scale)}"
+    found = known(None if value is None else from_unit(name, value))
+    return Formula(f'IF(ISNUMBER({cell}),{cell}{factor},"unknown")', found)
+
+
+def _count(name: str, value: float | None, machine: Machine) -> FactRow:
+    """Give a count as a fact that is known without error."""
+    ends, source = (0.0 if value is None else float(value),) * 3, f"profile of {machine.name}"
+    return FactRow(machine.name, name, "", "", None if value is None else Fact(*ends, "published", source))
 
 
 def fact_rows(machine: Machine) -> Iterator[FactRow]:
@@ -172,14 +149,12 @@ def fact_rows(machine: Machine) -> Iterator[FactRow]:
     yield FactRow(name, "memory bandwidth", "", "", device.byte_per_s)
     yield FactRow(name, "memory capacity", "", "", device.capacity_byte)
     yield FactRow(name, "launch cost", "", "", device.launch_s)
-    yield FactRow(name, "devices per node", "", "", _count(machine.node_devices, machine))
-    yield FactRow(name, "nodes", "", "", _count(machine.system_nodes, machine))
-    yield FactRow(name, "availability", "", "", _count(machine.availability, machine))
-    for overhead in machine.overheads:
-        if overhead.time_s is not None:
-            yield FactRow(name, "overhead", overhead.name, overhead.per, overhead.time_s)
-        else:
-            yield FactRow(name, "overhead share", overhead.name, overhead.per, overhead.share)
+    yield _count("devices per node", machine.node_devices, machine)
+    yield _count("nodes", machine.system_nodes, machine)
+    yield _count("availability", machine.availability, machine)
+    for one in machine.overheads:
+        what = "overhead share" if one.time_s is None else "overhead"
+        yield FactRow(name, what, one.name, one.per, one.time_s if one.time_s is not None else one.share)
 
 
 MACHINE_ENDS = ("value", "low", "high")
@@ -194,15 +169,12 @@ class MachineCells:
 
     def find(self, machine: str, name: str, what: str = "", where: str = "") -> int | None:
         """Give the 0-based row of a fact; None where it has none."""
-        keys = [row.key for row in self.rows]
         key = (machine, name, what, where)
-        return keys.index(key) if key in keys else None
+        return next((index for index, row in enumerate(self.rows) if row.key == key), None)
 
     def si(self, machine: str, name: str, what: str = "", where: str = "", end: str = "value") -> str:
         """Name the cell of a fact in SI units."""
-        index = self.find(machine, name, what, where)
-        key = "si" if end == "value" else f"si_{end}"
-        return self.placed.at(key, index or 0)
+        return self.placed.at("si" if end == "value" else f"si_{end}", self.find(machine, name, what, where) or 0)
 
     def states(self, machine: str) -> str:
         """Name the cells that tell which facts of a machine were changed."""
@@ -210,42 +182,39 @@ class MachineCells:
         return self.placed.block("state", own[0], own[-1] + 1)
 
 
-def state_of_inputs(pairs: list[tuple[str, str]]) -> str:
+def state_of_inputs(pairs: Iterable[tuple[str, str]]) -> str:
     """Write the formula that compares inputs with what was issued."""
     same = ",".join(f"{now}={was}" for now, was in pairs)
     return f'IF(AND({same}),"{AS_ISSUED}","{CHANGED}")'
 
 
+def state_of_value(now: str, was: str) -> str:
+    """Write the formula that compares a computed value with what it was when issued, where no input changed."""
+    return f'IF(ABS({now}-{was})<=0.000000001*ABS({was}),"{AS_ISSUED}","error")'
+
+
 def _row(number: int, row: FactRow, party: str) -> Iterator[Value]:
-    yield from (row.machine, row.name, row.what, row.where)
-    fact = row.fact
-    shown = [None] * 3 if fact is None else [to_unit(row.name, end) for end in (fact.value, fact.low, fact.high)]
+    fact, cell = row.fact, FACTS.row(number)
+    shown = [None] * 3 if fact is None else [_to_unit(row.name, end) for end in (fact.value, fact.low, fact.high)]
     value, low, high = (known(one) for one in shown)
-    yield from (value, UNIT_OF[row.name])
+    yield from (*row.key, value, UNIT_OF[row.name])
     # Where nobody stated a spread the ends follow the value, until somebody writes a number over them.
-    follow = f"{FACTS.letter('value')}{number}"
     for written in (low, high):
-        yield Formula(follow, value, is_input=True) if fact is not None and written == value else written
+        yield Formula(cell["value"], value, is_input=True) if fact is not None and written == value else written
     yield from ("", party, "nobody stated it") if fact is None else (fact.basis, party, fact.source)
-    for key, end in zip(MACHINE_ENDS, shown, strict=True):
-        si = known(None if end is None else from_unit(row.name, end))
-        yield Formula(si_formula(row.name, f"{FACTS.letter(key)}{number}"), si)
+    yield from (_si(row.name, cell[key], end) for key, end in zip(MACHINE_ENDS, shown, strict=True))
     yield from (value, low, high)
-    pairs = [
-        (f"{FACTS.letter(key)}{number}", f"{FACTS.letter(was)}{number}")
-        for key, was in zip(MACHINE_ENDS, ("was", "was_low", "was_high"), strict=True)
-    ]
-    yield Formula(state_of_inputs(pairs), AS_ISSUED)
+    pairs = zip(MACHINE_ENDS, ("was", "was_low", "was_high"), strict=True)
+    yield Formula(state_of_inputs((cell[key], cell[was]) for key, was in pairs), AS_ISSUED)
 
 
 def write_machines(page: Page, sheet_model: SheetModel) -> MachineCells:
     """Write the facts of all machines."""
-    page.line(
+    page.intro(
         "Facts of the machines: change the yellow cells, in the unit that stands beside them. "
         "Rows of the machine to compare with are grey. "
         "What is grey on white moves nothing here; a note in the cell says why."
     )
-    page.gap()
     rows = tuple(row for machine in sheet_model.machines for row in fact_rows(machine))
     parties = {machine.name: machine.party for machine in sheet_model.machines}
     first = page.first_row()
@@ -276,37 +245,26 @@ _COVERS = (
 )
 
 
-def _provenance(sheet_model: SheetModel, version: str) -> Iterator[tuple[str, str, str]]:
-    yield "made by", "fomkit", version
-    for machine in sheet_model.machines:
-        yield "machine", machine.name, f"{machine.title} (party: {machine.party})"
-        for note in machine.notes:
-            yield "note on the machine", machine.name, note
-    for workload in sheet_model.workloads:
-        made_with = ", ".join(f"{key} {value_text}" for key, value_text in workload.made_with)
-        yield (
-            "workload",
-            workload.name,
-            "; ".join(part for part in (workload.title, made_with) if part) or "given times",
-        )
-
-
 def write_provenance(page: Page, sheet_model: SheetModel, version: str) -> None:
     """Write where machines and workloads come from; each figure's own source stands beside it."""
-    page.line("Each fact and each op has its own source in Machines and Ops; this is what they have in common.")
-    page.gap()
-    page.table(PROVENANCE, [list(row) for row in _provenance(sheet_model, version)])
+    page.intro("Each fact and each op has its own source in Machines and Ops; this is what they have in common.")
+    rows: list[list[Value]] = [["made by", "fomkit", version]]
+    for machine in sheet_model.machines:
+        rows.append(["machine", machine.name, f"{machine.title} (party: {machine.party})"])
+        rows += [["note on the machine", machine.name, note] for note in machine.notes]
+    for one in sheet_model.workloads:
+        made_with = ", ".join(f"{key} {value_text}" for key, value_text in one.made_with)
+        rows.append(["workload", one.name, "; ".join(filter(None, (one.title, made_with))) or "given times"])
+    page.table(PROVENANCE, rows)
 
 
 def write_history(page: Page, sheet_model: SheetModel) -> None:
     """Write what was changed in earlier rounds, and this issue last."""
-    page.line("What happened to the figures, oldest first.")
-    page.gap()
-    rounds = [
-        [str(number), f"{name}: {value_text}"]
-        for number, (name, value_text) in enumerate(sheet_model.rounds, start=1)
+    page.intro("What happened to the figures, oldest first.")
+    rows: list[list[Value]] = [
+        [str(at), f"{name}: {what}"] for at, (name, what) in enumerate(sheet_model.rounds, 1)
     ]
-    page.table(HISTORY, [*rounds, ["this issue", "written by fomkit; changes in it are found by 'fomkit review'"]])
+    page.table(HISTORY, [*rows, ["this issue", "written by fomkit; changes in it are found by 'fomkit review'"]])
 
 
 def write_read_me(page: Page, sheet_model: SheetModel, only: str | None) -> None:

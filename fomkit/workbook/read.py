@@ -1,10 +1,7 @@
 """A workbook read back: its tables by their headers, each cell checked, nothing taken from computed cells.
 
-Cells of a returned workbook: numbers, words, and formulas whatever program saved them.
-
-Which cells the headlines hang on: the references of formulas, followed from Summary back to figures.
-
-Cells for input that move nothing in their workbook: found by its formulas, shown grey, with the reason.
+Which cells the headlines hang on is found by the references of formulas; cells for input that move nothing are
+shown grey, with the reason.
 """
 
 from __future__ import annotations
@@ -21,30 +18,13 @@ from fomkit.files.xlsx import MAX_COLUMNS, MAX_ROWS, Content, read_contents
 from fomkit.files.xlsx_marks import Marks, read_marks
 from fomkit.workbook.cells import Page
 from fomkit.workbook.input_sheets import FactRow, MachineCells
-from fomkit.workbook.layout import (
-    ASSUMPTIONS,
-    CHANGED,
-    FACTS,
-    INPUT_TABLES,
-    OPS,
-    SHEETS,
-    UNKNOWN,
-    Column,
-    Table,
-    letters,
-)
+from fomkit.workbook.layout import ASSUMPTIONS, CHANGED, FACTS, INPUT_TABLES, OPS, SHEETS, UNKNOWN, Column, Table
 from fomkit.workbook.records import SheetModel
 
 FOLLOWS = "follows the value"
 """Entry of an end that is the value itself."""
-_WORDS = ("last_batch", "basis", "party", "source", "evidence")
 _COMMA = re.compile(r"\s*[+-]?\d{1,3}(?:[.\s']?\d{3})*,\d+\s*|\s*[+-]?\d+,\d+\s*")
 _WITH_UNIT = re.compile(r"\s*[+-]?[\d.,]+(?:[eE][+-]?\d+)?\s*([A-Za-zµ%][\w/%]*)\s*")
-
-
-def is_number_column(table: Table, column: Column) -> bool:
-    """Tell whether a column of inputs or conditions holds numbers; choices hold either."""
-    return column.role in ("input", "condition") and column.key not in _WORDS and table.title != "Assumptions"
 
 
 def plain_formula(text: str) -> str:
@@ -76,9 +56,9 @@ def same_formula(one: str, other: str) -> bool:
 def read_text(cell: Content) -> str | float | None:
     """Give a word as it stands; numbers in a cell for words stay numbers."""
     value = cell.value
-    if isinstance(value, bool) or value is None:
-        return None if value is None else str(value)
-    return float(value) if isinstance(value, int | float) else str(value)
+    if value is None:
+        return None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
 def read_number(where: str, cell: Content) -> float | None:
@@ -97,9 +77,8 @@ def read_number(where: str, cell: Content) -> float | None:
     if isinstance(value, str) and _COMMA.fullmatch(value):
         raise FomkitError(where, f"{shown} has a decimal comma and is text. Write a number, for example 3.35.")
     if isinstance(value, str) and (found := _WITH_UNIT.fullmatch(value)):
-        raise FomkitError(
-            where, f"{shown} has the unit {found[1]!r}. Write the number only, in the unit beside it."
-        )
+        message = f"{shown} has the unit {found[1]!r}. Write the number only, in the unit beside it."
+        raise FomkitError(where, message)
     raise FomkitError(where, f"{shown} is no number. Write a number, or the word unknown.")
 
 
@@ -246,22 +225,20 @@ def _place(path: Path, table: Table, cells: Cells) -> int | None:
     if title is None:
         if table.title in _OPTIONAL:
             return None
-        raise FomkitError(
-            f"{path}, sheet {table.sheet}", f"the table {table.title!r} is missing. Send all sheets."
-        )
+        message = f"the table {table.title!r} is missing. Send all sheets."
+        raise FomkitError(f"{path}, sheet {table.sheet}", message)
     for position, column in enumerate(table.columns, start=1):
         found = cells.get((title + 1, position), _EMPTY).value
         if found != column.header:
-            raise FomkitError(
-                f"{path}, sheet {table.sheet}, cell {letters(position)}{title + 1}",
-                f"the header {column.header!r} was expected, {found!r} is found. Leave columns in their places.",
-            )
+            where = f"{path}, sheet {table.sheet}, cell {table.row(title + 1)[column.key]}"
+            message = f"the header {column.header!r} was expected, {found!r} is found"
+            raise FomkitError(where, f"{message}. Leave columns in their places.")
     return title + 2
 
 
 def _entry(where: str, table: Table, column: Column, number: int, cells: Cells) -> Entry:
     cell = cells.get((number, table.position(column.key)), _EMPTY)
-    if not is_number_column(table, column):
+    if not table.is_number(column):
         return read_text(cell)
     if cell.formula and table is OPS and column.key == "time":
         return None
@@ -278,10 +255,11 @@ def _rows(path: Path, table: Table, cells: Cells, errors: list[FomkitError]) -> 
     entries, number = [], first
     while cells.get((number, 1), _EMPTY).value is not None:
         entry: dict[str, Entry] = {}
-        for position, column in enumerate(table.columns, start=1):
+        names = table.row(number)
+        for column in table.columns:
             if column.role not in ("input", "condition", "text"):
                 continue
-            where = f"{path}, sheet {table.sheet}, cell {letters(position)}{number}"
+            where = f"{path}, sheet {table.sheet}, cell {names[column.key]}"
             try:
                 entry[column.key] = _entry(where, table, column, number, cells)
             except FomkitError as error:
@@ -291,13 +269,6 @@ def _rows(path: Path, table: Table, cells: Cells, errors: list[FomkitError]) -> 
     return Rows(table, first, tuple(entries))
 
 
-def _tables(path: Path, sheets: Mapping[str, Cells], errors: list[FomkitError]) -> Iterator[tuple[str, Rows]]:
-    for table in INPUT_TABLES:
-        rows = _rows(path, table, sheets[table.sheet], errors)
-        if rows is not None:
-            yield table.title, rows
-
-
 def read_book(path: Path) -> Book:
     """Read a workbook that fomkit wrote, whoever saved it since.
 
@@ -305,29 +276,25 @@ def read_book(path: Path) -> Book:
     columns; what single cells hold is for `Book.check`.
     """
     sheets = read_contents(path)
-    missing = [name for name in SHEETS if name not in sheets]
-    if missing:
-        raise FomkitError(
-            str(path),
-            f"the sheet {missing[0]!r} is missing. Send a workbook that fomkit wrote, with all its sheets.",
-        )
+    if missing := [name for name in SHEETS if name not in sheets]:
+        message = f"the sheet {missing[0]!r} is missing. Send a workbook that fomkit wrote, with all its sheets."
+        raise FomkitError(str(path), message)
     errors: list[FomkitError] = []
-    tables = dict(_tables(path, sheets, errors))
+    found = {table.title: _rows(path, table, sheets[table.sheet], errors) for table in INPUT_TABLES}
+    tables = {title: rows for title, rows in found.items() if rows is not None}
     return Book(path, tables, sheets, read_marks(path), tuple(errors))
 
 
-_NOTHING = "Moves nothing here: "
-_OF_OPS = ("peak", "memory bandwidth")
 _COUNTS = {"devices per node": ("node", "system"), "nodes": ("system",), "availability": ("system",)}
 """The scopes at which each count is part of a rate."""
 
 
-def why_nothing(row: FactRow, sheet_model: SheetModel) -> str:
+def _why_nothing(row: FactRow, sheet_model: SheetModel) -> str:
     """Say why no headline of a sheet model's workbook hangs on a fact.
 
     Examples
     --------
-    >>> why_nothing(FactRow("a", "memory capacity", "", "", None), SheetModel("", "device", (), (), (), ()))
+    >>> _why_nothing(FactRow("a", "memory capacity", "", "", None), SheetModel("", "device", (), (), (), ()))
     'no time follows from the size of the memory'
     """
     cases = [case for case in sheet_model.cases if case.machine == row.machine]
@@ -344,34 +311,25 @@ def why_nothing(row: FactRow, sheet_model: SheetModel) -> str:
     return "no line says how often it happens"
 
 
-def why_ends_nothing(row: FactRow) -> str:
-    """Say why no headline hangs on the ends of a fact whose value moves one."""
-    if row.name in _OF_OPS:
-        return "each op has ends of its own (sheet Ops); these keep their ratio to the value"
-    return "only the value counts; its ends keep their ratio to it"
-
-
 def _reasons(
     sheet_model: SheetModel, machines: MachineCells, moving: frozenset[Place]
 ) -> Mapping[tuple[int, str], str]:
     """Give the note of each idle figure of the facts, by row and column."""
     notes: dict[tuple[int, str], str] = {}
-    for index, row in enumerate(machines.rows):
-        number = machines.placed.first + index
-        is_moving = (FACTS.sheet, number, FACTS.position("value")) in moving
-        why = why_ends_nothing(row) if is_moving else why_nothing(row, sheet_model)
-        notes |= {(number, key): f"{_NOTHING}{why}." for key in ("value", "low", "high")}
+    for number, row in enumerate(machines.rows, start=machines.placed.first):
+        why = _why_nothing(row, sheet_model)
+        if (FACTS.sheet, number, FACTS.position("value")) in moving:
+            why = "only the value counts; its ends keep their ratio to it"
+            if row.name in ("peak", "memory bandwidth"):
+                why = "each op has ends of its own (sheet Ops); these keep their ratio to the value"
+        notes |= {(number, key): f"Moves nothing here: {why}." for key in ("value", "low", "high")}
     return notes
 
 
 def mark_idle(pages: Mapping[str, Page], sheet_model: SheetModel, machines: MachineCells) -> None:
     """Make grey every cell for input on which no headline hangs; words go with the figures of their row."""
-    formulas: dict[Place, str] = {}
-    for name, page in pages.items():
-        for address in page.cached:
-            cell = page.sheet[address]
-            formulas[name, cell.row, cell.column] = str(cell.value)
-    moving = behind_headlines(formulas)
+    cells = [(name, page.sheet[address]) for name, page in pages.items() for address in page.cached]
+    moving = behind_headlines({(name, cell.row, cell.column): str(cell.value) for name, cell in cells})
     notes = _reasons(sheet_model, machines, moving)
     for name, page in pages.items():
         rows = {row for row, position, _ in page.inputs if (name, row, position) in moving}

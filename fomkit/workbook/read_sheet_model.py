@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Literal, cast, get_args
 
 from fomkit.core.errors import FomkitError
@@ -14,10 +15,10 @@ from fomkit.files.op_csv import empty_table
 from fomkit.ops.tables import DIMENSIONS
 from fomkit.workbook.input_sheets import ASSUMPTION_ENDS, CAVEAT, NONE, SCHEMA, USE, WIDENED, from_unit
 from fomkit.workbook.layout import ASSUMPTIONS, FACTS, GIVEN, OPS, WORKLOADS
-from fomkit.workbook.merits import MEANS
 from fomkit.workbook.op_sheets import HOUR_S
 from fomkit.workbook.read import Book, Entry
 from fomkit.workbook.records import Case, Given, OpLine, SheetModel, WorkloadFacts
+from fomkit.workbook.summary_sheet import MEANS
 
 Row = Mapping[str, Entry]
 _NUMBERS = {column.name for column in DIMENSIONS if column.dtype == "number"}
@@ -38,21 +39,18 @@ def _text(row: Row, key: str) -> str:
     return "" if value is None else str(value)
 
 
-def _ends(row: Row, value: float) -> tuple[float, float]:
-    ends = []
-    for key in ("low", "high"):
-        end = row.get(key)
-        ends.append(end if isinstance(end, float) else value)
-    return ends[0], ends[1]
+def _ends(row: Row, key: str, unit: Callable[[float], float]) -> tuple[float, float, float] | None:
+    """Give a value with its ends, out of the unit of its row; ends that are no numbers follow the value."""
+    value = _number(row, key)
+    if value is None:
+        return None
+    low, high = (end if isinstance(end := row.get(name), float) else value for name in ("low", "high"))
+    return unit(value), unit(low), unit(high)
 
 
 def _fact(row: Row) -> Fact | None:
-    value, name = _number(row, "value"), _text(row, "fact")
-    if value is None:
-        return None
-    low, high = _ends(row, value)
-    scaled = [from_unit(name, one) for one in (value, low, high)]
-    return Fact(scaled[0], scaled[1], scaled[2], cast("Basis", _text(row, "basis")), _text(row, "source"))
+    ends = _ends(row, "value", partial(from_unit, _text(row, "fact")))
+    return None if ends is None else Fact(*ends, cast("Basis", _text(row, "basis")), _text(row, "source"))
 
 
 def _machine(name: str, rows: list[Row]) -> Machine:
@@ -88,15 +86,12 @@ def _machine(name: str, rows: list[Row]) -> Machine:
     )
 
 
-def _workload(row: Row, given: list[Row], level: float) -> WorkloadFacts:
+def _workload(row: Row, given: Iterable[Row], level: float) -> WorkloadFacts:
     times = {}
-    for one in given:
-        hours = _number(one, "hours")
-        if hours is not None:
-            low, high = _ends(one, hours)
-            span = Span(hours * HOUR_S, low * HOUR_S, high * HOUR_S, level)
+    for one in (one for one in given if one.get("workload") == row.get("workload")):
+        if (ends := _ends(one, "hours", lambda hours: hours * HOUR_S)) is not None:
             words = [_text(one, key) for key in ("basis", "party", "source")]
-            times[_text(one, "machine")] = Given(span, *words)
+            times[_text(one, "machine")] = Given(Span(*ends, level), *words)
     last: Literal["drop", "keep"] = "keep" if _text(row, "last_batch") == "keep" else "drop"
     return WorkloadFacts(
         name=_text(row, "workload"),
@@ -119,20 +114,17 @@ def _dimensions(text: str) -> tuple[tuple[str, float | str], ...]:
     return tuple((name, float(size) if name in _NUMBERS else size) for name, _, size in pairs)
 
 
-def _nan(row: Row, key: str) -> float:
-    value = _number(row, key)
-    return math.nan if value is None else value
-
-
 def _op(row: Row) -> OpLine:
     words = {key: _text(row, key) for key in ("op", "kind", "sizes", "dtype", "engine", "pass_name", "bound")}
+    work = (_number(row, key) for key in ("count", "launches", "flop", "byte"))
+    count, launches, flop, byte = (math.nan if one is None else one for one in work)
     source, utilisation = _text(row, "time_source"), _number(row, "utilisation")
     return OpLine(
         **words,
-        count=_nan(row, "count"),
-        launches=_nan(row, "launches"),
-        flop=_nan(row, "flop"),
-        byte=_nan(row, "byte"),
+        count=count,
+        launches=launches,
+        flop=flop,
+        byte=byte,
         time_source="" if source == "unknown" else source,
         evidence=_text(row, "evidence"),
         utilisation=utilisation,
@@ -151,18 +143,17 @@ def _cases(rows: tuple[Row, ...]) -> tuple[Case, ...]:
     return tuple(Case(workload, machine, tuple(lines)) for (workload, machine), lines in ops.items())
 
 
-def _uses(chosen: Mapping[str, Entry]) -> dict[str, tuple[float, float]]:
+def _uses(chosen: Row) -> dict[str, tuple[float, float]]:
     names = [name.removeprefix(USE).removesuffix(", low") for name in chosen if name.startswith(USE)]
-    groups = [name for name in names if not name.endswith(", high")]
-    ends = {group: [chosen.get(f"{USE}{group}, {end}") for end in ASSUMPTION_ENDS] for group in groups}
-    return {
-        group: (low, high)
-        for group, (low, high) in ends.items()
-        if isinstance(low, float) and isinstance(high, float)
-    }
+    found = {}
+    for group in (name for name in names if not name.endswith(", high")):
+        low, high = (chosen.get(f"{USE}{group}, {end}") for end in ASSUMPTION_ENDS)
+        if isinstance(low, float) and isinstance(high, float):
+            found[group] = (low, high)
+    return found
 
 
-def _check_choices(book: Book, chosen: Mapping[str, Entry]) -> None:
+def _check_choices(book: Book, chosen: Row) -> None:
     machines = {row.get("machine") for row in book.rows(FACTS)}
     level = chosen.get("interval level")
     allowed: list[tuple[str, bool, str]] = [
@@ -175,9 +166,8 @@ def _check_choices(book: Book, chosen: Mapping[str, Entry]) -> None:
     ]
     for name, is_right, expected in allowed:
         if not is_right:
-            raise FomkitError(
-                f"{book.path}, sheet Assumptions", f"{name} is {chosen.get(name)!r}. {expected} was expected."
-            )
+            message = f"{name} is {chosen.get(name)!r}. {expected} was expected."
+            raise FomkitError(f"{book.path}, sheet Assumptions", message)
 
 
 def sheet_model_from(book: Book) -> SheetModel:
@@ -194,16 +184,12 @@ def sheet_model_from(book: Book) -> SheetModel:
     machines: dict[str, list[Row]] = {}
     for row in book.rows(FACTS):
         machines.setdefault(_text(row, "machine"), []).append(row)
-    given = book.rows(GIVEN)
     baseline, threshold = str(chosen["baseline"]), chosen.get("threshold")
     return SheetModel(
         title=str(chosen.get("title")),
         scope=cast("Scope", str(chosen["scope"])),
         machines=tuple(_machine(name, rows) for name, rows in machines.items()),
-        workloads=tuple(
-            _workload(row, [one for one in given if one.get("workload") == row.get("workload")], level)
-            for row in book.rows(WORKLOADS)
-        ),
+        workloads=tuple(_workload(row, book.rows(GIVEN), level) for row in book.rows(WORKLOADS)),
         cases=_cases(book.rows(OPS)),
         targets=tuple(str(value) for name, value in choices if name == "target"),
         baseline=None if baseline == NONE else baseline,

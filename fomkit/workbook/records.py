@@ -1,11 +1,4 @@
-"""The inputs of a workbook: machines, workloads, ops of each workload on each machine, and what is compared.
-
-The time of one op of a sheet model, by the formula that stands in its cell.
-
-What a sheet model evaluates to.
-
-A sheet model evaluated by the stages that make an estimate: roll up, rate, compare.
-"""
+"""The inputs of a workbook, and what they evaluate to by the stages of an estimate: roll up, rate, compare."""
 
 from __future__ import annotations
 
@@ -124,6 +117,16 @@ class Case:
     excludes: tuple[str, ...] = ()
     deviations: tuple[str, ...] = ()
     unfit: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Its workload and machine."""
+        return self.workload, self.machine
+
+    @property
+    def name(self) -> str:
+        """Its workload and machine, in words."""
+        return f"{self.workload} on {self.machine}"
 
 
 @dataclass(frozen=True)
@@ -251,35 +254,19 @@ def as_model(workload: WorkloadFacts) -> ModelProfile:
     nothing = pd.DataFrame()
     sizes = {} if workload.batch is None else {"batch": workload.batch}
     return ModelProfile(
-        workload.name,
-        workload.title,
-        nothing,
-        nothing,
-        sizes,
-        {},
-        data=workload.data,
-        run=workload.run,
+        workload.name, workload.title, nothing, nothing, sizes, {}, data=workload.data, run=workload.run,
         unit=workload.unit,
-    )
+    )  # fmt: skip
 
 
 def timed_table(case: Case, times: tuple[Span | None, ...]) -> pd.DataFrame:
     """Give the ops of a case as the columns of a TIMED table that the roll-up reads."""
     rows = [
-        (
-            one.kind,
-            one.pass_name,
-            one.count,
-            one.launches,
-            *(span or _UNKNOWN).ends,
-            one.time_source if span else "",
-            one.bound,
-        )
+        (one.kind, one.pass_name, one.count, one.launches, *(span or _UNKNOWN).ends,
+         one.time_source if span else "", one.bound)
         for one, span in zip(case.ops, times, strict=True)
-    ]
-    names = [
-        "kind", "pass_name", "count", "launches", "time_s", "low_s", "high_s", "time_source", "bound"
     ]  # fmt: skip
+    names = ["kind", "pass_name", "count", "launches", "time_s", "low_s", "high_s", "time_source", "bound"]
     return pd.DataFrame(rows, columns=names)
 
 
@@ -288,15 +275,15 @@ def _case(case: Case, sheet_model: SheetModel) -> CaseValues:
     model = as_model(workload)
     times = tuple(op_time(one, machine.device, sheet_model.level) for one in case.ops)
     timed = timed_table(case, times)
-    check_work(timed, f"{case.workload} on {case.machine}")
-    step = roll_up_step(timed, machine, sheet_model.level, uses_in(sheet_model, case.machine))
+    check_work(timed, case.name)
+    step = roll_up_step(timed, machine, sheet_model.level, _uses(sheet_model, case.machine))
     run = roll_up_run(model, machine, step, workload.batch, workload.data.last_batch)
     at_once = runs_at_once(model, machine, sheet_model.scope)
     rate = run.run_s and runs_per_day(model, machine, run.run_s, sheet_model.scope, at_once)
     return CaseValues(times, step, run, at_once, rate, coverage(timed))
 
 
-def uses_in(sheet_model: SheetModel, machine: str) -> Uses:
+def _uses(sheet_model: SheetModel, machine: str) -> Uses:
     """Give what use in a step adds to the errors of a machine's single kernels."""
     if machine not in sheet_model.widened:
         return {}
@@ -338,7 +325,7 @@ def evaluate(sheet_model: SheetModel) -> Values:
     nothing.
     """
     with np.errstate(all="ignore"):  # anything may be typed into a workbook; what cannot be is a finding
-        cases = {(one.workload, one.machine): _case(one, sheet_model) for one in sheet_model.cases}
+        cases = {one.key: _case(one, sheet_model) for one in sheet_model.cases}
     units = {key: values.unit_per_day for key, values in cases.items() if values.unit_per_day is not None}
     units |= {
         (workload.name, machine): _given(workload, machine, sheet_model)

@@ -1,15 +1,15 @@
-"""A returned workbook against the one that was sent: what changed, whether it can be, and what it does.
-
-What a review keeps: the vendor's figures as a machine profile, and the round in its notes.
-"""
+"""A returned workbook against the one that was sent, and what is kept of it: the vendor's figures as a profile."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown
@@ -17,23 +17,14 @@ from fomkit.core.machine import Device, Machine, Party
 from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.prediction.plausibility import check_facts
 from fomkit.prediction.rates import FITTED
-from fomkit.workbook.changes import Change, Finding, changes, follow_ends
+from fomkit.workbook import changes
+from fomkit.workbook.changes import Change, Effector, Effects, Finding, follow_ends, with_changes
 from fomkit.workbook.from_studies import ROUND
 from fomkit.workbook.layout import FACTS, GIVEN, INPUT_TABLES, OPS, UNKNOWN
 from fomkit.workbook.read import FOLLOWS, Book, read_book
 from fomkit.workbook.read_sheet_model import sheet_model_from
-from fomkit.workbook.records import OpLine, SheetModel, evaluate, op_time
+from fomkit.workbook.records import OpLine, SheetModel, op_time
 from fomkit.workbook.tampering import appearance, tampering
-from fomkit.workbook.validity import (
-    Effector,
-    Effects,
-    above_peak,
-    barred,
-    columns,
-    headlines,
-    validate,
-    with_changes,
-)
 from fomkit.workbook.vendor import BASELINE
 
 VENDOR: Party = "vendor"
@@ -41,15 +32,7 @@ VENDOR: Party = "vendor"
 
 @dataclass(frozen=True)
 class Review(Shown):
-    """A returned workbook compared with the one that was sent.
-
-    Attributes
-    ----------
-    sent : Book
-        The workbook that was sent.
-    before, after : SheetModel
-        Its inputs as sent, and with all changes.
-    """
+    """A returned workbook compared with the one that was sent: its inputs as sent, and with all changes."""
 
     returned: Path
     issued: Path
@@ -73,15 +56,11 @@ def changed_machine(found: Review) -> str:
     names = {str(rows[change.title][change.index]["machine"]) for change in found.changes if change.title in rows}
     own = sorted(name for name in names if name not in found.before.targets or name == BASELINE)
     if own:
-        raise FomkitError(
-            str(found.returned),
-            f"changes {', '.join(own)}, which is no target. Nothing is kept. Ask for its rows as issued.",
-        )
+        message = "which is no target. Nothing is kept. Ask for its rows as issued."
+        raise FomkitError(str(found.returned), f"changes {', '.join(own)}, {message}")
     if len(names) > 1:
-        listed = ", ".join(sorted(names))
-        raise FomkitError(
-            str(found.returned), f"changes several machines: {listed}. Keep one; send others their own."
-        )
+        message = f"changes several machines: {', '.join(sorted(names))}. Keep one; send others their own."
+        raise FomkitError(str(found.returned), message)
     name = names.pop() if names else found.before.targets[0]
     if name == BASELINE:
         raise FomkitError(str(found.returned), f"rates a machine called {BASELINE!r}, of which nothing is kept.")
@@ -97,14 +76,14 @@ def not_recorded(found: Review) -> list[str]:
     own = [change for change in found.changes if not (change.is_ground or _is_recorded(change))]
     given = sum(one.title == GIVEN.title and not one.is_ignored for one in own)
     others = len(own) - given
-    lines = []
-    if given:
-        lines.append(f"not kept: {given} change{'s' * (given > 1)} of given times; they belong in the suite")
-    if others:
-        lines.append(
-            f"not kept: {others} change{'s' * (others > 1)} of conditions; they are the same for everybody"
+    return [
+        f"not kept: {count} change{'s' * (count > 1)} of {of}"
+        for count, of in (
+            (given, "given times; they belong in the suite"),
+            (others, "conditions; they are the same for everybody"),
         )
-    return lines
+        if count
+    ]
 
 
 def _stated(after: Device, before: Device, facts: bool) -> Device:
@@ -128,26 +107,13 @@ def _changed_ops(found: Review, machine: str) -> Iterator[tuple[OpLine, Change]]
                 yield line, change
 
 
-def _timing(line: OpLine, change: Change, device: Device, level: float) -> dict[str, Any]:
-    span = op_time(line, device, level)
-    time_s = float("nan") if span is None else span.value
-    return _row(line, time_s, change.basis, VENDOR, f"{change.where}: {change.source}")
-
-
 def _row(line: OpLine, time_s: float, basis: str, party: str, note: str) -> dict[str, Any]:
     return {
-        "kind": line.kind,
-        "op": "" if line.kind in UNNAMED_KINDS else line.op,
-        "pass_name": "" if line.kind in PASS_FREE_KINDS else line.pass_name,
-        "dtype": line.dtype,
-        "engine": line.engine,
-        **dict(line.dimensions),
-        "time_s": time_s,
-        "harness": "",
-        "basis": basis,
-        "party": party,
-        "note": note,
-    }
+        "kind": line.kind, "op": "" if line.kind in UNNAMED_KINDS else line.op,
+        "pass_name": "" if line.kind in PASS_FREE_KINDS else line.pass_name, "dtype": line.dtype,
+        "engine": line.engine, **dict(line.dimensions), "time_s": time_s, "harness": "", "basis": basis,
+        "party": party, "note": note,
+    }  # fmt: skip
 
 
 def _untouched(found: Review, machine: str, party: Party) -> Iterator[dict[str, Any]]:
@@ -180,13 +146,15 @@ def round_machine(found: Review, base: Machine | None) -> Machine:
 
     `base`: the machine's own profile with its table of timings, where there is one.
     """
-    import pandas as pd
-
     name = changed_machine(found)
     facts, before = found.after.machine(name), found.before.machine(name)
     old = base if base is not None else replace(facts, notes=())
     device = _stated(facts.device, before.device, base is None or not len(base.timings))
-    rows = [_timing(line, change, facts.device, found.after.level) for line, change in _changed_ops(found, name)]
+    rows = []
+    for line, change in _changed_ops(found, name):
+        span = op_time(line, facts.device, found.after.level)
+        time_s, note = math.nan if span is None else span.value, f"{change.where}: {change.source}"
+        rows.append(_row(line, time_s, change.basis, VENDOR, note))
     origin = None
     if base is not None and len(base.timings) and (base.origin is not None or device != base.device):
         origin = base.origin or base.device
@@ -195,20 +163,12 @@ def round_machine(found: Review, base: Machine | None) -> Machine:
     earlier = [note for note in old.notes if note.startswith(ROUND)]
     number = 1 + max((int(note[len(ROUND) :].partition(":")[0]) for note in earlier), default=0)
     notes = [_note(change, number) for change in found.changes if _is_recorded(change) and not change.is_ground]
+    timings = pd.concat([old.timings, pd.DataFrame(rows)], ignore_index=True) if rows else old.timings
     return replace(
-        old,
-        party=VENDOR,
-        device=device,
-        origin=origin,
-        node_devices=facts.node_devices,
-        system_nodes=facts.system_nodes,
-        availability=facts.availability,
-        overheads=facts.overheads,
-        timings=pd.concat([old.timings, pd.DataFrame(rows)], ignore_index=True) if rows else old.timings,
-        fits={},
-        timings_key="",
-        notes=(*old.notes, *notes),
-    )
+        old, party=VENDOR, device=device, origin=origin, node_devices=facts.node_devices,
+        system_nodes=facts.system_nodes, availability=facts.availability, overheads=facts.overheads,
+        timings=timings, fits={}, timings_key="", notes=(*old.notes, *notes),
+    )  # fmt: skip
 
 
 MOST_ALONE = 200
@@ -240,20 +200,17 @@ def _implausible(before: SheetModel, after: SheetModel) -> list[Finding]:
 def review(returned: Path, issued: Path) -> Review:
     """Compare a returned workbook with the one that was sent.
 
-    Raises
-    ------
-    FomkitError
-        When either cannot be read, or rows and columns are not in their places.
+    Raises FomkitError when either cannot be read, or rows and columns are not in their places.
     """
     sent, back = read_book(issued), read_book(returned)
-    changed = tuple(changes(sent, back))
+    changed = tuple(changes.changes(sent, back))
     back.check()
     before, book = sheet_model_from(sent), with_changes(sent, changed)
     after = sheet_model_from(book)
     findings = [*tampering(sent, back, is_unchanged=not changed), *appearance(sent, back)]
-    findings += validate(changed, sent, follow_ends(sent, back))
+    findings += changes.validate(changed, sent, follow_ends(sent, back))
     findings += _implausible(before, after)
-    findings += above_peak(changed, after, sent.tables[OPS.title].first)
+    findings += changes.above_peak(changed, after, sent.tables[OPS.title].first)
     return Review(returned, issued, sent, before, after, changed, tuple(findings))
 
 
@@ -263,22 +220,10 @@ def _shown_entry(entry: object) -> object:
 
 def _change_content(change: Change, alone: Effects | None, why_not: str) -> dict[str, Any]:
     return {
-        "where": change.where,
-        "what": change.what,
-        "unit": change.unit,
-        "old": _shown_entry(change.old),
-        "new": _shown_entry(change.new),
-        "basis": change.basis,
-        "party": change.party,
-        "source": change.source,
-        "alone": alone,
-        "not_computed": why_not,
-        "moves_nothing": change.is_idle and not change.is_ignored,
-    }
-
-
-def _finding_content(finding: Finding) -> dict[str, str]:
-    return {"where": finding.where, "kind": finding.kind, "said": finding.message}
+        "where": change.where, "what": change.what, "unit": change.unit, "old": _shown_entry(change.old),
+        "new": _shown_entry(change.new), "basis": change.basis, "party": change.party, "source": change.source,
+        "alone": alone, "not_computed": why_not, "moves_nothing": change.is_idle and not change.is_ignored,
+    }  # fmt: skip
 
 
 def _moves(pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
@@ -319,13 +264,13 @@ def review_content(found: Review) -> dict[str, Any]:
     columns in which many figures of a machine were changed, each with the effect of all of them.
     """
     findings, entries = list(found.findings), []
-    effector = Effector(found.sent, headlines(found.before, evaluate(found.before)), found.findings)
+    effector = Effector.on(found.sent, found.before, found.findings)
     figures = [change for change in found.changes if not change.is_ground]
     for index, change in enumerate(figures):
         alone, why_not = None, ""
         if change.is_number and not change.is_ignored and index < MOST_ALONE:
             alone, why_not = effector.of([change], f"{change.what}:")
-            if why_not and not barred(change, found.findings):
+            if why_not and not effector.barred(change):
                 findings.append(Finding(change.where, "range", f"{why_not}."))
         entries.append(_change_content(change, alone, why_not))
     together, why_not = effector.of(found.changes, "with all changes")
@@ -339,8 +284,8 @@ def review_content(found: Review) -> dict[str, Any]:
         "caveats": [message for _, message in found.before.caveats],
         "threshold": found.before.threshold,
         "changes": entries,
-        "groups": [_group_content(some, effector) for some in columns(figures)],
+        "groups": [_group_content(some, effector) for some in changes.columns(figures)],
         "together": together,
         "not_computed": why_not,
-        "findings": [_finding_content(finding) for finding in findings],
+        "findings": [{"where": one.where, "kind": one.kind, "said": one.message} for one in findings],
     }

@@ -1,23 +1,157 @@
-"""The sheet Summary: the figure of merit, deviations, the answers and the ratios on the first page.
-
-The sheet Checks: identities that hold whatever was changed, and equality with Python where nothing was.
-"""
+"""The sheets Summary, figures of merit, ratios and answers as formulas, and Checks, identities that must hold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from statistics import harmonic_mean
+from typing import NamedTuple
 
-from fomkit.merit.fom import FigureOfMerit
+from fomkit.core.interval import probability_above
+from fomkit.merit.fom import MISSED, PROPOSAL, REACHED, FigureOfMerit, verdict
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.formulas import DEVICE, ENDS, RATE, STEP, TermCells
-from fomkit.workbook.input_sheets import UNIT_OF, AssumptionCells, MachineCells
-from fomkit.workbook.layout import ANSWERS, AS_ISSUED, CHECKS, FACTS, RATIOS, UNKNOWN, Placed
-from fomkit.workbook.merits import FOM, MeritCells, mean_formula, share_formula, write_merits
-from fomkit.workbook.op_sheets import OpCells, WorkloadCells
+from fomkit.workbook.input_sheets import UNIT_OF, AssumptionCells, MachineCells, state_of_value
+from fomkit.workbook.layout import ANSWERS, AS_ISSUED, CHANGED, CHECKS, FACTS, MERITS, RATIOS, UNKNOWN, Placed
+from fomkit.workbook.op_sheets import CaseCells, WorkloadCells
 from fomkit.workbook.records import SheetModel, Values
 
 PER_DAY, PER_SECOND = "units per day", "steps per second"
+Keys = tuple[tuple[str, str], ...]
+"""Workloads and machines, by row."""
+MEANS = ("ratio_of_harmonic_means", "weighted_harmonic", "harmonic", "geometric", "arithmetic")
+
+
+def mean_formula(name: str, new: str, old: str, weight: str) -> str:
+    """Write a mean of `MEANS` of how many times faster one machine is, of blocks of rates and weights.
+
+    Examples
+    --------
+    >>> mean_formula("harmonic", "B1:B3", "A1:A3", "C1:C3")
+    '(ROWS(B1:B3)/SUMPRODUCT(A1:A3/B1:B3))'
+    """
+    return {
+        "ratio_of_harmonic_means": f"(SUMPRODUCT(1/{old})/SUMPRODUCT(1/{new}))",
+        "weighted_harmonic": f"(SUMPRODUCT({weight}/{old})/SUMPRODUCT({weight}/{new}))",
+        "harmonic": f"(ROWS({new})/SUMPRODUCT({old}/{new}))",
+        "geometric": f"EXP(SUMPRODUCT({weight}*LN({new}/{old}))/SUM({weight}))",
+        "arithmetic": f"(SUMPRODUCT({new}/{old})/ROWS({new}))",
+    }[name]
+
+
+def _share_formula(name: str, old: str, weight: str, old_cell: str, weight_cell: str) -> str:
+    """Write the share that one line has in a mean; all have the same in those that weigh none."""
+    return {
+        "ratio_of_harmonic_means": f"(1/{old_cell})/SUMPRODUCT(1/{old})",
+        "weighted_harmonic": f"({weight_cell}/{old_cell})/SUMPRODUCT({weight}/{old})",
+        "geometric": f"{weight_cell}/SUM({weight})",
+    }.get(name, f"1/ROWS({old})")
+
+
+def _mean_formulas(name: str, new: list[str], old: list[str], weight: str, value: str) -> list[str]:
+    """Write a mean and its ends: errors go together on a machine and know nothing of each other across the two.
+
+    `new`, `old`: blocks of values, low ends and high ends; `value`: the cell of the mean itself.
+    """
+
+    def apart(new_block: str, old_block: str) -> str:
+        return f"LN({mean_formula(name, new_block, old_block, weight)}/{value})^2"
+
+    below = f"{apart(new[1], old[0])}+{apart(new[0], old[2])}"
+    above = f"{apart(new[2], old[0])}+{apart(new[0], old[1])}"
+    mean = mean_formula(name, new[0], old[0], weight)
+    return [mean, f"{value}*EXP(-SQRT({below}))", f"{value}*EXP(SQRT({above}))"]
+
+
+FOM, CHANCE, VERDICT = "figure of merit", "chance of reaching the threshold", "verdict on the threshold"
+RATES = ("target's harmonic mean rate", "baseline's harmonic mean rate")
+
+
+@dataclass(frozen=True)
+class MeritCells:
+    """Where the table of merits starts; each target has the same `rows`."""
+
+    start: int
+    sheet_model: SheetModel
+    targets: tuple[str, ...]
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The rows of one target."""
+        return (FOM, *RATES, *(mean for mean in MEANS if mean != self.sheet_model.mean), CHANCE, VERDICT)
+
+    @property
+    def height(self) -> int:
+        """Rows that the table takes, title and headers among them."""
+        return len(self.targets) * len(self.rows) + 3 if self.targets else 0
+
+    def at(self, target: str, what: str, key: str = "value") -> str:
+        """Name a cell of a target's merit."""
+        row = self.start + 2 + self.targets.index(target) * len(self.rows) + self.rows.index(what)
+        return f"{MERITS.sheet}!${MERITS.letter(key)}${row}"
+
+
+def _columns(target: str, ratios: Placed, keys: Keys) -> dict[str, str]:
+    own = [index for index, key in enumerate(keys) if key[1] == target]
+    first, last = ratios.first + own[0], ratios.first + own[-1]
+    letters = {column.key: ratios.table.letter(column.key) for column in ratios.table.columns}
+    return {key: f"${letter}${first}:${letter}${last}" for key, letter in letters.items()}
+
+
+def _figures(
+    cells: MeritCells, merit: FigureOfMerit, block: dict[str, str]
+) -> Iterator[tuple[str, list[str], Iterable[float]]]:
+    """Give each row's name, its formulas for value, low and high, and their values."""
+    new, old = ([block[f"{key}{end}"] for end in ("", "_low", "_high")] for key in ("new", "old"))
+    weight, target = block["line_weight"], merit.target.machine
+    yield FOM, _mean_formulas(merit.mean, new, old, weight, cells.at(target, FOM)), merit.value.ends
+    for row, blocks, rates in zip(RATES, (new, old), (merit.target, merit.baseline), strict=True):
+        ends = zip(*(span.ends for span in rates.unit_per_day.values()), strict=True)
+        yield row, [f"HARMEAN({block})" for block in blocks], map(harmonic_mean, ends)
+    for name, span in merit.others.items():
+        yield name, _mean_formulas(name, new, old, weight, cells.at(target, name)), span.ends
+
+
+def _chance_formula(cells: MeritCells, target: str, assumptions: AssumptionCells) -> str:
+    value, low, high = (cells.at(target, FOM, end) for end in ("value", "low", "high"))
+    bar, level = assumptions.at("threshold"), assumptions.at("interval level")
+    distance = f"LN({bar}/{value})"
+    spread = f"(IF({bar}>{value},LN({high}/{value}),LN({value}/{low}))/NORMSINV(0.5+{level}/2))"
+    return f"IF({spread}=0,IF({bar}<={value},1,0),ROUND(1-NORMSDIST({distance}/{spread}),6))"
+
+
+def _verdict_rows(cells: MeritCells, merit: FigureOfMerit, assumptions: AssumptionCells) -> Iterator[list[Value]]:
+    target, limit = merit.target.machine, cells.sheet_model.threshold
+    rows: list[tuple[Value, Value, Value]] = [("", "no threshold", "no threshold")] * 2
+    if limit is not None:
+        chance, bar = round(probability_above(merit.value, limit), 6), Formula(assumptions.at("threshold"), limit)
+        label, cell = verdict(chance, PROPOSAL), cells.at(target, CHANCE)
+        reached, missed, neither = PROPOSAL
+        word = f'IF({cell}>={REACHED},"{reached}",IF({cell}<={MISSED},"{missed}","{neither}"))'
+        shown = Formula(_chance_formula(cells, target, assumptions), chance), Formula(word, label)
+        rows = [(bar, shown[0], chance), (bar, shown[1], label)]
+    for name, (unit, value, was) in zip((CHANCE, VERDICT), rows, strict=True):
+        yield [name, target, unit, value, None, None, was, None, None, None]
+
+
+def _write_merits(
+    page: Page, cells: MeritCells, values: Values, assumptions: AssumptionCells, ratios: Placed, keys: Keys
+) -> None:
+    """Write the figures of all targets."""
+    rows = list[list[Value]]()
+    for target, merit in values.merits.items():
+        block = _columns(target, ratios, keys)
+        changed = f'COUNTIF({block["state"]},"{CHANGED}")'
+        for name, formulas, ends in _figures(cells, merit, block):
+            unchanged = state_of_value(cells.at(target, name), cells.at(target, name, "was"))
+            label = f"{name} ({merit.mean})" if name == FOM else f"by the mean {name}" if name in MEANS else name
+            issued = list(ends)
+            shown = [Formula(formula, end) for formula, end in zip(formulas, issued, strict=True)]
+            state = Formula(f'IF({changed}>0,"{CHANGED}",{unchanged})', AS_ISSUED)
+            unit = "units/day" if name in RATES else "times the baseline"
+            rows.append([label, target, unit, *shown, *issued, state])
+        rows += _verdict_rows(cells, merit, assumptions)
+    page.table(MERITS, rows)
 
 
 @dataclass(frozen=True)
@@ -25,9 +159,9 @@ class SummaryCells:
     """Where the headlines stand."""
 
     answers: Placed
-    answer_keys: tuple[tuple[str, str], ...]
+    answer_keys: Keys
     ratios: Placed | None
-    ratio_keys: tuple[tuple[str, str], ...]
+    ratio_keys: Keys
     merits: MeritCells
 
 
@@ -39,12 +173,11 @@ def _rate(
         step = values.cases[key].step.wall_s.per(1.0)
         cells = [terms.at(*key, STEP, end) for end in ("value", "high", "low")]
         return [Formula(f"1/{cell}", end) for cell, end in zip(cells, step.ends, strict=True)]
-    span = values.unit_per_day[key]
     if key in workloads.given_keys:
         cells = [workloads.given_at(*key, column) for column in ("rate", "rate_low", "rate_high")]
-        return [Formula(cell, end) for cell, end in zip(cells, span.ends, strict=True)]
-    cells = [terms.at(*key, RATE, end) for end in ENDS]
-    return [Formula(cell, end) for cell, end in zip(cells, span.ends, strict=True)]
+    else:
+        cells = [terms.at(*key, RATE, end) for end in ENDS]
+    return [Formula(cell, end) for cell, end in zip(cells, values.unit_per_day[key].ends, strict=True)]
 
 
 def _state(key: tuple[str, str], terms: TermCells, workloads: WorkloadCells) -> str:
@@ -56,28 +189,22 @@ def _state(key: tuple[str, str], terms: TermCells, workloads: WorkloadCells) -> 
 def _weight(number: int, workload: str, merit: FigureOfMerit | None) -> Value:
     if merit is None:
         return UNKNOWN
-    first, letters = (
-        number - list(merit.weights).index(workload),
-        [RATIOS.letter("old"), RATIOS.letter("line_weight")],
-    )
-    blocks = [f"{letter}${first}:{letter}${first + len(merit.weights) - 1}" for letter in letters]
-    formula = share_formula(merit.mean, *blocks, *(f"{letter}{number}" for letter in letters))
-    return Formula(formula, merit.weights[workload])
+    first, letters = number - list(merit.weights).index(workload), map(RATIOS.letter, ("old", "line_weight"))
+    blocks = {
+        f"{letter}{number}": f"{letter}${first}:{letter}${first + len(merit.weights) - 1}" for letter in letters
+    }
+    return Formula(_share_formula(merit.mean, *blocks.values(), *blocks), merit.weights[workload])
 
 
 def _ratio_row(
-    number: int,
-    key: tuple[str, str],
-    sheet_model: SheetModel,
-    values: Values,
-    terms: TermCells,
+    number: int, key: tuple[str, str], sheet_model: SheetModel, values: Values, terms: TermCells,
     workloads: WorkloadCells,
-) -> Iterator[Value]:
+) -> Iterator[Value]:  # fmt: skip
     workload, target = key
     old, ratio = (workload, str(sheet_model.baseline)), values.ratios[key]
     of = PER_DAY if key in values.unit_per_day and old in values.unit_per_day else PER_SECOND
     yield from (workload, target, of)
-    cell = {column.key: f"{RATIOS.letter(column.key)}{number}" for column in RATIOS.columns}
+    cell = RATIOS.row(number)
     yield Formula(f"{cell['new']}/{cell['old']}", ratio.value)
     below = f"LN({cell['new']}/{cell['new_low']})^2+LN({cell['old_high']}/{cell['old']})^2"
     above = f"LN({cell['new_high']}/{cell['new']})^2+LN({cell['old']}/{cell['old_low']})^2"
@@ -86,24 +213,20 @@ def _ratio_row(
     yield _weight(number, workload, values.merits.get(target))
     yield Formula(workloads.at(workload, "weight"), sheet_model.workload(workload).weight)
     yield ratio.value
-    states = [_state(old, terms, workloads), _state(key, terms, workloads)]
-    yield Formula(worst_state(states), AS_ISSUED)
+    states = [_state(one, terms, workloads) for one in (old, key)]
+    any_of = {word: ",".join(f'{state}="{word}"' for state in states) for word in ("error", "changed")}
+    worst = f'IF(OR({any_of["error"]}),"error",IF(OR({any_of["changed"]}),"changed","{AS_ISSUED}"))'
+    yield Formula(worst, AS_ISSUED)
     for one in (key, old):
         yield from _rate(one, of, values, terms, workloads)
     yield Formula(f"{cell['value']}-{cell['low']}", ratio.value - ratio.low)
     yield Formula(f"{cell['high']}-{cell['value']}", ratio.high - ratio.value)
 
 
-def worst_state(states: list[str]) -> str:
-    """Write the formula that gives the worst of some states."""
-    any_of = {word: ",".join(f'{state}="{word}"' for state in states) for word in ("error", "changed")}
-    return f'IF(OR({any_of["error"]}),"error",IF(OR({any_of["changed"]}),"changed","{AS_ISSUED}"))'
-
-
 def _answer_row(
     key: tuple[str, str], sheet_model: SheetModel, values: Values, terms: TermCells, workloads: WorkloadCells
 ) -> Iterator[Value]:
-    case = next((one for one in sheet_model.cases if (one.workload, one.machine) == key), None)
+    case = next((one for one in sheet_model.cases if one.key == key), None)
     yield from (*key, "given" if case is None else case.precision.partition(":")[0])
     step = None if case is None else values.cases[key].step.wall_s
     for index, end in enumerate(ENDS):
@@ -129,20 +252,16 @@ def _first_lines(page: Page, sheet_model: SheetModel) -> None:
         page.line(f"deviation on {machine}: {message}")
     for case in sheet_model.cases:
         for message in case.deviations:
-            page.line(f"note: {case.workload} on {case.machine}: {message}")
+            page.line(f"note: {case.name}: {message}")
     for note in sheet_model.notes:
         page.line(f"note: {note}")
     page.gap()
 
 
 def write_summary(
-    page: Page,
-    sheet_model: SheetModel,
-    values: Values,
-    assumptions: AssumptionCells,
-    terms: TermCells,
+    page: Page, sheet_model: SheetModel, values: Values, assumptions: AssumptionCells, terms: TermCells,
     workloads: WorkloadCells,
-) -> SummaryCells:
+) -> SummaryCells:  # fmt: skip
     """Write the first page; the figure of merit stands above the ratios that it is made of."""
     _first_lines(page, sheet_model)
     merits = MeritCells(page.row, sheet_model, tuple(values.merits))
@@ -151,155 +270,127 @@ def write_summary(
     ratios = None
     if keys:
         first = page.first_row()
-        rows = [
-            list(_ratio_row(first + index, key, sheet_model, values, terms, workloads))
-            for index, key in enumerate(keys)
-        ]
-        ratios = page.table(RATIOS, rows)
+        of = (sheet_model, values, terms, workloads)
+        ratios = page.table(RATIOS, [list(_ratio_row(first + at, key, *of)) for at, key in enumerate(keys)])
     after = page.row
     page.row = merits.start
     if ratios is not None:
-        write_merits(page, merits, values, assumptions, ratios, keys)
+        _write_merits(page, merits, values, assumptions, ratios, keys)
     page.row = after
-    pairs = [
-        (workload.name, machine.name) for machine in sheet_model.machines for workload in sheet_model.workloads
-    ]
+    pairs = ((one.name, machine.name) for machine in sheet_model.machines for one in sheet_model.workloads)
     answer_keys = tuple(key for key in pairs if key in values.cases or key in values.unit_per_day)
-    answers = page.table(
-        ANSWERS, [list(_answer_row(key, sheet_model, values, terms, workloads)) for key in answer_keys]
-    )
+    rows = [list(_answer_row(key, sheet_model, values, terms, workloads)) for key in answer_keys]
+    answers = page.table(ANSWERS, rows)
     return SummaryCells(answers, answer_keys, ratios, keys, merits)
 
 
 OK = "ok"
 _NEAR = 1e-9
+_NEAR_BY = "ABS({found}-{expected})<=0.000000001*(ABS({expected})+ABS({found}))"
+_EQUAL = f'IF(ISNUMBER({{found}}),IF({_NEAR_BY},"{OK}","error"),"error")'
+"""The state of two formulas that must agree."""
 
 
-def _equal(number: int, what: str, of: str, found: str, expected: str, value: float) -> list[Value]:
-    """Make the row of two formulas that must agree."""
-    left, right = (f"{CHECKS.letter(key)}{number}" for key in ("found", "expected"))
-    near = f"ABS({left}-{right})<=0.000000001*(ABS({right})+ABS({left}))"
-    state = f'IF(ISNUMBER({left}),IF({near},"{OK}","error"),"error")'
-    return [what, of, Formula(found, value), Formula(expected, value), Formula(state, OK)]
+class Check(NamedTuple):
+    """A check: what, of what, two formulas with the value of both as issued, and the formula of its state."""
+
+    what: str
+    of: str
+    found: str
+    expected: str
+    value: float
+    state: str = _EQUAL
+    issued: str = OK
 
 
-def _case_checks(
-    number: int, sheet_model: SheetModel, values: Values, terms: TermCells, ops: OpCells
-) -> Iterator[list[Value]]:
+def _case_checks(sheet_model: SheetModel, values: Values, terms: TermCells, ops: CaseCells) -> Iterator[Check]:
     for case in sheet_model.cases:
-        key, of = (case.workload, case.machine), f"{case.workload} on {case.machine}"
-        one = values.cases[key]
-        device = one.step.device_s.value
-        total = f"SUM({ops.block(case, 'total')})"
-        yield _equal(number, "sum of the ops is the device's time", of, total, terms.at(*key, DEVICE), device)
-        number += 1
+        one, of = values.cases[case.key], case.name
+        block = {end: ops.block(case, end) for end in ("total", "time_source", "low", "high")}
+        total, device = f"SUM({block['total']})", one.step.device_s.value
+        yield Check("sum of the ops is the device's time", of, total, terms.at(*case.key, DEVICE), device)
         rows = sum(span is not None for span in one.ops)
         shares = f"SUM({terms.families.block(case, 'share')})" if rows else "1"
-        yield _equal(number, "shares of the time by kind and source sum to 1", of, shares, "1", 1.0)
-        number += 1
-        named = f'--({ops.block(case, "time_source")}<>"{UNKNOWN}")'
-        found = f"SUMPRODUCT({named},--ISNUMBER({ops.block(case, 'total')}))"
-        yield _equal(
-            number, "every op that has a time source has a time", of, found, f"SUMPRODUCT({named})", float(rows)
-        )
-        number += 1
-        block = {end: ops.block(case, end) for end in ("low", "high")}
+        yield Check("shares of the time by kind and source sum to 1", of, shares, "1", 1.0)
+        named = f'--({block["time_source"]}<>"{UNKNOWN}")'
+        found = f"SUMPRODUCT({named},--ISNUMBER({block['total']}))"
+        what = "every op that has a time source has a time"
+        yield Check(what, of, found, f"SUMPRODUCT({named})", float(rows))
         found = f"SUMPRODUCT(--({block['low']}>1))+SUMPRODUCT(--ISNUMBER({block['high']}),--({block['high']}<1))"
-        yield _equal(number, "no interval lies beside its time", of, found, "0", 0.0)
-        number += 1
-        step = [terms.at(*key, STEP, end) for end in ("value", "low", "high")]
-        found = f"IF(AND({step[1]}<={step[0]},{step[0]}<={step[2]}),1,0)"
-        yield _equal(number, "the step lies inside its interval", of, found, "1", 1.0)
-        number += 1
+        yield Check("no interval lies beside its time", of, found, "0", 0.0)
+        step, low, high = (terms.at(*case.key, STEP, end) for end in ENDS)
+        yield Check(
+            "the step lies inside its interval", of, f"IF(AND({low}<={step},{step}<={high}),1,0)", "1", 1.0
+        )
 
 
-def _unit_checks(number: int, machines: MachineCells) -> Iterator[list[Value]]:
-    units = machines.placed.block("unit")
-    names = machines.placed.block("fact")
+def _unit_checks(machines: MachineCells) -> Iterator[Check]:
+    units, names = machines.placed.block("unit"), machines.placed.block("fact")
     for name, unit in UNIT_OF.items():
-        rows = sum(row.name == name for row in machines.rows)
-        if rows:
+        if rows := sum(row.name == name for row in machines.rows):
             found = f'COUNTIFS({names},"{name}",{units},"{unit}")'
-            yield _equal(number, f"every {name} is in {unit}", FACTS.sheet, found, str(rows), float(rows))
-            number += 1
+            yield Check(f"every {name} is in {unit}", FACTS.sheet, found, str(rows), float(rows))
     stated = sum(row.fact is not None for row in machines.rows)
-    found = f"COUNT({machines.placed.block('value')})"
-    what = "every stated fact is a number, not text"
-    state = f'IF({CHECKS.letter("found")}{number}>={CHECKS.letter("expected")}{number},"{OK}","error")'
-    yield [what, FACTS.sheet, Formula(found, stated), Formula(str(stated), stated), Formula(state, OK)]
+    found, state = f"COUNT({machines.placed.block('value')})", f'IF({{found}}>={{expected}},"{OK}","error")'
+    yield Check("every stated fact is a number, not text", FACTS.sheet, found, str(stated), stated, state)
 
 
-def _mean_checks(number: int, values: Values, summary: SummaryCells, mean: str) -> Iterator[list[Value]]:
+def _mean_checks(values: Values, summary: SummaryCells, mean: str) -> Iterator[Check]:
     for target, merit in values.merits.items():
         own = [index for index, key in enumerate(summary.ratio_keys) if key[1] == target]
         if summary.ratios is None or not own:
             continue
-        span = (own[0], own[-1] + 1)
-        ratio, weight = (summary.ratios.block(key, *span) for key in ("value", "weight"))
+        columns = ("value", "weight", "new", "old")
+        ratio, weight, new, old = (summary.ratios.block(key, own[0], own[-1] + 1) for key in columns)
         fom = summary.merits.at(target, FOM)
-        yield _equal(number, "the weights of the lines sum to 1", target, f"SUM({weight})", "1", 1.0)
-        number += 1
+        yield Check("the weights of the lines sum to 1", target, f"SUM({weight})", "1", 1.0)
         inside = f"IF(AND({fom}>=MIN({ratio})*(1-{_NEAR:.9f}),{fom}<=MAX({ratio})*(1+{_NEAR:.9f})),1,0)"
-        yield _equal(number, "the figure of merit lies among the ratios", target, inside, "1", 1.0)
-        number += 1
-        block = {key: summary.ratios.block(key, *span) for key in ("new", "old", "line_weight")}
-        means = [mean_formula(name, block["new"], block["old"], "1") for name in ("harmonic", "arithmetic")]
-        found = f"IF({means[0]}<={means[1]}*(1+{_NEAR:.9f}),1,0)"
-        yield _equal(number, "harmonic ≤ arithmetic mean of the ratios", target, found, "1", 1.0)
-        number += 1
+        yield Check("the figure of merit lies among the ratios", target, inside, "1", 1.0)
+        harmonic, arithmetic = (mean_formula(name, new, old, "1") for name in ("harmonic", "arithmetic"))
+        found = f"IF({harmonic}<={arithmetic}*(1+{_NEAR:.9f}),1,0)"
+        yield Check("harmonic ≤ arithmetic mean of the ratios", target, found, "1", 1.0)
         if mean in ("ratio_of_harmonic_means", "weighted_harmonic", "harmonic"):
             what = "the harmonic mean of the ratios by these weights is the figure of merit"
-            yield _equal(number, what, target, f"1/SUMPRODUCT({weight}/{ratio})", fom, merit.value.value)
-            number += 1
+            yield Check(what, target, f"1/SUMPRODUCT({weight}/{ratio})", fom, merit.value.value)
 
 
 def _issued_checks(
     sheet_model: SheetModel, values: Values, terms: TermCells, summary: SummaryCells
-) -> Iterator[list[Value]]:
+) -> Iterator[Check]:
+    columns = ("value", "was", "state")
     for case in sheet_model.cases:
-        key, of = (case.workload, case.machine), f"{case.workload} on {case.machine}"
         for term in (STEP, RATE):
-            if terms.has(*key, term):
-                cells = [terms.at(*key, term, column) for column in ("value", "was", "state")]
-                span = values.cases[key].unit_per_day if term == RATE else values.cases[key].step.wall_s
+            if terms.has(*case.key, term):
+                now, was, state = (terms.at(*case.key, term, column) for column in columns)
+                one = values.cases[case.key]
+                span = one.unit_per_day if term == RATE else one.step.wall_s
                 value = span.value if span is not None else 0.0
-                yield [
-                    f"{term} equals Python's, as issued",
-                    of,
-                    *_pair(cells, value),
-                    Formula(cells[2], AS_ISSUED),
-                ]
+                yield Check(f"{term} equals Python's, as issued", case.name, now, was, value, state, AS_ISSUED)
     for target, merit in values.merits.items():
-        cells = [summary.merits.at(target, FOM, column) for column in ("value", "was", "state")]
-        what, pair = "figure of merit equals Python's, as issued", _pair(cells, merit.value.value)
-        yield [what, target, *pair, Formula(cells[2], AS_ISSUED)]
+        now, was, state = (summary.merits.at(target, FOM, column) for column in columns)
+        what, value = "figure of merit equals Python's, as issued", merit.value.value
+        yield Check(what, target, now, was, value, state, AS_ISSUED)
 
 
-def _pair(cells: list[str], value: float) -> list[Value]:
-    return [Formula(cells[0], value), Formula(cells[1], value)]
+def _check_row(number: int, check: Check) -> list[Value]:
+    state = check.state.format(**CHECKS.row(number))
+    pair = (Formula(check.found, check.value), Formula(check.expected, check.value))
+    return [check.what, check.of, *pair, Formula(state, check.issued)]
 
 
 def write_checks(
-    page: Page,
-    sheet_model: SheetModel,
-    values: Values,
-    machines: MachineCells,
-    ops: OpCells,
-    terms: TermCells,
+    page: Page, sheet_model: SheetModel, values: Values, machines: MachineCells, ops: CaseCells, terms: TermCells,
     summary: SummaryCells,
-) -> None:
+) -> None:  # fmt: skip
     """Write all checks; errors are counted in the first line."""
-    state = CHECKS.letter("state")
     page.line("Identities hold always. Equality with Python's value is judged only where no input was changed.")
     counted = page.row
     page.row += 2
-    first = page.first_row()
-    rows = list(_case_checks(first, sheet_model, values, terms, ops)) if sheet_model.cases else []
-    rows += _unit_checks(first + len(rows), machines)
-    rows += _mean_checks(first + len(rows), values, summary, sheet_model.mean)
-    rows += _issued_checks(sheet_model, values, terms, summary)
-    placed = page.table(CHECKS, rows)
+    checks = [
+        *_case_checks(sheet_model, values, terms, ops), *_unit_checks(machines),
+        *_mean_checks(values, summary, sheet_model.mean), *_issued_checks(sheet_model, values, terms, summary),
+    ]  # fmt: skip
+    placed = page.table(CHECKS, [_check_row(number, one) for number, one in enumerate(checks, page.first_row())])
     after, page.row = page.row, counted
-    block = f"{state}{placed.first}:{state}{placed.last}"
-    page.count("errors:", Formula(f'COUNTIF({block},"error")', 0))
+    page.count("errors:", Formula(f'COUNTIF({placed.column("state")},"error")', 0))
     page.row = after

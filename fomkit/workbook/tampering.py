@@ -1,7 +1,4 @@
-"""Cells of a returned workbook that should have stayed: labels, constants, formulas, and cells that were empty.
-
-How a returned workbook shows itself: sheets, names, what is hidden, number formats, comments, calculation.
-"""
+"""What of a returned workbook should have stayed: labels, constants, formulas, and how it shows itself."""
 
 from __future__ import annotations
 
@@ -16,25 +13,9 @@ from fomkit.files.xlsx_colours import is_legible
 from fomkit.files.xlsx_marks import SheetMarks
 from fomkit.workbook.changes import Finding, row_name, same_entry
 from fomkit.workbook.layout import Column, letters
-from fomkit.workbook.read import (
-    FOLLOWS,
-    Book,
-    Cells,
-    Entry,
-    Rows,
-    is_number_column,
-    plain_formula,
-    read_text,
-    same_formula,
-)
+from fomkit.workbook.read import FOLLOWS, Book, Cells, Entry, Rows, plain_formula, read_text, same_formula
 
-_KIND_OF_TEXT = {
-    "unit": "unit",
-    "dtype": "precision",
-    "engine": "precision",
-    "what": "precision",
-    "where": "precision",
-}
+_KIND_OF_TEXT = {"unit": "unit"} | dict.fromkeys(("dtype", "engine", "what", "where"), "precision")
 _NEAR = 1e-6
 """Values of the same formula by different programs differ by less, relative to the value."""
 Place = tuple[int, int]
@@ -56,15 +37,11 @@ def _text_findings(rows: Rows, returned: Book) -> Iterator[Finding]:
 def _columns(issued: Book, sheet: str) -> dict[Place, tuple[Column, bool, Entry]]:
     """Give the cells of inputs, conditions and texts: their column, whether it is for numbers, and their entry."""
     return {
-        (rows.first + index, rows.table.position(column.key)): (
-            column,
-            is_number_column(rows.table, column),
-            row.get(column.key),
-        )
+        (rows.first + index, place): (column, rows.table.is_number(column), row.get(column.key))
         for rows in issued.tables.values()
         if rows.table.sheet == sheet
         for index, row in enumerate(rows.entries)
-        for column in rows.table.columns
+        for place, column in enumerate(rows.table.columns, start=1)
         if column.role in ("input", "condition", "text")
     }
 
@@ -87,10 +64,8 @@ def _is_shown(old: Content, new: Content) -> bool:
 def _formula_finding(old: Content, new: Content, *, is_unchanged: bool) -> tuple[str, str] | None:
     if not (new.formula and same_formula(old.formula, new.formula)):
         found = new.formula or ("nothing" if new.value is None else repr(new.value))
-        message = (
-            f"the formula {old.formula} was issued, {found} is found. It is left out here, where all is computed"
-        )
-        return "formula", f"{message} anew."
+        message = f"the formula {old.formula} was issued, {found} is found"
+        return "formula", f"{message}. It is left out here, where all is computed anew."
     if is_unchanged and not _is_shown(old, new):
         message = f"shows {new.value!r}, and no input was changed that would make it so; {old.value!r} was issued"
         return "calculation", f"{message}. All is computed anew here."
@@ -122,11 +97,8 @@ def tampering(issued: Book, returned: Book, *, is_unchanged: bool) -> Iterator[F
             if old.formula:
                 found = None if entry == FOLLOWS else _formula_finding(old, new, is_unchanged=is_unchanged)
             elif new.formula:
-                kind = "a figure" if is_number else "words"
-                found = (
-                    "formula",
-                    f"a formula, {new.formula}, stands in a cell for {kind}. Its saved value is taken.",
-                )
+                message = f"a formula, {new.formula}, stands in a cell for {'a figure' if is_number else 'words'}"
+                found = ("formula", f"{message}. Its saved value is taken.")
             elif column is None:
                 found = _constant_finding(old, new)
             if found is not None:
@@ -235,10 +207,8 @@ def _conditions(issued: Book, returned: Book) -> Iterator[Finding]:
             if (condition.ink, condition.ground, condition.form) in looks:
                 continue
             cells = [cell for area in condition.area.split() for cell in _cells_in(returned.sheets[sheet], area)]
-            why = next(
-                filter(None, (_lost(cell, condition.ink, condition.ground) for cell in cells or [Content(None)])),
-                "",
-            )
+            lost = (_lost(cell, condition.ink, condition.ground) for cell in cells or [_EMPTY])
+            why = next(filter(None, lost), "")
             if condition.form and not _SHOWS.search(condition.form):
                 why = f"its number format, {condition.form}, shows nothing"
             if why:
@@ -268,21 +238,16 @@ def _charts(issued: Book, returned: Book) -> Iterator[Finding]:
         )
         gone, new = (", ".join(sorted({cells for _, cells in one})) for one in (was - are, are - was))
         if new:
-            yield Finding(
-                sheet, "chart", f"a chart reads {new}; {gone or 'nothing more'} was issued. Look at cells."
-            )
+            message = f"a chart reads {new}; {gone or 'nothing more'} was issued. Look at cells."
+            yield Finding(sheet, "chart", message)
         elif gone:
             yield Finding(sheet, "chart", f"no chart reads {gone} now, and one did when issued.")
 
 
 def appearance(issued: Book, returned: Book) -> Iterator[Finding]:
     """Walk over what would make a reader see something else than the cells hold."""
-    yield from _sheets(issued, returned)
-    yield from _names(issued, returned)
-    yield from _forms(issued, returned)
-    yield from _unreadable(issued, returned)
-    yield from _conditions(issued, returned)
-    yield from _charts(issued, returned)
+    for found in (_sheets, _names, _forms, _unreadable, _conditions, _charts):
+        yield from found(issued, returned)
     message = returned.marks.calculation
     if message and message != issued.marks.calculation:
         advice = "the values that it shows may not follow from its inputs. All is computed anew here."

@@ -1,13 +1,7 @@
-"""The copy of a sheet model that one vendor may see: its own machine, the work, and the baseline's units a day.
+"""What one vendor may see, its own machine, the work and the baseline's units a day, and what it is asked to time.
 
 Nothing is looked for in texts. `SEEN` lists the fields that go along as they are, of the target's records and of
 the work; what other records say is left out, or made anew from figures of the target.
-
-Texts of a sheet model that people wrote: they go into its workbook as they are, whatever they say.
-
-The ops of an estimate that its time stands on, as a table for somebody else to time.
-
-The script of a pack as one text: how ops are made and checked, how they are timed, and what repeats tell.
 """
 
 from __future__ import annotations
@@ -16,12 +10,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
+
+import pandas as pd
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import Span
 from fomkit.core.machine import Device, Machine
 from fomkit.core.units import DAY_S
+from fomkit.files.op_csv import format_as_given
 from fomkit.harness.torch.cases import CannotTimeError
 from fomkit.harness.torch.makers import check_case, knows_op
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS
@@ -29,10 +26,6 @@ from fomkit.ops.tables import column_names
 from fomkit.plan.estimate import Estimate
 from fomkit.workbook.input_sheets import fact_rows
 from fomkit.workbook.records import Case, Given, OpLine, SheetModel, WorkloadFacts, evaluate
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 Record = TypeVar("Record")
 BASELINE = "baseline"
@@ -70,13 +63,13 @@ def _nameless(sheet_model: SheetModel) -> Machine:
 
 
 def _workload(facts: WorkloadFacts, target: str, rate: Span | None) -> WorkloadFacts:
-    times = {
-        name: Given(time.unit_s, time.basis, time.party) for name, time in facts.given.items() if name == target
-    }
+    times = {}
+    if target in facts.given:
+        time = facts.given[target]
+        times[target] = Given(time.unit_s, time.basis, time.party)
     if rate is not None:
-        times[BASELINE] = Given(
-            rate.per(DAY_S), facts.basis or "modelled", "lab", "the lab's figure for the baseline"
-        )
+        source = "the lab's figure for the baseline"
+        times[BASELINE] = Given(rate.per(DAY_S), facts.basis or "modelled", "lab", source)
     made_with = tuple((key, message) for key, message in facts.made_with if key in _MADE_WITH)
     return _allowed(facts, given=times, made_with=made_with)
 
@@ -93,10 +86,6 @@ def _evidence(line: OpLine) -> str:
     return f"carried over from timed ops; comes to a utilisation of {line.utilisation:.2g} here"
 
 
-def _case(case: Case) -> Case:
-    return _allowed(case, ops=tuple(_allowed(line, evidence=_evidence(line)) for line in case.ops))
-
-
 def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
     """Leave out everything that belongs to other machines; of the baseline its units a day stay, without its name.
 
@@ -109,21 +98,27 @@ def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
         message = "is what copies call the machine to compare with. Give the target another name in its profile."
         raise FomkitError(f"--for {target}", message)
     values, old = evaluate(sheet_model), sheet_model.baseline
-    rates = {
-        workload.name: values.unit_per_day.get((workload.name, str(old))) for workload in sheet_model.workloads
-    }
+    rates = {one.name: values.unit_per_day.get((one.name, str(old))) for one in sheet_model.workloads}
     rated = any(rate is not None for rate in rates.values())
     own = _allowed(sheet_model.machine(target))
+    cases = tuple(
+        _allowed(case, ops=tuple(_allowed(line, evidence=_evidence(line)) for line in case.ops))
+        for case in sheet_model.cases
+        if case.machine == target
+    )
     return _allowed(
         sheet_model,
         machines=(own, _nameless(sheet_model)) if rated else (own,),
         workloads=tuple(_workload(workload, target, rates[workload.name]) for workload in sheet_model.workloads),
-        cases=tuple(_case(one) for one in sheet_model.cases if one.machine == target),
+        cases=tuple(
+            _allowed(case, ops=tuple(_allowed(line, evidence=_evidence(line)) for line in case.ops))
+            for case in cases
+        ),
         targets=(target,),
         baseline=BASELINE if rated else None,
         widened=tuple(name for name in sheet_model.widened if name == target),
-        deviations=tuple(deviation for deviation in sheet_model.deviations if deviation[0] == target),
-        caveats=tuple(caveat for caveat in sheet_model.caveats if caveat[0] in ("", target)),
+        deviations=tuple(one for one in sheet_model.deviations if one[0] == target),
+        caveats=tuple(one for one in sheet_model.caveats if one[0] in ("", target)),
         rounds=tuple(one for one in sheet_model.rounds if one[0] == target),
     )
 
@@ -136,26 +131,21 @@ def _texts(sheet_model: SheetModel) -> Iterator[tuple[str, str]]:
         yield "what lines are", ", ".join(f"{key} {message}" for key, message in workload.made_with)
         yield "units of work", workload.unit.name
         yield "classes of lines", workload.category
-        for time in workload.given.values():
-            yield "sources of given times", time.source
+        yield from (("sources of given times", time.source) for time in workload.given.values())
     for machine in sheet_model.machines:
         yield "titles of machines", machine.title
-        for note in machine.notes:
-            yield "notes on machines", note
+        yield from (("notes on machines", note) for note in machine.notes)
         for row in fact_rows(machine):
             yield "names of overheads", row.what if row.name.startswith("overhead") else ""
             yield "sources of facts", row.fact.source if row.fact is not None else ""
-    for sort, entries in (("deviations", sheet_model.deviations), ("caveats", sheet_model.caveats)):
-        for _, message in entries:
-            yield sort, message
-    for message in (*sheet_model.notes, *(note for case in sheet_model.cases for note in case.deviations)):
-        yield "notes", message
-    for _, message in sheet_model.rounds:
-        yield "history", message
+    yield from (("deviations", message) for _, message in sheet_model.deviations)
+    yield from (("caveats", message) for _, message in sheet_model.caveats)
+    yield from (("notes", message) for message in sheet_model.notes)
+    yield from (("notes", message) for case in sheet_model.cases for message in case.deviations)
+    yield from (("history", message) for _, message in sheet_model.rounds)
     for case in sheet_model.cases:
         yield "number formats", case.precision
-        for line in case.ops:
-            yield "sources of ops (sheet Ops)", line.evidence
+        yield from (("sources of ops (sheet Ops)", line.evidence) for line in case.ops)
 
 
 def free_texts(sheet_model: SheetModel) -> dict[str, tuple[str, ...]]:
@@ -201,8 +191,6 @@ def _key_columns() -> list[str]:
 
 def _keyed(ops: pd.DataFrame) -> pd.DataFrame:
     """Give what makes ops themselves: a name only where the script makes the op by it, a pass where it matters."""
-    import pandas as pd
-
     rows = ops.reindex(columns=_key_columns())
     named = [knows_op(cells) for cells in _cells(rows)]
     rows = rows.assign(op=rows["op"].where(pd.Series(named, rows.index), ""))
@@ -211,15 +199,15 @@ def _keyed(ops: pd.DataFrame) -> pd.DataFrame:
 
 def _cells(rows: pd.DataFrame) -> list[dict[str, str]]:
     """Write rows as the script reads them from the table."""
+
+    def cell(value: object) -> str:
+        if value is None or value != value:
+            return ""
+        return value if isinstance(value, str) else f"{float(str(value)):.17g}"
+
     names = [str(name) for name in rows.columns]
-    columns = [[_cell(value) for value in rows[name].tolist()] for name in names]
+    columns = [map(cell, rows[name].tolist()) for name in names]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _cell(value: object) -> str:
-    if value is None or value != value:
-        return ""
-    return value if isinstance(value, str) else f"{float(str(value)):.17g}"
 
 
 def _refusals(rows: pd.DataFrame) -> list[str]:
@@ -250,8 +238,6 @@ def dominant_ops(estimates: Sequence[Estimate], share: float = DOMINANT) -> pd.D
     TIMINGS table without times; ``note`` names the models and the share of their steps, ``shares`` (model to
     share) gives them as numbers. Raises FomkitError when nothing has a time.
     """
-    import pandas as pd
-
     keys, found = _key_columns(), []
     for estimate in estimates:
         timed = estimate.ops[estimate.ops["time_s"].notna()]
@@ -267,10 +253,8 @@ def dominant_ops(estimates: Sequence[Estimate], share: float = DOMINANT) -> pd.D
     if not any(map(len, found)):
         raise FomkitError("pack", "no op has a time, so none can be asked for. Choose another target.")
     together = pd.concat(found).groupby(keys, dropna=False, sort=False)
-    table = together.agg(
-        note=("note", "; ".join), seconds=("seconds", "max"), shares=("shares", _together)
-    ).reset_index()
-    table = table.sort_values("seconds", ascending=False, kind="stable").drop(columns="seconds")
+    table = together.agg(note=("note", "; ".join), seconds=("seconds", "max"), shares=("shares", _together))
+    table = table.reset_index().sort_values("seconds", ascending=False, kind="stable").drop(columns="seconds")
     return table.reindex(columns=[*column_names("TIMINGS"), "shares"]).reset_index(drop=True)
 
 
@@ -311,9 +295,8 @@ where facts.yaml is a machine profile without timings, for example
 def _lines(table: pd.DataFrame, requested: Mapping[str, float], timed: Mapping[str, float]) -> tuple[str, ...]:
     template = "cases.csv carries {:.1%} of the predicted step time, time_ops.py can time {:.1%}"
     found = [f"{model}: {template.format(share, timed[model])}" for model, share in requested.items()]
-    for (kind, dtype, why), rows in table[table["refusal"] != ""].groupby(
-        ["kind", "dtype", "refusal"], sort=False
-    ):
+    refused = table[table["refusal"] != ""].groupby(["kind", "dtype", "refusal"], sort=False)
+    for (kind, dtype, why), rows in refused:
         found.append(f"not by time_ops.py: {len(rows)} {kind} of {dtype}, {why} ({'; '.join(rows['note'])})")
     return tuple(found)
 
@@ -323,8 +306,6 @@ def make_pack(estimates: Sequence[Estimate]) -> Pack:
 
     Raises FomkitError when nothing has a time.
     """
-    from fomkit.files.op_csv import format_as_given
-
     table = dominant_ops(estimates)
     table = table.assign(refusal=_refusals(table[_key_columns()]))
     requested, timed = ({estimate.model.name: 0.0 for estimate in estimates} for _ in range(2))
@@ -332,13 +313,10 @@ def make_pack(estimates: Sequence[Estimate]) -> Pack:
         for model, share in shares.items():
             requested[model] += share
             timed[model] += 0.0 if refusal else share
-    sized = [
-        name for name in _key_columns() if name in table and (table[name].notna() & (table[name] != "")).any()
-    ]
+    sized = [name for name in _key_columns() if (table[name].notna() & (table[name] != "")).any()]
     lines = _lines(table, requested, timed)
-    page = _PAGE.format(
-        count=len(table), models=", ".join(requested), shares="\n".join(f"- {line}" for line in lines)
-    )
+    shares = "\n".join(f"- {line}" for line in lines)
+    page = _PAGE.format(count=len(table), models=", ".join(requested), shares=shares)
     files = {
         "cases.csv": format_as_given(table[[*sized, *_TO_FILL]], "TIMINGS"),
         "time_ops.py": script_text(),

@@ -1,10 +1,6 @@
 """A sheet model as a workbook: inputs are cells, everything downstream is a formula, formulas carry their values.
 
-Values beside formulas in a saved workbook, so that previews and readers that do not compute show numbers.
-
-Native charts: the ratio of each workload with its interval, and the longest ops of each workload.
-
-Defined names, so that a person or a program finds the headlines without knowing the sheets.
+Charts and defined names show and find the headlines without knowing the sheets.
 """
 
 from __future__ import annotations
@@ -21,23 +17,14 @@ from fomkit import __version__
 from fomkit.core.errors import FomkitError
 from fomkit.files.write import write_whole
 from fomkit.files.xlsx import MAX_ROWS
-from fomkit.workbook import layout
+from fomkit.workbook import input_sheets, layout
 from fomkit.workbook.cells import LEGEND, Formula, Page, Value, add_styles
 from fomkit.workbook.formulas import DEVICE, TermCells, write_timings
-from fomkit.workbook.input_sheets import (
-    MachineCells,
-    write_assumptions,
-    write_history,
-    write_machines,
-    write_provenance,
-    write_read_me,
-)
-from fomkit.workbook.layout import PARETO, SHEETS, UNKNOWN, Placed
-from fomkit.workbook.merits import FOM
-from fomkit.workbook.op_sheets import OpCells, write_ops, write_workloads
+from fomkit.workbook.layout import PARETO, SHEETS, Placed
+from fomkit.workbook.op_sheets import CaseCells, write_ops, write_workloads
 from fomkit.workbook.read import mark_idle
 from fomkit.workbook.records import Case, SheetModel, Values, evaluate
-from fomkit.workbook.summary_sheet import SummaryCells, write_checks, write_summary
+from fomkit.workbook.summary_sheet import FOM, Keys, SummaryCells, write_checks, write_summary
 from fomkit.workbook.vendor import for_target
 
 if TYPE_CHECKING:
@@ -61,11 +48,10 @@ def _with_values(xml: str, values: Mapping[str, float | str]) -> str:
     return _FORMULA.sub(written, xml)
 
 
-def add_cached_values(content: bytes, sheets: Mapping[str, Mapping[str, float | str]]) -> bytes:
-    """Put the value of every formula into the parts of an .xlsx archive.
+def _with_cached_values(content: bytes, sheets: Mapping[str, Mapping[str, float | str]]) -> bytes:
+    """Put the value of every formula into an .xlsx archive: previews and readers that do not compute show numbers.
 
-    `content`: the archive as saved, with formulas that have no value; `sheets`: values by name of the part
-    (``xl/worksheets/sheet1.xml``) and address.
+    `sheets`: values by name of the part (``xl/worksheets/sheet1.xml``) and address.
     """
     result = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(result, "w") as copy:
@@ -107,32 +93,22 @@ def _reference(page: Page, placed: Placed, key: str, start: int, stop: int) -> A
     return Reference(page.sheet, min_col=column, min_row=placed.first + start, max_row=placed.first + stop - 1)
 
 
-def add_ratio_charts(page: Page, summary: SummaryCells) -> None:
-    """Put one chart for each target below the tables of the first page."""
-    from openpyxl.chart import Series
-    from openpyxl.chart.data_source import NumDataSource, NumRef
-    from openpyxl.chart.error_bar import ErrorBars
-    from openpyxl.chart.shapes import GraphicalProperties
+def _add_ratio_charts(page: Page, placed: Placed, keys: Keys) -> None:
+    """Put one chart of the ratios for each target below the tables of the first page."""
+    from openpyxl.chart import Series, data_source, error_bar, shapes
 
-    placed, keys = summary.ratios, summary.ratio_keys
     for target in dict.fromkeys(key[1] for key in keys):
-        if placed is None:
-            return
         own = [index for index, key in enumerate(keys) if key[1] == target]
         span = (own[0], own[-1] + 1)
         chart = _bars(f"{target}: ratio to the baseline, with intervals", "times the baseline")
         series = Series(_reference(page, placed, "value", *span), title="ratio")
-        series.errBars = ErrorBars(
-            errDir="y",
-            errBarType="both",
-            errValType="cust",
-            plus=NumDataSource(numRef=NumRef(f=placed.block("plus", *span))),
-            minus=NumDataSource(numRef=NumRef(f=placed.block("minus", *span))),
-        )
+        ends = (data_source.NumRef(f=placed.block(key, *span)) for key in ("plus", "minus"))
+        plus, minus = (data_source.NumDataSource(numRef=end) for end in ends)
+        series.errBars = error_bar.ErrorBars("y", "both", "cust", plus=plus, minus=minus)
         chart.series.append(series)
         # Unseen bars up to the high ends: programs scale an axis by its bars and would cut the error bars off.
         room = Series(_reference(page, placed, "high", *span), title="high end")
-        room.graphicalProperties = GraphicalProperties(noFill=True)
+        room.graphicalProperties = shapes.GraphicalProperties(noFill=True)
         room.graphicalProperties.line.noFill = True
         chart.series.append(room)
         chart.overlap = 100
@@ -141,18 +117,18 @@ def add_ratio_charts(page: Page, summary: SummaryCells) -> None:
         page.row += _ROWS
 
 
-def _pareto_rows(number: int, case: Case, values: Values, ops: OpCells, terms: TermCells) -> Iterator[list[Value]]:
-    key = (case.workload, case.machine)
-    spans, device = values.cases[key].ops, values.cases[key].step.device_s.value
-    start = ops.starts[key][0]
-    together = 0.0
+def _pareto_rows(
+    number: int, case: Case, values: Values, ops: CaseCells, terms: TermCells
+) -> Iterator[list[Value]]:
+    spans, device = values.cases[case.key].ops, values.cases[case.key].step.device_s.value
+    start, together = ops.starts[case.key][0], 0.0
     priced = [index for index, span in enumerate(spans) if span is not None][:LONGEST]
     for rank, index in enumerate(priced):
         line, span = case.ops[index], spans[index]
         total = span.value * line.count if span is not None else 0.0
         together += total / device
         row = number + rank
-        share = f"{PARETO.letter('total')}{row}/(1000*{terms.at(*key, DEVICE)})"
+        share = f"{PARETO.letter('total')}{row}/(1000*{terms.at(*case.key, DEVICE)})"
         so_far = f"{PARETO.letter('share')}${number}:{PARETO.letter('share')}{row}"
         yield [
             f"{case.workload} {rank + 1}",
@@ -163,7 +139,7 @@ def _pareto_rows(number: int, case: Case, values: Values, ops: OpCells, terms: T
         ]
 
 
-def add_op_charts(page: Page, sheet_model: SheetModel, values: Values, ops: OpCells, terms: TermCells) -> None:
+def _add_op_charts(page: Page, sheet_model: SheetModel, values: Values, ops: CaseCells, terms: TermCells) -> None:
     """Put the longest ops of each workload on each target below the workloads, each table with its chart."""
     from openpyxl.chart import Series
 
@@ -171,9 +147,9 @@ def add_op_charts(page: Page, sheet_model: SheetModel, values: Values, ops: OpCe
         if case.machine not in sheet_model.targets:
             continue
         rows = list(_pareto_rows(page.first_row(), case, values, ops, terms))
-        if not rows or rows[0][2] == UNKNOWN:
+        if not rows:
             continue
-        title = f"Longest ops of {case.workload} on {case.machine}, in the order as issued"
+        title = f"Longest ops of {case.name}, in the order as issued"
         start = page.row
         placed = page.table(PARETO, rows, title)
         chart = _bars(title, "ms per step", horizontal=True)
@@ -197,8 +173,8 @@ def name_of(*words: str) -> str:
     return "_".join(re.sub(r"[^A-Za-z0-9_]", "_", word) for word in words)[:250]
 
 
-def defined_names(
-    sheet_model: SheetModel, machines: MachineCells, summary: SummaryCells
+def _defined_names(
+    sheet_model: SheetModel, machines: input_sheets.MachineCells, summary: SummaryCells
 ) -> Iterator[tuple[str, str]]:
     """Give name and cell of each headline; those of the first target go by the short name."""
     for place, target in enumerate(sheet_model.targets):
@@ -206,8 +182,7 @@ def defined_names(
         if target in summary.merits.targets:
             yield name_of("fom", *end), summary.merits.at(target, FOM)
         for word, fact in (("target_nodes", "nodes"), ("target_bandwidth", "memory bandwidth")):
-            index = machines.find(target, fact)
-            if index is not None:
+            if (index := machines.find(target, fact)) is not None:
                 yield name_of(word, *end), machines.placed.at("value", index)
         for index, (workload, machine) in enumerate(summary.answer_keys):
             if machine == target:
@@ -230,31 +205,26 @@ _MAX_OPS = MAX_ROWS - 100
 """Ops that a sheet can hold and `fomkit review` reads back, with room for its other rows."""
 
 
-def _check_size(sheet_model: SheetModel) -> None:
-    rows = sum(len(case.ops) for case in sheet_model.cases)
-    if rows > _MAX_OPS:
-        raise FomkitError("workbook", f"{rows:,} ops do not fit a sheet. Write fewer models or targets in one.")
-
-
 def _fill(book: Workbook, sheet_model: SheetModel, only: str | None) -> dict[str, Page]:
     from openpyxl.workbook.defined_name import DefinedName
 
     values = evaluate(sheet_model)
     pages = {name: Page(book.create_sheet(name)) for name in SHEETS}
-    machines = write_machines(pages["Machines"], sheet_model)
+    machines = input_sheets.write_machines(pages["Machines"], sheet_model)
     workloads = write_workloads(pages["Workloads"], sheet_model, values, machines)
     ops = write_ops(pages["Ops"], sheet_model, values, machines)
-    assumptions = write_assumptions(pages["Assumptions"], sheet_model)
+    assumptions = input_sheets.write_assumptions(pages["Assumptions"], sheet_model)
     terms = write_timings(pages["Timings"], sheet_model, values, (assumptions, machines, workloads, ops))
     summary = write_summary(pages["Summary"], sheet_model, values, assumptions, terms, workloads)
-    add_op_charts(pages["Workloads"], sheet_model, values, ops, terms)
-    add_ratio_charts(pages["Summary"], summary)
+    _add_op_charts(pages["Workloads"], sheet_model, values, ops, terms)
+    if summary.ratios is not None:
+        _add_ratio_charts(pages["Summary"], summary.ratios, summary.ratio_keys)
     write_checks(pages["Checks"], sheet_model, values, machines, ops, terms, summary)
-    write_provenance(pages["Provenance"], sheet_model, __version__)
-    write_history(pages["History"], sheet_model)
-    write_read_me(pages["Read me"], sheet_model, only)
+    input_sheets.write_provenance(pages["Provenance"], sheet_model, __version__)
+    input_sheets.write_history(pages["History"], sheet_model)
+    input_sheets.write_read_me(pages["Read me"], sheet_model, only)
     mark_idle(pages, sheet_model, machines)
-    for name, cell in unique_names(defined_names(sheet_model, machines, summary)).items():
+    for name, cell in unique_names(_defined_names(sheet_model, machines, summary)).items():
         book.defined_names[name] = DefinedName(name, attr_text=cell)
     return pages
 
@@ -297,13 +267,12 @@ def _roles() -> set[tuple[str, str]]:
 
 
 def workbook_bytes(shown: SheetModel, only: str | None = None) -> bytes:
-    """Make the workbook of a sheet model.
-
-    `only`: the one target that the sheet model holds.
-    """
+    """Make the workbook of a sheet model; ``only`` is the one target that it holds."""
     from openpyxl import Workbook
 
-    _check_size(shown)
+    rows = sum(len(case.ops) for case in shown.cases)
+    if rows > _MAX_OPS:
+        raise FomkitError("workbook", f"{rows:,} ops do not fit a sheet. Write fewer models or targets in one.")
     book = Workbook()
     book.remove(book.worksheets[0])
     add_styles(book, _roles())
@@ -313,24 +282,16 @@ def workbook_bytes(shown: SheetModel, only: str | None = None) -> bytes:
     book.properties.creator, book.properties.title = "fomkit", shown.title[:200]
     saved = io.BytesIO()
     book.save(saved)
-    parts = {
-        f"xl/worksheets/sheet{number}.xml": page.cached for number, page in enumerate(pages.values(), start=1)
-    }
-    return add_cached_values(saved.getvalue(), parts)
+    parts = {f"xl/worksheets/sheet{number}.xml": page.cached for number, page in enumerate(pages.values(), 1)}
+    return _with_cached_values(saved.getvalue(), parts)
 
 
 def write_workbook(sheet_model: SheetModel, path: Path, only: str | None = None) -> SheetModel:
     """Write the workbook of a sheet model, whole or not at all, and give what it shows of the sheet model.
 
-    Parameters
-    ----------
-    only : str, optional
-        The one target that the reader may see.
+    `only`: the one target that the reader may see.
 
-    Raises
-    ------
-    FomkitError
-        When ``only`` is no target, the ops do not fit, or the file cannot be written.
+    Raises FomkitError when ``only`` is no target, the ops do not fit, or the file cannot be written.
     """
     shown = sheet_model if only is None else for_target(sheet_model, only)
     write_whole(path, workbook_bytes(shown, only))

@@ -1,37 +1,18 @@
-"""Projected beside measured.
-
-What a step is made of: each pass in its parts, beside what else could make the step wait.
-
-What stands in memory while a step runs.
-
-The few ops that take most of the time.
-
-Every op of a step under the rates that bound it.
-"""
+"""The figures: a plain table in, a chart out."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from fomkit.core.units import format_number, format_quantity
 from fomkit.ops.vocabulary import BESIDE
-from fomkit.output.plots.ink import (
-    COLOURS,
-    GREY,
-    KINDS,
-    SHAPES,
-    Mark,
-    check_plotting,
-    decades,
-    drawn,
-    format_spans,
-    si,
-    values,
-)
+from fomkit.output.decisions import format_setting
+from fomkit.output.plots import ink
 
 if TYPE_CHECKING:
     import altair as alt
-    import pandas as pd
 
 
 WHAT = ("projected", "measured")
@@ -43,18 +24,18 @@ def compared(figures: pd.DataFrame) -> alt.LayerChart:
     `figures`: two rows a line: ``name`` (of the line), ``what`` (projected, measured), ``time_s``, ``low_s``,
     ``high_s``, and ``said`` (what may be claimed of it).
     """
-    check_plotting("figures")
+    ink.check_plotting("figures")
     import altair as alt
 
     ends = [*figures["low_s"].tolist(), *figures["high_s"].tolist()]
-    shown = figures.assign(time=format_spans(figures))
+    shown = figures.assign(time=ink.format_spans(figures))
     y = alt.Y("name:N", title=None, sort=None, axis=alt.Axis(grid=True))
     offset = alt.YOffset("what:N", sort=list(WHAT))
-    colours, shapes = drawn(WHAT, {"measured": Mark("#D55E00", "diamond")})
+    colours, shapes = ink.drawn(WHAT, {"measured": ink.Mark("#D55E00", "diamond")})
     colour, shape = alt.Color("what:N", title=None, scale=colours), alt.Shape("what:N", title=None, scale=shapes)
-    x = alt.X("time_s:Q", title="time, on a logarithmic axis", axis=alt.Axis(labelExpr=si("s"), tickCount=6),
+    x = alt.X("time_s:Q", title="time, on a logarithmic axis", axis=alt.Axis(labelExpr=ink.si("s"), tickCount=6),
               scale=alt.Scale(type="log", domain=[min(ends) / 1.3, max(ends) * 1.3], nice=False))  # fmt: skip
-    base = alt.Chart(values(shown))
+    base = alt.Chart(ink.values(shown))
     spans = base.mark_rule(strokeWidth=2.5).encode(y=y, yOffset=offset, x="low_s:Q", x2="high_s:Q", color=colour)
     points = base.mark_point(filled=True, size=90, opacity=1).encode(
         y=y, yOffset=offset, x=x, color=colour, shape=shape,
@@ -77,7 +58,7 @@ def composition(parts: pd.DataFrame, by: str = KIND) -> alt.Chart:
     `parts`: one row per part of a bar: ``pass`` (or another term of the step), ``part``, ``time_s``; bars in the
     order of their first rows; `by`: what the parts are, as the legend says.
     """
-    check_plotting("figures")
+    ink.check_plotting("figures")
     import altair as alt
 
     sums = parts.groupby("part", sort=False)["time_s"].sum().sort_values(ascending=False)
@@ -86,19 +67,17 @@ def composition(parts: pd.DataFrame, by: str = KIND) -> alt.Chart:
         parts = parts.assign(part=parts["part"].where(~parts["part"].isin(small), REST))
         parts = parts.groupby(["pass", "part"], sort=False)[["time_s"]].sum().reset_index()
     keys = [*(name for name in sums.index if name in set(parts["part"])), *([REST] if len(small) > 1 else [])]
-    colour, _ = drawn(
-        keys,
-        {**(KINDS if by == KIND else {}), BESIDE: Mark("#B8B8B8", SHAPES[0]), REST: Mark(COLOURS[-1], SHAPES[1])},
-    )
+    marks = {BESIDE: ink.Mark("#B8B8B8", ink.SHAPES[0]), REST: ink.Mark(ink.COLOURS[-1], ink.SHAPES[1])}
+    colour, _ = ink.drawn(keys, {**(ink.KINDS if by == KIND else {}), **marks})
     shown = parts.assign(
         place=parts["part"].map(keys.index), time=[format_quantity(time, "time_s", 3) for time in parts["time_s"]]
     )
     chart: alt.Chart = (
-        alt.Chart(values(shown))
+        alt.Chart(ink.values(shown))
         .mark_bar(stroke="white", strokeWidth=0.5)
         .encode(
             y=alt.Y("pass:N", title=None, sort=None),
-            x=alt.X("time_s:Q", title="time in one step", axis=alt.Axis(labelExpr=si("s"), tickCount=5)),
+            x=alt.X("time_s:Q", title="time in one step", axis=alt.Axis(labelExpr=ink.si("s"), tickCount=5)),
             color=alt.Color("part:N", title=None, scale=colour),
             order=alt.Order("place:Q"),
             tooltip=[alt.Tooltip("pass:N"), alt.Tooltip("part:N", title=by), alt.Tooltip("time:N", title="time")],
@@ -115,9 +94,8 @@ def memory(live: pd.DataFrame, capacity_byte: float | None = None) -> alt.LayerC
     together), ``op`` and ``pass_name``; roles in the order in which they are stacked; `capacity_byte`: what the
     device holds [byte]; drawn where it is not far above the peak.
     """
-    check_plotting("figures")
+    ink.check_plotting("figures")
     import altair as alt
-    import pandas as pd
 
     roles = list(dict.fromkeys(live["role"].astype(str)))
     shown = live[["id", "role", "byte"]].assign(place=live["role"].map(roles.index))
@@ -126,12 +104,12 @@ def memory(live: pd.DataFrame, capacity_byte: float | None = None) -> alt.LayerC
     x = alt.X("id:Q", title="ops of the step, in the order they run", axis=alt.Axis(format="~s", tickCount=8),
               scale=alt.Scale(nice=False))  # fmt: skip
     areas = (
-        alt.Chart(values(shown))
+        alt.Chart(ink.values(shown))
         .mark_area(interpolate="step-after", opacity=0.9)
         .encode(
             x=x,
-            y=alt.Y("byte:Q", title="memory", stack=True, axis=alt.Axis(labelExpr=si("B"), tickCount=5)),
-            color=alt.Color("role:N", title=None, scale=drawn(roles)[0]),
+            y=alt.Y("byte:Q", title="memory", stack=True, axis=alt.Axis(labelExpr=ink.si("B"), tickCount=5)),
+            color=alt.Color("role:N", title=None, scale=ink.drawn(roles)[0]),
             order=alt.Order("place:Q"),
         )
     )
@@ -140,14 +118,14 @@ def memory(live: pd.DataFrame, capacity_byte: float | None = None) -> alt.LayerC
         alt.Tooltip("together:N"), alt.Tooltip("op:N"), alt.Tooltip("pass_name:N", title="pass"),
         alt.Tooltip("id:Q", title="ops so far"),
     ]  # fmt: skip
-    moments = alt.Chart(values(whole)).mark_rule(opacity=0, strokeWidth=4).encode(
+    moments = alt.Chart(ink.values(whole)).mark_rule(opacity=0, strokeWidth=4).encode(
         x=x, y="all_byte:Q", tooltip=tooltip
     )  # fmt: skip
     chart: alt.LayerChart = areas + moments
     if capacity_byte is not None and capacity_byte < 3 * float(live["all_byte"].max()):
-        holds = alt.Chart(values(pd.DataFrame({"byte": [capacity_byte], "said": ["the device holds"]})))
-        edge = holds.mark_rule(color=GREY, strokeDash=[6, 4], strokeWidth=1.5).encode(y="byte:Q")
-        name = holds.mark_text(align="left", baseline="bottom", dx=6, dy=-3, color=GREY)
+        holds = alt.Chart(ink.values(pd.DataFrame({"byte": [capacity_byte], "said": ["the device holds"]})))
+        edge = holds.mark_rule(color=ink.GREY, strokeDash=[6, 4], strokeWidth=1.5).encode(y="byte:Q")
+        name = holds.mark_text(align="left", baseline="bottom", dx=6, dy=-3, color=ink.GREY)
         chart = chart + edge + name.encode(y="byte:Q", x=alt.value(0), text="said:N")
     return chart.properties(width=640, height=300)
 
@@ -161,11 +139,11 @@ def pareto(groups: pd.DataFrame) -> alt.LayerChart:
     `groups`: one row per op and pass, the longest op first: ``name``, ``pass``, ``pass_s`` [s]; and of all passes
     of the op ``time_s``, ``low_s``, ``high_s``, ``share`` of the step, ``reached`` (share with all ops before it).
     """
-    check_plotting("figures")
+    ink.check_plotting("figures")
     import altair as alt
 
     shown = groups.assign(
-        time=format_spans(groups),
+        time=ink.format_spans(groups),
         share_said=[f"{share:.1%}" for share in groups["share"]],
         reached_said=[f"{reached:.0%}" for reached in groups["reached"]],
         place=groups["pass"].map({name: place for place, name in enumerate(PASSES)}),
@@ -177,14 +155,14 @@ def pareto(groups: pd.DataFrame) -> alt.LayerChart:
         alt.Tooltip("reached_said:N", title="with those above"), alt.Tooltip("pass:N"),
     ]  # fmt: skip
     passes = [name for name in PASSES if name in set(groups["pass"])]
-    bars = alt.Chart(values(shown)).mark_bar().encode(
+    bars = alt.Chart(ink.values(shown)).mark_bar().encode(
         y=y,
-        x=alt.X("pass_s:Q", title="time in one step", axis=alt.Axis(labelExpr=si("s"), tickCount=5)),
-        color=alt.Color("pass:N", title=None, scale=drawn(passes)[0]),
+        x=alt.X("pass_s:Q", title="time in one step", axis=alt.Axis(labelExpr=ink.si("s"), tickCount=5)),
+        color=alt.Color("pass:N", title=None, scale=ink.drawn(passes)[0]),
         order=alt.Order("place:Q"),
         tooltip=tooltip,
     )  # fmt: skip
-    whole = alt.Chart(values(shown.drop_duplicates("name")))
+    whole = alt.Chart(ink.values(shown.drop_duplicates("name")))
     ends = whole.mark_rule(strokeWidth=1.5).encode(y=y, x="low_s:Q", x2="high_s:Q")
     label = whole.mark_text(align="left", dx=5).encode(y=y, x="high_s:Q", text="reached_said:N")
     chart: alt.LayerChart = (bars + ends + label).properties(width=640, height=22 * groups["name"].nunique())
@@ -204,17 +182,11 @@ TOOLTIP = {
 def _with_labels(ops: pd.DataFrame) -> pd.DataFrame:
     """Add what a reader sees, as text."""
     return ops.assign(
-        time=format_spans(ops),
+        time=ink.format_spans(ops),
         share_said=[f"{share:.2%}" for share in ops["share"]],
         rate=[format_quantity(rate, "flop_per_s", 3) for rate in ops["flop_per_s"]],
         intensity_said=[format_number(intensity, 3) for intensity in ops["intensity"]],
     )
-
-
-def _room(ops: pd.DataFrame, roofs: pd.DataFrame) -> tuple[float, float]:
-    """Give the intensities that the figure shows: those of the ops and of the ridges, and some room."""
-    known = [*ops["intensity"].tolist(), *(roofs["flop_per_s"] / roofs["byte_per_s"]).tolist()]
-    return min(known) / 2, max(known) * 3
 
 
 def heights(ops: pd.DataFrame, roofs: pd.DataFrame) -> tuple[float, float]:
@@ -225,8 +197,6 @@ def heights(ops: pd.DataFrame, roofs: pd.DataFrame) -> tuple[float, float]:
 
 def _corners(roofs: pd.DataFrame, low: float, high: float) -> pd.DataFrame:
     """Give each roof as a line: along the memory's rate up to its ridge, then along the peak."""
-    import pandas as pd
-
     lines = [
         {"roof": roof["roof"], "x": at, "y": min(float(roof["flop_per_s"]), at * float(roof["byte_per_s"]))}
         for roof in roofs.to_dict("records")
@@ -243,24 +213,22 @@ def roofline(ops: pd.DataFrame, roofs: pd.DataFrame) -> alt.LayerChart:
     ``time_source``, ``bound``; `roofs`: ``roof`` (its name and peak), ``flop_per_s`` and ``byte_per_s`` of each
     number format and engine.
     """
-    check_plotting("figures")
+    ink.check_plotting("figures")
     import altair as alt
 
     kinds = ops.groupby("kind", sort=False)["share"].sum().sort_values(ascending=False).index.tolist()
-    colour, shape = drawn(kinds, KINDS)
-    low, high = _room(ops, roofs)
+    colour, shape = ink.drawn(kinds, ink.KINDS)
+    known = [*ops["intensity"].tolist(), *(roofs["flop_per_s"] / roofs["byte_per_s"]).tolist()]
+    low, high = min(known) / 2, max(known) * 3
     least, most = heights(ops, roofs)
-    x = alt.X(
-        "intensity:Q",
-        title="arithmetic intensity (FLOP per byte)",
-        scale=alt.Scale(type="log", domain=[low, high], nice=False),
-        axis=alt.Axis(format="~g", values=decades(low, high)),
-    )
+    x = alt.X("intensity:Q", title="arithmetic intensity (FLOP per byte)",
+              scale=alt.Scale(type="log", domain=[low, high], nice=False),
+              axis=alt.Axis(format="~g", values=ink.decades(low, high)))  # fmt: skip
     y = alt.Y("flop_per_s:Q", title="rate reached",
               scale=alt.Scale(type="log", domain=[least, most], nice=False, clamp=True),
-              axis=alt.Axis(labelExpr=si("FLOP/s"), values=decades(least, most)))  # fmt: skip
+              axis=alt.Axis(labelExpr=ink.si("FLOP/s"), values=ink.decades(least, most)))  # fmt: skip
     picked = alt.selection_point(fields=["kind"], bind="legend", name="kinds")
-    points = alt.Chart(values(_with_labels(ops)), name="ops").mark_point(filled=True, strokeWidth=1).encode(
+    points = alt.Chart(ink.values(_with_labels(ops)), name="ops").mark_point(filled=True, strokeWidth=1).encode(
         x=x, y=y,
         color=alt.Color("kind:N", title=None, scale=colour),
         shape=alt.Shape("kind:N", title=None, scale=shape),
@@ -269,19 +237,126 @@ def roofline(ops: pd.DataFrame, roofs: pd.DataFrame) -> alt.LayerChart:
         opacity=alt.condition(picked, alt.value(0.75), alt.value(0.06)),
         tooltip=[alt.Tooltip(f"{name}:N", title=title) for name, title in TOOLTIP.items()],
     ).add_params(picked)  # fmt: skip
-    corners = alt.Chart(values(_corners(roofs, low, high)))
-    lines = corners.mark_line(color=GREY, strokeWidth=1.5).encode(x="x:Q", y="y:Q", detail="roof:N")
+    corners = alt.Chart(ink.values(_corners(roofs, low, high)))
+    lines = corners.mark_line(color=ink.GREY, strokeWidth=1.5).encode(x="x:Q", y="y:Q", detail="roof:N")
     # Nothing reaches a peak at few flop per byte, so its name has room there.
-    named = alt.Chart(values(roofs.assign(start=low, ridge=roofs["flop_per_s"] / roofs["byte_per_s"])))
-    labels = named.mark_text(align="left", baseline="bottom", dx=4, dy=-3, color=GREY).encode(
-        x="start:Q", y="flop_per_s:Q", text="roof:N"
-    )  # fmt: skip
-    leaders = named.mark_rule(color=GREY, strokeDash=[2, 4]).encode(x="start:Q", x2="ridge:Q", y="flop_per_s:Q")
+    named = alt.Chart(ink.values(roofs.assign(start=low, ridge=roofs["flop_per_s"] / roofs["byte_per_s"])))
+    label = named.mark_text(align="left", baseline="bottom", dx=4, dy=-3, color=ink.GREY)
+    labels = label.encode(x="start:Q", y="flop_per_s:Q", text="roof:N")
+    leader = named.mark_rule(color=ink.GREY, strokeDash=[2, 4])
+    leaders = leader.encode(x="start:Q", x2="ridge:Q", y="flop_per_s:Q")
     memory = roofs.drop_duplicates("byte_per_s")
     said = [f"memory {format_quantity(rate, 'byte_per_s', 3)}" for rate in memory["byte_per_s"]]
     memory = memory.assign(x=low, y=low * memory["byte_per_s"], said=said)
-    slopes = alt.Chart(values(memory)).mark_text(align="left", baseline="top", dx=8, dy=4, color=GREY).encode(
-        x="x:Q", y="y:Q", text="said:N"
-    )  # fmt: skip
+    slope = alt.Chart(ink.values(memory)).mark_text(align="left", baseline="top", dx=8, dy=4, color=ink.GREY)
+    slopes = slope.encode(x="x:Q", y="y:Q", text="said:N")
     chart: alt.LayerChart = (leaders + lines + labels + slopes + points).properties(width=640, height=380)
     return chart
+
+
+def doubled(most: float) -> list[int]:
+    """Give 1, 2, 4, … up to a number, for the lines of an axis."""
+    return [2**power for power in range(int(most).bit_length())]
+
+
+def scaling(points: pd.DataFrame) -> alt.LayerChart:
+    """Draw the speed-up over devices, beside the ideal.
+
+    `points`: one row per mode and number of devices: ``mode``, ``devices``, ``speedup``, ``low``, ``high``,
+    ``efficiency``, ``step_s``, ``ideal`` (the speed-up without any loss) and ``limit``.
+    """
+    ink.check_plotting("figures")
+    import altair as alt
+
+    modes = list(dict.fromkeys(points["mode"].astype(str)))
+    shown = points.assign(
+        step=[format_quantity(step, "time_s", 3) for step in points["step_s"]],
+        share=[f"{share:.0%}" for share in points["efficiency"]],
+        gain=[f"{gain:.3g} ({low:.3g} to {high:.3g})" for gain, low, high in
+              zip(points["speedup"], points["low"], points["high"], strict=True)],
+    )  # fmt: skip
+    x = alt.X("devices:Q", title="devices", scale=alt.Scale(type="log", base=2),
+              axis=alt.Axis(format="~s", values=doubled(points["devices"].max())))  # fmt: skip
+    y = alt.Y("speedup:Q", title="times as fast as one", scale=alt.Scale(type="log", base=2),
+              axis=alt.Axis(format="~g", values=doubled(points["ideal"].max())))  # fmt: skip
+    colours, shapes = ink.drawn(modes)
+    colour = alt.Color("mode:N", title=None, scale=colours)
+    base = alt.Chart(ink.values(shown))
+    lines = base.mark_line().encode(x=x, y=y, color=colour)
+    spans = base.mark_rule(strokeWidth=2).encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    dots = base.mark_point(filled=True, size=70, opacity=1).encode(
+        x=x, y=y, color=colour, shape=alt.Shape("mode:N", title=None, scale=shapes),
+        tooltip=[
+            alt.Tooltip("mode:N"), alt.Tooltip("devices:Q", format=","), alt.Tooltip("gain:N", title="speed-up"),
+            alt.Tooltip("share:N", title="efficiency"), alt.Tooltip("step:N"),
+            alt.Tooltip("limit:N", title="limited by"),
+        ],
+    )  # fmt: skip
+    ideal = base.mark_line(color=ink.GREY, strokeDash=[6, 4]).encode(x=x, y="ideal:Q")
+    chart: alt.LayerChart = (ideal + lines + spans + dots).properties(width=640, height=320)
+    return chart
+
+
+LOWER, HIGHER = "#0072B2", "#E69F00"
+"""Blue and orange of Okabe and Ito, told apart with any colour vision; labels say the same."""
+ENDS = ("the lower value", "the higher value")
+MOST = 15
+"""Parameters drawn: the first ones."""
+MARGIN = 0.2
+"""Part of the bars' range that is left on either side for what is written at their ends."""
+
+
+def _bars(table: pd.DataFrame, middle: float) -> list[dict[str, Any]]:
+    bars = []
+    for row in table.head(MOST).to_dict("records"):
+        unit = str(row["unit"])
+        stated = row["varied"] if row["has_interval"] else f"{row['varied']}, no interval is stated"
+        for end, setting, at in zip(ENDS, (row["low"], row["high"]), (row["at_low"], row["at_high"]), strict=True):
+            if at is None or at != at:
+                continue
+            name = row["parameter"] + ("" if row["has_interval"] else f" ({row['varied']})")
+            bars.append({
+                "parameter": name, "end": end, "setting": format_setting(setting, unit),
+                "now": format_setting(row["value"], unit), "figure": at, "from": middle, "change": at / middle - 1,
+                "elasticity": "kink" if row["kink"] else format_number(row["elasticity"], 3), "range": stated,
+            })  # fmt: skip
+    return bars
+
+
+def tornado(table: pd.DataFrame, middle: float, title: str, figure: str) -> alt.LayerChart:
+    """Draw a tornado.
+
+    `table`: one row for each parameter, in the order of the bars: parameter, unit, value, low, high, has_interval,
+    varied (in words), at_low, at_high (the figure at either end, None where it cannot be), elasticity, kink
+    (`fomkit.whatif.sensitivity.Sensitivity.table`); `middle`: the figure as it is; `figure`: what the axis says:
+    ``units/day``. Gives an altair.LayerChart: the first 15 parameters, with hover texts; ``save`` writes HTML, PNG
+    or SVG.
+    """
+    import altair as alt
+
+    bars = _bars(table, middle)
+    order = list(dict.fromkeys(bar["parameter"] for bar in bars))
+    base = alt.Chart(pd.DataFrame(bars))
+    ends = [middle, *(bar["figure"] for bar in bars)]
+    margin = MARGIN * (max(ends) - min(ends)) or MARGIN * middle
+    scale = alt.Scale(domain=[min(ends) - margin, max(ends) + margin], nice=False, zero=False)
+    x = alt.X("figure:Q", title=figure, scale=scale)
+    y = alt.Y("parameter:N", sort=order, title=None, axis=alt.Axis(labelLimit=320))
+    hover = [
+        alt.Tooltip("parameter:N"), alt.Tooltip("setting:N", title="at"), alt.Tooltip("now:N", title="is"),
+        alt.Tooltip("figure:Q", title=figure, format=".4~g"), alt.Tooltip("change:Q", format="+.1%"),
+        alt.Tooltip("elasticity:N"), alt.Tooltip("range:N", title="varied over"),
+    ]  # fmt: skip
+    colour = alt.Color(
+        "end:N", title="parameter at", sort=list(ENDS), legend=alt.Legend(orient="bottom"),
+        scale=alt.Scale(domain=list(ENDS), range=[LOWER, HIGHER]),
+    )  # fmt: skip
+    drawn = base.mark_bar(height={"band": 0.7}).encode(x=x, x2="from:Q", y=y, color=colour, tooltip=hover)
+    rises = alt.datum.change >= 0
+    text = base.encode(x=x, y=y, text="setting:N", tooltip=hover)
+    # Their names let a narrow page leave them out.
+    right = text.transform_filter(rises).mark_text(align="left", dx=4).properties(name="ends_right")
+    left = text.transform_filter(alt.datum.change < 0).mark_text(align="right", dx=-4).properties(name="ends_left")
+    line = alt.Chart(pd.DataFrame({"figure": [middle]})).mark_rule(color=ink.GREY).encode(x="figure:Q")
+    layers = alt.LayerChart(layer=[drawn, left, right, line])
+    return layers.properties(title=title, width=520, height=26 * len(order))

@@ -1,7 +1,4 @@
-"""What all figures share: the library, colours that colour-blind readers tell apart, axes with units.
-
-A chart as the content of a file: HTML that needs no network, PNG or SVG.
-"""
+"""What all figures share: colours that colour-blind readers tell apart, axes with units, a chart as a file."""
 
 from __future__ import annotations
 
@@ -35,23 +32,15 @@ class Mark(NamedTuple):
 
 
 KINDS: Mapping[str, Mark] = {
-    "conv": Mark("#0072B2", "circle"),
-    "gemm": Mark("#D55E00", "square"),
-    "sparse_gemm": Mark("#D55E00", "cross"),
-    "attention": Mark("#56B4E9", "triangle-up"),
-    "rnn": Mark("#CC79A7", "diamond"),
-    "norm": Mark("#E69F00", "diamond"),
-    "pointwise": Mark("#009E73", "triangle-up"),
-    "softmax": Mark("#8C7A00", "circle"),
-    "reduction": Mark("#8C7A00", "triangle-down"),
-    "pool": Mark("#8C7A00", "square"),
-    "optimizer": Mark("#CC79A7", "cross"),
-    "embedding": Mark("#767676", "circle"),
-    "copy": Mark("#767676", "square"),
-    "collective": Mark("#767676", "triangle-up"),
-    "input": Mark("#767676", "triangle-down"),
+    "conv": Mark("#0072B2", "circle"), "gemm": Mark("#D55E00", "square"), "sparse_gemm": Mark("#D55E00", "cross"),
+    "attention": Mark("#56B4E9", "triangle-up"), "rnn": Mark("#CC79A7", "diamond"),
+    "norm": Mark("#E69F00", "diamond"), "pointwise": Mark("#009E73", "triangle-up"),
+    "softmax": Mark("#8C7A00", "circle"), "reduction": Mark("#8C7A00", "triangle-down"),
+    "pool": Mark("#8C7A00", "square"), "optimizer": Mark("#CC79A7", "cross"),
+    "embedding": Mark("#767676", "circle"), "copy": Mark("#767676", "square"),
+    "collective": Mark("#767676", "triangle-up"), "input": Mark("#767676", "triangle-down"),
     "other": Mark("#767676", "cross"),
-}
+}  # fmt: skip
 """Kinds of work: one colour each where they are usually long, the shape tells those of one colour apart."""
 
 
@@ -161,18 +150,13 @@ def check_drawable(where: str) -> None:
 
 
 def chart_file(chart: alt.TopLevelMixin, ending: str) -> str | bytes:
-    """Give the content of a chart's file.
-
-    `ending`: one of `ENDINGS`.
-    """
-    if ending == ".html":
-        page = io.StringIO()
-        chart.save(page, format="html", inline=True, json_kwds={"cls": _Harmless})
-        return page.getvalue()
+    """Give the content of a chart's file: HTML that needs no network, PNG or SVG."""
+    text, picture = io.StringIO(), io.BytesIO()
+    if ending == ".png":
+        chart.save(picture, format="png", scale_factor=SCALE)
+        return picture.getvalue()
     if ending == ".svg":
-        drawing = io.StringIO()
-        chart.save(drawing, format="svg")
-        return drawing.getvalue()
-    picture = io.BytesIO()
-    chart.save(picture, format="png", scale_factor=SCALE)
-    return picture.getvalue()
+        chart.save(text, format="svg")
+    else:
+        chart.save(text, format="html", inline=True, json_kwds={"cls": _Harmless})
+    return text.getvalue()

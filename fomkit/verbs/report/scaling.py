@@ -12,8 +12,8 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.output.decisions import format_setting
 from fomkit.output.pages import Cell, Head, Listing, Section, Table
-from fomkit.output.plots.curves import scaling as draw_scaling
-from fomkit.output.plots.curves import tornado as draw_tornado
+from fomkit.output.plots.charts import scaling as draw_scaling
+from fomkit.output.plots.charts import tornado as draw_tornado
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, with_links
