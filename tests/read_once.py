@@ -50,7 +50,9 @@ def content(one: Machine | ModelProfile) -> str:
     """Sum up what could be changed in place: the tables, and the sizes of a model."""
     tables = [one.timings] if isinstance(one, Machine) else [one.ops, one.parts, one.layers, one.order]
     sums = [
-        (list(table.columns), int(pd.util.hash_pandas_object(table).sum())) for table in tables if table is not None
+        (list(table.columns), int(pd.util.hash_pandas_object(table).sum()))
+        for table in tables
+        if table is not None
     ]
     return str((sums, one.sizes if isinstance(one, ModelProfile) else None))
 
