@@ -69,10 +69,6 @@ def _rows(timings: pd.DataFrame, collective: str, ranks: int, channel: str) -> p
     return None if rows.empty else rows
 
 
-def _no_collectives(timings: pd.DataFrame) -> pd.DataFrame:
-    return timings[timings["kind"] != "collective"]
-
-
 def _apart(ends: tuple[float, float], between: bool) -> tuple[float, float]:
     """Give how far low and high are from the value in logarithms: by repeats, and by sizes that nobody timed."""
     off = -log(MEASURED[0]), log(MEASURED[1])
@@ -205,7 +201,8 @@ class Network:
         timings = machine.timings
         if tier == "node" and "kind" in timings.columns:
             # One table for all rates that are tried: what is read of it is then read once.
-            timings = cached(timings, None, "no collectives", partial(_no_collectives, timings))
+            table = machine.timings
+            timings = cached(table, None, "no collectives", lambda: table[table["kind"] != "collective"])
         return replace(self, machine=replace(machine, links=links, timings=timings))
 
     @property
