@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-from fomkit.core.machine import Machine
-from fomkit.profiles import machines
+from read_once import Readers, profiles_are_read_once
 
 # Doctests are collected everywhere; a conftest is loaded by pytest itself and would be imported twice, the
 # training programs would train, and the adapter's folder would stay on the path, as if it were installed.
@@ -37,21 +35,7 @@ def shared() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def machines_are_read_once() -> Iterator[Callable[[Path, tuple[Path, ...]], Machine]]:
-    """Share the shipped machines, and so what is worked out of their tables, among the tests of a process.
-
-    Gives the reader that this replaces.
-    """
-    read, known = machines._load, {}
-
-    def load(path: Path, named_by: tuple[Path, ...]) -> Machine:
-        if path.resolve().parent != ROOT / "machine_profiles" or named_by:
-            return read(path, named_by)
-        state = [(file, file.stat().st_mtime_ns) for file in sorted(path.parent.glob(f"{path.stem}*"))]
-        if str(state) not in known:
-            known[str(state)] = read(path, named_by)
-        return known[str(state)]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machines, "_load", load)
-        yield read
+def read_each_time() -> Iterator[Readers]:
+    """Share the shipped machines and models; gives the readers that this replaces."""
+    with profiles_are_read_once() as readers:
+        yield readers

@@ -1,4 +1,4 @@
-"""The command line as a real process: what it prints, its exit codes, and what it imports."""
+"""The command line: what it prints, its exit codes, and what it imports; as a real process where that matters."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from terminal import in_this_process
 
 
 def fomkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -17,13 +18,13 @@ def fomkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def succeed(*arguments: str, cwd: Path) -> str:
-    done = fomkit(*arguments, cwd=cwd)
+    done = in_this_process(*arguments, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def fail(*arguments: str, cwd: Path) -> str:
-    done = fomkit(*arguments, cwd=cwd)
+    done = in_this_process(*arguments, cwd=cwd)
     assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
@@ -31,7 +32,9 @@ def fail(*arguments: str, cwd: Path) -> str:
 
 
 def test_the_lecture_step_by_step(root: Path) -> None:
-    told = succeed("estimate", "p1b3-lecture", "--target", "x86-lecture", "--explain", cwd=root)
+    done = fomkit("estimate", "p1b3-lecture", "--target", "x86-lecture", "--explain", cwd=root)
+    assert done.returncode == 0, done.stderr
+    told = done.stdout
     assert told.startswith("coverage, share of predicted time: x86-lecture (timing table only): measured 100%")
     for number in (
         "287.2917 ms",
@@ -156,6 +159,12 @@ def test_mistakes_are_one_message_and_exit_code_2(arguments: list[str], words: s
     assert words in fail(*arguments, cwd=root)
 
 
+def test_a_mistake_is_the_same_in_a_process_of_its_own(root: Path) -> None:
+    arguments = ("estimate", "p1b3", "--target", "v10")
+    alone = fomkit(*arguments, cwd=root)
+    assert (alone.returncode, alone.stdout, alone.stderr) == (2, "", fail(*arguments, cwd=root))
+
+
 def test_debug_shows_the_traceback(root: Path) -> None:
     done = fomkit("--debug", "estimate", "p1b3", cwd=root)
     assert "Traceback" in done.stderr
@@ -163,7 +172,9 @@ def test_debug_shows_the_traceback(root: Path) -> None:
 
 @pytest.mark.parametrize("verb", [[], ["estimate"], ["fom"], ["profile"], ["import"]])
 def test_every_verb_has_help_with_an_example(verb: list[str], root: Path) -> None:
-    told = succeed(*verb, "--help", cwd=root)
+    done = fomkit(*verb, "--help", cwd=root)
+    assert done.returncode == 0, done.stderr
+    told = done.stdout
     assert "Usage" in told
     assert not verb or f"fomkit {verb[0]} " in told
 

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from read_once import Readers
 
 import fomkit
 from fomkit.core.errors import FomkitError
@@ -48,11 +49,11 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def cache(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, machines_are_read_once: Any
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, read_each_time: Readers
 ) -> Path:
     """An empty cache, and machines whose tables nobody has worked with yet."""
     folder = tmp_path_factory.mktemp("empty")
-    monkeypatch.setattr(machines, "_load", machines_are_read_once)
+    monkeypatch.setattr(machines, "_load", read_each_time.machine)
     monkeypatch.setenv("FOMKIT_CACHE", str(folder))
     return folder
 

@@ -10,15 +10,16 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from nsys_files import Export, linear_steps
-from terminal import in_terminal
+from terminal import in_terminal, in_this_process
 from xplane_files import host
 
+from fomkit.bench.run import Measured, MeasureSpec, measure
 from fomkit.cli.choices import progress
-from fomkit.cli.main import main
 from fomkit.cli.pages import command_reference, help_of, verbs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -202,24 +203,22 @@ def exported() -> bytes:
 def office(tmp_path_factory) -> Path:
     """A folder with everything that the examples of the help texts name."""
     folder = tmp_path_factory.mktemp("office")
-    for name in ("machine_profiles", "model_profiles"):
-        shutil.copytree(ROOT / name, folder / name)
+    (folder / "machine_profiles").mkdir()
     shutil.copy(ROOT / "tests" / "data" / "lstm_tagger.py", folder / "model.py")
     program = ROOT / "tests" / "data" / "scripts" / "pictures"
     shutil.copytree(program / "picturenet", folder / "picturenet")
     shutil.copy(program / "train.py", folder)
-    shutil.copy(folder / "machine_profiles" / "m40.timings.csv", folder / "vendor-timings.csv")
-    shutil.copy(folder / "model_profiles" / "candle" / "p1b3.ops.csv", folder / "vendor-ops.csv")
-    (folder / "machine_profiles" / "m40.yaml").unlink()
-    (folder / "machine_profiles" / "m40.timings.csv").unlink()
-    shutil.copy(folder / "model_profiles" / "resnet50.ops.csv", folder)
+    machines, models = ROOT / "machine_profiles", ROOT / "model_profiles"
+    shutil.copy(machines / "m40.timings.csv", folder / "vendor-timings.csv")
+    shutil.copy(models / "candle" / "p1b3.ops.csv", folder / "vendor-ops.csv")
+    shutil.copy(models / "resnet50.ops.csv", folder)
     (folder / "datasheet.yaml").write_text(FACTS, encoding="utf-8")
     (folder / "ops.csv").write_text(OPS, encoding="utf-8")
     (folder / "measured.csv").write_text(MEASURED, encoding="utf-8")
-    shutil.copy(folder / "machine_profiles" / "v100.yaml", folder / "round2.yaml")
-    shutil.copy(folder / "machine_profiles" / "v100.timings.csv", folder)
+    shutil.copy(machines / "v100.yaml", folder / "round2.yaml")
+    shutil.copy(machines / "v100.timings.csv", folder)
     (folder / "suite.yaml").write_text(AGREED, encoding="utf-8")
-    profile = (folder / "model_profiles" / "candle" / "p1b3.yaml").read_text(encoding="utf-8")
+    profile = (models / "candle" / "p1b3.yaml").read_text(encoding="utf-8")
     tables = re.sub(r"^(layers|order): .*\n", "", profile.replace("p1b3.ops.csv", "vendor-ops.csv"), flags=re.M)
     (folder / "timed.yaml").write_text(tables + TIMED, encoding="utf-8")
     (folder / "m.csv").write_text(DELIVERED, encoding="utf-8")
@@ -233,26 +232,46 @@ def office(tmp_path_factory) -> Path:
     report = Export(folder / "report.sqlite")
     linear_steps(report)
     report.close()
-    command = [sys.executable, "-m", "fomkit.cli", "fom", "lecture", "--for", "a", "-o", "sent.xlsx"]
-    subprocess.run(
-        command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=True
-    )
+    made = in_this_process("fom", "lecture", "--for", "a", "-o", "sent.xlsx", cwd=folder)
+    assert made.returncode == 0, made.stderr
     shutil.copy(folder / "sent.xlsx", folder / "vendor.xlsx")
     return folder
 
 
-SHOWN = [(verb, example) for verb in VERBS if verb != "validate" for example in examples(verb)]
-FIRST = dict(reversed(SHOWN))
-"""An example of each verb that a shell runs; the others are run in this process, where all is imported already."""
-HURRIED = (
-    "from fomkit.bench.input_rate import LIMITS_S\n"
-    "from fomkit.bench.run import FIT_S, PLANS\n"
-    "PLANS.update({name: plan._replace(budget_s=6.0) for name, plan in PLANS.items()})\n"
-    "FIT_S.update(dict.fromkeys(FIT_S, 1.0))\n"
-    "LIMITS_S.update(dict.fromkeys(LIMITS_S, 3.0))\n"
-    "from fomkit.cli.main import main\n"
-    "main()\n"
-)
+SHOWN = [example for verb in VERBS if verb != "validate" for example in examples(verb)]
+MEASURING = [example for example in SHOWN if example.startswith("fomkit measure ")]
+GOLDEN = ROOT / "tests" / "golden"
+CORPUS = "\n".join(path.read_text(encoding="utf-8") for path in (GOLDEN / "shown").glob("*.txt"))
+KEPT = set(re.findall(r"^\$ (fomkit .*)\n\[exit 0\]\n(?=\S)", CORPUS, flags=re.MULTILINE))
+"""Calls that the corpus runs, which end well and show something; all that they show is compared there."""
+TOUR = set(re.findall(r"^\$ fomkit (\w+)", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE))
+"""Verbs that the README's tour runs as processes."""
+
+
+def for_the_shell(verb: str) -> str:
+    """Give the shortest example of a verb, if there are any among those that the corpus does not run."""
+    return min(set(examples(verb)) - KEPT or examples(verb), key=lambda one: (len(one), one))
+
+
+IN_A_SHELL = {one for one in SHOWN if {">", "|"} & set(shlex.split(one))}
+IN_A_SHELL |= {for_the_shell(verb) for verb in {*VERBS} - TOUR - {"measure", "validate"}}
+"""What only a shell can do, and an example of each verb; the others are run in this process."""
+HERE = [one for one in SHOWN if one not in MEASURING and (one in IN_A_SHELL or one not in KEPT)]
+TIMED_HERE = ("fomkit measure --quick", "fomkit measure --network", "fomkit measure --input")
+"""Real measuring. Other ops and another library are timed where measuring is tested, here by no machine at all."""
+HURRIED = """
+from fomkit.bench.input_rate import LIMITS_S
+from fomkit.bench.network import PLANS as NETWORKS
+from fomkit.bench import run
+from fomkit.bench.run import FIT_S, PLANS
+run.SQUARES = (256, 512)
+PLANS.update({name: plan._replace(budget_s=4.0, limit_s=0.02) for name, plan in PLANS.items()})
+FIT_S.update(dict.fromkeys(FIT_S, 0.5))
+LIMITS_S.update(dict.fromkeys(LIMITS_S, 1.0))
+NETWORKS.update({name: plan._replace(sizes=plan.sizes[::4], limit_s=0.02) for name, plan in NETWORKS.items()})
+from fomkit.cli.main import main
+main()
+"""
 """Real measuring that ends after seconds; how good longer ones are is tested where measuring is."""
 
 
@@ -264,30 +283,43 @@ def shell(example: str, program: str, folder: Path) -> subprocess.CompletedProce
     )
 
 
-@pytest.mark.parametrize("example", [example for verb, example in SHOWN if verb == "measure"])
+def test_every_example_is_run_once() -> None:
+    """By the corpus, which a section of its calls says, or by the tests below."""
+    calls = set((GOLDEN / "calls.txt").read_text(encoding="utf-8").splitlines())
+    assert not KEPT - calls
+    assert not set(SHOWN) - set(HERE) - set(MEASURING) - KEPT
+    assert {shlex.split(example)[1] for example in IN_A_SHELL} >= {*VERBS} - TOUR - {"measure", "validate"}
+    assert not IN_A_SHELL - set(HERE)
+
+
+@pytest.mark.parametrize("example", MEASURING)
 @pytest.mark.slow
-def test_the_examples_of_measuring_run(example: str, office: Path) -> None:
-    done = shell(example, f"-c {shlex.quote(HURRIED)}", office)
+def test_the_examples_of_measuring_run(example: str, office: Path, monkeypatch) -> None:
+    if example.startswith(TIMED_HERE):
+        done = shell(example, f"-c {shlex.quote(HURRIED)}", office)
+    else:
+        sys.path.insert(0, str(ROOT / "tests" / "measure"))
+        from simple_machine import Simple
+
+        def simply(spec: MeasureSpec, _quiet: bool) -> Measured:
+            return measure(replace(spec, budget_s=40.0), start=lambda _setup: Simple())
+
+        monkeypatch.setattr("fomkit.cli.measure._measured", simply)
+        done = in_this_process(*shlex.split(example)[1:], cwd=office)
     ended_early = "not sufficient: " in done.stdout and "because the budget was spent" in done.stdout
     assert done.returncode == (1 if ended_early else 0), done.stdout + done.stderr
     assert ".timings.csv" in done.stdout or "--input" in example
 
 
-@pytest.mark.parametrize("example", [example for verb, example in SHOWN if verb != "measure"])
+@pytest.mark.parametrize("example", HERE)
 @pytest.mark.slow
-def test_the_examples_of_the_help_run(example: str, office: Path, request, monkeypatch, capfd) -> None:
+def test_the_examples_of_the_help_run(example: str, office: Path, request) -> None:
     if "DeepBench_NV_M40.xlsx" in example:
         source = request.getfixturevalue("shared") / "data" / "deepbench" / "train" / "DeepBench_NV_M40.xlsx"
         shutil.copy(source, office)
-    words = shlex.split(example)
-    if example in FIRST.values() or {">", "|"} & set(words):
+    if example in IN_A_SHELL:
         done = shell(example, "-m fomkit.cli", office)
-        code, out, err = done.returncode, done.stdout, done.stderr
     else:
-        monkeypatch.chdir(office)
-        monkeypatch.setattr(sys, "argv", words)
-        with pytest.raises(SystemExit) as ended:
-            main()
-        code, (out, err) = ended.value.code or 0, capfd.readouterr()
-    assert code == 0, err
-    assert out or ">" in example
+        done = in_this_process(*shlex.split(example)[1:], cwd=office)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout or ">" in example

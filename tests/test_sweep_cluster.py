@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # sockets of
 
 @pytest.fixture
 def two_workers(monkeypatch) -> Iterator[LocalCluster]:
-    monkeypatch.setattr(sweep_module, "CHUNK", 1_000)
+    monkeypatch.setattr(sweep_module, "CHUNK", 500)
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1, "distributed.admin.log-length": 0}),
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as made,
@@ -33,8 +33,8 @@ def two_workers(monkeypatch) -> Iterator[LocalCluster]:
         yield made
 
 
-def sweep_of(points: int = 12_000) -> Sweep:
-    vary = {"batch": "1..400", "byte_per_s": "0.1 TB/s..4 TB/s", "price_per_h": "2 USD/h"}
+def sweep_of(points: int = 6_000) -> Sweep:
+    vary = {"batch": "1..80", "byte_per_s": "0.1 TB/s..4 TB/s", "price_per_h": "2 USD/h"}
     return make_sweep(fomkit.model("p1b3"), fomkit.machine("v100"), vary, way="sobol", points=points, seed=2)
 
 
@@ -65,7 +65,7 @@ class Deadly(Sweep):
 
 @pytest.mark.slow
 def test_a_worker_that_keeps_dying_is_one_message(two_workers) -> None:
-    one = Deadly(**{name: value for name, value in vars(sweep_of(3_000)).items() if name != "_study"})
+    one = Deadly(**{name: value for name, value in vars(sweep_of(1_500)).items() if name != "_study"})
     with pytest.raises(FomkitError, match="workers died again and again over the same stretch"):
         list(blocks_on(one, two_workers.scheduler_address))
 

@@ -201,7 +201,9 @@ class Network:
         )
         timings = machine.timings
         if tier == "node" and "kind" in timings.columns:
-            timings = timings[timings["kind"] != "collective"]
+            # One table for all rates that are tried: what is read of it is then read once.
+            table = machine.timings
+            timings = cached(table, None, "no collectives", lambda: table[table["kind"] != "collective"])
         return replace(self, machine=replace(machine, links=links, timings=timings))
 
     @property

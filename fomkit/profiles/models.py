@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "fomkit/model/1"
+FOLDER: Final = "model_profiles"
 
 
 class ParametersRecord(Record):
@@ -151,9 +152,8 @@ def _order(path: Path, name: str | None) -> pd.DataFrame | None:
     return table.assign(**{key: value for key, value in empty.items() if key not in table.columns})
 
 
-def _read(name: str | Path, **absent: str) -> tuple[Path, ModelRecord]:
+def _read(path: Path, **absent: str) -> ModelRecord:
     """Read a model's YAML; ``absent`` are keys that it must not have, with the value to check it with."""
-    path = locate(str(name), "model_profiles")
     document = load_document(path)
     check_schema(document, SCHEMA)
     for key, text in absent.items():
@@ -166,7 +166,7 @@ def _read(name: str | Path, **absent: str) -> tuple[Path, ModelRecord]:
     for size, value in record.sizes.items():
         if value < 1:
             raise FomkitError(document.where(("sizes", size)), f"sizes.{size} is {value}. Expected 1 or more.")
-    return path, record
+    return record
 
 
 def _profile(
@@ -205,7 +205,12 @@ def load_model(name: str | Path) -> ModelProfile:
 
     Raises FomkitError with file and line for every mistake in the YAML, the first one in a table.
     """
-    path, record = _read(name)
+    return _load(locate(str(name), FOLDER))
+
+
+def _load(path: Path) -> ModelProfile:
+    """Load a model file and its tables."""
+    record = _read(path)
     parts = _table(path, record.parts, "OPS", ("of",)) if record.parts else empty_table("OPS")
     ops, layers, order = _table(path, record.ops, "OPS"), _layers(path, record.layers), _order(path, record.order)
     return _profile(record, ops, parts, layers, order)
@@ -216,7 +221,7 @@ def load_model_facts(path: Path) -> ModelProfile:
 
     Raises FomkitError with file and line for every mistake, an op table among them.
     """
-    _, record = _read(path, ops="")
+    record = _read(locate(str(path), FOLDER), ops="")
     return _profile(record, empty_table("OPS"), empty_table("OPS"), None)
 
 
@@ -226,7 +231,7 @@ def model_names() -> list[str]:
     Those in folders of that folder are left to be named. A file counts when its first lines say
     ``schema: fomkit/model/1``, so that a broken one is still told of.
     """
-    return _models_in(folders("model_profiles")[0])
+    return _models_in(folders(FOLDER)[0])
 
 
 def _models_in(folder: Path) -> list[str]:
@@ -235,7 +240,7 @@ def _models_in(folder: Path) -> list[str]:
 
 def models_named(name: str) -> list[str]:
     """Give the models that a name stands for: itself, or those of a folder of models, such as candle."""
-    roots = () if name.endswith((".yaml", ".yml")) else (Path(), *folders("model_profiles"))
+    roots = () if name.endswith((".yaml", ".yml")) else (Path(), *folders(FOLDER))
     for folder in (root / name for root in roots):
         if name and _is_folder(folder) and (found := _models_in(folder)):
             return found

@@ -175,7 +175,15 @@ def settle() -> None:
 
 def main() -> int:
     """Compare or write; 1 where something differs."""
+    from read_once import profiles_are_read_once
+
     settle()
+    with profiles_are_read_once():
+        return compare()
+
+
+def compare() -> int:
+    """Run the sections that the command line names, or all; write them, or compare them with what is kept."""
     write = "--write" in sys.argv
     wanted = [one for one in sys.argv[1:] if not one.startswith("-")]
     SHOWN.mkdir(exist_ok=True)
@@ -195,5 +203,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
+    sys.path[:0] = [str(ROOT), str(HERE.parent)]
     sys.exit(main())

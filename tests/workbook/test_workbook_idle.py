@@ -58,15 +58,21 @@ def headlines(path: Path) -> list[object]:
     return [round(one, 12) if isinstance(one, float) else one for one in cells if one not in STATES]
 
 
-def edited(path: Path, folder: Path, places: list[tuple[str, str]], number: int) -> Path:
-    book = openpyxl.load_workbook(path)
-    values = openpyxl.load_workbook(path, data_only=True)
-    for sheet, place in places:
-        now: Any = values[sheet][place].value
-        book[sheet][place].value = now * 2 if isinstance(now, int | float) else 3.0
-    there = folder / f"edit-{number}.xlsx"
-    book.save(there)
-    return without_values(there, folder / f"bare-{number}.xlsx")
+def edited(path: Path, folder: Path, edits: list[list[tuple[str, str]]]) -> list[Path]:
+    """Write a copy of a workbook for each list of cells, in which those have other values."""
+    book, values = openpyxl.load_workbook(path), openpyxl.load_workbook(path, data_only=True)
+    found = []
+    for number, places in enumerate(edits):
+        before = [book[sheet][place].value for sheet, place in places]
+        for sheet, place in places:
+            now: Any = values[sheet][place].value
+            book[sheet][place].value = now * 2 if isinstance(now, int | float) else 3.0
+        there = folder / f"edit-{number}.xlsx"
+        book.save(there)
+        for (sheet, place), value in zip(places, before, strict=True):
+            book[sheet][place].value = value
+        found.append(without_values(there, folder / f"bare-{number}.xlsx"))
+    return found
 
 
 def computed(paths: list[Path], folder: Path) -> list[list[object]]:
@@ -84,8 +90,7 @@ def test_in_the_lectures_workbook_each_yellow_cell_moves_a_headline_and_no_grey_
 ) -> None:
     roles = figures(lecture)
     assert set(roles.values()) == set(ROLES)
-    edits = [edited(lecture, tmp_path, [], 0)]
-    edits += [edited(lecture, tmp_path, [place], number) for number, place in enumerate(roles, start=1)]
+    edits = edited(lecture, tmp_path, [[], *([place] for place in roles)])
     before, *after = computed(edits, tmp_path)
     moves = {place: found != before for place, found in zip(roles, after, strict=True)}
     assert moves == {place: one == "input" for place, one in roles.items()}
@@ -164,10 +169,7 @@ def test_the_evaluator_says_the_same_of_every_cell(tmp_path: Path, scope: str) -
 def test_all_idle_cells_together_move_nothing_in_a_spreadsheet_program(issued: Path, tmp_path: Path) -> None:
     idle = [place for place, one in figures(issued).items() if one == "idle"]
     assert len(idle) > 20
-    before, after = computed(
-        [edited(issued, tmp_path, [], 0), edited(issued, tmp_path, idle, 1)],
-        tmp_path,
-    )
+    before, after = computed(edited(issued, tmp_path, [[], idle]), tmp_path)
     assert after == before
 
 
@@ -176,9 +178,7 @@ def test_a_time_written_for_an_op_that_had_none_counts(issued: Path, tmp_path: P
     book = openpyxl.load_workbook(issued)
     time = find(book, OPS, "time", machine="acme-1", workload="net-a", kind="embedding")
     assert (time.value, role(time)) == ("unknown", "input")
-    before, after = computed(
-        [edited(issued, tmp_path, [], 0), edited(issued, tmp_path, [("Ops", time.coordinate)], 1)], tmp_path
-    )
+    before, after = computed(edited(issued, tmp_path, [[], [("Ops", time.coordinate)]]), tmp_path)
     assert after != before
     changed = read_book(tmp_path / "edit-1.xlsx")
     rate = evaluate(sheet_model_from(changed)).unit_per_day["net-a", "acme-1"].value

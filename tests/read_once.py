@@ -1,0 +1,82 @@
+"""Shipped profiles read once for many tests, and with them all that is worked out of their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import pandas as pd
+import pytest
+
+from fomkit.core.machine import Machine
+from fomkit.core.model import ModelProfile
+from fomkit.profiles import machines, models
+
+ROOT = Path(__file__).resolve().parent.parent
+Profile = TypeVar("Profile", Machine, ModelProfile)
+
+
+class Readers(NamedTuple):
+    """What reads a machine and a model from their files each time."""
+
+    machine: Callable[[Path, tuple[Path, ...]], Machine]
+    model: Callable[[Path], ModelProfile]
+
+
+class Shared:
+    """Profiles by their file and its state; one that is written anew is read anew."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, tuple[Machine | ModelProfile, str]] = {}
+
+    def get(self, path: Path, read: Callable[[], Profile], kind: type[Profile]) -> Profile:
+        """Give a profile that was read before, or read it now."""
+        state = [(file, file.stat().st_mtime_ns) for file in sorted(path.parent.glob(f"{path.stem}*"))]
+        if str(state) not in self.known:
+            found = read()
+            self.known[str(state)] = (found, content(found))
+        known = self.known[str(state)][0]
+        assert isinstance(known, kind)
+        return known
+
+    def changed(self) -> list[str]:
+        """Name the profiles whose tables somebody changed in place: tests after that saw other numbers."""
+        return [one.name for one, before in self.known.values() if content(one) != before]
+
+
+def content(one: Machine | ModelProfile) -> str:
+    """Sum up what could be changed in place: the tables, and the sizes of a model."""
+    tables = [one.timings] if isinstance(one, Machine) else [one.ops, one.parts, one.layers, one.order]
+    sums = [
+        (list(table.columns), int(pd.util.hash_pandas_object(table).sum()))
+        for table in tables
+        if table is not None
+    ]
+    return str((sums, one.sizes if isinstance(one, ModelProfile) else None))
+
+
+@contextmanager
+def profiles_are_read_once() -> Iterator[Readers]:
+    """Share the shipped machines and models among the tests of a process; gives the readers that this replaces.
+
+    Who changes a shared table in place fails at the end.
+    """
+    shared, before = Shared(), Readers(machines._load, models._load)
+
+    def machine(path: Path, named_by: tuple[Path, ...]) -> Machine:
+        if path.resolve().parent != ROOT / "machine_profiles" or named_by:
+            return before.machine(path, named_by)
+        return shared.get(path, lambda: before.machine(path, named_by), Machine)
+
+    def model(path: Path) -> ModelProfile:
+        if not path.resolve().is_relative_to(ROOT / "model_profiles"):
+            return before.model(path)
+        return shared.get(path, lambda: before.model(path), ModelProfile)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machines, "_load", machine)
+        patch.setattr(models, "_load", model)
+        yield before
+    assert shared.changed() == []
