@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,10 +11,10 @@ import pytest
 
 import fomkit
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Machine
+from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import estimate
-from fomkit.plan.options import Options, change_machine, parameters
+from fomkit.plan.options import OF_A_RUN, Options, change_machine, change_run, parameters
 from fomkit.plan.scenarios import RESULTS, scenario_blocks, scenarios
 from fomkit.prediction.donors import factor
 
@@ -56,6 +57,32 @@ def test_scenarios_are_a_loop_of_estimates(model_name: str, name: str, columns: 
         here = found.loc[at, list(RESULTS[: len(wanted)])].to_numpy(np.float64)
         np.testing.assert_allclose(here, wanted, rtol=1e-9)
     assert found[list(table.columns)].equals(table)
+
+
+def test_scenarios_change_runs_scopes_and_overheads_as_estimates_do() -> None:
+    model, machine = fomkit.model("p1b3"), fomkit.machine("v100")
+    stated = (Overhead("checkpoint", "epoch", Fact(30.0, 20.0, 40.0, "measured", "here"), None),
+              Overhead("queue", "run", None, Fact(0.1, 0.1, 0.1, "assumed", "here")),
+              Overhead("input", "step", Fact(1e-3, 1e-3, 2e-3, "measured", "here"), None))  # fmt: skip
+    machine = replace(machine, overheads=stated, node_devices=8, system_nodes=16, availability=0.9)
+    table = pd.DataFrame({
+        "batch": [100.0, 100.0, 50.0, 200.0], "epochs": [20.0, 5.0, 20.0, 7.0], "nodes": [16.0, 4.0, 8.0, 16.0],
+        "node_devices": [8.0, 8.0, 4.0, 2.0], "availability": [0.9, 1.0, 0.5, 0.9],
+        "train_samples": [800_121.0, 10_000.0, 800_121.0, 5_000.0],
+        "overhead/epoch/checkpoint": [30.0, 0.0, 60.0, 10.0], "overhead/run/queue": [0.1, 0.2, 0.1, 0.0],
+        "overhead/step/input": [1e-3, 0.5, 1e-3, 1e-6], "launch_s": [5e-6, 1e-6, 2e-5, 5e-6],
+    })  # fmt: skip
+    options = Options(scope="system")
+    found = scenarios(model, machine, table, options)
+    for at, line in table.iterrows():
+        of_machine = {name: value for name, value in line.items() if name not in (*OF_A_RUN, "batch")}
+        one = estimate(change_run(model, line), change_machine(machine, of_machine),
+                       replace(options, batch=int(line["batch"])))  # fmt: skip
+        assert one.unit_per_day is not None
+        wanted = [*one.step.ends, *one.step.per(one.sizes["batch"]).ends, *one.unit_per_day.ends]
+        np.testing.assert_allclose(found.loc[at, list(RESULTS)].to_numpy(np.float64), wanted, rtol=1e-9)
+    with pytest.raises(FomkitError, match=r"overhead/run/queue is -1\. Expected a number that is not below 0"):
+        scenarios(model, machine, pd.DataFrame({"overhead/run/queue": [-1.0]}), options)
 
 
 @pytest.mark.parametrize("precision", ["mixed", "fp32"])
