@@ -305,8 +305,10 @@ def shape_only(route: Route) -> Iterator[None]:
     dtype, seed_state = torch.get_default_dtype(), torch.random.get_rng_state()
     with ExitStack() as stack:
         # Real constants in the user's code are allowed; they count like any other tensor.
-        fake = FakeTensorMode(allow_non_fake_inputs=True)
-        stack.enter_context(fake if route == "fake" else torch.device("meta"))
+        if route == "fake":  # making this mode alone loads torch's compiler, which takes longer than most models
+            stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        else:
+            stack.enter_context(torch.device("meta"))
         stack.enter_context(StayShapeOnly(keep_constants=route == "constants"))
         try:
             yield
