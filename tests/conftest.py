@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from ready_children import children_started_anew, ready_children
 
 from fomkit.core.machine import Machine
 from fomkit.profiles import machines
@@ -55,3 +57,20 @@ def machines_are_read_once() -> Iterator[Callable[[Path, tuple[Path, ...]], Mach
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machines, "_load", load)
         yield read
+
+
+@pytest.fixture(scope="session", autouse=True)
+def children_are_ready() -> Iterator[None]:
+    """Spare each child process the seconds that its framework takes to load; see `ready_children`."""
+    if not hasattr(socket, "recv_fds"):
+        yield
+        return
+    with ready_children():
+        yield
+
+
+@pytest.fixture
+def started_anew(children_are_ready: None) -> Iterator[None]:  # noqa: ARG001 - it is undone
+    """Start the children of a test as for a user: for what is said of the process itself."""
+    with children_started_anew():
+        yield
