@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from read_once import Readers, profiles_are_read_once
+from ready_children import children_started_anew, ready_children
 
 # Doctests are collected everywhere; a conftest is loaded by pytest itself and would be imported twice, the
 # training programs would train, and the adapter's folder would stay on the path, as if it were installed.
@@ -39,3 +41,20 @@ def read_each_time() -> Iterator[Readers]:
     """Share the shipped machines and models; gives the readers that this replaces."""
     with profiles_are_read_once() as readers:
         yield readers
+
+
+@pytest.fixture(scope="session", autouse=True)
+def children_are_ready() -> Iterator[None]:
+    """Spare each child process the seconds that its framework takes to load; see `ready_children`."""
+    if not hasattr(socket, "recv_fds"):
+        yield
+        return
+    with ready_children():
+        yield
+
+
+@pytest.fixture
+def started_anew(children_are_ready: None) -> Iterator[None]:  # noqa: ARG001 - it is undone
+    """Start the children of a test as for a user: for what is said of the process itself."""
+    with children_started_anew():
+        yield

@@ -37,7 +37,8 @@ def in_this_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[s
     """Run ``fomkit`` with arguments where everything is imported already; what it answers as a process would."""
     out, err, words = io.StringIO(), io.StringIO(), ["fomkit", *arguments]
     heard = (contextlib.redirect_stdout(out), contextlib.redirect_stderr(err))
-    with contextlib.chdir(cwd), mock.patch.object(sys, "argv", words), heard[0], heard[1]:
+    as_asked = (mock.patch.object(sys, "argv", words), mock.patch.dict(os.environ))  # what it sets ends with it
+    with contextlib.chdir(cwd), as_asked[0], as_asked[1], heard[0], heard[1]:
         try:
             main()
             code = 0

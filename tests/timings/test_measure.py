@@ -213,14 +213,28 @@ def loss_fn(output, inputs):
 """
 
 
+GPT2 = "LAYERS, WIDTH, HEADS, POSITIONS, VOCABULARY = 12, 768, 12, 1024, 50257"
+
+
+@pytest.fixture(scope="module")
+def models(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Models by name; GPT-2 as it ships, but of few weights."""
+    folder = tmp_path_factory.mktemp("models")
+    gpt2 = (root / "model_profiles" / "src" / "gpt2.py").read_text(encoding="utf-8")
+    assert gpt2.count(GPT2) == 1
+    small = gpt2.replace(GPT2, "LAYERS, WIDTH, HEADS, POSITIONS, VOCABULARY = 3, 192, 3, 64, 5025")
+    (folder / "gpt2.py").write_text(small, encoding="utf-8")
+    (folder / "mlp.py").write_text(MLP, encoding="utf-8")
+    return {**{name: fomkit.profile(folder / f"{name}.py") for name in ("mlp", "gpt2")}, "resnet50": "resnet50"}
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", ["mlp", "gpt2", "resnet50"])
 @pytest.mark.slow
-def test_the_script_times_what_its_pack_asks_for(name: str, precision: Any, tmp_path: Path) -> None:
-    model: Any = name
-    if name == "mlp":
-        (tmp_path / "mlp.py").write_text(MLP, encoding="utf-8")
-        model = fomkit.profile(tmp_path / "mlp.py")
+def test_the_script_times_what_its_pack_asks_for(
+    name: str, precision: Any, tmp_path: Path, models: dict[str, Any]
+) -> None:
+    model = models[name]
     sizes = {"seq": 32} if name == "gpt2" else {}
     batch = 64 if name == "mlp" else 1
     pack = make_pack(

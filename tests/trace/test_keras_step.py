@@ -46,7 +46,7 @@ def as_printed(row: Any) -> tuple[tuple[float, float], tuple[float, float]]:
     return left, right
 
 
-@pytest.mark.usefixtures("keras")
+@pytest.mark.usefixtures("keras", "started_anew")
 def test_the_lectures_table_of_p1b3_comes_out(file_of: Callable[[str], Path]) -> None:
     profile = profile_file(file_of(P1B3), name="p1b3")
     assert profile.title == "P1B3 in Keras"

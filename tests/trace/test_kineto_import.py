@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from kineto_traces import HALF, Recording, linear_step
+from terminal import in_this_process
 
 from fomkit.files import csv
 from fomkit.profiles.machines import load_machine
@@ -27,13 +28,17 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fomkit.cli", "import", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env={**os.environ})
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+run = partial(in_this_process, "import")
 
 
 def test_a_trace_is_a_model(here: Path) -> None:
-    done = run("trace.json.gz", "--set", "batch=8", "--samples", "80", "--epochs", "2", "-o", "t.yaml", cwd=here)
+    facts = ("--set", "batch=8", "--samples", "80", "--epochs", "2")
+    done = run_process("trace.json.gz", *facts, "-o", "t.yaml", cwd=here)
     assert done.returncode == 0, done.stderr
     assert "3 of 3 steps are alike and were taken" in done.stderr
     found = model(here / "t.yaml")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from terminal import in_this_process
 
 torch = pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 
@@ -282,7 +283,8 @@ def small(tmp_path_factory: Any) -> tuple[Path, subprocess.CompletedProcess[str]
     folder = tmp_path_factory.mktemp("small")
     (folder / "model.py").write_text(SMALL, encoding="utf-8")
     words = ("profile", "model.py", "--measure", "ops", "--threads", "1", "-o", "m.yaml")
-    return folder, _fomkit(folder, *words, program=("-c", WHATEVER_RUNS_BESIDE))
+    command = [sys.executable, "-c", WHATEVER_RUNS_BESIDE, *words]
+    return folder, subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 WHATEVER_RUNS_BESIDE = """
@@ -293,9 +295,8 @@ fomkit.cli.main.main()
 """The command, which keeps times of ops even where other tests take the processor away."""
 
 
-def _fomkit(folder: Path, *words: str, program: tuple[str, ...] = ("-m", "fomkit.cli")) -> Any:
-    command = [sys.executable, *program, *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def _fomkit(folder: Path, *words: str) -> Any:
+    return in_this_process(*words, cwd=folder)
 
 
 def test_the_command_times_step_and_ops_without_noise(small: Any) -> None:
@@ -478,8 +479,8 @@ def test_a_step_of_no_use_is_told(text: str, told: str, file_of: Callable[[str],
 
 def test_limits_are_told_with_what_to_do(file_of: Callable[[str], Path]) -> None:
     slow = file_of(SMALL + "import time\nloss_fn = lambda output, inputs: time.sleep(60) or output.sum()\n")
-    with pytest.raises(FomkitError, match=r"did not finish within 4 s\. The step runs a dozen times"):
-        time_file(slow, mode="train", sizes={}, ops=False, time_limit_s=4.0)
+    with pytest.raises(FomkitError, match=r"did not finish within 2 s\. The step runs a dozen times"):
+        time_file(slow, mode="train", sizes={}, ops=False, time_limit_s=2.0)
 
 
 @pytest.mark.parametrize(

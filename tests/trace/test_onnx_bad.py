@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from terminal import in_this_process
 
 pytest.importorskip("onnx", reason="reading ONNX files needs onnx: pip install '.[onnx]'")
 
@@ -26,7 +27,7 @@ GEMM = node("Gemm", "x w", "y")
 WEIGHT = tensor("w", (6, 5))
 
 
-def fomkit(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_process(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from fomkit.cli.main import main; main()", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
@@ -194,11 +195,11 @@ def test_both_commands_read_it(tmp_path: Path) -> None:
     layer = node("MatMul", "x w", "y")
     saved(graph([layer], {"x": ("batch", "wide", 6)}, [WEIGHT]), tmp_path / "model.bin")
     sizes = ("--set", "wide=3", "--optimizer", "adam")
-    imported = fomkit("import", "model.bin", "--set", "batch=4", *sizes, "--epochs", "2", "--samples", "8",
-                      "-o", "one.yaml", folder=tmp_path)  # fmt: skip
+    imported = run_process("import", "model.bin", "--set", "batch=4", *sizes, "--epochs", "2", "--samples", "8",
+                           "-o", "one.yaml", folder=tmp_path)  # fmt: skip
     assert imported.returncode == 0, imported.stderr
     assert "derived, not traced" in imported.stderr
-    made = fomkit("profile", "model.bin", "--batch", "4", *sizes, "-o", "two.yaml", folder=tmp_path)
+    made = in_this_process("profile", "model.bin", "--batch", "4", *sizes, "-o", "two.yaml", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     one, two = load_model(tmp_path / "one.yaml"), load_model(tmp_path / "two.yaml")
     assert one.ops.equals(two.ops)
@@ -207,7 +208,7 @@ def test_both_commands_read_it(tmp_path: Path) -> None:
     assert (one.sizes, one.run.epochs, one.data.train_samples) == ({"batch": 4, "wide": 3}, 2, 8)
     assert two.optimizer == {"rule": "adam", "impl": "foreach", "impl_from": "default"}
     assert fomkit_package.profile(tmp_path / "model.bin", batch=4, sizes={"wide": 3}).ops["m"][0] == "batch*wide"
-    remembered = fomkit("memory", "one.yaml", "--batch", "8", folder=tmp_path)
+    remembered = in_this_process("memory", "one.yaml", "--batch", "8", cwd=tmp_path)
     assert remembered.returncode == 0, remembered.stderr
     assert "state" in remembered.stdout
 
@@ -221,7 +222,7 @@ def test_a_command_tells_what_is_wrong_and_ends_with_2(tmp_path: Path) -> None:
         ("text", "damaged"),
         ("no", "is not a file"),
     ):
-        ended = fomkit("profile", f"{name}.onnx", "-o", "out.yaml", folder=tmp_path)
+        ended = in_this_process("profile", f"{name}.onnx", "-o", "out.yaml", cwd=tmp_path)
         assert ended.returncode == 2
         assert message in ended.stderr
         assert "Traceback" not in ended.stderr

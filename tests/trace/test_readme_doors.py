@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from kineto_traces import Recording, linear_step
+from terminal import in_this_process
 
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
@@ -23,6 +24,11 @@ def test_there_is_a_line_for_each_door() -> None:
     assert len(COMMANDS) == SECTION.split("```")[1].count("\n# ") == 5
 
 
+def run_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    ran = [sys.executable, "-c", "from fomkit.cli.main import main; main()", *arguments]
+    return subprocess.run(ran, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_door_opens(command: str, tmp_path: Path) -> None:
     for package in ("torch", "onnx"):
@@ -30,8 +36,9 @@ def test_a_door_opens(command: str, tmp_path: Path) -> None:
     words = shlex.split(command)
     at = words.index("-o") + 1
     words[at] = str(tmp_path / words[at])
-    ran = [sys.executable, "-c", "from fomkit.cli.main import main; main()", *words[1:]]
-    done = subprocess.run(ran, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    # What reads a table loads no framework, and shows as well as any that a process of its own does it.
+    run = run_process if words[2].endswith(".ops.csv") else in_this_process
+    done = run(*words[1:], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     found = model(words[at])

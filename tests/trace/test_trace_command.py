@@ -1,4 +1,4 @@
-"""``fomkit profile`` as a real process."""
+"""``fomkit profile``: as a real process, and what it says of mistakes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from terminal import in_this_process
 
 import fomkit
 from fomkit.frontends.profile import profile_file
@@ -26,16 +28,19 @@ optimizer = lambda parameters: torch.optim.SGD(parameters, lr=0.1, foreach=False
 """
 
 
-def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "fomkit.cli", "profile", *arguments]
     # From a folder of its own the checkout is found by its full path, where fomkit is not installed.
     known = {**os.environ, "PYTHONPATH": str(Path(fomkit.__file__).parents[1])}
     return subprocess.run(line, cwd=cwd, env=known, capture_output=True, text=True, timeout=300, check=False)
 
 
+command = partial(in_this_process, "profile")
+
+
 def test_a_profile_is_written_and_reads_back(file_of: Callable[..., Path], tmp_path: Path) -> None:
     path = file_of(TEXT)
-    done = command("model.py", "--batch", "5", cwd=tmp_path)
+    done = run_process("model.py", "--batch", "5", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     for line in (

@@ -195,7 +195,7 @@ def test_what_only_the_first_step_does_is_left_out(torch: Any) -> None:
 class Decoder:
     """Makes a small decoder: tokens and positions in, attention and a recurrent layer inside, words out."""
 
-    def __new__(cls, torch: Any, positions: int = 64) -> Any:
+    def __new__(cls, torch: Any, positions: int = 24) -> Any:
         nn = torch.nn
 
         class Model(nn.Module):
@@ -213,7 +213,7 @@ class Decoder:
 
 
 def decode(torch: Any, **more: Any) -> ModelProfile:
-    def inputs(batch: int, seq: int = 64) -> Any:
+    def inputs(batch: int, seq: int = 24) -> Any:
         return torch.zeros(batch, seq, dtype=torch.long)
 
     def loss(output: Any, tokens: Any) -> Any:
@@ -222,13 +222,18 @@ def decode(torch: Any, **more: Any) -> ModelProfile:
     return profile_workload(Workload(Decoder(torch), inputs, loss, torch.optim.Adam, batch_size=4), **more)
 
 
-def test_a_sequence_has_a_name_and_the_table_holds_at_any_length(torch: Any) -> None:
-    profile = decode(torch)
-    assert profile.sizes == {"batch": 4, "seq": 64}
+@pytest.fixture(scope="module")
+def decoder(torch: Any) -> ModelProfile:
+    return decode(torch)
+
+
+def test_a_sequence_has_a_name_and_the_table_holds_at_any_length(torch: Any, decoder: ModelProfile) -> None:
+    profile = decoder
+    assert profile.sizes == {"batch": 4, "seq": 24}
     assert not any("hold for" in note for note in profile.notes)
     assert {"batch*seq", "batch*seq - batch"} <= set(profile.ops["m"]) | set(profile.ops["numel"])
-    other = {"batch": 7, "seq": 41}
-    again = decode(torch, batch=7, sizes={"seq": 41})
+    other = {"batch": 7, "seq": 17}
+    again = decode(torch, batch=7, sizes={"seq": 17})
     resized = add_costs(resize_ops(profile.ops, other, "test")), add_costs(numbers(again))
     assert resized[0].equals(resized[1])
     parts = [resize_ops(table, other, "test") for table in (profile.parts, again.parts)]
@@ -309,12 +314,9 @@ def test_a_size_of_a_file(file_of: Any) -> None:
     assert profile.ops.loc[0, "m"] == "batch*seq"
 
 
-def test_a_single_step_of_a_recurrent_layer_can_be_estimated(torch: Any) -> None:
+def test_a_single_step_of_a_recurrent_layer_can_be_estimated(decoder: ModelProfile) -> None:
     """What the layer does between its steps it then does not do: parts with a count of seq - 1 drop out."""
-    import fomkit
-
-    profile = decode(torch)
-    one, many = (fomkit.estimate(profile, "v100", sizes={"seq": seq}).step.value for seq in (1, 64))
+    one, many = (fomkit.estimate(decoder, "v100", sizes={"seq": seq}).step.value for seq in (1, 64))
     assert 0 < one < many
 
 

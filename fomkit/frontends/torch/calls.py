@@ -304,9 +304,10 @@ def shape_only(route: Route) -> Iterator[None]:
     """Create tensors without data inside the block, and leave PyTorch's global settings as they were."""
     dtype, seed_state = torch.get_default_dtype(), torch.random.get_rng_state()
     with ExitStack() as stack:
-        # Real constants in the user's code are allowed; they count like any other tensor.
-        fake = FakeTensorMode(allow_non_fake_inputs=True)
-        stack.enter_context(fake if route == "fake" else torch.device("meta"))
+        # Real constants count like any tensor. Making this mode, unused too, takes seconds: it loads the compiler.
+        stack.enter_context(
+            FakeTensorMode(allow_non_fake_inputs=True) if route == "fake" else torch.device("meta")
+        )
         stack.enter_context(StayShapeOnly(keep_constants=route == "constants"))
         try:
             yield

@@ -1,0 +1,216 @@
+"""Child processes that begin where their framework is loaded: forks of one process that waits with it.
+
+A child takes seconds to load a framework, and a test's model a hundredth of one to trace. What begins here is a
+process of its own like any other: its folder, environment, input, output, session and end are those that
+`fomkit.files.child_process` asked for, and its limits are watched. Only what it would have imported is there.
+A child that is asked for in another environment than the session's or its commands' starts anew, as does every one
+of a test with the fixture ``started_anew``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+from unittest import mock
+
+from fomkit.files import child_process
+
+MOST_WAITING = 3
+"""Processes that wait with a framework at a time; each takes some hundred MB."""
+ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
+"""What the command line asks of its libraries."""
+SET_BY_FRAMEWORKS = ("TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
+"""What PyTorch and TensorFlow put into the environment of the tests' own process."""
+
+# The command of a child, up to its ``main``; then forks of it, one after the other, each told by its own pipe.
+WAITING = """
+import importlib, importlib.util, json, os, signal, socket, sys
+spec = importlib.util.spec_from_file_location("fomkit", sys.argv[1])
+package = importlib.util.module_from_spec(spec)
+sys.modules["fomkit"] = package
+spec.loader.exec_module(package)
+module = importlib.import_module(sys.argv[2])
+if "torch" in sys.modules:
+    import torch._dynamo  # any optimizer loads it
+parent = socket.socket(fileno=int(sys.argv[3]))
+while True:
+    message, files, _, _ = socket.recv_fds(parent, 65536, 2)
+    if not message:
+        os._exit(0)
+    read, log = files
+    pid = os.fork()
+    if not pid:
+        parent.close()
+        os.setsid()
+        os.chdir(json.loads(message)["folder"])
+        for file, place in ((read, 0), (log, 1), (log, 2)):
+            os.dup2(file, place)
+        os.close(read), os.close(log)
+        del parent, message, files, read, log, pid
+        try:
+            module.main()
+        except SystemExit as ended:
+            os._exit(ended.code if isinstance(ended.code, int) else 1)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+    os.close(read), os.close(log)
+    parent.sendall(f"{pid}\\n".encode())
+    # It stays an entry of the system until the parent has ended its group, so that no other gets its number.
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+    parent.sendall(f"{code}\\n".encode())
+    parent.recv(1)
+    os.waitpid(pid, 0)
+    parent.sendall(b".")
+"""
+
+
+class Waiting:
+    """A process that has loaded a program's module, and forks."""
+
+    def __init__(self, module: str, environment: Mapping[str, str]) -> None:
+        self._here, there = socket.socketpair()
+        command = [sys.executable, "-u", "-P", "-c", WAITING, str(child_process._PACKAGE), module]
+        self._process = subprocess.Popen(
+            [*command, str(there.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=dict(environment),
+            pass_fds=[there.fileno()],
+            start_new_session=True,
+        )
+        there.close()
+        self.child: Forked | None = None
+
+    def fork(self, log: BinaryIO) -> Forked:
+        read, write = os.pipe()
+        message = json.dumps({"folder": os.getcwd()}).encode()
+        socket.send_fds(self._here, [message], [read, log.fileno()])
+        os.close(read)
+        self.child = Forked(self, int(self.line()), os.fdopen(write, "wb", buffering=0))
+        return self.child
+
+    def line(self) -> bytes:
+        """Read what it says next; it has ended where that is nothing."""
+        told = b""
+        while not told.endswith((b"\n", b".")):
+            more = self._here.recv(1)
+            if not more:
+                raise ChildProcessError("the process that waits with a framework has ended")
+            told += more
+        return told
+
+    def has_told(self) -> bool:
+        self._here.setblocking(False)
+        try:
+            return bool(self._here.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return False
+        finally:
+            self._here.setblocking(True)
+
+    def let_go(self) -> None:
+        """Have the ended fork's entry removed."""
+        self._here.sendall(b".")
+        self.line()
+        self.child = None
+
+    def close(self) -> None:
+        self._here.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class Forked:
+    """A fork, as far as `run_child` uses a `subprocess.Popen`."""
+
+    def __init__(self, waiting: Waiting, pid: int, stdin: BinaryIO) -> None:
+        self._waiting, self.pid, self.stdin = waiting, pid, stdin
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None and self._waiting.has_told():
+            self.returncode = int(self._waiting.line())
+        return self.returncode
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        if self.returncode is None:
+            self.returncode = int(self._waiting.line())
+        self._waiting.let_go()
+        return self.returncode
+
+
+class ReadyChildren:
+    """What stands for `subprocess` in `fomkit.files.child_process`."""
+
+    PIPE = subprocess.PIPE
+
+    def __init__(self) -> None:
+        found = child_process.passed_environment(os.environ)
+        self._usual = {name: value for name, value in found.items() if name not in SET_BY_FRAMEWORKS}
+        self._waiting: dict[tuple[str, str], Waiting] = {}
+
+    def Popen(  # noqa: N802 - as it is called there
+        self, command: Sequence[str], *, stdout: BinaryIO, env: Mapping[str, str], **others: Any
+    ) -> Any:
+        module = command[-1]
+        known = {**vars(child_process), **vars(sys.modules.get(module, child_process))}.values()
+        programs = [one for one in known if isinstance(one, child_process.Program)]
+        settings = [one.environment for one in programs if one.module == module]
+        asked = {name: value for name, value in env.items() if name not in SET_BY_FRAMEWORKS}
+        key = (module, json.dumps(asked, sort_keys=True))
+        waiting = self._waiting.pop(key, None)
+        is_busy = waiting is not None and waiting.child is not None
+        usual = (self._usual, {**ONE_THREAD, **self._usual})
+        if waiting is None and any(asked == {**one, **more} for one in usual for more in settings):
+            waiting = Waiting(module, asked)
+        if waiting is not None:
+            self._waiting[key] = waiting  # the last one used stands last
+        if len(self._waiting) > MOST_WAITING:
+            self._waiting.pop(next(iter(self._waiting))).close()
+        if waiting is None or is_busy:
+            return subprocess.Popen(command, stdout=stdout, env=env, **others)
+        return waiting.fork(stdout)
+
+    def close(self) -> None:
+        for waiting in self._waiting.values():
+            waiting.close()
+
+
+def _has_ended(child: Any) -> bool:
+    return child.poll() is not None if isinstance(child, Forked) else _ENDED(child)
+
+
+_ENDED = child_process._has_ended
+
+
+@contextlib.contextmanager
+def ready_children() -> Iterator[None]:
+    """Let children begin where their framework is loaded, inside the block."""
+    ready = ReadyChildren()
+    with mock.patch.multiple(child_process, subprocess=ready, _has_ended=_has_ended):
+        try:
+            yield
+        finally:
+            ready.close()
+
+
+@contextlib.contextmanager
+def children_started_anew() -> Iterator[None]:
+    """Let children start as they do for a user, inside the block."""
+    with mock.patch.multiple(child_process, subprocess=subprocess, _has_ended=_ENDED):
+        yield
