@@ -83,8 +83,13 @@ STEPS = 8
 """Sizes at which the memory of a model's step is kept."""
 
 
+def _used(order: pd.DataFrame | None) -> set[str]:
+    """Give the named sizes that the order of a step depends on."""
+    return set() if order is None else cached(order, None, "sizes", lambda: sizes_used(order))
+
+
 def _check_resizable(model: ModelProfile, sizes: Mapping[str, int]) -> None:
-    used = set() if model.order is None else sizes_used(model.order)
+    used = _used(model.order)
     for name, value in sizes.items():
         if value != model.sizes.get(name) and name not in used:
             raise FomkitError(
@@ -103,7 +108,7 @@ def _workspace(model: ModelProfile, sizes: Mapping[str, int]) -> NDArray[np.floa
 def can_follow(model: ModelProfile, sizes: Mapping[str, int]) -> bool:
     """Tell whether the memory of a step is known at these sizes."""
     changed = {name for name, value in sizes.items() if value != model.sizes.get(name)}
-    return model.order is not None and changed <= sizes_used(model.order)
+    return model.order is not None and changed <= _used(model.order)
 
 
 def step_memory(
@@ -140,7 +145,7 @@ def _followed_step(
 
 def largest_batch(model: ModelProfile, sizes: Mapping[str, int], capacity_byte: float) -> int | None:
     """Give the largest batch whose step fits; None where the order is unknown or fixed at its batch."""
-    if model.order is None or BATCH not in sizes_used(model.order):
+    if BATCH not in _used(model.order):
         return None
     workspace = _workspace(model, sizes)
 

@@ -84,11 +84,6 @@ class Ops(NamedTuple):
     sources: NDArray[np.integer[Any]]
     of_table: NDArray[np.bool_]
 
-    def chosen(self, which: NDArray[np.bool_]) -> Ops:
-        """Give some of the ops."""
-        kinds = [kind for kind, wanted in zip(self.kinds, which.tolist(), strict=True) if wanted]
-        return Ops(kinds, self.seconds[:, which], self.sources[which], self.of_table[which])
-
     def use_widths(self, uses: Uses, level: float) -> list[tuple[Array, Array]]:
         """Give what use in a step adds below and above [s]; see `fomkit.plan.coverage.use_widths`."""
         return use_widths(self.kinds, self.seconds[0], self.of_table, uses, level)
@@ -164,12 +159,16 @@ def device_time(timed: pd.DataFrame, level: float, uses: Uses = _ALONE) -> Span:
     `timed`: a TIMED table; `level`: the level of its intervals; `uses`: what use in a step adds to the error of
     single kernels (`fomkit.plan.coverage`); nothing by default.
     """
-    return _device_span(ops_of(timed), uses, level)
+    ops = ops_of(timed)
+    return _spans(ops, [np.ones(len(ops.kinds), bool)], uses, level)[0]
 
 
-def _device_span(ops: Ops, uses: Uses, level: float) -> Span:
-    value, low, high = device_times(ops, uses, level)[:, 0].tolist()
-    return Span(value, low, high, level)
+def _spans(ops: Ops, chosen: Sequence[NDArray[np.bool_]], uses: Uses, level: float) -> list[Span]:
+    """Add up several choices of the ops of one variant."""
+    which = np.stack(chosen, 1)
+    many = ops._replace(seconds=ops.seconds * which, sources=np.broadcast_to(ops.sources, which.shape))
+    ends = device_times(many._replace(of_table=np.broadcast_to(ops.of_table, which.shape)), uses, level)
+    return [Span(value, low, high, level) for value, low, high in ends.T.tolist()]
 
 
 def _host_launch(starts: float, machine: Machine, level: float) -> Span | None:
@@ -222,14 +221,16 @@ def roll_up_step(timed: pd.DataFrame, machine: Machine, level: float, uses: Uses
     ops, words = ops_of(timed), np.array([name.partition("_")[0] for name in timed["pass_name"]], object)
     names = [name for name in PASSES if "_" not in name and (words == name).any()]
     uses = uses_of(machine) if uses is None else uses
-    device_s = _device_span(ops, uses, level)
+    device_s, *of_passes = _spans(
+        ops, [np.ones(len(words), bool), *(words == name for name in names)], uses, level
+    )
     terms = step_terms(timed, machine, device_s)
     host, input_s = terms.host_s, terms.input_s
     together = [(_device_bound(timed, ops), device_s), ("launch", host), ("input", input_s)]
     known = [(bound, span) for bound, span in together if span is not None]
     excluded = [name for name, span in (("host_launch", host), ("input", input_s)) if span is None]
     return StepTime(
-        passes={name: _device_span(ops.chosen(words == name), uses, level) for name in names},
+        passes=dict(zip(names, of_passes, strict=True)),
         device_s=device_s,
         host_launch_s=host,
         input_s=input_s,
